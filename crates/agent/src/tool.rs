@@ -1,0 +1,163 @@
+//! The seam between the loop and what an agent can do.
+
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
+
+use async_trait::async_trait;
+use homard_model::ToolSpec;
+use homard_proto::{
+    CallId, RunId, SessionKey,
+    message::Block,
+    schema::{Problem, Schema},
+};
+use homard_store::ToolClass;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Something that an agent can do.
+///
+/// The arguments were checked against the spec's schema before `call`. A failure is a [`ToolResult`] that says so:
+/// the model reads it and goes on. `call` must end soon after `cx.cancel` fires; one that does not is dropped.
+#[async_trait]
+pub trait Tool: Send + Sync {
+    /// What the model is told of it.
+    fn spec(&self) -> ToolSpec;
+
+    /// Whether it may be repeated after a crash.
+    fn class(&self) -> ToolClass;
+
+    /// Does it.
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult;
+}
+
+/// What a tool may know of the run that calls it.
+#[derive(Debug, Clone)]
+pub struct ToolCx {
+    /// The run.
+    pub run: RunId,
+    /// The session.
+    pub session: SessionKey,
+    /// The call.
+    pub call: CallId,
+    /// The directory that the agent works in; paths do not leave it.
+    pub workdir: PathBuf,
+    /// Fires when the run is stopped or out of time.
+    pub cancel: CancellationToken,
+    /// Where news of a long call goes.
+    pub progress: Progress,
+}
+
+/// Where news of a long call goes.
+#[derive(Debug, Clone)]
+pub struct Progress {
+    sender: Option<mpsc::UnboundedSender<ToolResult>>,
+}
+
+impl Progress {
+    pub(crate) fn channel() -> (Self, mpsc::UnboundedReceiver<ToolResult>) {
+        // Unbounded: a tool must not wait for a reader. The run reads it all the time while the tool is at work.
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Self { sender: Some(sender) }, receiver)
+    }
+
+    /// Nobody listens: for a tool that is called outside a run.
+    pub fn silent() -> Self {
+        Self { sender: None }
+    }
+
+    /// Tells how far the call has come: the result so far, or its newest part.
+    pub fn report(&self, partial: ToolResult) {
+        if let Some(sender) = &self.sender {
+            // A run that is over does not listen any more, and that is fine.
+            sender.send(partial).ok();
+        }
+    }
+}
+
+/// What a tool answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolResult {
+    /// What the model reads.
+    pub content: Vec<Block>,
+    /// What programs read.
+    pub details: Option<Value>,
+    /// Whether it failed.
+    pub is_error: bool,
+}
+
+impl ToolResult {
+    /// A plain answer.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { content: vec![Block::text(text)], details: None, is_error: false }
+    }
+
+    /// A failure that the model can read and act on.
+    pub fn error(text: impl Into<String>) -> Self {
+        Self { is_error: true, ..Self::text(text) }
+    }
+
+    /// The same answer with facts for programs.
+    pub fn with_details(mut self, details: Value) -> Self {
+        self.details = Some(details);
+        self
+    }
+}
+
+/// The tools of an agent, their schemas compiled once.
+#[derive(Clone, Default)]
+pub struct Toolbox {
+    tools: BTreeMap<String, Held>,
+    specs: Arc<[ToolSpec]>,
+}
+
+#[derive(Clone)]
+struct Held {
+    tool: Arc<dyn Tool>,
+    schema: Arc<Schema>,
+}
+
+impl fmt::Debug for Toolbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.tools.keys()).finish()
+    }
+}
+
+impl Toolbox {
+    /// Puts tools together; of two with one name the later stays.
+    pub fn new(tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
+        let mut specs = BTreeMap::new();
+        let mut held = BTreeMap::new();
+        for tool in tools {
+            let spec = tool.spec();
+            let schema = Arc::new(Schema::compile(&spec.parameters));
+            held.insert(spec.name.clone(), Held { tool, schema });
+            specs.insert(spec.name.clone(), spec);
+        }
+        Self { tools: held, specs: specs.into_values().collect() }
+    }
+
+    /// What the model is told, by name.
+    pub fn specs(&self) -> Arc<[ToolSpec]> {
+        self.specs.clone()
+    }
+
+    /// Finds a tool and checks its arguments; `Err` is the answer for the model.
+    pub(crate) fn prepare(&self, name: &str, arguments: &Value) -> Result<(Arc<dyn Tool>, Value), ToolResult> {
+        let Some(held) = self.tools.get(name) else {
+            return Err(ToolResult::error(format!("Tool {name} not found")));
+        };
+        let arguments = held.schema.coerce(arguments);
+        let problems = held.schema.check(&arguments);
+        if problems.is_empty() { Ok((held.tool.clone(), arguments)) } else { Err(bad_arguments(name, &problems, &arguments)) }
+    }
+}
+
+fn bad_arguments(name: &str, problems: &[Problem], received: &Value) -> ToolResult {
+    let mut text = format!("The arguments for {name} do not fit its schema:\n");
+    for Problem { path, what } in problems {
+        let path = if path.is_empty() { "arguments" } else { path };
+        text.push_str(&format!("  - {path}: {what}\n"));
+    }
+    text.push_str(&format!("Received: {received}"));
+    ToolResult::error(text).with_details(json!({"status": "error", "tool": name, "error": "invalid arguments"}))
+}

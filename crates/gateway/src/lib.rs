@@ -1,0 +1,1 @@
+//! WebSocket and HTTP: connect, auth, router, projector, fan-out

@@ -1,0 +1,1 @@
+//! The durable store: JSONL transcripts and the session index on disk

@@ -1,0 +1,1 @@
+//! `homard/demo`: the offline model that runs when no provider is configured.

@@ -1,0 +1,201 @@
+//! The three frames of the WebSocket: request, response, event.
+
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{
+    code::ErrorShape,
+    schema::{Schema, summary},
+};
+
+/// A question from a client.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "req", rename_all = "camelCase")]
+pub struct Request {
+    /// Chosen by the client; echoed as it is.
+    pub id: String,
+    /// What is asked for.
+    pub method: String,
+    /// With what; absent and `null` mean "nothing".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params: Option<Value>,
+    /// The caller's trace context (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+    /// Protocol 4; not used here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_profile_id: Option<String>,
+}
+
+/// An answer to a [`Request`]. One request may get two.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "res")]
+pub struct Response {
+    /// The request's id: a text, or what a confused client sent in its place.
+    pub id: Value,
+    /// Whether it was done.
+    pub ok: bool,
+    /// The answer. `agent` sends one beside an error, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Value>,
+    /// Why it was not done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorShape>,
+}
+
+/// News for a client.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "event", rename_all = "camelCase")]
+pub struct Event {
+    /// What kind of news.
+    pub event: String,
+    /// The news.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Value>,
+    /// This connection's count of events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+    /// Versions of what is shared by all connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_version: Option<StateVersion>,
+}
+
+/// Versions of what is shared by all connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateVersion {
+    /// Of the list of who is here.
+    pub presence: u64,
+    /// Of the health report.
+    pub health: u64,
+}
+
+impl Response {
+    /// It was done.
+    pub fn ok(id: &str, payload: Value) -> Self {
+        Self { id: id.into(), ok: true, payload: Some(payload), error: None }
+    }
+
+    /// It was not done.
+    pub fn error(id: impl Into<Value>, error: ErrorShape) -> Self {
+        Self { id: id.into(), ok: false, payload: None, error: Some(error) }
+    }
+}
+
+/// How deep a frame may nest. Beyond it a frame is as good as not JSON.
+pub const MAX_DEPTH: usize = 64;
+
+/// What a client's bytes turned out to be.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Inbound {
+    /// A question.
+    Request(Request),
+    /// JSON, but no question: the answer says why, under the id that the frame had, if any.
+    Malformed(Response),
+    /// Not JSON (or nested too deep); nothing can be answered.
+    Garbage,
+}
+
+static REQUEST: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::compile(&json!({
+        "type": "object", "additionalProperties": false, "required": ["type", "id", "method"],
+        "properties": {
+            "type": {"const": "req"},
+            "id": {"type": "string", "minLength": 1},
+            "method": {"type": "string", "minLength": 1},
+            "params": {},
+            "traceparent": {"type": "string", "maxLength": 128},
+            "expectedProfileId": {"type": "string", "minLength": 1, "maxLength": 128},
+        },
+    }))
+});
+
+/// Reads a client's bytes. Never fails: every outcome is an [`Inbound`].
+pub fn read(bytes: &[u8]) -> Inbound {
+    if nests_deeper_than(bytes, MAX_DEPTH) {
+        return Inbound::Garbage;
+    }
+    let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return Inbound::Garbage };
+    let problems = REQUEST.check(&value);
+    if problems.is_empty() {
+        if let Ok(request) = serde_json::from_value(value) {
+            return Inbound::Request(request);
+        }
+        return Inbound::Garbage;
+    }
+    let id = value.get("id").cloned().unwrap_or_else(|| "invalid".into());
+    let message = format!("invalid request frame: {}", summary(&problems));
+    Inbound::Malformed(Response::error(id, ErrorShape::invalid(message)))
+}
+
+/// Whether brackets nest deeper than `limit`, found without recursion and before anything is allocated.
+fn nests_deeper_than(bytes: &[u8], limit: usize) -> bool {
+    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
+    for &byte in bytes {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                depth += 1;
+                if depth > limit {
+                    return true;
+                }
+            }
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn complaint(text: &str) -> (Value, String) {
+        match read(text.as_bytes()) {
+            Inbound::Malformed(response) => (response.id, response.error.unwrap().message),
+            other => panic!("{text} was read as {other:?}"),
+        }
+    }
+
+    #[test]
+    fn malformed_frames_get_the_answers_that_clients_know() {
+        let told = |text: &str| {
+            let (id, message) = complaint(text);
+            (id, message.strip_prefix("invalid request frame: ").unwrap().to_owned())
+        };
+        assert_eq!(told("[1,2]"), ("invalid".into(), "must be object".to_owned()));
+        assert_eq!(told(r#"{"type":"req","id":"x1"}"#), ("x1".into(), "must have required property 'method'".to_owned()));
+        assert_eq!(told(r#"{"type":"req","id":7,"method":"m"}"#), (7.into(), "at /id: must be string".to_owned()));
+        assert_eq!(
+            told(r#"{"type":"req","id":"","method":"m"}"#),
+            ("".into(), "at /id: must NOT have fewer than 1 characters".to_owned())
+        );
+        assert_eq!(told(r#"{"id":"x2","method":"m"}"#), ("x2".into(), "must have required property 'type'".to_owned()));
+        assert_eq!(
+            told(r#"{"type":"req","id":"x4","method":"m","foo":1}"#),
+            ("x4".into(), "at root: unexpected property 'foo'".to_owned())
+        );
+        assert_eq!(told(r#"{"type":"event","event":"foo"}"#).0, Value::from("invalid"));
+    }
+
+    #[test]
+    fn depth_is_measured_outside_strings_only() {
+        let deep = format!(r#"{{"type":"req","id":"1","method":"m","params":{}{}}}"#, "[".repeat(64), "]".repeat(64));
+        assert_eq!(read(deep.as_bytes()), Inbound::Garbage);
+        let quoted = format!(r#"{{"type":"req","id":"1","method":"m","params":"\"{}"}}"#, "[".repeat(500));
+        assert!(matches!(read(quoted.as_bytes()), Inbound::Request(_)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_can_hurt(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            read(&bytes);
+        }
+    }
+}

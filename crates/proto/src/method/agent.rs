@@ -1,0 +1,129 @@
+//! `agent` and `agent.wait`: start a turn, wait for its end.
+
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::Params;
+use crate::{Generation, RunId, SessionId, schema::Schema};
+
+/// What `agent` takes. Only the members that the loop uses have a field; the schema knows all of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentParams {
+    /// What the user says.
+    pub message: String,
+    /// Names the run; the same key never runs twice.
+    pub idempotency_key: RunId,
+    /// The agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// The session, by its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_key: Option<String>,
+    /// The session, by its transcript.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+    /// How hard the model thinks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<String>,
+    /// The channel that the message belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// The channel that the reply goes to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_channel: Option<String>,
+    /// Seconds that the run may take; zero means the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<u64>,
+    /// The global lane: `main`, `subagent` or `cron`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<String>,
+    /// Text that this run adds to the system prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_system_prompt: Option<String>,
+    /// A name for the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// The session that started this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spawned_by: Option<String>,
+    /// Images; read when the loop can show them to a model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Value>,
+}
+
+fn agent_schema(generation: Generation) -> Schema {
+    let text = || json!({"type": "string"});
+    let mut properties = json!({
+        "message": {"type": "string", "minLength": 1},
+        "idempotencyKey": {"type": "string", "minLength": 1, "maxLength": 256},
+        "agentId": {"type": "string", "minLength": 1},
+        "deliver": {"type": "boolean"},
+        "attachments": {"type": "array"},
+        "timeout": {"type": "integer", "minimum": 0},
+        "label": {"type": "string", "minLength": 1, "maxLength": 64},
+    });
+    for name in [
+        "to", "replyTo", "sessionId", "sessionKey", "thinking", "channel", "replyChannel", "accountId",
+        "replyAccountId", "threadId", "groupId", "groupChannel", "groupSpace", "lane", "extraSystemPrompt", "spawnedBy",
+    ] {
+        properties[name] = text();
+    }
+    if generation == Generation::Four {
+        properties["label"]["maxLength"] = 512.into();
+        for name in ["provider", "model", "cwd", "promptMode", "bootstrapContextMode", "expectedExistingSessionId"] {
+            properties[name] = text();
+        }
+        for name in ["bestEffortDeliver", "modelRun", "disableMessageTool", "suppressPromptPersistence"] {
+            properties[name] = json!({"type": "boolean"});
+        }
+        properties["inputProvenance"] = json!({"type": "object"});
+    }
+    Schema::compile(&json!({
+        "type": "object", "additionalProperties": false,
+        "required": ["message", "idempotencyKey"], "properties": properties,
+    }))
+}
+
+impl Params for AgentParams {
+    const METHOD: &'static str = "agent";
+
+    fn schema(generation: Generation) -> &'static Schema {
+        static THREE: LazyLock<Schema> = LazyLock::new(|| agent_schema(Generation::Three));
+        static FOUR: LazyLock<Schema> = LazyLock::new(|| agent_schema(Generation::Four));
+        match generation {
+            Generation::Three => &THREE,
+            Generation::Four => &FOUR,
+        }
+    }
+}
+
+/// What `agent.wait` takes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitParams {
+    /// The run to wait for.
+    pub run_id: RunId,
+    /// How long; 30 s when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
+impl Params for WaitParams {
+    const METHOD: &'static str = "agent.wait";
+
+    fn schema(_: Generation) -> &'static Schema {
+        static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
+            Schema::compile(&json!({
+                "type": "object", "additionalProperties": false, "required": ["runId"],
+                "properties": {
+                    "runId": {"type": "string", "minLength": 1},
+                    "timeoutMs": {"type": "integer", "minimum": 0},
+                },
+            }))
+        });
+        &SCHEMA
+    }
+}

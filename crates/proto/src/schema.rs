@@ -1,0 +1,277 @@
+//! A small JSON Schema checker, for the parameters of RPC methods and of tools.
+//!
+//! It knows the keywords that the two generations and our tools use: `type`, `required`, `properties`,
+//! `additionalProperties`, `items`, `enum`, `const`, `minLength`, `maxLength`, `minimum`, `maximum` and `anyOf`.
+//! Others are not checked. A schema is compiled once; its problems read as clients of OpenClaw know them.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// One reason why a value does not fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where: empty for the value itself, else a JSON pointer such as `/client/id`.
+    pub path: String,
+    /// What is wrong there.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path.as_str() {
+            "" if self.what.starts_with("unexpected") => write!(f, "at root: {}", self.what),
+            "" => f.write_str(&self.what),
+            path => write!(f, "at {path}: {}", self.what),
+        }
+    }
+}
+
+/// All problems in one line, as error responses carry them.
+pub fn summary(problems: &[Problem]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// A compiled schema.
+#[derive(Debug, Clone, Default)]
+pub struct Schema {
+    types: Vec<Type>,
+    required: Vec<String>,
+    properties: Vec<(String, Schema)>,
+    closed: bool,
+    items: Option<Box<Schema>>,
+    allowed: Option<Vec<Value>>,
+    constant: Option<Value>,
+    length: (Option<u64>, Option<u64>),
+    range: (Option<f64>, Option<f64>),
+    any_of: Vec<Schema>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Type {
+    Object,
+    Array,
+    String,
+    Number,
+    Integer,
+    Boolean,
+    Null,
+}
+
+impl Type {
+    fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "object" => Self::Object,
+            "array" => Self::Array,
+            "string" => Self::String,
+            "number" => Self::Number,
+            "integer" => Self::Integer,
+            "boolean" => Self::Boolean,
+            "null" => Self::Null,
+            _ => return None,
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Object => "object",
+            Self::Array => "array",
+            Self::String => "string",
+            Self::Number => "number",
+            Self::Integer => "integer",
+            Self::Boolean => "boolean",
+            Self::Null => "null",
+        }
+    }
+
+    fn fits(self, value: &Value) -> bool {
+        match self {
+            Self::Object => value.is_object(),
+            Self::Array => value.is_array(),
+            Self::String => value.is_string(),
+            Self::Number => value.is_number(),
+            Self::Integer => value.as_f64().is_some_and(|n| n.fract() == 0.0),
+            Self::Boolean => value.is_boolean(),
+            Self::Null => value.is_null(),
+        }
+    }
+
+    /// The value in this type, where a model plainly meant it: `"5"` for 5, `"true"` for true, 5 for `"5"`.
+    fn coerce(self, value: &Value) -> Option<Value> {
+        match (self, value) {
+            (Self::Number | Self::Integer, Value::String(text)) => {
+                let number: Value = serde_json::from_str(text.trim()).ok()?;
+                self.fits(&number).then_some(number)
+            }
+            (Self::Boolean, Value::String(text)) => match text.trim() {
+                "true" => Some(Value::Bool(true)),
+                "false" => Some(Value::Bool(false)),
+                _ => None,
+            },
+            (Self::String, Value::Number(number)) => Some(Value::String(number.to_string())),
+            (Self::String, Value::Bool(flag)) => Some(Value::String(flag.to_string())),
+            _ => None,
+        }
+    }
+}
+
+impl Schema {
+    /// Compiles a schema. Keywords of an unexpected shape are passed over, as unknown ones are.
+    pub fn compile(schema: &Value) -> Self {
+        let list = |key: &str| schema.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
+        let types = match schema.get("type") {
+            Some(Value::String(name)) => Type::parse(name).into_iter().collect(),
+            Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).filter_map(Type::parse).collect(),
+            _ => Vec::new(),
+        };
+        let properties = schema.get("properties").and_then(Value::as_object);
+        Self {
+            types,
+            required: list("required").iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            properties: properties.into_iter().flatten().map(|(k, v)| (k.clone(), Self::compile(v))).collect(),
+            closed: schema.get("additionalProperties") == Some(&Value::Bool(false)),
+            items: schema.get("items").filter(|items| items.is_object()).map(|items| Box::new(Self::compile(items))),
+            allowed: schema.get("enum").and_then(Value::as_array).cloned(),
+            constant: schema.get("const").cloned(),
+            length: (
+                schema.get("minLength").and_then(Value::as_u64),
+                schema.get("maxLength").and_then(Value::as_u64),
+            ),
+            range: (schema.get("minimum").and_then(Value::as_f64), schema.get("maximum").and_then(Value::as_f64)),
+            any_of: list("anyOf").iter().map(Self::compile).collect(),
+        }
+    }
+
+    /// Every reason why `value` does not fit; none when it does.
+    pub fn check(&self, value: &Value) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        self.visit(value, "", &mut problems);
+        problems
+    }
+
+    /// A copy of `value` in which plain mistakes of type are mended; what cannot be mended is left for [`check`](Self::check).
+    pub fn coerce(&self, value: &Value) -> Value {
+        if !self.types.is_empty() && !self.types.iter().any(|kind| kind.fits(value)) {
+            if let Some(mended) = self.types.iter().find_map(|kind| kind.coerce(value)) {
+                return mended;
+            }
+        }
+        match value {
+            Value::Object(fields) => Value::Object(
+                fields
+                    .iter()
+                    .map(|(key, field)| {
+                        let schema = self.properties.iter().find(|(name, _)| name == key).map(|(_, schema)| schema);
+                        (key.clone(), schema.map_or_else(|| field.clone(), |schema| schema.coerce(field)))
+                    })
+                    .collect(),
+            ),
+            Value::Array(items) => match &self.items {
+                Some(schema) => Value::Array(items.iter().map(|item| schema.coerce(item)).collect()),
+                None => value.clone(),
+            },
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+        }
+    }
+
+    fn visit(&self, value: &Value, path: &str, problems: &mut Vec<Problem>) {
+        let mut say = |what: String| problems.push(Problem { path: path.to_owned(), what });
+        if !self.types.is_empty() && !self.types.iter().any(|kind| kind.fits(value)) {
+            let names: Vec<_> = self.types.iter().map(|kind| kind.name()).collect();
+            return say(format!("must be {}", names.join(",")));
+        }
+        if self.allowed.as_ref().is_some_and(|allowed| !allowed.contains(value)) {
+            say("must be equal to one of the allowed values".to_owned());
+        }
+        if self.constant.as_ref().is_some_and(|constant| constant != value) {
+            say("must be equal to constant".to_owned());
+        }
+        if !self.any_of.is_empty() && !self.any_of.iter().any(|schema| schema.check(value).is_empty()) {
+            say("must match a schema in anyOf".to_owned());
+        }
+        match value {
+            Value::String(text) => {
+                let length = text.chars().count() as u64;
+                if let Some(min) = self.length.0.filter(|&min| length < min) {
+                    say(format!("must NOT have fewer than {min} characters"));
+                }
+                if let Some(max) = self.length.1.filter(|&max| length > max) {
+                    say(format!("must NOT have more than {max} characters"));
+                }
+            }
+            Value::Number(number) => {
+                let number = number.as_f64().unwrap_or(f64::NAN);
+                if let Some(min) = self.range.0.filter(|&min| number < min) {
+                    say(format!("must be >= {min}"));
+                }
+                if let Some(max) = self.range.1.filter(|&max| number > max) {
+                    say(format!("must be <= {max}"));
+                }
+            }
+            Value::Array(items) => {
+                if let Some(schema) = &self.items {
+                    for (index, item) in items.iter().enumerate() {
+                        schema.visit(item, &format!("{path}/{index}"), problems);
+                    }
+                }
+            }
+            Value::Object(fields) => self.visit_fields(fields, path, problems),
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    fn visit_fields(&self, fields: &Map<String, Value>, path: &str, problems: &mut Vec<Problem>) {
+        let mut say = |what: String| problems.push(Problem { path: path.to_owned(), what });
+        for name in self.required.iter().filter(|name| !fields.contains_key(*name)) {
+            say(format!("must have required property '{name}'"));
+        }
+        for (name, field) in fields {
+            match self.properties.iter().find(|(known, _)| known == name) {
+                Some((_, schema)) => schema.visit(field, &format!("{path}/{name}"), problems),
+                None if self.closed => {
+                    problems.push(Problem { path: path.to_owned(), what: format!("unexpected property '{name}'") });
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn schema() -> Schema {
+        Schema::compile(&json!({
+            "type": "object", "additionalProperties": false, "required": ["message"],
+            "properties": {
+                "message": {"type": "string", "minLength": 1},
+                "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
+                "mode": {"enum": ["a", "b"]},
+                "list": {"type": "array", "items": {"type": "number"}},
+            },
+        }))
+    }
+
+    #[test]
+    fn problems_read_as_clients_know_them() {
+        let told = |value: Value| summary(&schema().check(&value));
+        assert_eq!(told(json!({"message": "x", "limit": 3, "mode": "b", "list": [1]})), "");
+        assert_eq!(told(json!("str")), "must be object");
+        assert_eq!(told(json!({})), "must have required property 'message'");
+        assert_eq!(told(json!({"message": "x", "foo": 1})), "at root: unexpected property 'foo'");
+        assert_eq!(told(json!({"message": "x", "limit": 1001})), "at /limit: must be <= 1000");
+        assert_eq!(told(json!({"message": "x", "limit": 1.5})), "at /limit: must be integer");
+        assert_eq!(told(json!({"message": ""})), "at /message: must NOT have fewer than 1 characters");
+        assert_eq!(told(json!({"message": "x", "mode": "c"})), "at /mode: must be equal to one of the allowed values");
+        assert_eq!(told(json!({"message": "x", "list": [1, "y"]})), "at /list/1: must be number");
+    }
+
+    #[test]
+    fn plain_mistakes_of_type_are_mended() {
+        let mended = schema().coerce(&json!({"message": 5, "limit": "7", "list": ["1.5", "x"]}));
+        assert_eq!(mended, json!({"message": "5", "limit": 7, "list": [1.5, "x"]}));
+    }
+}

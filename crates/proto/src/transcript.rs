@@ -1,0 +1,122 @@
+//! A session's transcript: JSONL, version 3, as OpenClaw writes it.
+//!
+//! The first line is the [`Header`]; every other line is an [`Entry`] that names its parent, so a file is a tree.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{EntryId, Extra, SessionId, message::Message};
+
+/// The version that this crate writes.
+pub const VERSION: u32 = 3;
+
+/// The first line of a transcript.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "session", rename_all = "camelCase")]
+pub struct Header {
+    /// Always [`VERSION`] when written here.
+    pub version: u32,
+    /// The session.
+    pub id: SessionId,
+    /// ISO 8601, UTC.
+    pub timestamp: String,
+    /// The directory in which the agent worked.
+    pub cwd: String,
+    /// The transcript that this one continues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_session: Option<String>,
+    /// Fields of other versions.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// Any line but the first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// What the line records.
+    #[serde(flatten)]
+    pub kind: Kind,
+    /// This line's name.
+    pub id: EntryId,
+    /// The line before it in the conversation; `None` for a root.
+    pub parent_id: Option<EntryId>,
+    /// ISO 8601, UTC.
+    pub timestamp: String,
+}
+
+/// What a line records.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Kind {
+    /// Somebody said something.
+    Message(Said),
+    /// Another model answers from here on.
+    ModelChange(ModelChange),
+    /// A line that does not change what the model sees, or one of another version: kept as it is.
+    #[serde(untagged)]
+    Other(Map<String, Value>),
+}
+
+/// Somebody said something.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Said {
+    /// What was said.
+    pub message: Message,
+}
+
+/// Another model answers from here on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelChange {
+    /// The provider's name in the config.
+    pub provider: String,
+    /// The model's name at that provider.
+    pub model_id: String,
+}
+
+impl Kind {
+    /// A line for a message.
+    pub fn message(message: Message) -> Self {
+        Self::Message(Said { message })
+    }
+}
+
+/// A line of a transcript.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Line {
+    /// The first.
+    Header(Header),
+    /// Any other.
+    Entry(Box<Entry>),
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn unknown_fields_blocks_and_kinds_survive() {
+        for line in [
+            json!({"type":"session","version":3,"id":"s1","timestamp":"t","cwd":"/w","novel":1}),
+            json!({"type":"label","id":"a1","parentId":null,"timestamp":"t","targetId":"x","label":"l"}),
+            json!({"type":"message","id":"a1","parentId":"b2","timestamp":"t","message":{
+                "role":"assistant","content":[{"type":"text","text":"hi","sig":2},{"type":"hologram","x":1},
+                {"type":"thinking","thinking":"hm","thinkingSignature":"s","redacted":true},
+                {"type":"toolCall","id":"c","name":"read","arguments":{"path":"a"},"thoughtSignature":"z"}],
+                "api":"a","provider":"p","model":"m","usage":{"input":1,"output":2,"cacheRead":0,"cacheWrite":0,
+                "totalTokens":3,"cost":{"input":0,"output":0.5,"cacheRead":0,"cacheWrite":0,"total":0.5},"novel":1},
+                "stopReason":"toolUse","timestamp":5,"responseId":"r"}}),
+            json!({"type":"message","id":"a1","parentId":"b2","timestamp":"t",
+                "message":{"role":"bashExecution","command":"ls","timestamp":5}}),
+            json!({"type":"message","id":"a1","parentId":"b2","timestamp":"t",
+                "message":{"role":"user","content":"plain","timestamp":5,"idempotencyKey":"k:user"}}),
+        ] {
+            let decoded: Line = serde_json::from_value(line.clone()).unwrap();
+            assert_eq!(serde_json::to_value(&decoded).unwrap(), line);
+        }
+    }
+}

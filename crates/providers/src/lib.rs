@@ -1,0 +1,1 @@
+//! Speaking to model vendors over HTTP

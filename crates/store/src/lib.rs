@@ -1,0 +1,78 @@
+//! What is kept: the [`Store`] trait, its records and verdicts, transcripts as the model sees them, and the memory store.
+//!
+//! This crate refuses to know the loop, models and SQLite. A store is the only thing that survives a restart, so
+//! everything above it can be rebuilt from what [`Store::load`], [`Store::run`] and [`Store::recover`] return.
+#![warn(missing_docs)]
+
+pub mod branch;
+pub mod ledger;
+pub mod memory;
+pub mod record;
+
+use async_trait::async_trait;
+use homard_proto::{RunId, SessionId, SessionKey, session, transcript};
+
+pub use memory::MemoryStore;
+pub use record::{Accept, Ended, Input, Rec, RunRow, RunState, Start, Status, ToolClass, Verdict};
+
+/// Why a store did not do it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Another process owns the state directory.
+    #[error("{0}")]
+    Locked(String),
+    /// The disk did not take it: full, broken or forbidden. Nothing of the batch counts as stored.
+    #[error("{0}")]
+    Disk(String),
+    /// What is on disk cannot be read.
+    #[error("{0}")]
+    Corrupt(String),
+}
+
+/// Where everything that must survive goes.
+///
+/// A batch is one commit: when [`commit`](Self::commit) returns `Ok`, all of it is on disk. Records of one batch are
+/// applied in order; each gets a verdict. When an [`Accept`] is refused, the other records of that run in the same
+/// batch are not applied and get [`Verdict::Skipped`].
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Stores a batch, whole or not at all.
+    async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error>;
+
+    /// The session that `key` points at, with its transcript; `None` when there is none yet.
+    async fn load(&self, key: &SessionKey) -> Result<Option<Session>, Error>;
+
+    /// What is known of a run.
+    async fn run(&self, run: &RunId) -> Result<Option<RunRow>, Error>;
+
+    /// The sessions' records, in no particular order, without their transcripts.
+    async fn list(&self) -> Result<Vec<(SessionKey, session::Record)>, Error>;
+
+    /// The key whose session has this id, if any.
+    async fn find(&self, session: &SessionId) -> Result<Option<SessionKey>, Error>;
+
+    /// The runs that a restart found unfinished, in the order in which they were accepted.
+    async fn recover(&self) -> Result<Vec<Unfinished>, Error>;
+}
+
+/// The right to write. Opaque to everybody but the store that gave it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Fence(pub u64);
+
+/// A session as it is on disk.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Session {
+    /// Its record.
+    pub record: session::Record,
+    /// Its transcript without the header, in file order.
+    pub entries: Vec<transcript::Entry>,
+}
+
+/// A run that a restart found unfinished.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unfinished {
+    /// What is known of it.
+    pub row: RunRow,
+    /// What its sender asked for.
+    pub accept: Accept,
+}

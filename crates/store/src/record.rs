@@ -1,0 +1,206 @@
+//! What a store is told, and what it answers.
+
+use homard_proto::{
+    CallId, EntryId, RunId, SessionId, SessionKey,
+    message::{Message, ToolResult, Usage},
+    session,
+    transcript::{Entry, Header},
+};
+
+/// One fact to be kept.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Rec {
+    /// A message was taken in: from here on it is never lost.
+    Accept(Box<Accept>),
+    /// Its run begins in this session.
+    Start(Start),
+    /// The run's own message, and those that it absorbed, enter the transcript.
+    Input(Input),
+    /// A line of the transcript. The store sets its parent: the last line of that session.
+    Entry {
+        /// The session.
+        key: SessionKey,
+        /// The line.
+        entry: Box<Entry>,
+    },
+    /// A tool with effects is about to start.
+    ToolIntent {
+        /// The run.
+        run: RunId,
+        /// The call.
+        call: CallId,
+        /// Whether it may be repeated.
+        class: ToolClass,
+    },
+    /// A tool has answered. Its line follows when those of the calls before it have.
+    ToolDone {
+        /// The run.
+        run: RunId,
+        /// What it answered.
+        result: Box<ToolResult>,
+    },
+    /// The run is over. Only the first such record of a run counts.
+    Terminal {
+        /// The run.
+        run: RunId,
+        /// How.
+        ended: Box<Ended>,
+    },
+    /// A session's record changes, if it still is the same session.
+    Patch {
+        /// The session.
+        key: SessionKey,
+        /// The session id that the writer believes in; `None` for a session that is not there yet.
+        expect: Option<SessionId>,
+        /// The whole new record.
+        record: Box<session::Record>,
+    },
+}
+
+/// A message that was taken in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Accept {
+    /// The run that it asks for.
+    pub run: RunId,
+    /// Who asks.
+    pub principal: String,
+    /// With which method.
+    pub method: String,
+    /// A digest of what was asked: the same id with another digest is a conflict.
+    pub fingerprint: String,
+    /// The session.
+    pub key: SessionKey,
+    /// The message.
+    pub message: Message,
+    /// Milliseconds since the epoch.
+    pub at: u64,
+}
+
+/// A run's beginning.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Start {
+    /// The run.
+    pub run: RunId,
+    /// The session.
+    pub key: SessionKey,
+    /// The header of its transcript; written if there is none yet.
+    pub header: Header,
+    /// Milliseconds since the epoch.
+    pub at: u64,
+}
+
+/// Messages that enter the transcript.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Input {
+    /// The run that takes them.
+    pub run: RunId,
+    /// The session.
+    pub key: SessionKey,
+    /// Other runs that end with this one.
+    pub absorbs: Vec<RunId>,
+    /// Their lines.
+    pub entries: Vec<Entry>,
+}
+
+/// Whether a tool may be run again after a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolClass {
+    /// It changes nothing.
+    Read,
+    /// Doing it twice is the same as doing it once.
+    Idempotent,
+    /// It must never be done twice.
+    Effect,
+}
+
+/// How a run ended. Replies are pointers into the transcript; only what is nowhere else is kept here.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ended {
+    /// Well, badly, or on request.
+    pub status: Status,
+    /// What went wrong, for people.
+    pub error: Option<String>,
+    /// The lines of the transcript that hold its replies, in order.
+    pub replies: Vec<EntryId>,
+    /// The model that answered: provider and name.
+    pub model: (String, String),
+    /// The sum over all model calls.
+    pub usage: Usage,
+    /// When it began; `None` if it never did. Milliseconds since the epoch.
+    pub started_at: Option<u64>,
+    /// Milliseconds since the epoch.
+    pub ended_at: u64,
+}
+
+/// The ways in which a run can end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It is done.
+    Done,
+    /// It could not go on.
+    Failed,
+    /// Somebody stopped it.
+    Aborted,
+    /// It took too long.
+    TimedOut,
+}
+
+/// How far a run has come.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunState {
+    /// Waiting for its turn.
+    Accepted,
+    /// At work.
+    Running,
+    /// Its message went into another run and ends with it.
+    Absorbed(RunId),
+    /// Over.
+    Ended(Ended),
+}
+
+/// What is known of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunRow {
+    /// The run.
+    pub run: RunId,
+    /// Who asked.
+    pub principal: String,
+    /// With which method.
+    pub method: String,
+    /// A digest of what was asked.
+    pub fingerprint: String,
+    /// The session.
+    pub key: SessionKey,
+    /// Its transcript, once the run began.
+    pub session: Option<SessionId>,
+    /// Milliseconds since the epoch.
+    pub accepted_at: u64,
+    /// How far it has come.
+    pub state: RunState,
+}
+
+/// What a store says to one record.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// It is kept.
+    Stored,
+    /// An [`Accept`] with an id that is known and the same fingerprint: this is what is known of it.
+    Duplicate(Box<RunRow>),
+    /// An [`Accept`] with an id that is known but another fingerprint, or a [`Rec::Patch`] of a session that changed.
+    Conflict,
+    /// Not applied, because the run's [`Accept`] in this batch was refused, or the run had already ended.
+    Skipped,
+}
+
+impl Rec {
+    /// The run that the record belongs to, if to one.
+    pub fn run(&self) -> Option<&RunId> {
+        match self {
+            Self::Accept(accept) => Some(&accept.run),
+            Self::Start(start) => Some(&start.run),
+            Self::Input(input) => Some(&input.run),
+            Self::ToolIntent { run, .. } | Self::ToolDone { run, .. } | Self::Terminal { run, .. } => Some(run),
+            Self::Entry { .. } | Self::Patch { .. } => None,
+        }
+    }
+}

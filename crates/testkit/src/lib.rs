@@ -1,0 +1,1 @@
+//! Dev-only: the scripted model, the virtual world and the trace runner

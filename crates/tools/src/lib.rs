@@ -1,0 +1,1 @@
+//! What an agent can do: read, write, list files, run commands

@@ -148,7 +148,11 @@ impl Toolbox {
         };
         let arguments = held.schema.coerce(arguments);
         let problems = held.schema.check(&arguments);
-        if problems.is_empty() { Ok((held.tool.clone(), arguments)) } else { Err(bad_arguments(name, &problems, &arguments)) }
+        if problems.is_empty() {
+            Ok((held.tool.clone(), arguments))
+        } else {
+            Err(bad_arguments(name, &problems, &arguments))
+        }
     }
 }
 

@@ -170,7 +170,10 @@ mod tests {
             (id, message.strip_prefix("invalid request frame: ").unwrap().to_owned())
         };
         assert_eq!(told("[1,2]"), ("invalid".into(), "must be object".to_owned()));
-        assert_eq!(told(r#"{"type":"req","id":"x1"}"#), ("x1".into(), "must have required property 'method'".to_owned()));
+        assert_eq!(
+            told(r#"{"type":"req","id":"x1"}"#),
+            ("x1".into(), "must have required property 'method'".to_owned())
+        );
         assert_eq!(told(r#"{"type":"req","id":7,"method":"m"}"#), (7.into(), "at /id: must be string".to_owned()));
         assert_eq!(
             told(r#"{"type":"req","id":"","method":"m"}"#),

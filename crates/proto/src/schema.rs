@@ -133,10 +133,7 @@ impl Schema {
             items: schema.get("items").filter(|items| items.is_object()).map(|items| Box::new(Self::compile(items))),
             allowed: schema.get("enum").and_then(Value::as_array).cloned(),
             constant: schema.get("const").cloned(),
-            length: (
-                schema.get("minLength").and_then(Value::as_u64),
-                schema.get("maxLength").and_then(Value::as_u64),
-            ),
+            length: (schema.get("minLength").and_then(Value::as_u64), schema.get("maxLength").and_then(Value::as_u64)),
             range: (schema.get("minimum").and_then(Value::as_f64), schema.get("maximum").and_then(Value::as_f64)),
             any_of: list("anyOf").iter().map(Self::compile).collect(),
         }

@@ -113,7 +113,8 @@ impl Ledger {
 
     /// The runs that have not ended, in the order in which they were accepted.
     pub fn unfinished(&self) -> Vec<Unfinished> {
-        let mut open: Vec<_> = self.runs.values().filter(|known| !matches!(known.row.state, RunState::Absorbed(_))).collect();
+        let mut open: Vec<_> =
+            self.runs.values().filter(|known| !matches!(known.row.state, RunState::Absorbed(_))).collect();
         open.sort_by_key(|known| known.order);
         let unfinished = |known: &&Known| Some(Unfinished { row: known.row.clone(), accept: known.accept.clone()? });
         open.iter().filter_map(unfinished).collect()

@@ -66,8 +66,22 @@ fn agent_schema(generation: Generation) -> Schema {
         "label": {"type": "string", "minLength": 1, "maxLength": 64},
     });
     for name in [
-        "to", "replyTo", "sessionId", "sessionKey", "thinking", "channel", "replyChannel", "accountId",
-        "replyAccountId", "threadId", "groupId", "groupChannel", "groupSpace", "lane", "extraSystemPrompt", "spawnedBy",
+        "to",
+        "replyTo",
+        "sessionId",
+        "sessionKey",
+        "thinking",
+        "channel",
+        "replyChannel",
+        "accountId",
+        "replyAccountId",
+        "threadId",
+        "groupId",
+        "groupChannel",
+        "groupSpace",
+        "lane",
+        "extraSystemPrompt",
+        "spawnedBy",
     ] {
         properties[name] = text();
     }

@@ -101,9 +101,24 @@ pub struct Device {
 
 /// Client ids of both generations, and our own.
 const CLIENT_IDS: &[&str] = &[
-    "webchat-ui", "openclaw-control-ui", "openclaw-browser-copilot", "openclaw-tui", "webchat", "cli", "gateway-client",
-    "openclaw-macos", "openclaw-linux", "openclaw-ios", "openclaw-watchos", "openclaw-android", "node-host",
-    "openclaw-worker", "test", "fingerprint", "openclaw-probe", "homard",
+    "webchat-ui",
+    "openclaw-control-ui",
+    "openclaw-browser-copilot",
+    "openclaw-tui",
+    "webchat",
+    "cli",
+    "gateway-client",
+    "openclaw-macos",
+    "openclaw-linux",
+    "openclaw-ios",
+    "openclaw-watchos",
+    "openclaw-android",
+    "node-host",
+    "openclaw-worker",
+    "test",
+    "fingerprint",
+    "openclaw-probe",
+    "homard",
 ];
 const CLIENT_MODES: &[&str] = &["webchat", "cli", "ui", "backend", "node", "worker", "probe", "test"];
 

@@ -4,8 +4,28 @@
 //! happens in it goes on its [`tape`]; whoever wants to know reads the tape and cannot change the run. This crate
 //! refuses to know HTTP, WebSockets, channel names, config files, the environment and SQLite.
 //!
-//! Start with [`hub`], the front door; then `lane` (when a run may go), `run` (what a run does) and [`wire`] (how it is told).
+//! Start with [`hub`], the front door; then `lane` (when a run may go), `run` (what a run does) and [`wire`] (how it is
+//! told). [`intake`] turns a request into something that the hub takes.
 #![warn(missing_docs)]
 
+pub mod ambient;
+pub mod event;
+pub mod hub;
+pub mod intake;
+pub mod profile;
+pub mod tape;
 pub mod task;
 pub mod tool;
+pub mod wire;
+
+mod context;
+mod lane;
+mod run;
+mod writer;
+
+pub use ambient::Ambient;
+pub use event::{AbortReason, End, Event, Outcome, RunEvent};
+pub use hub::{Hub, HubEvent, Inbound};
+pub use lane::slots::{Class, Slots};
+pub use profile::{Agents, Profile, ToolMode};
+pub use tape::{Cursor, Follower, Tape};

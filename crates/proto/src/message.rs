@@ -37,7 +37,7 @@ pub struct User {
 }
 
 /// A model's message.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Assistant {
     /// Text, thinking and tool calls, in the order in which they came.

@@ -37,14 +37,14 @@ pub fn summary(problems: &[Problem]) -> String {
 pub struct Schema {
     types: Vec<Type>,
     required: Vec<String>,
-    properties: Vec<(String, Schema)>,
+    properties: Vec<(String, Self)>,
     closed: bool,
-    items: Option<Box<Schema>>,
+    items: Option<Box<Self>>,
     allowed: Option<Vec<Value>>,
     constant: Option<Value>,
     length: (Option<u64>, Option<u64>),
     range: (Option<f64>, Option<f64>),
-    any_of: Vec<Schema>,
+    any_of: Vec<Self>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,10 +148,11 @@ impl Schema {
 
     /// A copy of `value` in which plain mistakes of type are mended; what cannot be mended is left for [`check`](Self::check).
     pub fn coerce(&self, value: &Value) -> Value {
-        if !self.types.is_empty() && !self.types.iter().any(|kind| kind.fits(value)) {
-            if let Some(mended) = self.types.iter().find_map(|kind| kind.coerce(value)) {
-                return mended;
-            }
+        if !self.types.is_empty()
+            && !self.types.iter().any(|kind| kind.fits(value))
+            && let Some(mended) = self.types.iter().find_map(|kind| kind.coerce(value))
+        {
+            return mended;
         }
         match value {
             Value::Object(fields) => Value::Object(

@@ -50,7 +50,7 @@ pub struct Entry {
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Kind {
     /// Somebody said something.
-    Message(Said),
+    Message(Box<Said>),
     /// Another model answers from here on.
     ModelChange(ModelChange),
     /// A line that does not change what the model sees, or one of another version: kept as it is.
@@ -78,7 +78,7 @@ pub struct ModelChange {
 impl Kind {
     /// A line for a message.
     pub fn message(message: Message) -> Self {
-        Self::Message(Said { message })
+        Self::Message(Box::new(Said { message }))
     }
 }
 

@@ -99,10 +99,10 @@ impl Ledger {
             known.accept = None;
             self.ended.push_back(run);
         }
-        if self.ended.len() > REMEMBERED {
-            if let Some(oldest) = self.ended.pop_front() {
-                self.runs.remove(&oldest);
-            }
+        if self.ended.len() > REMEMBERED
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.runs.remove(&oldest);
         }
     }
 

@@ -1,0 +1,97 @@
+//! The only source of wall time and new ids, so that a test can hold both still.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use homard_proto::{EntryId, RunId, SessionId};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// Where time and ids come from.
+#[derive(Debug, Clone)]
+pub struct Ambient(Arc<Source>);
+
+#[derive(Debug)]
+enum Source {
+    System,
+    Virtual { epoch_ms: u64, origin: Instant, ids: AtomicU64 },
+}
+
+impl Ambient {
+    /// The machine's clock and random ids.
+    pub fn system() -> Self {
+        Self(Arc::new(Source::System))
+    }
+
+    /// A clock that starts at `epoch_ms` and moves with tokio's, which a test may pause; ids count up from 1.
+    pub fn fixed(epoch_ms: u64) -> Self {
+        Self(Arc::new(Source::Virtual { epoch_ms, origin: Instant::now(), ids: AtomicU64::new(0) }))
+    }
+
+    /// Milliseconds since the epoch. For display and records; durations are measured with tokio's clock.
+    pub fn now_ms(&self) -> u64 {
+        match &*self.0 {
+            Source::System => {
+                #[allow(clippy::disallowed_methods, reason = "this is the door")]
+                let now = SystemTime::now();
+                now.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+            }
+            Source::Virtual { epoch_ms, origin, .. } => epoch_ms + origin.elapsed().as_millis() as u64,
+        }
+    }
+
+    /// A name for a run whose sender gave none.
+    pub fn run_id(&self) -> RunId {
+        self.parsed(|text| RunId::parse(text).ok(), |n| format!("run-{n}"))
+    }
+
+    /// A name for a new transcript.
+    pub fn session_id(&self) -> SessionId {
+        self.parsed(|text| SessionId::parse(text).ok(), |n| format!("session-{n}"))
+    }
+
+    /// A name for a line of a transcript: eight hex digits, as OpenClaw writes them.
+    pub fn entry_id(&self) -> EntryId {
+        self.parsed(|text| EntryId::parse(&text[text.len() - 8..]).ok(), |n| format!("{n:08x}"))
+    }
+
+    /// A text that nobody can guess.
+    pub fn nonce(&self) -> String {
+        self.parsed(|text| Some(text.to_owned()), |n| format!("nonce-{n}"))
+    }
+
+    fn parsed<T>(&self, parse: impl Fn(&str) -> Option<T>, count: impl Fn(u64) -> String) -> T {
+        loop {
+            let text = match &*self.0 {
+                #[allow(clippy::disallowed_methods, reason = "this is the door")]
+                Source::System => Uuid::new_v4().to_string(),
+                Source::Virtual { ids, .. } => count(ids.fetch_add(1, Ordering::Relaxed) + 1),
+            };
+            if let Some(id) = parse(&text) {
+                return id;
+            }
+        }
+    }
+}
+
+/// A time as transcripts write it: ISO 8601, UTC, milliseconds.
+pub fn iso(ms: u64) -> String {
+    let time = jiff::Timestamp::from_millisecond(i64::try_from(ms).unwrap_or(i64::MAX)).unwrap_or(jiff::Timestamp::MAX);
+    format!("{time:.3}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_transcripts_have_them() {
+        assert_eq!(iso(1_794_709_851_780), "2026-11-15T02:30:51.780Z");
+        assert_eq!(iso(u64::MAX).len(), "9999-12-30T22:00:00.000Z".len());
+    }
+}

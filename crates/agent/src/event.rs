@@ -1,0 +1,147 @@
+//! Everything that can happen in a run, as one enum.
+
+use std::sync::Arc;
+
+use homard_proto::{
+    CallId, EntryId, SessionId,
+    message::{Assistant, Message, ToolResult as Answered, Usage},
+};
+use serde_json::Value;
+
+use crate::tool::ToolResult;
+
+/// Something that happened, and when.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// Milliseconds since the epoch.
+    pub at: u64,
+    /// What.
+    pub kind: RunEvent,
+}
+
+/// What can happen in a run. A fact marked *stored* becomes visible when it is on disk, not before.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunEvent {
+    /// The run began (stored).
+    Started {
+        /// The transcript that it works in.
+        session: SessionId,
+    },
+    /// A message went into the transcript (stored).
+    Input(Arc<Message>),
+    /// The model said more.
+    Text {
+        /// Which assistant message of this run, from 0.
+        message: u32,
+        /// The new words.
+        delta: String,
+    },
+    /// The model thought more.
+    Thinking {
+        /// Which assistant message of this run, from 0.
+        message: u32,
+        /// The new words.
+        delta: String,
+    },
+    /// An assistant message is complete (stored).
+    Assistant {
+        /// Its line in the transcript.
+        entry: EntryId,
+        /// The message.
+        said: Arc<Assistant>,
+    },
+    /// A tool was started.
+    ToolStarted {
+        /// The call.
+        call: CallId,
+        /// The tool.
+        name: String,
+        /// With what.
+        arguments: Value,
+    },
+    /// A tool told how far it has come.
+    ToolProgress {
+        /// The call.
+        call: CallId,
+        /// The tool.
+        name: String,
+        /// Its result so far.
+        partial: ToolResult,
+    },
+    /// A tool answered, or was answered for (stored).
+    ToolEnded {
+        /// The call.
+        call: CallId,
+        /// The answer.
+        result: Arc<Answered>,
+    },
+    /// The run is over (stored). Always the last, always exactly one.
+    Ended(Arc<End>),
+}
+
+/// How a run ended, and what came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct End {
+    /// How.
+    pub outcome: Outcome,
+    /// What the user reads, one for each assistant message with text.
+    pub replies: Vec<Reply>,
+    /// The provider and the model that answered.
+    pub model: (String, String),
+    /// The sum over all model calls.
+    pub usage: Usage,
+    /// Of the last model call alone: its prompt is how full the context is.
+    pub last_usage: Usage,
+    /// The transcript; `None` when the run never began.
+    pub session: Option<SessionId>,
+    /// When it began; `None` when it never did. Milliseconds since the epoch.
+    pub started_at: Option<u64>,
+    /// Milliseconds since the epoch.
+    pub ended_at: u64,
+}
+
+/// A piece of the answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// Its line in the transcript.
+    pub entry: EntryId,
+    /// The words.
+    pub text: String,
+}
+
+/// The ways in which a run can end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// Somebody or something stopped it.
+    Aborted(AbortReason),
+    /// It could not go on; the text says why, for people.
+    Failed(String),
+}
+
+/// Why a run was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AbortReason {
+    /// The user asked for it.
+    User,
+    /// It took longer than it may.
+    Timeout,
+    /// The process is going down.
+    Shutdown,
+}
+
+impl Outcome {
+    /// What went wrong, for people; `None` when nothing did.
+    pub fn error(&self) -> Option<String> {
+        match self {
+            Self::Done => None,
+            Self::Failed(why) => Some(why.clone()),
+            Self::Aborted(AbortReason::User) => Some("aborted".to_owned()),
+            Self::Aborted(AbortReason::Timeout) => {
+                Some("the run took longer than its timeout and was stopped".to_owned())
+            }
+            Self::Aborted(AbortReason::Shutdown) => Some("the gateway is stopping".to_owned()),
+        }
+    }
+}

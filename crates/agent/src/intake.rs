@@ -1,0 +1,157 @@
+//! From a request to something that the hub takes: whose message, which session, which settings.
+
+use std::time::Duration;
+
+use homard_proto::{
+    AgentId, ErrorShape, SessionId, SessionKey,
+    message::User,
+    method::{Params, agent::AgentParams},
+};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    hub::{Hub, Inbound},
+    lane::slots::Class,
+};
+
+/// The thinking levels, weakest first.
+pub const THINKING_LEVELS: [&str; 6] = ["off", "minimal", "low", "medium", "high", "xhigh"];
+
+/// Channel names that a request may carry, whether or not such a channel is set up: clients send one by default.
+const CHANNELS: [&str; 22] = [
+    "whatsapp",
+    "telegram",
+    "discord",
+    "slack",
+    "signal",
+    "imessage",
+    "webchat",
+    "last",
+    "msteams",
+    "matrix",
+    "mattermost",
+    "googlechat",
+    "line",
+    "zalo",
+    "zalouser",
+    "bluebubbles",
+    "feishu",
+    "nextcloud-talk",
+    "nostr",
+    "tlon",
+    "twitch",
+    "irc",
+];
+
+/// What people also call them.
+const CHANNEL_ALIASES: [(&str, &str); 6] = [
+    ("teams", "msteams"),
+    ("imsg", "imessage"),
+    ("google-chat", "googlechat"),
+    ("gchat", "googlechat"),
+    ("internet-relay-chat", "irc"),
+    ("lark", "feishu"),
+];
+
+/// Makes an [`Inbound`] of the parameters of `agent`, or says what is wrong with them.
+pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<Inbound, ErrorShape> {
+    let text = params.message.trim();
+    if text.is_empty() {
+        return Err(wrong("message must not be blank"));
+    }
+    if !params.attachments.is_empty() {
+        return Err(wrong("attachments are not supported yet; send the message without them"));
+    }
+    for channel in [&params.channel, &params.reply_channel].into_iter().flatten() {
+        check_channel(channel)?;
+    }
+    let thinking = params.thinking.as_deref().map(thinking_level).transpose()?;
+    let (key, session) = resolve(hub, &params).await?;
+    let class = Class::choose(params.lane.as_deref(), &key);
+    let mut message = User::text(text, hub.ambient().now_ms());
+    // Clients of protocol 4 find their own message in the history by this.
+    message.extra.insert("idempotencyKey".to_owned(), format!("{}:user", params.idempotency_key).into());
+    Ok(Inbound {
+        run: params.idempotency_key.clone(),
+        principal: principal.to_owned(),
+        method: AgentParams::METHOD.to_owned(),
+        fingerprint: fingerprint(&params),
+        key,
+        session,
+        message,
+        class,
+        timeout: params.timeout.filter(|&seconds| seconds > 0).map(Duration::from_secs),
+        thinking,
+        label: params.label.map(|label| label.trim().to_owned()).filter(|label| !label.is_empty()),
+        spawned_by: params.spawned_by,
+        extra_prompt: params.extra_system_prompt,
+    })
+}
+
+/// Which session a request means: its key, else its agent's main session, else the session with that id, else the
+/// default agent's main session.
+async fn resolve(hub: &Hub, params: &AgentParams) -> Result<(SessionKey, Option<SessionId>), ErrorShape> {
+    let named = params.agent_id.as_deref().map(|id| known_agent(hub, id)).transpose()?;
+    let default = named.clone().unwrap_or_else(|| hub.agents().default_id().clone());
+    let key = params.session_key.as_deref().map(str::trim).filter(|key| !key.is_empty());
+    if let Some(text) = key {
+        let key = SessionKey::parse(text, &default).map_err(|error| wrong(&format!("sessionKey: {error}")))?;
+        return match (&named, key.agent()) {
+            (Some(named), Some(owner)) if named != owner => {
+                Err(wrong(&format!("agent \"{named}\" does not match session key agent \"{owner}\"")))
+            }
+            (None, Some(owner)) => known_agent(hub, owner.as_str()).map(|_| (key, None)),
+            _ => Ok((key, None)),
+        };
+    }
+    match (named, &params.session_id) {
+        (Some(agent), _) => Ok((agent.main_session(), None)),
+        (None, Some(id)) => {
+            let known = hub.find_session(id).await.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
+            Ok((known.unwrap_or_else(|| SessionKey::explicit(&default, id)), Some(id.clone())))
+        }
+        (None, None) => Ok((default.main_session(), None)),
+    }
+}
+
+fn known_agent(hub: &Hub, raw: &str) -> Result<AgentId, ErrorShape> {
+    let id = AgentId::normalize(raw);
+    match hub.agents().get(&id) {
+        Some(_) => Ok(id),
+        None => Err(wrong(&format!("unknown agent id \"{}\"", raw.trim()))),
+    }
+}
+
+fn check_channel(raw: &str) -> Result<(), ErrorShape> {
+    let name = raw.trim().to_lowercase();
+    let alias = CHANNEL_ALIASES.iter().find(|(alias, _)| *alias == name);
+    let name = alias.map_or(name.as_str(), |(_, channel)| channel);
+    if name.is_empty() || CHANNELS.contains(&name) { Ok(()) } else { Err(wrong(&format!("unknown channel: {name}"))) }
+}
+
+/// The level that a word means.
+fn thinking_level(raw: &str) -> Result<String, ErrorShape> {
+    let word = raw.trim().to_lowercase();
+    let level = match word.as_str() {
+        "on" | "enable" | "enabled" | "thinkhard" => "low",
+        "min" | "think" => "minimal",
+        "mid" | "med" | "harder" | "thinkharder" => "medium",
+        "ultra" | "ultrathink" | "highest" | "max" => "high",
+        "x-high" => "xhigh",
+        other => other,
+    };
+    if THINKING_LEVELS.contains(&level) {
+        return Ok(level.to_owned());
+    }
+    Err(wrong(&format!("unknown thinking level \"{}\" (use {})", raw.trim(), THINKING_LEVELS.join("|"))))
+}
+
+fn wrong(why: &str) -> ErrorShape {
+    ErrorShape::invalid(format!("invalid agent params: {why}"))
+}
+
+/// A digest of what was asked: the same id with another digest is another request.
+fn fingerprint(params: &AgentParams) -> String {
+    let text = serde_json::to_vec(params).unwrap_or_default();
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,257 @@
+//! The one way in which a run ends.
+//!
+//! Return, panic, abort and timeout all come here. Open calls get an answer, the run gets its terminal record, the
+//! session its numbers: one commit, and then one `Ended`. Nothing else ends a run, so none can end twice or not at all.
+
+use std::sync::Arc;
+
+use homard_proto::{
+    CallId, EntryId, SessionId,
+    message::{Assistant, Block, Message, StopReason, ToolResult, Usage},
+    transcript::{Entry, Kind},
+};
+use homard_store::{Ended, Rec, Status};
+
+use super::{Lane, Queued};
+use crate::{
+    ambient::iso,
+    event::{AbortReason, End, Event, Outcome, Reply, RunEvent},
+    profile::Profile,
+    run::RunError,
+    writer::Then,
+};
+
+impl Lane {
+    /// Ends a run, whatever became of it.
+    pub(super) async fn end(&mut self, queued: &Queued, profile: &Profile, result: Result<(), RunError>) {
+        let outcome = outcome(queued, result);
+        let at = self.hub.ambient.now_ms();
+        let tape = &queued.tape;
+        let mut closing = Vec::new();
+        let mut held = 0;
+        let facts = tape.facts();
+        let story = Story::of(&facts);
+
+        let mut line = |message: Message| {
+            let entry = Entry {
+                kind: Kind::message(message),
+                id: self.hub.ambient.entry_id(),
+                parent_id: None,
+                timestamp: iso(at),
+            };
+            let id = entry.id.clone();
+            closing.push(Rec::Entry { key: self.key.clone(), entry: Box::new(entry) });
+            id
+        };
+        if let Outcome::Aborted(_) | Outcome::Failed(_) = outcome {
+            let partial = tape.unfinished_text();
+            if !partial.is_empty() {
+                let said = Arc::new(broken_off(profile, partial, at));
+                let entry = line(Message::Assistant((*said).clone()));
+                tape.hold(at, RunEvent::Assistant { entry, said });
+                held += 1;
+            }
+        }
+        // Lines keep the order of the calls, so those before the first open call are in the transcript already.
+        for Asked { call, name, answer } in story.calls.into_iter().skip_while(|asked| asked.answer.is_some()) {
+            match answer {
+                Some(result) => {
+                    line(Message::ToolResult((*result).clone()));
+                }
+                None => {
+                    let result = Arc::new(unanswered(&call, name, at));
+                    line(Message::ToolResult((*result).clone()));
+                    tape.hold(at, RunEvent::ToolEnded { call, result });
+                    held += 1;
+                }
+            }
+        }
+
+        let end = Arc::new(End {
+            outcome,
+            replies: story.replies,
+            model: (profile.model.spec().provider.clone(), profile.model.spec().model.clone()),
+            usage: story.usage,
+            last_usage: story.last_usage,
+            session: story.session,
+            started_at: story.started_at,
+            ended_at: at,
+        });
+        closing.push(Rec::Terminal { run: queued.inbound.run.clone(), ended: Box::new(ended(&end)) });
+        closing.extend(self.settle(&end));
+        tape.hold(at, RunEvent::Ended(end));
+        held += 1;
+
+        // The barrier is behind the terminal record, so the next run of this session cannot overtake it.
+        self.hub.writer.send(closing, Then::Publish(tape.clone(), held));
+        if let Err(error) = self.hub.writer.barrier().await {
+            tape.break_off(&error.to_string());
+            // What is on disk is not what we believe: read it again with the next message.
+            self.session = None;
+        } else if let Some(session) = &mut self.session {
+            session.history.extend(new_messages(&tape.facts()));
+        }
+        self.hub.forget(&queued.inbound.run);
+    }
+
+    /// The session's numbers after the run.
+    fn settle(&mut self, end: &End) -> Option<Rec> {
+        let record = &mut self.session.as_mut()?.record;
+        record.updated_at = record.updated_at.max(end.ended_at);
+        record.aborted_last_run = Some(matches!(end.outcome, Outcome::Aborted(_)));
+        if end.usage != Usage::default() {
+            record.input_tokens = Some(end.usage.input);
+            record.output_tokens = Some(end.usage.output);
+            record.total_tokens = Some(prompt_size(&end.last_usage));
+        }
+        let (key, expect) = (self.key.clone(), Some(record.session_id.clone()));
+        Some(Rec::Patch { key, expect, record: Box::new(record.clone()) })
+    }
+}
+
+/// How full the context was at the last model call.
+fn prompt_size(last: &Usage) -> u64 {
+    last.input + last.cache_read + last.cache_write
+}
+
+fn outcome(queued: &Queued, result: Result<(), RunError>) -> Outcome {
+    match (result, queued.stopped()) {
+        (Ok(()), _) => Outcome::Done,
+        (Err(RunError::Stopped | RunError::Dropped), reason) => {
+            Outcome::Aborted(reason.unwrap_or(AbortReason::Shutdown))
+        }
+        (Err(error), _) => Outcome::Failed(error.to_string()),
+    }
+}
+
+fn ended(end: &End) -> Ended {
+    Ended {
+        status: match end.outcome {
+            Outcome::Done => Status::Done,
+            Outcome::Failed(_) => Status::Failed,
+            Outcome::Aborted(AbortReason::Timeout) => Status::TimedOut,
+            Outcome::Aborted(AbortReason::User | AbortReason::Shutdown) => Status::Aborted,
+        },
+        error: end.outcome.error(),
+        replies: end.replies.iter().map(|reply| reply.entry.clone()).collect(),
+        model: end.model.clone(),
+        usage: end.usage.clone(),
+        started_at: end.started_at,
+        ended_at: end.ended_at,
+    }
+}
+
+/// What was said before the run was stopped: kept for people, not sent to a model again.
+fn broken_off(profile: &Profile, text: String, at: u64) -> Assistant {
+    let spec = profile.model.spec();
+    Assistant {
+        content: vec![Block::text(text)],
+        api: spec.api.clone(),
+        provider: spec.provider.clone(),
+        model: spec.model.clone(),
+        usage: Usage::default(),
+        stop_reason: StopReason::Aborted,
+        error_message: None,
+        timestamp: at,
+        extra: serde_json::Map::new(),
+    }
+}
+
+/// The answer to a call that got none.
+fn unanswered(call: &CallId, name: String, at: u64) -> ToolResult {
+    ToolResult {
+        tool_call_id: call.to_string(),
+        tool_name: name,
+        content: vec![Block::text(
+            "The run was stopped before this call answered. Whether it took effect is not known.",
+        )],
+        details: None,
+        is_error: true,
+        timestamp: at,
+        extra: serde_json::Map::new(),
+    }
+}
+
+/// What a run's facts come to.
+#[derive(Default)]
+struct Story {
+    session: Option<SessionId>,
+    started_at: Option<u64>,
+    replies: Vec<Reply>,
+    usage: Usage,
+    last_usage: Usage,
+    /// The calls of the last assistant message; those of earlier ones were all answered, or there would be no later one.
+    calls: Vec<Asked>,
+}
+
+struct Asked {
+    call: CallId,
+    name: String,
+    answer: Option<Arc<ToolResult>>,
+}
+
+impl Story {
+    fn of(facts: &[Event]) -> Self {
+        let mut story = Self::default();
+        for Event { at, kind } in facts {
+            match kind {
+                RunEvent::Started { session } => {
+                    story.session = Some(session.clone());
+                    story.started_at = Some(*at);
+                }
+                RunEvent::Assistant { entry, said } => story.hear(entry, said),
+                RunEvent::ToolEnded { call, result } => {
+                    let asked = story.calls.iter_mut().filter(|asked| asked.call == *call);
+                    asked.for_each(|asked| asked.answer = Some(result.clone()));
+                }
+                RunEvent::Input(_)
+                | RunEvent::Text { .. }
+                | RunEvent::Thinking { .. }
+                | RunEvent::ToolStarted { .. }
+                | RunEvent::ToolProgress { .. }
+                | RunEvent::Ended(_) => {}
+            }
+        }
+        story
+    }
+
+    fn hear(&mut self, entry: &EntryId, said: &Assistant) {
+        self.usage += &said.usage;
+        self.last_usage = said.usage.clone();
+        if said.stop_reason == StopReason::Error {
+            return;
+        }
+        let text = said.text();
+        if !text.trim().is_empty() {
+            self.replies.push(Reply { entry: entry.clone(), text });
+        }
+        let asked = said.tool_calls().filter_map(|call| {
+            Some(Asked { call: CallId::parse(&call.id).ok()?, name: call.name.clone(), answer: None })
+        });
+        self.calls = asked.collect();
+    }
+}
+
+/// What a run added to the history after its input, results in the order of their calls.
+fn new_messages(facts: &[Event]) -> Vec<Arc<Message>> {
+    let mut messages = Vec::new();
+    let mut asked: &Assistant = &Assistant::default();
+    let mut answers: Vec<&ToolResult> = Vec::new();
+    let place =
+        |asked: &Assistant, answer: &ToolResult| asked.tool_calls().position(|call| call.id == answer.tool_call_id);
+    let mut flush = |asked: &Assistant, answers: &mut Vec<&ToolResult>, next: Option<&Assistant>| {
+        answers.sort_by_key(|answer| place(asked, answer));
+        messages.extend(answers.drain(..).map(|answer| Arc::new(Message::ToolResult(answer.clone()))));
+        messages.extend(next.map(|said| Arc::new(Message::Assistant(said.clone()))));
+    };
+    for Event { kind, .. } in facts {
+        if let RunEvent::ToolEnded { result, .. } = kind {
+            answers.push(result);
+        } else if let RunEvent::Assistant { said, .. } = kind {
+            flush(asked, &mut answers, Some(said));
+            asked = said;
+        }
+    }
+    flush(asked, &mut answers, None);
+    messages
+}

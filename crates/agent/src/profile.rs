@@ -1,0 +1,79 @@
+//! An agent as the loop needs it, and the list of all of them.
+
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
+
+use homard_model::Model;
+use homard_proto::AgentId;
+
+use crate::tool::Toolbox;
+
+/// An agent: who answers, with which tools, where, and for how long. A run keeps the profile that it started with.
+#[derive(Clone)]
+pub struct Profile {
+    /// Its id.
+    pub id: AgentId,
+    /// Who answers.
+    pub model: Arc<dyn Model>,
+    /// With which tools.
+    pub toolbox: Toolbox,
+    /// Where its tools work.
+    pub workdir: PathBuf,
+    /// How long a run may take.
+    pub timeout: Duration,
+    /// How several calls of one message are run.
+    pub tool_mode: ToolMode,
+}
+
+impl fmt::Debug for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profile").field("id", &self.id).field("model", self.model.spec()).finish_non_exhaustive()
+    }
+}
+
+/// How several calls of one assistant message are run. Their results are recorded in the order of the calls either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ToolMode {
+    /// All at once.
+    #[default]
+    Parallel,
+    /// One after the other.
+    Sequential,
+}
+
+/// All agents.
+#[derive(Debug, Clone)]
+pub struct Agents {
+    default: Arc<Profile>,
+    all: BTreeMap<AgentId, Arc<Profile>>,
+}
+
+impl Agents {
+    /// The default agent and any others.
+    pub fn new(default: Profile, others: impl IntoIterator<Item = Profile>) -> Self {
+        let default = Arc::new(default);
+        let mut all: BTreeMap<_, _> =
+            others.into_iter().map(|profile| (profile.id.clone(), Arc::new(profile))).collect();
+        all.insert(default.id.clone(), default.clone());
+        Self { default, all }
+    }
+
+    /// The agent of a message that names none.
+    pub fn default_id(&self) -> &AgentId {
+        &self.default.id
+    }
+
+    /// An agent by its id.
+    pub fn get(&self, id: &AgentId) -> Option<&Arc<Profile>> {
+        self.all.get(id)
+    }
+
+    /// The agent of a session; one whose agent is gone is answered by the default agent.
+    pub(crate) fn of(&self, id: Option<&AgentId>) -> &Arc<Profile> {
+        id.and_then(|id| self.all.get(id)).unwrap_or(&self.default)
+    }
+
+    /// All of them, by id.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Profile>> {
+        self.all.values()
+    }
+}

@@ -1,0 +1,188 @@
+//! The tool calls of one assistant message: prepared in order, run together or in turn, recorded in order.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use homard_proto::{
+    CallId,
+    message::{Assistant, Message, ToolCall, ToolResult as Answered},
+    transcript::{Entry, Kind},
+};
+use homard_store::{Rec, ToolClass};
+use serde_json::{Value, json};
+use tokio::{sync::mpsc, time::Instant};
+
+use super::{RunError, RunScope, panic_text};
+use crate::{
+    ambient::iso,
+    event::RunEvent,
+    profile::ToolMode,
+    task,
+    tool::{Progress, Tool, ToolCx, ToolResult},
+};
+
+/// How long tools may take to end after they were told to.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// A call that passed its checks, or the answer that it got instead.
+struct Prepared {
+    call: CallId,
+    name: String,
+    arguments: Value,
+    tool: Result<Arc<dyn Tool>, ToolResult>,
+}
+
+/// Runs all calls of a message. Returns when each has its result in the transcript, or the run was stopped.
+pub(super) async fn answer(scope: &mut RunScope, said: &Assistant) -> Result<(), RunError> {
+    let mut waiting: VecDeque<(usize, Prepared)> =
+        said.tool_calls().filter_map(|call| prepare(scope, call)).enumerate().collect();
+    let mut board = Board { results: (0..waiting.len()).map(|_| None).collect(), recorded: 0 };
+    let together = match scope.profile.tool_mode {
+        ToolMode::Parallel => waiting.len(),
+        ToolMode::Sequential => 1,
+    };
+    // Every running tool tells its news here; it is read all the time while one runs.
+    let (tell, mut told) = mpsc::unbounded_channel::<(usize, ToolResult)>();
+    let mut running = FuturesUnordered::new();
+    let names: Vec<_> = waiting.iter().map(|(_, call)| (call.call.clone(), call.name.clone())).collect();
+    let mut give_up = None;
+    while board.recorded < names.len() {
+        if running.is_empty() && give_up.is_none() {
+            let batch: Vec<_> = waiting.drain(..together.min(waiting.len())).collect();
+            intend(scope, &batch).await?;
+            for (place, call) in batch {
+                scope.pass(RunEvent::ToolStarted {
+                    call: call.call.clone(),
+                    name: call.name.clone(),
+                    arguments: call.arguments.clone(),
+                });
+                let tell = tell.clone();
+                let work = launch(scope, call, move |partial| tell.send((place, partial)).is_ok());
+                running.push(async move { (place, work.await) });
+            }
+        }
+        tokio::select! {
+            biased;
+            () = scope.cancel.cancelled(), if give_up.is_none() => give_up = Some(Instant::now() + GRACE),
+            Some((place, partial)) = told.recv() => {
+                if board.results[place].is_none() {
+                    let (call, name) = names[place].clone();
+                    scope.pass(RunEvent::ToolProgress { call, name, partial });
+                }
+            }
+            Some((place, result)) = running.next() => board.finish(scope, place, &names[place], result),
+            () = tokio::time::sleep_until(give_up.unwrap_or_else(Instant::now)), if give_up.is_some() => break,
+        }
+        if give_up.is_some() && running.is_empty() {
+            break;
+        }
+    }
+    if give_up.is_some() { Err(RunError::Stopped) } else { Ok(()) }
+}
+
+fn prepare(scope: &RunScope, call: &ToolCall) -> Option<Prepared> {
+    let id = CallId::parse(&call.id).ok()?;
+    let (tool, arguments) = match scope.profile.toolbox.prepare(&call.name, &call.arguments) {
+        Ok((tool, arguments)) => (Ok(tool), arguments),
+        Err(answer) => (Err(answer), call.arguments.clone()),
+    };
+    Some(Prepared { call: id, name: call.name.clone(), arguments, tool })
+}
+
+/// Puts on disk that tools with effects are about to start, before they do.
+async fn intend(scope: &RunScope, batch: &[(usize, Prepared)]) -> Result<(), RunError> {
+    let effects = batch.iter().filter_map(|(_, call)| match &call.tool {
+        Ok(tool) if tool.class() != ToolClass::Read => Some((call, tool.class())),
+        Ok(_) | Err(_) => None,
+    });
+    let run = scope.tape.run();
+    let records: Vec<_> =
+        effects.map(|(call, class)| Rec::ToolIntent { run: run.clone(), call: call.call.clone(), class }).collect();
+    if records.is_empty() {
+        return Ok(());
+    }
+    scope.hub.writer.send(records, crate::writer::Then::Nothing);
+    scope.barrier().await
+}
+
+/// Starts a tool in a task of its own, so that one that panics or hangs takes nothing with it.
+fn launch(
+    scope: &RunScope,
+    call: Prepared,
+    tell: impl Fn(ToolResult) -> bool + Send + 'static,
+) -> impl Future<Output = ToolResult> + Send + 'static {
+    let (progress, mut news) = Progress::channel();
+    let cx = ToolCx {
+        run: scope.tape.run().clone(),
+        session: scope.tape.key().clone(),
+        call: call.call,
+        workdir: scope.profile.workdir.clone(),
+        cancel: scope.cancel.child_token(),
+        progress,
+    };
+    async move {
+        let (name, arguments) = (call.name, call.arguments);
+        let tool = match call.tool {
+            Ok(tool) => tool,
+            Err(answer) => return answer,
+        };
+        let mut work = AbortOnDrop(task::spawn("tool", async move { tool.call(cx, arguments).await }));
+        loop {
+            tokio::select! {
+                biased;
+                Some(partial) = news.recv() => { tell(partial); }
+                joined = &mut work.0 => return joined.unwrap_or_else(|error| broke(&name, error)),
+            }
+        }
+    }
+}
+
+/// A tool's task goes away with the run that waits for it.
+struct AbortOnDrop(tokio::task::JoinHandle<ToolResult>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn broke(name: &str, error: tokio::task::JoinError) -> ToolResult {
+    let why = panic_text(error);
+    tracing::error!(tool = name, why, "tool panicked");
+    ToolResult::error(format!("{name} failed because of a bug in it: {why}"))
+        .with_details(json!({"status": "error", "tool": name, "error": why}))
+}
+
+/// Results as they come in, and how many of them, counted from the first call, are in the transcript.
+struct Board {
+    results: Vec<Option<Arc<Answered>>>,
+    recorded: usize,
+}
+
+impl Board {
+    fn finish(&mut self, scope: &mut RunScope, place: usize, (call, name): &(CallId, String), result: ToolResult) {
+        let at = scope.hub.ambient.now_ms();
+        let answered = Arc::new(Answered {
+            tool_call_id: call.to_string(),
+            tool_name: name.clone(),
+            content: result.content,
+            details: result.details,
+            is_error: result.is_error,
+            timestamp: at,
+            extra: serde_json::Map::new(),
+        });
+        let done = Rec::ToolDone { run: scope.tape.run().clone(), result: Box::new((*answered).clone()) };
+        let mut records = vec![done];
+        self.results[place] = Some(answered.clone());
+        // Lines keep the order of the calls: this result's, and those that waited for it.
+        while let Some(Some(next)) = self.results.get(self.recorded) {
+            let message = Message::ToolResult((**next).clone());
+            let id = scope.hub.ambient.entry_id();
+            let entry = Entry { kind: Kind::message(message.clone()), id, parent_id: None, timestamp: iso(at) };
+            records.push(Rec::Entry { key: scope.tape.key().clone(), entry: Box::new(entry) });
+            scope.history.push(Arc::new(message));
+            self.recorded += 1;
+        }
+        scope.record(RunEvent::ToolEnded { call: call.clone(), result: answered }, records);
+    }
+}

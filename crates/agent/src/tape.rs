@@ -1,0 +1,287 @@
+//! One run's events, in order, for as many readers as want them.
+//!
+//! Growing text is one slot per assistant message, not one event per token: a reader that is slow simply finds more
+//! text the next time it looks. A stored fact is visible once its commit is on disk; what comes after it waits behind it.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use homard_proto::{RunId, SessionKey};
+use tokio::sync::{Notify, mpsc};
+
+use crate::{
+    event::{End, Event, RunEvent},
+    hub::HubEvent,
+};
+
+/// One run's events.
+#[derive(Debug)]
+pub struct Tape {
+    run: RunId,
+    key: SessionKey,
+    accepted_at: u64,
+    inner: Mutex<Inner>,
+    changed: Notify,
+    feed: mpsc::UnboundedSender<HubEvent>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    slots: Vec<Slot>,
+    /// Slots of stored facts whose commit is not on disk yet, oldest first.
+    unstored: VecDeque<usize>,
+    /// Set when the run's end could not be stored: the tape stops, and nobody is told an end that may not be true.
+    broken: Option<String>,
+    /// Whether the feed already holds a word about news on this tape.
+    announced: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    at: u64,
+    kind: SlotKind,
+}
+
+#[derive(Debug)]
+enum SlotKind {
+    Text { message: u32, text: String },
+    Thinking { message: u32, text: String },
+    Fact(RunEvent),
+}
+
+/// Where a reader is: a slot, and how much of its text was read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cursor {
+    slot: usize,
+    offset: usize,
+}
+
+/// How a tape is doing.
+#[derive(Debug, Clone, PartialEq)]
+pub enum State {
+    /// The run has not begun: it waits for its turn.
+    Queued,
+    /// The run is at work.
+    Running,
+    /// The run is over.
+    Ended(Arc<End>),
+    /// The run's story could not be stored; the text says why.
+    Broken(String),
+}
+
+impl Tape {
+    pub(crate) fn new(
+        run: RunId,
+        key: SessionKey,
+        accepted_at: u64,
+        feed: mpsc::UnboundedSender<HubEvent>,
+    ) -> Arc<Self> {
+        let inner = Mutex::default();
+        Arc::new(Self { run, key, accepted_at, inner, changed: Notify::new(), feed })
+    }
+
+    /// The run.
+    pub fn run(&self) -> &RunId {
+        &self.run
+    }
+
+    /// The session.
+    pub fn key(&self) -> &SessionKey {
+        &self.key
+    }
+
+    /// When the run was accepted, in milliseconds since the epoch.
+    pub fn accepted_at(&self) -> u64 {
+        self.accepted_at
+    }
+
+    /// Reads what is new to this cursor and moves it.
+    pub fn read(&self, cursor: &mut Cursor) -> Vec<Event> {
+        let mut inner = self.lock();
+        inner.announced = false;
+        let visible = inner.visible();
+        let mut events = Vec::new();
+        while cursor.slot < visible {
+            let slot = &inner.slots[cursor.slot];
+            let kind = match &slot.kind {
+                SlotKind::Fact(fact) => Some(fact.clone()),
+                SlotKind::Text { message, text } => {
+                    new_part(text, cursor.offset).map(|delta| RunEvent::Text { message: *message, delta })
+                }
+                SlotKind::Thinking { message, text } => {
+                    new_part(text, cursor.offset).map(|delta| RunEvent::Thinking { message: *message, delta })
+                }
+            };
+            events.extend(kind.map(|kind| Event { at: slot.at, kind }));
+            match &slot.kind {
+                SlotKind::Text { text, .. } | SlotKind::Thinking { text, .. }
+                    if cursor.slot + 1 == inner.slots.len() =>
+                {
+                    // It may still grow: stay, and remember how far we got.
+                    cursor.offset = text.len();
+                    break;
+                }
+                SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Fact(_) => {
+                    *cursor = Cursor { slot: cursor.slot + 1, offset: 0 };
+                }
+            }
+        }
+        events
+    }
+
+    /// How the tape is doing, as far as it is visible.
+    pub fn state(&self) -> State {
+        let inner = self.lock();
+        if let Some(why) = &inner.broken {
+            return State::Broken(why.clone());
+        }
+        match inner.visible().checked_sub(1).map(|last| &inner.slots[last].kind) {
+            None => State::Queued,
+            Some(SlotKind::Fact(RunEvent::Ended(end))) => State::Ended(end.clone()),
+            Some(SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Fact(_)) => State::Running,
+        }
+    }
+
+    /// Every fact so far, visible or not: what the lane ends a run by.
+    pub(crate) fn facts(&self) -> Vec<Event> {
+        let fact = |slot: &Slot| match &slot.kind {
+            SlotKind::Fact(fact) => Some(Event { at: slot.at, kind: fact.clone() }),
+            SlotKind::Text { .. } | SlotKind::Thinking { .. } => None,
+        };
+        self.lock().slots.iter().filter_map(fact).collect()
+    }
+
+    /// The text of an assistant message that was begun and not completed.
+    pub(crate) fn unfinished_text(&self) -> String {
+        let inner = self.lock();
+        let complete = inner.slots.iter().rposition(|slot| matches!(slot.kind, SlotKind::Fact(_)));
+        let open = &inner.slots[complete.map_or(0, |last| last + 1)..];
+        let text = open.iter().map(|slot| match &slot.kind {
+            SlotKind::Text { text, .. } => text.as_str(),
+            SlotKind::Thinking { .. } | SlotKind::Fact(_) => "",
+        });
+        text.collect()
+    }
+
+    /// The model said more.
+    pub(crate) fn text(self: &Arc<Self>, at: u64, message: u32, delta: &str) {
+        let mut inner = self.lock();
+        match inner.slots.last_mut().map(|slot| &mut slot.kind) {
+            Some(SlotKind::Text { message: open, text }) if *open == message => text.push_str(delta),
+            _ => inner.slots.push(Slot { at, kind: SlotKind::Text { message, text: delta.to_owned() } }),
+        }
+        self.announce(inner);
+    }
+
+    /// The model thought more.
+    pub(crate) fn thinking(self: &Arc<Self>, at: u64, message: u32, delta: &str) {
+        let mut inner = self.lock();
+        match inner.slots.last_mut().map(|slot| &mut slot.kind) {
+            Some(SlotKind::Thinking { message: open, text }) if *open == message => text.push_str(delta),
+            _ => inner.slots.push(Slot { at, kind: SlotKind::Thinking { message, text: delta.to_owned() } }),
+        }
+        self.announce(inner);
+    }
+
+    /// Something happened that is not stored.
+    pub(crate) fn pass(self: &Arc<Self>, at: u64, fact: RunEvent) {
+        let mut inner = self.lock();
+        inner.slots.push(Slot { at, kind: SlotKind::Fact(fact) });
+        self.announce(inner);
+    }
+
+    /// Gives a stored fact its place; it shows when [`publish`](Self::publish) says that it is on disk.
+    pub(crate) fn hold(&self, at: u64, fact: RunEvent) {
+        let mut inner = self.lock();
+        let place = inner.slots.len();
+        inner.slots.push(Slot { at, kind: SlotKind::Fact(fact) });
+        inner.unstored.push_back(place);
+    }
+
+    /// The oldest `count` held facts are on disk.
+    pub(crate) fn publish(self: &Arc<Self>, count: usize) {
+        let mut inner = self.lock();
+        let count = count.min(inner.unstored.len());
+        inner.unstored.drain(..count);
+        self.announce(inner);
+    }
+
+    /// The run's story could not be stored.
+    pub(crate) fn break_off(self: &Arc<Self>, why: &str) {
+        let mut inner = self.lock();
+        inner.broken.get_or_insert_with(|| why.to_owned());
+        self.announce(inner);
+    }
+
+    /// Whether the story could not be stored.
+    pub(crate) fn broken(&self) -> Option<String> {
+        self.lock().broken.clone()
+    }
+
+    fn announce(self: &Arc<Self>, mut inner: MutexGuard<'_, Inner>) {
+        if !std::mem::replace(&mut inner.announced, true) {
+            // Without a gateway nobody follows all runs, and that is fine.
+            self.feed.send(HubEvent::Run(self.clone())).ok();
+        }
+        drop(inner);
+        self.changed.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn visible(&self) -> usize {
+        self.unstored.front().copied().unwrap_or(self.slots.len())
+    }
+}
+
+fn new_part(text: &str, offset: usize) -> Option<String> {
+    text.get(offset..).filter(|part| !part.is_empty()).map(str::to_owned)
+}
+
+/// A reader of one run that waits for news.
+#[derive(Debug)]
+pub struct Follower {
+    tape: Arc<Tape>,
+    cursor: Cursor,
+}
+
+impl Follower {
+    /// Reads a tape from its beginning.
+    pub fn new(tape: Arc<Tape>) -> Self {
+        Self { tape, cursor: Cursor::default() }
+    }
+
+    /// The tape.
+    pub fn tape(&self) -> &Arc<Tape> {
+        &self.tape
+    }
+
+    /// The next news; `None` when the run's story is over. Cancel safe.
+    pub async fn next(&mut self) -> Option<Vec<Event>> {
+        loop {
+            let changed = self.tape.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let events = self.tape.read(&mut self.cursor);
+            if !events.is_empty() {
+                return Some(events);
+            }
+            if matches!(self.tape.state(), State::Ended(_) | State::Broken(_)) {
+                return None;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until the run's story is over. Cancel safe.
+    pub async fn end(mut self) -> State {
+        while self.next().await.is_some() {}
+        self.tape.state()
+    }
+}

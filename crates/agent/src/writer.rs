@@ -1,0 +1,110 @@
+//! One writer for all sessions: whatever is waiting is committed together.
+//!
+//! Under load many runs share one sync; alone, a run waits for nobody. Records keep the order in which they were sent.
+
+use std::sync::Arc;
+
+use homard_store::{Error, Fence, Rec, Store, Verdict};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinHandle,
+};
+
+use crate::{hub::Admission, tape::Tape, task};
+
+/// How many records one commit takes at most.
+const BATCH: usize = 512;
+
+/// A handle on the one writer.
+#[derive(Debug, Clone)]
+pub(crate) struct Writer {
+    // Unbounded: a run sends a few records a step and waits at its barriers, so what is queued is bounded by the runs.
+    queue: mpsc::UnboundedSender<Write>,
+}
+
+#[derive(Debug)]
+struct Write {
+    records: Vec<Rec>,
+    then: Then,
+}
+
+/// What happens once the records are on disk.
+#[derive(Debug)]
+pub(crate) enum Then {
+    /// Nothing.
+    Nothing,
+    /// So many held facts of this tape become visible.
+    Publish(Arc<Tape>, usize),
+    /// The sender of a message learns whether it was taken; the first record is the accept.
+    Admit(watch::Sender<Admission>),
+    /// Somebody waits for it.
+    Tell(oneshot::Sender<Result<(), Error>>),
+}
+
+impl Writer {
+    /// Starts the writer; it ends when the last handle is gone.
+    pub(crate) fn start(store: Arc<dyn Store>, fence: Fence) -> (Self, JoinHandle<()>) {
+        let (queue, waiting) = mpsc::unbounded_channel();
+        (Self { queue }, task::spawn("writer", write(store, fence, waiting)))
+    }
+
+    /// Puts records in line. Whoever waits on `then` learns of a writer that is gone by its silence.
+    pub(crate) fn send(&self, records: Vec<Rec>, then: Then) {
+        self.queue.send(Write { records, then }).ok();
+    }
+
+    /// Waits until everything sent before is on disk.
+    pub(crate) async fn barrier(&self) -> Result<(), Error> {
+        let (tell, told) = oneshot::channel();
+        self.send(Vec::new(), Then::Tell(tell));
+        told.await.unwrap_or_else(|_| Err(Error::Disk("the writer has stopped".to_owned())))
+    }
+}
+
+async fn write(store: Arc<dyn Store>, fence: Fence, mut waiting: mpsc::UnboundedReceiver<Write>) {
+    while let Some(first) = waiting.recv().await {
+        let mut writes = vec![first];
+        let mut count = writes[0].records.len();
+        while count < BATCH {
+            let Ok(next) = waiting.try_recv() else { break };
+            count += next.records.len();
+            writes.push(next);
+        }
+        let sizes: Vec<_> = writes.iter().map(|write| write.records.len()).collect();
+        let records: Vec<_> = writes.iter_mut().flat_map(|write| std::mem::take(&mut write.records)).collect();
+        let stored = if records.is_empty() { Ok(Vec::new()) } else { store.commit(&fence, records).await };
+        if let Err(error) = &stored {
+            tracing::error!(%error, "could not store");
+        }
+        let mut verdicts = stored.map(Vec::into_iter);
+        for (write, size) in writes.into_iter().zip(sizes) {
+            let own = verdicts.as_mut().map(|verdicts| verdicts.take(size).collect()).map_err(|error| error.clone());
+            settle(write.then, own);
+        }
+    }
+}
+
+fn settle(then: Then, verdicts: Result<Vec<Verdict>, Error>) {
+    match then {
+        Then::Nothing => {}
+        Then::Publish(tape, count) => match verdicts {
+            Ok(verdicts) if verdicts.iter().all(|verdict| *verdict == Verdict::Stored) => tape.publish(count),
+            Ok(_) => tape.break_off("the store refused the run's records"),
+            Err(error) => tape.break_off(&error.to_string()),
+        },
+        Then::Admit(admission) => {
+            let admitted = match verdicts.map(|verdicts| verdicts.into_iter().next()) {
+                Ok(Some(Verdict::Stored)) => Admission::Accepted,
+                Ok(Some(Verdict::Duplicate(row))) => Admission::Duplicate(row),
+                Ok(Some(Verdict::Conflict)) => Admission::Conflict,
+                Ok(Some(Verdict::Skipped) | None) => Admission::Failed(Error::Disk("the store refused it".to_owned())),
+                Err(error) => Admission::Failed(error),
+            };
+            admission.send_replace(admitted);
+        }
+        Then::Tell(tell) => {
+            // Whoever asked may have gone, and that is fine.
+            tell.send(verdicts.map(|_| ())).ok();
+        }
+    }
+}

@@ -285,3 +285,108 @@ impl Follower {
         self.tape.state()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::{AgentId, message::Message};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn tape() -> Arc<Tape> {
+        let (feed, _) = mpsc::unbounded_channel();
+        Tape::new(RunId::parse("r").unwrap(), AgentId::main().main_session(), 0, feed)
+    }
+
+    fn fact(n: usize) -> RunEvent {
+        let user = homard_proto::message::User::text(n.to_string(), 0);
+        RunEvent::Input(Arc::new(Message::User(user)))
+    }
+
+    /// Joins neighbouring text, so that readers who looked at different times can be compared.
+    fn joined(events: Vec<Event>) -> Vec<RunEvent> {
+        let mut joined: Vec<RunEvent> = Vec::new();
+        for event in events {
+            match (joined.last_mut(), event.kind) {
+                (Some(RunEvent::Text { message: a, delta }), RunEvent::Text { message: b, delta: more }) if *a == b => {
+                    delta.push_str(&more);
+                }
+                (_, kind) => joined.push(kind),
+            }
+        }
+        joined
+    }
+
+    #[test]
+    fn a_stored_fact_and_what_follows_it_wait_for_the_commit() {
+        let tape = tape();
+        let mut cursor = Cursor::default();
+        tape.hold(1, fact(1));
+        tape.text(2, 0, "hi");
+        assert_eq!(tape.read(&mut cursor), []);
+        assert_eq!(tape.state(), State::Queued);
+        tape.publish(1);
+        let told: Vec<_> = tape.read(&mut cursor).into_iter().map(|event| event.kind).collect();
+        assert_eq!(told, [fact(1), RunEvent::Text { message: 0, delta: "hi".to_owned() }]);
+    }
+
+    #[test]
+    fn growing_text_is_one_announcement_until_it_is_read() {
+        let (feed, mut news) = mpsc::unbounded_channel();
+        let tape = Tape::new(RunId::parse("r").unwrap(), AgentId::main().main_session(), 0, feed);
+        for _ in 0..100 {
+            tape.text(0, 0, "é");
+        }
+        assert!(news.try_recv().is_ok());
+        assert!(news.try_recv().is_err());
+        assert_eq!(tape.read(&mut Cursor::default()).len(), 1);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Act {
+        Text(u32, String),
+        Pass,
+        Hold,
+        Publish,
+        Look(usize),
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        prop_oneof![
+            (0..3u32, "\\PC{0,3}").prop_map(|(message, text)| Act::Text(message, text)),
+            Just(Act::Pass),
+            Just(Act::Hold),
+            Just(Act::Publish),
+            (0..2usize).prop_map(Act::Look),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn readers_who_look_at_different_times_read_the_same(acts in proptest::collection::vec(act(), 0..60)) {
+            let tape = tape();
+            let mut readers = [(Cursor::default(), Vec::new()), (Cursor::default(), Vec::new())];
+            let mut held = 0;
+            for (n, act) in acts.into_iter().enumerate() {
+                match act {
+                    Act::Text(message, text) => tape.text(0, message, &text),
+                    Act::Pass => tape.pass(0, fact(n)),
+                    Act::Hold => { tape.hold(0, fact(n)); held += 1; }
+                    Act::Publish => { tape.publish(1); held = usize::saturating_sub(held, 1); }
+                    Act::Look(who) => {
+                        let (cursor, read) = &mut readers[who];
+                        read.extend(tape.read(cursor));
+                    }
+                }
+            }
+            tape.publish(held);
+            for (cursor, read) in &mut readers {
+                read.extend(tape.read(cursor));
+            }
+            let [(_, one), (_, two)] = readers;
+            let fresh = joined(tape.read(&mut Cursor::default()));
+            prop_assert_eq!(joined(one), fresh.clone());
+            prop_assert_eq!(joined(two), fresh);
+        }
+    }
+}

@@ -6,7 +6,7 @@
 use homard_proto::{
     EntryId, ErrorShape, Generation, RunId, SessionId, SessionKey,
     event::{Agent, Stream},
-    message::{Block, Usage, join_text},
+    message::{Block, Message, Usage},
     transcript::{Entry, Kind},
 };
 use homard_store::{Ended, RunRow, Status};
@@ -16,7 +16,6 @@ use crate::{
     event::{AbortReason, End, Event, Outcome, RunEvent},
     hub::{Accepted, Disposition, Waited},
     tape::Tape,
-    tool::ToolResult,
 };
 
 /// How much of a tool's text an event carries.
@@ -241,8 +240,8 @@ impl Reported {
     pub(crate) fn from_row(row: &RunRow, ended: &Ended, entries: &[Entry]) -> Self {
         let said = |entry: &Entry| match &entry.kind {
             Kind::Message(said) => match &said.message {
-                homard_proto::message::Message::Assistant(assistant) => Some(assistant.text()),
-                _ => None,
+                Message::Assistant(assistant) => Some(assistant.text()),
+                Message::User(_) | Message::ToolResult(_) | Message::Other(_) => None,
             },
             Kind::ModelChange(_) | Kind::Other(_) => None,
         };
@@ -382,9 +381,4 @@ pub fn waited(generation: Generation, run: &RunId, waited: &Waited) -> Value {
         }
         (Waited::Queued, Generation::Three) | (Waited::Timeout, _) => json!({"runId": run, "status": "timeout"}),
     }
-}
-
-/// The words of a tool's answer.
-pub fn tool_text(result: &ToolResult) -> String {
-    join_text(&result.content)
 }

@@ -62,7 +62,7 @@ impl Ledger {
                 let mut over = std::mem::take(&mut known.absorbed);
                 over.push(run.clone());
                 for run in over {
-                    self.end(run, RunState::Ended((**ended).clone()));
+                    self.end(run, RunState::Ended(ended.clone()));
                 }
             }
             Rec::Accept(_) | Rec::Entry { .. } | Rec::ToolIntent { .. } | Rec::ToolDone { .. } | Rec::Patch { .. } => {}
@@ -167,7 +167,8 @@ mod tests {
         assert_eq!(judge(terminal("a", Status::Done)), Verdict::Stored);
         assert_eq!(judge(terminal("a", Status::Aborted)), Verdict::Skipped);
         let Verdict::Duplicate(row) = judge(accept("a", "x")) else { panic!("forgotten") };
-        assert!(matches!(row.state, RunState::Ended(Ended { status: Status::Done, .. })));
+        let RunState::Ended(ended) = row.state else { panic!("not ended") };
+        assert_eq!(ended.status, Status::Done);
     }
 
     #[test]

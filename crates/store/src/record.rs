@@ -155,7 +155,7 @@ pub enum RunState {
     /// Its message went into another run and ends with it.
     Absorbed(RunId),
     /// Over.
-    Ended(Ended),
+    Ended(Box<Ended>),
 }
 
 /// What is known of a run.

@@ -201,6 +201,9 @@ impl Lane {
     async fn turn(&mut self, mut queued: Queued) {
         let profile = self.hub.agents.of(self.key.agent()).clone();
         let Some(slot) = self.wait_for_slot(&mut queued).await else { return self.turn_down(&queued).await };
+        if let Err(error) = self.open().await {
+            tracing::warn!(key = %self.key, %error, "could not read the session");
+        }
         // Both halves are sent before either is awaited, so that an idle lane commits them together.
         let scope = self.begin(&queued, &profile);
         if !is_admitted(&queued).await {
@@ -297,21 +300,36 @@ impl Lane {
         mut handle: JoinHandle<Result<(), RunError>>,
         profile: &Profile,
     ) -> Result<(), RunError> {
-        let deadline = Instant::now() + queued.inbound.timeout.unwrap_or(profile.timeout);
+        let mut patience = Some(Instant::now() + queued.inbound.timeout.unwrap_or(profile.timeout));
+        let mut is_stopping = false;
         let cancel = queued.cancel.clone();
-        let mut give_up = None;
         loop {
             tokio::select! {
                 biased;
                 joined = &mut handle => return joined.unwrap_or_else(|panic| Err(RunError::from(panic))),
                 Some(job) = self.jobs.recv() => self.take(job, Some(queued)).await,
-                () = cancel.cancelled(), if give_up.is_none() => give_up = Some(Instant::now() + GRACE),
-                () = sleep_until(give_up.unwrap_or(deadline)) => match give_up {
-                    None => queued.stop(AbortReason::Timeout),
-                    Some(_) => handle.abort(),
-                },
+                () = cancel.cancelled(), if !is_stopping => {
+                    is_stopping = true;
+                    patience = Some(Instant::now() + GRACE);
+                }
+                () = until(patience) => {
+                    if is_stopping {
+                        patience = None;
+                        handle.abort();
+                    } else {
+                        queued.stop(AbortReason::Timeout);
+                    }
+                }
             }
         }
+    }
+}
+
+/// Waits for a moment, or for ever.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -50,6 +50,9 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant) -> Result<(),
         if running.is_empty() && give_up.is_none() {
             let batch: Vec<_> = waiting.drain(..together.min(waiting.len())).collect();
             intend(scope, &batch).await?;
+            if scope.cancel.is_cancelled() {
+                return Err(RunError::Stopped);
+            }
             for (place, call) in batch {
                 scope.pass(RunEvent::ToolStarted {
                     call: call.call.clone(),

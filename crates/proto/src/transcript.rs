@@ -12,8 +12,10 @@ pub const VERSION: u32 = 3;
 
 /// The first line of a transcript.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename = "session", rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct Header {
+    /// Says that this is a header.
+    pub r#type: HeaderType,
     /// Always [`VERSION`] when written here.
     pub version: u32,
     /// The session.
@@ -28,6 +30,22 @@ pub struct Header {
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+/// The `type` of a header; there is only one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HeaderType {
+    /// `session`.
+    Session,
+}
+
+impl Header {
+    /// The first line of a new transcript.
+    pub fn new(id: SessionId, timestamp: String, cwd: String) -> Self {
+        let (r#type, version) = (HeaderType::Session, VERSION);
+        Self { r#type, version, id, timestamp, cwd, parent_session: None, extra: Extra::new() }
+    }
 }
 
 /// Any line but the first.

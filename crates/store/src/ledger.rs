@@ -51,11 +51,17 @@ impl Ledger {
                 known.row.state = RunState::Running;
             }
             Rec::Input(input) => {
-                known.absorbed.extend(input.absorbs.iter().cloned());
-                for absorbed in &input.absorbs {
-                    if let Some(guest) = self.runs.get_mut(absorbed) {
+                let waiting = |guest: &&RunId| {
+                    self.runs.get(*guest).is_some_and(|guest| guest.row.state == RunState::Accepted)
+                };
+                let guests: Vec<_> = input.absorbs.iter().filter(waiting).cloned().collect();
+                for guest in &guests {
+                    if let Some(guest) = self.runs.get_mut(guest) {
                         guest.row.state = RunState::Absorbed(run.clone());
                     }
+                }
+                if let Some(host) = self.runs.get_mut(run) {
+                    host.absorbed.extend(guests);
                 }
             }
             Rec::Terminal { ended, .. } => {

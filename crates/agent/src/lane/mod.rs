@@ -12,7 +12,7 @@ use homard_proto::{
     RunId, SessionKey,
     message::Message,
     session,
-    transcript::{Entry, Header, Kind, ModelChange, VERSION},
+    transcript::{Entry, Header, Kind, ModelChange},
 };
 use homard_store::{Accept, Error as StoreError, Input, Rec, Start, branch};
 use tokio::{
@@ -259,14 +259,8 @@ impl Lane {
         let (hub, tape, inbound) = (&self.hub, &queued.tape, &queued.inbound);
         let session = self.session.as_mut()?;
         let at = hub.ambient.now_ms();
-        let header = Header {
-            version: VERSION,
-            id: session.record.session_id.clone(),
-            timestamp: iso(at),
-            cwd: profile.workdir.display().to_string(),
-            parent_session: None,
-            extra: serde_json::Map::new(),
-        };
+        let cwd = profile.workdir.display().to_string();
+        let header = Header::new(session.record.session_id.clone(), iso(at), cwd);
         let entry = |kind| Entry { kind, id: hub.ambient.entry_id(), parent_id: None, timestamp: iso(at) };
         let message = Arc::new(Message::User(inbound.message.clone()));
         let mut entries = Vec::new();

@@ -163,8 +163,10 @@ impl Params for ConnectParams {
 
 /// The answer to a good `connect`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename = "hello-ok", rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct HelloOk {
+    /// Says what this is.
+    pub r#type: HelloType,
     /// The protocol that was agreed on.
     pub protocol: u64,
     /// Who answers: `{version, connId, …}`.
@@ -181,4 +183,12 @@ pub struct HelloOk {
     /// Members of other versions.
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+/// The `type` of the answer; there is only one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HelloType {
+    /// `hello-ok`.
+    HelloOk,
 }

@@ -13,22 +13,31 @@ use crate::{Generation, schema::Schema};
 #[serde(rename_all = "camelCase", default)]
 pub struct ListParams {
     /// How many, newest first.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// How many to pass over first.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<usize>,
     /// Only those touched in the last so many minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub active_minutes: Option<u64>,
     /// Only those with this label.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// Only those started by this session.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub spawned_by: Option<String>,
     /// Only those of this agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
     /// Only those whose key or label contains this.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub search: Option<String>,
     /// Whether `global` is listed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub include_global: Option<bool>,
     /// Whether `unknown` is listed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub include_unknown: Option<bool>,
 }
 

@@ -1,0 +1,148 @@
+//! `sessions.json` follows the records, and a crash before it did loses none of them.
+
+use std::{fs, time::Duration};
+
+use homard_proto::session::Record;
+use homard_store::Store;
+use serde_json::{Value, json};
+
+use crate::words::*;
+
+fn exported(state: &std::path::Path) -> Value {
+    serde_json::from_slice(&fs::read(sessions(state).join("sessions.json")).unwrap()).unwrap()
+}
+
+fn at(id: &str, updated_at: u64) -> Record {
+    Record::new(session(id), updated_at)
+}
+
+#[tokio::test]
+async fn a_crash_before_the_export_loses_no_record() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    keep(&journal, vec![patch("main", None, at("s1", 1))]).await;
+    journal.flush().await.unwrap();
+    keep(&journal, vec![patch("main", Some("s1"), at("s1", 2)), patch("new", None, at("s2", 2))]).await;
+    keep(&journal, vec![patch("main", Some("s1"), at("s3", 3))]).await;
+    let before = journal.list().await;
+    drop(journal);
+    assert_eq!(exported(state.path()), json!({"agent:main:main": {"sessionId": "s1", "updatedAt": 1}}));
+
+    let log = sessions(state.path()).join("sessions.json.log");
+    let whole = fs::read(&log).unwrap();
+    for torn in ["", "{", "{\"key\":\"agent:main:torn\",\"record\":{\"sessionId\":\"s9\"}}"] {
+        fs::write(&log, [&whole, torn.as_bytes()].concat()).unwrap();
+        let journal = open(state.path());
+        assert_eq!(journal.list().await, before);
+        assert_eq!(fs::read(&log).unwrap(), whole, "what comes next must begin on its own line");
+    }
+    open(state.path()).flush().await.unwrap();
+    assert!(!log.exists());
+    assert_eq!(open(state.path()).list().await, before);
+}
+
+#[tokio::test]
+async fn an_export_that_fails_is_made_up_for() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    keep(&journal, vec![patch("main", None, at("s1", 1))]).await;
+    let draft = sessions(state.path()).join("sessions.json.tmp");
+    fs::create_dir(&draft).unwrap();
+    journal.flush().await.unwrap_err();
+    journal.flush().await.unwrap_err();
+    keep(&journal, vec![patch("new", None, at("s2", 2))]).await;
+    journal.flush().await.unwrap_err();
+    let before = journal.list().await;
+    drop(journal);
+
+    let journal = open(state.path());
+    assert_eq!(journal.list().await, before);
+    fs::remove_dir(&draft).unwrap();
+    journal.flush().await.unwrap();
+    let all = json!({"agent:main:main": {"sessionId": "s1", "updatedAt": 1}, "agent:main:new": {"sessionId": "s2", "updatedAt": 2}});
+    assert_eq!(exported(state.path()), all);
+}
+
+#[tokio::test]
+async fn a_newer_sessions_file_beats_the_log() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    keep(&journal, vec![patch("main", None, at("s1", 5)), patch("new", None, at("s2", 5))]).await;
+    drop(journal);
+    let theirs = json!({
+        "agent:main:main": {"sessionId": "s7", "updatedAt": 6, "theirs": true},
+        "agent:main:new": {"sessionId": "s8", "updatedAt": 4},
+    });
+    fs::write(sessions(state.path()).join("sessions.json"), theirs.to_string()).unwrap();
+    let mut newer = at("s7", 6);
+    newer.extra.insert("theirs".to_owned(), true.into());
+    let expected = vec![(key("main"), newer), (key("new"), at("s2", 5))];
+    assert_eq!(open(state.path()).list().await, Ok(expected));
+}
+
+#[tokio::test]
+async fn a_sessions_file_that_cannot_be_read_is_moved_aside() {
+    for text in ["{\"agent:main:main\": {\"sessionId\"", "[]", ""] {
+        let state = tempfile::tempdir().unwrap();
+        let file = sessions(state.path()).join("sessions.json");
+        fs::create_dir_all(sessions(state.path())).unwrap();
+        fs::write(&file, text).unwrap();
+        let journal = open(state.path());
+        assert_eq!(journal.list().await, Ok(vec![]));
+        assert!(!file.exists());
+        assert_eq!(fs::read_to_string(file.with_added_extension(format!("corrupt-{NOW}"))).unwrap(), text);
+        keep(&journal, vec![patch("main", None, at("s1", 1))]).await;
+        journal.flush().await.unwrap();
+        assert_eq!(exported(state.path()), json!({"agent:main:main": {"sessionId": "s1", "updatedAt": 1}}));
+    }
+}
+
+#[tokio::test]
+async fn records_that_cannot_be_used_are_kept_out_and_written_back() {
+    let state = tempfile::tempdir().unwrap();
+    fs::create_dir_all(sessions(state.path())).unwrap();
+    let original = json!({
+        "agent:main:bad": {"sessionId": "../x", "updatedAt": 1},
+        "agent:main:replaced": {"sessionId": ".y", "updatedAt": 1},
+        "agent:main:good": {"sessionId": "s1", "updatedAt": 1, "novel": {"deep": [1, 2]}},
+        "agent:ops:stray": {"sessionId": "s2", "updatedAt": 1},
+        "agent:main:dm:Ann": {"sessionId": "s3", "updatedAt": 1},
+        "": 7,
+    });
+    fs::write(sessions(state.path()).join("sessions.json"), original.to_string()).unwrap();
+    let journal = open(state.path());
+    let mut good = at("s1", 1);
+    good.extra.insert("novel".to_owned(), json!({"deep": [1, 2]}));
+    let expected = vec![(key("direct:ann"), at("s3", 1)), (key("good"), good)];
+    assert_eq!(journal.list().await, Ok(expected));
+    assert_eq!(journal.load(&key("bad")).await, Ok(None));
+
+    keep(&journal, vec![patch("replaced", None, at("s4", 2))]).await;
+    journal.flush().await.unwrap();
+    let mut expected = original;
+    expected["agent:main:replaced"] = json!({"sessionId": "s4", "updatedAt": 2});
+    expected["agent:main:direct:ann"] = expected.as_object_mut().unwrap().remove("agent:main:dm:Ann").unwrap();
+    assert_eq!(exported(state.path()), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_are_exported_at_most_every_five_seconds() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    let began = tokio::time::Instant::now();
+    let story = async {
+        let mut seen = Vec::new();
+        for second in 0..12 {
+            let expect = (second > 0).then_some("s1");
+            keep(&journal, vec![patch("main", expect, at("s1", second))]).await;
+            tokio::time::sleep_until(began + Duration::from_secs(second) + Duration::from_millis(500)).await;
+            seen.push(exported(state.path())["agent:main:main"]["updatedAt"].as_u64().unwrap());
+        }
+        seen
+    };
+    let seen = tokio::select! {
+        seen = story => seen,
+        () = journal.maintain() => unreachable!("it has no end"),
+    };
+    assert_eq!(seen, [0, 0, 0, 0, 0, 5, 5, 5, 5, 5, 10, 10]);
+}

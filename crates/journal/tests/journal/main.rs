@@ -1,0 +1,10 @@
+//! The journal keeps what it was given: as the memory store does, and on disk as OpenClaw would.
+#![cfg(test)]
+
+mod both;
+mod damage;
+mod export;
+mod files;
+mod random;
+mod samples;
+mod words;

@@ -1,0 +1,75 @@
+//! A state directory of the original goes on here, and every line of it stays as it was.
+//!
+//! The recordings lie beside the checkout; where they are absent, the test says so and checks nothing.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use homard_store::Store;
+
+use crate::words::*;
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for item in fs::read_dir(from).unwrap() {
+        let item = item.unwrap();
+        let target = to.join(item.file_name());
+        if item.file_type().unwrap().is_dir() {
+            copy(&item.path(), &target);
+        } else {
+            fs::copy(item.path(), target).unwrap();
+        }
+    }
+}
+
+fn transcripts(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let paths = fs::read_dir(folder).unwrap().map(|item| item.unwrap().path());
+    let mut found: Vec<_> = paths.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect();
+    found.sort();
+    found.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+#[tokio::test]
+async fn a_state_directory_of_the_original_goes_on_here() {
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/samples/state/2026.2.9");
+    if !sample.is_dir() {
+        eprintln!("skipped: no recordings in {}", sample.display());
+        return;
+    }
+    let state = tempfile::tempdir().unwrap();
+    copy(&sample, state.path());
+    let folder = sessions(state.path());
+    let original = transcripts(&folder);
+    let records: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("sessions.json")).unwrap()).unwrap();
+
+    let journal = open(state.path());
+    let known = journal.list().await.unwrap();
+    assert_eq!(known.len(), records.as_object().unwrap().len());
+    for (key, record) in &known {
+        let before = journal.load(key).await.unwrap().unwrap().entries;
+        let file = fs::read_to_string(folder.join(format!("{}.jsonl", record.session_id))).unwrap();
+        assert_eq!(before.len(), file.lines().count() - 1, "{key}");
+        let leaf = before.last().unwrap().id.to_string();
+        keep(
+            &journal,
+            vec![said(key.as_str(), "new"), patch(key.as_str(), Some(record.session_id.as_str()), record.clone())],
+        )
+        .await;
+        assert_eq!(lines(&journal, key.as_str()).await, [before, vec![under(Some(&leaf), "new")]].concat());
+    }
+    journal.flush().await.unwrap();
+    drop(journal);
+
+    for ((path, now), (_, before)) in transcripts(&folder).iter().zip(&original) {
+        assert!(now.starts_with(before), "{}", path.display());
+    }
+    let exported: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("sessions.json")).unwrap()).unwrap();
+    assert_eq!(exported, records);
+    let journal = open(state.path());
+    assert_eq!(journal.list().await.unwrap(), known);
+    for (key, _) in &known {
+        assert_eq!(lines(&journal, key.as_str()).await.last().unwrap().id.as_str(), "new");
+    }
+}

@@ -51,9 +51,8 @@ impl Ledger {
                 known.row.state = RunState::Running;
             }
             Rec::Input(input) => {
-                let waiting = |guest: &&RunId| {
-                    self.runs.get(*guest).is_some_and(|guest| guest.row.state == RunState::Accepted)
-                };
+                let waiting =
+                    |guest: &&RunId| self.runs.get(*guest).is_some_and(|guest| guest.row.state == RunState::Accepted);
                 let guests: Vec<_> = input.absorbs.iter().filter(waiting).cloned().collect();
                 for guest in &guests {
                     if let Some(guest) = self.runs.get_mut(guest) {

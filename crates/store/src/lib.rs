@@ -8,6 +8,7 @@ pub mod branch;
 pub mod ledger;
 pub mod memory;
 pub mod record;
+pub mod repair;
 
 use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, session, transcript};

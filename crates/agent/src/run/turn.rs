@@ -9,7 +9,7 @@ use homard_proto::{
     message::{Assistant, Block, Message, StopReason, Usage},
     transcript::{Entry, Kind},
 };
-use homard_store::Rec;
+use homard_store::{Rec, repair};
 
 use super::{RunError, RunScope};
 use crate::{ambient::iso, event::RunEvent};

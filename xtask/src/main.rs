@@ -1,2 +1,56 @@
-//! placeholder
-fn main() {}
+//! The one front door for people and CI: `cargo xtask <command>`.
+//!
+//! Each command is one module: [`test`], [`check`], [`tidy`], [`bench`], [`conform`]. They share [`shell`] (other
+//! programs) and [`gateway`] (the built gateway, started and surely stopped again).
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to a terminal")]
+
+mod bench;
+mod check;
+mod conform;
+mod gateway;
+mod shell;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Test, check, measure and compare Homard.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run all tests of the workspace, and say what was skipped
+    Test(test::Args),
+    /// The gate that every commit passes: format, lints, tests, docs, tidy
+    Check(check::Args),
+    /// Check the rules that no other tool knows, and list the longest files and functions
+    Tidy,
+    /// Measure the built gateway against a local model server that answers at full speed
+    Bench(bench::Args),
+    /// Run unmodified OpenClaw clients against the built gateway (installs about 2 GB below target/conform)
+    Conform(conform::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Args::parse().command {
+        Command::Test(args) => test::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Tidy => tidy::run(),
+        Command::Bench(args) => bench::run(&args),
+        Command::Conform(args) => conform::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
-use homard_model::ToolSpec;
+pub use homard_model::ToolSpec;
 use homard_proto::{
     CallId, RunId, SessionKey,
     message::Block,
     schema::{Problem, Schema},
 };
-use homard_store::ToolClass;
+pub use homard_store::ToolClass;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;

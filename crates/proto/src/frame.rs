@@ -37,12 +37,17 @@ pub struct Response {
     pub id: Value,
     /// Whether it was done.
     pub ok: bool,
-    /// The answer. `agent` sends one beside an error, too.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The answer; it may be `null`. `agent` sends one beside an error, too.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub payload: Option<Value>,
     /// Why it was not done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorShape>,
+}
+
+/// A member that is there, even as `null`: serde would take that for absent.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
 }
 
 /// News for a client.
@@ -159,7 +164,7 @@ mod tests {
     fn complaint(text: &str) -> (Value, String) {
         match read(text.as_bytes()) {
             Inbound::Malformed(response) => (response.id, response.error.unwrap().message),
-            other => panic!("{text} was read as {other:?}"),
+            other @ (Inbound::Request(_) | Inbound::Garbage) => panic!("{text} was read as {other:?}"),
         }
     }
 

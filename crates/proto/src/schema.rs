@@ -223,13 +223,13 @@ impl Schema {
         for name in self.required.iter().filter(|name| !fields.contains_key(*name)) {
             say(format!("must have required property '{name}'"));
         }
+        let known = |name: &str| self.properties.iter().find(|(known, _)| known == name).map(|(_, schema)| schema);
+        for name in fields.keys().filter(|name| self.closed && known(name).is_none()) {
+            say(format!("unexpected property '{name}'"));
+        }
         for (name, field) in fields {
-            match self.properties.iter().find(|(known, _)| known == name) {
-                Some((_, schema)) => schema.visit(field, &format!("{path}/{name}"), problems),
-                None if self.closed => {
-                    problems.push(Problem { path: path.to_owned(), what: format!("unexpected property '{name}'") });
-                }
-                None => {}
+            if let Some(schema) = known(name) {
+                schema.visit(field, &format!("{path}/{name}"), problems);
             }
         }
     }

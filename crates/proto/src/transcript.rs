@@ -81,6 +81,9 @@ pub enum Kind {
 pub struct Said {
     /// What was said.
     pub message: Message,
+    /// Fields of other versions.
+    #[serde(flatten)]
+    pub extra: Extra,
 }
 
 /// Another model answers from here on.
@@ -91,12 +94,15 @@ pub struct ModelChange {
     pub provider: String,
     /// The model's name at that provider.
     pub model_id: String,
+    /// Fields of other versions.
+    #[serde(flatten)]
+    pub extra: Extra,
 }
 
 impl Kind {
     /// A line for a message.
     pub fn message(message: Message) -> Self {
-        Self::Message(Box::new(Said { message }))
+        Self::Message(Box::new(Said { message, extra: Extra::new() }))
     }
 }
 
@@ -129,7 +135,8 @@ mod tests {
                 "totalTokens":3,"cost":{"input":0,"output":0.5,"cacheRead":0,"cacheWrite":0,"total":0.5},"novel":1},
                 "stopReason":"toolUse","timestamp":5,"responseId":"r"}}),
             json!({"type":"message","id":"a1","parentId":"b2","timestamp":"t",
-                "message":{"role":"bashExecution","command":"ls","timestamp":5}}),
+                "novel":true,"message":{"role":"bashExecution","command":"ls","timestamp":5}}),
+            json!({"type":"model_change","id":"a1","parentId":null,"timestamp":"t","provider":"p","modelId":"m","novel":1}),
             json!({"type":"message","id":"a1","parentId":"b2","timestamp":"t",
                 "message":{"role":"user","content":"plain","timestamp":5,"idempotencyKey":"k:user"}}),
         ] {

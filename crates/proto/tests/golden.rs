@@ -82,7 +82,9 @@ fn every_recorded_frame_survives() {
     let Some(samples) = samples("every recorded frame") else { return };
     let tally = check_wire(&samples.join("wire"));
     println!("{tally:#?}");
-    assert_eq!(tally.kinds(), WIRE);
+    // Every recorded `sessions.list` was a bad one, so only a golden file holds a good one.
+    let recorded: Vec<&str> = WIRE.iter().copied().filter(|kind| *kind != "sessions.list params").collect();
+    assert_eq!(tally.kinds(), recorded);
 }
 
 #[test]
@@ -201,7 +203,7 @@ impl Recording {
                 let complaint = encode(&complaint, whence);
                 let Some(recorded) = self.answer(at, &complaint["id"]) else { panic!("{whence}: not answered") };
                 match self.generation {
-                    Generation::Three => assert_eq!(sort_problems(&complaint), sort_problems(recorded), "{whence}"),
+                    Generation::Three => assert_eq!(&complaint, recorded, "{whence}"),
                     // The newer original words some of it otherwise; the code is what clients read.
                     Generation::Four => assert_eq!(complaint["error"]["code"], recorded["error"]["code"], "{whence}"),
                 }
@@ -229,19 +231,6 @@ impl Recording {
     }
 }
 
-/// A complaint with its problems in alphabetical order.
-/// FIXME: `schema` tells the problems in the order of the frame's members; the original tells unexpected members first.
-fn sort_problems(complaint: &Value) -> Value {
-    let mut sorted = complaint.clone();
-    if let Some(message) = complaint["error"]["message"].as_str() {
-        let (prefix, problems) = message.split_once(": ").unwrap_or(("", message));
-        let mut problems: Vec<&str> = problems.split("; ").collect();
-        problems.sort_unstable();
-        sorted["error"]["message"] = format!("{prefix}: {}", problems.join("; ")).into();
-    }
-    sorted
-}
-
 /// A frame without members that are `null`: that and absent mean the same, and absent is what is written.
 fn without_nulls(frame: &Value) -> Value {
     let members = frame.as_object().into_iter().flatten();
@@ -249,7 +238,6 @@ fn without_nulls(frame: &Value) -> Value {
 }
 
 fn check_outbound(frame: &Value, whence: &str, tally: &mut Tally) {
-    let frame = &without_nulls(frame);
     if frame["type"] == "res" {
         tally.count("response");
         let response: frame::Response = survive(frame, whence);

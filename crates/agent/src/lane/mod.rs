@@ -9,7 +9,7 @@ pub(crate) mod slots;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use homard_proto::{
-    RunId, SessionKey,
+    Extra, RunId, SessionKey,
     message::Message,
     session,
     transcript::{Entry, Header, Kind, ModelChange},
@@ -266,7 +266,8 @@ impl Lane {
         let mut entries = Vec::new();
         let spec = profile.model.spec();
         if session.set_model(&spec.provider, &spec.model, spec.context_window) {
-            let change = ModelChange { provider: spec.provider.clone(), model_id: spec.model.clone() };
+            let (provider, model_id) = (spec.provider.clone(), spec.model.clone());
+            let change = ModelChange { provider, model_id, extra: Extra::new() };
             entries.push(entry(Kind::ModelChange(change)));
         }
         entries.push(entry(Kind::message((*message).clone())));

@@ -16,8 +16,11 @@ use crate::{ambient::iso, event::RunEvent};
 
 /// Asks the model and records its answer. A bad end is recorded too, and then returned.
 pub(super) async fn ask(scope: &mut RunScope) -> Result<Arc<Assistant>, RunError> {
-    let request =
-        Request { system: scope.system.clone(), messages: scope.history.clone(), tools: scope.profile.toolbox.specs() };
+    let request = Request {
+        system: scope.system.clone(),
+        messages: repair::view(&scope.history),
+        tools: scope.profile.toolbox.specs(),
+    };
     let mut stream = scope.profile.model.stream(request);
     let mut answer = Answer::default();
     let ordinal = scope.said;

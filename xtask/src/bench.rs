@@ -1,0 +1,144 @@
+//! `bench`: what a run costs beside the model, measured on the built binary.
+//!
+//! [`model`] is the model server: it answers at full speed. [`client`] asks it through the gateway and [`direct`]
+//! asks it straight, in turns, so that the difference is what the gateway costs on this machine at this moment.
+//! [`process`] reads what the gateway's process used; [`report`] prints it beside what is aimed at.
+
+mod client;
+mod direct;
+mod model;
+mod process;
+mod report;
+
+use std::{path::Path, thread, time::Duration};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use self::{client::Client, direct::Direct, model::Model, process::Usage, report::Report};
+use crate::gateway::{self, Gateway, Profile};
+
+/// How often the gateway is started.
+const STARTS: usize = 10;
+/// How long a started gateway is left alone before its memory is read.
+const IDLE: Duration = Duration::from_secs(1);
+/// Warm runs, one after the other.
+const RUNS: usize = 200;
+/// Sessions that those runs go round, so that no history grows long.
+const ROUND: usize = 20;
+/// The words of a plain run.
+const CHUNKS: usize = 20;
+/// Chunks that each size of the linearity check streams in all: enough for a clock of 10 ms.
+const STREAMED: usize = 32_000;
+/// Sessions at once, and how many runs each of them makes.
+const LOADS: [(usize, usize); 3] = [(1, 200), (10, 40), (100, 8)];
+
+/// What `bench` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Which build to measure
+    #[arg(long, value_enum, default_value = "dist")]
+    profile: Profile,
+    /// Print JSON for machines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measures and prints.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let binary = gateway::build(args.profile)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let report = runtime.block_on(measure(&binary))?;
+    if args.json {
+        println!("{:#}", report.to_json());
+    } else {
+        print!("{}", report.to_table());
+    }
+    Ok(())
+}
+
+async fn measure(binary: &Path) -> Result<Report> {
+    let model = Model::start().context("cannot start the model server")?;
+    let mut report = Report::default();
+    let logs = tempfile::tempdir()?;
+    let start = || Gateway::start(binary, &config(model.port()), &logs.path().join("gateway.log"));
+    let mut starts = Vec::new();
+    for _ in 1..STARTS {
+        starts.push(start()?.ready_after());
+    }
+    let gateway = start()?;
+    starts.push(gateway.ready_after());
+    report.start(&starts);
+    thread::sleep(IDLE);
+    report.idle_memory(process::memory(gateway.pid())?);
+
+    let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
+    one_after_the_other(&mut client, &model, &gateway, &mut report).await?;
+    for chunks in [250, 1_000, 4_000] {
+        let before = Usage::of(gateway.pid())?;
+        for run in 0..STREAMED / chunks {
+            client.run(&format!("agent:main:stream-{chunks}-{run}"), chunks).await?;
+        }
+        report.stream(chunks, Usage::of(gateway.pid())?.since(before), STREAMED / chunks * chunks);
+    }
+    for (sessions, runs) in LOADS {
+        let keys: Vec<String> = (0..sessions).map(|n| format!("agent:main:load-{sessions}-{n}")).collect();
+        let took = client.load(&keys, runs, CHUNKS).await?;
+        report.load(sessions, sessions * runs, took);
+    }
+    report.memory_after(process::memory(gateway.pid())?);
+    Ok(report)
+}
+
+/// Warm runs through the gateway, each followed by a straight read of the same stream.
+async fn one_after_the_other(client: &mut Client, model: &Model, gateway: &Gateway, report: &mut Report) -> Result<()> {
+    let key = |run: usize| format!("agent:main:bench-{}", run % ROUND);
+    let mut direct = Direct::connect(model.port()).await?;
+    for run in 0..ROUND {
+        client.run(&key(run), CHUNKS).await?;
+        direct.read(CHUNKS).await?;
+    }
+    let (served, before) = (model.served(), Usage::of(gateway.pid())?);
+    let (mut through, mut straight) = (Vec::new(), Vec::new());
+    for run in 0..RUNS {
+        through.push(client.run(&key(run), CHUNKS).await?);
+        straight.push(direct.read(CHUNKS).await?);
+    }
+    let used = Usage::of(gateway.pid())?.since(before);
+    anyhow::ensure!(
+        model.served() - served == 2 * RUNS,
+        "{} runs should have asked the model {RUNS} times, but asked {} times",
+        RUNS,
+        model.served() - served - RUNS
+    );
+    report.runs(&through, &straight, used);
+    Ok(())
+}
+
+fn config(model: u16) -> serde_json::Value {
+    json!({
+        "models": {"providers": {"fake": {
+            "baseUrl": format!("http://127.0.0.1:{model}/v1"), "apiKey": "x", "api": "openai-completions",
+            "models": [{"id": "fake-1", "contextWindow": 128_000, "maxTokens": 4096}],
+        }}},
+        "agents": {"defaults": {"model": {"primary": "fake/fake-1"}}},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_straight_read_gets_as_many_chunks_as_it_asks_for() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let model = Model::start().unwrap();
+            let mut direct = Direct::connect(model.port()).await.unwrap();
+            for chunks in [0, 1, 20, 4_000] {
+                direct.read(chunks).await.unwrap();
+            }
+            assert_eq!(model.served(), 4);
+        });
+    }
+}

@@ -1,0 +1,184 @@
+//! A client of the gateway: one WebSocket, as many runs as asked for.
+
+use std::{collections::HashMap, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::{net::TcpStream, time::Instant};
+use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
+
+/// How long the gateway may be silent before the measurement is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A connection that has its `hello-ok`.
+#[derive(Debug)]
+pub(super) struct Client {
+    socket: WebSocketStream<TcpStream>,
+    asked: u64,
+}
+
+impl Client {
+    /// Connects to a gateway on loopback and shakes hands.
+    pub(super) async fn connect(port: u16, token: &str) -> Result<Self> {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.context("cannot reach the gateway")?;
+        stream.set_nodelay(true)?;
+        let url = format!("ws://127.0.0.1:{port}/");
+        let (socket, _) = tokio_tungstenite::client_async(url, stream).await.context("no WebSocket at the gateway")?;
+        let mut client = Self { socket, asked: 0 };
+        let id = client
+            .ask(
+                "connect",
+                json!({
+                    "minProtocol": 4, "maxProtocol": 4, "role": "operator", "scopes": ["operator.admin"],
+                    "client": {"id": "gateway-client", "version": "1", "platform": "linux", "mode": "backend"},
+                    "auth": {"token": token},
+                }),
+            )
+            .await?;
+        let hello = client.answer().await?;
+        ensure!(hello["id"] == id && hello["ok"] == true, "the gateway refused to shake hands: {hello}");
+        Ok(client)
+    }
+
+    /// One run in a session, from the request to the final answer.
+    pub(super) async fn run(&mut self, session: &str, chunks: usize) -> Result<Duration> {
+        self.load(&[session.to_owned()], 1, chunks).await
+    }
+
+    /// In each session so many runs one after the other, all sessions at once; how long that took in all.
+    pub(super) async fn load(&mut self, sessions: &[String], runs: usize, chunks: usize) -> Result<Duration> {
+        let start = Instant::now();
+        // Which session waits under which request id, and how many runs it has left after that one.
+        let mut waiting = HashMap::new();
+        for session in sessions {
+            waiting.insert(self.begin(session, chunks).await?, (session, runs - 1));
+        }
+        while !waiting.is_empty() {
+            let answer = self.answer().await?;
+            ensure!(answer["ok"] == true, "a run failed: {answer}");
+            if answer["payload"]["status"] == "accepted" {
+                continue;
+            }
+            ensure!(answer["payload"]["status"] == "ok", "a run ended badly: {answer}");
+            let id = answer["id"].as_str().unwrap_or_default();
+            let Some((session, left)) = waiting.remove(id) else { bail!("nobody asked for {answer}") };
+            if left > 0 {
+                waiting.insert(self.begin(session, chunks).await?, (session, left - 1));
+            }
+        }
+        Ok(start.elapsed())
+    }
+
+    async fn begin(&mut self, session: &str, chunks: usize) -> Result<String> {
+        let key = format!("bench-run-{}", self.asked);
+        let message = format!("chunks={chunks}");
+        self.ask("agent", json!({"message": message, "sessionKey": session, "idempotencyKey": key})).await
+    }
+
+    async fn ask(&mut self, method: &str, params: Value) -> Result<String> {
+        self.asked += 1;
+        let id = self.asked.to_string();
+        let request = json!({"type": "req", "id": id, "method": method, "params": params});
+        self.socket.send(Message::text(request.to_string())).await?;
+        Ok(id)
+    }
+
+    /// The next response. Events are passed over by a look at their text, to keep this side cheap.
+    async fn answer(&mut self) -> Result<Value> {
+        loop {
+            let next = tokio::time::timeout(PATIENCE, self.socket.next());
+            let message = next.await.with_context(|| format!("the gateway was silent for {PATIENCE:?}"))?;
+            let message = message.context("the gateway hung up")??;
+            if let Message::Text(text) = message
+                && text.contains(r#""type":"res""#)
+            {
+                let frame: Value = serde_json::from_str(&text)?;
+                if frame["type"] == "res" {
+                    return Ok(frame);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::{TcpListener, TcpStream},
+        thread,
+    };
+
+    use tokio_tungstenite::tungstenite::{WebSocket, accept};
+
+    use super::*;
+
+    fn send(socket: &mut WebSocket<TcpStream>, frame: &Value) {
+        socket.send(Message::text(frame.to_string())).unwrap();
+    }
+
+    fn asked(socket: &mut WebSocket<TcpStream>) -> Value {
+        serde_json::from_str(socket.read().unwrap().to_text().unwrap()).unwrap()
+    }
+
+    /// A gateway that shakes hands, takes `runs` requests, two at a time, and answers the later one first.
+    fn gateway(runs: usize, status: &'static str) -> (u16, thread::JoinHandle<Vec<Value>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = thread::spawn(move || {
+            let mut socket = accept(listener.accept().unwrap().0).unwrap();
+            send(
+                &mut socket,
+                &json!({"type": "event", "event": "connect.challenge", "payload": {"nonce": "n", "ts": 1}}),
+            );
+            let hello = asked(&mut socket);
+            send(&mut socket, &json!({"type": "res", "id": hello["id"], "ok": true, "payload": {"type": "hello-ok"}}));
+            let mut keys = Vec::new();
+            for _ in 0..runs / 2 {
+                let pair = [asked(&mut socket), asked(&mut socket)];
+                for request in &pair {
+                    let accepted = json!({"status": "accepted"});
+                    send(&mut socket, &json!({"type": "res", "id": request["id"], "ok": true, "payload": accepted}));
+                }
+                for request in pair.iter().rev() {
+                    send(
+                        &mut socket,
+                        &json!({"type": "event", "event": "agent", "payload": {"text": "\"type\":\"res\""}}),
+                    );
+                    send(
+                        &mut socket,
+                        &json!({"type": "res", "id": request["id"], "ok": true, "payload": {"status": status}}),
+                    );
+                    keys.push(request["params"]["sessionKey"].clone());
+                }
+            }
+            keys
+        });
+        (port, server)
+    }
+
+    fn load(port: u16) -> Result<Duration> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut client = Client::connect(port, "token").await?;
+            client.load(&["a".to_owned(), "b".to_owned()], 2, 20).await
+        })
+    }
+
+    #[test]
+    fn every_session_makes_its_runs() {
+        let (port, server) = gateway(4, "ok");
+        load(port).unwrap();
+        let mut keys = server.join().unwrap();
+        keys.sort_by_key(Value::to_string);
+        assert_eq!(keys, ["a", "a", "b", "b"]);
+    }
+
+    #[test]
+    fn a_run_that_ends_badly_is_no_measurement() {
+        let (port, server) = gateway(2, "error");
+        let error = load(port).unwrap_err().to_string();
+        assert_eq!(error, r#"a run ended badly: {"type":"res","id":"3","ok":true,"payload":{"status":"error"}}"#);
+        server.join().unwrap();
+    }
+}

@@ -1,0 +1,51 @@
+//! A client that reads the model's stream without a gateway between: the yardstick.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::Instant,
+};
+
+/// One kept connection to the model server.
+#[derive(Debug)]
+pub(super) struct Direct {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Direct {
+    /// Connects to a model server on loopback.
+    pub(super) async fn connect(port: u16) -> Result<Self> {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.context("cannot reach the model server")?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, buffer: Vec::with_capacity(1 << 20) })
+    }
+
+    /// Asks for so many chunks, reads them all, and says how long that took.
+    pub(super) async fn read(&mut self, chunks: usize) -> Result<Duration> {
+        let body = json!({
+            "model": "fake-1", "stream": true,
+            "messages": [{"role": "user", "content": format!("chunks={chunks}")}],
+        })
+        .to_string();
+        let request = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let start = Instant::now();
+        self.stream.write_all(request.as_bytes()).await?;
+        self.buffer.clear();
+        while !self.buffer.ends_with(b"\r\n0\r\n\r\n") {
+            ensure!(self.stream.read_buf(&mut self.buffer).await? > 0, "the model server hung up");
+        }
+        let took = start.elapsed();
+        let seen = self.buffer.windows(9).filter(|window| window == b"\"content\"").count();
+        ensure!(seen == chunks, "asked the model server for {chunks} chunks and read {seen}");
+        Ok(took)
+    }
+}

@@ -1,0 +1,62 @@
+//! What a process used, as the kernel tells it. Linux only.
+
+use std::{fs, time::Duration};
+
+use anyhow::{Context, Result};
+
+/// The kernel tells processor time in hundredths of a second, whatever its own clock does.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Processor time that a process has used so far.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Usage(Duration);
+
+impl Usage {
+    /// Reads it.
+    pub(super) fn of(pid: u32) -> Result<Self> {
+        let stat = read(pid, "stat")?;
+        let ticks = ticks(&stat).with_context(|| format!("cannot understand /proc/{pid}/stat"))?;
+        Ok(Self(TICK * ticks))
+    }
+
+    /// What was used since an earlier reading.
+    pub(super) fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// Memory that a process holds, in bytes.
+pub(super) fn memory(pid: u32) -> Result<u64> {
+    let status = read(pid, "status")?;
+    resident(&status).with_context(|| format!("cannot understand /proc/{pid}/status"))
+}
+
+fn read(pid: u32, file: &str) -> Result<String> {
+    let path = format!("/proc/{pid}/{file}");
+    fs::read_to_string(&path).with_context(|| format!("cannot read {path}; did the process end?"))
+}
+
+/// User and system time. The name of the program, in brackets, may hold blanks; what follows it does not.
+fn ticks(stat: &str) -> Option<u32> {
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split(' ').skip(11).map(str::parse::<u32>);
+    Some(fields.next()?.ok()? + fields.next()?.ok()?)
+}
+
+fn resident(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_tables_are_understood() {
+        let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 100 0 0 0 31 11 0 0 20 0 3 0 99 5000 600 18446744073709551615";
+        assert_eq!(ticks(stat), Some(42));
+        assert_eq!(resident("Name:\thomard\nVmHWM:\t  9000 kB\nVmRSS:\t    2048 kB\n"), Some(2 << 20));
+    }
+}

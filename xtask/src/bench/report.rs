@@ -1,0 +1,183 @@
+//! What was measured, beside what is aimed at.
+
+use std::{fmt::Write as _, time::Duration};
+
+use serde_json::{Map, Value, json};
+
+/// What is aimed at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Aim {
+    AtMost(f64),
+    AtLeast(f64),
+    /// Told for comparison only.
+    None,
+}
+
+impl Aim {
+    /// Whether a value is what is aimed at, if anything is.
+    fn is_met(self, value: f64) -> Option<bool> {
+        match self {
+            Self::AtMost(most) => Some(value <= most),
+            Self::AtLeast(least) => Some(value >= least),
+            Self::None => None,
+        }
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct Row {
+    name: String,
+    value: f64,
+    unit: &'static str,
+    aim: Aim,
+}
+
+/// All that was measured, in the order in which it was.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    rows: Vec<Row>,
+    /// Of the shortest stream measured, to compare longer ones with.
+    shortest: Option<f64>,
+}
+
+impl Report {
+    fn add(&mut self, name: impl Into<String>, value: f64, unit: &'static str, aim: Aim) {
+        self.rows.push(Row { name: name.into(), value, unit, aim });
+    }
+
+    /// From the start of the process to ready, once for each start.
+    pub(super) fn start(&mut self, took: &[Duration]) {
+        self.add("cold start to ready, median", percentile(took, 50), "ms", Aim::AtMost(50.0));
+    }
+
+    /// Memory before any run.
+    pub(super) fn idle_memory(&mut self, bytes: u64) {
+        self.add("memory, idle", mebibytes(bytes), "MiB", Aim::AtMost(25.0));
+    }
+
+    /// Warm runs one after the other, through the gateway and straight, and the processor time of the former.
+    pub(super) fn runs(&mut self, through: &[Duration], straight: &[Duration], used: Duration) {
+        let runs = through.len() as f64;
+        for (percent, aim) in [(50, Aim::AtMost(2.0)), (95, Aim::None)] {
+            let (with, without) = (percentile(through, percent), percentile(straight, percent));
+            self.add(format!("run through the gateway, p{percent}"), with, "ms", Aim::None);
+            self.add(format!("same stream read straight, p{percent}"), without, "ms", Aim::None);
+            self.add(format!("overhead of a run, p{percent}"), with - without, "ms", aim);
+            self.add(format!("overhead of a run, p{percent}, ratio"), with / without, "x", Aim::None);
+        }
+        self.add("processor time of a run", milliseconds(used) / runs, "ms", Aim::AtMost(2.0));
+    }
+
+    /// Processor time that streams of one size used, all chunks together.
+    pub(super) fn stream(&mut self, size: usize, used: Duration, chunks: usize) {
+        let each = used.as_secs_f64() * 1e6 / chunks as f64;
+        self.add(format!("processor time of a chunk, {size} a run"), each, "µs", Aim::AtMost(20.0));
+        match self.shortest {
+            None => self.shortest = Some(each),
+            // Constant within what a coarse clock and a busy machine allow.
+            Some(shortest) => {
+                self.add(format!("… against the shortest stream, {size}"), each / shortest, "x", Aim::AtMost(1.5));
+            }
+        }
+    }
+
+    /// So many runs in sessions that ran at once.
+    pub(super) fn load(&mut self, sessions: usize, runs: usize, took: Duration) {
+        let rate = runs as f64 / took.as_secs_f64();
+        let name = format!("runs a second, {sessions} session{}", if sessions == 1 { "" } else { "s" });
+        self.add(name, rate, "/s", Aim::AtLeast(500.0));
+    }
+
+    /// Memory after everything.
+    pub(super) fn memory_after(&mut self, bytes: u64) {
+        self.add("memory, after all that", mebibytes(bytes), "MiB", Aim::AtMost(60.0));
+    }
+
+    /// For people.
+    pub(super) fn to_table(&self) -> String {
+        let mut table = String::new();
+        for row in &self.rows {
+            let aim = match row.aim {
+                Aim::AtMost(most) => format!("≤ {most}"),
+                Aim::AtLeast(least) => format!("≥ {least}"),
+                Aim::None => String::new(),
+            };
+            let verdict = match row.aim.is_met(row.value) {
+                Some(true) => "ok",
+                Some(false) => "MISSED",
+                None => "",
+            };
+            let Row { name, value, unit, .. } = row;
+            // Writing to a `String` cannot fail.
+            writeln!(table, "{}", format!("{name:<42} {value:>10.2} {unit:<4} {aim:<7} {verdict}").trim_end()).ok();
+        }
+        table
+    }
+
+    /// For machines.
+    pub(super) fn to_json(&self) -> Value {
+        let told = |row: &Row| {
+            let aim = match row.aim {
+                Aim::AtMost(most) => json!({"atMost": most}),
+                Aim::AtLeast(least) => json!({"atLeast": least}),
+                Aim::None => Value::Null,
+            };
+            let met = row.aim.is_met(row.value);
+            (row.name.clone(), json!({"value": row.value, "unit": row.unit, "aim": aim, "met": met}))
+        };
+        Value::Object(self.rows.iter().map(told).collect::<Map<_, _>>())
+    }
+}
+
+/// Nearest rank, in milliseconds.
+fn percentile(took: &[Duration], percent: usize) -> f64 {
+    let mut took = took.to_vec();
+    took.sort_unstable();
+    let rank = (took.len() * percent).div_ceil(100).max(1);
+    took.get(rank - 1).map_or(f64::NAN, |took| milliseconds(*took))
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(times: &[u64]) -> Vec<Duration> {
+        times.iter().map(|&ms| Duration::from_millis(ms)).collect()
+    }
+
+    #[test]
+    fn percentiles_are_of_the_nearest_rank() {
+        assert_eq!(percentile(&ms(&[5, 1, 4, 2, 3]), 50), 3.0);
+        assert_eq!(percentile(&ms(&[5, 1, 4, 2, 3]), 95), 5.0);
+        assert_eq!(percentile(&ms(&[7]), 50), 7.0);
+    }
+
+    #[test]
+    fn a_missed_aim_is_told() {
+        let mut report = Report::default();
+        report.start(&ms(&[60]));
+        report.load(10, 1_000, Duration::from_secs(1));
+        report.stream(250, Duration::from_millis(10), 1_000);
+        report.stream(1_000, Duration::from_millis(18), 1_000);
+        assert_eq!(
+            report.to_table(),
+            "cold start to ready, median                     60.00 ms   ≤ 50    MISSED\n\
+             runs a second, 10 sessions                    1000.00 /s   ≥ 500   ok\n\
+             processor time of a chunk, 250 a run            10.00 µs   ≤ 20    ok\n\
+             processor time of a chunk, 1000 a run           18.00 µs   ≤ 20    ok\n\
+             … against the shortest stream, 1000              1.80 x    ≤ 1.5   MISSED\n"
+        );
+        assert_eq!(
+            report.to_json()["cold start to ready, median"],
+            json!({"value": 60.0, "unit": "ms", "aim": {"atMost": 50.0}, "met": false})
+        );
+    }
+}

@@ -1,0 +1,39 @@
+//! `check`: the gate that every commit passes.
+
+use anyhow::{Context, Result};
+use tokio::time::Instant;
+
+use crate::{shell, test, tidy};
+
+/// What `check` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Leave out the tests, for a caller that has just run them
+    #[arg(long)]
+    no_test: bool,
+}
+
+/// Runs the gate, up to the first step that fails.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let whole = Instant::now();
+    step("fmt", || shell::run(&mut shell::cargo(&["fmt", "--all", "--check"])))?;
+    step("clippy", || {
+        shell::run(&mut shell::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+    })?;
+    if !args.no_test {
+        step("test", || test::run(&test::Args::default()))?;
+    }
+    step("doc", || shell::run(shell::cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings")))?;
+    step("tidy", tidy::run)?;
+    println!("the gate is open ({:.1} s)", whole.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let start = Instant::now();
+    println!("     {name} …");
+    let result = work().with_context(|| format!("the gate is shut: {name} failed"));
+    let word = if result.is_ok() { "ok  " } else { "FAIL" };
+    println!("{word} {name} ({:.1} s)", start.elapsed().as_secs_f64());
+    result
+}

@@ -1,0 +1,141 @@
+//! One installed client, run in a home of its own.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Deserializer, Value, json};
+use tempfile::TempDir;
+use tokio::process;
+
+/// How long one command of a client may take; the newer one needs half a minute for a plain question.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Which generation of the wire a client speaks.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Protocol {
+    Three,
+    Four,
+}
+
+/// One installed client.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) version: &'static str,
+    pub(super) protocol: Protocol,
+    pub(super) node: PathBuf,
+    pub(super) script: PathBuf,
+    /// Where what it says is kept.
+    pub(super) logs: PathBuf,
+}
+
+/// A fresh home that points a client at a gateway.
+#[derive(Debug)]
+pub(super) struct Home(TempDir);
+
+impl Home {
+    /// A home for a gateway on loopback.
+    pub(super) fn new(port: u16, token: &str) -> Result<Self> {
+        let home = tempfile::tempdir().context("cannot make a home for the client")?;
+        let folder = home.path().join(".openclaw");
+        let url = format!("ws://127.0.0.1:{port}");
+        let config = json!({"gateway": {"mode": "remote", "remote": {"url": url, "token": token}}});
+        fs::create_dir(&folder).and_then(|()| fs::write(folder.join("openclaw.json"), config.to_string()))?;
+        Ok(Self(home))
+    }
+}
+
+/// What a command of a client did.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) code: Option<i32>,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+}
+
+impl Said {
+    /// Demands a good exit.
+    pub(super) fn succeeded(self) -> Result<Self> {
+        ensure!(self.code == Some(0), "exit code {:?}: {}", self.code, self.last_words());
+        Ok(self)
+    }
+
+    /// The JSON object on stdout; a client may say other things around it.
+    pub(super) fn json(&self) -> Result<Value> {
+        let start = self.stdout.lines().position(|line| line.starts_with('{')).context("no JSON on stdout")?;
+        let text: Vec<&str> = self.stdout.lines().skip(start).collect();
+        let text = text.join("\n");
+        let first = Deserializer::from_str(&text).into_iter().next().context("no JSON on stdout")?;
+        first.context("what is on stdout begins like JSON, but is none")
+    }
+
+    /// Everything, for a search.
+    pub(super) fn all(&self) -> String {
+        format!("{}\n{}", self.stdout, self.stderr)
+    }
+
+    fn last_words(&self) -> String {
+        let all = self.all();
+        let lines: Vec<&str> = all.lines().filter(|line| !line.trim().is_empty()).collect();
+        lines[lines.len().saturating_sub(3)..].join(" | ")
+    }
+}
+
+impl Client {
+    /// What it says of its own version. Empties the folder of its logs, too: a new day begins.
+    pub(super) fn told_version(&self) -> Result<String> {
+        super::fresh(&self.logs)?;
+        let home = tempfile::tempdir()?;
+        let output = self.command(home.path(), &["--version"]).output().context("cannot start the client")?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Runs a command of the client to its end. `name` is what its log is called.
+    pub(super) fn call(&self, name: &str, home: &Home, args: &[&str]) -> Result<Said> {
+        let output = self.output_in_time(home, args)?;
+        let said = Said {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        };
+        let Said { code, stdout, stderr } = &said;
+        let log = format!("$ openclaw {}\n# exit {code:?}\n# stdout\n{stdout}\n# stderr\n{stderr}\n", args.join(" "));
+        fs::write(self.logs.join(format!("{name}.log")), log).context("cannot keep what the client said")?;
+        Ok(said)
+    }
+
+    /// Only tokio can wait for a process with an end to its patience.
+    fn output_in_time(&self, home: &Home, args: &[&str]) -> Result<Output> {
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+            let mut command = process::Command::from(self.command(home.0.path(), args));
+            let output = tokio::time::timeout(PATIENCE, command.kill_on_drop(true).output()).await;
+            output.with_context(|| format!("no end after {PATIENCE:?}"))?.context("cannot start the client")
+        })
+    }
+
+    /// Nothing of this machine's environment reaches the client: no keys that could answer in the gateway's place.
+    fn command(&self, home: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.node);
+        command.arg(&self.script).args(args).current_dir(home).stdin(Stdio::null());
+        command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", home);
+        // One process, so that ending it ends the client; and plain text.
+        command.env("OPENCLAW_NO_RESPAWN", "1").env("NO_COLOR", "1");
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_found_between_other_words() {
+        let said = |stdout: &str| Said { code: Some(0), stdout: stdout.to_owned(), stderr: String::new() }.json();
+        assert_eq!(said("hello\n{\n  \"a\": 1\n}\nbye\n").unwrap(), json!({"a": 1}));
+        assert_eq!(said("hello {\"a\": 1}").unwrap_err().to_string(), "no JSON on stdout");
+    }
+}

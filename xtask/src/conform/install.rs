@@ -1,0 +1,89 @@
+//! Fetching the clients, each with the Node that it needs, from the npm registry.
+
+use std::{
+    env::consts,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::client::{Client, Protocol};
+use crate::shell;
+
+/// A generation of the original.
+#[derive(Debug)]
+pub(super) struct Generation {
+    /// Of the npm package `openclaw`.
+    version: &'static str,
+    protocol: Protocol,
+    /// The major version of Node that it runs on.
+    node: &'static str,
+    /// Packages that npm must take in the place of others that it cannot get.
+    overrides: &'static [(&'static str, &'static str)],
+}
+
+/// The generations that are checked.
+pub(super) const GENERATIONS: &[Generation] = &[
+    Generation {
+        version: "2026.2.9",
+        protocol: Protocol::Three,
+        node: "22",
+        // One is a git address, the other is gone.
+        overrides: &[("libsignal", "npm:libsignal@2.0.1"), ("cssomnom", "npm:cssom@0.5.0")],
+    },
+    Generation { version: "2026.9.6", protocol: Protocol::Four, node: "24", overrides: &[] },
+];
+
+/// Installs a generation below `folder`, unless that was done before, and sees that it starts.
+pub(super) fn install(generation: &Generation, folder: &Path, logs: &Path) -> Result<Client> {
+    let Generation { version, node, .. } = generation;
+    let home = folder.join(version);
+    let node_package = node_package()?;
+    let wanted = manifest(generation, &node_package);
+    let done = home.join("installed.json");
+    if fs::read_to_string(&done).ok() != Some(wanted.to_string()) {
+        println!("installing OpenClaw {version} and Node {node} (once; this takes a minute or more) …");
+        fs::create_dir_all(&home)?;
+        fs::write(home.join("package.json"), wanted.to_string())?;
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(&home);
+        shell::run(&mut npm).context("npm is needed to install the clients; it comes with Node")?;
+        fs::write(&done, wanted.to_string())?;
+    }
+    let modules = home.join("node_modules");
+    let node: PathBuf = modules.join(node_package).join("bin").join("node");
+    let script = modules.join("openclaw").join("openclaw.mjs");
+    let client = Client { version, protocol: generation.protocol, node, script, logs: logs.join(version) };
+    let told = client.told_version()?;
+    ensure!(told.contains(version), "the client in {} should be {version}, but says {told:?}", home.display());
+    println!("OpenClaw {version} starts");
+    Ok(client)
+}
+
+fn manifest(generation: &Generation, node_package: &str) -> Value {
+    let overrides: Value =
+        generation.overrides.iter().map(|(name, with)| ((*name).to_owned(), Value::from(*with))).collect();
+    json!({
+        "private": true,
+        "dependencies": {"openclaw": generation.version, node_package: generation.node},
+        "overrides": overrides,
+    })
+}
+
+/// The package that holds Node for this machine. The package `node` only chooses it, with a script.
+fn node_package() -> Result<String> {
+    let system = match consts::OS {
+        "linux" => "linux",
+        "macos" => "darwin",
+        other => bail!("there is no Node package for {other}; run conform on Linux or macOS"),
+    };
+    let machine = match consts::ARCH {
+        "x86_64" => "x64",
+        "aarch64" => "arm64",
+        other => bail!("there is no Node package for {other}; run conform on x86_64 or aarch64"),
+    };
+    Ok(format!("node-{system}-{machine}"))
+}

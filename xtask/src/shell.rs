@@ -1,0 +1,47 @@
+//! Other programs: cargo and npm, always started at a known place.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+
+/// The root of the workspace.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+/// A cargo command at the root of the workspace.
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(args).current_dir(root());
+    command
+}
+
+/// Runs a command to its end; anything but success is an error that names it.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let name = describe(command);
+    let status = command.status().with_context(|| format!("cannot start `{name}`"))?;
+    if !status.success() {
+        bail!("`{name}` failed ({status})");
+    }
+    Ok(())
+}
+
+/// Runs a command and returns what it wrote to stdout.
+pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let name = describe(command);
+    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start `{name}`"))?;
+    if !output.status.success() {
+        bail!("`{name}` failed ({})", output.status);
+    }
+    Ok(output.stdout)
+}
+
+/// How a person would type it.
+pub(crate) fn describe(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,94 @@
+//! `tidy`: the rules that no other tool knows.
+//!
+//! [`edges`] holds the table of who may use whom, [`source`] what a file must and must not say, [`size`] the list of
+//! the longest files and functions, which is there to be read and never fails.
+
+mod edges;
+mod size;
+mod source;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell;
+
+/// How many of the longest are listed.
+const LISTED: usize = 10;
+
+/// A text file of the repository.
+#[derive(Debug)]
+struct File {
+    /// Relative to the root.
+    path: PathBuf,
+    text: String,
+}
+
+impl File {
+    fn is_rust(&self) -> bool {
+        self.path.extension().is_some_and(|ending| ending == "rs")
+    }
+}
+
+/// Checks the rules and lists the longest.
+pub(crate) fn run() -> Result<()> {
+    let root = shell::root();
+    let metadata = shell::output(&mut shell::cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
+    let metadata = serde_json::from_slice(&metadata).context("cargo metadata did not write JSON")?;
+    let files = read_files(&root)?;
+
+    let mut problems = edges::check(&metadata);
+    problems.extend(files.iter().flat_map(source::check));
+    list("longest files", size::files(&files));
+    list("longest functions", size::functions(&files));
+    if problems.is_empty() {
+        return Ok(());
+    }
+    problems.iter().for_each(|problem| println!("{problem}"));
+    bail!(
+        "{} untidy",
+        if problems.len() == 1 { "1 thing is".to_owned() } else { format!("{} things are", problems.len()) }
+    )
+}
+
+fn list(title: &str, mut sized: Vec<(usize, String)>) {
+    sized.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    println!("{title}:");
+    sized.iter().take(LISTED).for_each(|(lines, name)| println!("  {lines:>5}  {name}"));
+}
+
+/// Every text file of the repository, whether git knows it already or not, but not what git ignores.
+fn read_files(root: &Path) -> Result<Vec<File>> {
+    let mut git = std::process::Command::new("git");
+    git.args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]).current_dir(root);
+    let listing = shell::output(&mut git)?;
+    let names = listing.split(|&byte| byte == 0).filter(|name| !name.is_empty());
+    let paths = names.map(|name| PathBuf::from(String::from_utf8_lossy(name).into_owned()));
+    Ok(paths.filter_map(|path| read_file(root, path)).collect())
+}
+
+/// A file, if it is one and holds text. Links are not followed: a test case may well link to a device without end.
+/// A file that was deleted is still listed by git, and one that is not text has no lines; neither is a complaint.
+fn read_file(root: &Path, path: PathBuf) -> Option<File> {
+    let place = root.join(&path);
+    let is_file = fs::symlink_metadata(&place).is_ok_and(|found| found.is_file());
+    let text = is_file.then(|| fs::read_to_string(place).ok()).flatten()?;
+    Some(File { path, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_not_followed() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("file"), "words").unwrap();
+        std::os::unix::fs::symlink("file", root.path().join("link")).unwrap();
+        let read = |name: &str| read_file(root.path(), name.into()).map(|file| file.text);
+        assert_eq!((read("file"), read("link"), read("absent")), (Some("words".to_owned()), None, None));
+    }
+}

@@ -1,0 +1,94 @@
+//! Who may use whom. The table is the rule; ARCHITECTURE.md explains it.
+
+use serde_json::Value;
+
+/// What may be used besides what is named.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum May {
+    /// These, also in tests.
+    Use(&'static [&'static str]),
+    /// These; tests may use any crate.
+    UseAndTestWithAny(&'static [&'static str]),
+    /// Any crate.
+    UseAny,
+}
+
+const ALLOWED: &[(&str, May)] = &[
+    ("homard-proto", May::Use(&[])),
+    ("homard-model", May::Use(&["homard-proto"])),
+    ("homard-store", May::Use(&["homard-proto"])),
+    ("homard-journal", May::Use(&["homard-proto", "homard-store"])),
+    ("homard-providers", May::Use(&["homard-proto", "homard-model"])),
+    ("homard-agent", May::Use(&["homard-proto", "homard-model", "homard-store"])),
+    // A tool says what a restart may do with it, in a word of the store's.
+    ("homard-tools", May::Use(&["homard-proto", "homard-agent", "homard-store"])),
+    ("homard-gateway", May::Use(&["homard-proto", "homard-agent"])),
+    ("homard-testkit", May::UseAndTestWithAny(&["homard-proto", "homard-model", "homard-store", "homard-agent"])),
+    ("homard", May::UseAny),
+    ("xtask", May::Use(&[])),
+];
+
+/// Complains of edges between our crates that the table does not declare.
+pub(super) fn check(metadata: &Value) -> Vec<String> {
+    let packages = metadata["packages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let ours: Vec<&str> = packages.iter().filter_map(|package| package["name"].as_str()).collect();
+    let mut problems = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some((_, may)) = ALLOWED.iter().find(|(known, _)| *known == name) else {
+            problems.push(format!("{name}: not in the table of crates; declare what it may use in tidy/edges.rs"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let used = dependency["name"].as_str().unwrap_or_default();
+            if ours.contains(&used) && !allows(*may, used, dependency["kind"] == "dev") {
+                problems.push(format!("{name}: must not use {used}; the table in tidy/edges.rs does not declare it"));
+            }
+        }
+    }
+    problems
+}
+
+fn allows(may: May, used: &str, in_tests: bool) -> bool {
+    match may {
+        May::Use(named) => named.contains(&used),
+        May::UseAndTestWithAny(named) => in_tests || named.contains(&used),
+        May::UseAny => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn told(user: &str, used: &str, kind: Option<&str>) -> Vec<String> {
+        check(&json!({"packages": [
+            {"name": user, "dependencies": [{"name": "serde", "kind": null}, {"name": used, "kind": kind}]},
+            {"name": "homard-proto", "dependencies": []},
+            {"name": "homard-gateway", "dependencies": []},
+        ]}))
+    }
+
+    #[test]
+    fn only_declared_edges_pass() {
+        let refused = |name: &str| {
+            vec![format!("{name}: must not use homard-gateway; the table in tidy/edges.rs does not declare it")]
+        };
+        assert_eq!(told("homard-agent", "homard-proto", None), Vec::<String>::new());
+        assert_eq!(told("homard-agent", "homard-gateway", None), refused("homard-agent"));
+        assert_eq!(told("homard-agent", "homard-gateway", Some("dev")), refused("homard-agent"));
+        assert_eq!(told("homard-testkit", "homard-gateway", None), refused("homard-testkit"));
+        assert_eq!(told("homard-testkit", "homard-gateway", Some("dev")), Vec::<String>::new());
+        assert_eq!(told("homard", "homard-gateway", None), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_crate_outside_the_table_is_told() {
+        assert_eq!(
+            told("homard-annex", "homard-proto", None),
+            ["homard-annex: not in the table of crates; declare what it may use in tidy/edges.rs"]
+        );
+    }
+}

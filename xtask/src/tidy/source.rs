@@ -1,0 +1,63 @@
+//! What a file must and must not say.
+
+use super::File;
+
+/// Words that no Rust file may hold, and why. Written in two halves, so that this file does not hold them either.
+const BANNED_IN_RUST: &[(&str, &str)] = &[
+    (concat!("#[ig", "nore"), "assert today's behaviour with a FIXME, or delete the test"),
+    (concat!("todo", "!("), "finish it, or return an error that says so"),
+    (concat!("unimplem", "ented!("), "finish it, or return an error that says so"),
+];
+
+/// Paths that exist on one machine only.
+const MACHINE_PATHS: &[&str] = &[concat!("/wor", "k/main"), concat!("/wor", "k/shared")];
+
+/// Complains of a file.
+pub(super) fn check(file: &File) -> Vec<String> {
+    let path = file.path.display();
+    let mut problems = Vec::new();
+    if file.is_rust() && !file.text.starts_with("//!") {
+        problems.push(format!("{path}:1: has no `//!` header; say in a sentence what the file is"));
+    }
+    for (at, line) in file.text.lines().enumerate().map(|(index, line)| (index + 1, line)) {
+        for (word, way_out) in BANNED_IN_RUST.iter().filter(|(word, _)| file.is_rust() && line.contains(word)) {
+            problems.push(format!("{path}:{at}: `{word}`; {way_out}"));
+        }
+        for place in MACHINE_PATHS.iter().filter(|place| line.contains(**place)) {
+            problems.push(format!("{path}:{at}: names `{place}`, which exists on one machine only"));
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(path: &str, text: &str) -> Vec<String> {
+        check(&File { path: path.into(), text: text.to_owned() })
+    }
+
+    #[test]
+    fn a_rust_file_needs_a_header() {
+        assert_eq!(told("a.rs", "//! A file.\nfn a() {}\n"), Vec::<String>::new());
+        assert_eq!(told("a.rs", "fn a() {}\n"), ["a.rs:1: has no `//!` header; say in a sentence what the file is"]);
+        assert_eq!(told("a.md", "no header\n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn banned_words_are_told_with_their_line() {
+        for (word, way_out) in BANNED_IN_RUST {
+            assert_eq!(told("a.rs", &format!("//! A file.\n{word}")), [format!("a.rs:2: `{word}`; {way_out}")]);
+            assert_eq!(told("a.md", &format!("\n{word}")), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn paths_of_one_machine_are_told_in_any_file() {
+        for place in MACHINE_PATHS {
+            let complaint = format!("a.md:1: names `{place}`, which exists on one machine only");
+            assert_eq!(told("a.md", &format!("see {place}/x")), [complaint]);
+        }
+    }
+}

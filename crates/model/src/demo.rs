@@ -1,1 +1,211 @@
 //! `homard/demo`: the offline model that runs when no provider is configured.
+//!
+//! It is a table of phrases (`phrase`), not a language model, and says so. It drives the real loop: it calls the real
+//! tools and answers from their results. The same request always gets the same answer.
+
+mod phrase;
+#[cfg(test)]
+mod tests;
+
+use std::task::Poll;
+
+use futures_util::stream;
+use homard_proto::message::{Message, StopReason, ToolResult, Usage, join_text};
+use serde_json::{Value, json};
+
+use crate::{
+    Event, EventStream, Model, Request, Spec,
+    stream::{CallDelta, Done},
+};
+use phrase::{Intent, Wish};
+
+/// Where notes are kept, in the agent's workspace.
+const NOTES: &str = "notes.md";
+
+/// The most of the old notes that is written back: below what the `read` tool returns at once, so that nothing is lost.
+const NOTES_LINES: usize = 1900;
+const NOTES_BYTES: usize = 40_000;
+
+const HELP: &str = "\
+I am Homard's built-in demo model. I am not a language model: I recognise a few plain requests and do them with the real tools.
+
+- What files are here?
+- Read README.md
+- Search for TODO in src
+- Write a note: buy milk
+- Save 'hello' to hello.txt
+- Run `uname -a`
+- What time is it?
+
+To use a real model, see docs/models.md.";
+
+const UNKNOWN: &str = "\
+I am Homard's built-in demo model, not a language model, so I cannot answer this; say `help` to see what I can do. \
+To use a real model, name an OpenAI-compatible endpoint in homard.json in the state directory: \
+`models.providers.<name>` is {baseUrl, apiKey, api: \"openai-completions\", models: [{id}]}, and \
+`agents.defaults.model.primary` is \"<name>/<id>\". See docs/models.md.";
+
+/// The offline model.
+#[derive(Debug)]
+pub struct Demo {
+    spec: Spec,
+}
+
+impl Default for Demo {
+    fn default() -> Self {
+        let spec = Spec {
+            provider: "homard".to_owned(),
+            model: "demo".to_owned(),
+            api: "homard-demo".to_owned(),
+            context_window: 32_000,
+            max_output: 4096,
+        };
+        Self { spec }
+    }
+}
+
+impl Model for Demo {
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn stream(&self, request: Request) -> EventStream {
+        let mut events = events(&request).into_iter();
+        let mut rested = true;
+        // Every word is a poll of its own, so that a reader meets a stream and not a block.
+        Box::pin(stream::poll_fn(move |cx| {
+            rested = !rested;
+            if rested {
+                return Poll::Ready(events.next());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }))
+    }
+}
+
+/// What to do next.
+#[derive(Debug, PartialEq)]
+enum Step {
+    Call(&'static str, Value),
+    Say(String),
+}
+
+fn events(request: &Request) -> Vec<Event> {
+    let bytes: usize = request.messages.iter().map(|message| words(message).len()).sum();
+    let input = (request.system.len() + bytes) as u64 / 4;
+    let done = |stop, output: usize| {
+        let output = output as u64 / 4;
+        Event::Done(Done { stop, usage: Usage { input, output, total_tokens: input + output, ..Usage::default() } })
+    };
+    match next_step(request) {
+        Step::Call(tool, arguments) => {
+            let arguments = arguments.to_string();
+            let done = done(StopReason::ToolUse, arguments.len());
+            // No two requests of a session have the same length, so no two calls have the same id.
+            let id = Some(format!("demo_{}", request.messages.len()));
+            vec![Event::Call(CallDelta { index: 0, id, name: Some(tool.to_owned()), arguments }), done]
+        }
+        Step::Say(text) => {
+            let mut events: Vec<_> =
+                text.split_inclusive(char::is_whitespace).map(|word| Event::Text(word.to_owned())).collect();
+            events.push(done(StopReason::Stop, text.len()));
+            events
+        }
+    }
+}
+
+fn next_step(request: &Request) -> Step {
+    let messages = &request.messages;
+    let asked = messages.iter().rposition(|message| matches!(**message, Message::User(_)));
+    let text = asked.map(|at| words(&messages[at])).unwrap_or_default();
+    let results: Vec<_> = messages[asked.unwrap_or(0)..].iter().filter_map(|message| result(message)).collect();
+    match step(&phrase::understand(&text), &results) {
+        Step::Call(tool, _) if !request.tools.iter().any(|spec| spec.name == tool) => {
+            Step::Say(format!("I would need the tool `{tool}` for this, and it is not available here."))
+        }
+        step @ (Step::Call(..) | Step::Say(_)) => step,
+    }
+}
+
+/// The next step towards a wish, from the results of the steps before.
+fn step(wish: &Wish, results: &[&ToolResult]) -> Step {
+    let Wish { intent, path, text } = wish;
+    match (intent, results) {
+        (Intent::Help, _) => Step::Say(HELP.to_owned()),
+        (Intent::Unknown, _) => Step::Say(UNKNOWN.to_owned()),
+        (Intent::List, []) => Step::Call("ls", json!({"path": path})),
+        (Intent::Read, []) => Step::Call("read", json!({"path": path})),
+        (Intent::Search, []) => Step::Call("exec", json!({"command": search(text, path)})),
+        (Intent::Run, []) => Step::Call("exec", json!({"command": text})),
+        (Intent::Date, []) => Step::Call("exec", json!({"command": "date"})),
+        (Intent::Write, []) => Step::Call("write", json!({"path": path, "content": as_lines(text)})),
+        (Intent::Note, []) => Step::Call("read", json!({"path": NOTES})),
+        (Intent::Note, [old]) => match with_note(old, text) {
+            Ok(content) => Step::Call("write", json!({"path": NOTES, "content": content})),
+            Err(why) => Step::Say(why),
+        },
+        (_, [.., last]) => Step::Say(report(wish, last)),
+    }
+}
+
+/// The answer, from the last result.
+fn report(wish: &Wish, last: &ToolResult) -> String {
+    let told = join_text(&last.content);
+    if last.is_error {
+        return format!("That did not work: {told}");
+    }
+    match wish.intent {
+        Intent::Write => format!("Wrote {}.", wish.path),
+        Intent::Note => format!("Noted in {NOTES}."),
+        Intent::Search if matches!(told.trim(), "" | "(no output)") => format!("Nothing mentions {}.", wish.text),
+        Intent::List | Intent::Read | Intent::Search | Intent::Run | Intent::Date => told,
+        Intent::Help | Intent::Unknown => String::new(),
+    }
+}
+
+/// The notes with one more. Notes that were not read whole are left alone, because writing would lose the rest.
+fn with_note(old: &ToolResult, note: &str) -> Result<String, String> {
+    let told = join_text(&old.content);
+    let kept = match (old.is_error, told.as_str()) {
+        (true, error) if error.contains("does not exist") => "",
+        (true, error) => return Err(format!("{NOTES} cannot be read, so nothing was written: {error}")),
+        (false, "(empty file)") => "",
+        (false, notes) => notes,
+    };
+    if kept.len() > NOTES_BYTES || kept.lines().count() > NOTES_LINES || kept.contains('\u{fffd}') {
+        return Err(format!("{NOTES} is too long for me, or not plain text, so nothing was written. Start a new one."));
+    }
+    Ok(as_lines(kept) + &as_lines(&format!("- {note}")))
+}
+
+/// A text that ends its last line, if it has one.
+fn as_lines(text: &str) -> String {
+    if text.is_empty() || text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") }
+}
+
+fn search(text: &str, path: &str) -> String {
+    let (text, path) = (quote(text), quote(path));
+    format!("grep -rnIF --exclude-dir=.git --exclude-dir=target -- {text} {path} | head -50")
+}
+
+/// A text as one word of a shell, whatever is in it.
+fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+fn words(message: &Message) -> String {
+    match message {
+        Message::User(user) => user.content.text(),
+        Message::Assistant(assistant) => assistant.text(),
+        Message::ToolResult(result) => join_text(&result.content),
+        Message::Other(_) => String::new(),
+    }
+}
+
+fn result(message: &Message) -> Option<&ToolResult> {
+    match message {
+        Message::ToolResult(result) => Some(result),
+        Message::User(_) | Message::Assistant(_) | Message::Other(_) => None,
+    }
+}

@@ -76,7 +76,7 @@ impl Answer {
     pub fn call(&mut self, delta: CallDelta) {
         let known = self.parts.iter_mut().find_map(|part| match part {
             Part::Call { index, id, name, arguments } if *index == delta.index => Some((id, name, arguments)),
-            _ => None,
+            Part::Call { .. } | Part::Text(_) | Part::Thinking(_) => None,
         });
         match known {
             Some((id, name, arguments)) => {

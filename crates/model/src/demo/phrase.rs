@@ -1,0 +1,230 @@
+//! What a plain request wants: one table of phrases, and what reads it.
+
+use Intent::{Date, Help, List, Note, Read, Run, Search, Unknown, Write};
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Intent {
+    Help,
+    Date,
+    Note,
+    Write,
+    Run,
+    Search,
+    List,
+    Read,
+    Unknown,
+}
+
+/// What is wanted, and of what.
+#[derive(Debug, PartialEq)]
+pub(super) struct Wish {
+    pub(super) intent: Intent,
+    /// A file or folder; the workspace where none was named.
+    pub(super) path: String,
+    /// A search term, a note, a content or a command.
+    pub(super) text: String,
+}
+
+/// The first phrase that fits counts. `a|b` is either, `a?` may be absent, and what stands in `<>` is taken: `<text>` as
+/// written, `<term>` without the sentence's end, `<path>` one word, `<file>` and `<folder>` with the words around it. A
+/// `!` asks for a sign that it is one: "show me Cargo.toml" names a file, "show me love" does not.
+#[rustfmt::skip]
+const TABLE: &[(Intent, &str)] = &[
+    (Help, "help me? out?"),
+    (Help, "hello|hi|hey|homard|there"),
+    (Help, "good morning|afternoon|evening"),
+    (Help, "what can|do you do|help here|with|for? me?"),
+    (Help, "what|who|how are you"),
+    (Help, "how do|can you work|help me?"),
+    (Date, "what time|date|day is it|today now|today?"),
+    (Date, "what|what's|whats is? the|today's current? time|date|day now|today?"),
+    (Date, "the|today's? current? time|date now|today?"),
+    (Note, "write|make|take|add|leave|create|save|keep a|another|this quick|short? note|reminder that|saying|to|about? <text>"),
+    (Note, "note that|to|down|this? that? <text>"),
+    (Note, "remember|remind me? that|to|this? <text>"),
+    (Note, "don't forget that|to? <text>"),
+    (Note, "jot|write down that? <text>"),
+    (Note, "add|write|put|save <text> to|in|into the|my|your notes"),
+    (Write, "create|make|write|save a|an|the? new? text? file called|named? <path> with|containing|saying the? content|contents|text|words? <text>"),
+    (Write, "create|make a|an|the? new|empty? text? file called|named? <path>"),
+    (Write, "create|make|write <path> with|containing|saying the? content|contents|text|words? <text>"),
+    (Write, "write|save|put|store the? text|words|word|line? <text> to|into|in|as <file!>"),
+    (Run, "run|execute|exec the|this? following? shell? command <term>"),
+    (Run, "run|execute|exec <term!>"),
+    (List, "show|see|view|display|open|read|give|print <folder!>"),
+    (Read, "show|see|give|get|print|display|look at? <file!>"),
+    (Read, "what|what's|whats is? in|inside <file!>"),
+    (Read, "what|what's|whats is|are? the contents|content of <file!>"),
+    (Read, "what does <file!> say|contain"),
+    (Search, "search|grep|look|scan|find for? the|all|any? word|text|string|phrase|mentions|occurrences? of? <term> in|inside|under <folder>"),
+    (Search, "search|scan|look through|in|inside? the|all|my files|code|project for <term>"),
+    (Search, "search|scan|look through|in|inside? <folder> for <term>"),
+    (Search, "search|grep|scan|find|locate for? the|all|any? word|text|string|phrase|mentions|occurrences? of? <term>"),
+    (Search, "look for the|all|any? word|text|string|phrase|mentions|occurrences? of? <term>"),
+    (Search, "where is|are|does <term> mentioned|used|defined|appear|occur"),
+    (Search, "where do|did we|you|i|they mention|use|define <term>"),
+    (Search, "which|what files|file mention|mentions|contain|contains|use|uses <term>"),
+    (List, "ls|dir|list <folder>"),
+    (List, "what|which|what's|whats <folder!>"),
+    (List, "what|what's|whats is? in|inside|under <folder>"),
+    (Read, "read|cat|open|view|print|display|type <file>"),
+];
+
+/// Said before and after a request, and no part of it.
+const BEFORE: &str = "please could can would will you kindly hey hi hello ok okay now so homard just i i'd want need like to \
+                      let let's tell me go ahead and then also";
+const AFTER: &str = "please thanks for me";
+
+/// Said around a file or a folder, and no part of its name.
+const AROUND: &str = "the my your our of in inside under from at contents content that me all just out are is there do we i \
+                      you have see named called whole what what's";
+const FOLDER: &str = "files folder directory dir workspace everything";
+const FILE: &str = "file document text this";
+const HERE: &str = "here this current working";
+
+/// The longest message that can be a plain request, and the most words that name a place.
+const MAX_BYTES: usize = 20_000;
+const MAX_AROUND: usize = 12;
+
+/// Finds out what a message wants.
+pub(super) fn understand(message: &str) -> Wish {
+    let message = without_time(message);
+    let all = if message.len() > MAX_BYTES { Vec::new() } else { split(message) };
+    let mut words = all.as_slice();
+    while words.len() > 1 && is_one(BEFORE, &words[0]) {
+        words = &words[1..];
+    }
+    let mut plain = words;
+    while plain.len() > 1 && is_one(AFTER, &plain[plain.len() - 1]) {
+        plain = &plain[..plain.len() - 1];
+    }
+    let wish = |intent| Wish { intent, path: ".".to_owned(), text: String::new() };
+    let found = TABLE.iter().find_map(|(intent, phrase)| {
+        // What is to be written down is written down as it was said.
+        let words = if matches!(intent, Note | Write) { words } else { plain };
+        let phrase: Vec<_> = phrase.split(' ').collect();
+        let mut wish = wish(*intent);
+        fits(&phrase, words, message, &mut wish).then_some(wish)
+    });
+    found.unwrap_or_else(|| wish(Unknown))
+}
+
+/// A message without its time, such as `[Sun 2026-11-15 02:24 UTC] `.
+fn without_time(message: &str) -> &str {
+    let stamped = message.trim_start().strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let is_date = |word: &str| word.len() == 10 && word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    match stamped {
+        Some((stamp, rest)) if stamp.split(' ').any(is_date) => rest,
+        Some(_) | None => message,
+    }
+}
+
+/// A word, or what stands in quotes.
+struct Word {
+    start: usize,
+    end: usize,
+    /// In lower case and without punctuation, to be compared.
+    bare: String,
+}
+
+fn split(message: &str) -> Vec<Word> {
+    let mut words = Vec::new();
+    let mut at = 0;
+    while let Some(space) = message[at..].find(|c: char| !c.is_whitespace()) {
+        let start = at + space;
+        let quoted = quotes(&message[start..]).map_or(start, |quoted| start + quoted);
+        at = message[quoted..].find(char::is_whitespace).map_or(message.len(), |length| quoted + length);
+        let bare = message[start..at].to_lowercase().replace('’', "'");
+        words.push(Word { start, end: at, bare: bare.trim_end_matches([',', '.', ':', ';', '!', '?']).to_owned() });
+    }
+    words
+}
+
+/// How long the quotes are that a text begins with.
+fn quotes(text: &str) -> Option<usize> {
+    let open = text.chars().next().filter(|open| matches!(open, '\'' | '"' | '`' | '“' | '‘'))?;
+    let close = match open {
+        '“' => '”',
+        '‘' => '’',
+        same => same,
+    };
+    let inside = text[open.len_utf8()..].find(close)?;
+    Some(open.len_utf8() + inside + close.len_utf8())
+}
+
+/// What stands in quotes, if nothing but punctuation follows them.
+fn unquoted(text: &str) -> Option<&str> {
+    let (quoted, rest) = text.split_at(quotes(text)?);
+    let inside = quoted.strip_prefix(['\'', '"', '`', '“', '‘'])?.strip_suffix(['\'', '"', '`', '”', '’'])?;
+    rest.trim_matches(['.', '?', '!', ',']).is_empty().then_some(inside)
+}
+
+/// A term or a path without the end of its sentence; the dots of `..` are no such end.
+fn unended(text: &str) -> &str {
+    let text = text.trim_end_matches(['?', '!', ',', ';', ':']);
+    let without = text.strip_suffix('.').filter(|rest| rest.ends_with(|c: char| c.is_alphanumeric() || c == ')'));
+    without.unwrap_or(text)
+}
+
+fn is_one(list: &str, word: &Word) -> bool {
+    list.split_ascii_whitespace().any(|listed| listed == word.bare)
+}
+
+/// Whether the words are the phrase; if so, `wish` holds what was taken.
+fn fits(phrase: &[&str], words: &[Word], message: &str, wish: &mut Wish) -> bool {
+    let Some((head, rest)) = phrase.split_first() else { return words.is_empty() };
+    if let Some(slot) = head.strip_prefix('<') {
+        if rest.is_empty() {
+            return take(slot, words, message, wish);
+        }
+        // The longest first, so that the last `in` of a sentence is the one that names a place.
+        let mut lengths = (0..=words.len()).rev();
+        return lengths.any(|at| fits(rest, &words[at..], message, wish) && take(slot, &words[..at], message, wish));
+    }
+    let either = head.trim_end_matches('?');
+    let is_said = words.first().is_some_and(|word| either.split('|').any(|either| either == word.bare));
+    (is_said && fits(rest, &words[1..], message, wish)) || (head.ends_with('?') && fits(rest, words, message, wish))
+}
+
+fn take(slot: &str, words: &[Word], message: &str, wish: &mut Wish) -> bool {
+    let said = match words {
+        [] => "",
+        [first, .., last] => &message[first.start..last.end],
+        [only] => &message[only.start..only.end],
+    };
+    let text = match slot {
+        "text>" => unquoted(said).unwrap_or(said),
+        "term>" => unquoted(said).unwrap_or_else(|| unended(said)),
+        "term!>" if words.first().is_some_and(|first| is_one("the a my it to", first)) => "",
+        "term!>" => unquoted(said).unwrap_or_else(|| unended(said)),
+        _ => return take_path(slot, words, message, wish),
+    };
+    text.clone_into(&mut wish.text);
+    !text.is_empty()
+}
+
+fn take_path(slot: &str, words: &[Word], message: &str, wish: &mut Wish) -> bool {
+    if words.len() > MAX_AROUND {
+        return false;
+    }
+    let has = |list| words.iter().any(|word| is_one(list, word));
+    let is_folder = slot.starts_with("folder");
+    let nouns = if is_folder { FOLDER } else { FILE };
+    let is_article = |word: &Word| !is_folder && words.len() > 1 && word.bare == "a";
+    let is_name = |word: &&Word| !is_one(AROUND, word) && !is_one(nouns, word) && !is_article(word);
+    let names: Vec<_> = words.iter().filter(is_name).map(|name| &message[name.start..name.end]).collect();
+    let path = match (slot, names.as_slice()) {
+        ("folder>" | "folder!>", _) if has(HERE) => ".",
+        ("folder>", []) => ".",
+        ("folder!>", []) if has(FOLDER) => ".",
+        (_, [path]) => unquoted(path).unwrap_or_else(|| unended(path)),
+        _ => return false,
+    };
+    path.clone_into(&mut wish.path);
+    match slot {
+        "folder!>" => has(FOLDER) || has(HERE) || path.ends_with('/'),
+        "file!>" => has("file document") || path.contains(['.', '/']) || path.starts_with(char::is_uppercase),
+        "path>" => words.len() == 1,
+        _ => true,
+    }
+}

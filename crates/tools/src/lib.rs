@@ -1,1 +1,62 @@
-//! What an agent can do: read, write, list files, run commands
+//! What an agent can do: read, write and list files, run commands.
+//!
+//! One file per tool. Paths from a model are resolved in `beneath` and nowhere else; commands are started, watched and
+//! ended in `process`. This crate refuses to know the gateway, the providers, config files and the environment.
+//! Start with `read`, the simplest tool, then `beneath`; then `exec` and `process`.
+#![warn(missing_docs)]
+
+mod beneath;
+mod error;
+mod exec;
+mod ls;
+mod output;
+mod process;
+mod read;
+mod tree;
+mod variables;
+mod write;
+
+use std::sync::Arc;
+
+use homard_agent::tool::{Tool, ToolResult};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::error::Error;
+pub use crate::{exec::Exec, ls::Ls, read::Read, write::Write};
+
+/// Every tool of this crate. Of `exec_env`, commands see the names that [`Exec::new`] lets through.
+pub fn all(exec_env: Vec<(String, String)>) -> Vec<Arc<dyn Tool>> {
+    vec![Arc::new(Read), Arc::new(Write), Arc::new(Ls), Arc::new(Exec::new(exec_env))]
+}
+
+/// Parses the arguments and does the work on a thread that may wait for a disk.
+async fn on_disk<A>(
+    tool: &'static str,
+    arguments: Value,
+    work: impl FnOnce(A) -> Result<String, Error> + Send + 'static,
+) -> ToolResult
+where
+    A: DeserializeOwned + Send + 'static,
+{
+    let done = tokio::task::spawn_blocking(move || work(parse(arguments)?)).await;
+    match done.map_err(Error::Thread).flatten() {
+        Ok(text) => ToolResult::text(text),
+        Err(error) => failure(tool, &error),
+    }
+}
+
+/// The schema was checked before the call; this is for callers that did not.
+fn parse<A: DeserializeOwned>(arguments: Value) -> Result<A, Error> {
+    serde_json::from_value(arguments).map_err(Error::Arguments)
+}
+
+/// The path of a file tool: `path`, or its other name `file_path`.
+fn either(path: Option<String>, file_path: Option<String>) -> Result<String, Error> {
+    path.or(file_path).filter(|path| !path.is_empty()).ok_or(Error::NoPath)
+}
+
+fn failure(tool: &str, error: &Error) -> ToolResult {
+    let error = error.to_string();
+    ToolResult::error(&error).with_details(json!({"status": "error", "tool": tool, "error": error}))
+}

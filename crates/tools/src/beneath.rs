@@ -1,0 +1,119 @@
+//! Paths from a model, resolved so that they cannot leave the directory the agent works in.
+//!
+//! The kernel does the confining, with `openat2` on a directory handle: `..`, absolute links and links that are swapped
+//! while we look cannot lead out. Links that stay inside are followed.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2},
+    io::Errno,
+};
+
+use crate::Error;
+
+/// How often a lookup is tried again when a rename elsewhere made the kernel unsure.
+const TRIES: usize = 32;
+
+/// A directory that paths do not leave.
+#[derive(Debug)]
+pub(crate) struct Beneath {
+    root: OwnedFd,
+    path: PathBuf,
+}
+
+impl Beneath {
+    /// Opens the directory itself, which is trusted.
+    pub(crate) fn open(workdir: &Path) -> Result<Self, Error> {
+        let path = workdir.to_owned();
+        match openat(CWD, workdir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(root) => Ok(Self { root, path }),
+            Err(errno) => Err(Error::Io { path: path.display().to_string(), source: errno.into() }),
+        }
+    }
+
+    /// Opens a regular file for reading.
+    pub(crate) fn file(&self, path: &str) -> Result<File, Error> {
+        // Without NONBLOCK, opening a FIFO would wait for its writer.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let explain = |errno| self.explain(path, errno);
+        let file = lookup(&self.root, self.inside(path)?, flags).map_err(explain)?;
+        match FileType::from_raw_mode(fstat(&file).map_err(explain)?.st_mode) {
+            FileType::RegularFile => Ok(File::from(file)),
+            FileType::Directory => Err(Error::Directory { path: path.to_owned() }),
+            FileType::Symlink
+            | FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => Err(Error::Special { path: path.to_owned() }),
+        }
+    }
+
+    /// Opens a directory for listing, or to be worked in.
+    pub(crate) fn directory(&self, path: &str) -> Result<OwnedFd, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        lookup(&self.root, self.inside(path)?, flags).map_err(|errno| self.explain(path, errno))
+    }
+
+    /// Opens the directory that holds `path`, making what is missing of it, and gives the name that `path` has in it.
+    pub(crate) fn parent<'a>(&self, path: &'a str) -> Result<(OwnedFd, &'a OsStr), Error> {
+        let inside = self.inside(path)?;
+        let (Some(parent), Some(name), false) = (inside.parent(), inside.file_name(), path.ends_with('/')) else {
+            return Err(Error::Directory { path: path.to_owned() });
+        };
+        let parent = self.make(parent).map_err(|errno| self.explain(path, errno))?;
+        Ok((parent, name))
+    }
+
+    fn make(&self, directory: &Path) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        match lookup(&self.root, directory, flags) {
+            Err(Errno::NOENT) => {}
+            found => return found,
+        }
+        let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else { return Err(Errno::NOENT) };
+        let parent = self.make(parent)?;
+        match mkdirat(&parent, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => lookup(&parent, Path::new(name), flags),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// The path as seen from the root. That is a matter of spelling; `lookup` is what confines.
+    fn inside<'a>(&self, path: &'a str) -> Result<&'a Path, Error> {
+        let given = Path::new(path);
+        if given.is_relative() {
+            return Ok(given);
+        }
+        given.strip_prefix(&self.path).or(Err(self.explain(path, Errno::XDEV)))
+    }
+
+    /// What an error of the kernel means for `path`.
+    pub(crate) fn explain(&self, path: &str, errno: Errno) -> Error {
+        let path = path.to_owned();
+        match errno {
+            Errno::XDEV => Error::Outside { path, root: self.path.clone() },
+            Errno::NOENT => Error::Missing { path },
+            Errno::NOTDIR => Error::NotDirectory { path },
+            Errno::ISDIR => Error::Directory { path },
+            // What opening a socket, or a device without a driver, answers.
+            Errno::NXIO | Errno::NODEV => Error::Special { path },
+            Errno::NOSYS => Error::NoOpenat2,
+            other => Error::Io { path, source: other.into() },
+        }
+    }
+}
+
+fn lookup(root: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let look = || openat2(root.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), resolve);
+    let unsure = |found: &Result<OwnedFd, Errno>| matches!(found, Err(Errno::AGAIN | Errno::INTR));
+    (1..TRIES).map(|_| look()).find(|found| !unsure(found)).unwrap_or_else(look)
+}

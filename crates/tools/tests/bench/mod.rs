@@ -1,0 +1,86 @@
+//! A workspace to try tools in, with something beside it that no tool may touch.
+#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "tests may, and each uses a part")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use homard_agent::tool::{Progress, Tool, ToolCx, ToolResult};
+use homard_proto::{AgentId, CallId, RunId, message::Block};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+/// What lies beside the workspace.
+const SECRET: &str = "a secret";
+
+/// A workspace to try tools in.
+pub(crate) struct Bench {
+    outside: TempDir,
+    workdir: PathBuf,
+    tools: Vec<Arc<dyn Tool>>,
+    /// Stops the calls.
+    pub(crate) cancel: CancellationToken,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self::with_env(&[("PATH", "/usr/local/bin:/usr/bin:/bin"), ("TOKEN", SECRET)])
+    }
+
+    pub(crate) fn with_env(env: &[(&str, &str)]) -> Self {
+        let outside = tempfile::tempdir().unwrap();
+        let workdir = outside.path().canonicalize().unwrap().join("workspace");
+        fs::create_dir(&workdir).unwrap();
+        fs::create_dir(outside.path().join("other")).unwrap();
+        fs::write(outside.path().join("other/secret.txt"), SECRET).unwrap();
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Self { outside, workdir, tools: homard_tools::all(env), cancel: CancellationToken::new() }
+    }
+
+    pub(crate) fn workdir(&self) -> &Path {
+        &self.workdir
+    }
+
+    /// The directory beside the workspace.
+    pub(crate) fn other(&self) -> PathBuf {
+        self.outside.path().join("other")
+    }
+
+    pub(crate) fn tool(&self, name: &str) -> Arc<dyn Tool> {
+        self.tools.iter().find(|tool| tool.spec().name == name).expect("a tool of that name").clone()
+    }
+
+    pub(crate) async fn call(&self, tool: &str, arguments: Value) -> ToolResult {
+        let cx = ToolCx {
+            run: RunId::parse("run").unwrap(),
+            session: AgentId::main().main_session(),
+            call: CallId::parse("call").unwrap(),
+            workdir: self.workdir.clone(),
+            cancel: self.cancel.clone(),
+            progress: Progress::silent(),
+        };
+        self.tool(tool).call(cx, arguments).await
+    }
+
+    pub(crate) fn assert_outside_is_untouched(&self) {
+        let names = |path: &Path| {
+            let mut names: Vec<_> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(self.outside.path()), ["other", "workspace"]);
+        assert_eq!(names(&self.other()), ["secret.txt"]);
+        assert_eq!(fs::read_to_string(self.other().join("secret.txt")).unwrap(), SECRET);
+    }
+}
+
+/// The one text of a result, and whether it is an error.
+pub(crate) fn said(result: &ToolResult) -> (&str, bool) {
+    match result.content.as_slice() {
+        [Block::Text(text)] => (&text.text, result.is_error),
+        other => panic!("not one text: {other:?}"),
+    }
+}

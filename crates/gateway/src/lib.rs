@@ -1,1 +1,28 @@
-//! WebSocket and HTTP: connect, auth, router, projector, fan-out
+//! WebSocket and HTTP: who may come in, what can be asked, and how a run is told to everybody who listens.
+//!
+//! A connection is untrusted until its `connect` was judged; then its requests go through one router, and everything
+//! that it is told goes through one bounded outbox. Runs never wait for a socket and never notice one. This crate
+//! refuses to know channels, providers and tools, and reads sessions through the hub only.
+//!
+//! Start with [`server`]; then `connection` (one socket's life), `handshake` (who it is), `router` (what it asks) and
+//! `projector` (what it is told).
+#![warn(missing_docs)]
+
+pub mod auth;
+pub mod server;
+
+mod admit;
+mod connection;
+mod device;
+mod handshake;
+mod hello;
+mod http;
+mod lobby;
+mod methods;
+mod outbox;
+mod projector;
+mod router;
+mod scope;
+
+pub use auth::Secret;
+pub use server::{Error, Gateway, Settings, bind};

@@ -1,2 +1,44 @@
-//! placeholder
-fn main() {}
+//! The agent gateway you can unplug: one binary, a gateway and a command line.
+//!
+//! The only crate that reads the environment and the config file, and the only one that prints. Start with `cmd`, the
+//! commands; then `assemble` (config to hub), `client` (to a running gateway) and `render` (what is printed).
+
+mod assemble;
+mod client;
+mod cmd;
+mod config;
+mod failure;
+mod logging;
+mod paths;
+mod render;
+mod secret;
+mod signal;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use crate::cmd::Cli;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let wants_json = cli.wants_json();
+    let Err(error) = start(cli) else { return ExitCode::SUCCESS };
+    let told = if wants_json { render::print_json(&failure::document(&error)).is_ok() } else { false };
+    if !told {
+        render::remark(&format!("error: {error:#}"));
+    }
+    failure::exit_code(&error)
+}
+
+fn start(cli: Cli) -> Result<()> {
+    logging::start(cli.log_level())?;
+    // Fails only where one was installed before, and nobody did.
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    let done = runtime.block_on(cli.run());
+    // Whatever is left has nobody who waits for it.
+    runtime.shutdown_background();
+    done
+}

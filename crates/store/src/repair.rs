@@ -55,11 +55,11 @@ fn pair(said: &Assistant, span: &[Arc<Message>], view: &mut Vec<Arc<Message>>) {
         }
     }
     for call in said.tool_calls() {
-        let matches = |answer: &&Arc<Message>| match &***answer {
+        let matches = |answer: &Arc<Message>| match &**answer {
             Message::ToolResult(result) => result.tool_call_id.trim() == call.id.trim(),
             Message::User(_) | Message::Assistant(_) | Message::Other(_) => false,
         };
-        let found = answers.iter().position(|answer| matches(&answer)).and_then(|at| answers.remove(at));
+        let found = answers.iter().position(|answer| matches(answer)).and_then(|at| answers.remove(at));
         view.push(found.cloned().unwrap_or_else(|| Arc::new(missing(&call.id, &call.name, said.timestamp))));
     }
     view.append(&mut others);

@@ -1,1 +1,33 @@
-//! Dev-only: the scripted model, the virtual world and the trace runner
+//! Dev-only: the scripted model, scripted tools, a store with faults, and the runner of golden traces.
+//!
+//! A behaviour is one file, `tests/traces/<room>/<behaviour>.trace`: what arrives, what the model says, what tools do.
+//! The runner plays it against the real [`Hub`](homard_agent::Hub) on a paused clock, checks the laws that hold for
+//! every trace, and compares what happened with the snapshot beside the file. This crate refuses to know sockets,
+//! vendors, the disk and the machine's clock.
+//!
+//! Start with [`trace`] (the lines of a file), then [`mod@play`] (the virtual world), [`laws`] (what must always hold) and
+//! [`mod@tell`] (the snapshot's sections). [`script`], [`tools`] and [`faults`] are also for the tests of other crates.
+//!
+//! # Adding a case
+//!
+//! Write the file, run `INSTA_UPDATE=always cargo test -p homard-testkit --test traces`, **read the snapshot**, and put
+//! both files into the commit. Without that variable a snapshot that differs fails the test and the new one is written
+//! beside it as `.snap.new`; where `CI` is set nothing is written. One case: `cargo test -p homard-testkit --test
+//! traces -- <part of its path>`.
+
+#![warn(missing_docs)]
+
+pub mod faults;
+pub mod laws;
+pub mod play;
+pub mod script;
+pub mod tell;
+pub mod tools;
+pub mod trace;
+
+mod watch;
+
+pub use faults::{Fault, FaultyStore};
+pub use play::{Played, play};
+pub use script::{Script, Step, Turn};
+pub use trace::Trace;

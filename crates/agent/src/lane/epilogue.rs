@@ -18,55 +18,17 @@ use crate::{
     event::{AbortReason, End, Event, Outcome, Reply, RunEvent},
     profile::Profile,
     run::RunError,
+    tape::Tape,
     writer::Then,
 };
 
 impl Lane {
     /// Ends a run, whatever became of it.
     pub(super) async fn end(&mut self, queued: &Queued, profile: &Profile, result: Result<(), RunError>) {
+        let (at, tape) = (self.hub.ambient.now_ms(), &queued.tape);
+        let story = Story::of(&tape.facts());
         let outcome = outcome(queued, result);
-        let at = self.hub.ambient.now_ms();
-        let tape = &queued.tape;
-        let mut closing = Vec::new();
-        let mut held = 0;
-        let facts = tape.facts();
-        let story = Story::of(&facts);
-
-        let mut line = |message: Message| {
-            let entry = Entry {
-                kind: Kind::message(message),
-                id: self.hub.ambient.entry_id(),
-                parent_id: None,
-                timestamp: iso(at),
-            };
-            let id = entry.id.clone();
-            closing.push(Rec::Entry { key: self.key.clone(), entry: Box::new(entry) });
-            id
-        };
-        if let Outcome::Aborted(_) | Outcome::Failed(_) = outcome {
-            let partial = tape.unfinished_text();
-            if !partial.is_empty() {
-                let said = Arc::new(broken_off(profile, partial, at));
-                let entry = line(Message::Assistant((*said).clone()));
-                tape.hold(at, RunEvent::Assistant { entry, said });
-                held += 1;
-            }
-        }
-        // Lines keep the order of the calls, so those before the first open call are in the transcript already.
-        for Asked { call, name, answer } in story.calls.into_iter().skip_while(|asked| asked.answer.is_some()) {
-            match answer {
-                Some(result) => {
-                    line(Message::ToolResult((*result).clone()));
-                }
-                None => {
-                    let result = Arc::new(unanswered(&call, name, at));
-                    line(Message::ToolResult((*result).clone()));
-                    tape.hold(at, RunEvent::ToolEnded { call, result });
-                    held += 1;
-                }
-            }
-        }
-
+        let (mut closing, mut held) = self.close(tape, &story, (profile, &outcome), at);
         let end = Arc::new(End {
             outcome,
             replies: story.replies,
@@ -81,17 +43,53 @@ impl Lane {
         closing.extend(self.settle(&end));
         tape.hold(at, RunEvent::Ended(end));
         held += 1;
-
-        // The barrier is behind the terminal record, so the next run of this session cannot overtake it.
         self.hub.writer.send(closing, Then::Publish(tape.clone(), held));
+        // The barrier is behind the terminal record, so the next run of this session cannot overtake it.
         if let Err(error) = self.hub.writer.barrier().await {
             tape.break_off(&error.to_string());
+        }
+        match (&mut self.session, tape.broken()) {
+            (Some(session), None) => session.history.extend(new_messages(&tape.facts())),
             // What is on disk is not what we believe: read it again with the next message.
-            self.session = None;
-        } else if let Some(session) = &mut self.session {
-            session.history.extend(new_messages(&tape.facts()));
+            (_, Some(_)) => self.session = None,
+            (None, None) => {}
         }
         self.hub.forget(&queued.inbound.run);
+    }
+
+    /// The lines that make the transcript whole: what was said before it was broken off, an answer for each open call.
+    /// Returns them and how many facts they put on the tape.
+    fn close(
+        &self,
+        tape: &Arc<Tape>,
+        story: &Story,
+        (profile, outcome): (&Profile, &Outcome),
+        at: u64,
+    ) -> (Vec<Rec>, usize) {
+        let (mut lines, mut held) = (Vec::new(), 0);
+        let mut line = |message: Message| {
+            let (kind, id) = (Kind::message(message), self.hub.ambient.entry_id());
+            let entry = Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) };
+            lines.push(Rec::Entry { key: self.key.clone(), entry: Box::new(entry) });
+            id
+        };
+        let partial = tape.unfinished_text();
+        if *outcome != Outcome::Done && !partial.is_empty() {
+            let said = Arc::new(broken_off(profile, partial, at));
+            let entry = line(Message::Assistant((*said).clone()));
+            tape.hold(at, RunEvent::Assistant { entry, said });
+            held += 1;
+        }
+        // Lines keep the order of the calls, so those before the first open call are in the transcript already.
+        for Asked { call, name, answer } in story.calls.iter().skip_while(|asked| asked.answer.is_some()) {
+            let result = answer.clone().unwrap_or_else(|| Arc::new(unanswered(call, name, at)));
+            line(Message::ToolResult((*result).clone()));
+            if answer.is_none() {
+                tape.hold(at, RunEvent::ToolEnded { call: call.clone(), result });
+                held += 1;
+            }
+        }
+        (lines, held)
     }
 
     /// The session's numbers after the run.
@@ -158,10 +156,10 @@ fn broken_off(profile: &Profile, text: String, at: u64) -> Assistant {
 }
 
 /// The answer to a call that got none.
-fn unanswered(call: &CallId, name: String, at: u64) -> ToolResult {
+fn unanswered(call: &CallId, name: &str, at: u64) -> ToolResult {
     ToolResult {
         tool_call_id: call.to_string(),
-        tool_name: name,
+        tool_name: name.to_owned(),
         content: vec![Block::text(
             "The run was stopped before this call answered. Whether it took effect is not known.",
         )],

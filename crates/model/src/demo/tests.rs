@@ -1,3 +1,5 @@
+//! What the demo model makes of plain requests.
+
 use std::sync::Arc;
 
 use futures_util::StreamExt;

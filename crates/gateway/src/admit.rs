@@ -1,0 +1,209 @@
+//! Who may knock: decided on the request's headers, before anything is upgraded.
+//!
+//! A page from elsewhere can open a socket to this machine; the browser says so in `Origin`. A name that an attacker
+//! points at this machine shows in `Host`. A proxy makes everybody look local; it shows in its own headers.
+
+use std::net::IpAddr;
+
+use axum::http::{
+    HeaderMap, HeaderName, Uri,
+    header::{FORWARDED, HOST, ORIGIN},
+    uri::Authority,
+};
+
+/// Headers by which a proxy says that the peer is not the client.
+const PROXY_HEADERS: [HeaderName; 5] = [
+    FORWARDED,
+    HeaderName::from_static("x-forwarded-for"),
+    HeaderName::from_static("x-forwarded-host"),
+    HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-real-ip"),
+];
+
+/// What a request is judged by.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    /// Addresses that the gateway listens on.
+    pub(crate) bound: Vec<IpAddr>,
+    /// Origins that may connect from elsewhere, such as `https://desk.example`.
+    pub(crate) origins: Vec<String>,
+}
+
+/// What kind of program knocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// A page in a browser; its origin may connect.
+    Page,
+    /// Anything else.
+    Program,
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refused {
+    /// The name in `Host` is not this machine's.
+    #[error("this Host is not the gateway's; use localhost or the address that it listens on")]
+    Host,
+    /// The page's origin may not connect.
+    #[error("this Origin may not connect; open the page from the gateway's host or add it to allowed origins")]
+    Origin,
+    /// A proxy stands in between.
+    #[error("requests through a proxy are not accepted; connect to the gateway directly")]
+    Proxy,
+}
+
+/// Decides whether a request may go on.
+pub(crate) fn check(headers: &HeaderMap, rules: &Rules) -> Result<Caller, Refused> {
+    if PROXY_HEADERS.iter().any(|name| headers.contains_key(name)) {
+        return Err(Refused::Proxy);
+    }
+    let host = only(headers, HOST).and_then(|host| authority(host?)).ok_or(Refused::Host)?;
+    if !is_ours(&host, &rules.bound) {
+        return Err(Refused::Host);
+    }
+    match only(headers, ORIGIN) {
+        Some(None) => Ok(Caller::Program),
+        Some(Some(origin)) if may_connect(origin, &host, &rules.origins) => Ok(Caller::Page),
+        Some(Some(_)) | None => Err(Refused::Origin),
+    }
+}
+
+/// The value of a header that may be given once: `None` when it is doubled or not text, `Some(None)` when it is absent.
+fn only(headers: &HeaderMap, name: HeaderName) -> Option<Option<&str>> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Some(None),
+        (Some(value), None) => value.to_str().ok().map(Some),
+        (Some(_), Some(_)) => None,
+    }
+}
+
+/// A host and port in lower case, without anything that could hide another name.
+fn authority(text: &str) -> Option<Authority> {
+    let authority: Authority = text.to_ascii_lowercase().parse().ok()?;
+    (!authority.as_str().contains('@')).then_some(authority)
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || address(host).is_some_and(|address| address.to_canonical().is_loopback())
+}
+
+fn address(host: &str) -> Option<IpAddr> {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    bare.parse().ok()
+}
+
+fn is_ours(host: &Authority, bound: &[IpAddr]) -> bool {
+    let named = matches!(host.host(), "localhost" | "127.0.0.1" | "[::1]");
+    named || address(host.host()).is_some_and(|address| bound.contains(&address))
+}
+
+fn may_connect(origin: &str, host: &Authority, allowed: &[String]) -> bool {
+    let Ok(uri) = origin.to_ascii_lowercase().parse::<Uri>() else { return false };
+    let (Some("http" | "https"), Some(from)) = (uri.scheme_str(), uri.authority()) else { return false };
+    if from.as_str().contains('@') || origin.ends_with('/') || uri.path() != "/" || uri.query().is_some() {
+        return false;
+    }
+    let listed = |allowed: &String| allowed.trim_end_matches('/').eq_ignore_ascii_case(origin);
+    is_loopback(from.host()) || from == host || allowed.iter().any(listed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(headers: &[(&'static str, &str)]) -> Result<Caller, Refused> {
+        let rules =
+            Rules { bound: vec!["127.0.0.7".parse().unwrap()], origins: vec!["https://desk.example/".to_owned()] };
+        let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
+        check(&headers.collect(), &rules)
+    }
+
+    #[test]
+    fn only_names_of_this_machine_are_answered() {
+        for host in ["localhost", "localhost:1", "LOCALHOST:18789", "127.0.0.1:18789", "[::1]", "[::1]:9", "127.0.0.7"] {
+            assert_eq!(judged(&[("host", host)]), Ok(Caller::Program), "{host}");
+        }
+        let foreign = [
+            "",
+            "evil.example",
+            "evil.example:18789",
+            "localhost.evil.example",
+            "localhost.",
+            "localhost@evil.example",
+            "evil@localhost",
+            "127.0.0.1.nip.io",
+            "127.0.0.2",
+            "0.0.0.0",
+            "[::]",
+            "[::ffff:127.0.0.1]",
+            "2130706433",
+            "127.1",
+            "local host",
+        ];
+        for host in foreign {
+            assert_eq!(judged(&[("host", host)]), Err(Refused::Host), "{host}");
+        }
+        assert_eq!(judged(&[]), Err(Refused::Host));
+    }
+
+    #[test]
+    fn a_doubled_header_is_refused() {
+        let doubled = |name: &'static str, value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, "localhost".parse().unwrap());
+            headers.append(HeaderName::from_static(name), value.parse().unwrap());
+            headers.append(HeaderName::from_static(name), value.parse().unwrap());
+            check(&headers, &Rules { bound: Vec::new(), origins: Vec::new() })
+        };
+        assert_eq!(doubled("host", "localhost"), Err(Refused::Host));
+        assert_eq!(doubled("origin", "http://localhost"), Err(Refused::Origin));
+    }
+
+    #[test]
+    fn a_page_needs_an_origin_of_this_machine_or_of_the_list() {
+        let from = |origin: &str| judged(&[("host", "127.0.0.7:18789"), ("origin", origin)]);
+        let good = [
+            "http://localhost",
+            "http://localhost:5173",
+            "https://127.0.0.1:8443",
+            "http://[::1]:3000",
+            "http://127.0.0.7:18789",
+            "https://desk.example",
+            "HTTPS://Desk.Example",
+        ];
+        for origin in good {
+            assert_eq!(from(origin), Ok(Caller::Page), "{origin}");
+        }
+        let bad = [
+            "null",
+            "",
+            "https://evil.example",
+            "http://desk.example",
+            "https://desk.example:444",
+            "https://desk.example.evil.example",
+            "http://localhost.evil.example",
+            "http://localhost.:80",
+            "http://localhost@evil.example",
+            "http://evil.example@localhost",
+            "http://localhost/path",
+            "http://localhost/",
+            "file://",
+            "chrome-extension://localhost",
+            "localhost",
+            "//localhost",
+            "http://127.0.0.1.evil.example",
+            "http://2130706433",
+        ];
+        for origin in bad {
+            assert_eq!(from(origin), Err(Refused::Origin), "{origin}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_local_behind_a_proxy() {
+        for name in ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"] {
+            assert_eq!(judged(&[("host", "localhost"), (name, "127.0.0.1")]), Err(Refused::Proxy), "{name}");
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The shared secret: who knows it is the owner.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    net::IpAddr,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use homard_proto::{ErrorShape, Generation, method::connect::Auth};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConstantTimeEq};
+use tokio::time::Instant;
+
+/// So many wrong secrets from one address…
+const FAILURES: usize = 10;
+/// …in so short a time…
+const WINDOW: Duration = Duration::from_secs(60);
+/// …are answered by silence about the secret for so long.
+const LOCKOUT: Duration = Duration::from_secs(300);
+/// How many addresses are watched at once; beyond it the record is started afresh.
+const ADDRESSES: usize = 4096;
+
+/// The gateway's token, its password, or both. Either is accepted in either field, as clients send them.
+#[derive(Clone, Default)]
+pub struct Secret {
+    token: Option<String>,
+    password: Option<String>,
+}
+
+impl Secret {
+    /// A secret of these; a blank one counts as none.
+    pub fn new(token: Option<String>, password: Option<String>) -> Self {
+        let given = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
+        Self { token: given(token), password: given(password) }
+    }
+
+    /// Whether there is nothing to know, so that nobody could come in.
+    pub fn is_empty(&self) -> bool {
+        self.token.is_none() && self.password.is_none()
+    }
+
+    /// What clients are told that they need.
+    pub(crate) fn kind(&self) -> Kind {
+        if self.token.is_some() { Kind::Token } else { Kind::Password }
+    }
+
+    /// Whether one of the texts is the secret. Takes the same time for every wrong text.
+    fn is_among(&self, shown: &[&str]) -> bool {
+        let known = [&self.token, &self.password].into_iter().flatten();
+        let pairs = known.flat_map(|known| shown.iter().map(move |shown| (known, shown)));
+        // Digests have one length, so not even the secret's length shows.
+        let same = |known: &str, shown: &str| Sha256::digest(known).ct_eq(&Sha256::digest(shown));
+        pairs.fold(Choice::from(0), |found, (known, shown)| found | same(known, shown)).into()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Which secret a client is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The token.
+    Token,
+    /// The password.
+    Password,
+}
+
+impl Kind {
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Password => "password",
+        }
+    }
+}
+
+/// Why a client is not the owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// It showed nothing.
+    Missing(Kind),
+    /// It showed something else.
+    Mismatch(Kind),
+    /// It showed a device token, and this gateway gives none.
+    DeviceToken,
+    /// It was wrong too often.
+    TooOften {
+        /// How long the lockout lasts yet.
+        wait: Duration,
+    },
+}
+
+impl Denied {
+    /// What the client is told.
+    pub(crate) fn error(self, generation: Generation) -> ErrorShape {
+        let (message, code, reason, step) = match self {
+            Self::Missing(kind) => {
+                let name = kind.name();
+                let message = format!("unauthorized: gateway {name} missing (provide gateway auth {name})");
+                (message, code(kind, "MISSING"), format!("{name}_missing"), "update_auth_configuration")
+            }
+            Self::Mismatch(kind) => {
+                let name = kind.name();
+                let message = format!("unauthorized: gateway {name} mismatch (provide gateway auth {name})");
+                (message, code(kind, "MISMATCH"), format!("{name}_mismatch"), "update_auth_credentials")
+            }
+            Self::DeviceToken => (
+                "unauthorized: device token mismatch (this gateway gives none; provide the gateway token)".to_owned(),
+                "AUTH_DEVICE_TOKEN_MISMATCH".to_owned(),
+                "device_token_mismatch".to_owned(),
+                "update_auth_credentials",
+            ),
+            Self::TooOften { .. } => (
+                "unauthorized: too many failed attempts (retry later with the right secret)".to_owned(),
+                "AUTH_RATE_LIMITED".to_owned(),
+                "rate_limited".to_owned(),
+                "wait_then_retry",
+            ),
+        };
+        let mut error = ErrorShape::invalid(message);
+        if let Self::TooOften { wait } = self {
+            error.retryable = Some(true);
+            error.retry_after_ms = Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        }
+        match generation {
+            Generation::Three => error,
+            Generation::Four => error.with_details(json!({
+                "code": code, "authReason": reason, "canRetryWithDeviceToken": false, "recommendedNextStep": step,
+            })),
+        }
+    }
+}
+
+fn code(kind: Kind, what: &str) -> String {
+    format!("AUTH_{}_{what}", kind.name().to_uppercase())
+}
+
+/// Compares secrets and counts wrong ones.
+#[derive(Debug)]
+pub(crate) struct Bouncer {
+    secret: Secret,
+    wrong: Mutex<HashMap<IpAddr, Record>>,
+}
+
+#[derive(Debug, Default)]
+struct Record {
+    /// When it was wrong, oldest first; never more than [`FAILURES`].
+    failures: Vec<Instant>,
+    locked_until: Option<Instant>,
+}
+
+impl Bouncer {
+    pub(crate) fn new(secret: Secret) -> Self {
+        Self { secret, wrong: Mutex::default() }
+    }
+
+    /// What clients are told that they need.
+    pub(crate) fn kind(&self) -> Kind {
+        self.secret.kind()
+    }
+
+    /// Whether a client knows the secret.
+    ///
+    /// The right secret always passes: whoever guesses from the owner's machine cannot lock the owner out.
+    pub(crate) fn check(&self, auth: &Auth, address: IpAddr, now: Instant) -> Result<(), Denied> {
+        let shown: Vec<&str> = [&auth.token, &auth.password].into_iter().flatten().map(String::as_str).collect();
+        if self.secret.is_among(&shown) {
+            return Ok(());
+        }
+        let denied = match (shown.is_empty(), &auth.device_token) {
+            (false, _) => Denied::Mismatch(self.kind()),
+            (true, Some(_)) => Denied::DeviceToken,
+            (true, None) => return Err(Denied::Missing(self.kind())),
+        };
+        Err(self.note(address.to_canonical(), now).map_or(denied, |wait| Denied::TooOften { wait }))
+    }
+
+    /// Notes a wrong secret; returns how long the address is locked out, if it is.
+    fn note(&self, address: IpAddr, now: Instant) -> Option<Duration> {
+        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        if wrong.len() >= ADDRESSES && !wrong.contains_key(&address) {
+            wrong.clear();
+        }
+        let record = wrong.entry(address).or_default();
+        if let Some(wait) = record.locked_until.map(|until| until.saturating_duration_since(now))
+            && !wait.is_zero()
+        {
+            return Some(wait);
+        }
+        record.locked_until = None;
+        record.failures.retain(|at| now.saturating_duration_since(*at) < WINDOW);
+        record.failures.push(now);
+        if record.failures.len() >= FAILURES {
+            record.failures.clear();
+            record.locked_until = Some(now + LOCKOUT);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const HOME: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn bouncer(token: Option<&str>, password: Option<&str>) -> Bouncer {
+        Bouncer::new(Secret::new(token.map(str::to_owned), password.map(str::to_owned)))
+    }
+
+    fn shows(token: Option<&str>, password: Option<&str>) -> Auth {
+        Auth { token: token.map(str::to_owned), password: password.map(str::to_owned), ..Auth::default() }
+    }
+
+    #[tokio::test]
+    async fn the_secret_is_accepted_in_either_field() {
+        let now = Instant::now();
+        for bouncer in [bouncer(Some("s"), None), bouncer(None, Some("s")), bouncer(Some("x"), Some("s"))] {
+            for auth in [shows(Some("s"), None), shows(None, Some("s")), shows(Some("s"), Some("s"))] {
+                assert_eq!(bouncer.check(&auth, HOME, now), Ok(()));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn anything_else_is_refused_and_named() {
+        let now = Instant::now();
+        let (token, password) = (bouncer(Some("s"), None), bouncer(None, Some("s")));
+        assert_eq!(token.check(&shows(None, None), HOME, now), Err(Denied::Missing(Kind::Token)));
+        assert_eq!(token.check(&shows(Some("t"), None), HOME, now), Err(Denied::Mismatch(Kind::Token)));
+        assert_eq!(token.check(&shows(Some(""), None), HOME, now), Err(Denied::Mismatch(Kind::Token)));
+        assert_eq!(password.check(&shows(Some("t"), None), HOME, now), Err(Denied::Mismatch(Kind::Password)));
+        let device = Auth { device_token: Some("d".to_owned()), ..Auth::default() };
+        assert_eq!(token.check(&device, HOME, now), Err(Denied::DeviceToken));
+    }
+
+    #[test]
+    fn a_blank_secret_is_none() {
+        assert!(Secret::new(Some(" ".to_owned()), Some(String::new())).is_empty());
+        assert_eq!(format!("{:?}", Secret::new(Some("hunter2".to_owned()), None)), "Secret(…)");
+    }
+
+    #[tokio::test]
+    async fn ten_wrong_secrets_in_a_minute_lock_an_address_out_but_not_the_owner() {
+        let bouncer = bouncer(Some("s"), None);
+        let start = Instant::now();
+        let wrong = shows(Some("guess"), None);
+        for second in 0..10 {
+            let now = start + Duration::from_secs(second);
+            assert_eq!(bouncer.check(&wrong, HOME, now), Err(Denied::Mismatch(Kind::Token)));
+        }
+        let now = start + Duration::from_secs(19);
+        let locked = Err(Denied::TooOften { wait: Duration::from_secs(290) });
+        assert_eq!(bouncer.check(&wrong, HOME, now), locked);
+        assert_eq!(bouncer.check(&wrong, Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(), now), locked);
+        assert_eq!(bouncer.check(&shows(Some("s"), None), HOME, now), Ok(()));
+        let elsewhere = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+        assert_eq!(bouncer.check(&wrong, elsewhere, now), Err(Denied::Mismatch(Kind::Token)));
+        let later = now + LOCKOUT;
+        assert_eq!(bouncer.check(&wrong, HOME, later), Err(Denied::Mismatch(Kind::Token)));
+    }
+
+    #[tokio::test]
+    async fn slow_mistakes_lock_nobody_out() {
+        let bouncer = bouncer(Some("s"), None);
+        let start = Instant::now();
+        for minute in 0..30 {
+            let now = start + WINDOW * minute / 5;
+            assert_eq!(bouncer.check(&shows(Some("x"), None), HOME, now), Err(Denied::Mismatch(Kind::Token)));
+        }
+    }
+
+    #[test]
+    fn each_generation_is_told_in_its_own_words() {
+        let mismatch = Denied::Mismatch(Kind::Token);
+        let message = "unauthorized: gateway token mismatch (provide gateway auth token)";
+        assert_eq!(mismatch.error(Generation::Three), ErrorShape::invalid(message));
+        assert_eq!(
+            mismatch.error(Generation::Four),
+            ErrorShape::invalid(message).with_details(json!({
+                "code": "AUTH_TOKEN_MISMATCH", "authReason": "token_mismatch", "canRetryWithDeviceToken": false,
+                "recommendedNextStep": "update_auth_credentials",
+            }))
+        );
+        let locked = Denied::TooOften { wait: Duration::from_secs(2) }.error(Generation::Four);
+        assert_eq!((locked.retryable, locked.retry_after_ms), (Some(true), Some(2000)));
+        assert_eq!(locked.details.unwrap()["code"], "AUTH_RATE_LIMITED");
+    }
+}

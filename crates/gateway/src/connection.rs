@@ -1,0 +1,285 @@
+//! One socket's life: a challenge, a judgement, then questions and news until one side leaves.
+//!
+//! One task reads and answers, another writes what is in the outbox. Answers are worked on side by side, so a slow one
+//! holds up no other. When the connection ends, what it was waiting for is forgotten; the runs go on.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::extract::ws::{Message, WebSocket};
+use bytes::Bytes;
+use futures_util::{
+    SinkExt, StreamExt,
+    stream::{FuturesUnordered, SplitSink, SplitStream},
+};
+use homard_agent::task;
+use homard_proto::{
+    ErrorShape, Extra, Generation,
+    event::{Challenge, Tick},
+    frame::{self, Inbound, Request, Response},
+};
+use serde_json::json;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
+use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument;
+
+use crate::{
+    admit::Caller,
+    handshake::{self, Facts, Session},
+    hello,
+    lobby::{self, Guest},
+    methods::health,
+    outbox::{self, Farewell, Next, Outbox},
+    router,
+    scope::{Scope, Scopes},
+    server::Server,
+};
+
+/// How often a client hears that we are here. Clients that hear nothing for twice as long leave.
+pub(crate) const TICK: Duration = Duration::from_secs(30);
+/// How often a client of protocol 4 is pinged.
+const PING: Duration = Duration::from_secs(25);
+/// How long a client may take to say who it is.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long a client may take to hear the last words.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How many questions of one client are worked on at once.
+const QUESTIONS: usize = 256;
+
+/// Somebody at the door.
+#[derive(Debug)]
+pub(crate) struct Visitor {
+    /// The peer.
+    pub(crate) guest: Arc<Guest>,
+    /// What kind of program it is, as its headers say.
+    pub(crate) caller: Caller,
+}
+
+/// A connection whose `connect` was good.
+#[derive(Debug)]
+pub(crate) struct Client {
+    /// Its number.
+    pub(crate) id: u64,
+    /// The protocol that it speaks.
+    pub(crate) generation: Generation,
+    /// What it may do.
+    pub(crate) scopes: Scopes,
+    /// Whether it wants to be told of tools.
+    pub(crate) tool_events: bool,
+    /// How it is told anything.
+    pub(crate) outbox: Arc<Outbox>,
+}
+
+impl Client {
+    /// Whether it hears what happens in runs.
+    pub(crate) fn hears_runs(&self) -> bool {
+        self.scopes.allow(Scope::Read)
+    }
+}
+
+/// A connection from its first word to its last.
+pub(crate) async fn run(server: Arc<Server>, socket: WebSocket, visitor: Visitor) {
+    let (sink, stream) = socket.split();
+    let outbox = Arc::new(Outbox::new());
+    let writer = AbortOnDropHandle::new(task::spawn("socket writer", write(sink, outbox.clone())));
+    let mut inbox = Inbox { stream, guest: visitor.guest.clone() };
+    let farewell = converse(&server, &mut inbox, &outbox, &visitor).await;
+    outbox.close(farewell);
+    // A peer that does not take its last words is left behind.
+    timeout(LAST_WORDS, async { tokio::join!(writer, inbox.close()) }).await.ok();
+}
+
+/// Sends what is in the outbox; what comes together leaves together.
+async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: Arc<Outbox>) {
+    let mut unflushed = 0;
+    loop {
+        let done = match outbox.next(unflushed > 0).await {
+            Next::Send(message, size) => {
+                unflushed += size.max(1);
+                sink.feed(message).await
+            }
+            Next::Flush => {
+                let flushed = sink.flush().await;
+                outbox.sent(std::mem::take(&mut unflushed));
+                flushed
+            }
+            Next::End(message) => {
+                // The peer may have gone before us, and that is fine.
+                sink.send(message).await.ok();
+                return;
+            }
+        };
+        if let Err(error) = done {
+            tracing::debug!(%error, "a client is gone");
+            return outbox.give_up(Farewell::new(1006, ""));
+        }
+    }
+}
+
+/// What came in.
+enum Heard {
+    /// A message.
+    Said(Bytes),
+    /// Nothing more will come; this is what there is to say to it.
+    Over(Farewell),
+}
+
+/// What a client says.
+struct Inbox {
+    stream: SplitStream<WebSocket>,
+    guest: Arc<Guest>,
+}
+
+impl Inbox {
+    /// The next message of at most so many bytes. Cancel safe.
+    async fn hear(&mut self, limit: usize) -> Heard {
+        let too_long = || Heard::Over(Farewell::new(1009, ""));
+        loop {
+            let said = match self.stream.next().await {
+                Some(Ok(Message::Text(text))) => Bytes::from(text),
+                Some(Ok(Message::Binary(bytes))) => bytes,
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
+                Some(Ok(Message::Close(_))) | None => return Heard::Over(Farewell::new(1000, "")),
+                Some(Err(error)) => {
+                    // The kind of error is hidden behind its text.
+                    let is_too_long = self.guest.is_spent() || error.to_string().contains("too long");
+                    return if is_too_long { too_long() } else { Heard::Over(Farewell::new(1002, "")) };
+                }
+            };
+            return if said.len() > limit { too_long() } else { Heard::Said(said) };
+        }
+    }
+
+    /// Waits until the peer has closed its side, so that our last words are not lost with the socket.
+    async fn close(&mut self) {
+        while let Some(said) = self.stream.next().await {
+            if said.is_err() {
+                // It may still be sending what we refused to read; whoever waits for us has a timeout.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// Everything between the first word and the last.
+async fn converse(server: &Arc<Server>, inbox: &mut Inbox, outbox: &Arc<Outbox>, visitor: &Visitor) -> Farewell {
+    let greeted = tokio::select! {
+        biased;
+        () = server.stop.cancelled() => return Farewell::new(1012, "service restart"),
+        greeted = timeout(HANDSHAKE, greet(server, inbox, outbox, visitor)) => greeted,
+    };
+    let (request, session) = match greeted {
+        Ok(Ok(greeted)) => greeted,
+        Ok(Err(farewell)) => return farewell,
+        Err(_) => return Farewell::new(1000, ""),
+    };
+    visitor.guest.welcome();
+    let client = welcome(server, outbox, &request, session).await;
+    let span = tracing::info_span!("client", id = client.id, protocol = client.generation.number());
+    let _joined = server.projector.join(client.clone());
+    serve(server, inbox, &client).instrument(span).await
+}
+
+/// Challenges a stranger and judges its answer.
+async fn greet(
+    server: &Server,
+    inbox: &mut Inbox,
+    outbox: &Outbox,
+    visitor: &Visitor,
+) -> Result<(String, Session), Farewell> {
+    let ambient = server.hub.ambient();
+    let nonce = ambient.nonce();
+    let challenge = Challenge { nonce: nonce.clone(), ts: ambient.now_ms(), extra: Extra::new() };
+    outbox.tell_unnumbered("connect.challenge", &json!(challenge).to_string());
+    let said = match inbox.hear(lobby::FRAME).await {
+        Heard::Said(said) => said,
+        Heard::Over(farewell) => return Err(farewell),
+    };
+    let request = match frame::read(&said) {
+        Inbound::Request(request) => request,
+        Inbound::Malformed(_) => return Err(Farewell::new(1008, "invalid request frame")),
+        Inbound::Garbage => return Err(Farewell::new(1000, "")),
+    };
+    let Request { id, method, params, .. } = request;
+    let refuse = |refusal: handshake::Refusal| {
+        tracing::warn!(address = %visitor.guest.address(), why = refusal.error.message, "a client was refused");
+        outbox.respond(&Response::error(id.as_str(), refusal.error.clone()));
+        refusal.farewell()
+    };
+    if method != "connect" {
+        let error = ErrorShape::invalid("invalid handshake: first request must be connect");
+        return Err(refuse(error.into()));
+    }
+    let facts = Facts {
+        nonce: &nonce,
+        now_ms: ambient.now_ms(),
+        now: Instant::now(),
+        address: visitor.guest.address().ip(),
+        caller: visitor.caller,
+    };
+    let session = handshake::judge(params, facts, &server.bouncer).map_err(refuse)?;
+    Ok((id, session))
+}
+
+/// Says hello, and how things are.
+async fn welcome(server: &Server, outbox: &Arc<Outbox>, request: &str, session: Session) -> Arc<Client> {
+    outbox.set_limit(outbox::limit(session.generation));
+    let health = health::report(server).await.unwrap_or_else(|error| json!({"ok": false, "error": error.message}));
+    let payload: Arc<str> = health.to_string().into();
+    let hello = hello::ok(server, &session, &server.hub.ambient().nonce(), health);
+    outbox.respond(&Response::ok(request, json!(hello)));
+    outbox.tell_if_room("health", payload);
+    Arc::new(Client {
+        id: server.next_connection(),
+        generation: session.generation,
+        scopes: session.scopes,
+        tool_events: session.tool_events,
+        outbox: outbox.clone(),
+    })
+}
+
+/// Answers questions until somebody leaves.
+async fn serve(server: &Arc<Server>, inbox: &mut Inbox, client: &Arc<Client>) -> Farewell {
+    let limit = hello::max_frame(client.generation);
+    let mut answers = FuturesUnordered::new();
+    let (mut tick, mut ping) = (every(TICK), every(PING));
+    loop {
+        tokio::select! {
+            biased;
+            () = server.stop.cancelled() => {
+                client.outbox.tell("shutdown", json!({"reason": "the gateway is stopping"}).to_string().into());
+                return Farewell::new(1012, "service restart");
+            }
+            () = client.outbox.lost() => return Farewell::new(1008, "slow consumer"),
+            Some(()) = answers.next() => {}
+            _ = tick.tick() => {
+                let payload = json!(Tick { ts: server.hub.ambient().now_ms() });
+                client.outbox.tell_if_room("tick", payload.to_string().into());
+            }
+            _ = ping.tick(), if client.generation == Generation::Four => client.outbox.ping(),
+            heard = inbox.hear(limit) => match heard {
+                Heard::Over(farewell) => return farewell,
+                Heard::Said(said) => match frame::read(&said) {
+                    Inbound::Request(request) if answers.len() < QUESTIONS => {
+                        let span = tracing::debug_span!("rpc", method = request.method, id = request.id);
+                        answers.push(router::answer(server.clone(), client.clone(), request).instrument(span));
+                    }
+                    Inbound::Request(request) => client.outbox.respond(&overloaded(request)),
+                    Inbound::Malformed(response) => client.outbox.respond(&response),
+                    Inbound::Garbage => tracing::debug!("a message that is not JSON was passed over"),
+                },
+            },
+        }
+    }
+}
+
+fn every(period: Duration) -> Interval {
+    let mut interval = interval_at(Instant::now() + period, period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
+
+fn overloaded(request: Request) -> Response {
+    let why = format!("{QUESTIONS} requests of this connection are not answered yet; wait for some of them");
+    let error = ErrorShape { retryable: Some(true), retry_after_ms: Some(1000), ..ErrorShape::unavailable(why) };
+    Response::error(request.id, error)
+}

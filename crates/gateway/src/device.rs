@@ -1,0 +1,261 @@
+//! A device's signed identity: an Ed25519 key that signs what it asks for and the nonce that it was given.
+
+use std::time::Duration;
+
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use ed25519_dalek::{Signature, VerifyingKey};
+use homard_proto::{
+    ErrorShape, Generation,
+    method::connect::{ConnectParams, Device},
+};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+/// Why a device is not who it says it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Its id is not its key's.
+    IdMismatch,
+    /// It signed too long ago, or in the future.
+    Expired,
+    /// It did not sign our nonce, and must.
+    NonceRequired,
+    /// It signed another nonce.
+    NonceMismatch,
+    /// The signature is not its key's.
+    Signature,
+    /// Its key is none.
+    PublicKey,
+}
+
+impl Fault {
+    /// What the client is told.
+    pub(crate) fn error(self, generation: Generation) -> ErrorShape {
+        let (message, code, reason) = match self {
+            Self::IdMismatch => ("device identity mismatch", "DEVICE_ID_MISMATCH", "device-id-mismatch"),
+            Self::Expired => ("device signature expired", "SIGNATURE_EXPIRED", "device-signature-stale"),
+            Self::NonceRequired => ("device nonce required", "NONCE_REQUIRED", "device-nonce-missing"),
+            Self::NonceMismatch => ("device nonce mismatch", "NONCE_MISMATCH", "device-nonce-mismatch"),
+            Self::Signature => ("device signature invalid", "SIGNATURE_INVALID", "device-signature"),
+            Self::PublicKey => ("device public key invalid", "PUBLIC_KEY_INVALID", "device-public-key"),
+        };
+        let error = ErrorShape::invalid(message);
+        match generation {
+            Generation::Three => error,
+            Generation::Four => {
+                error.with_details(json!({"code": format!("DEVICE_AUTH_{code}"), "reason": reason}))
+            }
+        }
+    }
+}
+
+/// What a signature is judged by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Circumstances<'a> {
+    /// The nonce that this connection was given.
+    pub(crate) nonce: &'a str,
+    /// Milliseconds since the epoch.
+    pub(crate) now_ms: u64,
+    /// Whether the peer is on this machine.
+    pub(crate) is_local: bool,
+    /// What was agreed on.
+    pub(crate) generation: Generation,
+}
+
+/// How far a signature's time may be from ours.
+fn skew(generation: Generation) -> Duration {
+    match generation {
+        Generation::Three => Duration::from_secs(600),
+        Generation::Four => Duration::from_secs(120),
+    }
+}
+
+/// Checks a device's identity, in the order that clients know.
+pub(crate) fn check(params: &ConnectParams, device: &Device, facts: Circumstances<'_>) -> Result<(), Fault> {
+    let key = BASE64_URL_SAFE_NO_PAD.decode(&device.public_key).unwrap_or_default();
+    if device.id != hex(&Sha256::digest(&key)) {
+        return Err(Fault::IdMismatch);
+    }
+    let distance = Duration::from_millis(facts.now_ms.abs_diff(device.signed_at));
+    if distance > skew(facts.generation) {
+        return Err(Fault::Expired);
+    }
+    match &device.nonce {
+        None if !facts.is_local => return Err(Fault::NonceRequired),
+        Some(nonce) if nonce != facts.nonce => return Err(Fault::NonceMismatch),
+        None | Some(_) => {}
+    }
+    let key = <[u8; 32]>::try_from(key).ok().and_then(|key| VerifyingKey::from_bytes(&key).ok());
+    let key = key.ok_or(Fault::PublicKey)?;
+    let signature = BASE64_URL_SAFE_NO_PAD.decode(&device.signature).unwrap_or_default();
+    let signature = Signature::from_slice(&signature).map_err(|_| Fault::Signature)?;
+    let signed = signable(params, device);
+    if signed.iter().any(|text| key.verify_strict(text.as_bytes(), &signature).is_ok()) {
+        Ok(())
+    } else {
+        Err(Fault::Signature)
+    }
+}
+
+/// The texts that the device may have signed, newest form first.
+fn signable(params: &ConnectParams, device: &Device) -> Vec<String> {
+    let auth = params.auth.clone().unwrap_or_default();
+    let token = auth.token.or(auth.device_token).or(auth.bootstrap_token).unwrap_or_default();
+    let common = [
+        device.id.as_str(),
+        &params.client.id,
+        &params.client.mode,
+        params.role.as_deref().unwrap_or("operator"),
+        &params.scopes.as_deref().unwrap_or_default().join(","),
+        &device.signed_at.to_string(),
+        &token,
+    ]
+    .join("|");
+    let Some(nonce) = &device.nonce else { return vec![format!("v1|{common}")] };
+    let plain = |text: &str| text.trim().to_ascii_lowercase();
+    let platform = plain(&params.client.platform);
+    let family = plain(params.client.device_family.as_deref().unwrap_or_default());
+    vec![format!("v3|{common}|{nonce}|{platform}|{family}"), format!("v2|{common}|{nonce}")]
+}
+
+/// Lower-case hex.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ed25519_dalek::{Signer, SigningKey};
+    use serde_json::Value;
+
+    use super::*;
+
+    const NONCE: &str = "11111111-2222-4333-8444-555555555555";
+    const SIGNED_AT: u64 = 1_737_264_000_000;
+
+    fn vectors() -> Value {
+        serde_json::from_str(include_str!("../tests/golden/device-auth-vectors.json")).unwrap()
+    }
+
+    fn params(version: &str) -> ConnectParams {
+        let vectors = vectors();
+        let mut device = json!({
+            "id": vectors["deviceId"], "publicKey": vectors["publicKeyBase64Url"],
+            "signature": vectors[version]["signatureBase64Url"], "signedAt": SIGNED_AT,
+        });
+        if version != "v1" {
+            device["nonce"] = NONCE.into();
+        }
+        serde_json::from_value(json!({
+            "minProtocol": 3, "maxProtocol": 4,
+            "client": {"id": "cli", "mode": "cli", "version": "1", "platform": "Linux", "deviceFamily": " linux "},
+            "role": "operator", "scopes": ["operator.admin", "operator.approvals", "operator.pairing"],
+            "auth": {"token": "TEST-TOKEN"}, "device": device,
+        }))
+        .unwrap()
+    }
+
+    fn facts() -> Circumstances<'static> {
+        Circumstances { nonce: NONCE, now_ms: SIGNED_AT, is_local: true, generation: Generation::Three }
+    }
+
+    fn judged(params: &ConnectParams, facts: Circumstances<'_>) -> Result<(), Fault> {
+        check(params, params.device.as_ref().unwrap(), facts)
+    }
+
+    #[test]
+    fn the_golden_signatures_are_good() {
+        for version in ["v1", "v2", "v3"] {
+            assert_eq!(judged(&params(version), facts()), Ok(()), "{version}");
+            let texts = signable(&params(version), params(version).device.as_ref().unwrap());
+            assert!(texts.contains(&vectors()[version]["payload"].as_str().unwrap().to_owned()), "{version}");
+        }
+    }
+
+    #[test]
+    fn faults_are_found_in_the_order_that_clients_know() {
+        let mut params = params("v2");
+        let device = params.device.as_mut().unwrap();
+        device.signature = "AAAA".to_owned();
+        device.nonce = Some("of another connection".to_owned());
+        device.signed_at = SIGNED_AT - 600_001;
+        let id = std::mem::replace(&mut device.id, "ab".repeat(32));
+        assert_eq!(judged(&params, facts()), Err(Fault::IdMismatch));
+        params.device.as_mut().unwrap().id = id;
+        assert_eq!(judged(&params, facts()), Err(Fault::Expired));
+        params.device.as_mut().unwrap().signed_at = SIGNED_AT;
+        assert_eq!(judged(&params, facts()), Err(Fault::NonceMismatch));
+        params.device.as_mut().unwrap().nonce = None;
+        assert_eq!(judged(&params, Circumstances { is_local: false, ..facts() }), Err(Fault::NonceRequired));
+        assert_eq!(judged(&params, facts()), Err(Fault::Signature));
+    }
+
+    #[test]
+    fn the_signature_covers_everything_that_is_asked_for() {
+        let changes: [fn(&mut ConnectParams); 6] = [
+            |params| params.client.id = "test".to_owned(),
+            |params| params.client.mode = "ui".to_owned(),
+            |params| params.role = Some("node".to_owned()),
+            |params| params.scopes = Some(vec!["operator.admin".to_owned()]),
+            |params| params.auth.as_mut().unwrap().token = Some("OTHER".to_owned()),
+            |params| params.device.as_mut().unwrap().signed_at += 1,
+        ];
+        for version in ["v1", "v2", "v3"] {
+            for (at, change) in changes.iter().enumerate() {
+                let mut params = params(version);
+                change(&mut params);
+                assert_eq!(judged(&params, facts()), Err(Fault::Signature), "{version}, change {at}");
+            }
+        }
+        let mut other = params("v3");
+        other.client.platform = "darwin".to_owned();
+        assert_eq!(judged(&other, facts()), Err(Fault::Signature));
+    }
+
+    #[test]
+    fn a_key_that_is_none_is_told_so() {
+        let mut params = params("v2");
+        let device = params.device.as_mut().unwrap();
+        device.public_key = BASE64_URL_SAFE_NO_PAD.encode([7; 31]);
+        device.id = hex(&Sha256::digest([7; 31]));
+        assert_eq!(judged(&params, facts()), Err(Fault::PublicKey));
+    }
+
+    #[test]
+    fn each_generation_has_its_own_patience() {
+        let late = |generation, distance| {
+            judged(&params("v2"), Circumstances { now_ms: SIGNED_AT + distance, generation, ..facts() })
+        };
+        assert_eq!(late(Generation::Three, 600_000), Ok(()));
+        assert_eq!(late(Generation::Three, 600_001), Err(Fault::Expired));
+        assert_eq!(late(Generation::Four, 120_000), Ok(()));
+        assert_eq!(late(Generation::Four, 120_001), Err(Fault::Expired));
+    }
+
+    #[test]
+    fn a_signature_without_nonce_counts_only_as_the_first_form() {
+        let mut params = params("v2");
+        let key = SigningKey::from_bytes(&[7; 32]);
+        let device = params.device.as_mut().unwrap();
+        device.public_key = BASE64_URL_SAFE_NO_PAD.encode(key.verifying_key().to_bytes());
+        device.id = hex(&Sha256::digest(key.verifying_key().to_bytes()));
+        let device = params.device.clone().unwrap();
+        let second_form = signable(&params, &device).pop().unwrap();
+        let signature = BASE64_URL_SAFE_NO_PAD.encode(key.sign(second_form.as_bytes()).to_bytes());
+        params.device = Some(Device { signature, ..device });
+        assert_eq!(judged(&params, facts()), Ok(()));
+        params.device.as_mut().unwrap().nonce = None;
+        assert_eq!(judged(&params, facts()), Err(Fault::Signature));
+    }
+
+    #[test]
+    fn each_generation_is_told_in_its_own_words() {
+        let message = "device nonce mismatch";
+        assert_eq!(Fault::NonceMismatch.error(Generation::Three), ErrorShape::invalid(message));
+        assert_eq!(
+            Fault::NonceMismatch.error(Generation::Four),
+            ErrorShape::invalid(message)
+                .with_details(json!({"code": "DEVICE_AUTH_NONCE_MISMATCH", "reason": "device-nonce-mismatch"}))
+        );
+    }
+}

@@ -1,0 +1,270 @@
+//! Who a connection is: a pure judgement of its `connect`.
+
+use std::net::IpAddr;
+
+use homard_proto::{
+    Code, ErrorShape, Generation,
+    method::{
+        Params,
+        connect::{ConnectParams, Device},
+    },
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    admit::Caller,
+    auth::Bouncer,
+    device::{self, Circumstances},
+    outbox::Farewell,
+    scope::Scopes,
+};
+
+/// What is known of a connection besides what it says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Facts<'a> {
+    /// The nonce that it was given.
+    pub(crate) nonce: &'a str,
+    /// Milliseconds since the epoch.
+    pub(crate) now_ms: u64,
+    /// The same, for durations.
+    pub(crate) now: Instant,
+    /// Where it is.
+    pub(crate) address: IpAddr,
+    /// What kind of program it is, as its headers say.
+    pub(crate) caller: Caller,
+}
+
+/// A connection that may stay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Session {
+    /// The protocol that was agreed on.
+    pub(crate) generation: Generation,
+    /// What it may do.
+    pub(crate) scopes: Scopes,
+    /// Whether it wants to be told of tools.
+    pub(crate) tool_events: bool,
+}
+
+/// A connection that must go.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Refusal {
+    /// The answer to its `connect`.
+    pub(crate) error: ErrorShape,
+    /// The close code.
+    code: u16,
+}
+
+impl Refusal {
+    /// The close frame after the answer.
+    pub(crate) fn farewell(&self) -> Farewell {
+        Farewell::new(self.code, &self.error.message)
+    }
+}
+
+impl From<ErrorShape> for Refusal {
+    fn from(error: ErrorShape) -> Self {
+        Self { error, code: 1008 }
+    }
+}
+
+/// Judges a `connect`.
+pub(crate) fn judge(params: Option<Value>, facts: Facts<'_>, bouncer: &Bouncer) -> Result<Session, Refusal> {
+    // The members of `connect` are the same in both generations; which one it is, is inside.
+    let params = ConnectParams::decode(Generation::Four, params)?;
+    let generation =
+        Generation::negotiate(params.min_protocol, params.max_protocol).ok_or_else(|| mismatch(&params))?;
+    check_role(&params)?;
+    check_page(&params, facts.caller, generation)?;
+    match &params.device {
+        Some(device) => check_device(&params, device, facts, generation)?,
+        None => check_deviceless(&params, generation)?,
+    }
+    let auth = params.auth.clone().unwrap_or_default();
+    bouncer.check(&auth, facts.address, facts.now).map_err(|denied| denied.error(generation))?;
+    Ok(Session {
+        generation,
+        scopes: Scopes::granted(generation, params.scopes.as_deref()),
+        tool_events: params.caps.iter().flatten().any(|cap| cap == "tool-events"),
+    })
+}
+
+/// No protocol in common. The details hold what either generation looks for.
+fn mismatch(params: &ConnectParams) -> Refusal {
+    let details = json!({
+        "code": "PROTOCOL_MISMATCH", "expectedProtocol": 4, "minimumProbeProtocol": 3,
+        "clientMinProtocol": params.min_protocol, "clientMaxProtocol": params.max_protocol,
+    });
+    Refusal { error: ErrorShape::invalid("protocol mismatch").with_details(details), code: 1002 }
+}
+
+fn check_role(params: &ConnectParams) -> Result<(), Refusal> {
+    match params.role.as_deref() {
+        None | Some("operator") => Ok(()),
+        Some("node") => Err(ErrorShape::unavailable("nodes are not supported yet").into()),
+        Some(_) => Err(ErrorShape::invalid("invalid role").into()),
+    }
+}
+
+/// A client that says it is a page must come from one. Where that page is from was decided before the upgrade.
+fn check_page(params: &ConnectParams, caller: Caller, generation: Generation) -> Result<(), Refusal> {
+    let is_page = params.client.id == "openclaw-control-ui" || params.client.mode == "webchat";
+    if !is_page || caller == Caller::Page {
+        return Ok(());
+    }
+    let error = ErrorShape::invalid(
+        "origin not allowed (open the Control UI from the gateway host or allow it in \
+         gateway.controlUi.allowedOrigins)",
+    );
+    Err(match generation {
+        Generation::Three => error,
+        Generation::Four => error.with_details(json!({
+            "code": "CONTROL_UI_ORIGIN_NOT_ALLOWED", "reason": "origin missing or invalid",
+        })),
+    }
+    .into())
+}
+
+fn check_device(
+    params: &ConnectParams,
+    device: &Device,
+    facts: Facts<'_>,
+    generation: Generation,
+) -> Result<(), Refusal> {
+    if generation == Generation::Four && device.nonce.is_none() {
+        let why = "invalid connect params: at /device: must have required property 'nonce'";
+        return Err(ErrorShape::invalid(why).into());
+    }
+    let is_local = facts.address.to_canonical().is_loopback();
+    let circumstances = Circumstances { nonce: facts.nonce, now_ms: facts.now_ms, is_local, generation };
+    Ok(device::check(params, device, circumstances).map_err(|fault| fault.error(generation))?)
+}
+
+/// Without a device, only the secret says who it is.
+fn check_deviceless(params: &ConnectParams, generation: Generation) -> Result<(), Refusal> {
+    let shows_something = params.auth.as_ref().is_some_and(|auth| auth.token.is_some() || auth.password.is_some());
+    if shows_something {
+        return Ok(());
+    }
+    let error = ErrorShape::new(Code::NotPaired, "device identity required");
+    Err(match generation {
+        Generation::Three => error,
+        Generation::Four => error.with_details(json!({"code": "DEVICE_IDENTITY_REQUIRED"})),
+    }
+    .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::auth::Secret;
+
+    fn judged(change: Value, caller: Caller) -> Result<Session, Refusal> {
+        let mut params = json!({
+            "minProtocol": 3, "maxProtocol": 3, "auth": {"token": "secret"},
+            "client": {"id": "cli", "mode": "cli", "version": "dev", "platform": "linux"},
+        });
+        for (name, value) in change.as_object().unwrap() {
+            params[name] = value.clone();
+        }
+        let facts = Facts {
+            nonce: "n",
+            now_ms: 1000,
+            now: Instant::now(),
+            address: Ipv4Addr::LOCALHOST.into(),
+            caller,
+        };
+        judge(Some(params), facts, &Bouncer::new(Secret::new(Some("secret".to_owned()), None)))
+    }
+
+    fn refused(change: Value) -> (u16, Value) {
+        let refusal = judged(change, Caller::Program).unwrap_err();
+        (refusal.code, serde_json::to_value(refusal.error).unwrap())
+    }
+
+    #[test]
+    fn the_newest_protocol_in_common_is_spoken() {
+        let agreed = |min: u64, max: u64| {
+            judged(json!({"minProtocol": min, "maxProtocol": max}), Caller::Program)
+                .map(|session| session.generation)
+                .map_err(|refusal| (refusal.code, refusal.error.details))
+        };
+        for (min, max, generation) in [
+            (3, 3, Generation::Three),
+            (4, 4, Generation::Four),
+            (3, 4, Generation::Four),
+            (1, 10, Generation::Four),
+            (1, 3, Generation::Three),
+        ] {
+            assert_eq!(agreed(min, max), Ok(generation), "{min}..{max}");
+        }
+        for (min, max) in [(2, 2), (5, 5), (4, 3)] {
+            let details = json!({
+                "code": "PROTOCOL_MISMATCH", "expectedProtocol": 4, "minimumProbeProtocol": 3,
+                "clientMinProtocol": min, "clientMaxProtocol": max,
+            });
+            assert_eq!(agreed(min, max), Err((1002, Some(details))), "{min}..{max}");
+        }
+    }
+
+    #[test]
+    fn a_good_connect_gets_what_it_asks_for() {
+        let asked = json!({
+            "minProtocol": 4, "maxProtocol": 4, "scopes": ["operator.read"], "caps": ["agent-kind", "tool-events"],
+            "somethingNew": {"x": 1},
+        });
+        assert_eq!(
+            judged(asked, Caller::Program),
+            Ok(Session {
+                generation: Generation::Four,
+                scopes: Scopes::granted(Generation::Four, Some(&["operator.read".to_owned()])),
+                tool_events: true,
+            })
+        );
+    }
+
+    #[test]
+    fn roles_that_are_not_there_are_refused() {
+        assert_eq!(
+            refused(json!({"role": "boss"})),
+            (1008, json!({"code": "INVALID_REQUEST", "message": "invalid role"}))
+        );
+        assert_eq!(
+            refused(json!({"role": "node"})),
+            (1008, json!({"code": "UNAVAILABLE", "message": "nodes are not supported yet"}))
+        );
+    }
+
+    #[test]
+    fn a_page_must_come_from_a_page() {
+        let page = |protocol: u64| {
+            json!({
+                "minProtocol": protocol, "maxProtocol": protocol,
+                "client": {"id": "openclaw-control-ui", "mode": "webchat", "version": "1", "platform": "web"},
+            })
+        };
+        let message = "origin not allowed (open the Control UI from the gateway host or allow it in \
+                       gateway.controlUi.allowedOrigins)";
+        assert_eq!(refused(page(3)), (1008, json!({"code": "INVALID_REQUEST", "message": message})));
+        let details = json!({"code": "CONTROL_UI_ORIGIN_NOT_ALLOWED", "reason": "origin missing or invalid"});
+        assert_eq!(
+            refused(page(4)),
+            (1008, json!({"code": "INVALID_REQUEST", "message": message, "details": details}))
+        );
+        assert!(judged(page(4), Caller::Page).is_ok());
+    }
+
+    #[test]
+    fn somebody_who_shows_nothing_is_asked_for_a_device() {
+        let nothing = |protocol: u64| json!({"minProtocol": protocol, "maxProtocol": protocol, "auth": {}});
+        let error = json!({"code": "NOT_PAIRED", "message": "device identity required"});
+        assert_eq!(refused(nothing(3)), (1008, error));
+        let error = json!({
+            "code": "NOT_PAIRED", "message": "device identity required",
+            "details": {"code": "DEVICE_IDENTITY_REQUIRED"},
+        });
+        assert_eq!(refused(nothing(4)), (1008, error));
+    }
+}

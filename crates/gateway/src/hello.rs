@@ -1,0 +1,54 @@
+//! The answer to a good `connect`: who answers, what can be asked, how things are.
+
+use homard_proto::{Extra, Generation, method::connect::HelloOk};
+use serde_json::{Value, json};
+
+use crate::{connection::TICK, handshake::Session, outbox, router, server::Server};
+
+/// What the gateway tells without being asked.
+const EVENTS: [&str; 5] = ["connect.challenge", "agent", "health", "tick", "shutdown"];
+
+/// How large a frame of a known client may be.
+pub(crate) fn max_frame(generation: Generation) -> usize {
+    match generation {
+        Generation::Three => 524_288,
+        Generation::Four => 26_214_400,
+    }
+}
+
+/// The answer to a good `connect`. Both generations get all members but one: an old client would keep what it finds
+/// in `auth` and use it at other gateways, so it gets none.
+pub(crate) fn ok(server: &Server, session: &Session, connection: &str, health: Value) -> HelloOk {
+    let generation = session.generation;
+    let default = server.hub.agents().default_id();
+    let secret = server.bouncer.kind().name();
+    let auth = match generation {
+        Generation::Three => None,
+        Generation::Four => {
+            Some(json!({"role": "operator", "scopes": session.scopes.names(), "method": secret}))
+        }
+    };
+    let mut snapshot = json!({
+        "presence": [], "health": health, "stateVersion": {"presence": 0, "health": 0},
+        "uptimeMs": server.uptime_ms(), "stateDir": server.state_dir, "authMode": secret,
+        "sessionDefaults": {
+            "defaultAgentId": default, "mainKey": "main", "mainSessionKey": default.main_session(),
+            "scope": "per-sender", "modelConfigured": true,
+        },
+    });
+    if let Some(path) = &server.config_path {
+        snapshot["configPath"] = json!(path);
+    }
+    HelloOk {
+        protocol: generation.number(),
+        server: json!({"version": env!("CARGO_PKG_VERSION"), "connId": connection}),
+        features: json!({"methods": router::names(), "events": EVENTS}),
+        snapshot,
+        auth,
+        policy: json!({
+            "maxPayload": max_frame(generation), "maxBufferedBytes": outbox::limit(generation),
+            "tickIntervalMs": TICK.as_millis() as u64,
+        }),
+        extra: Extra::new(),
+    }
+}

@@ -1,0 +1,367 @@
+//! What a connection is about to be told: a bounded queue between everybody who has news and one socket.
+//!
+//! Nobody waits here. A client that does not read loses what does not matter, and past the limit its connection; the
+//! run that it follows never notices. An event gets its number when it is taken in, and whatever is taken in is sent,
+//! so the numbers that a client sees have no holes.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use axum::extract::ws::{CloseFrame, Message};
+use bytes::Bytes;
+use homard_proto::{Generation, frame::Response};
+use tokio::sync::Notify;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+
+/// What a frame costs beside its payload.
+const ENVELOPE: usize = 64;
+
+/// How long a close reason may be, in bytes. The wire allows three more; clients know it cut here.
+const REASON: usize = 120;
+
+/// How many bytes may wait for a client before it counts as too slow.
+pub(crate) fn limit(generation: Generation) -> usize {
+    match generation {
+        Generation::Three => 1_572_864,
+        // OpenClaw allows 50 MiB; a stopped reader shall not cost that much.
+        Generation::Four => 4_194_304,
+    }
+}
+
+/// A connection's last word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Farewell {
+    code: u16,
+    reason: String,
+}
+
+impl Farewell {
+    /// A close code and why; a long reason is cut.
+    pub(crate) fn new(code: u16, reason: &str) -> Self {
+        Self { code, reason: reason[..reason.floor_char_boundary(REASON)].to_owned() }
+    }
+
+    fn into_message(self) -> Message {
+        Message::Close(Some(CloseFrame { code: self.code, reason: self.reason.into() }))
+    }
+}
+
+/// Something on its way to the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Frame {
+    /// A whole frame.
+    Whole(String),
+    /// An event; its payload is shared by all who are told.
+    Event { name: &'static str, payload: Arc<str>, seq: u64 },
+    /// A sign of life.
+    Ping,
+}
+
+impl Frame {
+    fn size(&self) -> usize {
+        match self {
+            Self::Whole(text) => text.len(),
+            Self::Event { payload, .. } => payload.len() + ENVELOPE,
+            Self::Ping => 0,
+        }
+    }
+
+    fn into_message(self) -> Message {
+        match self {
+            Self::Whole(text) => Message::Text(text.into()),
+            Self::Event { name, payload, seq } => Message::Text(event(name, &payload, Some(seq)).into()),
+            Self::Ping => Message::Ping(Bytes::new()),
+        }
+    }
+}
+
+/// An event's frame around a payload that is JSON already.
+fn event(name: &str, payload: &str, seq: Option<u64>) -> String {
+    match seq {
+        Some(seq) => format!(r#"{{"type":"event","event":"{name}","payload":{payload},"seq":{seq}}}"#),
+        None => format!(r#"{{"type":"event","event":"{name}","payload":{payload}}}"#),
+    }
+}
+
+/// The queue of one connection.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    inner: Mutex<Inner>,
+    news: Notify,
+    lost: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Inner {
+    queue: VecDeque<Frame>,
+    /// Bytes that were taken in and are not with the peer's kernel yet.
+    waiting: usize,
+    limit: usize,
+    seq: u64,
+    farewell: Option<Farewell>,
+}
+
+/// What the writer does next.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Send this, so many bytes.
+    Send(Message, usize),
+    /// Everything was handed over: see to it that it is sent.
+    Flush,
+    /// Send this and stop.
+    End(Message),
+}
+
+impl Outbox {
+    /// An empty queue with the smaller limit, until it is known who is at the other end.
+    pub(crate) fn new() -> Self {
+        let inner = Inner {
+            queue: VecDeque::new(),
+            waiting: 0,
+            limit: limit(Generation::Three),
+            seq: 0,
+            farewell: None,
+        };
+        Self { inner: Mutex::new(inner), news: Notify::new(), lost: CancellationToken::new() }
+    }
+
+    /// Sets the limit, now that it is known who is at the other end.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.lock().limit = limit;
+    }
+
+    /// Answers a request.
+    pub(crate) fn respond(&self, response: &Response) {
+        match serde_json::to_string(response) {
+            Ok(text) => self.push(|_| Frame::Whole(text)),
+            Err(error) => tracing::error!(%error, "a response could not be written"),
+        }
+    }
+
+    /// Tells an event that does not count: it has no number.
+    pub(crate) fn tell_unnumbered(&self, name: &str, payload: &str) {
+        self.push(|_| Frame::Whole(event(name, payload, None)));
+    }
+
+    /// Tells an event that must arrive.
+    pub(crate) fn tell(&self, name: &'static str, payload: Arc<str>) {
+        self.push(|seq| Frame::Event { name, payload, seq: next(seq) });
+    }
+
+    /// Tells an event that a slow client can do without.
+    pub(crate) fn tell_if_room(&self, name: &'static str, payload: Arc<str>) {
+        if !self.lock().is_full() {
+            self.tell(name, payload);
+        }
+    }
+
+    /// Sends a sign of life.
+    pub(crate) fn ping(&self) {
+        self.push(|_| Frame::Ping);
+    }
+
+    /// Ends the connection once everything before has been sent.
+    pub(crate) fn close(&self, farewell: Farewell) {
+        self.lock().farewell.get_or_insert(farewell);
+        self.news.notify_one();
+    }
+
+    /// Nothing can be delivered any more: the client does not read, or is gone.
+    pub(crate) fn give_up(&self, farewell: Farewell) {
+        let mut inner = self.lock();
+        inner.queue.clear();
+        inner.farewell.get_or_insert(farewell);
+        drop(inner);
+        self.news.notify_one();
+        self.lost.cancel();
+    }
+
+    /// Waits until nothing can be delivered any more.
+    pub(crate) fn lost(&self) -> WaitForCancellationFuture<'_> {
+        self.lost.cancelled()
+    }
+
+    /// The next thing to send; one writer asks. `unflushed` says whether something was handed over and not flushed.
+    pub(crate) async fn next(&self, unflushed: bool) -> Next {
+        loop {
+            if let Some(next) = self.lock().next() {
+                return next;
+            }
+            if unflushed {
+                return Next::Flush;
+            }
+            self.news.notified().await;
+        }
+    }
+
+    /// So many bytes have left.
+    pub(crate) fn sent(&self, bytes: usize) {
+        let mut inner = self.lock();
+        inner.waiting = inner.waiting.saturating_sub(bytes);
+    }
+
+    /// Takes a frame in, unless the client is too slow: then it loses the connection.
+    fn push(&self, frame: impl FnOnce(&mut u64) -> Frame) {
+        let mut inner = self.lock();
+        if inner.farewell.is_some() {
+            return;
+        }
+        if inner.is_full() {
+            drop(inner);
+            tracing::warn!("a client did not read what it was sent and was disconnected");
+            return self.give_up(Farewell::new(1008, "slow consumer"));
+        }
+        let frame = frame(&mut inner.seq);
+        inner.waiting += frame.size();
+        inner.queue.push_back(frame);
+        drop(inner);
+        self.news.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// What is waiting decides, not what comes: one frame larger than the limit still gets through.
+    fn is_full(&self) -> bool {
+        self.waiting > self.limit
+    }
+
+    fn next(&mut self) -> Option<Next> {
+        let frame = self.queue.pop_front().map(|frame| {
+            let size = frame.size();
+            Next::Send(frame.into_message(), size)
+        });
+        frame.or_else(|| self.farewell.clone().map(|farewell| Next::End(farewell.into_message())))
+    }
+}
+
+fn next(seq: &mut u64) -> u64 {
+    *seq += 1;
+    *seq
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Takes one frame out, as the writer would.
+    fn take(outbox: &Outbox) -> Option<Message> {
+        match outbox.next(false).now_or_never()? {
+            Next::Send(message, size) => {
+                outbox.sent(size);
+                Some(message)
+            }
+            Next::End(message) => Some(message),
+            Next::Flush => None,
+        }
+    }
+
+    fn seq(message: &Message) -> Option<u64> {
+        serde_json::from_str::<Value>(message.to_text().ok()?).ok()?["seq"].as_u64()
+    }
+
+    #[test]
+    fn an_event_is_one_line_of_json_around_its_payload() {
+        let outbox = Outbox::new();
+        outbox.tell_unnumbered("connect.challenge", r#"{"ts":1}"#);
+        outbox.tell("tick", r#"{"ts":2}"#.into());
+        let text = |message: Option<Message>| message.unwrap().into_text().unwrap().to_string();
+        assert_eq!(text(take(&outbox)), r#"{"type":"event","event":"connect.challenge","payload":{"ts":1}}"#);
+        assert_eq!(text(take(&outbox)), r#"{"type":"event","event":"tick","payload":{"ts":2},"seq":1}"#);
+        assert_eq!(take(&outbox), None);
+    }
+
+    #[test]
+    fn what_was_said_before_the_farewell_is_sent_before_it() {
+        let outbox = Outbox::new();
+        outbox.tell("tick", "{}".into());
+        outbox.close(Farewell::new(1012, "service restart"));
+        outbox.tell("tick", "{}".into());
+        assert_eq!(seq(&take(&outbox).unwrap()), Some(1));
+        assert_eq!(take(&outbox), Some(Farewell::new(1012, "service restart").into_message()));
+    }
+
+    #[test]
+    fn a_slow_client_loses_what_does_not_matter_and_then_its_connection() {
+        let outbox = Outbox::new();
+        outbox.set_limit(1000);
+        let large: Arc<str> = "1".repeat(1000).into();
+        outbox.tell("agent", large.clone());
+        outbox.tell_if_room("tick", "{}".into());
+        assert_eq!(outbox.lock().queue.len(), 1);
+        assert!(!outbox.lost.is_cancelled());
+        outbox.tell("agent", large);
+        assert!(outbox.lost.is_cancelled());
+        assert_eq!(take(&outbox), Some(Farewell::new(1008, "slow consumer").into_message()));
+    }
+
+    #[test]
+    fn close_reasons_are_cut_between_characters() {
+        assert_eq!(Farewell::new(1008, &"ab".repeat(100)).reason, "ab".repeat(60));
+        assert_eq!(Farewell::new(1008, &format!("a{}", "é".repeat(100))).reason, format!("a{}", "é".repeat(59)));
+        assert_eq!(Farewell::new(1008, "short").reason, "short");
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Tell(usize),
+        TellIfRoom(usize),
+        Respond(usize),
+        Take,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (0..400usize).prop_map(Step::Tell),
+            (0..400usize).prop_map(Step::TellIfRoom),
+            (0..400usize).prop_map(Step::Respond),
+            Just(Step::Take),
+            Just(Step::Take),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_client_sees_numbers_without_holes_and_the_queue_is_bounded(steps in prop::collection::vec(step(), 0..80)) {
+            let outbox = Outbox::new();
+            outbox.set_limit(1000);
+            let mut seen = 0;
+            let mut hear = |message: Message| -> Result<(), TestCaseError> {
+                if let Some(seq) = seq(&message) {
+                    prop_assert_eq!(seq, seen + 1);
+                    seen = seq;
+                }
+                Ok(())
+            };
+            for step in steps {
+                match step {
+                    Step::Tell(size) => outbox.tell("agent", format!("{size:0>400}")[..size].into()),
+                    Step::TellIfRoom(size) => outbox.tell_if_room("tick", format!("\"{}\"", "x".repeat(size)).into()),
+                    Step::Respond(size) => outbox.respond(&Response::ok("1", "x".repeat(size).into())),
+                    Step::Take => if let Some(message) = take(&outbox) { hear(message)? },
+                }
+                let inner = outbox.lock();
+                prop_assert!(inner.waiting <= 1000 + 400 + 2 * ENVELOPE);
+                if !outbox.lost.is_cancelled() {
+                    prop_assert_eq!(inner.waiting, inner.queue.iter().map(Frame::size).sum::<usize>());
+                }
+            }
+            if outbox.lost.is_cancelled() {
+                prop_assert_eq!(take(&outbox), Some(Farewell::new(1008, "slow consumer").into_message()));
+            } else {
+                while let Some(message) = take(&outbox) { hear(message)?; }
+                prop_assert_eq!(outbox.lock().waiting, 0);
+                prop_assert_eq!(outbox.lock().seq, seen);
+            }
+        }
+    }
+}

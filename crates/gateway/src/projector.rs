@@ -1,0 +1,332 @@
+//! Tells all clients what happens in all runs: one task, so that everybody hears everything in one order.
+//!
+//! It reads each run's tape once. An event is serialised once, whoever listens. Words are paced: the first of a message
+//! go out at once, later ones at most every 50 ms, because each time all of the message is told.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use homard_agent::{
+    Cursor, Event, HubEvent, RunEvent, Tape,
+    tape::State,
+    task,
+    wire::{Projection, Reported},
+};
+use homard_proto::{
+    ErrorShape, RunId,
+    event::{Agent, Stream},
+    frame::Response,
+};
+use serde_json::json;
+use tokio::{
+    sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
+    task::JoinHandle,
+    time::{Instant, sleep_until},
+};
+
+use crate::connection::Client;
+
+/// How often a run's words are told at most.
+const PACE: Duration = Duration::from_millis(50);
+
+/// How much a client is told of a tool's work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// That it began and ended.
+    Brief,
+    /// What it said, too.
+    Full,
+}
+
+/// A handle on the projector. What is sent here is heeded before any news of a run that began later.
+#[derive(Debug, Clone)]
+pub(crate) struct Projector {
+    // Unbounded: every request sends a few, and a connection's requests are bounded.
+    wishes: UnboundedSender<Wish>,
+}
+
+/// What a connection wants.
+#[derive(Debug)]
+enum Wish {
+    Join(Arc<Client>),
+    Leave(u64),
+    Watch { run: RunId, client: u64, detail: Detail },
+    Unwatch { run: RunId, client: u64 },
+    Answer(Arc<Tape>, Waiter),
+}
+
+/// Somebody who waits for a run's end.
+#[derive(Debug)]
+struct Waiter {
+    client: Arc<Client>,
+    request: String,
+}
+
+/// A client's place among those who are told; dropping it is leaving.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    client: u64,
+    projector: Projector,
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        self.projector.wish(Wish::Leave(self.client));
+    }
+}
+
+/// Starts telling.
+pub(crate) fn start(feed: UnboundedReceiver<HubEvent>) -> (Projector, JoinHandle<()>) {
+    let (wishes, wished) = mpsc::unbounded_channel();
+    (Projector { wishes }, task::spawn("projector", run(feed, wished)))
+}
+
+impl Projector {
+    /// From here on the client is told what it may hear.
+    pub(crate) fn join(&self, client: Arc<Client>) -> Joined {
+        let joined = Joined { client: client.id, projector: self.clone() };
+        self.wish(Wish::Join(client));
+        joined
+    }
+
+    /// The client shall hear of the tools of a run that is about to begin.
+    pub(crate) fn watch(&self, run: RunId, client: &Client, detail: Detail) {
+        self.wish(Wish::Watch { run, client: client.id, detail });
+    }
+
+    /// The run did not begin after all, or began for somebody else.
+    pub(crate) fn unwatch(&self, run: RunId, client: &Client) {
+        self.wish(Wish::Unwatch { run, client: client.id });
+    }
+
+    /// Answers the request once more when the run is over, after everybody was told so; at once if it is over.
+    pub(crate) fn answer_at_end(&self, tape: Arc<Tape>, client: Arc<Client>, request: String) {
+        self.wish(Wish::Answer(tape, Waiter { client, request }));
+    }
+
+    fn wish(&self, wish: Wish) {
+        // Without a projector the server has stopped, and nobody is told anything any more.
+        self.wishes.send(wish).ok();
+    }
+}
+
+async fn run(mut feed: UnboundedReceiver<HubEvent>, mut wishes: UnboundedReceiver<Wish>) {
+    let mut teller = Teller::default();
+    loop {
+        let due = teller.paced.front().map(|(at, _)| *at);
+        tokio::select! {
+            // Wishes first: a client that watches a run must be known before the run's first news is read.
+            biased;
+            wish = wishes.recv() => match wish {
+                Some(wish) => teller.heed(wish),
+                None => return,
+            },
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => teller.tell_words(),
+            Some(HubEvent::Run(tape)) = feed.recv() => teller.read(&tape),
+        }
+    }
+}
+
+/// Everything that is being told, and to whom.
+#[derive(Debug, Default)]
+struct Teller {
+    clients: HashMap<u64, Arc<Client>>,
+    watchers: HashMap<RunId, Vec<(u64, Detail)>>,
+    stories: HashMap<RunId, Story>,
+    /// Runs whose words were told a moment ago, and when they may be told again. The pace is one, so it is in order.
+    paced: VecDeque<(Instant, RunId)>,
+}
+
+/// One run on its way to clients.
+#[derive(Debug)]
+struct Story {
+    /// Not held: whoever can still ask about the run holds it, and when nobody does the story is forgotten.
+    tape: Weak<Tape>,
+    cursor: Cursor,
+    /// `None` when the story is over.
+    projection: Option<Projection>,
+    /// Whose words are being told.
+    message: Option<u32>,
+    is_paced: bool,
+    waiters: Vec<Waiter>,
+}
+
+impl Story {
+    fn new(tape: &Arc<Tape>) -> Self {
+        Self {
+            tape: Arc::downgrade(tape),
+            cursor: Cursor::default(),
+            projection: Some(Projection::new(tape)),
+            message: None,
+            is_paced: false,
+            waiters: Vec::new(),
+        }
+    }
+}
+
+impl Teller {
+    fn heed(&mut self, wish: Wish) {
+        match wish {
+            Wish::Join(client) => {
+                self.clients.insert(client.id, client);
+            }
+            Wish::Leave(gone) => {
+                self.clients.remove(&gone);
+                for watchers in self.watchers.values_mut() {
+                    watchers.retain(|(client, _)| *client != gone);
+                }
+                self.watchers.retain(|_, watchers| !watchers.is_empty());
+                for story in self.stories.values_mut() {
+                    story.waiters.retain(|waiter| waiter.client.id != gone);
+                }
+            }
+            Wish::Watch { run, client, detail } => self.watchers.entry(run).or_default().push((client, detail)),
+            Wish::Unwatch { run, client } => {
+                if let Some(watchers) = self.watchers.get_mut(&run) {
+                    watchers.retain(|(watcher, _)| *watcher != client);
+                }
+            }
+            Wish::Answer(tape, waiter) => {
+                let story = self.story(&tape);
+                // A story that is not over has news to come: whatever its tape holds unread was announced.
+                match &story.projection {
+                    Some(_) => story.waiters.push(waiter),
+                    None => waiter.answer(&tape),
+                }
+            }
+        }
+    }
+
+    /// The story of a tape: the one that was begun, or a new one.
+    fn story(&mut self, tape: &Arc<Tape>) -> &mut Story {
+        let story = self.stories.entry(tape.run().clone()).or_insert_with(|| Story::new(tape));
+        if !std::ptr::eq(story.tape.as_ptr(), Arc::as_ptr(tape)) {
+            *story = Story::new(tape);
+        }
+        story
+    }
+
+    /// Reads what is new on a tape and tells it.
+    fn read(&mut self, tape: &Arc<Tape>) {
+        let story = self.story(tape);
+        let Some(mut projection) = story.projection.take() else { return };
+        let (mut message, is_paced) = (story.message, story.is_paced);
+        let mut is_over = false;
+        let mut told = Vec::new();
+        let mut is_first = false;
+        for event in tape.read(&mut story.cursor) {
+            if let Event { kind: RunEvent::Text { message: speaking, .. }, .. } = &event
+                && message.replace(*speaking) != Some(*speaking)
+            {
+                is_first = true;
+            }
+            is_over |= matches!(event.kind, RunEvent::Ended(_));
+            told.extend(projection.push(event));
+        }
+        let flushed = if is_first || !is_paced { projection.flush() } else { None };
+        let needs_pace = flushed.is_some() && !is_paced;
+        told.extend(flushed);
+        story.message = message;
+        story.is_paced |= needs_pace;
+        if is_over || matches!(tape.state(), State::Broken(_)) {
+            let waiters = std::mem::take(&mut story.waiters);
+            self.tell(tape.run(), &told);
+            waiters.iter().for_each(|waiter| waiter.answer(tape));
+            return self.forget(tape);
+        }
+        story.projection = Some(projection);
+        self.tell(tape.run(), &told);
+        if needs_pace {
+            self.pace(tape.run().clone());
+        }
+    }
+
+    /// Tells the words that have waited long enough.
+    fn tell_words(&mut self) {
+        let now = Instant::now();
+        while let Some((_, run)) = self.paced.pop_front_if(|(at, _)| *at <= now) {
+            let Some(story) = self.stories.get_mut(&run) else { continue };
+            match story.projection.as_mut().and_then(Projection::flush) {
+                Some(words) => {
+                    self.tell(&run, &[words]);
+                    self.pace(run);
+                }
+                None => story.is_paced = false,
+            }
+        }
+    }
+
+    fn pace(&mut self, run: RunId) {
+        self.paced.push_back((Instant::now() + PACE, run));
+    }
+
+    /// Sends events to whom they concern: what tools do to those who watch, everything else to all.
+    fn tell(&self, run: &RunId, events: &[Agent]) {
+        for event in events {
+            if event.stream == Stream::Tool {
+                self.tell_watchers(self.watchers.get(run).map(Vec::as_slice).unwrap_or_default(), event);
+            } else if let Some(payload) = self.clients.values().any(|client| client.hears_runs()).then(|| write(event))
+            {
+                for client in self.clients.values().filter(|client| client.hears_runs()) {
+                    client.outbox.tell("agent", payload.clone());
+                }
+            }
+        }
+    }
+
+    fn tell_watchers(&self, watchers: &[(u64, Detail)], event: &Agent) {
+        for level in [Detail::Full, Detail::Brief] {
+            let mut clients = watchers.iter().filter(|(_, detail)| *detail == level).peekable();
+            if clients.peek().is_none() {
+                continue;
+            }
+            let payload = match level {
+                Detail::Full => write(event),
+                Detail::Brief => write(&brief(event)),
+            };
+            for client in clients.filter_map(|(client, _)| self.clients.get(client)) {
+                client.outbox.tell("agent", payload.clone());
+            }
+        }
+    }
+
+    /// Forgets what was needed to tell the run, and runs that nobody can ask about any more.
+    fn forget(&mut self, tape: &Tape) {
+        self.watchers.remove(tape.run());
+        self.stories.retain(|_, story| story.projection.is_some() || story.tape.strong_count() > 0);
+    }
+}
+
+impl Waiter {
+    /// The last answer, once the run's story is over.
+    fn answer(&self, tape: &Tape) {
+        let (payload, error) = match tape.state() {
+            State::Ended(end) => Reported::of(tape.run(), tape.key(), &end).response(self.client.generation),
+            State::Broken(why) => {
+                let payload = json!({"runId": tape.run(), "status": "error", "summary": why});
+                (payload, Some(ErrorShape::unavailable(why)))
+            }
+            // Not over: then somebody else's news will end it.
+            State::Queued | State::Running => return,
+        };
+        let ok = error.is_none();
+        self.client.outbox.respond(&Response { id: self.request.as_str().into(), ok, payload: Some(payload), error });
+    }
+}
+
+fn write(event: &Agent) -> Arc<str> {
+    json!(event).to_string().into()
+}
+
+/// A tool's step without what the tool said.
+fn brief(event: &Agent) -> Agent {
+    let mut brief = event.clone();
+    if let Some(data) = brief.data.as_object_mut() {
+        data.shift_remove("result");
+        data.shift_remove("partialResult");
+    }
+    brief
+}

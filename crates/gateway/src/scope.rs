@@ -1,0 +1,104 @@
+//! What a connection may do.
+
+use homard_proto::{Code, ErrorShape, Generation};
+use serde_json::json;
+
+/// What a method needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// To look.
+    Read,
+    /// To act.
+    Write,
+}
+
+impl Scope {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Read => "operator.read",
+            Self::Write => "operator.write",
+        }
+    }
+}
+
+/// What a connection was granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Scopes(Vec<String>);
+
+impl Scopes {
+    /// What was asked for. Asking for nothing means everything in protocol 3 and nothing in protocol 4.
+    pub(crate) fn granted(generation: Generation, asked: Option<&[String]>) -> Self {
+        let asked = asked.unwrap_or_default();
+        match generation {
+            Generation::Three if asked.is_empty() => Self(vec!["operator.admin".to_owned()]),
+            Generation::Three | Generation::Four => Self(asked.to_vec()),
+        }
+    }
+
+    /// Their names.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.0
+    }
+
+    /// Whether they cover a need: admin covers all, write covers read.
+    pub(crate) fn allow(&self, need: Scope) -> bool {
+        let enough: &[&str] = match need {
+            Scope::Read => &["operator.read", "operator.write", "operator.admin"],
+            Scope::Write => &["operator.write", "operator.admin"],
+        };
+        self.0.iter().any(|scope| enough.contains(&scope.as_str()))
+    }
+}
+
+/// What a caller without the scope is told.
+pub(crate) fn missing(generation: Generation, need: Scope) -> ErrorShape {
+    let message = format!("missing scope: {}", need.name());
+    match generation {
+        Generation::Three => ErrorShape::invalid(message),
+        Generation::Four => ErrorShape::new(Code::Forbidden, message).with_details(json!({
+            "code": "MISSING_SCOPE", "missingScope": need.name(), "requiredScopes": [need.name()],
+        })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(generation: Generation, asked: &[&str]) -> (bool, bool) {
+        let asked: Vec<_> = asked.iter().map(|&scope| scope.to_owned()).collect();
+        let scopes = Scopes::granted(generation, Some(&asked));
+        (scopes.allow(Scope::Read), scopes.allow(Scope::Write))
+    }
+
+    #[test]
+    fn admin_covers_all_and_write_covers_read() {
+        for generation in [Generation::Three, Generation::Four] {
+            assert_eq!(allowed(generation, &["operator.admin"]), (true, true));
+            assert_eq!(allowed(generation, &["operator.write"]), (true, true));
+            assert_eq!(allowed(generation, &["operator.read"]), (true, false));
+            assert_eq!(allowed(generation, &["operator.pairing"]), (false, false));
+        }
+    }
+
+    #[test]
+    fn asking_for_nothing_is_everything_in_three_and_nothing_in_four() {
+        assert_eq!(allowed(Generation::Three, &[]), (true, true));
+        assert_eq!(allowed(Generation::Four, &[]), (false, false));
+        assert_eq!(Scopes::granted(Generation::Three, None).names(), ["operator.admin"]);
+    }
+
+    #[test]
+    fn each_generation_is_refused_in_its_own_words() {
+        assert_eq!(missing(Generation::Three, Scope::Write), ErrorShape::invalid("missing scope: operator.write"));
+        assert_eq!(
+            serde_json::to_value(missing(Generation::Four, Scope::Read)).unwrap(),
+            json!({
+                "code": "FORBIDDEN", "message": "missing scope: operator.read",
+                "details": {
+                    "code": "MISSING_SCOPE", "missingScope": "operator.read", "requiredScopes": ["operator.read"],
+                },
+            })
+        );
+    }
+}

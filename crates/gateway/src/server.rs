@@ -1,0 +1,177 @@
+//! The gateway: its sockets, what all connections share, and how it stops.
+
+use std::{
+    fmt, io,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use homard_agent::{Hub, HubEvent, task};
+use tokio::{net::TcpListener, sync::mpsc::UnboundedReceiver, time::Instant};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{AbortOnDropHandle, TaskTracker},
+};
+
+use crate::{
+    admit::Rules,
+    auth::{Bouncer, Secret},
+    http,
+    lobby::{Door, Lobby, Peer},
+    projector::{self, Projector},
+};
+
+/// How long connections may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(3);
+
+/// What a gateway needs to know.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where it listens. An IPv6 address after another one is skipped on a machine without IPv6.
+    pub bind: Vec<SocketAddr>,
+    /// Who knows this is the owner.
+    pub secret: Secret,
+    /// Origins of pages that may connect from elsewhere, such as `https://desk.example`.
+    pub allowed_origins: Vec<String>,
+    /// The state directory, told to clients.
+    pub state_dir: PathBuf,
+    /// The config file, told to clients.
+    pub config_path: Option<PathBuf>,
+}
+
+/// Why a gateway does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Somebody else listens there.
+    #[error("port {} on {} is in use; stop the other gateway or choose another with --port", .0.port(), .0.ip())]
+    InUse(SocketAddr),
+    /// The address is reachable from other machines.
+    #[error("{0} is reachable from other machines, which is not supported yet; use 127.0.0.1 or ::1")]
+    NotLoopback(IpAddr),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is no address.
+    #[error("no address to listen on; name at least one")]
+    NoAddress,
+    /// Nobody could come in.
+    #[error("no token and no password is set; set one of them")]
+    NoSecret,
+}
+
+/// A gateway that listens and does not answer yet.
+#[derive(Debug)]
+pub struct Gateway {
+    listeners: Vec<(TcpListener, SocketAddr)>,
+    settings: Settings,
+}
+
+/// Opens the sockets, so that a taken port is known before anything else is started.
+pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
+    if settings.secret.is_empty() {
+        return Err(Error::NoSecret);
+    }
+    let mut listeners = Vec::new();
+    for &address in &settings.bind {
+        if !address.ip().to_canonical().is_loopback() {
+            return Err(Error::NotLoopback(address.ip()));
+        }
+        let opened = TcpListener::bind(address).await.and_then(|listener| Ok((listener.local_addr()?, listener)));
+        match opened {
+            Ok((local, listener)) => listeners.push((listener, local)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(Error::InUse(address)),
+            Err(error) if address.is_ipv6() && !listeners.is_empty() => {
+                tracing::debug!(%error, %address, "IPv6 is not available");
+            }
+            Err(source) => return Err(Error::Listen { address, source }),
+        }
+    }
+    if listeners.is_empty() { Err(Error::NoAddress) } else { Ok(Gateway { listeners, settings }) }
+}
+
+impl Gateway {
+    /// Where it listens, with the ports that the system chose.
+    pub fn local_addrs(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().map(|(_, address)| *address).collect()
+    }
+
+    /// Answers until `stop` fires, then tells every client and returns. Runs are the hub's: they are not stopped here.
+    pub async fn serve(self, hub: Hub, feed: UnboundedReceiver<HubEvent>, stop: CancellationToken) {
+        let rules = Rules {
+            bound: self.listeners.iter().map(|(_, address)| address.ip()).collect(),
+            origins: self.settings.allowed_origins,
+        };
+        let (projector, told) = projector::start(feed);
+        let told = AbortOnDropHandle::new(told);
+        let server = Arc::new(Server {
+            hub,
+            projector,
+            bouncer: Bouncer::new(self.settings.secret),
+            rules,
+            state_dir: self.settings.state_dir,
+            config_path: self.settings.config_path,
+            started: Instant::now(),
+            stop: stop.clone(),
+            connections: TaskTracker::new(),
+            count: AtomicU64::new(0),
+        });
+        let lobby = Lobby::default();
+        let open = |(listener, _)| {
+            let door = Door { listener, lobby: lobby.clone(), stop: stop.clone() };
+            let service = http::app(server.clone()).into_make_service_with_connect_info::<Peer>();
+            let serving = axum::serve(door, service).with_graceful_shutdown(stop.clone().cancelled_owned());
+            AbortOnDropHandle::new(task::spawn("listener", serving.into_future()))
+        };
+        let doors: Vec<_> = self.listeners.into_iter().map(open).collect();
+        stop.cancelled().await;
+        server.connections.close();
+        if tokio::time::timeout(GOODBYE, server.connections.wait()).await.is_err() {
+            tracing::warn!("some clients did not say goodbye in time");
+        }
+        // Whatever is left of these ends here.
+        drop((doors, told));
+    }
+}
+
+/// What all connections share.
+pub(crate) struct Server {
+    pub(crate) hub: Hub,
+    pub(crate) projector: Projector,
+    pub(crate) bouncer: Bouncer,
+    pub(crate) rules: Rules,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) config_path: Option<PathBuf>,
+    pub(crate) stop: CancellationToken,
+    /// Every connection holds a token, so that stopping can wait for all of them.
+    pub(crate) connections: TaskTracker,
+    started: Instant,
+    count: AtomicU64,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// How long it has been answering.
+    pub(crate) fn uptime_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// A number that no other connection has.
+    pub(crate) fn next_connection(&self) -> u64 {
+        self.count.fetch_add(1, Ordering::Relaxed)
+    }
+}

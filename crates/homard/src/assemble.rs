@@ -1,0 +1,179 @@
+//! From the config to a hub at work: models, agents, the journal.
+
+mod model;
+
+use std::{
+    fs,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, anyhow};
+use homard_agent::{Agents, Ambient, Hub, HubEvent, Profile, Slots, ToolMode, tool::Toolbox};
+use homard_journal::Journal;
+use homard_proto::AgentId;
+use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
+
+use crate::{
+    config::{Config, agents::Agent},
+    paths::{self, Paths},
+};
+use model::Models;
+pub(crate) use model::{DEMO, model_name};
+
+/// How long a run may take when nobody says so.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Where the tools of this process work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// All in this directory.
+    Here(PathBuf),
+    /// Each agent in its own workspace, which is made if it is not there.
+    Workspaces,
+}
+
+/// A hub at work on a state directory that this process owns.
+#[derive(Debug)]
+pub(crate) struct House {
+    pub(crate) hub: Hub,
+    journal: Arc<Journal>,
+    upkeep: JoinHandle<()>,
+}
+
+impl House {
+    /// Takes the state directory and opens the hub.
+    pub(crate) fn open(config: &Config, paths: &Paths, place: &Place) -> Result<(Self, UnboundedReceiver<HubEvent>)> {
+        let agents = agents(config, paths, place)?;
+        let ambient = Ambient::system();
+        let clock = ambient.clone();
+        let journal = Arc::new(Journal::open(&paths.state, move || clock.now_ms())?);
+        let defaults = &config.agents.defaults;
+        let slots = Slots::new(defaults.max_concurrent.unwrap_or(4), defaults.subagents.max_concurrent.unwrap_or(8), 1);
+        let (hub, feed) = Hub::start(ambient, (journal.clone(), journal.fence()), agents, slots);
+        let kept = journal.clone();
+        let upkeep = homard_agent::task::spawn("journal", async move { kept.maintain().await });
+        Ok((Self { hub, journal, upkeep }, feed))
+    }
+
+    /// Stops what is at work, waits until all is stored, and gives the state directory back.
+    pub(crate) async fn close(self) -> Result<()> {
+        self.hub.shut_down().await;
+        self.upkeep.abort();
+        self.journal.flush().await.context("the list of sessions could not be written")
+    }
+}
+
+/// How long a run may take, by the config.
+pub(crate) fn timeout(config: &Config) -> Duration {
+    config.agents.defaults.timeout_seconds.filter(|&seconds| seconds > 0).map_or(TIMEOUT, Duration::from_secs)
+}
+
+/// The agents of the config; without any, one that is called `main`.
+fn agents(config: &Config, paths: &Paths, place: &Place) -> Result<Agents> {
+    let listed = &config.agents.list;
+    let default = listed.iter().position(|agent| agent.default).unwrap_or(0);
+    let mut models = Models::new(config, &paths.config);
+    // HOME and PATH are what most commands need; keys and tokens of ours are not theirs to see.
+    let visible = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER"].into_iter();
+    let exec_env = visible.filter_map(|name| Some((name.to_owned(), paths::env(name)?.into_string().ok()?))).collect();
+    let toolbox = Toolbox::new(homard_tools::all(exec_env));
+    let mut profile = |agent: Option<&Agent>, is_default: bool| {
+        let id = agent.map_or_else(AgentId::main, |agent| AgentId::normalize(agent.id.as_str()));
+        let workdir = match place {
+            Place::Here(directory) => directory.clone(),
+            Place::Workspaces => make_folder(workspace(config, paths, agent, is_default))?,
+        };
+        let model = models.get(agent)?;
+        let (toolbox, timeout) = (toolbox.clone(), timeout(config));
+        anyhow::Ok(Profile { id, model, toolbox, workdir, timeout, tool_mode: ToolMode::default() })
+    };
+    let first = profile(listed.get(default), true)?;
+    let others = listed.iter().enumerate().filter(|&(at, _)| at != default);
+    let others = others.map(|(_, agent)| profile(Some(agent), false)).collect::<Result<Vec<_>>>()?;
+    let mut ids: Vec<_> = others.iter().map(|other| &other.id).chain([&first.id]).collect();
+    ids.sort();
+    match ids.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(twice) => Err(anyhow!("agents.list in {} has two agents \"{}\"", paths.config.display(), twice[0])),
+        None => Ok(Agents::new(first, others)),
+    }
+}
+
+/// Where an agent's files are.
+fn workspace(config: &Config, paths: &Paths, agent: Option<&Agent>, is_default: bool) -> PathBuf {
+    let place = |text: &str| paths::expand(Path::new(text), paths::home().as_deref());
+    let own = agent.and_then(|agent| agent.workspace.as_ref());
+    let shared = config.agents.defaults.workspace.as_ref();
+    match (own, shared, agent) {
+        (Some(own), ..) => place(own.as_str()),
+        (None, Some(shared), Some(agent)) if !is_default => {
+            place(shared.as_str()).join(AgentId::normalize(agent.id.as_str()).as_str())
+        }
+        (None, None, Some(agent)) if !is_default => {
+            paths.state.join(format!("workspace-{}", AgentId::normalize(agent.id.as_str())))
+        }
+        (None, Some(shared), _) => place(shared.as_str()),
+        (None, None, _) => paths.state.join("workspace"),
+    }
+}
+
+fn make_folder(path: PathBuf) -> Result<PathBuf> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+    made.with_context(|| format!("cannot make the workspace {}", path.display()))?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setup(text: &str) -> Result<Vec<(String, PathBuf)>> {
+        let state = PathBuf::from("/nowhere");
+        let paths = Paths { config: state.join("homard.json"), state };
+        let config = Config::parse(text).unwrap();
+        let listed: Vec<_> = config.agents.list.iter().map(Some).collect();
+        let agents = agents(&config, &paths, &Place::Here("/work".into()))?;
+        let all = if listed.is_empty() { vec![None] } else { listed };
+        let is_default = |agent: Option<&Agent>| {
+            agent.is_none_or(|agent| AgentId::normalize(agent.id.as_str()) == *agents.default_id())
+        };
+        Ok(all
+            .into_iter()
+            .map(|agent| {
+                let id = agent.map_or("main".to_owned(), |agent| agent.id.as_str().to_owned());
+                (id, workspace(&config, &paths, agent, is_default(agent)))
+            })
+            .collect())
+    }
+
+    fn workspaces(pairs: &[(&str, &str)]) -> Vec<(String, PathBuf)> {
+        pairs.iter().map(|&(id, path)| (id.to_owned(), PathBuf::from(path))).collect()
+    }
+
+    #[test]
+    fn every_agent_has_its_workspace() {
+        assert_eq!(setup("{}").unwrap(), workspaces(&[("main", "/nowhere/workspace")]));
+        assert_eq!(
+            setup("{agents: {list: [{id: 'a'}, {id: 'b', default: true}, {id: 'c', workspace: '/c'}]}}").unwrap(),
+            workspaces(&[("a", "/nowhere/workspace-a"), ("b", "/nowhere/workspace"), ("c", "/c")])
+        );
+        assert_eq!(
+            setup("{agents: {defaults: {workspace: '/w'}, list: [{id: 'a'}, {id: 'b'}]}}").unwrap(),
+            workspaces(&[("a", "/w"), ("b", "/w/b")])
+        );
+    }
+
+    #[test]
+    fn two_agents_of_one_name_are_refused() {
+        let error = setup("{agents: {list: [{id: 'Ops'}, {id: 'ops'}]}}").unwrap_err();
+        assert_eq!(error.to_string(), "agents.list in /nowhere/homard.json has two agents \"ops\"");
+    }
+
+    #[test]
+    fn a_run_may_take_ten_minutes_unless_told_otherwise() {
+        let given = |text| timeout(&Config::parse(text).unwrap()).as_secs();
+        assert_eq!((given("{}"), given("{agents: {defaults: {timeoutSeconds: 5}}}")), (600, 5));
+    }
+}

@@ -1,0 +1,276 @@
+//! A client of a gateway: WebSocket, protocol 4, the shared secret and no device.
+
+use std::{io::ErrorKind, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use futures_util::{SinkExt, StreamExt};
+use homard_proto::{
+    Extra, Generation,
+    method::connect::{Client as Program, ConnectParams},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_tungstenite::{
+    WebSocketStream, client_async_with_config,
+    tungstenite::{Message, http::Uri, protocol::WebSocketConfig},
+};
+
+use crate::{
+    config::Config,
+    failure::Failure,
+    paths::{self, PORT, Paths},
+    secret::{self, Secret},
+};
+
+/// How long a connection may take to come up, each step of it.
+const CONNECT: Duration = Duration::from_secs(10);
+/// The largest message that is taken.
+const MAX_MESSAGE: usize = 25 << 20;
+
+/// Which gateway is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Where it is.
+    pub(crate) url: String,
+    /// What it wants to hear.
+    pub(crate) secret: Option<Secret>,
+    /// Whether it is the gateway of this state directory, which this process may stand in for.
+    pub(crate) is_own: bool,
+}
+
+impl Target {
+    /// The gateway that flags, environment and config mean.
+    pub(crate) fn find(url: Option<String>, flag: Option<Secret>, config: &Config, paths: &Paths) -> Result<Self> {
+        let gateway = &config.gateway;
+        let own = |flag| anyhow::Ok(secret::find(flag, config, paths)?.map(|(secret, _)| secret));
+        if let Some(url) = url {
+            // A secret that was made for here is not shown elsewhere.
+            return Ok(Self { url, secret: flag, is_own: false });
+        }
+        if gateway.mode.as_deref() == Some("remote") {
+            let Some(url) = &gateway.remote.url else {
+                bail!("gateway.mode is \"remote\" and gateway.remote.url is missing in {}", paths.config.display());
+            };
+            let text = |text: &Option<crate::config::Text>| text.as_ref().map(|text| text.as_str().to_owned());
+            let secret = flag.or_else(|| Secret::either(text(&gateway.remote.token), text(&gateway.remote.password)));
+            return Ok(Self { url: url.as_str().to_owned(), secret, is_own: false });
+        }
+        let port = paths::port()?.or(gateway.port).unwrap_or(PORT);
+        Ok(Self { url: format!("ws://127.0.0.1:{port}"), secret: own(flag)?, is_own: true })
+    }
+}
+
+/// What came of an attempt to connect.
+#[derive(Debug)]
+pub(crate) enum Reached {
+    /// The gateway said hello.
+    Gateway(Box<Client>),
+    /// Nobody listens there; nothing was sent.
+    Nobody,
+}
+
+/// What a gateway sends.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Incoming {
+    /// An answer to the request with this id.
+    Answer { id: String, answer: Result<Value, Refusal> },
+    /// News.
+    News { event: String, payload: Value },
+}
+
+/// A gateway's "no".
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct Refusal {
+    /// What to branch on.
+    pub(crate) code: String,
+    /// What to show.
+    pub(crate) message: String,
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self { origin: Some("gateway"), ..Self::new(refusal.code, refusal.message) }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct Frame {
+    r#type: String,
+    id: String,
+    ok: bool,
+    event: String,
+    payload: Value,
+    error: Option<Refusal>,
+}
+
+/// A connection to a gateway.
+#[derive(Debug)]
+pub(crate) struct Client {
+    socket: WebSocketStream<TcpStream>,
+    requests: u64,
+}
+
+impl Client {
+    /// Connects and says who we are, what we want to do and what we can take.
+    pub(crate) async fn connect(target: &Target, scopes: &[&str], caps: &[&str]) -> Result<Reached> {
+        let (uri, address) = address(&target.url)?;
+        let lost = |why: String| Failure::new("connection", format!("the gateway at {} {why}", target.url));
+        let slow = |_| lost("does not answer".to_owned());
+        let stream = match timeout(CONNECT, TcpStream::connect(address)).await.map_err(slow)? {
+            Ok(stream) => stream,
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(Reached::Nobody),
+            Err(error) => return Err(lost(format!("cannot be reached: {error}")).into()),
+        };
+        stream.set_nodelay(true).context("cannot set up the connection")?;
+        let config = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
+        let upgrade = timeout(CONNECT, client_async_with_config(uri, stream, Some(config))).await.map_err(slow)?;
+        let (socket, _) = upgrade.map_err(|error| {
+            lost(format!(
+                "is not one: {error}\nsomething else listens there; choose another port with HOMARD_GATEWAY_PORT"
+            ))
+        })?;
+        let mut client = Self { socket, requests: 0 };
+        timeout(CONNECT, client.greet(target, scopes, caps)).await.map_err(slow)??;
+        Ok(Reached::Gateway(Box::new(client)))
+    }
+
+    async fn greet(&mut self, target: &Target, scopes: &[&str], caps: &[&str]) -> Result<()> {
+        // The challenge is for devices to sign; we only wait for it, as it says that the gateway is listening.
+        while !matches!(self.next().await?, Incoming::News { event, .. } if event == "connect.challenge") {}
+        let words = |list: &[&str]| Some(list.iter().map(|&word| word.to_owned()).collect());
+        let params = ConnectParams {
+            min_protocol: Generation::Four.number(),
+            max_protocol: Generation::Four.number(),
+            client: Program {
+                id: "cli".to_owned(),
+                mode: "cli".to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                platform: std::env::consts::OS.to_owned(),
+                device_family: None,
+                extra: Extra::new(),
+            },
+            role: Some("operator".to_owned()),
+            scopes: words(scopes),
+            caps: words(caps),
+            auth: target.secret.as_ref().map(Secret::auth),
+            device: None,
+            extra: Extra::new(),
+        };
+        self.call("connect", json!(params)).await?;
+        Ok(())
+    }
+
+    /// Asks, and waits for the first answer.
+    pub(crate) async fn call(&mut self, method: &str, params: Value) -> Result<Value> {
+        self.call_until(method, params, |_| true).await
+    }
+
+    /// Asks, and waits for the answer after `accepted`, if the method gives two.
+    pub(crate) async fn call_to_the_end(&mut self, method: &str, params: Value) -> Result<Value> {
+        self.call_until(method, params, is_final).await
+    }
+
+    async fn call_until(&mut self, method: &str, params: Value, enough: impl Fn(&Value) -> bool) -> Result<Value> {
+        let asked = self.send(method, params).await?;
+        loop {
+            match self.next().await? {
+                Incoming::Answer { id, answer: Ok(payload) } if id == asked && enough(&payload) => return Ok(payload),
+                Incoming::Answer { id, answer: Err(refusal) } if id == asked => {
+                    return Err(Failure::from(refusal).into());
+                }
+                Incoming::Answer { .. } | Incoming::News { .. } => {}
+            }
+        }
+    }
+
+    /// Asks, and returns the request's id.
+    pub(crate) async fn send(&mut self, method: &str, params: Value) -> Result<String> {
+        self.requests += 1;
+        let id = self.requests.to_string();
+        let request = json!({"type": "req", "id": id, "method": method, "params": params});
+        self.socket.send(Message::text(request.to_string())).await.map_err(|error| lost(&error.to_string()))?;
+        Ok(id)
+    }
+
+    /// What the gateway sends next. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Result<Incoming> {
+        loop {
+            let bytes = match self.socket.next().await {
+                Some(Ok(Message::Text(text))) => text.into(),
+                Some(Ok(Message::Binary(bytes))) => bytes,
+                Some(Ok(Message::Close(Some(frame)))) if !frame.reason.is_empty() => {
+                    return Err(lost(&frame.reason).into());
+                }
+                Some(Ok(Message::Close(_))) | None => return Err(lost("the gateway closed it").into()),
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
+                Some(Err(error)) => return Err(lost(&error.to_string()).into()),
+            };
+            let frame: Frame =
+                serde_json::from_slice(&bytes).context("the gateway sent something that is not a frame")?;
+            match (frame.r#type.as_str(), frame.ok, frame.error) {
+                ("res", true, _) => return Ok(Incoming::Answer { id: frame.id, answer: Ok(frame.payload) }),
+                ("res", false, error) => {
+                    let vague =
+                        || Refusal { code: "UNAVAILABLE".to_owned(), message: "the gateway said no".to_owned() };
+                    return Ok(Incoming::Answer { id: frame.id, answer: Err(error.unwrap_or_else(vague)) });
+                }
+                ("event", ..) => return Ok(Incoming::News { event: frame.event, payload: frame.payload }),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Whether an answer is the last one to its request.
+pub(crate) fn is_final(payload: &Value) -> bool {
+    payload.get("status").and_then(Value::as_str) != Some("accepted")
+}
+
+fn lost(why: &str) -> Failure {
+    Failure::new("connection", format!("the connection to the gateway was lost: {why}"))
+}
+
+/// What to open, and what to ask for there.
+fn address(url: &str) -> Result<(Uri, (String, u16))> {
+    let uri: Uri =
+        url.parse().with_context(|| format!("{url} is not a URL; it should look like ws://127.0.0.1:{PORT}"))?;
+    match (uri.scheme_str(), uri.host()) {
+        (Some("ws"), Some(host)) => {
+            let host = host.trim_matches(['[', ']']).to_owned();
+            let port = uri.port_u16().unwrap_or(80);
+            Ok((uri, (host, port)))
+        }
+        (Some("wss"), _) => bail!("{url}: TLS is not supported yet; forward the port with ssh -L and use ws://"),
+        _ => bail!("{url} is not a gateway's URL; it should look like ws://127.0.0.1:{PORT}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_a_host_and_a_port() {
+        let at = |url| address(url).map(|(_, address)| address).map_err(|error| error.to_string());
+        assert_eq!(at("ws://127.0.0.1:18789"), Ok(("127.0.0.1".to_owned(), 18789)));
+        assert_eq!(at("ws://[::1]:7/x"), Ok(("::1".to_owned(), 7)));
+        assert_eq!(
+            at("wss://example.org").unwrap_err(),
+            "wss://example.org: TLS is not supported yet; forward the port with ssh -L and use ws://"
+        );
+        assert_eq!(
+            at("http://127.0.0.1:1").unwrap_err(),
+            "http://127.0.0.1:1 is not a gateway's URL; it should look like ws://127.0.0.1:18789"
+        );
+    }
+
+    #[test]
+    fn accepted_is_not_the_end() {
+        assert!(!is_final(&json!({"status": "accepted"})));
+        assert!(is_final(&json!({"status": "ok"})));
+        assert!(is_final(&json!({"ok": true})));
+    }
+}

@@ -1,0 +1,245 @@
+//! `homard agent`: one turn, through the gateway if it runs, or else in this process.
+
+mod local;
+mod remote;
+
+use std::{
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use homard_agent::Ambient;
+use homard_proto::{RunId, SessionId, method::agent::AgentParams};
+use serde_json::Value;
+
+use crate::{
+    assemble::{self, DEMO},
+    client::{Client, Reached, Target},
+    config::Config,
+    failure::Failure,
+    paths::Paths,
+    render::{self, Shows, Story},
+    signal::{Signal, Signals},
+};
+
+/// How much a message file may hold.
+const MAX_FILE: u64 = 4 << 20;
+/// How long the end of a run is waited for when the user wants to go.
+const LEAVING: Duration = Duration::from_secs(1);
+
+/// The flags of `homard agent`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  homard agent -m \"What files are here?\"
+  homard agent -m \"And the largest?\" --json
+  homard agent --message-file question.txt --session-key project-x
+  homard agent -m \"Run the tests\" --local --timeout 120
+
+Without a session, the turn goes to the main session of the default agent.")]
+pub(super) struct Args {
+    /// What to say
+    #[arg(short, long, value_name = "TEXT", required_unless_present = "message_file")]
+    message: Option<String>,
+    /// A file with what to say (UTF-8, at most 4 MiB)
+    #[arg(long, value_name = "FILE", conflicts_with = "message")]
+    message_file: Option<PathBuf>,
+    /// The session, by its key
+    #[arg(long, value_name = "KEY")]
+    session_key: Option<String>,
+    /// The session, by its id
+    #[arg(long, value_name = "ID", conflicts_with = "session_key")]
+    session_id: Option<String>,
+    /// The agent; without a session, its main one is meant
+    #[arg(long, value_name = "ID")]
+    agent: Option<String>,
+    /// How hard the model thinks: off, minimal, low, medium, high or xhigh
+    #[arg(long, value_name = "LEVEL")]
+    thinking: Option<String>,
+    /// Show a line for each tool on stderr; without the flag, when that is a terminal
+    #[arg(long, value_name = "on|off", value_parser = ["on", "off"])]
+    verbose: Option<String>,
+    /// The channel that the message belongs to
+    #[arg(long, value_name = "NAME")]
+    channel: Option<String>,
+    /// Run in this process, also if a gateway answers
+    #[arg(long)]
+    local: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+    /// How long the turn may take
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    timeout: Option<u64>,
+    /// Not supported yet
+    #[arg(short, long, value_name = "NUMBER", help_heading = "Delivery (not supported yet)")]
+    to: Option<String>,
+    /// Not supported yet
+    #[arg(long, help_heading = "Delivery (not supported yet)")]
+    deliver: bool,
+    /// Not supported yet
+    #[arg(long, value_name = "TARGET", help_heading = "Delivery (not supported yet)")]
+    reply_to: Option<String>,
+    /// Not supported yet
+    #[arg(long, value_name = "NAME", help_heading = "Delivery (not supported yet)")]
+    reply_channel: Option<String>,
+    /// Not supported yet
+    #[arg(long, value_name = "ID", help_heading = "Delivery (not supported yet)")]
+    reply_account: Option<String>,
+}
+
+/// One turn on its way.
+struct Turn {
+    params: AgentParams,
+    timeout: Duration,
+    story: Story,
+    signals: Signals,
+}
+
+impl Turn {
+    fn run(&self) -> &str {
+        self.params.idempotency_key.as_str()
+    }
+}
+
+/// What a turn that went well came to.
+#[derive(Debug, Clone, PartialEq)]
+struct Answer {
+    /// What `--json` prints.
+    document: Value,
+    /// `{payloads, meta}`.
+    result: Value,
+    /// What is said when there is no payload.
+    summary: String,
+}
+
+/// Runs one turn and prints what came of it.
+pub(super) async fn run(args: Args) -> Result<()> {
+    args.refuse_delivery()?;
+    let message = args.read_message()?;
+    let paths = Paths::find()?;
+    let config = Config::load(&paths.config)?;
+    let timeout = args.timeout.map_or_else(|| assemble::timeout(&config), Duration::from_secs);
+    let params = args.params(Ambient::system().run_id(), message, timeout)?;
+    let tools = args.verbose.as_deref().map(|word| word == "on");
+    let shows = if args.json { Shows::nothing() } else { Shows::fitting(tools) };
+    let mut turn = Turn { params, timeout, story: Story::new(shows), signals: Signals::listen()? };
+    let done = if args.local {
+        local::run(&config, &paths, &mut turn, "without --local the turn goes through the gateway").await
+    } else {
+        anywhere(&config, &paths, &mut turn, shows).await
+    };
+    let answer = match done {
+        Ok(answer) => answer,
+        Err(error) => {
+            turn.story.break_line()?;
+            return Err(error);
+        }
+    };
+    if args.json {
+        return Ok(render::print_json(&answer.document)?);
+    }
+    let payloads = answer.result.get("payloads").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    turn.story.finish(payloads, &answer.summary)?;
+    if is_demo(&answer.result) {
+        render::remark(&format!("({DEMO}, the built-in demo model, answered; to set a real one see docs/models.md)"));
+    }
+    Ok(())
+}
+
+/// Through the gateway if it answers. In this process only if nothing at all was sent.
+async fn anywhere(config: &Config, paths: &Paths, turn: &mut Turn, shows: Shows) -> Result<Answer> {
+    let target = Target::find(None, None, config, paths)?;
+    let caps: &[&str] = if shows.tools { &["tool-events"] } else { &[] };
+    let reached = tokio::select! {
+        biased;
+        signal = turn.signals.next() => return Err(interrupted(signal, "nothing was sent".to_owned()).into()),
+        reached = Client::connect(&target, &["operator.write", "operator.read"], caps) => reached?,
+    };
+    match reached {
+        Reached::Gateway(client) => remote::run(*client, turn).await,
+        Reached::Nobody if target.is_own => {
+            let way_out = format!("no gateway answers at {}; HOMARD_GATEWAY_PORT names another port", target.url);
+            local::run(config, paths, turn, &way_out).await
+        }
+        Reached::Nobody => {
+            let text = format!("no gateway answers at {}\nstart it there, or run here with --local", target.url);
+            Err(Failure::new("connection", text).into())
+        }
+    }
+}
+
+fn interrupted(signal: Signal, state: String) -> Failure {
+    let message = format!("stopped by {signal}: {state}");
+    Failure { exit: signal.exit_code(), ..Failure::new("interrupted", message) }
+}
+
+fn is_demo(result: &Value) -> bool {
+    let word = |name: &str| result.pointer(&format!("/meta/agentMeta/{name}")).and_then(Value::as_str);
+    matches!((word("provider"), word("model")), (Some(provider), Some(model)) if format!("{provider}/{model}") == DEMO)
+}
+
+impl Args {
+    fn refuse_delivery(&self) -> Result<(), Failure> {
+        let refused = [
+            ("--to", self.to.is_some()),
+            ("--deliver", self.deliver),
+            ("--reply-to", self.reply_to.is_some()),
+            ("--reply-channel", self.reply_channel.is_some()),
+            ("--reply-account", self.reply_account.is_some()),
+        ];
+        match refused.iter().find(|(_, given)| *given) {
+            Some((flag, _)) => Err(Failure::usage(format!(
+                "{flag} is not supported yet: answers are printed here and not delivered to channels\n\
+                 choose a session with --session-key, --session-id or --agent"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn read_message(&self) -> Result<String> {
+        let (message, source) = match (&self.message, &self.message_file) {
+            (Some(message), _) => (message.clone(), "--message".to_owned()),
+            (None, Some(path)) => (read_file(path)?, path.display().to_string()),
+            (None, None) => return Err(Failure::usage("say something with --message").into()),
+        };
+        if message.trim().is_empty() {
+            return Err(Failure::usage(format!("{source} is blank; say something")).into());
+        }
+        Ok(message)
+    }
+
+    fn params(&self, run: RunId, message: String, timeout: Duration) -> Result<AgentParams> {
+        let id =
+            |text: &String| SessionId::parse(text).map_err(|error| Failure::usage(format!("--session-id: {error}")));
+        Ok(AgentParams {
+            message,
+            idempotency_key: run,
+            agent_id: self.agent.clone(),
+            session_key: self.session_key.clone(),
+            session_id: self.session_id.as_ref().map(id).transpose()?,
+            thinking: self.thinking.clone(),
+            channel: self.channel.clone(),
+            reply_channel: None,
+            timeout: Some(timeout.as_secs()),
+            lane: None,
+            extra_system_prompt: None,
+            label: None,
+            spawned_by: None,
+            attachments: Vec::new(),
+        })
+    }
+}
+
+fn read_file(path: &Path) -> Result<String> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
+    read.with_context(|| format!("cannot read {}", path.display()))?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(Failure::usage(format!("{} is larger than 4 MiB", path.display())).into());
+    }
+    let text = String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8", path.display()))?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}

@@ -1,0 +1,100 @@
+//! A turn in this process.
+
+use std::env;
+
+use anyhow::{Context, Result};
+use homard_agent::{
+    Follower, Hub,
+    hub::Disposition,
+    intake,
+    tape::State,
+    wire::{Projection, Reported},
+};
+use homard_proto::{ErrorShape, Generation, SessionKey};
+use homard_store::Error as StoreError;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::{Answer, LEAVING, Turn, interrupted};
+use crate::{
+    assemble::{House, Place},
+    config::Config,
+    failure::Failure,
+    paths::Paths,
+    signal::Signal,
+};
+
+/// Who asks: whoever can read the state directory owns it.
+const PRINCIPAL: &str = "owner";
+
+/// Takes the state directory, runs the turn in the current directory, and gives it back. If somebody else has the
+/// state directory, `way_out` says what to do.
+pub(super) async fn run(config: &Config, paths: &Paths, turn: &mut Turn, way_out: &str) -> Result<Answer> {
+    let here = env::current_dir().context("the current directory is gone")?;
+    let (house, _) = House::open(config, paths, &Place::Here(here)).map_err(|error| match error.downcast_ref() {
+        Some(StoreError::Locked(who)) => Failure::new("locked", format!("{who}\n{way_out}")).into(),
+        Some(StoreError::Disk(_) | StoreError::Corrupt(_)) | None => error,
+    })?;
+    let answer = drive(&house.hub, turn).await;
+    let closed = house.close().await;
+    let answer = answer?;
+    closed.map(|()| answer)
+}
+
+async fn drive(hub: &Hub, turn: &mut Turn) -> Result<Answer> {
+    let refused = |error: ErrorShape| Failure::new(json!(error.code).as_str().unwrap_or("failed"), error.message);
+    let inbound = intake::agent(hub, PRINCIPAL, turn.params.clone()).await.map_err(refused)?;
+    let key = inbound.key.clone();
+    let tape = match hub.submit(inbound).await?.disposition {
+        Disposition::New(tape) | Disposition::InFlight(tape) => tape,
+        Disposition::Finished(report) => return finished(turn, &report),
+    };
+    let mut projection = Projection::new(&tape);
+    let mut follower = Follower::new(tape);
+    loop {
+        let news = tokio::select! {
+            biased;
+            signal = turn.signals.next() => return Err(stop(hub, &key, turn, follower, signal).await.into()),
+            news = follower.next() => news,
+        };
+        let Some(events) = news else { break };
+        for event in events {
+            for step in projection.push(event) {
+                turn.story.tell(&step)?;
+            }
+        }
+        if let Some(step) = projection.flush() {
+            turn.story.tell(&step)?;
+        }
+    }
+    match follower.tape().state() {
+        State::Ended(end) => finished(turn, &Reported::of(&turn.params.idempotency_key, &key, &end)),
+        State::Broken(why) => Err(Failure::new("failed", why).of(turn.run(), "local").into()),
+        State::Queued | State::Running => {
+            Err(Failure::new("failed", "the run has no end").of(turn.run(), "local").into())
+        }
+    }
+}
+
+fn finished(turn: &Turn, report: &Reported) -> Result<Answer> {
+    if !report.is_ok() {
+        let why = report.error().unwrap_or("the run failed");
+        return Err(Failure::new("UNAVAILABLE", why).of(turn.run(), "local").into());
+    }
+    let result = report.result(Generation::Four);
+    Ok(Answer { document: result.clone(), result, summary: "no reply".to_owned() })
+}
+
+/// Stops the run, and waits a moment for its end.
+async fn stop(hub: &Hub, key: &SessionKey, turn: &Turn, follower: Follower, signal: Signal) -> Failure {
+    let run = turn.params.idempotency_key.clone();
+    let ended = timeout(LEAVING, async {
+        hub.abort(key, Some(run)).await;
+        follower.end().await
+    });
+    let state = match ended.await {
+        Ok(_) => format!("run {} was stopped", turn.run()),
+        Err(_) => format!("run {} did not stop in time", turn.run()),
+    };
+    interrupted(signal, state).of(turn.run(), "local")
+}

@@ -1,0 +1,89 @@
+//! What the commands that only look have in common: the gateway if it answers, or else the state directory itself.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use homard_agent::Ambient;
+use homard_journal::Journal;
+use homard_proto::{SessionKey, session::Record};
+use homard_store::Store;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::{
+    client::{Client, Reached, Target},
+    config::Config,
+    failure::Failure,
+    paths::Paths,
+};
+
+/// How long a look may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The flags of a command that only looks.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Where a command looks.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub(super) paths: Paths,
+    pub(super) config: Config,
+    pub(super) target: Target,
+}
+
+impl Setup {
+    /// Reads the environment and the config.
+    pub(super) fn find() -> Result<Self> {
+        let paths = Paths::find()?;
+        let config = Config::load(&paths.config)?;
+        let target = Target::find(None, None, &config, &paths)?;
+        Ok(Self { paths, config, target })
+    }
+
+    /// The gateway's answer; `None` when nobody listens there.
+    pub(super) async fn ask(&self, method: &str) -> Result<Option<Value>> {
+        let Reached::Gateway(mut client) = Client::connect(&self.target, &["operator.read"], &[]).await? else {
+            return Ok(None);
+        };
+        let slow = |_| Failure::new("connection", format!("the gateway at {} does not answer", self.target.url));
+        Ok(Some(timeout(PATIENCE, client.call(method, json!({}))).await.map_err(slow)??))
+    }
+
+    /// The failure of a command that needs the gateway.
+    pub(super) fn nobody(&self) -> Failure {
+        let url = &self.target.url;
+        let way_out = if self.target.is_own { "start one with: homard gateway" } else { "check gateway.remote.url" };
+        Failure::new("connection", format!("no gateway answers at {url}\n{way_out}"))
+    }
+
+    /// The sessions in the state directory, newest first. A gateway elsewhere keeps them there.
+    pub(super) async fn sessions(&self) -> Result<Vec<(SessionKey, Record)>> {
+        if !self.target.is_own {
+            return Err(self.nobody().into());
+        }
+        // Looking must not make a directory.
+        if !self.paths.state.exists() {
+            return Ok(Vec::new());
+        }
+        let opened = Journal::open(&self.paths.state, || Ambient::system().now_ms());
+        let journal =
+            opened.with_context(|| format!("no gateway answers at {}, and nobody else can look", self.target.url))?;
+        let mut sessions = journal.list().await?;
+        sessions.sort_by(|(a_key, a), (b_key, b)| b.updated_at.cmp(&a.updated_at).then_with(|| a_key.cmp(b_key)));
+        Ok(sessions)
+    }
+}
+
+/// A session as a row, as `sessions.list` gives it.
+pub(super) fn row(key: &SessionKey, record: &Record) -> Value {
+    let mut row = json!({"key": key, "kind": key.kind()});
+    if let (Value::Object(row), Value::Object(fields)) = (&mut row, json!(record)) {
+        row.extend(fields);
+    }
+    row
+}

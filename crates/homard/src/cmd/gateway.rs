@@ -1,0 +1,54 @@
+//! `homard gateway`: run one, or call one.
+
+mod call;
+mod serve;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// What `homard gateway` takes: the flags of `run`, or a subcommand.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
+  homard gateway
+  homard gateway run --port 19000
+  homard gateway call health
+  homard gateway call agent --expect-final --params '{\"message\":\"hi\",\"idempotencyKey\":\"k1\"}'"
+)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: serve::Args,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the gateway in the foreground
+    Run(serve::Args),
+    /// Call a method of a running gateway and print its answer
+    Call(call::Args),
+}
+
+impl Args {
+    /// Whether programs read the output.
+    pub(super) fn wants_json(&self) -> bool {
+        matches!(&self.command, Some(Command::Call(args)) if args.json)
+    }
+
+    /// Whether this runs a gateway.
+    pub(super) fn serves(&self) -> bool {
+        matches!(self.command, None | Some(Command::Run(_)))
+    }
+}
+
+/// Does it.
+pub(super) async fn run(args: Args) -> Result<()> {
+    match args.command {
+        None => serve::run(args.serve).await,
+        Some(Command::Run(args)) => serve::run(args).await,
+        Some(Command::Call(args)) => call::run(args).await,
+    }
+}

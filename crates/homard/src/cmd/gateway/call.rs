@@ -1,0 +1,82 @@
+//! `homard gateway call`: any method, by hand.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::{
+    client::{Client, Reached, Target},
+    config::Config,
+    failure::Failure,
+    paths::Paths,
+    render,
+    secret::Secret,
+};
+
+/// How long an answer is waited for, and how long an end.
+const ANSWER: Duration = Duration::from_secs(10);
+const END: Duration = Duration::from_secs(630);
+
+/// The flags of `homard gateway call`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The method, such as health or sessions.list
+    method: String,
+    /// Its parameters, a JSON object
+    #[arg(long, value_name = "JSON", value_parser = object)]
+    params: Option<Value>,
+    /// Wait for the second answer of a method that gives two
+    #[arg(long)]
+    expect_final: bool,
+    /// How long to wait [default: 10000, with --expect-final 630000]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: Option<u64>,
+    /// Another gateway than the configured one; needs its token
+    #[arg(long)]
+    url: Option<String>,
+    /// The gateway's token
+    #[arg(long)]
+    token: Option<String>,
+    /// The gateway's password
+    #[arg(long, conflicts_with = "token")]
+    password: Option<String>,
+    /// Print errors as JSON, too
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+fn object(text: &str) -> Result<Value, String> {
+    match serde_json::from_str(text) {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(_) => Err("not a JSON object".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Calls the method and prints the payload of its answer.
+pub(super) async fn run(args: Args) -> Result<()> {
+    let paths = Paths::find()?;
+    let config = Config::load(&paths.config)?;
+    let target = Target::find(args.url, Secret::either(args.token, args.password), &config, &paths)?;
+    let Reached::Gateway(mut client) = Client::connect(&target, &["operator.admin"], &[]).await? else {
+        let text = format!("no gateway answers at {}\nstart one with: homard gateway", target.url);
+        return Err(Failure::new("connection", text).into());
+    };
+    let params = args.params.unwrap_or_else(|| json!({}));
+    let patience = args.timeout.map_or(if args.expect_final { END } else { ANSWER }, Duration::from_millis);
+    let slow = |_| {
+        let text =
+            format!("{} had no answer within {} ms\nwait longer with --timeout", args.method, patience.as_millis());
+        Failure::new("connection", text)
+    };
+    let answer = async {
+        if args.expect_final {
+            client.call_to_the_end(&args.method, params).await
+        } else {
+            client.call(&args.method, params).await
+        }
+    };
+    let payload = tokio::time::timeout(patience, answer).await.map_err(slow)??;
+    Ok(render::print_json(&payload)?)
+}

@@ -1,0 +1,89 @@
+//! The commands, one file each.
+
+mod agent;
+mod ask;
+mod gateway;
+mod health;
+mod sessions;
+mod status;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// An agent gateway: a message comes in, a model is asked, tools are run, a reply goes out, everything is kept.
+#[derive(Debug, Parser)]
+#[command(
+    name = "homard",
+    version,
+    arg_required_else_help = true,
+    after_help = "Examples:
+  homard agent -m \"What files are here?\"     one turn, here and now
+  homard gateway                             serve clients on ws://127.0.0.1:18789
+  homard sessions                            what was talked about
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 and 143 interrupted."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run one turn of an agent
+    Agent(agent::Args),
+    /// Run the gateway, or call one
+    Gateway(gateway::Args),
+    /// Ask the gateway whether it is well
+    Health(ask::Args),
+    /// Show what is set up and what was talked about lately
+    Status(ask::Args),
+    /// List the sessions, newest first
+    Sessions(ask::Args),
+}
+
+impl Cli {
+    /// Whether programs read the output.
+    pub(crate) fn wants_json(&self) -> bool {
+        match &self.command {
+            Command::Agent(args) => args.json,
+            Command::Gateway(args) => args.wants_json(),
+            Command::Health(args) | Command::Status(args) | Command::Sessions(args) => args.json,
+        }
+    }
+
+    /// How much is logged when nobody says so.
+    pub(crate) fn log_level(&self) -> &'static str {
+        match &self.command {
+            Command::Gateway(args) if args.serves() => "info",
+            Command::Gateway(_)
+            | Command::Agent(_)
+            | Command::Health(_)
+            | Command::Status(_)
+            | Command::Sessions(_) => "warn",
+        }
+    }
+
+    /// Does it.
+    pub(crate) async fn run(self) -> Result<()> {
+        match self.command {
+            Command::Agent(args) => agent::run(args).await,
+            Command::Gateway(args) => gateway::run(args).await,
+            Command::Health(args) => health::run(&args).await,
+            Command::Status(args) => status::run(&args).await,
+            Command::Sessions(args) => sessions::run(&args).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

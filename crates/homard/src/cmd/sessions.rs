@@ -1,0 +1,72 @@
+//! `homard sessions`: what was talked about.
+
+use anyhow::Result;
+use homard_agent::Ambient;
+use serde_json::{Value, json};
+
+use super::ask::{Args, Setup, row};
+use crate::render;
+
+/// Lists the sessions, newest first: the gateway's, or those in the state directory.
+pub(super) async fn run(args: &Args) -> Result<()> {
+    let setup = Setup::find()?;
+    let now = Ambient::system().now_ms();
+    let listed = match setup.ask("sessions.list").await? {
+        Some(listed) => listed,
+        None => {
+            let sessions = setup.sessions().await?;
+            let rows: Vec<_> = sessions.iter().map(|(key, record)| row(key, record)).collect();
+            json!({"ts": now, "path": setup.paths.state, "count": rows.len(), "sessions": rows})
+        }
+    };
+    if args.json {
+        return Ok(render::print_json(&listed)?);
+    }
+    let rows = listed.get("sessions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if rows.is_empty() {
+        return Ok(render::print("no sessions yet; begin one with: homard agent -m \"What files are here?\"")?);
+    }
+    Ok(render::print(&table(rows, now))?)
+}
+
+/// Sessions as a table.
+pub(super) fn table(rows: &[Value], now: u64) -> String {
+    let titles = ["SESSION", "UPDATED", "MODEL", "TOKENS"].map(str::to_owned).to_vec();
+    let line = |row: &Value| {
+        let word = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or("-");
+        let number = |name: &str| row.get(name).and_then(Value::as_u64);
+        let model = match word("modelProvider") {
+            "-" => word("model").to_owned(),
+            provider => format!("{provider}/{}", word("model")),
+        };
+        let tokens = match (number("totalTokens"), number("contextTokens")) {
+            (Some(total), Some(window)) => format!("{total} of {window}"),
+            (Some(total), None) => total.to_string(),
+            (None, _) => "-".to_owned(),
+        };
+        let updated = number("updatedAt").map_or_else(|| "-".to_owned(), |then| render::age(now, then));
+        [word("key").to_owned(), updated, model, tokens].map(|cell| render::harmless(&cell)).to_vec()
+    };
+    let lines: Vec<_> = std::iter::once(titles).chain(rows.iter().map(line)).collect();
+    render::table(&lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_shows_what_is_known() {
+        let rows = [
+            json!({"key": "agent:main:main", "updatedAt": 1_000, "modelProvider": "homard", "model": "demo",
+                   "totalTokens": 12, "contextTokens": 32_000}),
+            json!({"key": "agent:main:x\u{1b}[2J"}),
+        ];
+        assert_eq!(
+            table(&rows, 61_000),
+            "SESSION          UPDATED  MODEL        TOKENS\n\
+             agent:main:main  1m ago   homard/demo  12 of 32000\n\
+             agent:main:x[2J  -        -            -"
+        );
+    }
+}

@@ -1,0 +1,54 @@
+//! `homard status`: what is set up, and what was talked about lately.
+
+use anyhow::Result;
+use homard_agent::Ambient;
+use serde_json::{Value, json};
+
+use super::{
+    ask::{Args, Setup, row},
+    sessions,
+};
+use crate::{assemble, render};
+
+/// How many sessions are shown.
+const RECENT: usize = 5;
+
+/// Shows where things are, whether the gateway answers, and the newest sessions.
+pub(super) async fn run(args: &Args) -> Result<()> {
+    let setup = Setup::find()?;
+    let answer = setup.ask("status").await?;
+    let reachable = answer.is_some();
+    let mut status = match answer {
+        Some(status) => status,
+        None => {
+            let sessions = setup.sessions().await?;
+            let recent: Vec<_> = sessions.iter().take(RECENT).map(|(key, record)| row(key, record)).collect();
+            json!({"sessions": {"count": sessions.len(), "recent": recent}})
+        }
+    };
+    let paths = &setup.paths;
+    status["gateway"] = json!({"url": setup.target.url, "reachable": reachable});
+    status["stateDir"] = json!(paths.state);
+    status["configPath"] = json!(paths.config);
+    status["model"] = assemble::model_name(&setup.config).into();
+    if args.json {
+        return Ok(render::print_json(&status)?);
+    }
+    let answers = if reachable { "answers" } else { "does not answer; start it with: homard gateway" };
+    let missing = if paths.config.exists() { "" } else { " (not there: defaults)" };
+    let count = status.pointer("/sessions/count").and_then(Value::as_u64).unwrap_or_default();
+    let rows = [
+        ["gateway".to_owned(), format!("{} {answers}", setup.target.url)],
+        ["state".to_owned(), paths.state.display().to_string()],
+        ["config".to_owned(), format!("{}{missing}", paths.config.display())],
+        ["model".to_owned(), assemble::model_name(&setup.config).to_owned()],
+        ["sessions".to_owned(), count.to_string()],
+    ];
+    render::print(&render::table(&rows.map(|row| row.to_vec())))?;
+    let recent = status.pointer("/sessions/recent").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if !recent.is_empty() {
+        let shown = &recent[..recent.len().min(RECENT)];
+        render::print(&format!("\n{}", sessions::table(shown, Ambient::system().now_ms())))?;
+    }
+    Ok(())
+}

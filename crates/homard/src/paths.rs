@@ -1,0 +1,121 @@
+//! The environment that Homard was started in: what its variables say, and where its state and config are.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, anyhow};
+
+/// The port of a gateway that nobody gave another.
+pub(crate) const PORT: u16 = 18789;
+
+/// Where things are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Paths {
+    /// The state directory.
+    pub(crate) state: PathBuf,
+    /// The config file; it may not exist.
+    pub(crate) config: PathBuf,
+}
+
+impl Paths {
+    /// Where things are, by the environment.
+    pub(crate) fn find() -> Result<Self> {
+        let paths = Self::choose(setting, env("HOME").map(PathBuf::from))?;
+        let absolute = |path: &Path| {
+            std::path::absolute(path).with_context(|| format!("cannot find the way to {}", path.display()))
+        };
+        Ok(Self { state: absolute(&paths.state)?, config: absolute(&paths.config)? })
+    }
+
+    fn choose(setting: impl Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> Result<Self> {
+        let place = |text: OsString| expand(Path::new(&text), home.as_deref());
+        let state = match (setting("STATE_DIR").map(place), &home) {
+            (Some(state), _) => state,
+            (None, Some(home)) => home.join(".homard"),
+            (None, None) => return Err(anyhow!("HOME is not set; say where the state is with HOMARD_STATE_DIR")),
+        };
+        let config = setting("CONFIG_PATH").map(place).unwrap_or_else(|| {
+            let (own, openclaw) = (state.join("homard.json"), state.join("openclaw.json"));
+            if !own.exists() && openclaw.exists() { openclaw } else { own }
+        });
+        Ok(Self { state, config })
+    }
+}
+
+/// A path with a leading `~` written out.
+pub(crate) fn expand(path: &Path, home: Option<&Path>) -> PathBuf {
+    match (path.strip_prefix("~"), home) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => path.to_owned(),
+    }
+}
+
+/// The user's home, if there is one.
+pub(crate) fn home() -> Option<PathBuf> {
+    env("HOME").map(PathBuf::from)
+}
+
+/// A setting of ours: `HOMARD_<name>`, or else `OPENCLAW_<name>`.
+pub(crate) fn setting(name: &str) -> Option<OsString> {
+    env(&format!("HOMARD_{name}")).or_else(|| env(&format!("OPENCLAW_{name}")))
+}
+
+/// A setting that is a text.
+pub(crate) fn text(name: &str) -> Result<Option<String>> {
+    let wrong = |_: OsString| anyhow!("HOMARD_{name} is not valid UTF-8");
+    setting(name).map(|value| value.into_string().map_err(wrong)).transpose()
+}
+
+/// The port that the environment names.
+pub(crate) fn port() -> Result<Option<u16>> {
+    let Some(text) = text("GATEWAY_PORT")? else { return Ok(None) };
+    let port = text.trim().parse();
+    port.map(Some).with_context(|| format!("HOMARD_GATEWAY_PORT is \"{text}\", which is not a port (0 to 65535)"))
+}
+
+/// A variable of the environment; one that is set to nothing is not set.
+pub(crate) fn env(name: &str) -> Option<OsString> {
+    #[allow(clippy::disallowed_methods, reason = "this is the door")]
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose(settings: &[(&str, &str)], home: Option<&str>) -> Result<Paths> {
+        let setting = |name: &str| settings.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+        Paths::choose(setting, home.map(PathBuf::from))
+    }
+
+    fn paths(state: &str, config: &str) -> Paths {
+        Paths { state: state.into(), config: config.into() }
+    }
+
+    #[test]
+    fn state_and_config_lie_in_the_home_unless_told_otherwise() {
+        let given = |settings| choose(settings, Some("/home/me")).unwrap();
+        assert_eq!(given(&[]), paths("/home/me/.homard", "/home/me/.homard/homard.json"));
+        assert_eq!(given(&[("STATE_DIR", "/s")]), paths("/s", "/s/homard.json"));
+        assert_eq!(given(&[("STATE_DIR", "~/s")]), paths("/home/me/s", "/home/me/s/homard.json"));
+        assert_eq!(given(&[("CONFIG_PATH", "/c.json")]), paths("/home/me/.homard", "/c.json"));
+    }
+
+    #[test]
+    fn an_openclaw_config_is_read_where_there_is_no_own() {
+        let state = tempfile::tempdir().unwrap();
+        let config = || choose(&[("STATE_DIR", state.path().to_str().unwrap())], None).unwrap().config;
+        std::fs::write(state.path().join("openclaw.json"), "{}").unwrap();
+        assert_eq!(config(), state.path().join("openclaw.json"));
+        std::fs::write(state.path().join("homard.json"), "{}").unwrap();
+        assert_eq!(config(), state.path().join("homard.json"));
+    }
+
+    #[test]
+    fn without_a_home_the_way_out_is_named() {
+        let error = choose(&[], None).unwrap_err();
+        assert_eq!(error.to_string(), "HOME is not set; say where the state is with HOMARD_STATE_DIR");
+    }
+}

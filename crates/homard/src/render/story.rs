@@ -1,0 +1,226 @@
+//! A run as people see it: the same for one in this process and one in a gateway.
+
+use std::{
+    fmt,
+    io::{self, IsTerminal, Write},
+};
+
+use homard_proto::event::{Agent, Stream};
+use serde_json::Value;
+
+use super::{colours_wanted, harmless, quiet_if_nobody_reads};
+
+/// How long a line about a tool may get.
+const TOOL_LINE: usize = 100;
+
+/// What is shown of a run while it goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shows {
+    /// The words, as they come.
+    pub(crate) words: bool,
+    /// A line for each tool.
+    pub(crate) tools: bool,
+    /// In colours.
+    pub(crate) colours: bool,
+}
+
+impl Shows {
+    /// What fits this process's terminal; `tools` overrides the choice for tools.
+    pub(crate) fn fitting(tools: Option<bool>) -> Self {
+        let stderr = io::stderr().is_terminal();
+        Self { words: io::stdout().is_terminal(), tools: tools.unwrap_or(stderr), colours: stderr && colours_wanted() }
+    }
+
+    /// Nothing until the end.
+    pub(crate) fn nothing() -> Self {
+        Self { words: false, tools: false, colours: false }
+    }
+}
+
+/// Tells one run.
+pub(crate) struct Story {
+    shows: Shows,
+    answer: Box<dyn Write + Send>,
+    remarks: Box<dyn Write + Send>,
+    /// The assistant message that is being shown, as far as it is.
+    shown: String,
+    /// Whether the cursor is in the middle of a line of the answer.
+    mid_line: bool,
+}
+
+impl fmt::Debug for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Story").field("shows", &self.shows).finish_non_exhaustive()
+    }
+}
+
+impl Story {
+    /// To this process's stdout and stderr.
+    pub(crate) fn new(shows: Shows) -> Self {
+        Self::to(shows, Box::new(io::stdout()), Box::new(io::stderr()))
+    }
+
+    fn to(shows: Shows, answer: Box<dyn Write + Send>, remarks: Box<dyn Write + Send>) -> Self {
+        Self { shows, answer, remarks, shown: String::new(), mid_line: false }
+    }
+
+    /// The next step of the run.
+    pub(crate) fn tell(&mut self, event: &Agent) -> io::Result<()> {
+        match event.stream {
+            Stream::Assistant if self.shows.words => {
+                let word = |name: &str| event.data.get(name).and_then(Value::as_str).unwrap_or_default();
+                quiet_if_nobody_reads(self.words(word("text"), word("delta")))
+            }
+            Stream::Tool if self.shows.tools => self.tool(&event.data),
+            Stream::Lifecycle | Stream::Thinking | Stream::Assistant | Stream::Tool | Stream::Other(_) => Ok(()),
+        }
+    }
+
+    /// What came of the run: its payloads, as far as they were not shown yet.
+    pub(crate) fn finish(&mut self, payloads: &[Value], otherwise: &str) -> io::Result<()> {
+        quiet_if_nobody_reads(self.payloads(payloads, otherwise))
+    }
+
+    /// Leaves a line of the answer that was begun.
+    pub(crate) fn break_line(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.mid_line) {
+            quiet_if_nobody_reads(writeln!(self.answer))?;
+        }
+        Ok(())
+    }
+
+    fn words(&mut self, text: &str, delta: &str) -> io::Result<()> {
+        // A message's first piece is all of its text.
+        if text.len() == delta.len() || !text.starts_with(&self.shown) {
+            self.break_line()?;
+            self.shown.clear();
+        }
+        let new = harmless(&text[self.shown.len()..]);
+        text.clone_into(&mut self.shown);
+        self.mid_line = if new.is_empty() { self.mid_line } else { !new.ends_with('\n') };
+        write!(self.answer, "{new}")?;
+        self.answer.flush()
+    }
+
+    fn tool(&mut self, data: &Value) -> io::Result<()> {
+        let word = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
+        let (mark, about) = match word("phase") {
+            "start" => ("·", data.get("args").map(arguments).unwrap_or_default()),
+            "result" if data["isError"] == Value::Bool(true) => ("✗", "failed".to_owned()),
+            _ => return Ok(()),
+        };
+        self.break_line()?;
+        let line: String = format!("{mark} {} {about}", word("name")).chars().take(TOOL_LINE).collect();
+        let line = harmless(&line.replace(['\n', '\t'], " "));
+        let (dim, plain) = if self.shows.colours { ("\u{1b}[2m", "\u{1b}[0m") } else { ("", "") };
+        // Remarks are a courtesy: a closed stderr must not end the run.
+        writeln!(self.remarks, "{dim}{}{plain}", line.trim_end()).and_then(|()| self.remarks.flush()).ok();
+        Ok(())
+    }
+
+    fn payloads(&mut self, payloads: &[Value], otherwise: &str) -> io::Result<()> {
+        self.break_line()?;
+        if payloads.is_empty() && self.shown.is_empty() {
+            writeln!(self.answer, "{otherwise}")?;
+        }
+        for payload in payloads {
+            let text = payload.get("text").and_then(Value::as_str).unwrap_or_default().trim_end();
+            if !text.is_empty() && text != self.shown.trim_end() {
+                let text = if self.shows.words { harmless(text) } else { text.to_owned() };
+                writeln!(self.answer, "{text}")?;
+            }
+            let one = payload.get("mediaUrl").and_then(Value::as_str);
+            let many = payload.get("mediaUrls").and_then(Value::as_array).into_iter().flatten();
+            for url in many.clone().filter_map(Value::as_str).chain(one.filter(|_| many.count() == 0)) {
+                writeln!(self.answer, "MEDIA:{url}")?;
+            }
+        }
+        self.answer.flush()
+    }
+}
+
+/// What a tool was called with, in a few words.
+fn arguments(args: &Value) -> String {
+    let telling = ["command", "path", "file_path"].iter().find_map(|name| args.get(name).and_then(Value::as_str));
+    telling.map_or_else(|| args.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use homard_proto::Extra;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Page {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    fn told(shows: Shows, steps: &[(Stream, Value)], payloads: &[Value]) -> (String, String) {
+        let (answer, remarks) = (Page::default(), Page::default());
+        let mut story = Story::to(shows, Box::new(answer.clone()), Box::new(remarks.clone()));
+        for (stream, data) in steps {
+            let event = Agent {
+                run_id: "r".to_owned(),
+                stream: stream.clone(),
+                data: data.clone(),
+                session_key: None,
+                session_id: None,
+                agent_id: None,
+                seq: None,
+                ts: 0,
+                extra: Extra::new(),
+            };
+            story.tell(&event).unwrap();
+        }
+        story.finish(payloads, "(no reply)").unwrap();
+        (answer.text(), remarks.text())
+    }
+
+    fn steps() -> Vec<(Stream, Value)> {
+        vec![
+            (Stream::Lifecycle, json!({"phase": "start"})),
+            (Stream::Assistant, json!({"text": "I ", "delta": "I "})),
+            (Stream::Assistant, json!({"text": "I look\u{1b}[2J", "delta": "look\u{1b}[2J"})),
+            (Stream::Tool, json!({"phase": "start", "name": "exec", "toolCallId": "c", "args": {"command": "ls\n-l"}})),
+            (Stream::Tool, json!({"phase": "result", "name": "exec", "toolCallId": "c", "isError": true})),
+            (Stream::Assistant, json!({"text": "I lookéd", "delta": "I lookéd"})),
+        ]
+    }
+
+    fn payload() -> Vec<Value> {
+        vec![json!({"text": "I lookéd \n", "mediaUrl": "file:///a.png"})]
+    }
+
+    #[test]
+    fn a_terminal_sees_words_as_they_come_and_none_twice() {
+        let shows = Shows { words: true, tools: true, colours: true };
+        let (answer, remarks) = told(shows, &steps(), &payload());
+        assert_eq!(answer, "I look[2J\nI lookéd\nMEDIA:file:///a.png\n");
+        assert_eq!(remarks, "\u{1b}[2m· exec ls -l\u{1b}[0m\n\u{1b}[2m✗ exec failed\u{1b}[0m\n");
+    }
+
+    #[test]
+    fn a_pipe_gets_the_payloads_at_the_end() {
+        let (answer, remarks) = told(Shows::nothing(), &steps(), &payload());
+        assert_eq!((answer.as_str(), remarks.as_str()), ("I lookéd\nMEDIA:file:///a.png\n", ""));
+        assert_eq!(told(Shows::nothing(), &[], &[]).0, "(no reply)\n");
+    }
+}

@@ -1,0 +1,175 @@
+//! The shared secret of a gateway: given, configured, or made once and kept in the state directory.
+
+use std::{
+    fmt,
+    fs::{self, OpenOptions},
+    io::{self, ErrorKind, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+use homard_proto::method::connect::Auth;
+
+use crate::{
+    config::{Config, Text},
+    paths::{self, Paths},
+};
+
+/// What both sides know.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Secret {
+    Token(String),
+    Password(String),
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl Secret {
+    /// The first that is there and not blank; of a token and a password in one place, the token.
+    pub(crate) fn either(token: Option<String>, password: Option<String>) -> Option<Self> {
+        let filled = |text: Option<String>| text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        filled(token).map(Self::Token).or_else(|| filled(password).map(Self::Password))
+    }
+
+    /// As a client shows it.
+    pub(crate) fn auth(&self) -> Auth {
+        match self {
+            Self::Token(token) => Auth { token: Some(token.clone()), ..Auth::default() },
+            Self::Password(password) => Auth { password: Some(password.clone()), ..Auth::default() },
+        }
+    }
+
+    /// What it is called.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Token(_) => "token",
+            Self::Password(_) => "password",
+        }
+    }
+
+    /// The text itself.
+    pub(crate) fn expose(&self) -> &str {
+        match self {
+            Self::Token(text) | Self::Password(text) => text,
+        }
+    }
+}
+
+/// Where a secret came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    Flag,
+    Environment,
+    Config(PathBuf),
+    File(PathBuf),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => write!(f, "as given on the command line"),
+            Self::Environment => write!(f, "as in the environment"),
+            Self::Config(path) => write!(f, "as in gateway.auth of {}", path.display()),
+            Self::File(path) => write!(f, "in {}", path.display()),
+        }
+    }
+}
+
+/// The secret of the gateway of this state directory, if there is one yet: the flag's, else the environment's, else
+/// the config's, else the one in the state directory.
+pub(crate) fn find(flag: Option<Secret>, config: &Config, paths: &Paths) -> Result<Option<(Secret, Source)>> {
+    if let Some(secret) = flag {
+        return Ok(Some((secret, Source::Flag)));
+    }
+    if let Some(secret) = Secret::either(paths::text("GATEWAY_TOKEN")?, paths::text("GATEWAY_PASSWORD")?) {
+        return Ok(Some((secret, Source::Environment)));
+    }
+    let auth = &config.gateway.auth;
+    let text = |text: &Option<Text>| text.as_ref().map(|text| text.as_str().to_owned());
+    let token = text(&auth.token).filter(|_| auth.mode.as_deref() != Some("password") || auth.password.is_none());
+    if let Some(secret) = Secret::either(token, text(&auth.password)) {
+        return Ok(Some((secret, Source::Config(paths.config.clone()))));
+    }
+    let path = file(paths);
+    Ok(read(&path)?.map(|token| (token, Source::File(path))))
+}
+
+/// The secret of the gateway of this state directory; made if there is none.
+pub(crate) fn find_or_make(flag: Option<Secret>, config: &Config, paths: &Paths) -> Result<(Secret, Source)> {
+    if let Some(found) = find(flag, config, paths)? {
+        return Ok(found);
+    }
+    let path = file(paths);
+    make(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    match read(&path)? {
+        Some(token) => Ok((token, Source::File(path))),
+        None => bail!("{} is empty; remove it and start again", path.display()),
+    }
+}
+
+fn file(paths: &Paths) -> PathBuf {
+    paths.state.join("gateway-token")
+}
+
+fn read(path: &Path) -> Result<Option<Secret>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Secret::either(Some(text), None)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+/// Writes a new token aside and links it into place, so that nobody ever sees half of one or replaces another's.
+fn make(path: &Path) -> io::Result<()> {
+    let mut bytes = [0u8; 24];
+    getrandom::fill(&mut bytes).map_err(io::Error::from)?;
+    let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    if let Some(folder) = path.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    let aside = path.with_extension(format!("{}.tmp", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+    writeln!(file, "{token}")?;
+    file.sync_all()?;
+    let linked = match fs::hard_link(&aside, path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        linked => linked,
+    };
+    fs::remove_file(&aside)?;
+    linked
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_made_once_and_only_its_owner_can_read_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state/gateway-token");
+        make(&path).unwrap();
+        let first = read(&path).unwrap().unwrap();
+        make(&path).unwrap();
+        assert_eq!(read(&path).unwrap().unwrap(), first);
+        assert_eq!((first.kind(), first.expose().len()), ("token", 48));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let names: Vec<_> =
+            fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["gateway-token"]);
+    }
+
+    #[test]
+    fn blank_is_not_a_secret_and_a_token_comes_before_a_password() {
+        let either = |token: &str, password: &str| Secret::either(Some(token.to_owned()), Some(password.to_owned()));
+        assert_eq!(either(" ", "p"), Some(Secret::Password("p".to_owned())));
+        assert_eq!(either("t\n", "p"), Some(Secret::Token("t".to_owned())));
+        assert_eq!(either("", ""), None);
+    }
+}

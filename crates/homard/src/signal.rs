@@ -1,0 +1,59 @@
+//! Ctrl-C and its polite relative.
+
+use std::fmt;
+
+use anyhow::{Context, Result};
+use tokio::signal::unix::{self, SignalKind};
+
+/// Why the process is asked to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// SIGINT.
+    Interrupt,
+    /// SIGTERM.
+    Terminate,
+}
+
+impl Signal {
+    /// What a shell expects of a process that ends because of it.
+    pub(crate) fn exit_code(self) -> u8 {
+        match self {
+            Self::Interrupt => 130,
+            Self::Terminate => 143,
+        }
+    }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interrupt => "SIGINT",
+            Self::Terminate => "SIGTERM",
+        })
+    }
+}
+
+/// Hears both, from the moment it is made.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    interrupt: unix::Signal,
+    terminate: unix::Signal,
+}
+
+impl Signals {
+    /// Begins to listen; from here on neither ends the process by itself.
+    pub(crate) fn listen() -> Result<Self> {
+        let hear = |kind| unix::signal(kind).context("cannot listen for signals");
+        Ok(Self { interrupt: hear(SignalKind::interrupt())?, terminate: hear(SignalKind::terminate())? })
+    }
+
+    /// The next one. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Signal {
+        tokio::select! {
+            biased;
+            Some(()) = self.interrupt.recv() => Signal::Interrupt,
+            Some(()) = self.terminate.recv() => Signal::Terminate,
+            else => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! `homard agent` in its own process, and what can be seen afterwards.
+
+use std::fs::{self, File};
+
+use serde_json::json;
+
+use crate::home::{Home, said};
+
+#[test]
+fn a_first_message_is_answered_without_any_setup() {
+    let home = Home::new();
+    for name in ["notes.md", "zebra.txt"] {
+        fs::write(home.work().join(name), "").unwrap();
+    }
+    let said = home.run(&["agent", "--message", "What files are here?"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "notes.md\nzebra.txt\n"), "{}", said.stderr);
+    assert_eq!(said.stderr, "(homard/demo, the built-in demo model, answered; to set a real one see docs/models.md)\n");
+    let sessions = home.run(&["sessions", "--json"]).json();
+    let row = &sessions["sessions"][0];
+    let facts = (&sessions["count"], &row["key"], &row["modelProvider"], &row["model"]);
+    assert_eq!(facts, (&json!(1), &json!("agent:main:main"), &json!("homard"), &json!("demo")));
+    let table = home.run(&["sessions"]);
+    assert!(table.stdout.starts_with("SESSION          UPDATED"), "{}", table.stdout);
+}
+
+// Case 39.
+#[test]
+fn json_is_one_document() {
+    let home = Home::new();
+    let said = home.run(&["agent", "-m", "What files are here?", "--json", "--verbose", "on"]);
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    let document = said.json();
+    assert_eq!(document["meta"]["agentMeta"]["model"], "demo");
+    assert_eq!(document["payloads"].as_array().unwrap().len(), 1);
+    assert_eq!(document.as_object().unwrap().keys().collect::<Vec<_>>(), ["payloads", "meta"]);
+}
+
+#[test]
+fn a_session_goes_on_in_the_next_process() {
+    let home = Home::new();
+    let ask = |text: &str| home.run(&["agent", "-m", text, "--session-key", "project-x", "--json"]).json();
+    let (first, second) = (ask("What time is it?"), ask("What files are here?"));
+    let session = |document: &serde_json::Value| document["meta"]["agentMeta"]["sessionId"].clone();
+    assert_eq!(session(&first), session(&second));
+    assert_eq!(second["meta"]["agentMeta"]["sessionKey"], "agent:main:project-x");
+}
+
+#[test]
+fn a_session_id_names_a_session() {
+    let home = Home::new();
+    let document = home.run(&["agent", "-m", "What time is it?", "--session-id", "s-1", "--json"]).json();
+    let meta = &document["meta"]["agentMeta"];
+    assert_eq!((&meta["sessionId"], &meta["sessionKey"]), (&json!("s-1"), &json!("agent:main:explicit:s-1")));
+}
+
+#[test]
+fn a_message_can_come_from_a_file() {
+    let home = Home::new();
+    fs::write(home.work().join("question.txt"), "\u{feff}What files are here?\n").unwrap();
+    let said = home.run(&["agent", "--message-file", "question.txt"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "question.txt\n"), "{}", said.stderr);
+    File::create(home.work().join("big.txt")).unwrap().set_len((4 << 20) + 1).unwrap();
+    let said = home.run(&["agent", "--message-file", "big.txt"]);
+    assert_eq!((said.code, said.stderr.as_str()), (Some(2), "error: big.txt is larger than 4 MiB\n"));
+}
+
+#[test]
+fn openclaws_variables_count_where_ours_are_not_set() {
+    let home = Home::new();
+    let mut command = home.command(&["agent", "-m", "What time is it?"]);
+    let state = home.state().join("elsewhere");
+    command.env_remove("HOMARD_STATE_DIR").env("OPENCLAW_STATE_DIR", &state);
+    assert_eq!(said(command).code, Some(0));
+    assert!(state.join("agents/main/sessions/sessions.json").exists());
+}
+
+#[test]
+fn a_broken_config_is_named_with_place_and_way_out() {
+    let home = Home::new();
+    home.configure("{\n  gateway: {port: \"s3cret\"}\n}");
+    let config = home.state().join("homard.json");
+    let expected = format!(
+        "error: config file {}, line 2, column 19: gateway.port must be a whole number from 0 to 65535\n\
+         correct the file, or use another one with HOMARD_CONFIG_PATH\n",
+        config.display()
+    );
+    for args in [&["agent", "-m", "hi"][..], &["sessions"], &["status"], &["health"], &["gateway", "run"]] {
+        let said = home.run(args);
+        assert_eq!((said.code, &said.stderr), (Some(1), &expected), "{args:?}");
+    }
+}
+
+#[test]
+fn a_model_that_cannot_be_used_is_named() {
+    let home = Home::new();
+    home.configure("{agents: {defaults: {model: 'anthropic/claude'}}}");
+    let said = home.run(&["agent", "-m", "hi"]);
+    let expected = format!(
+        "error: agents.defaults.model is \"anthropic/claude\" in {}: there is no provider \"anthropic\" in \
+         models.providers; see docs/models.md\n",
+        home.state().join("homard.json").display()
+    );
+    assert_eq!((said.code, said.stderr), (Some(1), expected));
+}
+
+#[test]
+fn wrong_usage_is_exit_code_two() {
+    let home = Home::new();
+    let told = |args: &[&str]| {
+        let said = home.run(args);
+        (said.code, said.stderr.lines().next().unwrap_or_default().to_owned())
+    };
+    let error = |text: &str| (Some(2), format!("error: {text}"));
+    assert_eq!(told(&["agent", "-m", "x", "--bogus"]), error("unexpected argument '--bogus' found"));
+    assert_eq!(told(&["agent", "-m", " \n"]), error("--message is blank; say something"));
+    assert_eq!(
+        told(&["agent", "-m", "x", "--timeout", "0"]),
+        error("invalid value '0' for '--timeout <SECONDS>': 0 is not in 1..=10000000")
+    );
+    assert_eq!(
+        told(&["agent", "-m", "x", "--to", "+1555"]),
+        error("--to is not supported yet: answers are printed here and not delivered to channels")
+    );
+    assert_eq!(
+        told(&["agent", "-m", "x", "--deliver"]),
+        error("--deliver is not supported yet: answers are printed here and not delivered to channels")
+    );
+    assert_eq!(
+        told(&["gateway", "run", "--bind", "lan"]),
+        error("--bind lan is not supported yet: the gateway listens on loopback only")
+    );
+    assert!(!home.state().exists());
+}
+
+#[test]
+fn a_refused_message_is_a_failure_that_programs_can_read() {
+    let home = Home::new();
+    let said = home.run(&["agent", "-m", "hi", "--agent", "ghost", "--json"]);
+    let message = "invalid agent params: unknown agent id \"ghost\"";
+    assert_eq!(said.code, Some(1));
+    assert_eq!(said.json(), json!({"ok": false, "error": {"type": "INVALID_REQUEST", "message": message}}));
+}
+
+#[test]
+fn looking_makes_no_directory() {
+    let home = Home::new();
+    let sessions = home.run(&["sessions"]);
+    assert_eq!(sessions.stdout, "no sessions yet; begin one with: homard agent -m \"What files are here?\"\n");
+    let status = home.run(&["status", "--json"]).json();
+    assert_eq!((&status["gateway"]["reachable"], &status["sessions"]["count"]), (&json!(false), &json!(0)));
+    let health = home.run(&["health"]);
+    let expected =
+        format!("error: no gateway answers at ws://127.0.0.1:{}\nstart one with: homard gateway\n", home.port);
+    assert_eq!((health.code, health.stderr), (Some(1), expected));
+    assert!(!home.state().exists());
+}

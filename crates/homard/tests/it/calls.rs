@@ -1,0 +1,109 @@
+//! A real gateway, and the commands that talk to it.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::home::{Home, said};
+
+#[test]
+fn a_gateway_needs_no_setup_and_says_how_to_use_it() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    let (port, token) = (gateway.port, gateway.token());
+    gateway.process.signal(Signal::TERM);
+    let (code, words) = gateway.end();
+    assert_eq!(code, Some(0));
+    assert!(words.contains(&format!("ws://127.0.0.1:{port}")), "{words}");
+    assert!(words.contains(&home.state().display().to_string()), "{words}");
+    assert!(words.contains("homard/demo"), "{words}");
+    assert!(!words.contains(&token), "a pipe is no place for a secret: {words}");
+    let mode = |name: &str| fs::metadata(home.state().join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("gateway-token"), mode("workspace")), (0o600, 0o700));
+}
+
+#[test]
+fn a_turn_goes_through_the_gateway_and_works_in_its_workspace() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    fs::write(home.work().join("not-here.txt"), "").unwrap();
+    fs::write(home.state().join("workspace/in-the-workspace.txt"), "").unwrap();
+    let said = gateway.run(&["agent", "-m", "What files are here?"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "in-the-workspace.txt\n"), "{}", said.stderr);
+    let document = gateway.run(&["agent", "-m", "What files are here?", "--json"]).json();
+    assert_eq!((&document["status"], &document["summary"]), (&json!("ok"), &json!("completed")));
+    assert_eq!(document["result"]["payloads"][0]["text"], "in-the-workspace.txt");
+    let sessions = gateway.run(&["sessions", "--json"]).json();
+    assert_eq!(sessions["sessions"][0]["key"], "agent:main:main");
+}
+
+#[test]
+fn a_gateway_can_be_asked_how_it_is() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    let health = gateway.run(&["gateway", "call", "health", "--json"]).json();
+    assert_eq!((&health["ok"], &health["defaultAgentId"]), (&json!(true), &json!("main")));
+    let words = gateway.run(&["health"]);
+    assert_eq!(words.code, Some(0));
+    assert!(words.stdout.contains("agent    main (default), sessions: 0"), "{}", words.stdout);
+    let status = gateway.run(&["status", "--json"]).json();
+    assert_eq!((&status["gateway"]["reachable"], &status["model"]), (&json!(true), &json!("homard/demo")));
+    assert_eq!(gateway.run(&["status"]).code, Some(0));
+}
+
+#[test]
+fn a_method_can_be_called_to_its_end_and_again() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    let call = |extra: &[&str]| {
+        let params = r#"{"message": "What time is it?", "idempotencyKey": "k1"}"#;
+        gateway.run(&[&["gateway", "call", "agent", "--params", params], extra].concat()).json()
+    };
+    let (first, again) = (call(&["--expect-final"]), call(&[]));
+    assert_eq!((&first["runId"], &first["status"]), (&json!("k1"), &json!("ok")));
+    assert_eq!(first["result"]["payloads"], again["result"]["payloads"]);
+}
+
+#[test]
+fn a_refusal_is_told_in_the_gateways_words() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    let wrong = |args: &[&str]| {
+        let mut command = gateway.command(args);
+        command.env("HOMARD_GATEWAY_TOKEN", "wrong");
+        said(command)
+    };
+    let message = "unauthorized: gateway token mismatch (provide gateway auth token)";
+    let told = wrong(&["health"]);
+    assert_eq!((told.code, told.stderr.as_str()), (Some(1), format!("error: {message}\n").as_str()));
+    let told = wrong(&["agent", "-m", "hi", "--json"]);
+    assert_eq!(told.code, Some(1));
+    assert_eq!(
+        told.json(),
+        json!({"ok": false, "error": {"type": "INVALID_REQUEST", "message": message}, "origin": "gateway"})
+    );
+    let told = gateway.run(&["gateway", "call", "no.such.method"]);
+    assert_eq!((told.code, told.stderr.as_str()), (Some(1), "error: unknown method: no.such.method\n"));
+    let url = format!("ws://127.0.0.1:{}", gateway.port);
+    let told = gateway.run(&["gateway", "call", "health", "--url", &url, "--token", &gateway.token(), "--json"]);
+    assert_eq!(told.json()["ok"], json!(true));
+    let told = gateway.run(&["gateway", "call", "health", "--url", &url]);
+    assert_eq!(told.code, Some(1), "a secret must not follow to another address: {told:?}");
+}
+
+// Case 41.
+#[test]
+fn a_local_turn_is_refused_while_a_gateway_owns_the_state() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    let said = gateway.run(&["agent", "-m", "hi", "--local"]);
+    let expected =
+        format!("error: state directory {} is in use by process {}", home.state().display(), gateway.process.0.id());
+    assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
+    assert!(said.stderr.starts_with(&expected), "{}", said.stderr);
+    assert!(said.stderr.ends_with("\nwithout --local the turn goes through the gateway\n"), "{}", said.stderr);
+    let second = gateway.run(&["gateway", "run", "--port", "0"]);
+    assert_eq!(second.code, Some(1));
+    assert!(second.stderr.starts_with(&expected), "{}", second.stderr);
+}

@@ -1,0 +1,82 @@
+//! A gateway that goes away in the middle: played by the test, because a real one does not.
+
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_tungstenite::accept_async;
+
+use crate::{
+    home::{Home, Said, said},
+    socket::{Socket, hear, tell},
+};
+
+/// Runs a turn against a gateway that is played by `act`, and returns what the command said.
+async fn against<F: Future>(home: &Home, act: impl FnOnce(TcpListener) -> F) -> Said {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut command = home.command(&["agent", "-m", "hi"]);
+    command.env("HOMARD_GATEWAY_PORT", listener.local_addr().unwrap().port().to_string());
+    let turn = tokio::task::spawn_blocking(move || said(command));
+    act(listener).await;
+    turn.await.unwrap()
+}
+
+/// Takes a client in, up to its `agent` request, and returns that.
+async fn welcome(listener: &TcpListener) -> (Socket, serde_json::Value) {
+    let mut socket = accept_async(listener.accept().await.unwrap().0).await.unwrap();
+    tell(&mut socket, &json!({"type": "event", "event": "connect.challenge", "payload": {"nonce": "n", "ts": 1}}))
+        .await;
+    let connect = hear(&mut socket).await.unwrap();
+    let hello = json!({"type": "hello-ok", "protocol": 4});
+    tell(&mut socket, &json!({"type": "res", "id": connect["id"], "ok": true, "payload": hello})).await;
+    let agent = hear(&mut socket).await.unwrap();
+    assert_eq!(agent["method"], "agent");
+    (socket, agent)
+}
+
+// Case 40.
+#[tokio::test]
+async fn a_turn_that_may_be_at_work_elsewhere_is_not_run_again() {
+    for accepts in [true, false] {
+        let home = Home::new();
+        let mut run = String::new();
+        let said = against(&home, async |listener| {
+            let (mut socket, agent) = welcome(&listener).await;
+            run = agent["params"]["idempotencyKey"].as_str().unwrap().to_owned();
+            if accepts {
+                let payload = json!({"runId": run, "status": "accepted", "sessionKey": "agent:main:main"});
+                tell(&mut socket, &json!({"type": "res", "id": agent["id"], "ok": true, "payload": payload})).await;
+            }
+        })
+        .await;
+        assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
+        let look = format!(
+            "run {run} may still be at work; look with: homard gateway call agent.wait --params '{{\"runId\":\"{run}\"}}'\n"
+        );
+        assert!(said.stderr.starts_with("error: the connection to the gateway was lost: "), "{}", said.stderr);
+        assert!(said.stderr.ends_with(&look), "{}", said.stderr);
+        assert!(!home.state().exists(), "no run may have begun here");
+    }
+}
+
+#[tokio::test]
+async fn something_else_on_the_port_is_no_reason_to_run_here() {
+    let home = Home::new();
+    let said = against(&home, async |listener| drop(listener.accept().await.unwrap())).await;
+    assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
+    assert!(said.stderr.contains("something else listens there"), "{}", said.stderr);
+    assert!(!home.state().exists(), "no run may have begun here");
+}
+
+#[tokio::test]
+async fn a_turn_that_was_stopped_elsewhere_has_failed() {
+    let home = Home::new();
+    let said = against(&home, async |listener| {
+        let (mut socket, agent) = welcome(&listener).await;
+        let payload = json!({"runId": "r", "status": "timeout", "summary": "aborted", "stopReason": "rpc"});
+        tell(&mut socket, &json!({"type": "res", "id": agent["id"], "ok": true, "payload": payload})).await;
+        // The client goes first.
+        assert_eq!(hear(&mut socket).await, None);
+    })
+    .await;
+    assert_eq!(said.code, Some(1));
+    assert!(said.stderr.ends_with(" did not finish: aborted\n"), "{}", said.stderr);
+}

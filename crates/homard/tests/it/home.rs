@@ -1,0 +1,149 @@
+//! A home for the binary: state, working directory and port of its own.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Lines},
+    path::PathBuf,
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::net::TcpSocket;
+
+/// A home. Nobody listens on its port, and nobody else can take it.
+pub(crate) struct Home {
+    folder: TempDir,
+    /// Bound and not listening: the port is ours, and it refuses connections.
+    _refuses: TcpSocket,
+    pub(crate) port: u16,
+}
+
+/// What a command said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Said {
+    /// Everything that it wrote to stdout, as one JSON document.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("work")).unwrap();
+        let refuses = TcpSocket::new_v4().unwrap();
+        refuses.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let port = refuses.local_addr().unwrap().port();
+        Self { folder, _refuses: refuses, port }
+    }
+
+    /// The directory that commands are started in.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.folder.path().join("work")
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    pub(crate) fn configure(&self, text: &str) {
+        fs::create_dir_all(self.state()).unwrap();
+        fs::write(self.state().join("homard.json"), text).unwrap();
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_homard"));
+        command.args(args).current_dir(self.work()).env_clear();
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", self.folder.path());
+        command.env("HOMARD_STATE_DIR", self.state()).env("HOMARD_GATEWAY_PORT", self.port.to_string());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Said {
+        said(self.command(args))
+    }
+
+    /// Starts a gateway on a port that the system chooses.
+    pub(crate) fn gateway(&self) -> Gateway<'_> {
+        let mut command = self.command(&["gateway", "run", "--port", "0"]);
+        let mut process = Process(command.stderr(Stdio::null()).spawn().unwrap());
+        let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
+        let mut greeting = Vec::new();
+        let port = loop {
+            let line = lines.next().expect("the gateway ended before it listened").unwrap();
+            let port = line.split("ws://127.0.0.1:").nth(1).map(|port| port.trim().parse().unwrap());
+            greeting.push(line);
+            if let Some(port) = port {
+                break port;
+            }
+        };
+        Gateway { home: self, process, port, greeting, lines }
+    }
+}
+
+/// Runs a command to its end.
+pub(crate) fn said(mut command: Command) -> Said {
+    let output = command.output().unwrap();
+    Said {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// A process that is ended when nobody looks at it any more.
+pub(crate) struct Process(pub(crate) Child);
+
+impl Process {
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).unwrap();
+    }
+}
+
+/// A running gateway.
+pub(crate) struct Gateway<'a> {
+    home: &'a Home,
+    pub(crate) process: Process,
+    pub(crate) port: u16,
+    greeting: Vec<String>,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Gateway<'_> {
+    /// A command whose environment names this gateway.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.home.command(args);
+        command.env("HOMARD_GATEWAY_PORT", self.port.to_string());
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Said {
+        said(self.command(args))
+    }
+
+    pub(crate) fn token(&self) -> String {
+        fs::read_to_string(self.home.state().join("gateway-token")).unwrap().trim().to_owned()
+    }
+
+    /// Waits for its end, and returns its exit code and all that it wrote to stdout.
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+        let rest = self.lines.by_ref().map(Result::unwrap);
+        let lines: Vec<_> = self.greeting.drain(..).chain(rest).collect();
+        (self.process.0.wait().unwrap().code(), lines.join("\n"))
+    }
+}

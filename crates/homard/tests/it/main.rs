@@ -1,0 +1,9 @@
+//! The binary itself, from the outside: every test starts it in a home of its own and ends what it started.
+
+mod agent;
+mod calls;
+mod drops;
+mod home;
+mod many;
+mod socket;
+mod stops;

@@ -1,0 +1,90 @@
+//! Many sessions at once: every client hears every run, whole and in order.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::{
+    home::Home,
+    socket::{Socket, connect, hear, tell},
+};
+
+const SESSIONS: usize = 1_000;
+const SOCKETS: usize = 4;
+
+/// What a socket heard of one run.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Heard {
+    seqs: Vec<u64>,
+    starts: usize,
+    ends: usize,
+    words: String,
+}
+
+/// Starts this socket's share of the runs, and listens until it has heard the end of all runs and got all its answers.
+async fn listen(mut socket: Socket, share: usize) -> BTreeMap<String, Heard> {
+    let mine = (0..SESSIONS).filter(|number| number % SOCKETS == share);
+    for number in mine.clone() {
+        let params = json!({
+            "message": "What time is it?", "sessionKey": format!("s-{number}"), "idempotencyKey": format!("run-{number}"),
+        });
+        tell(&mut socket, &json!({"type": "req", "id": number.to_string(), "method": "agent", "params": params})).await;
+    }
+    let mut runs: BTreeMap<String, Heard> = BTreeMap::new();
+    let (mut unanswered, mut unended, mut last_seq) = (mine.count(), SESSIONS, None::<u64>);
+    while unanswered > 0 || unended > 0 {
+        let frame = hear(&mut socket).await.expect("the gateway closed the connection");
+        if frame["type"] == "res" {
+            assert_eq!(frame["ok"], json!(true), "{frame}");
+            unanswered -= usize::from(frame["payload"]["status"] == "ok");
+            continue;
+        }
+        let seq = frame["seq"].as_u64().unwrap();
+        assert_eq!(seq, last_seq.map_or(seq, |last| last + 1), "a gap in the frames");
+        last_seq = Some(seq);
+        if frame["event"] == "agent" {
+            let run = runs.entry(frame["payload"]["runId"].as_str().unwrap().to_owned()).or_default();
+            unended -= note(run, &frame["payload"]);
+        }
+    }
+    runs
+}
+
+/// Notes an event; returns 1 if it was the end of its run.
+fn note(run: &mut Heard, payload: &Value) -> usize {
+    run.seqs.push(payload["seq"].as_u64().unwrap());
+    let data = &payload["data"];
+    match (payload["stream"].as_str().unwrap(), data["phase"].as_str()) {
+        ("assistant", _) => run.words.push_str(data["delta"].as_str().unwrap()),
+        ("lifecycle", Some("start")) => run.starts += 1,
+        ("lifecycle", Some("end" | "error")) => {
+            run.ends += 1;
+            return 1;
+        }
+        _ => {}
+    }
+    0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_sessions_lose_no_event() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    let mut sockets = Vec::new();
+    for _ in 0..SOCKETS {
+        sockets.push(connect(gateway.port, &gateway.token()).await);
+    }
+    let shares = sockets.into_iter().enumerate().map(|(share, socket)| listen(socket, share));
+    let heard = futures_util::future::join_all(shares).await;
+    for runs in &heard {
+        assert_eq!(runs.len(), SESSIONS);
+        for (run, heard) in runs {
+            let dense: Vec<_> = (1..=heard.seqs.len() as u64).collect();
+            assert_eq!((&heard.seqs, heard.starts, heard.ends), (&dense, 1, 1), "{run}");
+            assert!(!heard.words.is_empty(), "{run}");
+        }
+    }
+    assert!(heard.windows(2).all(|pair| pair[0] == pair[1]), "all sockets hear the same");
+    let sessions = gateway.run(&["gateway", "call", "sessions.list", "--params", r#"{"limit": 2000}"#]).json();
+    assert_eq!(sessions["sessions"].as_array().unwrap().len(), SESSIONS);
+}

@@ -1,0 +1,39 @@
+//! A bare WebSocket: what a client of protocol 4 and a gateway put on it.
+
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::{WebSocketStream, client_async, tungstenite::Message};
+
+pub(crate) type Socket = WebSocketStream<TcpStream>;
+
+pub(crate) async fn tell(socket: &mut Socket, frame: &Value) {
+    socket.send(Message::text(frame.to_string())).await.unwrap();
+}
+
+/// The next frame; `None` when the other side is gone.
+pub(crate) async fn hear(socket: &mut Socket) -> Option<Value> {
+    loop {
+        match socket.next().await?.ok()? {
+            Message::Text(text) => return Some(serde_json::from_str(&text).unwrap()),
+            Message::Close(_) => return None,
+            Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
+        }
+    }
+}
+
+/// Connects to a gateway as its owner.
+pub(crate) async fn connect(port: u16, token: &str) -> Socket {
+    let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let (mut socket, _) = client_async(format!("ws://127.0.0.1:{port}"), stream).await.unwrap();
+    assert_eq!(hear(&mut socket).await.unwrap()["event"], "connect.challenge");
+    let client = json!({"id": "test", "mode": "test", "version": "1", "platform": "linux"});
+    let params = json!({
+        "minProtocol": 4, "maxProtocol": 4, "client": client,
+        "scopes": ["operator.read", "operator.write"], "auth": {"token": token},
+    });
+    tell(&mut socket, &json!({"type": "req", "id": "hello", "method": "connect", "params": params})).await;
+    let hello = hear(&mut socket).await.unwrap();
+    assert_eq!((&hello["id"], &hello["ok"]), (&json!("hello"), &json!(true)), "{hello}");
+    socket
+}

@@ -1,0 +1,87 @@
+//! Ctrl-C and its relative, in the middle of a turn.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    process::Command,
+};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::home::{Home, Process};
+
+/// Starts a turn that takes long, signals it once its tool is at work, and returns exit code and last words.
+fn stop_in_the_middle(mut command: Command, signal: Signal) -> (Option<i32>, String) {
+    let mut process = Process(command.spawn().unwrap());
+    let mut stderr = BufReader::new(process.0.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert_eq!(line, "· exec sleep 30\n");
+    process.signal(signal);
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    (process.0.wait().unwrap().code(), rest)
+}
+
+const SLOW: [&str; 5] = ["agent", "-m", "run `sleep 30`", "--verbose", "on"];
+
+/// The run in `error: stopped by SIGINT: run <id> was stopped`.
+fn run_in(words: &str, signal: &str) -> String {
+    let run = words.strip_prefix(&format!("error: stopped by {signal}: run "));
+    let run = run.and_then(|rest| rest.strip_suffix(" was stopped\n"));
+    run.unwrap_or_else(|| panic!("{words}")).to_owned()
+}
+
+#[test]
+fn an_interrupted_turn_is_stopped_and_recorded() {
+    let home = Home::new();
+    let (code, words) = stop_in_the_middle(home.command(&SLOW), Signal::INT);
+    assert_eq!(code, Some(130), "{words}");
+    run_in(&words, "SIGINT");
+    let sessions = home.run(&["sessions", "--json"]).json();
+    assert_eq!(sessions["sessions"][0]["abortedLastRun"], json!(true));
+}
+
+#[test]
+fn a_second_process_is_refused_while_the_first_works() {
+    let home = Home::new();
+    let mut first = Process(home.command(&SLOW).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(first.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    let second = home.run(&["agent", "-m", "hi"]);
+    let state = home.state();
+    let expected = format!("error: state directory {} is in use by process {}", state.display(), first.0.id());
+    assert_eq!(second.code, Some(1));
+    assert!(second.stderr.starts_with(&expected), "{}", second.stderr);
+    first.signal(Signal::TERM);
+    assert_eq!(first.0.wait().unwrap().code(), Some(143));
+}
+
+#[test]
+fn an_interrupted_turn_in_a_gateway_is_aborted_there() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    let (code, words) = stop_in_the_middle(gateway.command(&SLOW), Signal::INT);
+    assert_eq!(code, Some(130), "{words}");
+    let params = json!({"runId": run_in(&words, "SIGINT"), "timeoutMs": 0}).to_string();
+    let waited = gateway.run(&["gateway", "call", "agent.wait", "--params", &params]).json();
+    assert_eq!((&waited["status"], &waited["error"]), (&json!("error"), &json!("aborted")));
+    let (code, words) = stop_in_the_middle(gateway.command(&SLOW), Signal::TERM);
+    assert_eq!(code, Some(143), "{words}");
+}
+
+#[test]
+fn a_gateway_stops_gracefully_in_the_middle_of_a_turn() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let home = Home::new();
+        let gateway = home.gateway();
+        let mut turn = Process(gateway.command(&SLOW).spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(turn.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        gateway.process.signal(signal);
+        assert_eq!(gateway.end().0, Some(0));
+        assert_eq!(turn.0.wait().unwrap().code(), Some(1));
+        let sessions = home.run(&["sessions", "--json"]).json();
+        assert_eq!(sessions["sessions"][0]["abortedLastRun"], json!(true));
+    }
+}

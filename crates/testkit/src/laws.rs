@@ -1,0 +1,286 @@
+//! What holds for every trace, whatever its snapshot says.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use homard_agent::{RunEvent, tape::State};
+use homard_proto::{
+    AgentId,
+    event::Stream,
+    message::Message,
+    transcript::{Entry, Kind},
+};
+use homard_store::RunState;
+
+use crate::{
+    play::Played,
+    watch::{Heard, Told},
+};
+
+/// Everything that is not as it must be; empty when all is well.
+pub fn broken(played: &Played) -> Vec<String> {
+    let mut broken = played.complaints.clone();
+    for (place, heard) in played.log.runs.iter().enumerate() {
+        let told: Vec<_> = played.log.told.iter().filter(|told| told.run == place).collect();
+        let mut say = |wrong: String| broken.push(format!("run {}: {wrong}", heard.tape.run()));
+        one_end(played, place).into_iter().for_each(&mut say);
+        sequence(heard, &told).into_iter().for_each(&mut say);
+        words(heard, &told).into_iter().for_each(&mut say);
+        kept(played, heard).into_iter().for_each(&mut say);
+    }
+    broken.extend(no_overlap(played));
+    for (key, session) in &played.sessions {
+        let mut say = |wrong: String| broken.push(format!("transcript of {key}: {wrong}"));
+        chain(&session.entries).into_iter().for_each(&mut say);
+        let messages: Vec<_> = session.entries.iter().filter_map(message).collect();
+        pairing(&messages).into_iter().for_each(&mut say);
+    }
+    for (number, seen) in (1..).zip(&played.seen) {
+        let messages: Vec<_> = seen.request.messages.iter().map(AsRef::as_ref).collect();
+        broken.extend(pairing(&messages).into_iter().map(|wrong| format!("model call {number}: {wrong}")));
+    }
+    broken
+}
+
+/// A run has one end, and it is the last thing; the store has the same end, and the replies that it points at.
+fn one_end(played: &Played, place: usize) -> Vec<String> {
+    let heard = &played.log.runs[place];
+    let mut wrong = Vec::new();
+    let ends: Vec<_> = (0..).zip(&heard.events).filter(|(_, event)| matches!(event.kind, RunEvent::Ended(_))).collect();
+    let state = heard.tape.state();
+    match (&ends[..], &state) {
+        ([(last, _)], State::Ended(_)) if last + 1 == heard.events.len() => {}
+        ([], State::Broken(_)) if played.disk_failed => {}
+        _ => wrong.push(format!("must end once, as the last thing; it is {state:?} with {} ends", ends.len())),
+    }
+    let stored = match played.rows[place].as_ref().map(|row| &row.state) {
+        Some(RunState::Ended(ended)) => Some(ended),
+        Some(RunState::Accepted | RunState::Running | RunState::Absorbed(_)) | None => None,
+    };
+    match (stored, &state) {
+        (None, State::Ended(_)) => wrong.push("told to be over, but the store does not know that".to_owned()),
+        (Some(ended), _) => {
+            let entries = played.sessions.iter().flat_map(|(_, session)| &session.entries);
+            let known: BTreeSet<_> = entries.map(|entry| &entry.id).collect();
+            let lost = ended.replies.iter().filter(|reply| !known.contains(reply));
+            wrong.extend(lost.map(|reply| format!("its stored reply {reply} is not in the transcript")));
+        }
+        (None, State::Queued | State::Running | State::Broken(_)) => {}
+    }
+    wrong
+}
+
+/// Payloads count from 1 without holes, name their session, and end with the one end, if there is one.
+fn sequence(heard: &Heard, told: &[&Told]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let key = heard.tape.key();
+    let owner = (heard.tape.run().as_str(), Some(key.as_str()), key.agent().map(AgentId::as_str));
+    for (number, Told { payload, .. }) in (1..).zip(told) {
+        if payload.seq != Some(number) {
+            wrong.push(format!("payload {number} has seq {:?}", payload.seq));
+        }
+        let named = (&*payload.run_id, payload.session_key.as_deref(), payload.agent_id.as_deref());
+        if named != owner {
+            wrong.push(format!("payload {number} belongs to {named:?}"));
+        }
+    }
+    let phases: Vec<_> = told.iter().map(|told| phase(told)).collect();
+    let ends: Vec<_> = (0..phases.len()).filter(|&at| matches!(phases[at], Some("end" | "error"))).collect();
+    let has_ended = matches!(heard.tape.state(), State::Ended(_));
+    let expected: Vec<_> = phases.len().checked_sub(1).filter(|_| has_ended).into_iter().collect();
+    if ends != expected {
+        wrong.push(format!("payloads tell the phases {phases:?}: there must be one end, last"));
+    }
+    let starts = phases.iter().filter(|phase| **phase == Some("start")).count();
+    if starts > 1 {
+        wrong.push(format!("payloads tell {starts} beginnings"));
+    }
+    wrong
+}
+
+fn phase(told: &Told) -> Option<&str> {
+    match told.payload.stream {
+        Stream::Lifecycle => told.payload.data["phase"].as_str(),
+        Stream::Assistant | Stream::Tool | Stream::Thinking | Stream::Other(_) => None,
+    }
+}
+
+/// What was shown as kept is kept.
+fn kept(played: &Played, heard: &Heard) -> Vec<String> {
+    let lines = played.sessions.iter().filter(|(key, _)| key == heard.tape.key()).flat_map(|(_, found)| &found.entries);
+    let lines: Vec<_> = lines.collect();
+    let is_kept = |event: &RunEvent| match event {
+        RunEvent::Assistant { entry, said } => lines.iter().any(|line| {
+            line.id == *entry && message(line).is_some_and(|message| *message == Message::Assistant((**said).clone()))
+        }),
+        RunEvent::ToolEnded { result, .. } => lines
+            .iter()
+            .filter_map(|line| message(line))
+            .any(|message| *message == Message::ToolResult((**result).clone())),
+        RunEvent::Input(input) => lines.iter().filter_map(|line| message(line)).any(|message| *message == **input),
+        RunEvent::Started { .. }
+        | RunEvent::Text { .. }
+        | RunEvent::Thinking { .. }
+        | RunEvent::ToolStarted { .. }
+        | RunEvent::ToolProgress { .. }
+        | RunEvent::Ended(_) => true,
+    };
+    let lost = heard.events.iter().filter(|event| !is_kept(&event.kind));
+    lost.map(|event| format!("shown as kept, but not in the transcript: {:?}", event.kind)).collect()
+}
+
+/// The words that were told piece by piece are the words of the message, byte for byte.
+fn words(heard: &Heard, told: &[&Told]) -> Vec<String> {
+    if matches!(heard.tape.state(), State::Broken(_)) {
+        return Vec::new();
+    }
+    let mut wrong = Vec::new();
+    let mut said = Vec::new();
+    let mut pieces: BTreeMap<u32, String> = BTreeMap::new();
+    for event in &heard.events {
+        if let RunEvent::Text { message, delta } = &event.kind {
+            pieces.entry(*message).or_default().push_str(delta);
+        } else if let RunEvent::Assistant { said: message, .. } = &event.kind {
+            said.push(message.text());
+        }
+    }
+    for (number, text) in (0..).zip(&said) {
+        let pieces = pieces.remove(&number).unwrap_or_default();
+        if pieces != *text {
+            wrong.push(format!("message {number} was told as {pieces:?} and is {text:?}"));
+        }
+    }
+    wrong.extend(pieces.keys().map(|number| format!("message {number} was begun and is not there")));
+    let member = |told: &Told, name: &str| told.payload.data[name].as_str().unwrap_or_default().to_owned();
+    let assistant = || told.iter().filter(|told| told.payload.stream == Stream::Assistant);
+    let deltas: String = assistant().map(|told| member(told, "delta")).collect();
+    let whole = said.concat();
+    if deltas != whole {
+        wrong.push(format!("clients were told {deltas:?}, and it is {whole:?}"));
+    }
+    let cut = assistant().find(|told| !member(told, "text").ends_with(&member(told, "delta")));
+    wrong.extend(cut.map(|told| format!("the text so far does not end with what is new: {}", told.payload.data)));
+    wrong
+}
+
+/// Runs of one session follow one another.
+fn no_overlap(played: &Played) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut active = BTreeMap::new();
+    for told in &played.log.told {
+        let tape = &played.log.runs[told.run].tape;
+        match phase(told) {
+            Some("start") => {
+                if let Some(other) = active.insert(tape.key(), tape.run()) {
+                    wrong.push(format!("run {} began in {} before {other} had ended", tape.run(), tape.key()));
+                }
+            }
+            Some("end" | "error") if active.get(tape.key()) == Some(&tape.run()) => {
+                active.remove(tape.key());
+            }
+            _ => {}
+        }
+    }
+    if played.disk_failed { Vec::new() } else { wrong }
+}
+
+/// Every line names the line before it.
+fn chain(entries: &[Entry]) -> Vec<String> {
+    let mut before = None;
+    let mut wrong = Vec::new();
+    for entry in entries {
+        if entry.parent_id.as_ref() != before {
+            wrong.push(format!("line {} follows {before:?} and says {:?}", entry.id, entry.parent_id));
+        }
+        before = Some(&entry.id);
+    }
+    wrong
+}
+
+/// Every call of a message is answered once, right after it, in the order of the calls; nothing else is answered.
+fn pairing(messages: &[&Message]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut open: VecDeque<&str> = VecDeque::new();
+    for message in messages {
+        match message {
+            Message::ToolResult(result) => {
+                let expected = open.pop_front();
+                if expected != Some(&result.tool_call_id) {
+                    wrong.push(format!("a result for {} where {expected:?} is next", result.tool_call_id));
+                }
+            }
+            Message::User(_) | Message::Assistant(_) | Message::Other(_) => {
+                wrong.extend(open.drain(..).map(|call| format!("call {call} has no result")));
+            }
+        }
+        if let Message::Assistant(assistant) = message {
+            open = assistant.tool_calls().map(|call| call.id.as_str()).collect();
+        }
+    }
+    wrong.extend(open.iter().map(|call| format!("call {call} has no result")));
+    wrong
+}
+
+fn message(entry: &Entry) -> Option<&Message> {
+    match &entry.kind {
+        Kind::Message(said) => Some(&said.message),
+        Kind::ModelChange(_) | Kind::Other(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::message::{Assistant, Block, ToolCall, ToolResult, User};
+
+    use super::*;
+    use crate::{Trace, play::play};
+
+    fn complaints(trace: &str) -> Vec<String> {
+        broken(&play(&Trace::read("x.trace", trace).unwrap()).unwrap())
+    }
+
+    #[test]
+    fn a_script_is_strict() {
+        let fine = "at 0ms say \"hi\"\nmodel text \"Hello.\"\n";
+        assert_eq!(complaints(fine), Vec::<String>::new());
+        let complaint = |more: &str| complaints(&format!("{fine}{more}"));
+        assert_eq!(complaint("model text \"More.\""), ["1 scripted turn(s) were never asked for"]);
+        assert_eq!(complaint("at 1s say \"more\""), ["model call 2 was not expected: no turn is left for it"]);
+        assert_eq!(complaint("tool exec says \"done\""), ["`tool exec` was never called"]);
+        assert_eq!(complaint("fault store.commit #99 ENOSPC"), ["`fault store.commit #99` never happened"]);
+        assert_eq!(
+            complaints("at 0ms say \"hi\"\nmodel call c1 read {\"path\":\"a\"}\nmodel text \"b\""),
+            ["call c1 of read was not expected: no `tool` line for it"]
+        );
+    }
+
+    #[test]
+    fn every_call_is_answered_once_and_in_order() {
+        let asked = |calls: &[&str]| {
+            let call = |id: &&str| Block::ToolCall(ToolCall { id: (*id).to_owned(), ..ToolCall::default() });
+            Message::Assistant(Assistant { content: calls.iter().map(call).collect(), ..Assistant::default() })
+        };
+        let answered = |call: &str| {
+            Message::ToolResult(ToolResult {
+                tool_call_id: call.to_owned(),
+                tool_name: String::new(),
+                content: Vec::new(),
+                details: None,
+                is_error: false,
+                timestamp: 0,
+                extra: serde_json::Map::new(),
+            })
+        };
+        let found = |messages: &[Message]| pairing(&messages.iter().collect::<Vec<_>>());
+        let user = || Message::User(User::text("hi", 0));
+        assert_eq!(found(&[user(), asked(&["a", "b"]), answered("a"), answered("b"), user()]), Vec::<String>::new());
+        assert_eq!(
+            found(&[asked(&["a"]), user(), answered("a")]),
+            ["call a has no result", "a result for a where None is next"]
+        );
+        assert_eq!(found(&[asked(&["a"]), answered("a"), answered("a")]), ["a result for a where None is next"]);
+        assert_eq!(
+            found(&[asked(&["a", "b"]), answered("b")]),
+            ["a result for b where Some(\"a\") is next", "call b has no result"]
+        );
+    }
+}

@@ -1,0 +1,187 @@
+//! What happened, in five sections: the text of a snapshot.
+
+use homard_agent::{Outcome, tape::State};
+use homard_proto::{
+    message::{Block, Message, StopReason, Usage},
+    transcript::{Entry, Kind},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    play::{EPOCH_MS, Frame, Played},
+    script::Seen,
+    trace::Act,
+};
+
+/// Tells what happened: `# answers`, `# events`, `# model saw`, `# sent`, `# transcript`.
+///
+/// Left out because they are the same in every trace: of a payload the run's session and agent (the laws check them),
+/// of a stored answer the model's name, and counts of tokens where there are none. Long texts are abridged.
+pub fn tell(played: &Played) -> String {
+    let mut lines = vec!["# answers".to_owned()];
+    lines.extend(played.acts.iter().flat_map(|(act, frames)| answers(act, frames)));
+    lines.push("\n# events".to_owned());
+    lines.extend(events(played));
+    lines.push("\n# model saw".to_owned());
+    lines.extend(requests(&played.seen));
+    lines.push("\n# sent".to_owned());
+    lines.extend(played.log.runs.iter().map(|heard| format!("{} {}", heard.tape.run(), sent(&heard.tape.state()))));
+    lines.push("\n# transcript".to_owned());
+    for (key, session) in &played.sessions {
+        lines.push(format!("{key} {}", json!(session.record)));
+        lines.extend(session.entries.iter().map(line));
+    }
+    lines.join("\n")
+}
+
+fn answers(act: &Act, frames: &[Frame]) -> Vec<String> {
+    let mut lines = vec![format!("{}ms {}", act.at.as_millis(), act.text)];
+    for Frame { at, three, four } in frames {
+        let at = at.as_millis();
+        if three == four {
+            lines.push(format!("  {at}ms {four}"));
+        } else {
+            lines.push(format!("  {at}ms p4 {four}"));
+            lines.push(format!("  {at}ms p3 {three}"));
+        }
+    }
+    lines
+}
+
+/// Payloads in order of time; the payload's own time where it is another than that at which it came.
+fn events(played: &Played) -> Vec<String> {
+    let mut told: Vec<_> = played.log.told.iter().collect();
+    told.sort_by_key(|told| told.at);
+    let event = |told: &&crate::watch::Told| {
+        let payload = &told.payload;
+        let ts = u128::from(payload.ts.saturating_sub(EPOCH_MS));
+        let at = told.at.as_millis();
+        let late = if ts == at { String::new() } else { format!(" (ts {ts}ms)") };
+        let stream = json!(payload.stream);
+        let seq = payload.seq.unwrap_or_default();
+        let (run, stream) = (&payload.run_id, stream.as_str().unwrap_or_default());
+        format!("{at}ms {run} {seq} {stream}{late} {}", abridged(&payload.data))
+    };
+    told.iter().map(event).collect()
+}
+
+fn requests(seen: &[Seen]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut before = None;
+    for (number, Seen { at, request }) in (1..).zip(seen) {
+        lines.push(format!("{number} at {}ms", at.as_millis()));
+        let tools: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let first: String = request.system.chars().take(40).collect();
+        let setting = format!("  system {:08x} {}, tools {}", digest(&request.system), json!(first), tools.join(" "));
+        // Told again only when it is another one.
+        if before.as_ref() != Some(&setting) {
+            lines.push(setting.clone());
+        }
+        before = Some(setting);
+        lines.extend(request.messages.iter().map(|message| format!("  {}", compact(message))));
+    }
+    lines
+}
+
+/// FNV-1a: enough to see that a prompt changed, and the same everywhere.
+fn digest(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+fn compact(message: &Message) -> String {
+    match message {
+        Message::User(user) => format!("user {}", quoted(&user.content.text())),
+        Message::Assistant(said) => {
+            let mut line = "assistant".to_owned();
+            said.content.iter().for_each(|block| line.push_str(&format!(" {}", brief(block))));
+            match said.stop_reason {
+                StopReason::Stop | StopReason::ToolUse => {}
+                StopReason::Length | StopReason::Error | StopReason::Aborted => {
+                    line.push_str(&format!(" (stopped: {})", json!(said.stop_reason).as_str().unwrap_or_default()));
+                }
+            }
+            line
+        }
+        Message::ToolResult(result) => {
+            let mut line = format!("result {}", result.tool_call_id);
+            result.content.iter().for_each(|block| line.push_str(&format!(" {}", brief(block))));
+            if result.is_error {
+                line.push_str(" (error)");
+            }
+            line
+        }
+        Message::Other(fields) => format!("other {}", json!(fields)),
+    }
+}
+
+fn brief(block: &Block) -> String {
+    match block {
+        Block::Text(text) => quoted(&text.text),
+        Block::Thinking(thinking) => format!("thinking {}", quoted(&thinking.thinking)),
+        Block::Image(image) => format!("image {}", image.mime_type),
+        Block::ToolCall(call) => format!("call {} {} {}", call.id, call.name, call.arguments),
+        Block::Other(value) => format!("other {value}"),
+    }
+}
+
+fn sent(state: &State) -> String {
+    let mut line = match state {
+        State::Ended(end) => match &end.outcome {
+            Outcome::Done => "done".to_owned(),
+            Outcome::Aborted(reason) => format!("aborted ({reason:?})"),
+            Outcome::Failed(why) => format!("failed ({why})"),
+        },
+        State::Broken(why) => format!("broken ({why})"),
+        State::Queued => "still queued".to_owned(),
+        State::Running => "still at work".to_owned(),
+    };
+    if let State::Ended(end) = state {
+        for reply in &end.replies {
+            line.push_str(&format!(" {}", quoted(&reply.text)));
+        }
+    }
+    line
+}
+
+fn line(entry: &Entry) -> String {
+    let mut line = json!(entry);
+    if let Kind::Message(said) = &entry.kind
+        && let Message::Assistant(assistant) = &said.message
+        && let Some(fields) = line.pointer_mut("/message").and_then(Value::as_object_mut)
+    {
+        let mut dull = vec![("api", "scripted"), ("provider", "script"), ("model", "script-1")];
+        dull.retain(|(name, usual)| fields.get(*name).and_then(Value::as_str) == Some(usual));
+        dull.iter().for_each(|(name, _)| drop(fields.shift_remove(*name)));
+        if assistant.usage == Usage::default() {
+            fields.shift_remove("usage");
+        }
+    }
+    abridged(&line).to_string()
+}
+
+/// How long a text may be before its middle is left out, and how much of either side stays.
+const LONG: usize = 1_000;
+const SIDE: usize = 20;
+
+fn abridged(value: &Value) -> Value {
+    match value {
+        Value::String(text) => abridge(text).into(),
+        Value::Array(items) => items.iter().map(abridged).collect(),
+        Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), abridged(value))).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
+
+fn abridge(text: &str) -> String {
+    let chars: Vec<_> = text.chars().collect();
+    if chars.len() <= LONG {
+        return text.to_owned();
+    }
+    let side = |part: &[char]| part.iter().collect::<String>();
+    let (first, last) = (side(&chars[..SIDE]), side(&chars[chars.len() - SIDE..]));
+    format!("{first}[… {} characters …]{last}", chars.len())
+}
+
+fn quoted(text: &str) -> String {
+    json!(abridge(text)).to_string()
+}

@@ -1,0 +1,229 @@
+//! The lines of a `.trace` file: one act a line, five verbs.
+//!
+//! ```text
+//! # a comment; `# case 106` names the conformance case
+//! set    timeout=60s tools=sequential slots=1 agent=ops
+//! set    tool push effect {"type":"object"}
+//! set    session agent:main:main {"sessionId":"old","sendPolicy":"deny"}
+//! at     0ms    say "deploy it"
+//! at     10ms   say "again" run=k2 key=agent:ops:main timeout=5
+//! at     20ms   agent p3 {"message":"hi","idempotencyKey":"k3"}
+//! at     30ms   wait run-1 for 5s
+//! at     500ms  abort run-1
+//! at     600ms  shutdown
+//! model  text "On " | 50ms | "it." ; call c1 exec {"cmd":"make"} ; usage in=10 out=2
+//! tool   c1 takes 1s reports "50 %" at 500ms says "built"
+//! fault  store.commit #3 ENOSPC
+//! ```
+//! A line that begins with a blank continues the line above it; `"ab"*3` is `"ababab"`.
+//!
+//! - **set**: how the world is before it begins. Every trace has the agent `main` and the tools `exec {cmd}`, which has
+//!   effects, and `read {path}`, which has none.
+//! - **at**: something arrives. `say` is a message (`run= key= agent= session= timeout= thinking= label= lane=
+//!   channel= prompt= as=`); without `run=` its run is called `run-1`, `run-2` and so on. `agent`, `wait` and `abort`
+//!   also take the parameters of the method as JSON, `p3` before them for the older protocol.
+//! - **model**: the next answer: `text`, `think`, `call <id> <name> <json>` (`-` for a missing id, `raw "…"` for
+//!   arguments that are not JSON), `pause`, `usage`, `stop <reason>`; and, instead of a good end, `fail <kind> "…"`,
+//!   `cut`, `hang` or `panic "…"`. Pieces joined by `|` arrive one by one; a time among them is a pause.
+//! - **tool**: what a call does, found by its id or by the tool's name: `takes`, `reports "…" at`, `says`, `fails`,
+//!   `panics`, `details <json>`, `hangs` (for ever) and `obeys` (ends when told to).
+//! - **fault**: what goes wrong: the number of a commit, and why or for how long.
+
+mod scan;
+mod turn;
+mod verbs;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use homard_agent::{Slots, ToolMode};
+use homard_proto::{AgentId, Generation, RunId, SessionKey, session};
+use serde_json::Value;
+
+use crate::{
+    faults::Fault,
+    script::Turn,
+    tools::{Behaviour, Definition, usual},
+};
+
+/// A behaviour: what the world is like, what happens to it, and what the model and the tools do.
+#[derive(Debug, Clone)]
+pub struct Trace {
+    /// How the world is before it begins.
+    pub setup: Setup,
+    /// What arrives, in order of time.
+    pub acts: Vec<Act>,
+    /// What the model says.
+    pub turns: Vec<Turn>,
+    /// What tools do, by call or by tool.
+    pub tools: BTreeMap<String, Behaviour>,
+    /// What goes wrong, by number of commit.
+    pub faults: BTreeMap<u64, Fault>,
+}
+
+/// How the world is before it begins.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// How long a run may take.
+    pub timeout: Duration,
+    /// How several calls of one message are run.
+    pub tool_mode: ToolMode,
+    /// How many runs may be at work at once.
+    pub slots: Slots,
+    /// Agents beside `main`.
+    pub agents: Vec<AgentId>,
+    /// The tools of every agent.
+    pub tools: Vec<Definition>,
+    /// Sessions that are there already.
+    pub sessions: Vec<(SessionKey, session::Record)>,
+}
+
+/// Something that arrives from outside.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Act {
+    /// When, counted from the beginning.
+    pub at: Duration,
+    /// As it is written in the file.
+    pub text: String,
+    /// What it is.
+    pub deed: Deed,
+}
+
+/// What can arrive from outside.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Deed {
+    /// The method `agent`.
+    Agent {
+        /// Who asks.
+        principal: String,
+        /// The protocol whose rules the parameters keep.
+        generation: Generation,
+        /// The parameters.
+        params: Value,
+    },
+    /// The method `agent.wait`.
+    Wait {
+        /// The protocol whose rules the parameters keep.
+        generation: Generation,
+        /// The parameters.
+        params: Value,
+    },
+    /// The method `chat.abort`.
+    Abort {
+        /// The parameters.
+        params: Value,
+    },
+    /// A run shall stop, whatever its session.
+    AbortRun(RunId),
+    /// The process goes down.
+    ShutDown,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(600),
+            tool_mode: ToolMode::default(),
+            slots: Slots::default(),
+            agents: Vec::new(),
+            tools: usual(),
+            sessions: Vec::new(),
+        }
+    }
+}
+
+impl Trace {
+    /// A trace in which one message is sent at the beginning, and the model says this.
+    pub fn one_message(text: &str, turns: Vec<Turn>) -> Self {
+        let params = serde_json::json!({"message": text, "idempotencyKey": "run-1"});
+        let deed = Deed::Agent { principal: "owner".to_owned(), generation: Generation::Four, params };
+        let act = Act { at: Duration::ZERO, text: format!("say {text:?}"), deed };
+        Self { acts: vec![act], turns, ..Self::empty() }
+    }
+
+    /// Reads a file; `name` is what errors call it.
+    pub fn read(name: &str, text: &str) -> anyhow::Result<Self> {
+        let mut trace = Self::empty();
+        for (number, line) in lines(text) {
+            verbs::read(&line, &mut trace).map_err(|wrong| anyhow::anyhow!("{name}:{number}: {wrong}"))?;
+        }
+        if trace.acts.is_empty() {
+            anyhow::bail!("{name}: nothing happens in it; add a line such as: at 0ms say \"hello\"");
+        }
+        trace.acts.sort_by_key(|act| act.at);
+        Ok(trace)
+    }
+
+    fn empty() -> Self {
+        Self {
+            setup: Setup::default(),
+            acts: Vec::new(),
+            turns: Vec::new(),
+            tools: BTreeMap::new(),
+            faults: BTreeMap::new(),
+        }
+    }
+}
+
+/// The acts of a file with the number of their first line: comments gone, continued lines joined.
+fn lines(text: &str) -> Vec<(usize, String)> {
+    let mut acts: Vec<(usize, String)> = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        match acts.last_mut() {
+            Some((_, act)) if line.starts_with([' ', '\t']) => {
+                act.push(' ');
+                act.push_str(line.trim());
+            }
+            _ => acts.push((number, line.trim_end().to_owned())),
+        }
+    }
+    acts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaint(text: &str) -> String {
+        Trace::read("x.trace", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_wrong_line_is_named_with_what_was_expected() {
+        assert_eq!(
+            complaint("# nothing\n"),
+            "x.trace: nothing happens in it; add a line such as: at 0ms say \"hello\""
+        );
+        assert_eq!(
+            complaint("at 0ms say \"a\"\n\nwen 5ms"),
+            "x.trace:3: expected `set`, `at`, `model`, `tool` or `fault`, found `wen 5ms`"
+        );
+        assert_eq!(
+            complaint("at soon say \"a\""),
+            "x.trace:1: expected a time such as 500ms, 2s, 5m or 48h, found `soon`"
+        );
+        assert_eq!(
+            complaint("at 0ms shout \"a\""),
+            "x.trace:1: expected `say`, `agent`, `wait`, `abort` or `shutdown`, found `shout`"
+        );
+        assert_eq!(complaint("at 0ms say hello"), "x.trace:1: expected a \"text\", found `hello`");
+        assert_eq!(complaint("at 0ms say \"a"), "x.trace:1: expected a \"text\", found `\"a`");
+        assert_eq!(complaint("at 0ms say \"a\" colour=red"), "x.trace:1: expected a setting of `say`, found `colour`");
+        assert_eq!(complaint("at 0ms agent {\"message\":"), "x.trace:1: expected JSON, found `{\"message\":`");
+        assert_eq!(complaint("model text \"a\" text \"b\""), "x.trace:1: expected `;`, found `text \"b\"`");
+        assert_eq!(complaint("model cut ; text \"b\""), "x.trace:1: expected nothing after `cut`, found `text \"b\"`");
+        assert_eq!(
+            complaint("tool c1 takes 5ms"),
+            "x.trace:1: expected `says`, `fails`, `panics`, `hangs` or `obeys`, found the end of the line"
+        );
+        assert_eq!(complaint("fault store.commit 3"), "x.trace:1: expected a number such as #3, found `3`");
+    }
+
+    #[test]
+    fn an_indented_line_continues_the_one_above() {
+        let trace = Trace::read("x.trace", "at 0ms say \"a\"\nmodel text \"b\" ;\n  text \"c\"\n").unwrap();
+        assert_eq!(trace.turns[0].0.len(), 3);
+    }
+}

@@ -1,0 +1,172 @@
+//! What the verb `model` takes: one answer, step by step.
+
+use homard_model::{
+    Error, ErrorKind,
+    stream::{CallDelta, Done},
+};
+use homard_proto::message::{StopReason, Usage};
+
+use super::scan::{Scanner, Wrong};
+use crate::script::{Step, Turn};
+
+/// Reads what follows `model`.
+pub(super) fn read(scan: &mut Scanner<'_>) -> Result<Turn, Wrong> {
+    let mut turn = Turning::default();
+    loop {
+        let word = turn.step(scan)?;
+        if scan.is_empty() {
+            return Ok(turn.finish());
+        }
+        if !scan.take(";") {
+            return scan.wrong("`;`");
+        }
+        if turn.is_over {
+            return scan.wrong(&format!("nothing after `{word}`"));
+        }
+    }
+}
+
+/// An answer under construction.
+#[derive(Default)]
+struct Turning {
+    steps: Vec<Step>,
+    calls: usize,
+    stop: Option<StopReason>,
+    usage: Usage,
+    is_over: bool,
+}
+
+impl Turning {
+    fn step<'a>(&mut self, scan: &mut Scanner<'a>) -> Result<&'a str, Wrong> {
+        let expected = "`text`, `think`, `call`, `pause`, `usage`, `stop`, `fail`, `cut`, `hang` or `panic`";
+        let word = scan.word(expected)?;
+        match word {
+            "text" => self.pieces(scan, Step::Text)?,
+            "think" => self.pieces(scan, Step::Thinking)?,
+            "call" => self.call(scan)?,
+            "pause" => self.steps.push(Step::Pause(scan.time()?)),
+            "usage" => self.usage = usage(scan)?,
+            "stop" => self.stop = Some(stop_reason(scan)?),
+            "fail" => self.over(Some(Step::Fail(failure(scan)?))),
+            "cut" => self.over(None),
+            "hang" => self.over(Some(Step::Hang)),
+            "panic" => {
+                let text = scan.quoted()?;
+                self.over(Some(Step::Panic(text)));
+            }
+            word => return Err(format!("expected {expected}, found `{word}`")),
+        }
+        Ok(word)
+    }
+
+    fn over(&mut self, last: Option<Step>) {
+        self.steps.extend(last);
+        self.is_over = true;
+    }
+
+    /// `"a" | 50ms | "b"`.
+    fn pieces(&mut self, scan: &mut Scanner<'_>, step: impl Fn(String) -> Step) -> Result<(), Wrong> {
+        loop {
+            let next = match scan.peek_time() {
+                Some(_) => Step::Pause(scan.time()?),
+                None => step(scan.quoted()?),
+            };
+            self.steps.push(next);
+            if !scan.take("|") {
+                return Ok(());
+            }
+        }
+    }
+
+    /// `c1 exec {"cmd":"make"}`, `- exec {}` without an id, `c1 exec raw "{" | "}"` piece by piece.
+    fn call(&mut self, scan: &mut Scanner<'_>) -> Result<(), Wrong> {
+        let id = scan.word("the call's id, or -")?;
+        let name = scan.word("the tool's name")?.to_owned();
+        let index = self.calls;
+        self.calls += 1;
+        let id = (id != "-").then(|| id.to_owned());
+        let piece = |arguments| Step::Call(CallDelta { index, arguments, ..CallDelta::default() });
+        self.steps.push(Step::Call(CallDelta { index, id, name: Some(name), arguments: String::new() }));
+        if scan.take("raw") {
+            return self.pieces(scan, piece);
+        }
+        self.steps.push(piece(scan.json()?.to_string()));
+        Ok(())
+    }
+
+    fn finish(mut self) -> Turn {
+        if !self.is_over {
+            let usual = if self.calls > 0 { StopReason::ToolUse } else { StopReason::Stop };
+            self.steps.push(Step::Done(Done { stop: self.stop.unwrap_or(usual), usage: self.usage }));
+        }
+        Turn(self.steps)
+    }
+}
+
+fn usage(scan: &mut Scanner<'_>) -> Result<Usage, Wrong> {
+    let mut usage = Usage::default();
+    while !scan.is_empty() && !scan.rest().starts_with(';') {
+        let (name, value) = scan.setting()?;
+        let Ok(tokens) = value.parse() else { return Err(format!("expected a number of tokens, found `{value}`")) };
+        match name {
+            "in" => usage.input = tokens,
+            "out" => usage.output = tokens,
+            "read" => usage.cache_read = tokens,
+            "write" => usage.cache_write = tokens,
+            _ => return Err(format!("expected `in=`, `out=`, `read=` or `write=`, found `{name}`")),
+        }
+    }
+    usage.total_tokens = usage.input + usage.output + usage.cache_read + usage.cache_write;
+    Ok(usage)
+}
+
+fn stop_reason(scan: &mut Scanner<'_>) -> Result<StopReason, Wrong> {
+    match scan.word("a stop reason")? {
+        "stop" => Ok(StopReason::Stop),
+        "length" => Ok(StopReason::Length),
+        "toolUse" => Ok(StopReason::ToolUse),
+        "error" => Ok(StopReason::Error),
+        "aborted" => Ok(StopReason::Aborted),
+        word => Err(format!("expected `stop`, `length`, `toolUse`, `error` or `aborted`, found `{word}`")),
+    }
+}
+
+fn failure(scan: &mut Scanner<'_>) -> Result<Error, Wrong> {
+    let kinds = [
+        ("connect", ErrorKind::Connect),
+        ("rate-limit", ErrorKind::RateLimit),
+        ("server", ErrorKind::Server),
+        ("auth", ErrorKind::Auth),
+        ("rejected", ErrorKind::Rejected),
+        ("malformed", ErrorKind::Malformed),
+        ("truncated", ErrorKind::Truncated),
+        ("idle", ErrorKind::Idle),
+    ];
+    let word = scan.word("a kind of failure")?;
+    match kinds.iter().find(|(name, _)| *name == word) {
+        Some((_, kind)) => Ok(Error::new(*kind, scan.quoted()?)),
+        None => Err(format!("expected {}, found `{word}`", kinds.map(|(name, _)| format!("`{name}`")).join(" or "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn turn(line: &str) -> Vec<Step> {
+        read(&mut Scanner::new(line)).unwrap().0
+    }
+
+    #[test]
+    fn pieces_arrive_one_by_one() {
+        let text = |text: &str| Step::Text(text.to_owned());
+        let done = Step::Done(Done { stop: StopReason::Stop, usage: Usage::default() });
+        assert_eq!(
+            turn("text \"a\" | 50ms | \"b; c\""),
+            [text("a"), Step::Pause(Duration::from_millis(50)), text("b; c"), done]
+        );
+        assert_eq!(turn("text \"a\" ; cut"), [text("a")]);
+    }
+}

@@ -1,0 +1,29 @@
+//! Every file `traces/<room>/<behaviour>.trace` is a test; what must come of it is the `.snap` beside it.
+//!
+//! How to write one and how to accept a snapshot: the header of `homard_testkit`.
+
+use std::{fs, path::Path};
+
+use homard_testkit::{Trace, laws, play, tell::tell};
+
+datatest_stable::harness! { { test = case, root = "tests/traces", pattern = r"\.trace$" } }
+
+fn case(path: &Path) -> datatest_stable::Result<()> {
+    let trace = Trace::read(&path.display().to_string(), &fs::read_to_string(path)?)?;
+    let played = play(&trace)?;
+    let told = tell(&played);
+    let broken = laws::broken(&played);
+    if !broken.is_empty() {
+        return Err(format!("{}:\n  {}\n\n{told}", path.display(), broken.join("\n  ")).into());
+    }
+    assert_eq!(told, tell(&play(&trace)?), "{} went another way the second time", path.display());
+
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok()).ok_or("the trace is in no folder")?;
+    let name = path.file_stem().and_then(|name| name.to_str()).ok_or("the trace has no name")?;
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path(folder);
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!(name, told));
+    Ok(())
+}

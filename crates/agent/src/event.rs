@@ -6,6 +6,7 @@ use homard_proto::{
     CallId, EntryId, SessionId,
     message::{Assistant, Message, ToolResult as Answered, Usage},
 };
+pub use homard_store::{AbortReason, Failure, FailureKind, Outcome};
 use serde_json::Value;
 
 use crate::tool::ToolResult;
@@ -107,41 +108,4 @@ pub struct Reply {
     pub entry: EntryId,
     /// The words.
     pub text: String,
-}
-
-/// The ways in which a run can end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is done.
-    Done,
-    /// Somebody or something stopped it.
-    Aborted(AbortReason),
-    /// It could not go on; the text says why, for people.
-    Failed(String),
-}
-
-/// Why a run was stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AbortReason {
-    /// The user asked for it.
-    User,
-    /// It took longer than it may.
-    Timeout,
-    /// The process is going down.
-    Shutdown,
-}
-
-impl Outcome {
-    /// What went wrong, for people; `None` when nothing did.
-    pub fn error(&self) -> Option<String> {
-        match self {
-            Self::Done => None,
-            Self::Failed(why) => Some(why.clone()),
-            Self::Aborted(AbortReason::User) => Some("aborted".to_owned()),
-            Self::Aborted(AbortReason::Timeout) => {
-                Some("the run took longer than its timeout and was stopped".to_owned())
-            }
-            Self::Aborted(AbortReason::Shutdown) => Some("the gateway is stopping".to_owned()),
-        }
-    }
 }

@@ -13,7 +13,7 @@ use homard_proto::{
 };
 use homard_store::{Error as StoreError, Fence, RunRow, RunState, Store, branch};
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{Notify, mpsc, oneshot, watch},
     task::JoinHandle,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -133,6 +133,18 @@ pub enum Waited {
     Broken(String),
 }
 
+impl Waited {
+    /// What a tape says now.
+    fn now(tape: &Tape) -> Self {
+        match tape.state() {
+            State::Ended(end) => Self::Ended(Box::new(Reported::of(tape.run(), tape.key(), &end))),
+            State::Broken(why) => Self::Broken(why),
+            State::Queued => Self::Queued,
+            State::Running | State::Refused => Self::Timeout,
+        }
+    }
+}
+
 /// News from all runs, for whoever follows them all. A tape with news is announced once until it is read.
 #[derive(Debug, Clone)]
 pub enum HubEvent {
@@ -155,6 +167,8 @@ pub(crate) struct Shared {
     feed: mpsc::UnboundedSender<HubEvent>,
     tracker: TaskTracker,
     live: Mutex<Live>,
+    /// Rung whenever a new run is claimed, for those who wait for one that nobody knew.
+    arrivals: Notify,
 }
 
 impl std::fmt::Debug for Shared {
@@ -198,6 +212,7 @@ impl Hub {
             feed,
             tracker: TaskTracker::new(),
             live: Mutex::default(),
+            arrivals: Notify::new(),
         };
         (Self(Arc::new(shared)), follow)
     }
@@ -259,6 +274,7 @@ impl Hub {
         let key = inbound.key.clone();
         let queued = Queued::new(inbound, tape.clone(), admit, &self.0.stopping);
         self.0.send(&mut live, &key, Job::Run(Box::new(queued)));
+        self.0.arrivals.notify_waiters();
         Ok((tape, admission, true))
     }
 
@@ -281,30 +297,40 @@ impl Hub {
     }
 
     /// Waits for the end of a run, for so long at most. The run does not notice.
+    ///
+    /// A run that nobody knows looks like a slow one: its sender may be about to send it.
     pub async fn wait(&self, run: &RunId, patience: Duration) -> Result<Waited, StoreError> {
-        let tape = self.0.lock().runs.get(run).map(|run| run.tape.clone());
-        let Some(tape) = tape else {
-            let report = match self.0.store.run(run).await? {
-                Some(row) => self.report(&row).await?,
-                None => None,
+        let patience = tokio::time::sleep(patience);
+        tokio::pin!(patience);
+        loop {
+            let arrival = self.0.arrivals.notified();
+            tokio::pin!(arrival);
+            arrival.as_mut().enable();
+            let follower = self.follow(run);
+            let tape = follower.as_ref().map(|follower| follower.tape().clone());
+            let state = match follower {
+                Some(follower) => tokio::select! {
+                    biased;
+                    state = follower.end() => state,
+                    () = &mut patience => return Ok(tape.map_or(Waited::Timeout, |tape| Waited::now(&tape))),
+                },
+                None => State::Refused,
             };
-            if let Some(report) = report {
+            if let (Some(tape), true) = (tape, state != State::Refused) {
+                return Ok(Waited::now(&tape));
+            }
+            let row = self.0.store.run(run).await?;
+            if let Some(row) = row
+                && let Some(report) = self.report(&row).await?
+            {
                 return Ok(Waited::Ended(Box::new(report)));
             }
-            // A run that nobody knows looks like a slow one: its sender may be about to send it.
-            tokio::time::sleep(patience).await;
-            return Ok(Waited::Timeout);
-        };
-        let state = match tokio::time::timeout(patience, Follower::new(tape.clone()).end()).await {
-            Ok(state) => state,
-            Err(_) => tape.state(),
-        };
-        Ok(match state {
-            State::Ended(end) => Waited::Ended(Box::new(Reported::of(run, tape.key(), &end))),
-            State::Broken(why) => Waited::Broken(why),
-            State::Queued => Waited::Queued,
-            State::Running => Waited::Timeout,
-        })
+            tokio::select! {
+                biased;
+                () = arrival => {}
+                () = &mut patience => return Ok(Waited::Timeout),
+            }
+        }
     }
 
     /// Reads one run as it happens, from its beginning; `None` when it is not alive.

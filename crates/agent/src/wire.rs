@@ -9,11 +9,11 @@ use homard_proto::{
     message::{Block, Message, Usage},
     transcript::{Entry, Kind},
 };
-use homard_store::{Ended, RunRow, Status};
+use homard_store::{Ended, RunRow};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    event::{AbortReason, End, Event, Outcome, RunEvent},
+    event::{AbortReason, End, Event, Failure, FailureKind, Outcome, RunEvent},
     hub::{Accepted, Disposition, Waited},
     tape::Tape,
 };
@@ -203,9 +203,7 @@ pub struct Reported {
     run: RunId,
     key: SessionKey,
     session: Option<SessionId>,
-    status: Status,
-    stop_reason: &'static str,
-    error: Option<String>,
+    outcome: Outcome,
     replies: Vec<String>,
     model: (String, String),
     usage: Usage,
@@ -220,14 +218,7 @@ impl Reported {
             run: run.clone(),
             key: key.clone(),
             session: end.session.clone(),
-            status: match end.outcome {
-                Outcome::Done => Status::Done,
-                Outcome::Failed(_) => Status::Failed,
-                Outcome::Aborted(AbortReason::Timeout) => Status::TimedOut,
-                Outcome::Aborted(AbortReason::User | AbortReason::Shutdown) => Status::Aborted,
-            },
-            stop_reason: stop_reason(&end.outcome),
-            error: end.outcome.error(),
+            outcome: end.outcome.clone(),
             replies: end.replies.iter().map(|reply| reply.text.clone()).collect(),
             model: end.model.clone(),
             usage: end.usage.clone(),
@@ -250,14 +241,7 @@ impl Reported {
             run: row.run.clone(),
             key: row.key.clone(),
             session: row.session.clone(),
-            status: ended.status,
-            stop_reason: match ended.status {
-                Status::Done => "stop",
-                Status::Failed => "error",
-                Status::Aborted => "rpc",
-                Status::TimedOut => "timeout",
-            },
-            error: ended.error.clone(),
+            outcome: ended.outcome.clone(),
             replies: ended.replies.iter().filter_map(reply).collect(),
             model: ended.model.clone(),
             usage: ended.usage.clone(),
@@ -266,14 +250,9 @@ impl Reported {
         }
     }
 
-    /// Whether it ended well.
-    pub fn is_ok(&self) -> bool {
-        self.status == Status::Done
-    }
-
-    /// What went wrong, for people.
-    pub fn error(&self) -> Option<&str> {
-        self.error.as_deref()
+    /// How it ended.
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
     }
 
     /// What the user reads.
@@ -286,20 +265,22 @@ impl Reported {
     /// Protocol 3 learns of a model's failure in a payload, protocol 4 in an error; and protocol 3 shows every
     /// assistant message, protocol 4 the last one.
     pub fn response(&self, generation: Generation) -> (Value, Option<ErrorShape>) {
-        let failed = || {
-            let summary = self.error.clone().unwrap_or_else(|| "the run failed".to_owned());
-            let payload = json!({"runId": self.run, "status": "error", "summary": summary});
-            (payload, Some(ErrorShape::unavailable(summary)))
-        };
-        match (self.status, generation) {
-            (Status::Done, _) | (Status::Failed, Generation::Three) => (self.completed(generation), None),
-            (Status::Failed, Generation::Four) | (Status::TimedOut, _) => failed(),
-            (Status::Aborted, Generation::Three) => (self.completed(generation), None),
-            (Status::Aborted, Generation::Four) => {
-                let stopped = json!({
-                    "runId": self.run, "status": "timeout", "summary": "aborted", "stopReason": self.stop_reason,
-                });
+        match (&self.outcome, generation) {
+            (Outcome::Done, _)
+            | (Outcome::Aborted(AbortReason::User | AbortReason::Shutdown), Generation::Three)
+            | (Outcome::Failed(Failure { kind: FailureKind::Model, .. }), Generation::Three) => {
+                (self.completed(generation), None)
+            }
+            (Outcome::Aborted(AbortReason::User | AbortReason::Shutdown), Generation::Four) => {
+                let stop_reason = stop_reason(&self.outcome);
+                let stopped =
+                    json!({"runId": self.run, "status": "timeout", "summary": "aborted", "stopReason": stop_reason});
                 (stopped, None)
+            }
+            (Outcome::Failed(_) | Outcome::Aborted(AbortReason::Timeout), _) => {
+                let summary = self.outcome.error().unwrap_or_default();
+                let payload = json!({"runId": self.run, "status": "error", "summary": summary});
+                (payload, Some(ErrorShape::unavailable(summary)))
             }
         }
     }
@@ -315,8 +296,8 @@ impl Reported {
             Generation::Four => &self.replies[self.replies.len().saturating_sub(1)..],
         };
         let mut payloads: Vec<_> = shown.iter().map(|text| json!({"text": text, "mediaUrl": null})).collect();
-        if let (Status::Failed, Some(error)) = (self.status, &self.error) {
-            payloads.push(json!({"text": error, "mediaUrl": null, "isError": true}));
+        if let Outcome::Failed(failure) = &self.outcome {
+            payloads.push(json!({"text": failure.message, "mediaUrl": null, "isError": true}));
         }
         let usage = &self.usage;
         json!({
@@ -330,24 +311,24 @@ impl Reported {
                         "cacheWrite": usage.cache_write, "total": usage.total_tokens,
                     },
                 },
-                "aborted": matches!(self.status, Status::Aborted | Status::TimedOut),
+                "aborted": matches!(self.outcome, Outcome::Aborted(_)),
             },
         })
     }
 
     /// The answer to `agent.wait`.
     fn waited(&self, generation: Generation) -> Value {
-        let status = if self.status == Status::Done { "ok" } else { "error" };
+        let status = if self.outcome == Outcome::Done { "ok" } else { "error" };
         let mut answer = json!({"runId": self.run, "status": status});
         if let Some(at) = self.started_at {
             answer["startedAt"] = at.into();
         }
         answer["endedAt"] = self.ended_at.into();
-        if let Some(error) = &self.error {
-            answer["error"] = error.clone().into();
+        if let Some(error) = self.outcome.error() {
+            answer["error"] = error.into();
         }
         if generation == Generation::Four {
-            answer["stopReason"] = self.stop_reason.into();
+            answer["stopReason"] = stop_reason(&self.outcome).into();
         }
         answer
     }

@@ -53,10 +53,15 @@ impl Writer {
         self.queue.send(Write { records, then }).ok();
     }
 
-    /// Waits until everything sent before is on disk.
+    /// Waits until everything sent before is on disk, or was refused by it.
     pub(crate) async fn barrier(&self) -> Result<(), Error> {
+        self.commit(Vec::new()).await
+    }
+
+    /// Puts records in line and waits until they are on disk.
+    pub(crate) async fn commit(&self, records: Vec<Rec>) -> Result<(), Error> {
         let (tell, told) = oneshot::channel();
-        self.send(Vec::new(), Then::Tell(tell));
+        self.send(records, Then::Tell(tell));
         told.await.unwrap_or_else(|_| Err(Error::Disk("the writer has stopped".to_owned())))
     }
 }

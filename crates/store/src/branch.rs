@@ -46,7 +46,7 @@ mod tests {
             .iter()
             .map(|message| match &**message {
                 Message::User(user) => user.content.text(),
-                other => panic!("{other:?}"),
+                Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => panic!("{message:?}"),
             })
             .collect()
     }

@@ -134,7 +134,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{Ended, Status};
+    use crate::{AbortReason, Ended, Outcome};
 
     fn accept(run: &str, fingerprint: &str) -> Rec {
         Rec::Accept(Box::new(Accept {
@@ -148,10 +148,9 @@ mod tests {
         }))
     }
 
-    fn terminal(run: &str, status: Status) -> Rec {
+    fn terminal(run: &str, outcome: Outcome) -> Rec {
         let ended = Ended {
-            status,
-            error: None,
+            outcome,
             replies: Vec::new(),
             model: (String::new(), String::new()),
             usage: Usage::default(),
@@ -165,15 +164,15 @@ mod tests {
     fn a_run_is_accepted_once_and_ends_once() {
         let mut ledger = Ledger::default();
         let mut judge = |rec| ledger.judge(&rec, &mut Refused::default());
-        assert_eq!(judge(terminal("a", Status::Done)), Verdict::Skipped);
+        assert_eq!(judge(terminal("a", Outcome::Done)), Verdict::Skipped);
         assert_eq!(judge(accept("a", "x")), Verdict::Stored);
         assert!(matches!(judge(accept("a", "x")), Verdict::Duplicate(_)));
         assert_eq!(judge(accept("a", "y")), Verdict::Conflict);
-        assert_eq!(judge(terminal("a", Status::Done)), Verdict::Stored);
-        assert_eq!(judge(terminal("a", Status::Aborted)), Verdict::Skipped);
+        assert_eq!(judge(terminal("a", Outcome::Done)), Verdict::Stored);
+        assert_eq!(judge(terminal("a", Outcome::Aborted(AbortReason::User))), Verdict::Skipped);
         let Verdict::Duplicate(row) = judge(accept("a", "x")) else { panic!("forgotten") };
         let RunState::Ended(ended) = row.state else { panic!("not ended") };
-        assert_eq!(ended.status, Status::Done);
+        assert_eq!(ended.outcome, Outcome::Done);
     }
 
     #[test]
@@ -182,7 +181,7 @@ mod tests {
         assert_eq!(ledger.judge(&accept("a", "x"), &mut Refused::default()), Verdict::Stored);
         let mut batch = Refused::default();
         assert!(matches!(ledger.judge(&accept("a", "x"), &mut batch), Verdict::Duplicate(_)));
-        assert_eq!(ledger.judge(&terminal("a", Status::Failed), &mut batch), Verdict::Skipped);
+        assert_eq!(ledger.judge(&terminal("a", Outcome::Aborted(AbortReason::Timeout)), &mut batch), Verdict::Skipped);
         assert_eq!(ledger.unfinished().len(), 1);
     }
 }

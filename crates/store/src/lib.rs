@@ -14,7 +14,9 @@ use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, session, transcript};
 
 pub use memory::MemoryStore;
-pub use record::{Accept, Ended, Input, Rec, RunRow, RunState, Start, Status, ToolClass, Verdict};
+pub use record::{
+    AbortReason, Accept, Ended, Failure, FailureKind, Input, Outcome, Rec, RunRow, RunState, Start, ToolClass, Verdict,
+};
 
 /// Why a store did not do it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

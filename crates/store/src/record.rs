@@ -116,10 +116,8 @@ pub enum ToolClass {
 /// How a run ended. Replies are pointers into the transcript; only what is nowhere else is kept here.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ended {
-    /// Well, badly, or on request.
-    pub status: Status,
-    /// What went wrong, for people.
-    pub error: Option<String>,
+    /// How.
+    pub outcome: Outcome,
     /// The lines of the transcript that hold its replies, in order.
     pub replies: Vec<EntryId>,
     /// The model that answered: provider and name.
@@ -133,16 +131,56 @@ pub struct Ended {
 }
 
 /// The ways in which a run can end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
     /// It is done.
     Done,
+    /// Somebody or something stopped it.
+    Aborted(AbortReason),
     /// It could not go on.
-    Failed,
-    /// Somebody stopped it.
-    Aborted,
-    /// It took too long.
-    TimedOut,
+    Failed(Failure),
+}
+
+/// Why a run was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AbortReason {
+    /// The user asked for it.
+    User,
+    /// It took longer than it may.
+    Timeout,
+    /// The process is going down.
+    Shutdown,
+}
+
+/// Why a run could not go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Whose fault it is: clients are told of the model's in another way than of ours.
+    pub kind: FailureKind,
+    /// For people.
+    pub message: String,
+}
+
+/// Whose fault a failure is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    /// The model's or its provider's.
+    Model,
+    /// Ours, or the disk's.
+    Internal,
+}
+
+impl Outcome {
+    /// What went wrong, for people; `None` when nothing did.
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Self::Done => None,
+            Self::Failed(failure) => Some(&failure.message),
+            Self::Aborted(AbortReason::User) => Some("aborted"),
+            Self::Aborted(AbortReason::Timeout) => Some("the run took longer than its timeout and was stopped"),
+            Self::Aborted(AbortReason::Shutdown) => Some("the gateway is stopping"),
+        }
+    }
 }
 
 /// How far a run has come.

@@ -49,7 +49,7 @@ fn one_end(played: &Played, place: usize) -> Vec<String> {
     let state = heard.tape.state();
     match (&ends[..], &state) {
         ([(last, _)], State::Ended(_)) if last + 1 == heard.events.len() => {}
-        ([], State::Broken(_)) if played.disk_failed => {}
+        ([], State::Broken(_) | State::Refused) if played.disk_failed => {}
         _ => wrong.push(format!("must end once, as the last thing; it is {state:?} with {} ends", ends.len())),
     }
     let stored = match played.rows[place].as_ref().map(|row| &row.state) {
@@ -64,7 +64,7 @@ fn one_end(played: &Played, place: usize) -> Vec<String> {
             let lost = ended.replies.iter().filter(|reply| !known.contains(reply));
             wrong.extend(lost.map(|reply| format!("its stored reply {reply} is not in the transcript")));
         }
-        (None, State::Queued | State::Running | State::Broken(_)) => {}
+        (None, State::Queued | State::Running | State::Broken(_) | State::Refused) => {}
     }
     wrong
 }

@@ -212,7 +212,7 @@ impl Caller {
                 self.each(|generation| response(report.response(generation)));
             }
             State::Broken(why) => self.both(&format!("broken {why}")),
-            state @ (State::Queued | State::Running) => self.both(&format!("left while {state:?}")),
+            state @ (State::Queued | State::Running | State::Refused) => self.both(&format!("left while {state:?}")),
         }
     }
 

@@ -129,11 +129,12 @@ fn sent(state: &State) -> String {
         State::Ended(end) => match &end.outcome {
             Outcome::Done => "done".to_owned(),
             Outcome::Aborted(reason) => format!("aborted ({reason:?})"),
-            Outcome::Failed(why) => format!("failed ({why})"),
+            Outcome::Failed(failure) => format!("failed ({})", failure.message),
         },
         State::Broken(why) => format!("broken ({why})"),
         State::Queued => "still queued".to_owned(),
         State::Running => "still at work".to_owned(),
+        State::Refused => "refused".to_owned(),
     };
     if let State::Ended(end) = state {
         for reply in &end.replies {

@@ -10,12 +10,12 @@ use homard_proto::{
     message::{Assistant, Block, Message, StopReason, ToolResult, Usage},
     transcript::{Entry, Kind},
 };
-use homard_store::{Ended, Rec, Status};
+use homard_store::{Ended, Error as StoreError, Rec};
 
 use super::{Lane, Queued};
 use crate::{
     ambient::iso,
-    event::{AbortReason, End, Event, Outcome, Reply, RunEvent},
+    event::{AbortReason, End, Event, Failure, FailureKind, Outcome, Reply, RunEvent},
     profile::Profile,
     run::RunError,
     tape::Tape,
@@ -81,11 +81,11 @@ impl Lane {
             held += 1;
         }
         // Lines keep the order of the calls, so those before the first open call are in the transcript already.
-        for Asked { call, name, answer } in story.calls.iter().skip_while(|asked| asked.answer.is_some()) {
-            let result = answer.clone().unwrap_or_else(|| Arc::new(unanswered(call, name, at)));
+        for asked in story.calls.iter().skip_while(|asked| asked.answer.is_some()) {
+            let result = asked.answer.clone().unwrap_or_else(|| Arc::new(asked.unanswered(at)));
             line(Message::ToolResult((*result).clone()));
-            if answer.is_none() {
-                tape.hold(at, RunEvent::ToolEnded { call: call.clone(), result });
+            if asked.answer.is_none() {
+                tape.hold(at, RunEvent::ToolEnded { call: asked.call.clone(), result });
                 held += 1;
             }
         }
@@ -113,24 +113,25 @@ fn prompt_size(last: &Usage) -> u64 {
 }
 
 fn outcome(queued: &Queued, result: Result<(), RunError>) -> Outcome {
-    match (result, queued.stopped()) {
-        (Ok(()), _) => Outcome::Done,
-        (Err(RunError::Stopped | RunError::Dropped), reason) => {
-            Outcome::Aborted(reason.unwrap_or(AbortReason::Shutdown))
-        }
-        (Err(error), _) => Outcome::Failed(error.to_string()),
+    if let Some(why) = queued.tape.broken() {
+        let message = RunError::Store(StoreError::Disk(why)).to_string();
+        return Outcome::Failed(Failure { kind: FailureKind::Internal, message });
     }
+    let kind = match result {
+        Ok(()) => return Outcome::Done,
+        Err(RunError::Stopped | RunError::Dropped) => {
+            return Outcome::Aborted(queued.stopped().unwrap_or(AbortReason::Shutdown));
+        }
+        Err(RunError::Model(_)) => FailureKind::Model,
+        Err(RunError::Store(_) | RunError::SessionGone | RunError::Panicked(_)) => FailureKind::Internal,
+    };
+    let message = result.err().map(|error| error.to_string()).unwrap_or_default();
+    Outcome::Failed(Failure { kind, message })
 }
 
 fn ended(end: &End) -> Ended {
     Ended {
-        status: match end.outcome {
-            Outcome::Done => Status::Done,
-            Outcome::Failed(_) => Status::Failed,
-            Outcome::Aborted(AbortReason::Timeout) => Status::TimedOut,
-            Outcome::Aborted(AbortReason::User | AbortReason::Shutdown) => Status::Aborted,
-        },
-        error: end.outcome.error(),
+        outcome: end.outcome.clone(),
         replies: end.replies.iter().map(|reply| reply.entry.clone()).collect(),
         model: end.model.clone(),
         usage: end.usage.clone(),
@@ -155,21 +156,6 @@ fn broken_off(profile: &Profile, text: String, at: u64) -> Assistant {
     }
 }
 
-/// The answer to a call that got none.
-fn unanswered(call: &CallId, name: &str, at: u64) -> ToolResult {
-    ToolResult {
-        tool_call_id: call.to_string(),
-        tool_name: name.to_owned(),
-        content: vec![Block::text(
-            "The run was stopped before this call answered. Whether it took effect is not known.",
-        )],
-        details: None,
-        is_error: true,
-        timestamp: at,
-        extra: serde_json::Map::new(),
-    }
-}
-
 /// What a run's facts come to.
 #[derive(Default)]
 struct Story {
@@ -185,7 +171,28 @@ struct Story {
 struct Asked {
     call: CallId,
     name: String,
+    is_started: bool,
     answer: Option<Arc<ToolResult>>,
+}
+
+impl Asked {
+    /// The answer to a call that got none.
+    fn unanswered(&self, at: u64) -> ToolResult {
+        let text = if self.is_started {
+            "The run was stopped before this call answered. Whether it took effect is not known."
+        } else {
+            "The run was stopped before this call was started."
+        };
+        ToolResult {
+            tool_call_id: self.call.to_string(),
+            tool_name: self.name.clone(),
+            content: vec![Block::text(text)],
+            details: None,
+            is_error: true,
+            timestamp: at,
+            extra: serde_json::Map::new(),
+        }
+    }
 }
 
 impl Story {
@@ -202,10 +209,13 @@ impl Story {
                     let asked = story.calls.iter_mut().filter(|asked| asked.call == *call);
                     asked.for_each(|asked| asked.answer = Some(result.clone()));
                 }
+                RunEvent::ToolStarted { call, .. } => {
+                    let asked = story.calls.iter_mut().filter(|asked| asked.call == *call);
+                    asked.for_each(|asked| asked.is_started = true);
+                }
                 RunEvent::Input(_)
                 | RunEvent::Text { .. }
                 | RunEvent::Thinking { .. }
-                | RunEvent::ToolStarted { .. }
                 | RunEvent::ToolProgress { .. }
                 | RunEvent::Ended(_) => {}
             }
@@ -224,7 +234,8 @@ impl Story {
             self.replies.push(Reply { entry: entry.clone(), text });
         }
         let asked = said.tool_calls().filter_map(|call| {
-            Some(Asked { call: CallId::parse(&call.id).ok()?, name: call.name.clone(), answer: None })
+            let (call, name) = (CallId::parse(&call.id).ok()?, call.name.clone());
+            Some(Asked { call, name, is_started: false, answer: None })
         });
         self.calls = asked.collect();
     }

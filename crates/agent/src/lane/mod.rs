@@ -10,11 +10,13 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use homard_proto::{
     Extra, RunId, SessionKey,
-    message::Message,
+    message::{Message, Usage},
     session,
     transcript::{Entry, Header, Kind, ModelChange},
 };
-use homard_store::{Accept, Error as StoreError, Input, Rec, Start, branch};
+use homard_store::{
+    Accept, Ended, Error as StoreError, Failure, FailureKind, Input, Outcome, Rec, RunRow, RunState, Start, branch,
+};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinHandle,
@@ -155,6 +157,7 @@ impl Lane {
         let refusal = refusal.or_else(|| self.session.as_ref().is_some_and(blocked).then_some(Admission::Blocked));
         if let Some(refusal) = refusal {
             self.hub.forget(&queued.inbound.run);
+            queued.tape.refuse();
             queued.admit.send_replace(refusal);
             return None;
         }
@@ -183,10 +186,30 @@ impl Lane {
 
     /// What the store says to a run id that it has seen before.
     async fn known(&self, inbound: &Inbound) -> Result<Option<Admission>, StoreError> {
-        let Some(row) = self.hub.store.run(&inbound.run).await? else { return Ok(None) };
+        let Some(mut row) = self.hub.store.run(&inbound.run).await? else { return Ok(None) };
+        if !matches!(row.state, RunState::Ended(_)) {
+            // It is not alive, or its id would still be claimed: its end could not be stored then, so it is now.
+            self.bury(&row).await?;
+            row = self.hub.store.run(&inbound.run).await?.unwrap_or(row);
+        }
         let same = (&row.principal, &row.method, &row.fingerprint)
             == (&inbound.principal, &inbound.method, &inbound.fingerprint);
         Ok(Some(if same { Admission::Duplicate(Box::new(row)) } else { Admission::Conflict }))
+    }
+
+    /// Ends a run whose end was not stored when it came.
+    async fn bury(&self, row: &RunRow) -> Result<(), StoreError> {
+        let message = "the run was interrupted: its end could not be stored".to_owned();
+        let ended = Ended {
+            outcome: Outcome::Failed(Failure { kind: FailureKind::Internal, message }),
+            replies: Vec::new(),
+            model: (String::new(), String::new()),
+            usage: Usage::default(),
+            started_at: None,
+            ended_at: self.hub.ambient.now_ms(),
+        };
+        let terminal = Rec::Terminal { run: row.run.clone(), ended: Box::new(ended) };
+        self.hub.writer.commit(vec![terminal]).await
     }
 
     /// Reads the session from disk if it is not at hand.
@@ -233,6 +256,7 @@ impl Lane {
     /// A message that could not be stored never was a run. Its sender knows; what we believed of the session is void.
     fn never_was(&mut self, queued: &Queued) {
         self.hub.forget(&queued.inbound.run);
+        queued.tape.refuse();
         self.session = None;
     }
 

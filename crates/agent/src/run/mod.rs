@@ -76,11 +76,16 @@ impl RunScope {
 
     /// Waits until every fact so far is on disk. Nothing with an effect happens before.
     async fn barrier(&self) -> Result<(), RunError> {
-        self.hub.writer.barrier().await?;
-        match self.tape.broken() {
-            Some(why) => Err(StoreError::Disk(why).into()),
-            None => Ok(()),
-        }
+        on_disk(&self.hub, &self.tape).await
+    }
+}
+
+/// Waits until every fact so far is on disk.
+async fn on_disk(hub: &Shared, tape: &Tape) -> Result<(), RunError> {
+    hub.writer.barrier().await?;
+    match tape.broken() {
+        Some(why) => Err(StoreError::Disk(why).into()),
+        None => Ok(()),
     }
 }
 

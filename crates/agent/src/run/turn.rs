@@ -24,10 +24,20 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Arc<Assistant>, RunError
     let mut stream = scope.profile.model.stream(request);
     let mut answer = Answer::default();
     let ordinal = scope.said;
+    // The model is asked while the last step is still on its way to disk; if it does not get there, the run is over.
+    let (hub, tape, cancel) = (scope.hub.clone(), scope.tape.clone(), scope.cancel.clone());
+    let on_disk = super::on_disk(&hub, &tape);
+    tokio::pin!(on_disk);
+    let mut is_on_disk = false;
     let (stop, usage) = loop {
         let event = tokio::select! {
             biased;
-            () = scope.cancel.cancelled() => return Err(RunError::Stopped),
+            () = cancel.cancelled() => return Err(RunError::Stopped),
+            stored = &mut on_disk, if !is_on_disk => {
+                stored?;
+                is_on_disk = true;
+                continue;
+            }
             event = stream.next() => event,
         };
         match event {
@@ -40,6 +50,9 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Arc<Assistant>, RunError
                 answer.thinking(&delta);
             }
             Some(Event::Call(delta)) => answer.call(delta),
+            Some(Event::Done(done)) if done.stop == StopReason::Error => {
+                return Err(fail(scope, answer, gave_up(scope)));
+            }
             Some(Event::Done(done)) => break (done.stop, done.usage),
             Some(Event::Failed(error)) => return Err(fail(scope, answer, error)),
             None => return Err(fail(scope, answer, cut_off(scope))),
@@ -48,6 +61,11 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Arc<Assistant>, RunError
     let mut content = answer.into_blocks();
     settle_ids(&mut content);
     Ok(record(scope, content, stop, usage, None))
+}
+
+fn gave_up(scope: &RunScope) -> Error {
+    let spec = scope.profile.model.spec();
+    Error::new(ErrorKind::Server, format!("{}/{} ended its answer with an error", spec.provider, spec.model))
 }
 
 fn cut_off(scope: &RunScope) -> Error {

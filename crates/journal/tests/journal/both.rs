@@ -1,6 +1,6 @@
 //! What every store must do: each behaviour is asked of the memory store and of the journal.
 
-use homard_store::{Fence, RunState, Status, Store, Verdict};
+use homard_store::{AbortReason, Fence, Outcome, RunState, Store, Verdict};
 
 use crate::words::*;
 
@@ -114,18 +114,18 @@ async fn an_ended_run_says_no_more(store: &dyn Store, fence: &Fence) {
         input("r1", "main", &[], &["early"]),
         accept("r1", "x"),
         input("r1", "main", &[], &["a"]),
-        terminal("r1", Status::Aborted),
-        terminal("r1", Status::Done),
+        terminal("r1", Outcome::Aborted(AbortReason::User)),
+        terminal("r1", Outcome::Done),
         input("r1", "main", &[], &["late"]),
     ];
     let (yes, no) = (Verdict::Stored, Verdict::Skipped);
     let verdicts = [&yes, &no, &yes, &yes, &yes, &no, &no].map(Clone::clone);
     assert_eq!(store.commit(fence, batch).await, Ok(verdicts.to_vec()));
-    let batch = vec![input("r1", "main", &[], &["later"]), terminal("r1", Status::Done)];
+    let batch = vec![input("r1", "main", &[], &["later"]), terminal("r1", Outcome::Done)];
     assert_eq!(store.commit(fence, batch).await, Ok(vec![no.clone(), no]));
     assert_eq!(lines(store, "main").await, [under(None, "a")]);
     let state = store.run(&run("r1")).await.unwrap().unwrap().state;
-    assert_eq!(state, RunState::Ended(Box::new(ended(Status::Aborted))));
+    assert_eq!(state, RunState::Ended(Box::new(ended(Outcome::Aborted(AbortReason::User)))));
 }
 
 async fn absorbed_runs_end_with_their_host(store: &dyn Store, fence: &Fence) {
@@ -134,15 +134,20 @@ async fn absorbed_runs_end_with_their_host(store: &dyn Store, fence: &Fence) {
     store.commit(fence, vec![input("host", "main", &["guest"], &["a", "b"])]).await.unwrap();
     let state = store.run(&run("guest")).await.unwrap().unwrap().state;
     assert_eq!(state, RunState::Absorbed(run("host")));
-    let batch = vec![terminal("host", Status::Done), input("guest", "main", &[], &["late"])];
+    let batch = vec![terminal("host", Outcome::Done), input("guest", "main", &[], &["late"])];
     assert_eq!(store.commit(fence, batch).await, Ok(vec![Verdict::Stored, Verdict::Skipped]));
     let state = store.run(&run("guest")).await.unwrap().unwrap().state;
-    assert_eq!(state, RunState::Ended(Box::new(ended(Status::Done))));
+    assert_eq!(state, RunState::Ended(Box::new(ended(Outcome::Done))));
     assert_eq!(lines(store, "main").await, [under(None, "a"), under(Some("a"), "b")]);
 }
 
 async fn open_runs_are_found_in_order(store: &dyn Store, fence: &Fence) {
-    let batch = vec![accept("z", "1"), accept("b", "2"), accept("a", "3"), terminal("b", Status::Failed)];
+    let batch = vec![
+        accept("z", "1"),
+        accept("b", "2"),
+        accept("a", "3"),
+        terminal("b", Outcome::Aborted(AbortReason::Timeout)),
+    ];
     store.commit(fence, batch).await.unwrap();
     let open = store.recover().await.unwrap();
     let names: Vec<_> = open.iter().map(|open| open.row.run.as_str()).collect();

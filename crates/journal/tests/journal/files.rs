@@ -7,7 +7,7 @@ use homard_proto::{
     message::{Assistant, Block, Message, StopReason, ToolCall, ToolResult, Usage},
     session::Record,
 };
-use homard_store::{Error, Fence, Rec, Status, Store};
+use homard_store::{Error, Fence, Outcome, Rec, Store};
 use serde_json::json;
 
 use crate::words::*;
@@ -62,7 +62,7 @@ async fn converse(journal: &Journal) {
     let told = Record { model: Some("fake-1".to_owned()), output_tokens: Some(3), ..known };
     let batch = vec![
         Rec::Entry { key: key("main"), entry: Box::new(last) },
-        terminal("r1", Status::Done),
+        terminal("r1", Outcome::Done),
         patch("main", Some("s1"), told),
     ];
     keep(journal, batch).await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use homard_store::{Fence, MemoryStore, Rec, Status, Store};
+use homard_store::{Fence, MemoryStore, Outcome, Rec, Store};
 use proptest::{collection::vec, prelude::*};
 
 use crate::words::*;
@@ -50,7 +50,7 @@ impl Speaker {
             Word::Accept(run, print) => accept(run, print),
             Word::Start(run) => start(run, "main", self.current.get("main").unwrap_or(&new)),
             Word::Input(run, guest) => input(run, "main", guest.as_slice(), &[&new, &format!("{new}-2")]),
-            Word::End(run) => terminal(run, Status::Done),
+            Word::End(run) => terminal(run, Outcome::Done),
             Word::Said(at) => said(at, &new),
             Word::Patch { at, believes: false, .. } => patch(at, Some("nobody"), record(&new)),
             Word::Patch { at, fresh, believes: true } => {

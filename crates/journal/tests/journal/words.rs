@@ -9,7 +9,7 @@ use homard_proto::{
     session::Record,
     transcript::{Entry, Header, Kind},
 };
-use homard_store::{Accept, Ended, Input, Rec, Start, Status, Store, Verdict};
+use homard_store::{Accept, Ended, Input, Outcome, Rec, Start, Store, Verdict};
 
 /// The time at which all tests happen.
 pub(crate) const NOW: u64 = 1_794_709_960_355;
@@ -88,10 +88,9 @@ pub(crate) fn patch(at: &str, expect: Option<&str>, record: Record) -> Rec {
     Rec::Patch { key: key(at), expect: expect.map(session), record: Box::new(record) }
 }
 
-pub(crate) fn ended(status: Status) -> Ended {
+pub(crate) fn ended(outcome: Outcome) -> Ended {
     Ended {
-        status,
-        error: None,
+        outcome,
         replies: Vec::new(),
         model: ("fake".to_owned(), "fake-1".to_owned()),
         usage: Usage::default(),
@@ -100,8 +99,8 @@ pub(crate) fn ended(status: Status) -> Ended {
     }
 }
 
-pub(crate) fn terminal(name: &str, status: Status) -> Rec {
-    Rec::Terminal { run: run(name), ended: Box::new(ended(status)) }
+pub(crate) fn terminal(name: &str, outcome: Outcome) -> Rec {
+    Rec::Terminal { run: run(name), ended: Box::new(ended(outcome)) }
 }
 
 /// Commits a batch of which all must be stored.

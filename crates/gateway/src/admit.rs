@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn only_names_of_this_machine_are_answered() {
-        for host in ["localhost", "localhost:1", "LOCALHOST:18789", "127.0.0.1:18789", "[::1]", "[::1]:9", "127.0.0.7"] {
+        for host in ["localhost", "localhost:1", "LOCALHOST:18789", "127.0.0.1:18789", "[::1]", "[::1]:9", "127.0.0.7"]
+        {
             assert_eq!(judged(&[("host", host)]), Ok(Caller::Program), "{host}");
         }
         let foreign = [

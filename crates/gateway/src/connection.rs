@@ -81,7 +81,7 @@ pub(crate) async fn run(server: Arc<Server>, socket: WebSocket, visitor: Visitor
     let (sink, stream) = socket.split();
     let outbox = Arc::new(Outbox::new());
     let writer = AbortOnDropHandle::new(task::spawn("socket writer", write(sink, outbox.clone())));
-    let mut inbox = Inbox { stream, guest: visitor.guest.clone() };
+    let mut inbox = Inbox { stream, guest: visitor.guest.clone(), is_refused: false };
     let farewell = converse(&server, &mut inbox, &outbox, &visitor).await;
     outbox.close(farewell);
     // A peer that does not take its last words is left behind.
@@ -90,16 +90,16 @@ pub(crate) async fn run(server: Arc<Server>, socket: WebSocket, visitor: Visitor
 
 /// Sends what is in the outbox; what comes together leaves together.
 async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: Arc<Outbox>) {
-    let mut unflushed = 0;
+    let mut unflushed = None;
     loop {
-        let done = match outbox.next(unflushed > 0).await {
+        let done = match outbox.next(unflushed.is_some()).await {
             Next::Send(message, size) => {
-                unflushed += size.max(1);
+                *unflushed.get_or_insert(0) += size;
                 sink.feed(message).await
             }
             Next::Flush => {
                 let flushed = sink.flush().await;
-                outbox.sent(std::mem::take(&mut unflushed));
+                outbox.sent(unflushed.take().unwrap_or_default());
                 flushed
             }
             Next::End(message) => {
@@ -127,12 +127,13 @@ enum Heard {
 struct Inbox {
     stream: SplitStream<WebSocket>,
     guest: Arc<Guest>,
+    /// Whether the peer may still be sending something that is too long to be read.
+    is_refused: bool,
 }
 
 impl Inbox {
     /// The next message of at most so many bytes. Cancel safe.
     async fn hear(&mut self, limit: usize) -> Heard {
-        let too_long = || Heard::Over(Farewell::new(1009, ""));
         loop {
             let said = match self.stream.next().await {
                 Some(Ok(Message::Text(text))) => Bytes::from(text),
@@ -141,21 +142,21 @@ impl Inbox {
                 Some(Ok(Message::Close(_))) | None => return Heard::Over(Farewell::new(1000, "")),
                 Some(Err(error)) => {
                     // The kind of error is hidden behind its text.
-                    let is_too_long = self.guest.is_spent() || error.to_string().contains("too long");
-                    return if is_too_long { too_long() } else { Heard::Over(Farewell::new(1002, "")) };
+                    self.is_refused = self.guest.is_spent() || error.to_string().contains("too long");
+                    let code = if self.is_refused { 1009 } else { 1002 };
+                    return Heard::Over(Farewell::new(code, ""));
                 }
             };
-            return if said.len() > limit { too_long() } else { Heard::Said(said) };
+            return if said.len() > limit { Heard::Over(Farewell::new(1009, "")) } else { Heard::Said(said) };
         }
     }
 
-    /// Waits until the peer has closed its side, so that our last words are not lost with the socket.
+    /// Waits until the peer has closed its side: a socket that is dropped with unread bytes takes our last words with
+    /// it. Whoever waits for this has a timeout.
     async fn close(&mut self) {
-        while let Some(said) = self.stream.next().await {
-            if said.is_err() {
-                // It may still be sending what we refused to read; whoever waits for us has a timeout.
-                std::future::pending::<()>().await;
-            }
+        while let Some(Ok(_)) = self.stream.next().await {}
+        if self.is_refused {
+            std::future::pending::<()>().await;
         }
     }
 }
@@ -202,7 +203,7 @@ async fn greet(
     let Request { id, method, params, .. } = request;
     let refuse = |refusal: handshake::Refusal| {
         tracing::warn!(address = %visitor.guest.address(), why = refusal.error.message, "a client was refused");
-        outbox.respond(&Response::error(id.as_str(), refusal.error.clone()));
+        outbox.respond(&Response::error(id.as_str(), (*refusal.error).clone()));
         refusal.farewell()
     };
     if method != "connect" {
@@ -225,7 +226,7 @@ async fn welcome(server: &Server, outbox: &Arc<Outbox>, request: &str, session: 
     outbox.set_limit(outbox::limit(session.generation));
     let health = health::report(server).await.unwrap_or_else(|error| json!({"ok": false, "error": error.message}));
     let payload: Arc<str> = health.to_string().into();
-    let hello = hello::ok(server, &session, &server.hub.ambient().nonce(), health);
+    let hello = hello::ok(server, &session, &server.hub.ambient().nonce(), &health);
     outbox.respond(&Response::ok(request, json!(hello)));
     outbox.tell_if_room("health", payload);
     Arc::new(Client {

@@ -42,9 +42,7 @@ impl Fault {
         let error = ErrorShape::invalid(message);
         match generation {
             Generation::Three => error,
-            Generation::Four => {
-                error.with_details(json!({"code": format!("DEVICE_AUTH_{code}"), "reason": reason}))
-            }
+            Generation::Four => error.with_details(json!({"code": format!("DEVICE_AUTH_{code}"), "reason": reason})),
         }
     }
 }
@@ -88,13 +86,10 @@ pub(crate) fn check(params: &ConnectParams, device: &Device, facts: Circumstance
     let key = <[u8; 32]>::try_from(key).ok().and_then(|key| VerifyingKey::from_bytes(&key).ok());
     let key = key.ok_or(Fault::PublicKey)?;
     let signature = BASE64_URL_SAFE_NO_PAD.decode(&device.signature).unwrap_or_default();
-    let signature = Signature::from_slice(&signature).map_err(|_| Fault::Signature)?;
-    let signed = signable(params, device);
-    if signed.iter().any(|text| key.verify_strict(text.as_bytes(), &signature).is_ok()) {
-        Ok(())
-    } else {
-        Err(Fault::Signature)
-    }
+    let is_good = Signature::from_slice(&signature).is_ok_and(|signature| {
+        signable(params, device).iter().any(|text| key.verify_strict(text.as_bytes(), &signature).is_ok())
+    });
+    if is_good { Ok(()) } else { Err(Fault::Signature) }
 }
 
 /// The texts that the device may have signed, newest form first.

@@ -50,7 +50,7 @@ pub(crate) struct Session {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Refusal {
     /// The answer to its `connect`.
-    pub(crate) error: ErrorShape,
+    pub(crate) error: Box<ErrorShape>,
     /// The close code.
     code: u16,
 }
@@ -64,7 +64,7 @@ impl Refusal {
 
 impl From<ErrorShape> for Refusal {
     fn from(error: ErrorShape) -> Self {
-        Self { error, code: 1008 }
+        Self { error: Box::new(error), code: 1008 }
     }
 }
 
@@ -95,7 +95,8 @@ fn mismatch(params: &ConnectParams) -> Refusal {
         "code": "PROTOCOL_MISMATCH", "expectedProtocol": 4, "minimumProbeProtocol": 3,
         "clientMinProtocol": params.min_protocol, "clientMaxProtocol": params.max_protocol,
     });
-    Refusal { error: ErrorShape::invalid("protocol mismatch").with_details(details), code: 1002 }
+    let error = ErrorShape::invalid("protocol mismatch").with_details(details);
+    Refusal { code: 1002, ..error.into() }
 }
 
 fn check_role(params: &ConnectParams) -> Result<(), Refusal> {
@@ -161,7 +162,7 @@ mod tests {
     use super::*;
     use crate::auth::Secret;
 
-    fn judged(change: Value, caller: Caller) -> Result<Session, Refusal> {
+    fn judged(change: &Value, caller: Caller) -> Result<Session, Refusal> {
         let mut params = json!({
             "minProtocol": 3, "maxProtocol": 3, "auth": {"token": "secret"},
             "client": {"id": "cli", "mode": "cli", "version": "dev", "platform": "linux"},
@@ -169,17 +170,12 @@ mod tests {
         for (name, value) in change.as_object().unwrap() {
             params[name] = value.clone();
         }
-        let facts = Facts {
-            nonce: "n",
-            now_ms: 1000,
-            now: Instant::now(),
-            address: Ipv4Addr::LOCALHOST.into(),
-            caller,
-        };
+        let facts =
+            Facts { nonce: "n", now_ms: 1000, now: Instant::now(), address: Ipv4Addr::LOCALHOST.into(), caller };
         judge(Some(params), facts, &Bouncer::new(Secret::new(Some("secret".to_owned()), None)))
     }
 
-    fn refused(change: Value) -> (u16, Value) {
+    fn refused(change: &Value) -> (u16, Value) {
         let refusal = judged(change, Caller::Program).unwrap_err();
         (refusal.code, serde_json::to_value(refusal.error).unwrap())
     }
@@ -187,7 +183,7 @@ mod tests {
     #[test]
     fn the_newest_protocol_in_common_is_spoken() {
         let agreed = |min: u64, max: u64| {
-            judged(json!({"minProtocol": min, "maxProtocol": max}), Caller::Program)
+            judged(&json!({"minProtocol": min, "maxProtocol": max}), Caller::Program)
                 .map(|session| session.generation)
                 .map_err(|refusal| (refusal.code, refusal.error.details))
         };
@@ -216,7 +212,7 @@ mod tests {
             "somethingNew": {"x": 1},
         });
         assert_eq!(
-            judged(asked, Caller::Program),
+            judged(&asked, Caller::Program),
             Ok(Session {
                 generation: Generation::Four,
                 scopes: Scopes::granted(Generation::Four, Some(&["operator.read".to_owned()])),
@@ -228,11 +224,11 @@ mod tests {
     #[test]
     fn roles_that_are_not_there_are_refused() {
         assert_eq!(
-            refused(json!({"role": "boss"})),
+            refused(&json!({"role": "boss"})),
             (1008, json!({"code": "INVALID_REQUEST", "message": "invalid role"}))
         );
         assert_eq!(
-            refused(json!({"role": "node"})),
+            refused(&json!({"role": "node"})),
             (1008, json!({"code": "UNAVAILABLE", "message": "nodes are not supported yet"}))
         );
     }
@@ -247,24 +243,24 @@ mod tests {
         };
         let message = "origin not allowed (open the Control UI from the gateway host or allow it in \
                        gateway.controlUi.allowedOrigins)";
-        assert_eq!(refused(page(3)), (1008, json!({"code": "INVALID_REQUEST", "message": message})));
+        assert_eq!(refused(&page(3)), (1008, json!({"code": "INVALID_REQUEST", "message": message})));
         let details = json!({"code": "CONTROL_UI_ORIGIN_NOT_ALLOWED", "reason": "origin missing or invalid"});
         assert_eq!(
-            refused(page(4)),
+            refused(&page(4)),
             (1008, json!({"code": "INVALID_REQUEST", "message": message, "details": details}))
         );
-        assert!(judged(page(4), Caller::Page).is_ok());
+        assert!(judged(&page(4), Caller::Page).is_ok());
     }
 
     #[test]
     fn somebody_who_shows_nothing_is_asked_for_a_device() {
         let nothing = |protocol: u64| json!({"minProtocol": protocol, "maxProtocol": protocol, "auth": {}});
         let error = json!({"code": "NOT_PAIRED", "message": "device identity required"});
-        assert_eq!(refused(nothing(3)), (1008, error));
+        assert_eq!(refused(&nothing(3)), (1008, error));
         let error = json!({
             "code": "NOT_PAIRED", "message": "device identity required",
             "details": {"code": "DEVICE_IDENTITY_REQUIRED"},
         });
-        assert_eq!(refused(nothing(4)), (1008, error));
+        assert_eq!(refused(&nothing(4)), (1008, error));
     }
 }

@@ -1,6 +1,9 @@
 //! The answer to a good `connect`: who answers, what can be asked, how things are.
 
-use homard_proto::{Extra, Generation, method::connect::HelloOk};
+use homard_proto::{
+    Extra, Generation,
+    method::connect::{HelloOk, HelloType},
+};
 use serde_json::{Value, json};
 
 use crate::{connection::TICK, handshake::Session, outbox, router, server::Server};
@@ -18,15 +21,13 @@ pub(crate) fn max_frame(generation: Generation) -> usize {
 
 /// The answer to a good `connect`. Both generations get all members but one: an old client would keep what it finds
 /// in `auth` and use it at other gateways, so it gets none.
-pub(crate) fn ok(server: &Server, session: &Session, connection: &str, health: Value) -> HelloOk {
+pub(crate) fn ok(server: &Server, session: &Session, connection: &str, health: &Value) -> HelloOk {
     let generation = session.generation;
     let default = server.hub.agents().default_id();
     let secret = server.bouncer.kind().name();
     let auth = match generation {
         Generation::Three => None,
-        Generation::Four => {
-            Some(json!({"role": "operator", "scopes": session.scopes.names(), "method": secret}))
-        }
+        Generation::Four => Some(json!({"role": "operator", "scopes": session.scopes.names(), "method": secret})),
     };
     let mut snapshot = json!({
         "presence": [], "health": health, "stateVersion": {"presence": 0, "health": 0},
@@ -40,6 +41,7 @@ pub(crate) fn ok(server: &Server, session: &Session, connection: &str, health: V
         snapshot["configPath"] = json!(path);
     }
     HelloOk {
+        r#type: HelloType::HelloOk,
         protocol: generation.number(),
         server: json!({"version": env!("CARGO_PKG_VERSION"), "connId": connection}),
         features: json!({"methods": router::names(), "events": EVENTS}),

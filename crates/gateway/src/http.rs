@@ -28,11 +28,7 @@ pub(crate) fn app(server: Arc<Server>) -> Router {
     Router::new().fallback(answer).with_state(server)
 }
 
-async fn answer(
-    State(server): State<Arc<Server>>,
-    ConnectInfo(peer): ConnectInfo<Peer>,
-    request: Request,
-) -> Response {
+async fn answer(State(server): State<Arc<Server>>, ConnectInfo(peer): ConnectInfo<Peer>, request: Request) -> Response {
     let (mut parts, _) = request.into_parts();
     let caller = match admit::check(&parts.headers, &server.rules) {
         Ok(caller) => caller,

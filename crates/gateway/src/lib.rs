@@ -4,14 +4,12 @@
 //! that it is told goes through one bounded outbox. Runs never wait for a socket and never notice one. This crate
 //! refuses to know channels, providers and tools, and reads sessions through the hub only.
 //!
-//! Start with [`server`]; then `connection` (one socket's life), `handshake` (who it is), `router` (what it asks) and
+//! Start with `server` ([`bind`] and [`Gateway::serve`]); then `connection` (one socket's life), `handshake` (who it is), `router` (what it asks) and
 //! `projector` (what it is told).
 #![warn(missing_docs)]
 
-pub mod auth;
-pub mod server;
-
 mod admit;
+mod auth;
 mod connection;
 mod device;
 mod handshake;
@@ -23,6 +21,7 @@ mod outbox;
 mod projector;
 mod router;
 mod scope;
+mod server;
 
 pub use auth::Secret;
 pub use server::{Error, Gateway, Settings, bind};

@@ -185,11 +185,15 @@ impl Teller {
             }
             Wish::Watch { run, client, detail } => self.watchers.entry(run).or_default().push((client, detail)),
             Wish::Unwatch { run, client } => {
-                if let Some(watchers) = self.watchers.get_mut(&run) {
-                    watchers.retain(|(watcher, _)| *watcher != client);
-                }
+                self.watchers.retain(|watched, watchers| {
+                    watchers.retain(|(watcher, _)| *watched != run || *watcher != client);
+                    !watchers.is_empty()
+                });
             }
             Wish::Answer(tape, waiter) => {
+                if tape.state() == State::Refused {
+                    return waiter.answer(&tape);
+                }
                 let story = self.story(&tape);
                 // A story that is not over has news to come: whatever its tape holds unread was announced.
                 match &story.projection {
@@ -296,19 +300,22 @@ impl Teller {
     /// Forgets what was needed to tell the run, and runs that nobody can ask about any more.
     fn forget(&mut self, tape: &Tape) {
         self.watchers.remove(tape.run());
-        self.stories.retain(|_, story| story.projection.is_some() || story.tape.strong_count() > 0);
+        self.stories.retain(|_, story| story.tape.strong_count() > 0);
     }
 }
 
 impl Waiter {
     /// The last answer, once the run's story is over.
     fn answer(&self, tape: &Tape) {
+        let failed = |why: String| {
+            let payload = json!({"runId": tape.run(), "status": "error", "summary": why});
+            (payload, Some(ErrorShape::unavailable(why)))
+        };
         let (payload, error) = match tape.state() {
             State::Ended(end) => Reported::of(tape.run(), tape.key(), &end).response(self.client.generation),
-            State::Broken(why) => {
-                let payload = json!({"runId": tape.run(), "status": "error", "summary": why});
-                (payload, Some(ErrorShape::unavailable(why)))
-            }
+            State::Broken(why) => failed(why),
+            // A row without an end, and nobody at work on it.
+            State::Refused => failed("the run was interrupted; send the message again under a new id".to_owned()),
             // Not over: then somebody else's news will end it.
             State::Queued | State::Running => return,
         };

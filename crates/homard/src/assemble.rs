@@ -24,7 +24,9 @@ use model::Models;
 pub(crate) use model::{DEMO, model_name};
 
 /// How long a run may take when nobody says so.
-const TIMEOUT: Duration = Duration::from_secs(600);
+const TIMEOUT: u64 = 600;
+/// The longest that can be asked for, in seconds: some months, far from where clocks overflow.
+pub(crate) const MAX_TIMEOUT: u64 = 10_000_000;
 
 /// Where the tools of this process work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +70,8 @@ impl House {
 
 /// How long a run may take, by the config.
 pub(crate) fn timeout(config: &Config) -> Duration {
-    config.agents.defaults.timeout_seconds.filter(|&seconds| seconds > 0).map_or(TIMEOUT, Duration::from_secs)
+    let seconds = config.agents.defaults.timeout_seconds.filter(|&seconds| seconds > 0);
+    Duration::from_secs(seconds.unwrap_or(TIMEOUT).min(MAX_TIMEOUT))
 }
 
 /// The agents of the config; without any, one that is called `main`.

@@ -22,16 +22,16 @@ pub(crate) struct Paths {
 impl Paths {
     /// Where things are, by the environment.
     pub(crate) fn find() -> Result<Self> {
-        let paths = Self::choose(setting, env("HOME").map(PathBuf::from))?;
+        let paths = Self::choose(setting, home().as_deref())?;
         let absolute = |path: &Path| {
             std::path::absolute(path).with_context(|| format!("cannot find the way to {}", path.display()))
         };
         Ok(Self { state: absolute(&paths.state)?, config: absolute(&paths.config)? })
     }
 
-    fn choose(setting: impl Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> Result<Self> {
-        let place = |text: OsString| expand(Path::new(&text), home.as_deref());
-        let state = match (setting("STATE_DIR").map(place), &home) {
+    fn choose(setting: impl Fn(&str) -> Option<OsString>, home: Option<&Path>) -> Result<Self> {
+        let place = |text: OsString| expand(Path::new(&text), home);
+        let state = match (setting("STATE_DIR").map(place), home) {
             (Some(state), _) => state,
             (None, Some(home)) => home.join(".homard"),
             (None, None) => return Err(anyhow!("HOME is not set; say where the state is with HOMARD_STATE_DIR")),
@@ -87,7 +87,7 @@ mod tests {
 
     fn choose(settings: &[(&str, &str)], home: Option<&str>) -> Result<Paths> {
         let setting = |name: &str| settings.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
-        Paths::choose(setting, home.map(PathBuf::from))
+        Paths::choose(setting, home.map(Path::new))
     }
 
     fn paths(state: &str, config: &str) -> Paths {

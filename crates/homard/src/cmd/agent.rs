@@ -71,22 +71,22 @@ pub(super) struct Args {
     #[arg(long)]
     pub(super) json: bool,
     /// How long the turn may take
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=assemble::MAX_TIMEOUT))]
     timeout: Option<u64>,
     /// Not supported yet
-    #[arg(short, long, value_name = "NUMBER", help_heading = "Delivery (not supported yet)")]
+    #[arg(short, long, value_name = "NUMBER", hide = true)]
     to: Option<String>,
     /// Not supported yet
-    #[arg(long, help_heading = "Delivery (not supported yet)")]
+    #[arg(long, hide = true)]
     deliver: bool,
     /// Not supported yet
-    #[arg(long, value_name = "TARGET", help_heading = "Delivery (not supported yet)")]
+    #[arg(long, value_name = "TARGET", hide = true)]
     reply_to: Option<String>,
     /// Not supported yet
-    #[arg(long, value_name = "NAME", help_heading = "Delivery (not supported yet)")]
+    #[arg(long, value_name = "NAME", hide = true)]
     reply_channel: Option<String>,
     /// Not supported yet
-    #[arg(long, value_name = "ID", help_heading = "Delivery (not supported yet)")]
+    #[arg(long, value_name = "ID", hide = true)]
     reply_account: Option<String>,
 }
 
@@ -155,7 +155,7 @@ async fn anywhere(config: &Config, paths: &Paths, turn: &mut Turn, shows: Shows)
     let caps: &[&str] = if shows.tools { &["tool-events"] } else { &[] };
     let reached = tokio::select! {
         biased;
-        signal = turn.signals.next() => return Err(interrupted(signal, "nothing was sent".to_owned()).into()),
+        signal = turn.signals.next() => return Err(interrupted(signal, "nothing was sent").into()),
         reached = Client::connect(&target, &["operator.write", "operator.read"], caps) => reached?,
     };
     match reached {
@@ -171,7 +171,7 @@ async fn anywhere(config: &Config, paths: &Paths, turn: &mut Turn, shows: Shows)
     }
 }
 
-fn interrupted(signal: Signal, state: String) -> Failure {
+fn interrupted(signal: Signal, state: &str) -> Failure {
     let message = format!("stopped by {signal}: {state}");
     Failure { exit: signal.exit_code(), ..Failure::new("interrupted", message) }
 }

@@ -1,9 +1,11 @@
 //! The binary itself, from the outside: every test starts it in a home of its own and ends what it started.
+#![cfg(test)]
 
 mod agent;
 mod calls;
 mod drops;
 mod home;
 mod many;
+mod provider;
 mod socket;
 mod stops;

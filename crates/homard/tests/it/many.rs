@@ -26,7 +26,7 @@ async fn listen(mut socket: Socket, share: usize) -> BTreeMap<String, Heard> {
     let mine = (0..SESSIONS).filter(|number| number % SOCKETS == share);
     for number in mine.clone() {
         let params = json!({
-            "message": "What time is it?", "sessionKey": format!("s-{number}"), "idempotencyKey": format!("run-{number}"),
+            "message": "help", "sessionKey": format!("s-{number}"), "idempotencyKey": format!("run-{number}"),
         });
         tell(&mut socket, &json!({"type": "req", "id": number.to_string(), "method": "agent", "params": params})).await;
     }

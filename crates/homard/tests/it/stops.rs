@@ -27,8 +27,8 @@ const SLOW: [&str; 5] = ["agent", "-m", "run `sleep 30`", "--verbose", "on"];
 
 /// The run in `error: stopped by SIGINT: run <id> was stopped`.
 fn run_in(words: &str, signal: &str) -> String {
-    let run = words.strip_prefix(&format!("error: stopped by {signal}: run "));
-    let run = run.and_then(|rest| rest.strip_suffix(" was stopped\n"));
+    let last = words.lines().last().and_then(|line| line.strip_prefix(&format!("error: stopped by {signal}: run ")));
+    let run = last.and_then(|rest| rest.strip_suffix(" was stopped"));
     run.unwrap_or_else(|| panic!("{words}")).to_owned()
 }
 

@@ -70,15 +70,14 @@ async fn drive(hub: &Hub, turn: &mut Turn) -> Result<Answer> {
     match follower.tape().state() {
         State::Ended(end) => finished(turn, &Reported::of(&turn.params.idempotency_key, &key, &end)),
         State::Broken(why) => Err(Failure::new("failed", why).of(turn.run(), "local").into()),
-        State::Queued | State::Running => {
+        State::Queued | State::Running | State::Refused => {
             Err(Failure::new("failed", "the run has no end").of(turn.run(), "local").into())
         }
     }
 }
 
 fn finished(turn: &Turn, report: &Reported) -> Result<Answer> {
-    if !report.is_ok() {
-        let why = report.error().unwrap_or("the run failed");
+    if let Some(why) = report.outcome().error() {
         return Err(Failure::new("UNAVAILABLE", why).of(turn.run(), "local").into());
     }
     let result = report.result(Generation::Four);
@@ -96,5 +95,5 @@ async fn stop(hub: &Hub, key: &SessionKey, turn: &Turn, follower: Follower, sign
         Ok(_) => format!("run {} was stopped", turn.run()),
         Err(_) => format!("run {} did not stop in time", turn.run()),
     };
-    interrupted(signal, state).of(turn.run(), "local")
+    interrupted(signal, &state).of(turn.run(), "local")
 }

@@ -111,7 +111,7 @@ async fn stop(client: &mut Client, asked: &mut Asked, turn: &mut Turn, signal: S
         Err(_) => false,
     };
     let state = if stopped { format!("run {} was stopped", turn.run()) } else { still(turn.run()) };
-    interrupted(signal, state).of(turn.run(), "gateway")
+    interrupted(signal, &state).of(turn.run(), "gateway")
 }
 
 /// Nobody knows what became of the turn.

@@ -1,0 +1,104 @@
+//! `health` and `status`: how the gateway is doing. Neither reads a transcript.
+
+use homard_proto::{
+    AgentId, ErrorShape, SessionKey,
+    method::gateway::{HealthParams, StatusParams},
+    session::Record,
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{sessions, unavailable};
+use crate::{
+    router::{Answer, Call},
+    server::Server,
+};
+
+/// How many sessions `health` names.
+const HEALTH_RECENT: usize = 5;
+/// How many sessions `status` names.
+const STATUS_RECENT: usize = 10;
+
+/// How the gateway is doing.
+pub(crate) async fn health(mut call: Call) -> Result<Answer, ErrorShape> {
+    let HealthParams {} = call.params()?;
+    Ok(report(&call.server).await?.into())
+}
+
+/// The health report, as `health`, `hello-ok` and the `health` event carry it.
+pub(crate) async fn report(server: &Server) -> Result<Value, ErrorShape> {
+    let begun = Instant::now();
+    let hub = &server.hub;
+    let all = hub.sessions().await.map_err(unavailable)?;
+    let now = hub.ambient().now_ms();
+    let row = |(key, record): &(SessionKey, Record)| json!({"key": key, "updatedAt": record.updated_at, "age": now.saturating_sub(record.updated_at)});
+    let summary = |agent: &AgentId| {
+        let own = || all.iter().filter(|(key, _)| key.agent() == Some(agent));
+        let recent: Vec<_> = own().take(HEALTH_RECENT).map(row).collect();
+        json!({"path": sessions::path(server, agent), "count": own().count(), "recent": recent})
+    };
+    let default = hub.agents().default_id();
+    let agent = |id: &AgentId| {
+        json!({
+            "agentId": id, "isDefault": id == default, "sessions": summary(id),
+            "heartbeat": {
+                "enabled": false, "every": "0m", "everyMs": 0, "prompt": "", "target": "none", "ackMaxChars": 0,
+            },
+        })
+    };
+    let agents: Vec<_> = hub.agents().iter().map(|profile| agent(&profile.id)).collect();
+    let recent: Vec<_> = all.iter().take(HEALTH_RECENT).map(row).collect();
+    Ok(json!({
+        "ok": true, "ts": now, "durationMs": begun.elapsed().as_millis() as u64,
+        "channels": {}, "channelOrder": [], "channelLabels": {}, "heartbeatSeconds": 0,
+        "defaultAgentId": default, "agents": agents,
+        "sessions": {"path": sessions::path(server, default), "count": all.len(), "recent": recent},
+    }))
+}
+
+/// What there is, for people who look after it.
+pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
+    let StatusParams {} = call.params()?;
+    let (server, hub) = (&call.server, &call.server.hub);
+    let all = hub.sessions().await.map_err(unavailable)?;
+    let now = hub.ambient().now_ms();
+    let recent = |rows: &mut dyn Iterator<Item = &(SessionKey, Record)>| -> Vec<_> {
+        rows.take(STATUS_RECENT).map(|(key, record)| status_row(key, record, now)).collect()
+    };
+    let by_agent = |id: &AgentId| {
+        let own = || all.iter().filter(|(key, _)| key.agent() == Some(id));
+        json!({
+            "agentId": id, "path": sessions::path(server, id), "count": own().count(), "recent": recent(&mut own()),
+        })
+    };
+    let ids = || hub.agents().iter().map(|profile| &profile.id);
+    let heartbeat = |id: &AgentId| json!({"agentId": id, "enabled": false, "every": "0m", "everyMs": 0});
+    let defaults = sessions::defaults(server);
+    Ok(json!({
+        "runtimeVersion": env!("CARGO_PKG_VERSION"),
+        "heartbeat": {
+            "defaultAgentId": hub.agents().default_id(), "agents": ids().map(heartbeat).collect::<Vec<_>>(),
+        },
+        "channelSummary": [], "queuedSystemEvents": [],
+        "sessions": {
+            "paths": ids().map(|id| sessions::path(server, id)).collect::<Vec<_>>(), "count": all.len(),
+            "defaults": {"model": defaults["model"], "contextTokens": defaults["contextTokens"]},
+            "recent": recent(&mut all.iter()), "byAgent": ids().map(by_agent).collect::<Vec<_>>(),
+        },
+    })
+    .into())
+}
+
+fn status_row(key: &SessionKey, record: &Record, now: u64) -> Value {
+    let (total, window) = (record.total_tokens, record.context_tokens);
+    let used = total.zip(window.filter(|&window| window > 0));
+    json!({
+        "agentId": key.agent(), "key": key, "kind": key.kind(), "sessionId": record.session_id,
+        "updatedAt": record.updated_at, "age": now.saturating_sub(record.updated_at),
+        "abortedLastRun": record.aborted_last_run, "thinkingLevel": record.thinking_level,
+        "inputTokens": record.input_tokens, "outputTokens": record.output_tokens, "totalTokens": total,
+        "remainingTokens": used.map(|(total, window)| window.saturating_sub(total)),
+        "percentUsed": used.map(|(total, window)| (total.saturating_mul(100) / window).min(999)),
+        "model": record.model, "contextTokens": window, "flags": [format!("id:{}", record.session_id)],
+    })
+}

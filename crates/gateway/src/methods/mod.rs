@@ -1,0 +1,23 @@
+//! The answers, one file a family.
+
+pub(crate) mod agent;
+pub(crate) mod chat;
+pub(crate) mod health;
+pub(crate) mod sessions;
+
+use std::fmt::Display;
+
+use homard_proto::{ErrorShape, SessionKey};
+
+use crate::server::Server;
+
+/// What a caller is told when the store could not be asked.
+fn unavailable(error: impl Display) -> ErrorShape {
+    ErrorShape::unavailable(error.to_string())
+}
+
+/// The session that a request means by a key.
+fn session_key(server: &Server, method: &str, text: &str) -> Result<SessionKey, ErrorShape> {
+    SessionKey::parse(text, server.hub.agents().default_id())
+        .map_err(|error| ErrorShape::invalid(format!("invalid {method} params: sessionKey: {error}")))
+}

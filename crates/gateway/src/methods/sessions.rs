@@ -1,0 +1,197 @@
+//! `sessions.list`: which conversations there are.
+
+use homard_proto::{AgentId, ErrorShape, Generation, SessionKey, method::sessions::ListParams, session::Record};
+use serde_json::{Map, Value, json};
+
+use super::unavailable;
+use crate::{
+    router::{Answer, Call},
+    server::Server,
+};
+
+/// Members of a record that this version only carries, and that lists show.
+const CARRIED: [&str; 13] = [
+    "displayName",
+    "channel",
+    "subject",
+    "chatType",
+    "origin",
+    "systemSent",
+    "reasoningLevel",
+    "elevatedLevel",
+    "responseUsage",
+    "deliveryContext",
+    "lastChannel",
+    "lastTo",
+    "lastAccountId",
+];
+
+/// The conversations that match, newest first.
+pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: ListParams = call.params()?;
+    let (server, generation) = (&call.server, call.client.generation);
+    let now = server.hub.ambient().now_ms();
+    let mut rows = server.hub.sessions().await.map_err(unavailable)?;
+    rows.retain(|(key, record)| matches(key, record, &params, now));
+    let total = rows.len();
+    let offset = params.offset.unwrap_or(0).min(total);
+    let limit = params.limit.unwrap_or(usize::MAX);
+    let shown: Vec<_> =
+        rows.iter().skip(offset).take(limit).map(|(key, record)| row(key, record, generation)).collect();
+    let mut answer = json!({
+        "ts": now, "path": path(server, server.hub.agents().default_id()), "count": shown.len(),
+        "defaults": defaults(server),
+    });
+    if generation == Generation::Four {
+        let next = offset + shown.len();
+        answer["totalCount"] = total.into();
+        answer["limitApplied"] = params.limit.into();
+        answer["hasMore"] = (next < total).into();
+        answer["nextOffset"] = (next < total).then_some(next).into();
+    }
+    answer["sessions"] = shown.into();
+    Ok(answer.into())
+}
+
+/// Where OpenClaw looks for an agent's sessions.
+pub(super) fn path(server: &Server, agent: &AgentId) -> Value {
+    json!(server.state_dir.join("agents").join(agent.as_str()).join("sessions").join("sessions.json"))
+}
+
+/// The model of a session that has none of its own.
+pub(super) fn defaults(server: &Server) -> Value {
+    let agents = server.hub.agents();
+    let spec = agents.get(agents.default_id()).map(|profile| profile.model.spec());
+    json!({
+        "modelProvider": spec.map(|spec| &spec.provider), "model": spec.map(|spec| &spec.model),
+        "contextTokens": spec.map(|spec| spec.context_window),
+    })
+}
+
+fn matches(key: &SessionKey, record: &Record, params: &ListParams, now: u64) -> bool {
+    let is_shown = match key.kind() {
+        "global" => params.include_global.unwrap_or(false),
+        "unknown" => params.include_unknown.unwrap_or(false),
+        _ => true,
+    };
+    let wanted = |wanted: &Option<String>, found: Option<&str>| {
+        wanted.as_deref().is_none_or(|wanted| found == Some(wanted.trim()))
+    };
+    let agent = params.agent_id.as_deref().map(AgentId::normalize);
+    let is_active = params
+        .active_minutes
+        .is_none_or(|minutes| record.updated_at >= now.saturating_sub(minutes.saturating_mul(60_000)));
+    is_shown
+        && is_active
+        && wanted(&params.label, record.label.as_deref())
+        && wanted(&params.spawned_by, record.spawned_by.as_deref())
+        && agent.is_none_or(|agent| key.agent() == Some(&agent))
+        && params.search.as_deref().is_none_or(|search| mentions(key, record, search))
+}
+
+/// Whether a key, a name or an id contains the text, in any case.
+fn mentions(key: &SessionKey, record: &Record, text: &str) -> bool {
+    let text = text.trim().to_lowercase();
+    let named = |name: &str| record.extra.get(name).and_then(Value::as_str);
+    let names = [Some(key.as_str()), Some(record.session_id.as_str()), record.label.as_deref()];
+    let names = names.into_iter().chain([named("displayName"), named("subject")]).flatten();
+    names.into_iter().any(|name| name.to_lowercase().contains(&text))
+}
+
+/// A conversation as lists show it.
+fn row(key: &SessionKey, record: &Record, generation: Generation) -> Value {
+    let mut row = Map::new();
+    let mut put = |name: &str, value: Value| {
+        if !value.is_null() {
+            row.insert(name.to_owned(), value);
+        }
+    };
+    put("key", json!(key));
+    put("kind", key.kind().into());
+    put("label", json!(record.label));
+    put("updatedAt", record.updated_at.into());
+    put("sessionId", json!(record.session_id));
+    put("spawnedBy", json!(record.spawned_by));
+    put("sendPolicy", json!(record.send_policy));
+    put("thinkingLevel", json!(record.thinking_level));
+    put("verboseLevel", json!(record.verbose_level));
+    put("modelProvider", json!(record.model_provider));
+    put("model", json!(record.model));
+    put("contextTokens", json!(record.context_tokens));
+    put("inputTokens", json!(record.input_tokens));
+    put("outputTokens", json!(record.output_tokens));
+    put("totalTokens", json!(record.total_tokens));
+    put("abortedLastRun", json!(record.aborted_last_run));
+    for name in CARRIED {
+        put(name, record.extra.get(name).cloned().unwrap_or_default());
+    }
+    if generation == Generation::Four {
+        put("agentId", json!(key.agent()));
+        put("isMain", key.is_main().into());
+    }
+    Value::Object(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::SessionId;
+
+    use super::*;
+
+    fn session(key: &str, label: Option<&str>) -> (SessionKey, Record) {
+        let mut record = Record::new(SessionId::parse("s-1").unwrap(), 600_000);
+        record.label = label.map(str::to_owned);
+        (SessionKey::parse(key, &AgentId::main()).unwrap(), record)
+    }
+
+    #[test]
+    fn filters_say_which_conversations_are_listed() {
+        let (key, record) = session("agent:ops:Garden", Some("Plants"));
+        let listed = |params: Value| matches(&key, &record, &serde_json::from_value(params).unwrap(), 660_000);
+        for params in [
+            json!({}),
+            json!({"label": "Plants"}),
+            json!({"agentId": "OPS"}),
+            json!({"search": "PLANT"}),
+            json!({"search": "garden"}),
+            json!({"activeMinutes": 1}),
+        ] {
+            assert!(listed(params.clone()), "{params}");
+        }
+        for params in [
+            json!({"label": "plants"}),
+            json!({"agentId": "main"}),
+            json!({"search": "kitchen"}),
+            json!({"spawnedBy": "agent:main:main"}),
+        ] {
+            assert!(!listed(params.clone()), "{params}");
+        }
+        assert!(!matches(&key, &record, &serde_json::from_value(json!({"activeMinutes": 1})).unwrap(), 660_001));
+    }
+
+    #[test]
+    fn the_global_session_is_listed_on_request() {
+        let (key, record) = session("global", None);
+        let listed = |params: Value| matches(&key, &record, &serde_json::from_value(params).unwrap(), 0);
+        assert!(!listed(json!({})));
+        assert!(!listed(json!({"includeUnknown": true})));
+        assert!(listed(json!({"includeGlobal": true})));
+    }
+
+    #[test]
+    fn a_row_holds_what_is_known_and_nothing_else() {
+        let (key, mut record) = session("main", None);
+        record.total_tokens = Some(12);
+        record.extra.insert("lastChannel".to_owned(), "webchat".into());
+        record.extra.insert("authProfileOverride".to_owned(), "private".into());
+        let shown = json!({
+            "key": "agent:main:main", "kind": "direct", "updatedAt": 600_000, "sessionId": "s-1", "totalTokens": 12,
+            "lastChannel": "webchat",
+        });
+        assert_eq!(row(&key, &record, Generation::Three), shown);
+        let mut newer = shown;
+        newer["agentId"] = "main".into();
+        newer["isMain"] = true.into();
+        assert_eq!(row(&key, &record, Generation::Four), newer);
+    }
+}

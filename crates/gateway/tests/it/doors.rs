@@ -1,0 +1,129 @@
+//! Before and beside the WebSocket: addresses, headers, probes, ticks and stopping.
+
+use std::net::SocketAddr;
+
+use homard_gateway::{Error, Secret, bind};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::support::{Socket, World, connect, says, settings};
+
+/// Sends a plain request and returns the status and the body.
+async fn http(address: SocketAddr, head: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+#[tokio::test]
+async fn probes_are_answered_without_a_secret() {
+    let world = World::new(says(&["hi"])).await;
+    let ask =
+        |line: &'static str| async move { http(world.address, &format!("{line} HTTP/1.1\r\nHost: localhost")).await };
+    let live = (200, r#"{"ok":true,"status":"live"}"#.to_owned());
+    assert_eq!(ask("GET /health").await, live);
+    assert_eq!(ask("GET /healthz").await, live);
+    for path in ["GET /ready", "GET /readyz"] {
+        let (status, body) = ask(path).await;
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((status, &body["ready"], &body["failing"]), (200, &json!(true), &json!([])));
+    }
+    assert_eq!(ask("POST /health").await, (405, "Method Not Allowed".to_owned()));
+    assert_eq!(ask("GET /").await, (404, "Not Found".to_owned()));
+    assert_eq!(ask("GET /assets/x.js").await.0, 404);
+}
+
+#[tokio::test]
+async fn foreign_hosts_and_origins_are_refused_before_the_upgrade() {
+    let world = World::new(says(&["hi"])).await;
+    let tried = |headers: &'static [(&str, &str)]| async { Socket::open(world.address, headers).await.map(|_| ()) };
+    assert_eq!(tried(&[("host", "evil.example")]).await, Err(403));
+    assert_eq!(tried(&[("origin", "https://evil.example")]).await, Err(403));
+    assert_eq!(tried(&[("origin", "null")]).await, Err(403));
+    assert_eq!(tried(&[("x-forwarded-for", "192.0.2.1")]).await, Err(403));
+    assert_eq!(tried(&[("origin", "http://localhost:5173")]).await, Ok(()));
+    assert_eq!(tried(&[("host", "[::1]:1234")]).await, Ok(()));
+    assert_eq!(http(world.address, "GET /health HTTP/1.1\r\nHost: evil.example").await.0, 403);
+}
+
+#[tokio::test]
+async fn addresses_that_cannot_be_served_are_named_with_the_way_out() {
+    let refused = |settings| async { bind(settings).await.unwrap_err() };
+    let taken = World::new(says(&["hi"])).await.address;
+    assert_eq!(
+        refused(settings(taken)).await.to_string(),
+        format!("port {} on 127.0.0.1 is in use; stop the other gateway or choose another with --port", taken.port())
+    );
+    let everywhere = settings(SocketAddr::from(([0, 0, 0, 0], 0)));
+    assert!(matches!(refused(everywhere).await, Error::NotLoopback(_)));
+    let mut nowhere = settings(taken);
+    nowhere.bind.clear();
+    assert!(matches!(refused(nowhere).await, Error::NoAddress));
+    let mut open = settings(SocketAddr::from(([127, 0, 0, 1], 0)));
+    open.secret = Secret::new(None, Some(String::new()));
+    assert!(matches!(refused(open).await, Error::NoSecret));
+}
+
+#[tokio::test]
+async fn strangers_cannot_fill_the_room() {
+    let world = World::new(says(&["hi"])).await;
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(TcpStream::connect(world.address).await.unwrap());
+    }
+    let mut owner = world.client(4, json!({})).await;
+    let mut gone = silent.swap_remove(0);
+    assert_eq!(gone.read(&mut [0; 1]).await.unwrap_or(0), 0);
+    assert_eq!(owner.ask("1", "health", json!({})).await["ok"], true);
+}
+
+#[tokio::test]
+async fn every_client_hears_a_tick_every_thirty_seconds() {
+    let world = World::new(says(&["hi"])).await;
+    for protocol in [3, 4] {
+        let mut socket = world.client(protocol, json!({})).await;
+        tokio::time::pause();
+        let before = tokio::time::Instant::now();
+        for seq in [2, 3, 4] {
+            let tick = socket.next().await;
+            assert_eq!((&tick["event"], &tick["seq"]), (&json!("tick"), &json!(seq)));
+            assert!(tick["payload"]["ts"].is_u64());
+        }
+        assert_eq!(before.elapsed().as_secs_f64().round(), 90.0);
+        tokio::time::resume();
+    }
+}
+
+#[tokio::test]
+async fn stopping_tells_every_client_and_frees_the_port() {
+    let world = World::new(says(&["hi"])).await;
+    let mut clients = [world.client(3, json!({})).await, world.client(4, json!({})).await];
+    let (mut stranger, _) = world.open().await;
+    let mut silent = TcpStream::connect(world.address).await.unwrap();
+    world.stop.cancel();
+    for client in &mut clients {
+        let shutdown = json!({
+            "type": "event", "event": "shutdown", "payload": {"reason": "the gateway is stopping"}, "seq": 2,
+        });
+        assert_eq!(client.rest().await, (vec![shutdown], Some((1012, "service restart".to_owned()))));
+    }
+    assert_eq!(stranger.rest().await, (Vec::new(), Some((1012, "service restart".to_owned()))));
+    assert_eq!(silent.read(&mut [0; 1]).await.unwrap_or(0), 0);
+    world.serving.await.unwrap();
+    assert!(bind(settings(world.address)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_and_comes_back_is_welcome() {
+    let world = World::new(says(&["hi"])).await;
+    for _ in 0..100 {
+        let (mut socket, _) = world.open().await;
+        assert_eq!(socket.ask("1", "connect", connect(4)).await["ok"], true);
+    }
+}

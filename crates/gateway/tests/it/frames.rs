@@ -1,0 +1,115 @@
+//! Frames after the handshake that are not what they should be, and the sizes of frames.
+
+use futures_util::{SinkExt, StreamExt};
+use homard_agent::task;
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::support::{World, says};
+
+fn refused(id: &Value, message: &str) -> Value {
+    json!({"type": "res", "id": id, "ok": false, "error": {"code": "INVALID_REQUEST", "message": message}})
+}
+
+#[tokio::test]
+async fn bad_frames_are_answered_and_the_socket_stays_open() {
+    let world = World::new(says(&["hi"])).await;
+    for protocol in [3, 4] {
+        let mut socket = world.client(protocol, json!({})).await;
+        let frame = |why: &str| format!("invalid request frame: {why}");
+        let rows = [
+            ("[1,2]", json!("invalid"), frame("must be object")),
+            (r#"{"type":"req","id":"x1"}"#, json!("x1"), frame("must have required property 'method'")),
+            (r#"{"type":"req","id":7,"method":"health"}"#, json!(7), frame("at /id: must be string")),
+            (
+                r#"{"type":"req","id":"","method":"health"}"#,
+                json!(""),
+                frame("at /id: must NOT have fewer than 1 characters"),
+            ),
+            (r#"{"id":"x2","method":"health"}"#, json!("x2"), frame("must have required property 'type'")),
+            (
+                r#"{"type":"res","id":"x3","ok":true}"#,
+                json!("x3"),
+                frame(
+                    "must have required property 'method'; at root: unexpected property 'ok'; at /type: must be \
+                     equal to constant",
+                ),
+            ),
+            (
+                r#"{"type":"req","id":"x4","method":"health","foo":1}"#,
+                json!("x4"),
+                frame("at root: unexpected property 'foo'"),
+            ),
+            (
+                r#"{"type":"event","event":"foo"}"#,
+                json!("invalid"),
+                frame(
+                    "must have required property 'id'; must have required property 'method'; at root: unexpected \
+                     property 'event'; at /type: must be equal to constant",
+                ),
+            ),
+            (
+                r#"{"type":"req","id":"x5","method":"connect","params":{}}"#,
+                json!("x5"),
+                "connect is only valid as the first request".to_owned(),
+            ),
+            (
+                r#"{"type":"req","id":"x6","method":"no.such.method"}"#,
+                json!("x6"),
+                "unknown method: no.such.method".to_owned(),
+            ),
+            (
+                r#"{"type":"req","id":"x8","method":"sessions.list","params":"str"}"#,
+                json!("x8"),
+                "invalid sessions.list params: must be object".to_owned(),
+            ),
+            (
+                r#"{"type":"req","id":"x9","method":"agent.wait","params":{}}"#,
+                json!("x9"),
+                "invalid agent.wait params: must have required property 'runId'".to_owned(),
+            ),
+            (
+                r#"{"type":"req","id":"x10","method":"sessions.list","params":{"foo":1}}"#,
+                json!("x10"),
+                "invalid sessions.list params: at root: unexpected property 'foo'".to_owned(),
+            ),
+        ];
+        for (said, id, message) in rows {
+            socket.say(said).await;
+            assert_eq!(socket.next().await, refused(&id, &message));
+        }
+        // What is not JSON, or nests too deep to be, is passed over.
+        socket.say("hello there").await;
+        socket.say_bytes(&[1, 2, 3]).await;
+        let deep = format!(r#"{{"type":"req","id":"d","method":"health","params":{}}}"#, "[".repeat(100_000));
+        socket.say(&deep).await;
+        socket.say_bytes(br#"{"type":"req","id":"bin1","method":"health","params":null}"#).await;
+        let answer = socket.next().await;
+        assert_eq!((&answer["id"], &answer["payload"]["ok"]), (&json!("bin1"), &json!(true)));
+    }
+}
+
+#[tokio::test]
+async fn a_frame_larger_than_the_policy_ends_the_connection() {
+    let world = World::new(says(&["hi"])).await;
+    let padded = |size: usize| {
+        let frame = r#"{"type":"req","id":"big","method":"health","params":{"pad":""}}"#;
+        frame.replace("\"\"", &format!("\"{}\"", "x".repeat(size - frame.len())))
+    };
+    let mut socket = world.client(3, json!({})).await;
+    socket.say(&padded(524_288)).await;
+    assert_eq!(socket.next().await["id"], "big");
+    socket.say(&padded(524_289)).await;
+    assert_eq!(socket.rest().await, (Vec::new(), Some((1009, String::new()))));
+
+    let mut socket = world.client(4, json!({})).await;
+    socket.say(&padded(524_289)).await;
+    assert_eq!(socket.next().await["id"], "big");
+    let (mut sink, mut stream) = socket.split();
+    let sending =
+        task::spawn("sender", async move { sink.send(Message::Text(padded(26_214_401).into())).await.is_ok() });
+    let close = stream.next().await.unwrap().unwrap();
+    let Message::Close(Some(close)) = close else { panic!("{close:?}") };
+    assert_eq!(u16::from(close.code), 1009);
+    sending.abort();
+}

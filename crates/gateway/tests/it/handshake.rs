@@ -1,0 +1,329 @@
+//! `connect` in all the ways that were recorded, and what comes of each.
+
+use serde_json::{Value, json};
+
+use crate::support::{Socket, TOKEN, World, connect, says, sign};
+
+/// A change to good parameters, given the nonce and the time of the challenge.
+type Change = fn(&mut Value, &str, u64);
+
+/// What a refused client sees: the error, the close code, the close reason.
+#[derive(Debug, PartialEq)]
+struct Refused {
+    error: Value,
+    code: u16,
+    reason: String,
+}
+
+/// Opens a connection, lets `make` answer the challenge, and says what came of it.
+async fn tried(world: &World, make: impl FnOnce(&str, u64) -> Value) -> Result<Value, Refused> {
+    let (mut socket, challenge) = world.open().await;
+    let params = make(challenge["nonce"].as_str().unwrap(), challenge["ts"].as_u64().unwrap());
+    let answer = socket.ask("r1", "connect", params).await;
+    if answer["ok"] == true {
+        return Ok(answer["payload"].clone());
+    }
+    let (rest, close) = socket.rest().await;
+    assert_eq!(rest, [] as [Value; 0]);
+    let (code, reason) = close.unwrap();
+    Err(Refused { error: answer["error"].clone(), code, reason })
+}
+
+fn invalid(message: &str, details: Option<Value>, code: u16) -> Refused {
+    let mut error = json!({"code": "INVALID_REQUEST", "message": message});
+    if let Some(details) = details {
+        error["details"] = details;
+    }
+    Refused { error, code, reason: message.to_owned() }
+}
+
+#[tokio::test]
+async fn good_connects_are_welcome() {
+    let world = World::new(says(&["hi"])).await;
+    for protocol in [3, 4] {
+        let changes: [(&str, Change); 9] = [
+            ("second form", |params, nonce, ts| sign(params, "v2", nonce, ts)),
+            ("third form", |params, nonce, ts| sign(params, "v3", nonce, ts)),
+            ("no device", |_, _, _| {}),
+            ("a client for people", |params, _, _| {
+                params["client"] = json!({"id": "cli", "mode": "cli", "version": "dev", "platform": "linux"});
+            }),
+            ("the secret as a password", |params, _, _| params["auth"] = json!({"password": TOKEN})),
+            ("the secret twice", |params, _, _| params["auth"] = json!({"password": TOKEN, "token": TOKEN})),
+            ("few scopes", |params, _, _| params["scopes"] = json!(["operator.read"])),
+            ("no scopes", |params, _, _| params["scopes"] = json!([])),
+            ("something unknown", |params, _, _| params["foo"] = json!(1)),
+        ];
+        for (name, change) in changes {
+            let hello = tried(&world, |nonce, ts| {
+                let mut params = connect(protocol);
+                change(&mut params, nonce, ts);
+                params
+            });
+            assert_eq!(hello.await.unwrap()["protocol"], protocol, "{name}");
+        }
+    }
+    let range = |min: u64, max: u64| {
+        let mut params = connect(3);
+        params["minProtocol"] = min.into();
+        params["maxProtocol"] = max.into();
+        params
+    };
+    assert_eq!(tried(&world, |_, _| range(1, 10)).await.unwrap()["protocol"], 4);
+    assert_eq!(tried(&world, |_, _| range(3, 4)).await.unwrap()["protocol"], 4);
+    let without_nonce = tried(&world, |_, ts| {
+        let mut params = connect(3);
+        sign(&mut params, "v1", "", ts);
+        params
+    });
+    assert_eq!(without_nonce.await.unwrap()["protocol"], 3);
+}
+
+#[tokio::test]
+async fn wrong_secrets_are_refused() {
+    let world = World::new(says(&["hi"])).await;
+    let details = |code: &str, reason: &str, step: &str| json!({"code": code, "authReason": reason, "canRetryWithDeviceToken": false, "recommendedNextStep": step});
+    let missing = details("AUTH_TOKEN_MISSING", "token_missing", "update_auth_configuration");
+    let mismatch = details("AUTH_TOKEN_MISMATCH", "token_mismatch", "update_auth_credentials");
+    for protocol in [3, 4] {
+        let told = |details: &Value| (protocol == 4).then(|| details.clone());
+        let deviceless = tried(&world, |_, _| {
+            let mut params = connect(protocol);
+            params["auth"] = json!({"token": "nope"});
+            params
+        });
+        let message = "unauthorized: gateway token mismatch (provide gateway auth token)";
+        assert_eq!(deviceless.await, Err(invalid(message, told(&mismatch), 1008)));
+        let with_device = tried(&world, |nonce, ts| {
+            let mut params = connect(protocol);
+            params["auth"] = json!({"token": "nope"});
+            sign(&mut params, "v2", nonce, ts);
+            params
+        });
+        assert_eq!(with_device.await, Err(invalid(message, told(&mismatch), 1008)));
+        let no_secret = tried(&world, |nonce, ts| {
+            let mut params = connect(protocol);
+            params.as_object_mut().unwrap().remove("auth");
+            sign(&mut params, "v2", nonce, ts);
+            params
+        });
+        let message = "unauthorized: gateway token missing (provide gateway auth token)";
+        assert_eq!(no_secret.await, Err(invalid(message, told(&missing), 1008)));
+        let nothing = tried(&world, |_, _| {
+            let mut params = connect(protocol);
+            params.as_object_mut().unwrap().remove("auth");
+            params
+        });
+        let mut error = json!({"code": "NOT_PAIRED", "message": "device identity required"});
+        if protocol == 4 {
+            error["details"] = json!({"code": "DEVICE_IDENTITY_REQUIRED"});
+        }
+        let reason = "device identity required".to_owned();
+        assert_eq!(nothing.await, Err(Refused { error, code: 1008, reason }));
+    }
+}
+
+#[tokio::test]
+async fn guessing_is_slowed_down_and_the_owner_still_gets_in() {
+    let world = World::new(says(&["hi"])).await;
+    let guess = || {
+        tried(&world, |_, _| {
+            let mut params = connect(4);
+            params["auth"] = json!({"token": "guess"});
+            params
+        })
+    };
+    for _ in 0..10 {
+        assert_eq!(guess().await.unwrap_err().error["details"]["code"], "AUTH_TOKEN_MISMATCH");
+    }
+    let locked = guess().await.unwrap_err().error;
+    assert_eq!(locked["details"]["code"], "AUTH_RATE_LIMITED");
+    assert!(locked["retryAfterMs"].as_u64().unwrap() > 290_000);
+    assert!(tried(&world, |_, _| connect(4)).await.is_ok());
+}
+
+#[tokio::test]
+async fn devices_that_are_not_who_they_say_are_refused() {
+    let world = World::new(says(&["hi"])).await;
+    let rows: [(&str, &str, &str, Change); 4] = [
+        ("device identity mismatch", "DEVICE_ID_MISMATCH", "device-id-mismatch", |params, nonce, ts| {
+            sign(params, "v2", nonce, ts);
+            params["device"]["id"] = "ab".repeat(32).into();
+        }),
+        ("device signature expired", "SIGNATURE_EXPIRED", "device-signature-stale", |params, nonce, ts| {
+            sign(params, "v2", nonce, ts - 11 * 60_000);
+        }),
+        ("device nonce mismatch", "NONCE_MISMATCH", "device-nonce-mismatch", |params, _, ts| {
+            sign(params, "v2", "nonce-of-another-connection", ts);
+        }),
+        ("device signature invalid", "SIGNATURE_INVALID", "device-signature", |params, nonce, ts| {
+            sign(params, "v2", nonce, ts);
+            let signature = params["device"]["signature"].as_str().unwrap();
+            params["device"]["signature"] = format!("AAAA{}", &signature[4..]).into();
+        }),
+    ];
+    for protocol in [3, 4] {
+        for (message, code, reason, change) in rows {
+            let refused = tried(&world, |nonce, ts| {
+                let mut params = connect(protocol);
+                change(&mut params, nonce, ts);
+                params
+            });
+            let details = json!({"code": format!("DEVICE_AUTH_{code}"), "reason": reason});
+            assert_eq!(refused.await, Err(invalid(message, (protocol == 4).then_some(details), 1008)));
+        }
+        let without_nonce = tried(&world, |nonce, ts| {
+            let mut params = connect(protocol);
+            sign(&mut params, "v2", nonce, ts);
+            params["device"].as_object_mut().unwrap().remove("nonce");
+            params
+        });
+        let message = match protocol {
+            3 => "device signature invalid",
+            _ => "invalid connect params: at /device: must have required property 'nonce'",
+        };
+        assert_eq!(without_nonce.await, Err(invalid(message, None, 1008)));
+    }
+}
+
+#[tokio::test]
+async fn other_bad_connects_are_refused() {
+    let world = World::new(says(&["hi"])).await;
+    for protocol in [2, 5] {
+        let details = json!({
+            "code": "PROTOCOL_MISMATCH", "expectedProtocol": 4, "minimumProbeProtocol": 3,
+            "clientMinProtocol": protocol, "clientMaxProtocol": protocol,
+        });
+        let refused = tried(&world, |_, _| connect(protocol)).await;
+        assert_eq!(refused, Err(invalid("protocol mismatch", Some(details), 1002)));
+    }
+    let values = "must be equal to one of the allowed values";
+    for protocol in [3, 4] {
+        let rows: [(String, Change); 5] = [
+            ("invalid role".to_owned(), |params, _, _| params["role"] = "boss".into()),
+            (format!("invalid connect params: at /client/id: {values}"), |params, _, _| {
+                params["client"]["id"] = "my-own-client".into();
+            }),
+            (format!("invalid connect params: at /client/mode: {values}"), |params, _, _| {
+                params["client"]["mode"] = "operator".into();
+            }),
+            ("invalid connect params: must have required property 'client'".to_owned(), |params, _, _| {
+                params.as_object_mut().unwrap().remove("client");
+            }),
+            ("invalid connect params: must be object".to_owned(), |params, _, _| *params = json!([])),
+        ];
+        for (message, change) in rows {
+            let refused = tried(&world, |nonce, ts| {
+                let mut params = connect(protocol);
+                change(&mut params, nonce, ts);
+                params
+            });
+            assert_eq!(refused.await, Err(invalid(&message, None, 1008)));
+        }
+        let node = tried(&world, |_, _| {
+            let mut params = connect(protocol);
+            params["role"] = "node".into();
+            params
+        });
+        let error = json!({"code": "UNAVAILABLE", "message": "nodes are not supported yet"});
+        let reason = "nodes are not supported yet".to_owned();
+        assert_eq!(node.await, Err(Refused { error, code: 1008, reason }));
+    }
+    let empty = tried(&world, |_, _| json!({})).await.unwrap_err();
+    let message = "invalid connect params: must have required property 'minProtocol'; must have required property \
+                   'maxProtocol'; must have required property 'client'";
+    assert_eq!(empty.error, json!({"code": "INVALID_REQUEST", "message": message}));
+    assert_eq!(empty.reason, message[..120]);
+}
+
+#[tokio::test]
+async fn a_control_ui_needs_an_origin() {
+    let world = World::new(says(&["hi"])).await;
+    let page = |protocol: u64| {
+        let mut params = connect(protocol);
+        params["client"]["id"] = "openclaw-control-ui".into();
+        params["client"]["mode"] = "webchat".into();
+        params
+    };
+    let message = "origin not allowed (open the Control UI from the gateway host or allow it in \
+                   gateway.controlUi.allowedOrigins)";
+    let details = json!({"code": "CONTROL_UI_ORIGIN_NOT_ALLOWED", "reason": "origin missing or invalid"});
+    assert_eq!(tried(&world, |_, _| page(3)).await, Err(invalid(message, None, 1008)));
+    assert_eq!(tried(&world, |_, _| page(4)).await, Err(invalid(message, Some(details), 1008)));
+    let origin = format!("http://{}", world.address);
+    let mut socket = Socket::open(world.address, &[("origin", &origin)]).await.unwrap();
+    socket.next().await;
+    assert_eq!(socket.ask("r1", "connect", page(4)).await["payload"]["protocol"], 4);
+}
+
+#[tokio::test]
+async fn what_is_not_a_connect_ends_the_connection() {
+    let world = World::new(says(&["hi"])).await;
+    let (mut socket, _) = world.open().await;
+    socket.send("r1", "health", json!({})).await;
+    let message = "invalid handshake: first request must be connect";
+    let error = json!({"code": "INVALID_REQUEST", "message": message});
+    let answer = json!({"type": "res", "id": "r1", "ok": false, "error": error});
+    assert_eq!(socket.rest().await, (vec![answer], Some((1008, message.to_owned()))));
+
+    let deep = "[".repeat(100_000 / 2);
+    let padded = format!(r#"{{"type":"req","id":"1","method":"connect","params":{{"pad":"{}"}}}}"#, "x".repeat(70_000));
+    let huge = format!("\"{}\"", "x".repeat(900_000));
+    for (said, code, reason) in [
+        ("hello", 1000, ""),
+        (deep.as_str(), 1000, ""),
+        ("[]", 1008, "invalid request frame"),
+        (r#"{"type":"req","method":"connect","params":{}}"#, 1008, "invalid request frame"),
+        (padded.as_str(), 1009, ""),
+        (huge.as_str(), 1009, ""),
+    ] {
+        let (mut socket, _) = world.open().await;
+        socket.say(said).await;
+        assert_eq!(
+            socket.rest().await,
+            (Vec::new(), Some((code, reason.to_owned()))),
+            "{}",
+            &said[..5.min(said.len())]
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_silent_stranger_is_sent_away() {
+    let world = World::new(says(&["hi"])).await;
+    let (mut socket, _) = world.open().await;
+    tokio::time::pause();
+    let before = tokio::time::Instant::now();
+    assert_eq!(socket.rest().await, (Vec::new(), Some((1000, String::new()))));
+    assert_eq!(before.elapsed().as_secs_f64().round(), 10.0);
+}
+
+#[tokio::test]
+async fn hello_says_what_can_be_asked_and_nothing_else() {
+    let world = World::new(says(&["hi"])).await;
+    for protocol in [3, 4] {
+        let mut hello = tried(&world, |_, _| connect(protocol)).await.unwrap();
+        let snapshot = hello["snapshot"].take();
+        assert!(!hello["server"]["connId"].take().as_str().unwrap().is_empty());
+        let mut expected = json!({
+            "type": "hello-ok", "protocol": protocol, "snapshot": null,
+            "server": {"version": env!("CARGO_PKG_VERSION"), "connId": null},
+            "features": {
+                "methods": [
+                    "health", "status", "agent", "agent.wait", "sessions.list", "chat.history", "chat.abort",
+                ],
+                "events": ["connect.challenge", "agent", "health", "tick", "shutdown"],
+            },
+            "policy": {"maxPayload": 524_288, "maxBufferedBytes": 1_572_864, "tickIntervalMs": 30_000},
+        });
+        if protocol == 4 {
+            expected["policy"]["maxPayload"] = 26_214_400.into();
+            expected["policy"]["maxBufferedBytes"] = 4_194_304.into();
+            let scopes = connect(4)["scopes"].take();
+            expected["auth"] = json!({"role": "operator", "scopes": scopes, "method": "token"});
+        }
+        assert_eq!(hello, expected);
+        assert_eq!(snapshot["sessionDefaults"]["mainSessionKey"], "agent:main:main");
+        assert_eq!(snapshot["health"]["ok"], true);
+    }
+}

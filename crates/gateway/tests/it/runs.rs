@@ -1,0 +1,366 @@
+//! Runs as clients see them: two answers, events in order, duplicates, and clients that come, go and do not read.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, stream};
+use homard_agent::{Outcome, hub::Waited};
+use homard_model::{Error as ModelError, ErrorKind, Event};
+use homard_proto::{RunId, SessionId, SessionKey, message::StopReason, session::Record};
+use homard_store::{Error as StoreError, Fence, MemoryStore, Rec, RunRow, Session, Store, Unfinished, Verdict};
+use serde_json::{Value, json};
+use tokio::{sync::Semaphore, time::Instant};
+
+use crate::support::{Script, Socket, World, done, says, waits};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn message(run: &str) -> Value {
+    json!({"message": "x", "agentId": "main", "idempotencyKey": run})
+}
+
+/// The frames from here to the second answer to `id`, that one included.
+async fn told(socket: &mut Socket, id: &str) -> Vec<Value> {
+    let mut frames = Vec::new();
+    loop {
+        let frame = socket.next().await;
+        let is_last = frame["type"] == "res" && frame["id"] == id;
+        frames.push(frame);
+        if is_last {
+            return frames;
+        }
+    }
+}
+
+/// What agent events say, without their times.
+fn story(frames: &[Value]) -> Vec<Value> {
+    let events = frames.iter().filter(|frame| frame["event"] == "agent").map(|frame| &frame["payload"]);
+    let step = |payload: &Value| match payload["stream"].as_str().unwrap() {
+        "lifecycle" => payload["data"]["phase"].clone(),
+        _ => json!([payload["data"]["delta"], payload["data"]["text"]]),
+    };
+    events.map(step).collect()
+}
+
+fn numbers(frames: &[Value], member: impl Fn(&Value) -> Option<u64>) -> Vec<u64> {
+    frames.iter().filter(|frame| frame["type"] == "event").filter_map(member).collect()
+}
+
+#[tokio::test]
+async fn a_run_is_accepted_told_and_answered_in_order() {
+    for protocol in [3, 4] {
+        let gate = Arc::new(Semaphore::new(0));
+        let world = World::new(waits(&gate)).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        let accepted = socket.ask("a", "agent", message("k")).await;
+        let mut expected = json!({"runId": "k", "status": "accepted", "acceptedAt": accepted["payload"]["acceptedAt"]});
+        if protocol == 4 {
+            expected["sessionKey"] = "agent:main:main".into();
+            expected["agentId"] = "main".into();
+        }
+        assert_eq!((&accepted["payload"], &accepted["ok"]), (&expected, &json!(true)));
+        assert!(accepted["payload"]["acceptedAt"].is_u64());
+        let mut frames = vec![socket.next().await, socket.next().await];
+        // The first words went out at once; only now may the model go on.
+        assert_eq!(story(&frames), [json!("start"), json!(["hello", "hello"])]);
+        gate.add_permits(1);
+        frames.extend(told(&mut socket, "a").await);
+        assert_eq!(
+            story(&frames),
+            [json!("start"), json!(["hello", "hello"]), json!([" world", "hello world"]), json!("end")]
+        );
+        assert_eq!(numbers(&frames, |frame| frame["payload"]["seq"].as_u64()), [1, 2, 3, 4]);
+        assert_eq!(numbers(&frames, |frame| frame["seq"].as_u64()), [2, 3, 4, 5]);
+        let last = frames.last().unwrap();
+        assert_eq!(last["ok"], true);
+        assert_eq!(last["payload"]["status"], "ok");
+        assert_eq!(last["payload"]["result"]["payloads"], json!([{"text": "hello world", "mediaUrl": null}]));
+    }
+}
+
+#[tokio::test]
+async fn a_failed_model_is_told_to_each_generation_in_its_way() {
+    let fails: Script = Arc::new(|_| {
+        let error = ModelError::new(ErrorKind::Rejected, "400 no such model");
+        stream::iter([Event::Failed(error)]).boxed()
+    });
+    let world = World::new(fails).await;
+    let mut old = world.client(3, json!({})).await;
+    old.ask("a", "agent", message("k3")).await;
+    let frames = told(&mut old, "a").await;
+    assert_eq!(story(&frames), ["start", "error"]);
+    assert_eq!(frames.last().unwrap()["ok"], true);
+    assert_eq!(frames.last().unwrap()["payload"]["result"]["payloads"][0]["isError"], true);
+    let mut new = world.client(4, json!({})).await;
+    new.ask("a", "agent", message("k4")).await;
+    let frames = told(&mut new, "a").await;
+    let last = frames.last().unwrap();
+    assert_eq!((&last["ok"], &last["error"]["code"]), (&json!(false), &json!("UNAVAILABLE")));
+    assert_eq!(last["payload"]["status"], "error");
+    assert_eq!(last["payload"]["summary"], last["error"]["message"]);
+}
+
+#[tokio::test]
+async fn the_same_request_never_runs_twice() {
+    for protocol in [3, 4] {
+        let gate = Arc::new(Semaphore::new(0));
+        let world = World::new(waits(&gate)).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        let mut other = world.client(protocol, json!({})).await;
+        let first = socket.ask("a", "agent", message("k")).await;
+        let again = other.ask("b", "agent", message("k")).await;
+        if protocol == 3 {
+            assert_eq!(again["payload"], first["payload"]);
+        } else {
+            let in_flight =
+                json!({"runId": "k", "status": "in_flight", "sessionKey": "agent:main:main", "agentId": "main"});
+            assert_eq!(again["payload"], in_flight);
+        }
+        let mut changed = message("k");
+        changed["message"] = "y".into();
+        let conflict = other.ask("c", "agent", changed).await;
+        assert_eq!(conflict["error"]["code"], "INVALID_REQUEST");
+        assert!(conflict["error"]["message"].as_str().unwrap().contains('k'));
+        gate.add_permits(1);
+        let last = socket.answer("a").await;
+        if protocol == 3 {
+            assert_eq!(other.answer("b").await["payload"], last["payload"]);
+        }
+        let later = other.ask("d", "agent", message("k")).await;
+        assert_eq!((&later["ok"], &later["payload"]), (&json!(true), &last["payload"]));
+        let history = other.ask("e", "chat.history", json!({"sessionKey": "main"})).await;
+        assert_eq!(history["payload"]["messages"].as_array().unwrap().len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn bad_agent_params_are_named() {
+    let world = World::new(says(&["hi"])).await;
+    let mut socket = world.client(3, json!({})).await;
+    for (params, why) in [
+        (json!({"message": "x"}), "must have required property 'idempotencyKey'"),
+        (json!({"idempotencyKey": "a"}), "must have required property 'message'"),
+        (json!({"message": "", "idempotencyKey": "a"}), "at /message: must NOT have fewer than 1 characters"),
+        (json!({"message": "x", "agentId": "ghost", "idempotencyKey": "a"}), "unknown agent id \"ghost\""),
+        (json!({"message": "x", "channel": "pigeon", "idempotencyKey": "a"}), "unknown channel: pigeon"),
+        (json!({"message": "x", "foo": 1, "idempotencyKey": "a"}), "at root: unexpected property 'foo'"),
+        (
+            json!({"message": "x", "agentId": "main", "sessionKey": "agent:other:main", "idempotencyKey": "a"}),
+            "agent \"main\" does not match session key agent \"other\"",
+        ),
+    ] {
+        let answer = socket.ask("a", "agent", params).await;
+        assert_eq!(
+            answer["error"],
+            json!({"code": "INVALID_REQUEST", "message": format!("invalid agent params: {why}")})
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_takes_no_messages_says_so() {
+    let store = MemoryStore::default();
+    let key = SessionKey::parse("shut", &homard_proto::AgentId::main()).unwrap();
+    let mut record = Record::new(SessionId::parse("s").unwrap(), 1);
+    record.send_policy = Some("deny".to_owned());
+    let patch = Rec::Patch { key, expect: None, record: Box::new(record) };
+    store.commit(&Fence::default(), vec![patch]).await.unwrap();
+    let world = World::over(Arc::new(store), says(&["hi"])).await;
+    let mut socket = world.client(4, json!({})).await;
+    let params = json!({"message": "x", "sessionKey": "shut", "idempotencyKey": "k"});
+    assert_eq!(
+        socket.ask("a", "agent", params).await["error"],
+        json!({"code": "INVALID_REQUEST", "message": "send blocked by session policy"})
+    );
+}
+
+#[tokio::test]
+async fn waiting_holds_up_nothing_else() {
+    for protocol in [3, 4] {
+        let gate = Arc::new(Semaphore::new(0));
+        let world = World::new(waits(&gate)).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        let timeout = |run: &str| json!({"runId": run, "status": "timeout"});
+        let unknown = socket.ask("w0", "agent.wait", json!({"runId": "nope", "timeoutMs": 1})).await;
+        assert_eq!(unknown["payload"], timeout("nope"));
+        socket.ask("a", "agent", message("k")).await;
+        assert_eq!(socket.next().await["payload"]["data"]["phase"], "start");
+        socket.send("w1", "agent.wait", json!({"runId": "k"})).await;
+        let now = socket.ask("w2", "agent.wait", json!({"runId": "k", "timeoutMs": 0})).await;
+        assert_eq!(now["payload"], timeout("k"));
+        assert_eq!(socket.ask("h", "health", json!({})).await["ok"], true);
+        gate.add_permits(1);
+        let mut ended = socket.answer("w1").await["payload"].take();
+        assert!(ended["startedAt"].take().is_u64() && ended["endedAt"].take().is_u64());
+        let mut expected = json!({"runId": "k", "status": "ok", "startedAt": null, "endedAt": null});
+        if protocol == 4 {
+            expected["stopReason"] = "stop".into();
+        }
+        assert_eq!(ended, expected);
+        let later = socket.ask("w3", "agent.wait", json!({"runId": "k", "timeoutMs": 1000})).await;
+        assert_eq!(later["payload"]["status"], "ok");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_waits_for_its_turn_is_pending_for_protocol_four() {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = World::new(waits(&gate)).await;
+    let mut new = world.client(4, json!({})).await;
+    let mut old = world.client(3, json!({})).await;
+    new.ask("a", "agent", message("first")).await;
+    new.ask("b", "agent", message("second")).await;
+    let wait = json!({"runId": "second", "timeoutMs": 0});
+    let pending = json!({"runId": "second", "status": "pending", "timeoutPhase": "queue", "providerStarted": false});
+    assert_eq!(new.ask("w", "agent.wait", wait.clone()).await["payload"], pending);
+    assert_eq!(old.ask("w", "agent.wait", wait).await["payload"], json!({"runId": "second", "status": "timeout"}));
+    gate.add_permits(2);
+    assert_eq!(new.answer("a").await["payload"]["status"], "ok");
+    assert_eq!(new.answer("b").await["payload"]["status"], "ok");
+}
+
+#[tokio::test]
+async fn too_many_open_requests_are_refused_one_by_one() {
+    let world = World::new(says(&["hi"])).await;
+    let mut socket = world.client(4, json!({})).await;
+    for n in 0..256 {
+        socket.send(&format!("w{n}"), "agent.wait", json!({"runId": "nope", "timeoutMs": 60_000})).await;
+    }
+    let refused = socket.ask("h", "health", json!({})).await;
+    assert_eq!((&refused["error"]["code"], &refused["error"]["retryable"]), (&json!("UNAVAILABLE"), &json!(true)));
+    let mut other = world.client(4, json!({})).await;
+    assert_eq!(other.ask("h", "health", json!({})).await["ok"], true);
+}
+
+#[tokio::test]
+async fn everybody_hears_the_same_story() {
+    let world = World::new(says(&["one ", "two ", "three"])).await;
+    let mut starter = world.client(3, json!({})).await;
+    let mut other = world.client(4, json!({})).await;
+    starter.ask("a", "agent", message("k")).await;
+    let frames = told(&mut starter, "a").await;
+    let events = &frames[..frames.len() - 1];
+    let mut heard = Vec::new();
+    for _ in events {
+        heard.push(other.next().await);
+    }
+    assert_eq!(heard, events);
+    assert_eq!(story(events).last(), Some(&json!("end")));
+}
+
+#[tokio::test]
+async fn words_are_told_at_a_steady_pace_and_none_is_lost() {
+    let gate = Arc::new(Semaphore::new(0));
+    let talks: Script = {
+        let gate = gate.clone();
+        Arc::new(move |_| {
+            let gate = gate.clone();
+            let begin = stream::once(async move {
+                gate.acquire().await.unwrap().forget();
+                Event::Text("begin".to_owned())
+            });
+            // A word every few milliseconds of a clock that stands still while anything else happens.
+            let words = stream::iter(0..500).then(|n| async move {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                Event::Text(format!(" {n}"))
+            });
+            begin.chain(words).chain(stream::iter([done(StopReason::Stop)])).boxed()
+        })
+    };
+    let world = World::new(talks).await;
+    let mut socket = world.client(4, json!({})).await;
+    socket.ask("a", "agent", message("k")).await;
+    tokio::time::pause();
+    let before = Instant::now();
+    gate.add_permits(1);
+    let frames = told(&mut socket, "a").await;
+    let words: Vec<_> = frames.iter().filter(|frame| frame["payload"]["stream"] == "assistant").collect();
+    // Every 50 ms, and the first and the last ones.
+    let beats = before.elapsed().as_millis() as usize / 50;
+    assert!((beats - 2..=beats + 2).contains(&words.len()), "{} in {beats} beats", words.len());
+    let said: String = words.iter().map(|frame| frame["payload"]["data"]["delta"].as_str().unwrap()).collect();
+    assert_eq!(words.last().unwrap()["payload"]["data"]["text"], said);
+    assert_eq!(frames.last().unwrap()["payload"]["result"]["payloads"][0]["text"], said);
+    assert!(said.starts_with("begin 0 1 ") && said.ends_with(" 499"));
+}
+
+#[tokio::test]
+async fn a_run_goes_on_when_its_client_leaves() {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = World::new(waits(&gate)).await;
+    let mut socket = world.client(4, json!({})).await;
+    socket.ask("a", "agent", message("k")).await;
+    drop(socket);
+    let mut other = world.client(4, json!({})).await;
+    other.send("w", "agent.wait", json!({"runId": "k"})).await;
+    gate.add_permits(1);
+    assert_eq!(other.answer("w").await["payload"]["status"], "ok");
+    assert_eq!(other.ask("b", "agent", message("k")).await["payload"]["status"], "ok");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_left_behind_and_its_run_is_not() {
+    // More than all buffers between us and the client hold.
+    let talks: Script = Arc::new(|_| {
+        let words = (0..24).map(|_| Event::Text("x".repeat(1 << 20)));
+        stream::iter(words.chain([done(StopReason::Stop)])).boxed()
+    });
+    let world = World::new(talks).await;
+    let mut socket = world.client(3, json!({})).await;
+    socket.send("a", "agent", message("k")).await;
+    let run = RunId::parse("k").unwrap();
+    let mut witness = world.client(3, json!({"scopes": ["operator.pairing"]})).await;
+    let waited = world.hub.wait(&run, PATIENCE).await.unwrap();
+    let Waited::Ended(report) = waited else { panic!("{waited:?}") };
+    assert_eq!(report.outcome(), &Outcome::Done);
+    let (frames, close) = socket.rest().await;
+    assert!(!story(&frames).contains(&json!("end")));
+    assert!(close.is_none_or(|close| close == (1008, "slow consumer".to_owned())));
+    assert_eq!(witness.ask("h", "health", json!({})).await["error"]["message"], "missing scope: operator.read");
+}
+
+/// A store that cannot store how a run ended.
+#[derive(Default)]
+struct Full(MemoryStore);
+
+#[async_trait]
+impl Store for Full {
+    async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, StoreError> {
+        if batch.iter().any(|rec| matches!(rec, Rec::Terminal { .. })) {
+            return Err(StoreError::Disk("the disk is full".to_owned()));
+        }
+        self.0.commit(fence, batch).await
+    }
+
+    async fn load(&self, key: &SessionKey) -> Result<Option<Session>, StoreError> {
+        self.0.load(key).await
+    }
+
+    async fn run(&self, run: &RunId) -> Result<Option<RunRow>, StoreError> {
+        self.0.run(run).await
+    }
+
+    async fn list(&self) -> Result<Vec<(SessionKey, Record)>, StoreError> {
+        self.0.list().await
+    }
+
+    async fn find(&self, session: &SessionId) -> Result<Option<SessionKey>, StoreError> {
+        self.0.find(session).await
+    }
+
+    async fn recover(&self) -> Result<Vec<Unfinished>, StoreError> {
+        self.0.recover().await
+    }
+}
+
+#[tokio::test]
+async fn an_end_that_could_not_be_stored_is_not_told_but_the_caller_is_answered() {
+    let world = World::over(Arc::new(Full::default()), says(&["hi"])).await;
+    let mut socket = world.client(3, json!({})).await;
+    socket.ask("a", "agent", message("k")).await;
+    let frames = told(&mut socket, "a").await;
+    assert_eq!(story(&frames), [json!("start"), json!(["hi", "hi"])]);
+    let last = frames.last().unwrap();
+    assert_eq!(last["error"], json!({"code": "UNAVAILABLE", "message": "the disk is full"}));
+    assert_eq!(last["payload"], json!({"runId": "k", "status": "error", "summary": "the disk is full"}));
+}

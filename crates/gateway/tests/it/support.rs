@@ -1,0 +1,307 @@
+//! A gateway over a scripted model, and a client that speaks to it.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use ed25519_dalek::{Signer, SigningKey};
+use futures_util::{SinkExt, StreamExt, stream};
+use homard_agent::{
+    Agents, Ambient, Hub, Profile, Slots, ToolMode, task,
+    tool::{Tool, ToolCx, ToolResult, Toolbox},
+};
+use homard_gateway::{Secret, Settings, bind};
+use homard_model::{Event, EventStream, Model, Request, Spec, ToolSpec, stream::Done};
+use homard_proto::{
+    AgentId,
+    message::{StopReason, Usage},
+};
+use homard_store::{Fence, MemoryStore, Store, ToolClass};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::{net::TcpStream, sync::Semaphore, task::JoinHandle, time::timeout};
+use tokio_tungstenite::{
+    WebSocketStream, client_async,
+    tungstenite::{Error as WsError, Message, client::IntoClientRequest, http::HeaderValue},
+};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const TOKEN: &str = "the-shared-token";
+
+/// No honest answer takes this long; a test that waits for one fails instead of hanging.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the model says in its n-th answer.
+pub(crate) type Script = Arc<dyn Fn(usize) -> EventStream + Send + Sync>;
+
+struct Scripted {
+    spec: Spec,
+    script: Script,
+    answers: AtomicUsize,
+}
+
+impl Model for Scripted {
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn stream(&self, _: Request) -> EventStream {
+        (self.script)(self.answers.fetch_add(1, Ordering::SeqCst))
+    }
+}
+
+pub(crate) fn done(stop: StopReason) -> Event {
+    Event::Done(Done { stop, usage: Usage { input: 100, output: 5, ..Usage::default() } })
+}
+
+/// Every answer is these words.
+pub(crate) fn says(words: &'static [&'static str]) -> Script {
+    Arc::new(move |_| {
+        let words = words.iter().map(|&word| Event::Text(word.to_owned()));
+        stream::iter(words.chain([done(StopReason::Stop)])).boxed()
+    })
+}
+
+/// Says a word, waits until the gate lets it go on, says the last word.
+pub(crate) fn waits(gate: &Arc<Semaphore>) -> Script {
+    let gate = gate.clone();
+    Arc::new(move |_| {
+        let gate = gate.clone();
+        let rest = stream::once(async move {
+            gate.acquire().await.unwrap().forget();
+            Event::Text(" world".to_owned())
+        });
+        let first = stream::iter([Event::Text("hello".to_owned())]);
+        first.chain(rest).chain(stream::iter([done(StopReason::Stop)])).boxed()
+    })
+}
+
+struct Echo;
+
+#[async_trait]
+impl Tool for Echo {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec { name: "echo".to_owned(), description: "says it again".to_owned(), parameters: json!({}) }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Read
+    }
+
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
+        cx.progress.report(ToolResult::text("half"));
+        // The run reads that while it has the turn; a result that is there already would win.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        ToolResult::text(arguments.to_string())
+    }
+}
+
+/// A gateway at work.
+pub(crate) struct World {
+    pub(crate) address: SocketAddr,
+    pub(crate) hub: Hub,
+    pub(crate) stop: CancellationToken,
+    pub(crate) serving: JoinHandle<()>,
+}
+
+impl World {
+    pub(crate) async fn new(script: Script) -> Self {
+        Self::over(Arc::new(MemoryStore::default()), script).await
+    }
+
+    pub(crate) async fn over(store: Arc<dyn Store>, script: Script) -> Self {
+        let spec = Spec {
+            provider: "test".to_owned(),
+            model: "scripted".to_owned(),
+            api: "none".to_owned(),
+            context_window: 1000,
+            max_output: 1000,
+        };
+        let profile = Profile {
+            id: AgentId::main(),
+            model: Arc::new(Scripted { spec, script, answers: AtomicUsize::new(0) }),
+            toolbox: Toolbox::new([Arc::new(Echo) as Arc<dyn Tool>]),
+            workdir: PathBuf::from("."),
+            timeout: Duration::from_secs(60),
+            tool_mode: ToolMode::default(),
+        };
+        let agents = Agents::new(profile, []);
+        let (hub, feed) = Hub::start(Ambient::system(), (store, Fence::default()), agents, Slots::new(4, 4, 1));
+        let gateway = bind(settings(SocketAddr::from(([127, 0, 0, 1], 0)))).await.unwrap();
+        let address = gateway.local_addrs()[0];
+        let stop = CancellationToken::new();
+        let serving = task::spawn("gateway", gateway.serve(hub.clone(), feed, stop.clone()));
+        Self { address, hub, stop, serving }
+    }
+
+    /// A connection that has not said anything yet, and its challenge.
+    pub(crate) async fn open(&self) -> (Socket, Value) {
+        let mut socket = Socket::open(self.address, &[]).await.unwrap();
+        let challenge = socket.next().await;
+        assert_eq!(challenge["event"], "connect.challenge");
+        (socket, challenge["payload"].clone())
+    }
+
+    /// A connection whose `connect` was good.
+    pub(crate) async fn client(&self, protocol: u64, change: Value) -> Socket {
+        let (mut socket, _) = self.open().await;
+        let mut params = connect(protocol);
+        for (name, value) in change.as_object().unwrap() {
+            params[name] = value.clone();
+        }
+        let hello = socket.ask("hello", "connect", params).await;
+        assert_eq!(hello["payload"]["type"], "hello-ok", "{hello}");
+        let health = socket.next().await;
+        assert_eq!((&health["event"], &health["seq"]), (&json!("health"), &json!(1)));
+        socket
+    }
+}
+
+pub(crate) fn settings(address: SocketAddr) -> Settings {
+    Settings {
+        bind: vec![address],
+        secret: Secret::new(Some(TOKEN.to_owned()), None),
+        allowed_origins: Vec::new(),
+        state_dir: PathBuf::from("/state"),
+        config_path: None,
+    }
+}
+
+/// A good `connect` without a device.
+pub(crate) fn connect(protocol: u64) -> Value {
+    json!({
+        "minProtocol": protocol, "maxProtocol": protocol, "role": "operator", "caps": ["tool-events"],
+        "client": {"id": "gateway-client", "mode": "backend", "version": "1", "platform": "linux"},
+        "scopes": ["operator.admin", "operator.read", "operator.write"], "auth": {"token": TOKEN},
+    })
+}
+
+/// A client's end of a socket.
+pub(crate) struct Socket(WebSocketStream<TcpStream>);
+
+impl Socket {
+    /// Connects with these headers; an HTTP answer instead of a socket is its status.
+    pub(crate) async fn open(address: SocketAddr, headers: &[(&'static str, &str)]) -> Result<Self, u16> {
+        let mut request = format!("ws://{address}/").into_client_request().unwrap();
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, HeaderValue::from_str(value).unwrap());
+        }
+        let stream = TcpStream::connect(address).await.unwrap();
+        match timeout(PATIENCE, client_async(request, stream)).await.unwrap() {
+            Ok((socket, response)) => {
+                assert!(response.headers().get("sec-websocket-extensions").is_none());
+                Ok(Self(socket))
+            }
+            Err(WsError::Http(response)) => Err(response.status().as_u16()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    pub(crate) async fn say(&mut self, text: &str) {
+        self.0.send(Message::Text(text.into())).await.unwrap();
+    }
+
+    pub(crate) async fn say_bytes(&mut self, bytes: &[u8]) {
+        self.0.send(Message::Binary(bytes.to_vec().into())).await.unwrap();
+    }
+
+    pub(crate) async fn send(&mut self, id: &str, method: &str, params: Value) {
+        self.say(&json!({"type": "req", "id": id, "method": method, "params": params}).to_string()).await;
+    }
+
+    /// Asks, and returns the first answer; what else is heard until then is passed over.
+    pub(crate) async fn ask(&mut self, id: &str, method: &str, params: Value) -> Value {
+        self.send(id, method, params).await;
+        self.answer(id).await
+    }
+
+    /// The next answer to a request; what else is heard until then is passed over.
+    pub(crate) async fn answer(&mut self, id: &str) -> Value {
+        loop {
+            let frame = self.next().await;
+            if frame["type"] == "res" && frame["id"] == id {
+                return frame;
+            }
+        }
+    }
+
+    /// The next frame.
+    pub(crate) async fn next(&mut self) -> Value {
+        match self.hear().await {
+            Some(Message::Text(text)) => serde_json::from_str(&text).unwrap(),
+            other => panic!("expected a frame, got {other:?}"),
+        }
+    }
+
+    /// The frames up to the close, and its code and reason.
+    pub(crate) async fn rest(&mut self) -> (Vec<Value>, Option<(u16, String)>) {
+        let mut frames = Vec::new();
+        loop {
+            match self.hear().await {
+                Some(Message::Text(text)) => frames.push(serde_json::from_str(&text).unwrap()),
+                Some(Message::Close(close)) => {
+                    let close = close.unwrap();
+                    return (frames, Some((close.code.into(), close.reason.to_string())));
+                }
+                None => return (frames, None),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// The next message that is not a ping; `None` when the connection broke.
+    async fn hear(&mut self) -> Option<Message> {
+        loop {
+            match timeout(PATIENCE, self.0.next()).await.expect("nothing was heard for too long") {
+                Some(Ok(Message::Ping(_))) => {}
+                Some(Ok(message)) => return Some(message),
+                Some(Err(_)) | None => return None,
+            }
+        }
+    }
+
+    pub(crate) fn split(
+        self,
+    ) -> (impl SinkExt<Message, Error = WsError> + Unpin, impl StreamExt<Item = Result<Message, WsError>>) {
+        self.0.split()
+    }
+}
+
+/// A device that signs.
+pub(crate) fn device() -> SigningKey {
+    SigningKey::from_bytes(&[7; 32])
+}
+
+/// Adds the device's signature over what the parameters say; `form` is `v1`, `v2` or `v3`.
+pub(crate) fn sign(params: &mut Value, form: &str, nonce: &str, signed_at: u64) {
+    let key = device().verifying_key().to_bytes();
+    let id: String = Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let scopes: Vec<_> = params["scopes"].as_array().unwrap().iter().map(text).collect();
+    let mut parts = vec![form.to_owned(), id.clone(), text(&params["client"]["id"]), text(&params["client"]["mode"])];
+    parts.extend([text(&params["role"]), scopes.join(","), signed_at.to_string(), text(&params["auth"]["token"])]);
+    if form != "v1" {
+        parts.push(nonce.to_owned());
+    }
+    if form == "v3" {
+        parts.extend([text(&params["client"]["platform"]), text(&params["client"]["deviceFamily"])]);
+    }
+    let signature = device().sign(parts.join("|").as_bytes());
+    params["device"] = json!({
+        "id": id, "publicKey": BASE64_URL_SAFE_NO_PAD.encode(key), "signedAt": signed_at,
+        "signature": BASE64_URL_SAFE_NO_PAD.encode(signature.to_bytes()),
+    });
+    if form != "v1" {
+        params["device"]["nonce"] = nonce.into();
+    }
+}

@@ -1,0 +1,96 @@
+//! Who is told what of a run's tools.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use homard_model::{Event, stream::CallDelta};
+use homard_proto::{AgentId, SessionId, message::StopReason, session::Record};
+use homard_store::{Fence, MemoryStore, Rec, Store};
+use serde_json::{Value, json};
+
+use crate::support::{Script, Socket, World, done, says};
+
+/// Calls `echo`, then says a word.
+fn calls_a_tool() -> Script {
+    let words = says(&["done"]);
+    Arc::new(move |answer| {
+        if answer % 2 == 1 {
+            return words(answer);
+        }
+        let call = CallDelta {
+            index: 0,
+            id: Some("call-1".to_owned()),
+            name: Some("echo".to_owned()),
+            arguments: r#"{"x":1}"#.to_owned(),
+        };
+        stream::iter([Event::Call(call), done(StopReason::ToolUse)]).boxed()
+    })
+}
+
+async fn world(verbose: Option<&str>) -> World {
+    let store = MemoryStore::default();
+    let mut record = Record::new(SessionId::parse("s-1").unwrap(), 1);
+    record.verbose_level = verbose.map(str::to_owned);
+    let patch = Rec::Patch { key: AgentId::main().main_session(), expect: None, record: Box::new(record) };
+    store.commit(&Fence::default(), vec![patch]).await.unwrap();
+    World::over(Arc::new(store), calls_a_tool()).await
+}
+
+/// The data of the tool events that come before the last answer.
+async fn heard(socket: &mut Socket) -> Vec<Value> {
+    let mut tools = Vec::new();
+    loop {
+        let frame = socket.next().await;
+        if frame["payload"]["stream"] == "tool" {
+            tools.push(frame["payload"]["data"].clone());
+        }
+        if frame["payload"]["status"] == "ok" || frame["payload"]["data"]["phase"] == "end" {
+            return tools;
+        }
+    }
+}
+
+fn steps(detail: bool) -> Vec<Value> {
+    let mut update = json!({"phase": "update", "name": "echo", "toolCallId": "call-1"});
+    let mut result = json!({"phase": "result", "name": "echo", "toolCallId": "call-1", "isError": false});
+    if detail {
+        update["partialResult"] = json!({"content": [{"type": "text", "text": "half"}]});
+        result["result"] = json!({"content": [{"type": "text", "text": r#"{"x":1}"#}]});
+    }
+    let start = json!({"phase": "start", "name": "echo", "toolCallId": "call-1", "args": {"x": 1}});
+    vec![start, update, result]
+}
+
+async fn started(world: &World, protocol: u64, caps: Value) -> Vec<Value> {
+    let mut socket = world.client(protocol, json!({"caps": caps})).await;
+    socket.send("a", "agent", json!({"message": "x", "idempotencyKey": "k"})).await;
+    heard(&mut socket).await
+}
+
+#[tokio::test]
+async fn protocol_four_hears_everything_if_it_asked_for_it() {
+    for verbose in [None, Some("off"), Some("on"), Some("full")] {
+        assert_eq!(started(&world(verbose).await, 4, json!(["tool-events"])).await, steps(true));
+    }
+    assert_eq!(started(&world(Some("full")).await, 4, json!([])).await, [] as [Value; 0]);
+}
+
+#[tokio::test]
+async fn protocol_three_hears_what_the_session_says() {
+    for (verbose, expected) in
+        [(None, Vec::new()), (Some("off"), Vec::new()), (Some("on"), steps(false)), (Some("full"), steps(true))]
+    {
+        assert_eq!(started(&world(verbose).await, 3, json!(["tool-events"])).await, expected, "{verbose:?}");
+    }
+    assert_eq!(started(&world(Some("full")).await, 3, json!([])).await, [] as [Value; 0]);
+}
+
+#[tokio::test]
+async fn only_the_connection_that_started_the_run_hears_of_its_tools() {
+    let world = world(None).await;
+    let mut starter = world.client(4, json!({})).await;
+    let mut other = world.client(4, json!({})).await;
+    starter.send("a", "agent", json!({"message": "x", "idempotencyKey": "k"})).await;
+    assert_eq!(heard(&mut starter).await, steps(true));
+    assert_eq!(heard(&mut other).await, [] as [Value; 0]);
+}

@@ -301,15 +301,12 @@ async fn a_run_goes_on_when_its_client_leaves() {
 #[tokio::test]
 async fn a_client_that_does_not_read_is_left_behind_and_its_run_is_not() {
     // More than all buffers between us and the client hold.
-    let talks: Script = Arc::new(|_| {
-        let words = (0..24).map(|_| Event::Text("x".repeat(1 << 20)));
-        stream::iter(words.chain([done(StopReason::Stop)])).boxed()
-    });
+    let talks: Script = Arc::new(|_| stream::iter([Event::Text("x".repeat(12 << 20)), done(StopReason::Stop)]).boxed());
     let world = World::new(talks).await;
+    let mut witness = world.client(3, json!({"scopes": ["operator.pairing"]})).await;
     let mut socket = world.client(3, json!({})).await;
     socket.send("a", "agent", message("k")).await;
     let run = RunId::parse("k").unwrap();
-    let mut witness = world.client(3, json!({"scopes": ["operator.pairing"]})).await;
     let waited = world.hub.wait(&run, PATIENCE).await.unwrap();
     let Waited::Ended(report) = waited else { panic!("{waited:?}") };
     assert_eq!(report.outcome(), &Outcome::Done);

@@ -29,8 +29,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::{net::TcpStream, sync::Semaphore, task::JoinHandle, time::timeout};
 use tokio_tungstenite::{
-    WebSocketStream, client_async,
-    tungstenite::{Error as WsError, Message, client::IntoClientRequest, http::HeaderValue},
+    WebSocketStream, client_async_with_config,
+    tungstenite::{Error as WsError, Message, client::IntoClientRequest, http::HeaderValue, protocol::WebSocketConfig},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -197,7 +197,9 @@ impl Socket {
             request.headers_mut().insert(*name, HeaderValue::from_str(value).unwrap());
         }
         let stream = TcpStream::connect(address).await.unwrap();
-        match timeout(PATIENCE, client_async(request, stream)).await.unwrap() {
+        let config = WebSocketConfig::default().max_frame_size(None).max_message_size(None);
+        let opening = client_async_with_config(request, stream, Some(config));
+        match timeout(PATIENCE, opening).await.unwrap() {
             Ok((socket, response)) => {
                 assert!(response.headers().get("sec-websocket-extensions").is_none());
                 Ok(Self(socket))

@@ -153,6 +153,10 @@ mod tests {
         assert_eq!(wrong("{gateway: [1]}"), "line 1, column 11: gateway must be an object");
         assert_eq!(wrong("{agents: {list: [['a']]}}"), "line 1, column 18: agents.list[0] must be an object");
         assert_eq!(wrong("{models: {providers: []}}"), "line 1, column 22: models.providers must be an object");
+        assert_eq!(
+            wrong("{gateway: {auth: {\n  token: '${HOMARD_NOT_SET}'}}}"),
+            "line 2, column 10: gateway.auth.token needs the environment variable HOMARD_NOT_SET, which is not set"
+        );
         assert_eq!(wrong("[]"), "line 1, column 1: the whole file must be an object");
     }
 }

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, Visitor},
+};
 
 use crate::paths;
 
@@ -25,9 +28,23 @@ impl fmt::Debug for Text {
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let variable = |name: &str| paths::env(name).and_then(|value| value.into_string().ok());
-        fill(&text, variable).map(Self).map_err(de::Error::custom)
+        /// A failure inside a visitor is told with the place of the text, a later one with that of the object around it.
+        struct Filled;
+
+        impl Visitor<'_> for Filled {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text, E> {
+                let variable = |name: &str| paths::env(name).and_then(|value| value.into_string().ok());
+                fill(text, variable).map(Text).map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_str(Filled)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The one front door for people and CI: `cargo xtask <command>`.
 //!
-//! Each command is one module: [`test`], [`check`], [`tidy`], [`bench`], [`conform`]. They share [`shell`] (other
+//! Each command is one module: `test`, `check`, `tidy`, `bench`, `conform`. They share [`shell`] (other
 //! programs) and [`gateway`] (the built gateway, started and surely stopped again).
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to a terminal")]
 

@@ -6,7 +6,7 @@ use homard_proto::{
 };
 use serde_json::{Value, json};
 
-use crate::{connection::TICK, handshake::Session, outbox, router, server::Server};
+use crate::{connection::TICK, handshake::Session, methods::health, outbox, router, server::Server};
 
 /// What the gateway tells without being asked.
 const EVENTS: [&str; 5] = ["connect.challenge", "agent", "health", "tick", "shutdown"];
@@ -21,7 +21,7 @@ pub(crate) fn max_frame(generation: Generation) -> usize {
 
 /// The answer to a good `connect`. Both generations get all members but one: an old client would keep what it finds
 /// in `auth` and use it at other gateways, so it gets none.
-pub(crate) fn ok(server: &Server, session: &Session, connection: &str, health: &Value) -> HelloOk {
+pub(crate) fn ok(server: &Server, session: &Session, connection: &str, report: &Value) -> HelloOk {
     let generation = session.generation;
     let default = server.hub.agents().default_id();
     let secret = server.bouncer.kind().name();
@@ -30,7 +30,7 @@ pub(crate) fn ok(server: &Server, session: &Session, connection: &str, health: &
         Generation::Four => Some(json!({"role": "operator", "scopes": session.scopes.names(), "method": secret})),
     };
     let mut snapshot = json!({
-        "presence": [], "health": health, "stateVersion": {"presence": 0, "health": 0},
+        "presence": health::here(server), "health": report, "stateVersion": {"presence": 0, "health": 0},
         "uptimeMs": server.uptime_ms(), "stateDir": server.state_dir, "authMode": secret,
         "sessionDefaults": {
             "defaultAgentId": default, "mainKey": "main", "mainSessionKey": default.main_session(),

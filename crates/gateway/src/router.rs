@@ -61,9 +61,10 @@ struct Method {
 }
 
 /// Everything that can be asked; `hello-ok` lists exactly this.
-const METHODS: [Method; 7] = [
+const METHODS: [Method; 8] = [
     Method { name: "health", needs: Scope::Read, answer: |call| Box::pin(health::health(call)) },
     Method { name: "status", needs: Scope::Read, answer: |call| Box::pin(health::status(call)) },
+    Method { name: "system-presence", needs: Scope::Read, answer: |call| Box::pin(health::presence(call)) },
     Method { name: "agent", needs: Scope::Write, answer: |call| Box::pin(agent::start(call)) },
     Method { name: "agent.wait", needs: Scope::Write, answer: |call| Box::pin(agent::wait(call)) },
     Method { name: "sessions.list", needs: Scope::Read, answer: |call| Box::pin(sessions::list(call)) },

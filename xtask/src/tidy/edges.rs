@@ -20,9 +20,8 @@ const ALLOWED: &[(&str, May)] = &[
     ("homard-journal", May::Use(&["homard-proto", "homard-store"])),
     ("homard-providers", May::Use(&["homard-proto", "homard-model"])),
     ("homard-agent", May::Use(&["homard-proto", "homard-model", "homard-store"])),
-    // A tool says what a restart may do with it, in a word of the store's.
-    ("homard-tools", May::Use(&["homard-proto", "homard-agent", "homard-store"])),
-    ("homard-gateway", May::Use(&["homard-proto", "homard-agent"])),
+    ("homard-tools", May::Use(&["homard-proto", "homard-agent"])),
+    ("homard-gateway", May::UseAndTestWithAny(&["homard-proto", "homard-agent"])),
     ("homard-testkit", May::UseAndTestWithAny(&["homard-proto", "homard-model", "homard-store", "homard-agent"])),
     ("homard", May::UseAny),
     ("xtask", May::Use(&[])),

@@ -1,4 +1,4 @@
-//! `health` and `status`: how the gateway is doing. Neither reads a transcript.
+//! `health`, `status` and `system-presence`: how the gateway is doing. None of them reads a transcript.
 
 use homard_proto::{
     AgentId, ErrorShape, SessionKey,
@@ -54,6 +54,21 @@ pub(crate) async fn report(server: &Server) -> Result<Value, ErrorShape> {
         "defaultAgentId": default, "agents": agents,
         "sessions": {"path": sessions::path(server, default), "count": all.len(), "recent": recent},
     }))
+}
+
+/// Who is here: for now the gateway itself.
+pub(crate) async fn presence(mut call: Call) -> Result<Answer, ErrorShape> {
+    let HealthParams {} = call.params()?;
+    Ok(here(&call.server).into())
+}
+
+/// Who is here, as `system-presence` and `hello-ok` carry it.
+pub(crate) fn here(server: &Server) -> Value {
+    let version = env!("CARGO_PKG_VERSION");
+    json!([{
+        "host": "homard", "version": version, "platform": std::env::consts::OS, "mode": "gateway", "reason": "self",
+        "text": format!("Gateway: homard {version}"), "ts": server.hub.ambient().now_ms(),
+    }])
 }
 
 /// What there is, for people who look after it.

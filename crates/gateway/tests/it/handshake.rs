@@ -310,7 +310,7 @@ async fn hello_says_what_can_be_asked_and_nothing_else() {
             "server": {"version": env!("CARGO_PKG_VERSION"), "connId": null},
             "features": {
                 "methods": [
-                    "health", "status", "agent", "agent.wait", "sessions.list", "chat.history", "chat.abort",
+                    "health", "status", "system-presence", "agent", "agent.wait", "sessions.list", "chat.history", "chat.abort",
                 ],
                 "events": ["connect.challenge", "agent", "health", "tick", "shutdown"],
             },

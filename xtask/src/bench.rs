@@ -3,11 +3,16 @@
 //! [`model`] is the model server: it answers at full speed. [`client`] asks it through the gateway and [`direct`]
 //! asks it straight, in turns, so that the difference is what the gateway costs on this machine at this moment.
 //! [`process`] reads what the gateway's process used; [`report`] prints it beside what is aimed at.
+//!
+//! What durability costs: [`acks`] beside the bare disk, [`disk`] for what a run writes, [`recovery`] after a kill.
 
+mod acks;
 mod client;
 mod direct;
+mod disk;
 mod model;
 mod process;
+mod recovery;
 mod report;
 
 use std::{path::Path, thread, time::Duration};
@@ -87,6 +92,10 @@ async fn measure(binary: &Path) -> Result<Report> {
         report.load(sessions, sessions * runs, took);
     }
     report.memory_after(process::memory(gateway.pid())?);
+    drop(gateway);
+    acks::measure(&start()?, &mut report).await?;
+    disk::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
+    recovery::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
     Ok(report)
 }
 

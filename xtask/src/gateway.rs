@@ -1,11 +1,13 @@
 //! The built gateway: started in a state directory of its own, on loopback, and surely stopped again.
 
 use std::{
+    ffi::OsString,
     fs::{self, File},
     io::{Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command},
+    rc::Rc,
     thread,
     time::Duration,
 };
@@ -47,47 +49,86 @@ impl Profile {
 /// Builds the binary and says where it is.
 pub(crate) fn build(profile: Profile) -> Result<PathBuf> {
     shell::run(&mut shell::cargo(&["build", "--package", "homard", "--profile", profile.name()]))?;
-    Ok(shell::root().join("target").join(profile.name()).join("homard"))
+    Ok(shell::target()?.join(profile.name()).join("homard"))
 }
 
-/// A running gateway. Dropping it ends the process and removes its state.
+/// Where a gateway lives: it may be started here more than once. Dropping it removes the state.
+#[derive(Debug)]
+pub(crate) struct Home {
+    program: Vec<OsString>,
+    folder: TempDir,
+    log: PathBuf,
+}
+
+impl Home {
+    /// A home for a gateway with this config. What it says goes to `log`.
+    pub(crate) fn new(binary: &Path, config: &Value, log: &Path) -> Result<Self> {
+        let folder = tempfile::tempdir().context("cannot make a directory for the gateway's state")?;
+        let home = Self { program: vec![binary.as_os_str().to_owned()], folder, log: log.to_owned() };
+        fs::create_dir(home.state()).and_then(|()| fs::write(home.state().join("homard.json"), config.to_string()))?;
+        Ok(home)
+    }
+
+    /// The same home, whose gateway is started by another program, which gets it as its last arguments.
+    pub(crate) fn below(mut self, program: Vec<OsString>) -> Self {
+        self.program.splice(0..0, program);
+        self
+    }
+
+    /// The state directory.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+}
+
+/// A running gateway. Dropping it ends the process.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     child: Child,
     port: u16,
     ready_after: Duration,
-    folder: TempDir,
+    home: Rc<Home>,
 }
 
 impl Gateway {
     /// Starts a gateway with this config and waits until it is ready. What it says goes to `log`.
     pub(crate) fn start(binary: &Path, config: &Value, log: &Path) -> Result<Self> {
-        let folder = tempfile::tempdir().context("cannot make a directory for the gateway's state")?;
-        let state = folder.path().join("state");
-        fs::create_dir(&state).and_then(|()| fs::write(state.join("homard.json"), config.to_string()))?;
-        let port = free_port()?;
-        let log_file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
-        let mut command = Command::new(binary);
-        command.args(["gateway", "run", "--port", &port.to_string()]);
-        command.env("HOME", folder.path()).env("HOMARD_STATE_DIR", &state).env("HOMARD_GATEWAY_TOKEN", TOKEN);
-        command.current_dir(folder.path()).stdout(log_file.try_clone()?).stderr(log_file);
+        Self::start_at(Rc::new(Home::new(binary, config, log)?))
+    }
+
+    /// Kills it, and starts another one in the same home.
+    pub(crate) fn kill_and_start_again(self) -> Result<Self> {
+        let home = self.home.clone();
+        drop(self);
+        Self::start_at(home)
+    }
+
+    /// Starts a gateway in a home and waits until it is ready.
+    pub(crate) fn start_at(home: Rc<Home>) -> Result<Self> {
+        let (folder, port) = (home.folder.path(), free_port()?);
+        let log = File::create(&home.log).with_context(|| format!("cannot write {}", home.log.display()))?;
+        let Some((program, args)) = home.program.split_first() else { bail!("nothing to start") };
+        let mut command = Command::new(program);
+        // It is killed so often that it would hold back what it finds, unless it is told not to.
+        command.args(args).args(["gateway", "run", "--recover", "--port", &port.to_string()]);
+        command.env("HOME", folder).env("HOMARD_STATE_DIR", home.state()).env("HOMARD_GATEWAY_TOKEN", TOKEN);
+        command.current_dir(folder).stdout(log.try_clone()?).stderr(log);
         let start = Instant::now();
-        let child = command.spawn().with_context(|| format!("cannot start {}", binary.display()))?;
+        let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         // From here on dropping ends the process, also when it never becomes ready.
-        let mut gateway = Self { child, port, ready_after: Duration::ZERO, folder };
-        gateway.wait_until_ready(start, log)?;
+        let mut gateway = Self { child, port, ready_after: Duration::ZERO, home };
+        gateway.wait_until_ready(start)?;
         gateway.ready_after = start.elapsed();
         Ok(gateway)
     }
 
-    fn wait_until_ready(&mut self, start: Instant, log: &Path) -> Result<()> {
+    fn wait_until_ready(&mut self, start: Instant) -> Result<()> {
         while !is_ready(self.port) {
-            let said = || fs::read_to_string(log).unwrap_or_default();
             if let Some(status) = self.child.try_wait()? {
-                bail!("the gateway ended before it was ready ({status}):\n{}", said());
+                bail!("the gateway ended before it was ready ({status}):\n{}", self.said());
             }
             if start.elapsed() > PATIENCE {
-                bail!("the gateway did not answer GET /readyz with 200 within {PATIENCE:?}:\n{}", said());
+                bail!("the gateway did not answer GET /readyz with 200 within {PATIENCE:?}:\n{}", self.said());
             }
             thread::sleep(POLL);
         }
@@ -111,7 +152,12 @@ impl Gateway {
 
     /// Its state directory.
     pub(crate) fn state(&self) -> PathBuf {
-        self.folder.path().join("state")
+        self.home.state()
+    }
+
+    /// What it said so far.
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(&self.home.log).unwrap_or_default()
     }
 }
 

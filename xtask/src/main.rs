@@ -1,10 +1,11 @@
 //! The one front door for people and CI: `cargo xtask <command>`.
 //!
-//! Each command is one module: `test`, `check`, `tidy`, `bench`, `conform`. They share [`shell`] (other
+//! Each command is one module: `test`, `check`, `tidy`, `bench`, `chaos`, `conform`. They share [`shell`] (other
 //! programs) and [`gateway`] (the built gateway, started and surely stopped again).
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to a terminal")]
 
 mod bench;
+mod chaos;
 mod check;
 mod conform;
 mod gateway;
@@ -34,6 +35,8 @@ enum Command {
     Tidy,
     /// Measure the built gateway against a local model server that answers at full speed
     Bench(bench::Args),
+    /// Run the whole crash sweep and kill a real gateway a thousand times, or try the seeded bugs
+    Chaos(chaos::Args),
     /// Run unmodified OpenClaw clients against the built gateway (installs about 2 GB below target/conform)
     Conform(conform::Args),
 }
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Tidy => tidy::run(),
         Command::Bench(args) => bench::run(&args),
+        Command::Chaos(args) => chaos::run(&args),
         Command::Conform(args) => conform::run(&args),
     };
     match result {

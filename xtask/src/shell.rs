@@ -13,6 +13,25 @@ pub(crate) fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_owned()
 }
 
+/// Where cargo puts what it builds.
+pub(crate) fn target() -> Result<PathBuf> {
+    let metadata = output(&mut cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
+    let metadata: serde_json::Value = serde_json::from_slice(&metadata).context("cargo metadata did not write JSON")?;
+    let target = metadata["target_directory"].as_str().context("cargo metadata names no target directory")?;
+    Ok(PathBuf::from(target))
+}
+
+/// The files of the repository, relative to its root, whether git knows them already or not, but not what git ignores.
+/// One that was deleted is still listed by git, and left out here.
+pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]).current_dir(root);
+    let listing = output(&mut git)?;
+    let names = listing.split(|&byte| byte == 0).filter(|name| !name.is_empty());
+    let paths = names.map(|name| PathBuf::from(String::from_utf8_lossy(name).into_owned()));
+    Ok(paths.filter(|path| root.join(path).symlink_metadata().is_ok()).collect())
+}
+
 /// A cargo command at the root of the workspace.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new("cargo");

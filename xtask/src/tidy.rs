@@ -60,18 +60,13 @@ fn list(title: &str, mut sized: Vec<(usize, String)>) {
     sized.iter().take(LISTED).for_each(|(lines, name)| println!("  {lines:>5}  {name}"));
 }
 
-/// Every text file of the repository, whether git knows it already or not, but not what git ignores.
+/// Every text file of the repository.
 fn read_files(root: &Path) -> Result<Vec<File>> {
-    let mut git = std::process::Command::new("git");
-    git.args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]).current_dir(root);
-    let listing = shell::output(&mut git)?;
-    let names = listing.split(|&byte| byte == 0).filter(|name| !name.is_empty());
-    let paths = names.map(|name| PathBuf::from(String::from_utf8_lossy(name).into_owned()));
-    Ok(paths.filter_map(|path| read_file(root, path)).collect())
+    Ok(shell::files(root)?.into_iter().filter_map(|path| read_file(root, path)).collect())
 }
 
 /// A file, if it is one and holds text. Links are not followed: a test case may well link to a device without end.
-/// A file that was deleted is still listed by git, and one that is not text has no lines; neither is a complaint.
+/// One that is not text has no lines, which is no complaint.
 fn read_file(root: &Path, path: PathBuf) -> Option<File> {
     let place = root.join(&path);
     let is_file = fs::symlink_metadata(&place).is_ok_and(|found| found.is_file());

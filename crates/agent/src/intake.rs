@@ -14,6 +14,9 @@ use crate::{
     lane::slots::Class,
 };
 
+/// The longest that a run may ask for, in seconds: a year. Beyond it a clock would overflow some day.
+const MAX_TIMEOUT: u64 = 365 * 24 * 60 * 60;
+
 /// The thinking levels, weakest first.
 pub const THINKING_LEVELS: [&str; 6] = ["off", "minimal", "low", "medium", "high", "xhigh"];
 
@@ -80,11 +83,16 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         session,
         message,
         class,
-        timeout: params.timeout.filter(|&seconds| seconds > 0).map(Duration::from_secs),
+        timeout: params
+            .timeout
+            .filter(|&seconds| seconds > 0)
+            .map(|seconds| Duration::from_secs(seconds.min(MAX_TIMEOUT))),
         thinking,
         label: params.label.map(|label| label.trim().to_owned()).filter(|label| !label.is_empty()),
         spawned_by: params.spawned_by,
         extra_prompt: params.extra_system_prompt,
+        reports_restart: params.on_restart.as_deref() == Some("interrupt"),
+        command: hub.rules().command(principal, text),
     })
 }
 
@@ -131,7 +139,13 @@ fn check_channel(raw: &str) -> Result<(), ErrorShape> {
 
 /// The level that a word means.
 fn thinking_level(raw: &str) -> Result<String, ErrorShape> {
-    let word = raw.trim().to_lowercase();
+    let unknown = || wrong(&format!("unknown thinking level \"{}\" (use {})", raw.trim(), THINKING_LEVELS.join("|")));
+    thinking(raw).map(str::to_owned).ok_or_else(unknown)
+}
+
+/// The thinking level that a word means, if it means one.
+pub fn thinking(word: &str) -> Option<&'static str> {
+    let word = word.trim().to_lowercase();
     let level = match word.as_str() {
         "on" | "enable" | "enabled" | "thinkhard" => "low",
         "min" | "think" => "minimal",
@@ -140,10 +154,7 @@ fn thinking_level(raw: &str) -> Result<String, ErrorShape> {
         "x-high" => "xhigh",
         other => other,
     };
-    if THINKING_LEVELS.contains(&level) {
-        return Ok(level.to_owned());
-    }
-    Err(wrong(&format!("unknown thinking level \"{}\" (use {})", raw.trim(), THINKING_LEVELS.join("|"))))
+    THINKING_LEVELS.into_iter().find(|known| *known == level)
 }
 
 fn wrong(why: &str) -> ErrorShape {

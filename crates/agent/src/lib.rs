@@ -9,10 +9,13 @@
 #![warn(missing_docs)]
 
 pub mod ambient;
+pub mod command;
 pub mod event;
+pub mod freshness;
 pub mod hub;
 pub mod intake;
 pub mod profile;
+pub mod row;
 pub mod tape;
 pub mod task;
 pub mod tool;
@@ -25,7 +28,10 @@ mod writer;
 
 pub use ambient::Ambient;
 pub use event::{AbortReason, End, Event, Outcome, RunEvent};
-pub use hub::{Hub, HubEvent, Inbound};
-pub use lane::slots::{Class, Slots};
+pub use hub::{Hub, HubEvent, Inbound, Rules};
+pub use lane::{
+    chores::{ChangeError, Patch},
+    slots::{Class, Slots},
+};
 pub use profile::{Agents, Profile, ToolMode};
 pub use tape::{Cursor, Follower, Tape};

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use homard_proto::{RunId, SessionKey};
+use homard_proto::{CallId, RunId, SessionKey};
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
@@ -48,9 +48,17 @@ struct Slot {
 
 #[derive(Debug)]
 enum SlotKind {
-    Text { message: u32, text: String },
-    Thinking { message: u32, text: String },
+    Text {
+        message: u32,
+        text: String,
+    },
+    Thinking {
+        message: u32,
+        text: String,
+    },
     Fact(RunEvent),
+    /// News of a tool that newer news of it have made worthless.
+    Gone,
 }
 
 /// Where a reader is: a slot, and how much of its text was read.
@@ -111,6 +119,7 @@ impl Tape {
             let slot = &inner.slots[cursor.slot];
             let kind = match &slot.kind {
                 SlotKind::Fact(fact) => Some(fact.clone()),
+                SlotKind::Gone => None,
                 SlotKind::Text { message, text } => {
                     new_part(text, cursor.offset).map(|delta| RunEvent::Text { message: *message, delta })
                 }
@@ -127,7 +136,7 @@ impl Tape {
                     cursor.offset = text.len();
                     break;
                 }
-                SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Fact(_) => {
+                SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Fact(_) | SlotKind::Gone => {
                     *cursor = Cursor { slot: cursor.slot + 1, offset: 0 };
                 }
             }
@@ -147,19 +156,23 @@ impl Tape {
         match inner.visible().checked_sub(1).map(|last| &inner.slots[last].kind) {
             None => State::Queued,
             Some(SlotKind::Fact(RunEvent::Ended(end))) => State::Ended(end.clone()),
-            Some(SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Fact(_)) => State::Running,
+            Some(SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Fact(_) | SlotKind::Gone) => {
+                State::Running
+            }
         }
     }
 
-    /// The facts that the lane ends a run by: all of them, or, when the tape is broken, those that are on disk.
+    /// The facts that the lane ends a run by: all of them, or, when the tape is broken, those that are not missing on disk.
     pub(crate) fn facts(&self) -> Vec<Event> {
         let fact = |slot: &Slot| match &slot.kind {
+            SlotKind::Fact(RunEvent::ToolProgress { .. }) => None,
             SlotKind::Fact(fact) => Some(Event { at: slot.at, kind: fact.clone() }),
-            SlotKind::Text { .. } | SlotKind::Thinking { .. } => None,
+            SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Gone => None,
         };
         let inner = self.lock();
-        let count = if inner.broken.is_some() { inner.visible() } else { inner.slots.len() };
-        inner.slots[..count].iter().filter_map(fact).collect()
+        let is_missing = |place| inner.broken.is_some() && inner.unstored.contains(&place);
+        let slots = inner.slots.iter().enumerate().filter(|(place, _)| !is_missing(*place));
+        slots.filter_map(|(_, slot)| fact(slot)).collect()
     }
 
     /// The text of an assistant message that was begun and not completed.
@@ -169,7 +182,7 @@ impl Tape {
         let open = &inner.slots[complete.map_or(0, |last| last + 1)..];
         let text = open.iter().map(|slot| match &slot.kind {
             SlotKind::Text { text, .. } => text.as_str(),
-            SlotKind::Thinking { .. } | SlotKind::Fact(_) => "",
+            SlotKind::Thinking { .. } | SlotKind::Fact(_) | SlotKind::Gone => "",
         });
         text.collect()
     }
@@ -200,9 +213,12 @@ impl Tape {
         self.announce(inner);
     }
 
-    /// Something happened that is not stored.
+    /// Something happened that is not stored. Of a tool's news only the newest is kept.
     pub(crate) fn pass(self: &Arc<Self>, at: u64, fact: RunEvent) {
         let mut inner = self.lock();
+        if let RunEvent::ToolProgress { call, .. } = &fact {
+            inner.drop_progress(call);
+        }
         inner.slots.push(Slot { at, kind: SlotKind::Fact(fact) });
         self.announce(inner);
     }
@@ -258,6 +274,20 @@ impl Tape {
 }
 
 impl Inner {
+    /// Lets go of what was told of a call that is at work. It is near the end: calls at work are those of one message.
+    fn drop_progress(&mut self, at_work: &CallId) {
+        for slot in self.slots.iter_mut().rev() {
+            match &slot.kind {
+                SlotKind::Fact(RunEvent::ToolProgress { call, .. }) if call == at_work => {
+                    slot.kind = SlotKind::Gone;
+                    return;
+                }
+                SlotKind::Fact(RunEvent::ToolProgress { .. }) | SlotKind::Gone => {}
+                SlotKind::Fact(_) | SlotKind::Text { .. } | SlotKind::Thinking { .. } => return,
+            }
+        }
+    }
+
     fn visible(&self) -> usize {
         self.unstored.front().copied().unwrap_or(self.slots.len())
     }
@@ -303,9 +333,16 @@ impl Follower {
     }
 
     /// Waits until the run's story is over. Cancel safe.
-    pub async fn end(mut self) -> State {
-        while self.next().await.is_some() {}
-        self.tape.state()
+    pub async fn end(self) -> State {
+        loop {
+            let changed = self.tape.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            match self.tape.state() {
+                State::Queued | State::Running => changed.await,
+                over @ (State::Ended(_) | State::Broken(_) | State::Refused) => return over,
+            }
+        }
     }
 }
 

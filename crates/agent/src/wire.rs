@@ -160,7 +160,6 @@ fn stop_reason(outcome: &Outcome) -> &'static str {
         Outcome::Failed(_) => "error",
         Outcome::Aborted(AbortReason::User) => "rpc",
         Outcome::Aborted(AbortReason::Timeout) => "timeout",
-        Outcome::Aborted(AbortReason::Shutdown) => "shutdown",
     }
 }
 
@@ -267,11 +266,11 @@ impl Reported {
     pub fn response(&self, generation: Generation) -> (Value, Option<ErrorShape>) {
         match (&self.outcome, generation) {
             (Outcome::Done, _)
-            | (Outcome::Aborted(AbortReason::User | AbortReason::Shutdown), Generation::Three)
+            | (Outcome::Aborted(AbortReason::User), Generation::Three)
             | (Outcome::Failed(Failure { kind: FailureKind::Model, .. }), Generation::Three) => {
                 (self.completed(generation), None)
             }
-            (Outcome::Aborted(AbortReason::User | AbortReason::Shutdown), Generation::Four) => {
+            (Outcome::Aborted(AbortReason::User), Generation::Four) => {
                 let stop_reason = stop_reason(&self.outcome);
                 let stopped =
                     json!({"runId": self.run, "status": "timeout", "summary": "aborted", "stopReason": stop_reason});

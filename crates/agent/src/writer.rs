@@ -28,17 +28,45 @@ struct Write {
     then: Then,
 }
 
-/// What happens once the records are on disk.
-#[derive(Debug)]
-pub(crate) enum Then {
-    /// Nothing.
-    Nothing,
+/// What happens once the records are on disk, or were refused by it.
+#[derive(Debug, Default)]
+pub(crate) struct Then {
+    /// The sender of a message learns whether it was taken, and so do those who read its tape; the first record is its
+    /// accept.
+    admit: Option<(watch::Sender<Admission>, Arc<Tape>)>,
     /// So many held facts of this tape become visible.
-    Publish(Arc<Tape>, usize),
-    /// The sender of a message learns whether it was taken; the first record is the accept.
-    Admit(watch::Sender<Admission>),
+    publish: Option<(Arc<Tape>, usize)>,
+    /// Whether the records end the run: they are stored also when earlier ones of it were not.
+    is_end: bool,
     /// Somebody waits for it.
-    Tell(oneshot::Sender<Result<(), Error>>),
+    tell: Option<oneshot::Sender<Result<Vec<Verdict>, Error>>>,
+}
+
+impl Then {
+    /// The sender of a message learns whether it was taken.
+    pub(crate) fn admit(admission: watch::Sender<Admission>, tape: &Arc<Tape>) -> Self {
+        Self { admit: Some((admission, tape.clone())), ..Self::default() }
+    }
+
+    /// Held facts become visible.
+    pub(crate) fn publish(tape: &Arc<Tape>, facts: usize) -> Self {
+        Self { publish: Some((tape.clone(), facts)), ..Self::default() }
+    }
+
+    /// Held facts become visible, and with them the end of the run.
+    pub(crate) fn end(tape: &Arc<Tape>, facts: usize) -> Self {
+        Self { is_end: true, ..Self::publish(tape, facts) }
+    }
+
+    /// Whether an earlier commit of the run failed: what it wrote since would leave a hole in the transcript.
+    fn is_void(&self) -> bool {
+        !self.is_end && self.publish.as_ref().is_some_and(|(tape, _)| tape.broken().is_some())
+    }
+
+    /// And, at the same time, held facts become visible.
+    pub(crate) fn and_publish(self, tape: &Arc<Tape>, facts: usize) -> Self {
+        Self { publish: Some((tape.clone(), facts)), ..self }
+    }
 }
 
 impl Writer {
@@ -60,8 +88,13 @@ impl Writer {
 
     /// Puts records in line and waits until they are on disk.
     pub(crate) async fn commit(&self, records: Vec<Rec>) -> Result<(), Error> {
+        self.judge(records).await.map(drop)
+    }
+
+    /// Puts records in line and waits for what the store says to each.
+    pub(crate) async fn judge(&self, records: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
         let (tell, told) = oneshot::channel();
-        self.send(records, Then::Tell(tell));
+        self.send(records, Then { tell: Some(tell), ..Then::default() });
         told.await.unwrap_or_else(|_| Err(Error::Disk("the writer has stopped".to_owned())))
     }
 }
@@ -75,6 +108,7 @@ async fn write(store: Arc<dyn Store>, fence: Fence, mut waiting: mpsc::Unbounded
             count += next.records.len();
             writes.push(next);
         }
+        writes.iter_mut().filter(|write| write.then.is_void()).for_each(|write| write.records.clear());
         let sizes: Vec<_> = writes.iter().map(|write| write.records.len()).collect();
         let records: Vec<_> = writes.iter_mut().flat_map(|write| std::mem::take(&mut write.records)).collect();
         let stored = if records.is_empty() { Ok(Vec::new()) } else { store.commit(&fence, records).await };
@@ -90,26 +124,29 @@ async fn write(store: Arc<dyn Store>, fence: Fence, mut waiting: mpsc::Unbounded
 }
 
 fn settle(then: Then, verdicts: Result<Vec<Verdict>, Error>) {
-    match then {
-        Then::Nothing => {}
-        Then::Publish(tape, count) => match verdicts {
-            Ok(verdicts) if verdicts.iter().all(|verdict| *verdict == Verdict::Stored) => tape.publish(count),
+    let is_taken = matches!(&verdicts, Ok(verdicts) if verdicts.first() == Some(&Verdict::Stored));
+    match (&then.admit, then.publish) {
+        // The message was not taken in, so there is no run to tell of.
+        (Some((_, tape)), _) if !is_taken => tape.refuse(),
+        (_, None) => {}
+        (_, Some((tape, facts))) => match &verdicts {
+            Ok(verdicts) if verdicts.iter().all(|verdict| *verdict == Verdict::Stored) => tape.publish(facts),
             Ok(_) => tape.break_off("the store refused the run's records"),
             Err(error) => tape.break_off(&error.to_string()),
         },
-        Then::Admit(admission) => {
-            let admitted = match verdicts.map(|verdicts| verdicts.into_iter().next()) {
-                Ok(Some(Verdict::Stored)) => Admission::Accepted,
-                Ok(Some(Verdict::Duplicate(row))) => Admission::Duplicate(row),
-                Ok(Some(Verdict::Conflict)) => Admission::Conflict,
-                Ok(Some(Verdict::Skipped) | None) => Admission::Failed(Error::Disk("the store refused it".to_owned())),
-                Err(error) => Admission::Failed(error),
-            };
-            admission.send_replace(admitted);
-        }
-        Then::Tell(tell) => {
-            // Whoever asked may have gone, and that is fine.
-            tell.send(verdicts.map(|_| ())).ok();
-        }
+    }
+    if let Some((admit, _)) = then.admit {
+        let verdict = verdicts.as_ref().map(|verdicts| verdicts.first().cloned());
+        admit.send_replace(match verdict {
+            Ok(Some(Verdict::Stored)) => Admission::Accepted,
+            Ok(Some(Verdict::Duplicate(row))) => Admission::Duplicate(row),
+            Ok(Some(Verdict::Conflict)) => Admission::Conflict,
+            Ok(Some(Verdict::Skipped) | None) => Admission::Failed(Error::Disk("the store refused it".to_owned())),
+            Err(error) => Admission::Failed(error.clone()),
+        });
+    }
+    if let Some(tell) = then.tell {
+        // Whoever asked may have gone, and that is fine.
+        tell.send(verdicts).ok();
     }
 }

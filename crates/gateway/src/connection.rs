@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use axum::extract::ws::{Message, WebSocket};
 use bytes::Bytes;
 use futures_util::{
-    SinkExt, StreamExt,
+    FutureExt, SinkExt, StreamExt,
     stream::{FuturesUnordered, SplitSink, SplitStream},
 };
 use homard_agent::task;
@@ -76,6 +76,9 @@ impl Client {
     }
 }
 
+/// How many bytes leave together at most.
+const HANDFUL: usize = 256 * 1024;
+
 /// A connection from its first word to its last.
 pub(crate) async fn run(server: Arc<Server>, socket: WebSocket, visitor: Visitor) {
     let (sink, stream) = socket.split();
@@ -94,8 +97,13 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: Arc<Outbox>) {
     loop {
         let done = match outbox.next(unflushed.is_some()).await {
             Next::Send(message, size) => {
-                *unflushed.get_or_insert(0) += size;
-                sink.feed(message).await
+                let held = unflushed.get_or_insert(0);
+                *held += size;
+                if *held < HANDFUL {
+                    sink.feed(message).await
+                } else {
+                    flush(&mut sink, message, &outbox, &mut unflushed).await
+                }
             }
             Next::Flush => {
                 let flushed = sink.flush().await;
@@ -113,6 +121,18 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: Arc<Outbox>) {
             return outbox.give_up(Farewell::new(1006, ""));
         }
     }
+}
+
+/// Sends a message and all before it, so that what the peer has does not count as waiting.
+async fn flush(
+    sink: &mut SplitSink<WebSocket, Message>,
+    message: Message,
+    outbox: &Outbox,
+    unflushed: &mut Option<usize>,
+) -> Result<(), axum::Error> {
+    let sent = sink.send(message).await;
+    outbox.sent(unflushed.take().unwrap_or_default());
+    sent
 }
 
 /// What came in.
@@ -257,7 +277,7 @@ async fn serve(server: &Arc<Server>, inbox: &mut Inbox, client: &Arc<Client>) ->
                 client.outbox.tell_if_room("tick", payload.to_string().into());
             }
             _ = ping.tick(), if client.generation == Generation::Four => client.outbox.ping(),
-            heard = inbox.hear(limit) => match heard {
+            heard = client.outbox.room().then(|()| inbox.hear(limit)) => match heard {
                 Heard::Over(farewell) => return farewell,
                 Heard::Said(said) => match frame::read(&said) {
                     Inbound::Request(request) if answers.len() < QUESTIONS => {

@@ -90,6 +90,8 @@ fn event(name: &str, payload: &str, seq: Option<u64>) -> String {
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     news: Notify,
+    /// Rung when the client has taken something.
+    taken: Notify,
     lost: CancellationToken,
 }
 
@@ -101,6 +103,17 @@ struct Inner {
     limit: usize,
     seq: u64,
     farewell: Option<Farewell>,
+}
+
+/// Whether a frame needs room.
+#[derive(Debug, Clone, Copy)]
+enum Room {
+    /// It is taken in whatever waits.
+    Always,
+    /// A slow client can do without it.
+    OrSkip,
+    /// A client that is too slow for it loses the connection.
+    OrGiveUp,
 }
 
 /// What the writer does next.
@@ -119,7 +132,7 @@ impl Outbox {
     pub(crate) fn new() -> Self {
         let inner =
             Inner { queue: VecDeque::new(), waiting: 0, limit: limit(Generation::Three), seq: 0, farewell: None };
-        Self { inner: Mutex::new(inner), news: Notify::new(), lost: CancellationToken::new() }
+        Self { inner: Mutex::new(inner), news: Notify::new(), taken: Notify::new(), lost: CancellationToken::new() }
     }
 
     /// Sets the limit, now that it is known who is at the other end.
@@ -127,34 +140,33 @@ impl Outbox {
         self.lock().limit = limit;
     }
 
-    /// Answers a request.
+    /// Answers a request. It is what the client asked for, so it never makes a client too slow; but a connection hears no
+    /// more questions while there is no [`room`](Self::room).
     pub(crate) fn respond(&self, response: &Response) {
         match serde_json::to_string(response) {
-            Ok(text) => self.push(|_| Frame::Whole(text)),
+            Ok(text) => self.push(Room::Always, |_| Frame::Whole(text)),
             Err(error) => tracing::error!(%error, "a response could not be written"),
         }
     }
 
     /// Tells an event that does not count: it has no number.
     pub(crate) fn tell_unnumbered(&self, name: &str, payload: &str) {
-        self.push(|_| Frame::Whole(event(name, payload, None)));
+        self.push(Room::OrGiveUp, |_| Frame::Whole(event(name, payload, None)));
     }
 
     /// Tells an event that must arrive.
     pub(crate) fn tell(&self, name: &'static str, payload: Arc<str>) {
-        self.push(|seq| Frame::Event { name, payload, seq: next(seq) });
+        self.push(Room::OrGiveUp, |seq| Frame::Event { name, payload, seq: next(seq) });
     }
 
     /// Tells an event that a slow client can do without.
     pub(crate) fn tell_if_room(&self, name: &'static str, payload: Arc<str>) {
-        if !self.lock().is_full() {
-            self.tell(name, payload);
-        }
+        self.push(Room::OrSkip, |seq| Frame::Event { name, payload, seq: next(seq) });
     }
 
     /// Sends a sign of life.
     pub(crate) fn ping(&self) {
-        self.push(|_| Frame::Ping);
+        self.push(Room::OrSkip, |_| Frame::Ping);
     }
 
     /// Ends the connection once everything before has been sent.
@@ -191,22 +203,39 @@ impl Outbox {
         }
     }
 
+    /// Waits until the client has taken enough of what it was sent. Cancel safe.
+    pub(crate) async fn room(&self) {
+        loop {
+            let taken = self.taken.notified();
+            if !self.lock().is_full() {
+                return;
+            }
+            taken.await;
+        }
+    }
+
     /// So many bytes have left.
     pub(crate) fn sent(&self, bytes: usize) {
         let mut inner = self.lock();
         inner.waiting = inner.waiting.saturating_sub(bytes);
+        drop(inner);
+        self.taken.notify_one();
     }
 
-    /// Takes a frame in, unless the client is too slow: then it loses the connection.
-    fn push(&self, frame: impl FnOnce(&mut u64) -> Frame) {
+    /// Takes a frame in, or does what is to be done when the client is too slow for it.
+    fn push(&self, room: Room, frame: impl FnOnce(&mut u64) -> Frame) {
         let mut inner = self.lock();
         if inner.farewell.is_some() {
             return;
         }
-        if inner.is_full() {
-            drop(inner);
-            tracing::warn!("a client did not read what it was sent and was disconnected");
-            return self.give_up(Farewell::new(1008, "slow consumer"));
+        match room {
+            Room::OrSkip if inner.is_full() => return,
+            Room::OrGiveUp if inner.is_full() => {
+                drop(inner);
+                tracing::warn!("a client did not read what it was sent and was disconnected");
+                return self.give_up(Farewell::new(1008, "slow consumer"));
+            }
+            Room::Always | Room::OrSkip | Room::OrGiveUp => {}
         }
         let frame = frame(&mut inner.seq);
         inner.waiting += frame.size();
@@ -341,6 +370,8 @@ mod tests {
                 match step {
                     Step::Tell(size) => outbox.tell("agent", format!("\"{}\"", "x".repeat(size)).into()),
                     Step::TellIfRoom(size) => outbox.tell_if_room("tick", format!("\"{}\"", "x".repeat(size)).into()),
+                    // A connection hears no more questions while its client is slow.
+                    Step::Respond(_) if outbox.room().now_or_never().is_none() => {}
                     Step::Respond(size) => outbox.respond(&Response::ok("1", "x".repeat(size).into())),
                     Step::Take => if let Some(message) = take(&outbox) { hear(message)? },
                 }

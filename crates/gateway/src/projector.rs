@@ -4,7 +4,7 @@
 //! go out at once, later ones at most every 50 ms, because each time all of the message is told.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, VecDeque, hash_map::Entry},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -22,7 +22,10 @@ use homard_proto::{
 };
 use serde_json::json;
 use tokio::{
-    sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
+    sync::{
+        mpsc::{self, UnboundedReceiver, UnboundedSender},
+        oneshot,
+    },
     task::JoinHandle,
     time::{Instant, sleep_until},
 };
@@ -53,9 +56,21 @@ pub(crate) struct Projector {
 enum Wish {
     Join(Arc<Client>),
     Leave(u64),
-    Watch { run: RunId, client: u64, detail: Detail },
-    Unwatch { run: RunId, client: u64 },
+    Watch {
+        run: RunId,
+        client: u64,
+        detail: Detail,
+    },
+    Unwatch {
+        run: RunId,
+        client: u64,
+    },
     Answer(Arc<Tape>, Waiter),
+    /// The run's news wait until its sender was answered.
+    Hold(RunId),
+    Release(RunId),
+    /// Everything that was announced so far is told; then this is.
+    Drain(oneshot::Sender<()>),
 }
 
 /// Somebody who waits for a run's end.
@@ -63,6 +78,19 @@ enum Wish {
 struct Waiter {
     client: Arc<Client>,
     request: String,
+}
+
+/// A run's news wait while this lives: whoever sends a message hears that it was accepted before anything of its run.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    run: RunId,
+    projector: Projector,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.projector.wish(Wish::Release(self.run.clone()));
+    }
 }
 
 /// A client's place among those who are told; dropping it is leaving.
@@ -92,6 +120,12 @@ impl Projector {
         joined
     }
 
+    /// Keeps back the news of a run that is about to be accepted.
+    pub(crate) fn hold(&self, run: RunId) -> Hold {
+        self.wish(Wish::Hold(run.clone()));
+        Hold { run, projector: self.clone() }
+    }
+
     /// The client shall hear of the tools of a run that is about to begin.
     pub(crate) fn watch(&self, run: RunId, client: &Client, detail: Detail) {
         self.wish(Wish::Watch { run, client: client.id, detail });
@@ -105,6 +139,14 @@ impl Projector {
     /// Answers the request once more when the run is over, after everybody was told so; at once if it is over.
     pub(crate) fn answer_at_end(&self, tape: Arc<Tape>, client: Arc<Client>, request: String) {
         self.wish(Wish::Answer(tape, Waiter { client, request }));
+    }
+
+    /// Waits until everything that happened so far was told.
+    pub(crate) async fn drain(&self) {
+        let (done, drained) = oneshot::channel();
+        self.wish(Wish::Drain(done));
+        // Without a projector there is nothing left to tell.
+        drained.await.ok();
     }
 
     fn wish(&self, wish: Wish) {
@@ -125,7 +167,21 @@ async fn run(mut feed: UnboundedReceiver<HubEvent>, mut wishes: UnboundedReceive
                 None => return,
             },
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => teller.tell_words(),
-            Some(HubEvent::Run(tape)) = feed.recv() => teller.read(&tape),
+            Some(HubEvent::Run(tape)) = feed.recv() => {
+                while let Ok(wish) = wishes.try_recv() {
+                    teller.heed(wish);
+                }
+                teller.read(&tape);
+            }
+        }
+        if !teller.drains.is_empty() {
+            while let Ok(HubEvent::Run(tape)) = feed.try_recv() {
+                teller.read(&tape);
+            }
+            for done in teller.drains.drain(..) {
+                // Whoever asked may have gone, and that is fine.
+                done.send(()).ok();
+            }
         }
     }
 }
@@ -138,6 +194,19 @@ struct Teller {
     stories: HashMap<RunId, Story>,
     /// Runs whose words were told a moment ago, and when they may be told again. The pace is one, so it is in order.
     paced: VecDeque<(Instant, RunId)>,
+    /// Runs whose senders were not answered yet.
+    held: HashMap<RunId, Held>,
+    /// Who wants to know when all that was announced is told.
+    drains: Vec<oneshot::Sender<()>>,
+    /// How many stories make it worth while to look for those that are over.
+    sweep_at: usize,
+}
+
+/// A run whose sender was not answered yet, and its tape if that has news.
+#[derive(Debug, Default)]
+struct Held {
+    holders: usize,
+    tape: Option<Arc<Tape>>,
 }
 
 /// One run on its way to clients.
@@ -185,10 +254,9 @@ impl Teller {
             }
             Wish::Watch { run, client, detail } => self.watchers.entry(run).or_default().push((client, detail)),
             Wish::Unwatch { run, client } => {
-                self.watchers.retain(|watched, watchers| {
-                    watchers.retain(|(watcher, _)| *watched != run || *watcher != client);
-                    !watchers.is_empty()
-                });
+                if let Some(watchers) = self.watchers.get_mut(&run) {
+                    watchers.retain(|(watcher, _)| *watcher != client);
+                }
             }
             Wish::Answer(tape, waiter) => {
                 if tape.state() == State::Refused {
@@ -201,6 +269,17 @@ impl Teller {
                     None => waiter.answer(&tape),
                 }
             }
+            Wish::Hold(run) => self.held.entry(run).or_default().holders += 1,
+            Wish::Release(run) => {
+                let Entry::Occupied(mut held) = self.held.entry(run) else { return };
+                held.get_mut().holders -= 1;
+                if held.get().holders == 0
+                    && let Some(tape) = held.remove().tape
+                {
+                    self.read(&tape);
+                }
+            }
+            Wish::Drain(done) => self.drains.push(done),
         }
     }
 
@@ -215,6 +294,10 @@ impl Teller {
 
     /// Reads what is new on a tape and tells it.
     fn read(&mut self, tape: &Arc<Tape>) {
+        if let Some(held) = self.held.get_mut(tape.run()) {
+            held.tape = Some(tape.clone());
+            return;
+        }
         let story = self.story(tape);
         let Some(mut projection) = story.projection.take() else { return };
         let (mut message, is_paced) = (story.message, story.is_paced);
@@ -300,7 +383,11 @@ impl Teller {
     /// Forgets what was needed to tell the run, and runs that nobody can ask about any more.
     fn forget(&mut self, tape: &Tape) {
         self.watchers.remove(tape.run());
-        self.stories.retain(|_, story| story.tape.strong_count() > 0);
+        // Now and then, so that the cost of an end does not grow with the runs at work.
+        if self.stories.len() > self.sweep_at {
+            self.stories.retain(|_, story| story.tape.strong_count() > 0);
+            self.sweep_at = 64 + 2 * self.stories.len();
+        }
     }
 }
 
@@ -325,7 +412,8 @@ impl Waiter {
 }
 
 fn write(event: &Agent) -> Arc<str> {
-    json!(event).to_string().into()
+    // An event is made of what JSON can say.
+    serde_json::to_string(event).unwrap_or_default().into()
 }
 
 /// A tool's step without what the tool said.

@@ -13,7 +13,11 @@ use serde_json::Value;
 
 use crate::{
     connection::Client,
-    methods::{agent, chat, health, sessions},
+    methods::{
+        agent, chat, health,
+        sessions::{self, change, look},
+    },
+    projector::Hold,
     scope::{self, Scope},
     server::Server,
 };
@@ -41,8 +45,8 @@ impl Call {
 pub(crate) enum Answer {
     /// This, and an error beside it if it did not go well.
     Once(Value, Option<ErrorShape>),
-    /// This, and what comes of the run on this tape.
-    Twice(Value, Arc<Tape>),
+    /// This, and what comes of the run on this tape, whose news are held until then.
+    Twice(Value, Arc<Tape>, Hold),
 }
 
 impl From<Value> for Answer {
@@ -61,13 +65,21 @@ struct Method {
 }
 
 /// Everything that can be asked; `hello-ok` lists exactly this.
-const METHODS: [Method; 8] = [
+const METHODS: [Method; 16] = [
     Method { name: "health", needs: Scope::Read, answer: |call| Box::pin(health::health(call)) },
     Method { name: "status", needs: Scope::Read, answer: |call| Box::pin(health::status(call)) },
     Method { name: "system-presence", needs: Scope::Read, answer: |call| Box::pin(health::presence(call)) },
     Method { name: "agent", needs: Scope::Write, answer: |call| Box::pin(agent::start(call)) },
     Method { name: "agent.wait", needs: Scope::Write, answer: |call| Box::pin(agent::wait(call)) },
     Method { name: "sessions.list", needs: Scope::Read, answer: |call| Box::pin(sessions::list(call)) },
+    Method { name: "sessions.resolve", needs: Scope::Read, answer: |call| Box::pin(look::resolve(call)) },
+    Method { name: "sessions.preview", needs: Scope::Read, answer: |call| Box::pin(look::preview(call)) },
+    Method { name: "sessions.describe", needs: Scope::Read, answer: |call| Box::pin(look::describe(call)) },
+    Method { name: "sessions.create", needs: Scope::Write, answer: |call| Box::pin(change::create(call)) },
+    Method { name: "sessions.patch", needs: Scope::Admin, answer: |call| Box::pin(change::patch(call)) },
+    Method { name: "sessions.reset", needs: Scope::Admin, answer: |call| Box::pin(change::reset(call)) },
+    Method { name: "sessions.delete", needs: Scope::Admin, answer: |call| Box::pin(change::delete(call)) },
+    Method { name: "sessions.compact", needs: Scope::Admin, answer: |call| Box::pin(change::compact(call)) },
     Method { name: "chat.history", needs: Scope::Read, answer: |call| Box::pin(chat::history(call)) },
     Method { name: "chat.abort", needs: Scope::Write, answer: |call| Box::pin(chat::abort(call)) },
 ];
@@ -91,9 +103,10 @@ pub(crate) async fn answer(server: Arc<Server>, client: Arc<Client>, request: Re
             let ok = error.is_none();
             client.outbox.respond(&Response { id: id.into(), ok, payload: Some(payload), error });
         }
-        Ok(Answer::Twice(payload, tape)) => {
+        Ok(Answer::Twice(payload, tape, hold)) => {
             client.outbox.respond(&Response::ok(&id, payload));
             server.projector.answer_at_end(tape, client, id);
+            drop(hold);
         }
         Err(error) => client.outbox.respond(&Response::error(id, error)),
     }

@@ -10,6 +10,8 @@ pub(crate) enum Scope {
     Read,
     /// To act.
     Write,
+    /// To change what others rely on.
+    Admin,
 }
 
 impl Scope {
@@ -17,6 +19,7 @@ impl Scope {
         match self {
             Self::Read => "operator.read",
             Self::Write => "operator.write",
+            Self::Admin => "operator.admin",
         }
     }
 }
@@ -45,6 +48,7 @@ impl Scopes {
         let enough: &[&str] = match need {
             Scope::Read => &["operator.read", "operator.write", "operator.admin"],
             Scope::Write => &["operator.write", "operator.admin"],
+            Scope::Admin => &["operator.admin"],
         };
         self.0.iter().any(|scope| enough.contains(&scope.as_str()))
     }
@@ -65,26 +69,26 @@ pub(crate) fn missing(generation: Generation, need: Scope) -> ErrorShape {
 mod tests {
     use super::*;
 
-    fn allowed(generation: Generation, asked: &[&str]) -> (bool, bool) {
+    fn allowed(generation: Generation, asked: &[&str]) -> (bool, bool, bool) {
         let asked: Vec<_> = asked.iter().map(|&scope| scope.to_owned()).collect();
         let scopes = Scopes::granted(generation, Some(&asked));
-        (scopes.allow(Scope::Read), scopes.allow(Scope::Write))
+        (scopes.allow(Scope::Read), scopes.allow(Scope::Write), scopes.allow(Scope::Admin))
     }
 
     #[test]
     fn admin_covers_all_and_write_covers_read() {
         for generation in [Generation::Three, Generation::Four] {
-            assert_eq!(allowed(generation, &["operator.admin"]), (true, true));
-            assert_eq!(allowed(generation, &["operator.write"]), (true, true));
-            assert_eq!(allowed(generation, &["operator.read"]), (true, false));
-            assert_eq!(allowed(generation, &["operator.pairing"]), (false, false));
+            assert_eq!(allowed(generation, &["operator.admin"]), (true, true, true));
+            assert_eq!(allowed(generation, &["operator.write"]), (true, true, false));
+            assert_eq!(allowed(generation, &["operator.read"]), (true, false, false));
+            assert_eq!(allowed(generation, &["operator.pairing"]), (false, false, false));
         }
     }
 
     #[test]
     fn asking_for_nothing_is_everything_in_three_and_nothing_in_four() {
-        assert_eq!(allowed(Generation::Three, &[]), (true, true));
-        assert_eq!(allowed(Generation::Four, &[]), (false, false));
+        assert_eq!(allowed(Generation::Three, &[]), (true, true, true));
+        assert_eq!(allowed(Generation::Four, &[]), (false, false, false));
         assert_eq!(Scopes::granted(Generation::Three, None).names(), ["operator.admin"]);
     }
 

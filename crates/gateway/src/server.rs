@@ -113,6 +113,7 @@ impl Gateway {
         };
         let (projector, told) = projector::start(feed);
         let told = AbortOnDropHandle::new(told);
+        let closing = CancellationToken::new();
         let server = Arc::new(Server {
             hub,
             projector,
@@ -121,19 +122,22 @@ impl Gateway {
             state_dir: self.settings.state_dir,
             config_path: self.settings.config_path,
             started: Instant::now(),
-            stop: stop.clone(),
+            stop: closing.clone(),
             connections: TaskTracker::new(),
             count: AtomicU64::new(0),
         });
         let lobby = Lobby::default();
         let open = |(listener, _)| {
-            let door = Door { listener, lobby: lobby.clone(), stop: stop.clone() };
+            let door = Door { listener, lobby: lobby.clone(), stop: closing.clone() };
             let service = http::app(server.clone()).into_make_service_with_connect_info::<Peer>();
             let serving = axum::serve(door, service).with_graceful_shutdown(stop.clone().cancelled_owned());
             AbortOnDropHandle::new(task::spawn("listener", serving.into_future()))
         };
         let doors: Vec<_> = self.listeners.into_iter().map(open).collect();
         stop.cancelled().await;
+        // Whoever waits for a run hears how it ended before it is told goodbye.
+        server.projector.drain().await;
+        closing.cancel();
         server.connections.close();
         if tokio::time::timeout(GOODBYE, server.connections.wait()).await.is_err() {
             tracing::warn!("some clients did not say goodbye in time");

@@ -11,9 +11,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use homard_agent::{Agents, Ambient, Hub, HubEvent, Profile, Slots, ToolMode, tool::Toolbox};
+use homard_agent::{Agents, Ambient, Hub, HubEvent, Profile, Rules, Slots, ToolMode, tool::Toolbox};
 use homard_journal::Journal;
 use homard_proto::AgentId;
+use jiff::tz::TimeZone;
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
 
 use crate::{
@@ -54,7 +55,9 @@ impl House {
         let journal = Arc::new(Journal::open(&paths.state, move || clock.now_ms())?);
         let defaults = &config.agents.defaults;
         let slots = Slots::new(defaults.max_concurrent.unwrap_or(4), defaults.subagents.max_concurrent.unwrap_or(8), 1);
-        let (hub, feed) = Hub::start(ambient, (journal.clone(), journal.fence()), agents, slots);
+        let rules =
+            Rules { freshness: config.session.freshness(TimeZone::system()), triggers: config.session.triggers() };
+        let (hub, feed) = Hub::start_with(ambient, (journal.clone(), journal.fence()), agents, slots, rules);
         let kept = journal.clone();
         let upkeep = homard_agent::task::spawn("journal", async move { kept.maintain().await });
         Ok((Self { hub, journal, upkeep }, feed))

@@ -4,6 +4,7 @@ use std::{io::ErrorKind, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use futures_util::{SinkExt, StreamExt};
+use homard_journal::lock;
 use homard_proto::{
     Extra, Generation,
     method::connect::{Client as Program, ConnectParams},
@@ -20,7 +21,7 @@ use crate::{
     config::Config,
     failure::Failure,
     paths::{self, PORT, Paths},
-    secret::{self, Secret},
+    secret::{self, Secret, Source},
 };
 
 /// How long a connection may take to come up, each step of it.
@@ -37,16 +38,17 @@ pub(crate) struct Target {
     pub(crate) secret: Option<Secret>,
     /// Whether it is the gateway of this state directory, which this process may stand in for.
     pub(crate) is_own: bool,
+    /// Whether that gateway is known not to run. Whoever listens on its port is not shown its token.
+    pub(crate) is_down: bool,
 }
 
 impl Target {
     /// The gateway that flags, environment and config mean.
     pub(crate) fn find(url: Option<String>, flag: Option<Secret>, config: &Config, paths: &Paths) -> Result<Self> {
         let gateway = &config.gateway;
-        let own = |flag| anyhow::Ok(secret::find(flag, config, paths)?.map(|(secret, _)| secret));
         if let Some(url) = url {
             // A secret that was made for here is not shown elsewhere.
-            return Ok(Self { url, secret: flag, is_own: false });
+            return Ok(Self { url, secret: flag, is_own: false, is_down: false });
         }
         if gateway.mode.as_deref() == Some("remote") {
             let Some(url) = &gateway.remote.url else {
@@ -54,11 +56,20 @@ impl Target {
             };
             let text = |text: &Option<crate::config::Text>| text.as_ref().map(|text| text.as_str().to_owned());
             let secret = flag.or_else(|| Secret::either(text(&gateway.remote.token), text(&gateway.remote.password)));
-            return Ok(Self { url: url.as_str().to_owned(), secret, is_own: false });
+            return Ok(Self { url: url.as_str().to_owned(), secret, is_own: false, is_down: false });
         }
-        let port = paths::port()?.or(gateway.port).unwrap_or(PORT);
-        Ok(Self { url: format!("ws://127.0.0.1:{port}"), secret: own(flag)?, is_own: true })
+        let port = paths::port()?.or(gateway.port).or_else(|| port_of_holder(paths)).unwrap_or(PORT);
+        let (secret, source) = secret::find(flag, config, paths)?.unzip();
+        // The token of this directory is for the gateway of this directory, and that holds the directory's lock.
+        let is_down = matches!(source, Some(Source::File(_))) && lock::holder(&paths.state).is_none();
+        Ok(Self { url: format!("ws://127.0.0.1:{port}"), secret, is_own: true, is_down })
     }
+}
+
+/// Where the gateway that holds the state directory says that it listens.
+fn port_of_holder(paths: &Paths) -> Option<u16> {
+    lock::holder(&paths.state)?;
+    std::fs::read_to_string(paths.port_file()).ok()?.trim().parse().ok()
 }
 
 /// What came of an attempt to connect.
@@ -116,6 +127,9 @@ pub(crate) struct Client {
 impl Client {
     /// Connects and says who we are, what we want to do and what we can take.
     pub(crate) async fn connect(target: &Target, scopes: &[&str], caps: &[&str]) -> Result<Reached> {
+        if target.is_down {
+            return Ok(Reached::Nobody);
+        }
         let (uri, address) = address(&target.url)?;
         let lost = |why: String| Failure::new("connection", format!("the gateway at {} {why}", target.url));
         let slow = |_| lost("does not answer".to_owned());

@@ -44,6 +44,13 @@ impl Paths {
     }
 }
 
+impl Paths {
+    /// Where the gateway writes the port that it listens on.
+    pub(crate) fn port_file(&self) -> PathBuf {
+        self.state.join("gateway-port")
+    }
+}
+
 /// A path with a leading `~` written out.
 pub(crate) fn expand(path: &Path, home: Option<&Path>) -> PathBuf {
     match (path.strip_prefix("~"), home) {

@@ -1,4 +1,4 @@
-//! Ctrl-C and its polite relative.
+//! Ctrl-C and its relatives.
 
 use std::fmt;
 
@@ -12,6 +12,8 @@ pub(crate) enum Signal {
     Interrupt,
     /// SIGTERM.
     Terminate,
+    /// SIGHUP: the terminal is gone.
+    Hangup,
 }
 
 impl Signal {
@@ -20,6 +22,7 @@ impl Signal {
         match self {
             Self::Interrupt => 130,
             Self::Terminate => 143,
+            Self::Hangup => 129,
         }
     }
 }
@@ -29,22 +32,28 @@ impl fmt::Display for Signal {
         f.write_str(match self {
             Self::Interrupt => "SIGINT",
             Self::Terminate => "SIGTERM",
+            Self::Hangup => "SIGHUP",
         })
     }
 }
 
-/// Hears both, from the moment it is made.
+/// Hears all of them, from the moment it is made.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: unix::Signal,
     terminate: unix::Signal,
+    hangup: unix::Signal,
 }
 
 impl Signals {
-    /// Begins to listen; from here on neither ends the process by itself.
+    /// Begins to listen; from here on none of them ends the process by itself.
     pub(crate) fn listen() -> Result<Self> {
         let hear = |kind| unix::signal(kind).context("cannot listen for signals");
-        Ok(Self { interrupt: hear(SignalKind::interrupt())?, terminate: hear(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: hear(SignalKind::interrupt())?,
+            terminate: hear(SignalKind::terminate())?,
+            hangup: hear(SignalKind::hangup())?,
+        })
     }
 
     /// The next one. Cancel safe.
@@ -53,6 +62,7 @@ impl Signals {
             biased;
             Some(()) = self.interrupt.recv() => Signal::Interrupt,
             Some(()) = self.terminate.recv() => Signal::Terminate,
+            Some(()) = self.hangup.recv() => Signal::Hangup,
             else => std::future::pending().await,
         }
     }

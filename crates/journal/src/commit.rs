@@ -1,221 +1,365 @@
-//! A batch on its way to disk: planned in memory, written, and only then known.
+//! A batch on its way to disk: one transaction, and then its lines to their transcripts.
+
+#[cfg(test)]
+mod tests;
 
 use std::{
-    collections::{BTreeMap, HashMap},
-    path::PathBuf,
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
 use homard_proto::{
-    AgentId, SessionId, SessionKey,
+    EntryId, SessionId, SessionKey,
     session::Record,
     transcript::{Entry, Header},
 };
-use homard_store::{Error, Rec, Verdict, ledger::Refused};
+use homard_store::{Error, Rec, Verdict};
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use serde::Serialize;
+use tracing::{error, warn};
 
 use crate::{
-    Known, Room,
-    append::{Appends, Target},
-    disk,
-    layout::{self, Layout},
-    log::{self, Change},
-    rehearsal,
-    transcript::{self, Tail},
+    Room,
+    desk::{Desk, Move, State},
+    layout::FileId,
+    runs::{self, Door},
+    sessions, volume,
 };
 
-/// What a batch is going to do.
+/// What is found out about a batch before its transaction.
 #[derive(Default)]
-struct Plan {
-    answers: Vec<Answer>,
-    transcripts: BTreeMap<PathBuf, Lines>,
-    /// New records, in the order in which they came.
-    records: Vec<(SessionKey, Arc<Record>)>,
+struct Places {
+    /// The transcript of every session that the batch writes to.
+    files: HashMap<(SessionKey, SessionId), FileId>,
     /// The headers that runs brought along.
-    headers: HashMap<SessionId, Header>,
+    headers: HashMap<FileId, Header>,
+    /// Transcripts that nobody can write to now.
+    barred: HashSet<FileId>,
 }
 
-/// What is said to one record.
-enum Answer {
-    Known(Verdict),
-    /// The record belongs to a run, so the ledger hears of it once the disk has it.
-    OfLedger(Box<Rec>),
+/// What a batch does, as far as its transaction has come.
+struct Draft<'a> {
+    places: &'a Places,
+    known: &'a HashMap<FileId, State>,
+    door: Door,
+    /// What is added to transcripts.
+    grown: BTreeMap<FileId, Growth>,
+    /// Transcripts of deleted sessions, with what the batch added to them before.
+    gone: Vec<(Move, Option<Growth>)>,
+    /// New records, and deleted ones, in the order in which they came.
+    records: Vec<(SessionKey, Option<Arc<Record>>)>,
+    next_row: i64,
+    now_ms: u64,
 }
 
 /// What is added to one transcript.
-struct Lines {
-    agent: AgentId,
-    /// Written if the transcript is new.
-    header: Header,
-    entries: Vec<Entry>,
+struct Growth {
+    session: SessionId,
+    offset: u64,
+    leaf: Option<EntryId>,
+    text: Vec<u8>,
+    row: i64,
 }
 
 impl Room {
     /// Stores a batch, whole or not at all.
     pub(crate) fn commit(&self, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
-        let mut tails = self.tails();
-        let mut plan = Plan::of(&self.known(), &self.layout, batch);
-        let mut appends = Appends::default();
-        let written = self.write(&mut plan, &tails, &mut appends).and_then(|grown| appends.sync().map(|()| grown));
-        let grown = written.inspect_err(|_| appends.undo())?;
-        tails.extend(grown);
-        let records_changed = !plan.records.is_empty();
-        let verdicts = self.known().learn(plan);
-        if records_changed {
-            self.changed.notify_one();
+        let mut desk = self.desk();
+        self.health.check()?;
+        let now_ms = (self.now_ms)();
+        let places = self.places(&mut desk, &batch, now_ms)?;
+        let is_shut = batch.iter().any(|rec| matches!(rec, Rec::Accept(_))) && self.volume.is_low();
+        let Desk { db, files, done, is_marked_clean, next_row, .. } = &mut *desk;
+        let mut draft = Draft {
+            places: &places,
+            known: files,
+            door: Door::new(is_shut),
+            grown: BTreeMap::new(),
+            gone: Vec::new(),
+            records: Vec::new(),
+            next_row: *next_row,
+            now_ms,
+        };
+        let write = || {
+            let tx = Transaction::new(db, TransactionBehavior::Immediate)?;
+            if *is_marked_clean {
+                tx.execute("UPDATE boot SET clean = 0 WHERE epoch = ?1", [self.fence.0])?;
+            }
+            done.forget(&tx, now_ms)?;
+            let verdicts = batch.into_iter().map(|rec| draft.take(&tx, rec)).collect::<rusqlite::Result<Vec<_>>>()?;
+            let is_news = |verdict: &Verdict| matches!(verdict, Verdict::Stored | Verdict::Duplicate(_));
+            if draft.door.turned_away && !verdicts.iter().any(is_news) {
+                return Ok(None);
+            }
+            draft.store_lines(&tx)?;
+            tx.commit()?;
+            Ok(Some(verdicts))
+        };
+        let written = write();
+        let Some(verdicts) = self.health.sql(written)? else { return Err(volume::full(self.layout.state())) };
+        let Draft { grown, gone, records, next_row, .. } = draft;
+        (desk.next_row, desk.is_marked_clean, desk.done) = (next_row, false, crate::checkpoint::Done::default());
+        self.learn(records);
+        desk.apply(grown, gone);
+        self.dirtied.notify_one();
+        if desk.unsynced >= crate::checkpoint::EARLY {
+            self.full.notify_one();
         }
         Ok(verdicts)
     }
 
-    /// Writes what is planned and returns the new ends of the transcripts.
-    fn write(
-        &self,
-        plan: &mut Plan,
-        tails: &HashMap<PathBuf, Tail>,
-        appends: &mut Appends,
-    ) -> Result<Vec<(PathBuf, Tail)>, Error> {
-        let mut grown = Vec::new();
-        for (path, lines) in std::mem::take(&mut plan.transcripts) {
-            self.layout.make_sessions(&lines.agent)?;
-            let mut target = Target::open(&path)?;
-            let mut tail = match tails.get(&path) {
-                Some(tail) if tail.length == target.length => tail.clone(),
-                _ => transcript::read(&path, &target.file, target.length)?.tail,
+    /// Finds the transcripts that a batch writes to, and puts them right.
+    fn places(&self, desk: &mut Desk, batch: &[Rec], now_ms: u64) -> Result<Places, Error> {
+        let mut places = Places::default();
+        for rec in batch {
+            let (key, session) = match rec {
+                Rec::Start(start) => (&start.key, &start.header.id),
+                Rec::Input(input) => (&input.key, &input.session),
+                Rec::Entry { key, session, .. } | Rec::Delete { key, expect: session } => (key, session),
+                Rec::Accept(_)
+                | Rec::ToolIntent { .. }
+                | Rec::ToolDone { .. }
+                | Rec::Abort { .. }
+                | Rec::Terminal { .. }
+                | Rec::Patch { .. } => continue,
             };
-            if tail.length < target.length {
-                transcript::set_torn_aside(&mut target, tail.length, (self.now_ms)())?;
+            let of = (key.clone(), session.clone());
+            if !places.files.contains_key(&of) {
+                let record = told(batch, key, session).or_else(|| self.known().get(key));
+                let file = desk.place(key, session, record.as_deref())?;
+                if let Err(reason) = desk.put_right(&file, session, now_ms) {
+                    self.health.check()?;
+                    // Lines can wait in the journal, but only where it is known what they follow.
+                    let waits = desk.files.get(&file).is_some_and(|state| !state.is_flawed);
+                    if !waits {
+                        error!(%reason, "a transcript cannot be written to; what belongs there is refused");
+                        places.barred.insert(file.clone());
+                    }
+                }
+                places.files.insert(of.clone(), file);
             }
-            let text = lines.encode(&mut tail)?;
-            if !text.is_empty() {
-                appends.add(target, &text)?;
-                grown.push((path, tail));
+            if let (Rec::Start(start), Some(file)) = (rec, places.files.get(&of)) {
+                places.headers.entry(file.clone()).or_insert_with(|| start.header.clone());
             }
         }
-        let mut logs: BTreeMap<AgentId, Vec<u8>> = BTreeMap::new();
-        for (key, record) in &plan.records {
-            write_line(logs.entry(layout::home(key)).or_default(), &Change { key, record })?;
+        Ok(places)
+    }
+
+    /// Takes note of records that are on disk.
+    fn learn(&self, records: Vec<(SessionKey, Option<Arc<Record>>)>) {
+        if records.is_empty() {
+            return;
         }
-        for (agent, text) in logs {
-            self.layout.make_sessions(&agent)?;
-            appends.add(Target::open(&log::path(&self.layout.sessions(&agent)))?, &text)?;
+        let mut known = self.known();
+        for (key, record) in records {
+            match record {
+                Some(record) => known.put(key, record),
+                None => known.remove(&key),
+            }
         }
-        Ok(grown)
+        drop(known);
+        self.changed.notify_one();
     }
 }
 
-impl Plan {
-    fn of(known: &Known, layout: &Layout, batch: Vec<Rec>) -> Self {
-        let stored = rehearsal::stored(&known.ledger, &batch);
-        let mut plan = Self::default();
-        let mut begun = Vec::new();
-        for (rec, _) in batch.iter().zip(&stored).filter(|(_, stored)| **stored) {
-            if let Rec::Start(start) = rec {
-                plan.headers.insert(start.header.id.clone(), start.header.clone());
-                begun.push(start.key.clone());
-            }
-        }
-        for (rec, stored) in batch.into_iter().zip(stored) {
-            let answer = plan.take(known, layout, rec, stored);
-            plan.answers.push(answer);
-        }
-        for key in begun {
-            plan.begin(known, layout, &key);
-        }
-        plan
-    }
+/// The record that a batch itself gives to a session.
+fn told(batch: &[Rec], key: &SessionKey, session: &SessionId) -> Option<Arc<Record>> {
+    batch.iter().find_map(|rec| {
+        let Rec::Patch { key: at, record, .. } = rec else { return None };
+        (at == key && record.session_id == *session).then(|| Arc::new(Record::clone(record)))
+    })
+}
 
-    /// The record of a key as the batch has left it so far.
-    fn record(&self, known: &Known, key: &SessionKey) -> Option<Arc<Record>> {
-        let changed = self.records.iter().rev().find(|(changed, _)| changed == key);
-        changed.map_or_else(|| known.index.get(key), |(_, record)| Some(Arc::clone(record)))
-    }
-
-    fn take(&mut self, known: &Known, layout: &Layout, mut rec: Rec, stored: bool) -> Answer {
+impl Draft<'_> {
+    fn take(&mut self, db: &Connection, rec: Rec) -> rusqlite::Result<Verdict> {
+        if let Rec::Patch { key, expect, .. } = &rec
+            && sessions::current(db, key)? != *expect
+        {
+            return Ok(Verdict::Conflict);
+        }
+        if let Rec::Delete { key, expect } = &rec
+            && sessions::current(db, key)?.as_ref() != Some(expect)
+        {
+            return Ok(Verdict::Conflict);
+        }
+        if self.is_barred(&rec) {
+            return Ok(Verdict::Skipped);
+        }
+        let verdict = runs::judge(db, &rec, &mut self.door)?;
+        if verdict != Verdict::Stored {
+            return Ok(verdict);
+        }
         match rec {
-            Rec::Entry { key, entry } => {
-                self.append(known, layout, &key, *entry);
-                Answer::Known(Verdict::Stored)
+            Rec::Start(start) => {
+                self.growth(&start.key, &start.header.id, "");
             }
-            Rec::Patch { key, expect, record } => {
-                let current = self.record(known, &key).map(|record| record.session_id.clone());
-                if current != expect {
-                    return Answer::Known(Verdict::Conflict);
+            Rec::Input(input) => {
+                for entry in input.entries {
+                    self.append(&input.key, &input.session, entry)?;
                 }
-                self.records.push((key, Arc::from(record)));
-                Answer::Known(Verdict::Stored)
             }
-            Rec::Input(ref mut input) => {
-                let entries = std::mem::take(&mut input.entries);
-                for entry in entries.into_iter().filter(|_| stored) {
-                    self.append(known, layout, &input.key, entry);
-                }
-                Answer::OfLedger(Box::new(rec))
+            Rec::Entry { key, session, entry, .. } => self.append(&key, &session, *entry)?,
+            Rec::Patch { key, record, .. } => {
+                sessions::put(db, &key, &record)?;
+                self.records.push((key, Some(Arc::from(record))));
             }
-            Rec::Accept(_) | Rec::Start(_) | Rec::ToolIntent { .. } | Rec::ToolDone { .. } | Rec::Terminal { .. } => {
-                Answer::OfLedger(Box::new(rec))
+            Rec::Delete { key, expect } => {
+                sessions::remove(db, &key)?;
+                self.part_with(db, &key, &expect)?;
+                self.records.push((key, None));
             }
+            Rec::Accept(_)
+            | Rec::ToolIntent { .. }
+            | Rec::ToolDone { .. }
+            | Rec::Abort { .. }
+            | Rec::Terminal { .. } => {}
         }
+        Ok(Verdict::Stored)
     }
 
-    fn append(&mut self, known: &Known, layout: &Layout, key: &SessionKey, entry: Entry) {
-        let Some(record) = self.record(known, key) else { return };
-        let header = || header_for(&record.session_id, &entry);
-        let header = self.headers.get(&record.session_id).cloned().unwrap_or_else(header);
-        self.lines(layout.transcript(key, &record), key, header).entries.push(entry);
-    }
-
-    /// Sees to it that the transcript of a run that begins is there, even if the run has nothing to say yet.
-    fn begin(&mut self, known: &Known, layout: &Layout, key: &SessionKey) {
-        let Some(record) = self.record(known, key) else { return };
-        if let Some(header) = self.headers.get(&record.session_id).cloned() {
-            self.lines(layout.transcript(key, &record), key, header);
-        }
-    }
-
-    fn lines(&mut self, path: PathBuf, key: &SessionKey, header: Header) -> &mut Lines {
-        let agent = layout::home(key);
-        self.transcripts.entry(path).or_insert_with(|| Lines { agent, header, entries: Vec::new() })
-    }
-}
-
-/// A header for a transcript whose first line does not come from a run, so that nobody said where the agent works.
-fn header_for(session: &SessionId, first: &Entry) -> Header {
-    Header::new(session.clone(), first.timestamp.clone(), String::new())
-}
-
-impl Lines {
-    /// The text to append to a transcript that ends at `tail`, which moves to the new end.
-    fn encode(self, tail: &mut Tail) -> Result<Vec<u8>, Error> {
-        let mut text = Vec::new();
-        if tail.length == 0 {
-            write_line(&mut text, &self.header)?;
-        }
-        for mut entry in self.entries {
-            entry.parent_id = tail.leaf.replace(entry.id.clone());
-            write_line(&mut text, &entry)?;
-        }
-        tail.length += text.len() as u64;
-        Ok(text)
-    }
-}
-
-fn write_line(text: &mut Vec<u8>, line: &impl Serialize) -> Result<(), Error> {
-    serde_json::to_writer(&mut *text, line).map_err(|reason| disk::unwritable(&reason))?;
-    text.push(b'\n');
-    Ok(())
-}
-
-impl Known {
-    /// Takes note of a batch that is on disk.
-    fn learn(&mut self, plan: Plan) -> Vec<Verdict> {
-        for (key, record) in plan.records {
-            self.index.put(key, record);
-        }
-        let mut refused = Refused::default();
-        let verdict = |answer| match answer {
-            Answer::Known(verdict) => verdict,
-            Answer::OfLedger(rec) => self.ledger.judge(&rec, &mut refused),
+    fn is_barred(&self, rec: &Rec) -> bool {
+        let place = match rec {
+            Rec::Start(start) => (&start.key, &start.header.id),
+            Rec::Input(input) => (&input.key, &input.session),
+            Rec::Entry { key, session, .. } => (key, session),
+            Rec::Accept(_)
+            | Rec::ToolIntent { .. }
+            | Rec::ToolDone { .. }
+            | Rec::Abort { .. }
+            | Rec::Terminal { .. }
+            | Rec::Patch { .. }
+            | Rec::Delete { .. } => return false,
         };
-        plan.answers.into_iter().map(verdict).collect()
+        !self.places.barred.is_empty()
+            && self.file(place.0, place.1).is_some_and(|file| self.places.barred.contains(file))
+    }
+
+    fn file(&self, key: &SessionKey, session: &SessionId) -> Option<&FileId> {
+        self.places.files.get(&(key.clone(), session.clone()))
+    }
+
+    /// What the batch adds to a transcript so far; one that is empty begins with its header.
+    fn growth(&mut self, key: &SessionKey, session: &SessionId, timestamp: &str) -> Option<&mut Growth> {
+        let file = self.file(key, session)?.clone();
+        let (known, headers, next_row) = (self.known, &self.places.headers, &mut self.next_row);
+        let growth = self.grown.entry(file).or_insert_with_key(|file| {
+            // What was deleted in this batch begins anew.
+            let is_gone = self.gone.iter().any(|(gone, _)| gone.from == *file);
+            let state = known.get(file).filter(|_| !is_gone);
+            let (offset, leaf) = state.map_or((0, None), |state| (state.length(), state.leaf.clone()));
+            let row = *next_row;
+            *next_row += 1;
+            let mut text = Vec::new();
+            if offset == 0 {
+                // Nobody said where the agent works if the first line does not come from a run.
+                let own = || Header::new(session.clone(), timestamp.to_owned(), String::new());
+                let header = headers.get(file).cloned().unwrap_or_else(own);
+                text = line(&header).unwrap_or_default();
+            }
+            Growth { session: session.clone(), offset, leaf, text, row }
+        });
+        Some(growth)
+    }
+
+    fn append(&mut self, key: &SessionKey, session: &SessionId, mut entry: Entry) -> rusqlite::Result<()> {
+        let Some(growth) = self.growth(key, session, &entry.timestamp) else { return Ok(()) };
+        entry.parent_id = growth.leaf.replace(entry.id.clone());
+        growth.text.extend(line(&entry)?);
+        Ok(())
+    }
+
+    /// The transcript of a deleted session gets another name; its lines that are on their way go with it.
+    fn part_with(&mut self, db: &Connection, key: &SessionKey, session: &SessionId) -> rusqlite::Result<()> {
+        let Some(from) = self.file(key, session).cloned() else { return Ok(()) };
+        let growth = self.grown.remove(&from);
+        let is_gone = self.gone.iter().any(|(gone, _)| gone.from == from);
+        let is_there = !is_gone && self.known.get(&from).is_some_and(|state| state.length() > 0);
+        if growth.is_none() && !is_there {
+            return Ok(());
+        }
+        let number = if self.gone.is_empty() { String::new() } else { format!("-{}", self.gone.len()) };
+        let name = format!("{}.deleted.{}{number}", from.name, stamp(self.now_ms));
+        let to = FileId { agent: from.agent.clone(), name };
+        let names = [from.agent.as_str(), &from.name, &to.name];
+        if !is_gone {
+            let sql = "UPDATE redo SET name = ?3, session_id = NULL WHERE agent = ?1 AND name = ?2";
+            db.prepare_cached(sql)?.execute(names)?;
+        }
+        db.prepare_cached("INSERT INTO moving(agent, name, target) VALUES (?1, ?2, ?3)")?.execute(names)?;
+        let sql = "DELETE FROM file WHERE agent = ?1 AND session_id = ?2";
+        db.prepare_cached(sql)?.execute([from.agent.as_str(), session.as_str()])?;
+        self.gone.push((Move { from, to }, growth));
+        Ok(())
+    }
+
+    /// Puts the lines where a crash cannot take them.
+    fn store_lines(&self, db: &Connection) -> rusqlite::Result<()> {
+        let gone = self.gone.iter().filter_map(|(gone, growth)| Some((&gone.to, growth.as_ref()?, None)));
+        let grown = self.grown.iter().map(|(file, growth)| (file, growth, Some(growth.session.as_str())));
+        for (file, growth, session) in gone.chain(grown).filter(|(_, growth, _)| !growth.text.is_empty()) {
+            let sql =
+                "INSERT INTO redo(seq, agent, name, session_id, off, leaf, line) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+            let leaf = growth.leaf.as_ref().map(EntryId::as_str);
+            let place = (growth.row, file.agent.as_str(), &file.name);
+            let values = params![place.0, place.1, place.2, session, growth.offset, leaf, growth.text];
+            db.prepare_cached(sql)?.execute(values)?;
+        }
+        Ok(())
+    }
+}
+
+/// A value as one line.
+fn line(value: &impl Serialize) -> rusqlite::Result<Vec<u8>> {
+    let text = serde_json::to_vec(value);
+    let mut text = text.map_err(|reason| rusqlite::Error::ToSqlConversionFailure(Box::new(reason)))?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// A time as a part of a file name.
+fn stamp(now_ms: u64) -> String {
+    let at = i64::try_from(now_ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()).unwrap_or_default();
+    format!("{at:.3}").replace(':', "-")
+}
+
+impl Desk {
+    /// Brings the lines of a batch that is on disk to their transcripts.
+    fn apply(&mut self, grown: BTreeMap<FileId, Growth>, gone: Vec<(Move, Option<Growth>)>) {
+        for (moved, growth) in gone {
+            let mut state = self.files.remove(&moved.from).unwrap_or_default();
+            self.names.retain(|(agent, _), name| *agent != moved.from.agent || *name != moved.from.name);
+            state.session = None;
+            let to = moved.to.clone();
+            self.moves.push(moved);
+            if let Some(growth) = growth {
+                state.grow(growth);
+            }
+            self.files.insert(to.clone(), state);
+            let brought = self.finish_moves().and_then(|()| self.write_pending(&to));
+            note(brought);
+        }
+        for (file, growth) in grown {
+            let state = self.files.entry(file.clone()).or_default();
+            state.session = Some(growth.session.clone());
+            state.grow(growth);
+            let written = self.write_pending(&file);
+            note(written);
+        }
+    }
+}
+
+fn note(outcome: Result<(), Error>) {
+    if let Err(reason) = outcome {
+        warn!(%reason, "lines of a transcript wait in the journal");
+    }
+}
+
+impl State {
+    fn grow(&mut self, growth: Growth) {
+        self.leaf = growth.leaf;
+        if !growth.text.is_empty() {
+            self.pending.extend(growth.text);
+            self.rows.push(growth.row);
+        }
     }
 }

@@ -1,10 +1,10 @@
-//! The few things that are done to any file: opened for us alone, made durable, replaced whole, or blamed.
+//! The few things that are done to any file: opened for us alone, made durable, replaced whole, set aside, or blamed.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, ErrorKind, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::Path,
+    io::{self, ErrorKind, Read, Seek, SeekFrom, Write},
+    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
 };
 
 use homard_store::Error;
@@ -37,24 +37,118 @@ pub(crate) fn sync_folder(path: &Path) -> Result<(), Error> {
 
 /// The bytes of a file, or `None` when there is none.
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
+    missing_is_none(fs::read(path)).map_err(failed("read", path))
+}
+
+/// The bytes of a file from a place on; none when there are none.
+pub(crate) fn read_from(path: &Path, offset: u64) -> Result<Vec<u8>, Error> {
+    let read = || {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(offset))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    missing_is_none(read()).map(Option::unwrap_or_default).map_err(failed("read", path))
+}
+
+/// How long a file is; one that is not there has no bytes.
+pub(crate) fn length(path: &Path) -> Result<u64, Error> {
+    let length = missing_is_none(fs::metadata(path).map(|found| found.len()));
+    length.map(Option::unwrap_or_default).map_err(failed("look at", path))
+}
+
+/// `None` where a file is not there.
+pub(crate) fn missing_is_none<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        Ok(found) => Ok(Some(found)),
         Err(reason) if reason.kind() == ErrorKind::NotFound => Ok(None),
-        Err(reason) => Err(failed("read", path)(reason)),
+        Err(reason) => Err(reason),
     }
 }
 
-/// Replaces a file whole: a reader sees the old bytes or the new ones, also after a crash.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+/// Writes at a place in a file with one call; a file that begins with it is made if it is not there.
+///
+/// What was written of a write that failed is harmless: the same bytes come again to the same place.
+pub(crate) fn write_at(path: &Path, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    let write = || {
+        // A file that is gone must not come back with a hole where its lines were.
+        let file = private().write(true).create(offset == 0).truncate(false).open(path)?;
+        let written = file.write_at(bytes, offset)?;
+        let all = written == bytes.len();
+        all.then_some(()).ok_or_else(|| io::Error::new(ErrorKind::StorageFull, "the disk took only a part of it"))
+    };
+    write().map_err(failed("write to", path))
+}
+
+/// Makes the bytes of a file durable.
+pub(crate) fn sync(path: &Path) -> io::Result<()> {
+    private().write(true).open(path)?.sync_data()
+}
+
+/// Ends a file early.
+pub(crate) fn cut(path: &Path, length: u64) -> Result<(), Error> {
+    let cut = || {
+        let file = private().write(true).open(path)?;
+        file.set_len(length)?;
+        file.sync_data()
+    };
+    cut().map_err(failed("cut the torn last line of", path))
+}
+
+/// Writes what is going to replace a file beside it, durable, and says where.
+pub(crate) fn draft(path: &Path, bytes: &[u8]) -> Result<PathBuf, Error> {
     let draft = path.with_added_extension("tmp");
     let write = || {
         let mut file = private().write(true).create(true).truncate(true).open(&draft)?;
         file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&draft, path)
+        file.sync_all()
     };
-    write().map_err(failed("write", path))?;
+    write().map_err(failed("write", &draft))?;
+    Ok(draft)
+}
+
+/// Puts a draft in its place: a reader sees the old bytes or the new ones, also after a crash.
+pub(crate) fn publish(draft: &Path, path: &Path) -> Result<(), Error> {
+    fs::rename(draft, path).map_err(failed("write", path))?;
     path.parent().map_or(Ok(()), sync_folder)
+}
+
+/// Keeps bytes of a file beside it, as `<file>.<why>-<time>`.
+pub(crate) fn set_aside(path: &Path, why: &str, bytes: &[u8], now_ms: u64) -> Result<(), Error> {
+    let aside = path.with_added_extension(format!("{why}-{now_ms}"));
+    let keep = || {
+        let mut kept = private().append(true).create(true).open(&aside)?;
+        kept.write_all(bytes)?;
+        kept.sync_all()
+    };
+    keep().map_err(failed("write", &aside))?;
+    aside.parent().map_or(Ok(()), sync_folder)?;
+    tracing::warn!(path = %path.display(), aside = %aside.display(), why, "a part of a file was set aside");
+    Ok(())
+}
+
+/// Keeps bytes of a file beside it, unless an earlier copy is there: what is only read may be read often.
+pub(crate) fn set_aside_once(path: &Path, why: &str, bytes: &[u8], now_ms: u64) -> Result<(), Error> {
+    let is_there = is_aside(path, why, bytes).map_err(failed("look beside", path))?;
+    if is_there { Ok(()) } else { set_aside(path, why, bytes, now_ms) }
+}
+
+fn is_aside(path: &Path, why: &str, bytes: &[u8]) -> io::Result<bool> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(false) };
+    let prefix = format!("{}.{why}-", name.to_string_lossy());
+    for item in fs::read_dir(folder)? {
+        let item = item?;
+        if !item.file_name().to_string_lossy().starts_with(&prefix) || item.metadata()?.len() != bytes.len() as u64 {
+            continue;
+        }
+        let mut copy = Vec::new();
+        File::open(item.path())?.read_to_end(&mut copy)?;
+        if copy == bytes {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// An error for a value that has no JSON; our own types all have.

@@ -1,33 +1,109 @@
-//! `sessions.json`: for OpenClaw, for people and for the next start. It follows the records at a distance.
+//! `sessions.json`: for OpenClaw and for people. It follows the records at a distance, and is read again only if
+//! somebody else wrote it.
 
-use std::sync::PoisonError;
+use std::{
+    fs,
+    hash::{DefaultHasher, Hasher},
+    os::unix::fs::MetadataExt,
+    path::Path,
+    sync::PoisonError,
+};
 
 use homard_proto::AgentId;
 use homard_store::Error;
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
 
-use crate::{Room, disk, index, log};
+use crate::{Room, disk, index, sessions};
+
+/// By what a file is known again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stamp {
+    size: u64,
+    modified: (i64, i64),
+    /// Of its bytes: a copy of a state directory has other times.
+    digest: u64,
+}
+
+impl Stamp {
+    /// The stamp of a file, or `None` when there is none.
+    pub(crate) fn of(path: &Path) -> Result<Option<Self>, Error> {
+        let Some((size, modified)) = look(path)? else { return Ok(None) };
+        Ok(disk::read(path)?.map(|bytes| Self { size, modified, digest: digest(&bytes) }))
+    }
+}
+
+/// A file's size and when it was written, in seconds and nanoseconds.
+type Look = (u64, (i64, i64));
+
+fn look(path: &Path) -> Result<Option<Look>, Error> {
+    let found = disk::missing_is_none(fs::metadata(path)).map_err(disk::failed("look at", path))?;
+    Ok(found.map(|found| (found.len(), (found.mtime(), found.mtime_nsec()))))
+}
+
+/// Another version may reckon otherwise; then a file is read once more than it had to.
+fn digest(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// Whether a file is one of those that we know. Its bytes are read only if its time is another.
+pub(crate) fn is_known(path: &Path, stamps: &[Stamp]) -> Result<bool, Error> {
+    let Some((size, modified)) = look(path)? else { return Ok(false) };
+    let mut alike = stamps.iter().filter(|stamp| stamp.size == size).peekable();
+    if alike.peek().is_none() || alike.clone().any(|stamp| stamp.modified == modified) {
+        return Ok(alike.peek().is_some());
+    }
+    let digest = disk::read(path)?.map(|bytes| digest(&bytes));
+    Ok(alike.any(|stamp| Some(stamp.digest) == digest))
+}
+
+/// The stamps of an agent's `sessions.json` as we wrote or read it; two while it is being replaced.
+pub(crate) fn known(db: &Connection, agent: &AgentId) -> rusqlite::Result<Vec<Stamp>> {
+    let known = sessions::meta(db, &note(agent))?;
+    Ok(known.and_then(|known| serde_json::from_str(&known).ok()).unwrap_or_default())
+}
+
+/// Remembers the stamps of an agent's `sessions.json`.
+pub(crate) fn remember(db: &Connection, agent: &AgentId, stamps: &[Stamp]) -> rusqlite::Result<()> {
+    sessions::set_meta(db, &note(agent), &crate::db::json(&stamps)?)
+}
+
+fn note(agent: &AgentId) -> String {
+    format!("export {agent}")
+}
 
 impl Room {
     /// Writes the `sessions.json` of every agent whose records changed.
     pub(crate) fn export(&self) -> Result<(), Error> {
         let _one = self.exporting.lock().unwrap_or_else(PoisonError::into_inner);
-        let behind = self.known().index.behind();
+        let behind = self.known().behind();
         behind.iter().try_for_each(|agent| self.export_agent(agent))
     }
 
     fn export_agent(&self, agent: &AgentId) -> Result<(), Error> {
-        let sessions = self.layout.sessions(agent);
-        let folder = {
-            // No commit may come between: the old log must hold nothing that is not in the export.
-            let _writer = self.tails();
-            log::rotate(&sessions)?;
-            self.known().index.snapshot(agent, false)
-        };
+        self.layout.make_sessions(agent)?;
+        let folder = self.known().snapshot(agent, false);
+        let path = self.layout.sessions(agent).join(index::FILE);
         let write = || {
             let json = serde_json::to_vec_pretty(&folder).map_err(|reason| disk::unwritable(&reason))?;
-            disk::replace(&sessions.join(index::FILE), &json)?;
-            log::forget(&sessions)
+            let draft = disk::draft(&path, &json)?;
+            // Before it is put in place: a crash in between must not make us take our own file for somebody else's,
+            // and bring back a session that was deleted meanwhile.
+            let (there, new) = (look(&path)?, Stamp::of(&draft)?);
+            let desk = self.desk();
+            self.health.check()?;
+            let stamps = |db: &Connection| {
+                let mut stamps = known(db, agent)?;
+                stamps.retain(|known| there == Some((known.size, known.modified)));
+                stamps.extend(new);
+                remember(db, agent, &stamps)
+            };
+            self.health.sql(stamps(&desk.db))?;
+            drop(desk);
+            disk::publish(&draft, &path)
         };
-        write().inspect_err(|_| drop(self.known().index.snapshot(agent, true)))
+        write().inspect_err(|_| drop(self.known().snapshot(agent, true)))
     }
 }

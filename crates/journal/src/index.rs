@@ -1,6 +1,6 @@
-//! Which session each key points at: read from every agent's `sessions.json` at start, in memory from then on.
+//! Which session each key points at, in memory: the database is the truth, `sessions.json` an export of it.
 
-use std::{collections::BTreeMap, fs, io::ErrorKind, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
 use homard_proto::{AgentId, SessionId, SessionKey, session::Record};
 use homard_store::Error;
@@ -8,11 +8,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::value::RawValue;
 use tracing::warn;
 
-use crate::{
-    disk,
-    layout::{self, Layout},
-    log,
-};
+use crate::{disk, layout, log};
 
 /// The name of the export in a sessions folder.
 pub(crate) const FILE: &str = "sessions.json";
@@ -32,27 +28,32 @@ pub(crate) struct Folder {
 }
 
 impl Index {
-    /// Reads what is in a state directory.
-    pub(crate) fn read(layout: &Layout, now_ms: u64) -> Result<Self, Error> {
-        let agents = layout.agents();
-        let listing = match fs::read_dir(&agents) {
-            Ok(listing) => listing,
-            Err(reason) if reason.kind() == ErrorKind::NotFound => return Ok(Self::default()),
-            Err(reason) => return Err(disk::failed("list", &agents)(reason)),
-        };
-        let mut index = BTreeMap::new();
-        for item in listing {
-            let item = item.map_err(disk::failed("list", &agents))?;
-            let name = item.file_name();
-            let agent = AgentId::normalize(&name.to_string_lossy());
-            if name != agent.as_str() || !item.path().is_dir() {
-                warn!(?name, "something that is no agent's folder was passed by");
-                continue;
-            }
-            let folder = Folder::read(&layout.sessions(&agent), &agent, now_ms)?;
-            index.insert(agent, folder);
+    /// Takes in a record that the database holds.
+    pub(crate) fn learn(&mut self, key: SessionKey, record: Record) {
+        self.0.entry(layout::home(&key)).or_default().records.insert(key, Arc::new(record));
+    }
+
+    /// Takes in a value that cannot be used, to be written back as it was.
+    pub(crate) fn keep(&mut self, agent: &AgentId, name: String, value: Box<RawValue>) {
+        let folder = self.0.entry(agent.clone()).or_default();
+        if !folder.records.keys().any(|key| key.as_str() == name) {
+            folder.strange.insert(name, value);
         }
-        Ok(Self(index))
+    }
+
+    /// Takes in what somebody else wrote to an agent's `sessions.json`; returns the records that are news.
+    pub(crate) fn merge(&mut self, agent: &AgentId, theirs: Folder) -> Vec<(SessionKey, Arc<Record>)> {
+        let ours = self.0.entry(agent.clone()).or_default();
+        let mut news = Vec::new();
+        for (key, record) in &theirs.records {
+            if ours.records.get(key).is_none_or(|known| known.updated_at < record.updated_at) {
+                news.push((key.clone(), Arc::clone(record)));
+                ours.records.insert(key.clone(), Arc::clone(record));
+            }
+        }
+        ours.behind = theirs.behind || ours.records != theirs.records;
+        ours.strange = theirs.strange;
+        news
     }
 
     /// The record of a key.
@@ -65,6 +66,22 @@ impl Index {
         let folder = self.0.entry(layout::home(&key)).or_default();
         folder.behind = true;
         folder.put(key, record);
+    }
+
+    /// Has every `sessions.json` written again.
+    pub(crate) fn fall_behind(&mut self) {
+        self.0.values_mut().for_each(|folder| folder.behind = true);
+    }
+
+    /// Forgets a key.
+    pub(crate) fn remove(&mut self, key: &SessionKey) {
+        let folder = self.0.entry(layout::home(key)).or_default();
+        folder.behind |= folder.records.remove(key).is_some();
+    }
+
+    /// The agents that have records.
+    pub(crate) fn agents(&self) -> Vec<AgentId> {
+        self.0.keys().cloned().collect()
     }
 
     /// All records.
@@ -93,7 +110,8 @@ impl Index {
 }
 
 impl Folder {
-    fn read(sessions: &Path, agent: &AgentId, now_ms: u64) -> Result<Self, Error> {
+    /// Reads an agent's `sessions.json`, and the log of changes that an older version left beside it.
+    pub(crate) fn read(sessions: &Path, agent: &AgentId, now_ms: u64) -> Result<Self, Error> {
         let mut folder = Self::default();
         let path = sessions.join(FILE);
         if let Some(bytes) = disk::read(&path)? {
@@ -103,6 +121,7 @@ impl Folder {
                     let aside = path.with_added_extension(format!("corrupt-{now_ms}"));
                     fs::rename(&path, &aside).map_err(disk::failed("move aside", &path))?;
                     disk::sync_folder(sessions)?;
+                    folder.behind = true;
                     warn!(path = %path.display(), aside = %aside.display(), %reason, "a file of session records cannot be read and was moved aside");
                 }
             }
@@ -112,6 +131,11 @@ impl Folder {
             changes.into_iter().for_each(|(key, record)| folder.merge(key, record));
         }
         Ok(folder)
+    }
+
+    /// What cannot be used.
+    pub(crate) fn strange(&self) -> impl Iterator<Item = (&String, &Box<RawValue>)> {
+        self.strange.iter()
     }
 
     /// Takes in one value of `sessions.json`.

@@ -2,12 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use homard_proto::{AgentId, SessionKey, session::Record};
+use homard_proto::{AgentId, SessionId, SessionKey, session::Record};
 use homard_store::Error;
 use serde_json::Value;
 use tracing::warn;
 
 use crate::disk;
+
+/// The name of the file whose lock is the right to a state directory.
+pub(crate) const LOCK: &str = "gateway.lock";
 
 /// A state directory.
 #[derive(Debug)]
@@ -33,7 +36,17 @@ impl Layout {
 
     /// The file whose lock is the right to the directory.
     pub(crate) fn lock(&self) -> PathBuf {
-        self.0.join("gateway.lock")
+        self.0.join(LOCK)
+    }
+
+    /// The folder of the database.
+    pub(crate) fn journal(&self) -> PathBuf {
+        self.0.join("journal")
+    }
+
+    /// The database.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.journal().join("journal.db")
     }
 
     /// The folder that holds one folder per agent.
@@ -57,14 +70,27 @@ impl Layout {
         Ok(())
     }
 
-    /// The transcript of a session.
-    pub(crate) fn transcript(&self, key: &SessionKey, record: &Record) -> PathBuf {
-        let folder = self.sessions(&home(key));
-        match named_file(record) {
-            Some(name) => folder.join(name),
-            None => folder.join(format!("{}.jsonl", record.session_id)),
-        }
+    /// Where a transcript is.
+    pub(crate) fn transcript(&self, file: &FileId) -> PathBuf {
+        self.sessions(&file.agent).join(&file.name)
     }
+}
+
+/// A transcript's place: a file in an agent's folder.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct FileId {
+    pub(crate) agent: AgentId,
+    pub(crate) name: String,
+}
+
+/// The name of a session's transcript, by its record.
+pub(crate) fn file_name(record: &Record) -> String {
+    named_file(record).map_or_else(|| default_name(&record.session_id), str::to_owned)
+}
+
+/// The name of a transcript of which only the session is known.
+pub(crate) fn default_name(session: &SessionId) -> String {
+    format!("{session}.jsonl")
 }
 
 /// The agent in whose folder a key's session lies: `global` and `unknown` are with the default agent.
@@ -85,14 +111,12 @@ fn named_file(record: &Record) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use homard_proto::SessionId;
-
     use super::*;
 
     fn file(session_file: &str) -> PathBuf {
         let mut record = Record::new(SessionId::parse("s1").unwrap(), 0);
         record.extra.insert("sessionFile".to_owned(), session_file.into());
-        Layout("/state".into()).transcript(&AgentId::main().main_session(), &record)
+        Layout("/state".into()).transcript(&FileId { agent: AgentId::main(), name: file_name(&record) })
     }
 
     #[test]
@@ -110,8 +134,6 @@ mod tests {
     #[test]
     fn keys_without_an_agent_live_with_main() {
         let key = SessionKey::parse("global", &AgentId::normalize("ops")).unwrap();
-        let record = Record::new(SessionId::parse("s1").unwrap(), 0);
-        let path = Layout("/state".into()).transcript(&key, &record);
-        assert_eq!(path, Path::new("/state/agents/main/sessions/s1.jsonl"));
+        assert_eq!(home(&key), AgentId::main());
     }
 }

@@ -1,40 +1,54 @@
-//! The durable store: JSONL transcripts and the session index on disk, in OpenClaw's format and layout.
+//! The durable store: a redo journal in SQLite beside transcripts and `sessions.json` in OpenClaw's format and layout.
 //!
-//! Transcripts and session records survive a crash; what is known of runs lives in memory and ends with the process.
-//! This crate refuses to know the loop, the config and the clock. Start with [`Journal`], then `commit` (how a batch
-//! gets to disk whole or not at all) and `export` (how `sessions.json` follows).
+//! A batch is one transaction, so it is on disk whole or not at all. Its transcript lines are in the database until their
+//! files are safe; the files stay the long-term truth that people and OpenClaw can read. This crate refuses to know
+//! the loop, the config and the clock. Start with [`Journal`], then `commit` (how a batch gets to disk), `checkpoint`
+//! (how its lines get to their files), `start` (how a crash is made up for) and `export` (how `sessions.json` follows).
 #![warn(missing_docs)]
 
-mod append;
+mod checkpoint;
 mod commit;
+mod db;
+mod desk;
 mod disk;
 mod export;
+mod health;
 mod index;
 mod layout;
-mod lock;
+pub mod lock;
 mod log;
-mod rehearsal;
+mod mend;
+mod migrate;
+mod runs;
+mod sessions;
+mod start;
 mod transcript;
+mod view;
+mod volume;
 
 use std::{
-    collections::HashMap,
     fmt,
     fs::File,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, session::Record};
-use homard_store::{Error, Fence, Rec, RunRow, Session, Store, Unfinished, Verdict, ledger::Ledger};
+use homard_store::{Error, Fence, Rec, RunRow, Session, Store, Unfinished, Verdict};
 use tokio::{sync::Notify, time::Instant};
 use tracing::warn;
 
-use crate::{index::Index, layout::Layout, transcript::Tail};
+pub use start::Boots;
+
+use crate::{desk::Desk, health::Health, index::Index, layout::Layout};
 
 /// How long `sessions.json` may stay behind, and how often it is written at most.
 const EXPORT_EVERY: Duration = Duration::from_secs(5);
+
+/// How long lines stay in the database before their files are made safe.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 
 /// A state directory that this process owns for as long as the value lives.
 ///
@@ -47,47 +61,56 @@ pub struct Journal {
 struct Room {
     /// Held while `sessions.json` is written, so that there is one such writer.
     exporting: Mutex<()>,
-    /// The ends of the transcripts that were touched. Who holds this is the one writer of all other files.
-    tails: Mutex<HashMap<PathBuf, Tail>>,
-    /// What is in memory. Changed only by the writer; held for moments, never while the disk works.
-    known: Mutex<Known>,
-    layout: Layout,
+    /// Who holds this is the one writer of the database and of the transcripts.
+    desk: Mutex<Desk>,
+    /// The sessions. Changed only by the writer; held for moments, never while the disk works.
+    known: Mutex<Index>,
+    layout: Arc<Layout>,
+    health: Arc<Health>,
+    volume: volume::Room,
     fence: Fence,
+    boots: Boots,
     now_ms: Box<dyn Fn() -> u64 + Send + Sync>,
     /// Rung when `sessions.json` falls behind.
     changed: Notify,
+    /// Rung when lines were written that are not safe yet.
+    dirtied: Notify,
+    /// Rung when so many were written that they should be made safe now.
+    full: Notify,
     /// The right to the state directory; let go when the last call is done.
     _lock: File,
 }
 
-#[derive(Default)]
-struct Known {
-    index: Index,
-    ledger: Ledger,
-}
-
 impl Journal {
-    /// Takes the state directory and reads the sessions in it. Blocks; meant for the start of a process.
+    /// Takes the state directory and makes up for what a crash left undone. Blocks; meant for the start of a process.
     ///
-    /// `now_ms` tells the time in milliseconds since the epoch; it only names files that are set aside.
+    /// `now_ms` tells the time in milliseconds since the epoch; it names files that are set aside and counts crashes.
     pub fn open(state_dir: &Path, now_ms: impl Fn() -> u64 + Send + Sync + 'static) -> Result<Self, Error> {
-        let layout = Layout::create(state_dir)?;
+        let layout = Arc::new(Layout::create(state_dir)?);
+        volume::check(layout.state())?;
         let now = now_ms();
         let lock = lock::take(&layout, now)?;
-        let index = Index::read(&layout, now)?;
+        let health = Arc::new(Health::new(layout.database()));
+        let started = start::start(&layout, &health, now)?;
         let room = Room {
             exporting: Mutex::default(),
-            tails: Mutex::default(),
-            changed: Notify::new(),
-            known: Mutex::new(Known { index, ledger: Ledger::default() }),
-            fence: Fence(now),
+            desk: Mutex::new(started.desk),
+            known: Mutex::new(started.index),
+            volume: volume::Room::of(layout.state()),
             layout,
+            health,
+            fence: Fence(started.epoch),
+            boots: started.boots,
             now_ms: Box::new(now_ms),
+            changed: Notify::new(),
+            dirtied: Notify::new(),
+            full: Notify::new(),
             _lock: lock,
         };
-        if !room.known().index.behind().is_empty() {
+        if !room.known().behind().is_empty() {
             room.changed.notify_one();
         }
+        room.dirtied.notify_one();
         Ok(Self { room: Arc::new(room) })
     }
 
@@ -96,15 +119,48 @@ impl Journal {
         self.room.fence.clone()
     }
 
-    /// Keeps `sessions.json` up to date until it is cancelled. Call it once, in a task of its own.
+    /// How the starts before this one went.
+    pub fn boots(&self) -> Boots {
+        self.room.boots
+    }
+
+    /// Waits until the disk has failed: from then on nothing is taken in, and only a restart can help.
+    pub async fn failed(&self) -> Error {
+        self.room.health.failed().await
+    }
+
+    /// Makes transcripts safe and keeps `sessions.json` up to date until it is cancelled. Call it once, in a task of its
+    /// own. Without it nothing is lost, but the database grows.
     pub async fn maintain(&self) {
+        tokio::join!(self.keep_safe(), self.keep_exported());
+    }
+
+    async fn keep_safe(&self) {
+        loop {
+            self.room.dirtied.notified().await;
+            loop {
+                tokio::select! {
+                    biased;
+                    () = self.room.full.notified() => {}
+                    () = tokio::time::sleep(CHECKPOINT_EVERY) => {}
+                }
+                match self.blocking(Room::checkpoint).await {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(reason) => warn!(%reason, "transcripts could not be made safe"),
+                }
+            }
+        }
+    }
+
+    async fn keep_exported(&self) {
         let mut last: Option<Instant> = None;
         loop {
             self.room.changed.notified().await;
             if let Some(last) = last {
                 tokio::time::sleep_until(last + EXPORT_EVERY).await;
             }
-            if let Err(reason) = self.flush().await {
+            if let Err(reason) = self.blocking(Room::export).await {
                 warn!(%reason, "sessions.json is behind");
                 self.room.changed.notify_one();
             }
@@ -112,9 +168,10 @@ impl Journal {
         }
     }
 
-    /// Writes `sessions.json` now where it is behind. To be called at stop, after the last commit.
+    /// Makes everything safe, writes `sessions.json` where it is behind, and notes that this process ended well. To be
+    /// called at stop, after the last commit.
     pub async fn flush(&self) -> Result<(), Error> {
-        self.blocking(Room::export).await
+        self.blocking(|room| room.export().and_then(|()| room.settle())).await
     }
 
     async fn blocking<T, F>(&self, work: F) -> Result<T, Error>
@@ -131,30 +188,12 @@ impl Journal {
 }
 
 impl Room {
-    fn tails(&self) -> MutexGuard<'_, HashMap<PathBuf, Tail>> {
-        self.tails.lock().unwrap_or_else(PoisonError::into_inner)
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, Index> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn load(&self, key: &SessionKey) -> Result<Option<Session>, Error> {
-        let (record, path, opened) = {
-            // The length is taken while nobody writes: a batch that is on its way is not seen half.
-            let _writer = self.tails();
-            let Some(record) = self.known().index.get(key) else { return Ok(None) };
-            let path = self.layout.transcript(key, &record);
-            let opened = transcript::open(&path)?;
-            (record, path, opened)
-        };
-        let mut entries = Vec::new();
-        if let Some((file, length)) = opened {
-            let read = transcript::read(&path, &file, length)?;
-            self.tails().entry(path).or_insert(read.tail);
-            entries = read.entries;
-        }
-        Ok(Some(Session { record: Record::clone(&record), entries }))
     }
 }
 
@@ -174,20 +213,24 @@ impl Store for Journal {
     }
 
     async fn run(&self, run: &RunId) -> Result<Option<RunRow>, Error> {
-        Ok(self.room.known().ledger.row(run))
+        let run = run.clone();
+        self.blocking(move |room| {
+            let desk = room.desk();
+            room.health.sql(runs::row(&desk.db, &run))
+        })
+        .await
     }
 
-    async fn list(&self) -> Result<Vec<(SessionKey, Record)>, Error> {
-        let records = self.room.known().index.all();
-        Ok(records.into_iter().map(|(key, record)| (key, Arc::unwrap_or_clone(record))).collect())
+    async fn list(&self) -> Result<Vec<(SessionKey, Arc<Record>)>, Error> {
+        Ok(self.room.known().all())
     }
 
     async fn find(&self, session: &SessionId) -> Result<Option<SessionKey>, Error> {
-        Ok(self.room.known().index.find(session))
+        Ok(self.room.known().find(session))
     }
 
     async fn recover(&self) -> Result<Vec<Unfinished>, Error> {
-        Ok(self.room.known().ledger.unfinished())
+        self.blocking(Room::recover).await
     }
 }
 

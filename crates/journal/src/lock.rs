@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File, TryLockError},
     io::Write,
+    path::Path,
 };
 
 use homard_store::Error;
@@ -10,12 +11,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::{disk, layout::Layout};
 
-/// Who holds the lock. For people: the lock itself is the operating system's and cannot go stale.
-#[derive(Serialize, Deserialize)]
+/// Who took the lock last. The lock itself is the operating system's and cannot go stale; this is for people, and for a
+/// takeover, which must not hit a stranger that got the same process id later.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Holder {
-    pid: u32,
-    started_at: u64,
+pub struct Holder {
+    /// Its process id.
+    pub pid: u32,
+    /// When it took the directory, in milliseconds since the epoch.
+    pub started_at: u64,
+    /// When the process began, in the system's own ticks since it was switched on; `None` where the system does not tell.
+    #[serde(default)]
+    pub started: Option<u64>,
+}
+
+/// The process that took a state directory last, if it still is at work.
+pub fn holder(state_dir: &Path) -> Option<Holder> {
+    let holder = recorded(&state_dir.join(crate::layout::LOCK))?;
+    (holder.started.is_some() && began(holder.pid) == holder.started).then_some(holder)
+}
+
+fn recorded(path: &Path) -> Option<Holder> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// When a process began, in ticks since the system was switched on; `None` when there is no such process.
+pub fn began(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program stands in parentheses and may hold anything; the time is the 22nd field, the 20th after it.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// Takes the directory for as long as the file stays open.
@@ -30,13 +54,11 @@ pub(crate) fn take(layout: &Layout, now_ms: u64) -> Result<File, Error> {
         .map_err(disk::failed("open", &path))?;
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let holder = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-            return Err(in_use(layout, holder));
-        }
+        Err(TryLockError::WouldBlock) => return Err(in_use(layout, recorded(&path))),
         Err(TryLockError::Error(reason)) => return Err(disk::failed("lock", &path)(reason)),
     }
-    let holder = serde_json::json!(Holder { pid: std::process::id(), started_at: now_ms });
+    let pid = std::process::id();
+    let holder = serde_json::json!(Holder { pid, started_at: now_ms, started: began(pid) });
     file.set_len(0).and_then(|()| writeln!(file, "{holder}")).map_err(disk::failed("write", &path))?;
     Ok(file)
 }

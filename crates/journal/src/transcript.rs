@@ -1,100 +1,289 @@
-//! A transcript on disk: read with patience, never rewritten.
+//! A transcript as bytes: read with patience, and how a sound one would look.
+//!
+//! Pure: whether a file is rewritten, and when, is decided elsewhere.
 
 use std::{
-    fs::File,
-    io::{ErrorKind, Read, Seek, SeekFrom, Write},
-    path::Path,
+    borrow::Cow,
+    collections::{HashMap, HashSet},
 };
 
-use homard_proto::{EntryId, transcript::Entry};
-use homard_store::Error;
-use serde::Deserialize;
-use tracing::warn;
+use homard_proto::{
+    EntryId, SessionId,
+    transcript::{Entry, Header, Kind, VERSION},
+};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
-use crate::{append::Target, disk};
-
-/// Where the next line goes.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Tail {
-    /// The bytes up to the end of the last whole line.
-    pub(crate) length: u64,
-    /// The last entry: the parent of the next.
-    pub(crate) leaf: Option<EntryId>,
-}
+use crate::migrate;
 
 /// A transcript that was read.
-#[derive(Debug)]
-pub(crate) struct Transcript {
-    /// Its entries in file order.
+#[derive(Debug, Default)]
+pub(crate) struct Reading<'a> {
+    /// What counts, in file order.
     pub(crate) entries: Vec<Entry>,
-    /// Its end.
-    pub(crate) tail: Tail,
+    /// How the file would look without its flaws: every line that is kept, the header first.
+    lines: Vec<Cow<'a, [u8]>>,
+    /// Lines that are damaged, and a header that is missing.
+    pub(crate) damaged: usize,
+    /// Whether lines had to be completed because an older version wrote them.
+    pub(crate) is_old: bool,
+    /// How it ends.
+    pub(crate) end: End,
 }
 
-/// Opens a transcript to read it, and says how long it is; `None` when there is none.
-pub(crate) fn open(path: &Path) -> Result<Option<(File, u64)>, Error> {
-    match File::open(path).and_then(|file| Ok((file.metadata()?.len(), file))) {
-        Ok((length, file)) => Ok(Some((file, length))),
-        Err(reason) if reason.kind() == ErrorKind::NotFound => Ok(None),
-        Err(reason) => Err(disk::failed("read", path)(reason)),
+/// How a transcript ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum End {
+    /// With a whole line.
+    #[default]
+    Whole,
+    /// With a whole line that only lacks its line break.
+    Unbroken,
+    /// With a part of a line, which was never acknowledged and does not count; here the last whole line ends.
+    Torn(usize),
+}
+
+impl Reading<'_> {
+    /// Whether lines can be added to the file as it is.
+    pub(crate) fn is_sound(&self) -> bool {
+        !self.must_be_rewritten() && self.end == End::Whole
+    }
+
+    /// Whether the file has to be written anew before lines are added.
+    pub(crate) fn must_be_rewritten(&self) -> bool {
+        self.damaged > 0 || self.is_old
+    }
+
+    /// The last entry: the parent of the next.
+    pub(crate) fn leaf(&self) -> Option<EntryId> {
+        self.entries.last().map(|entry| entry.id.clone())
+    }
+
+    /// The file as it should be.
+    pub(crate) fn sound_text(&self) -> Vec<u8> {
+        self.lines.iter().flat_map(|line| line.iter().chain(b"\n")).copied().collect()
     }
 }
 
-/// Reads the first `length` bytes of a transcript.
-///
-/// A last line without its end was never acknowledged, so it does not count. A line in the middle that makes no
-/// sense is passed by. A file that is no transcript at all is an error, so that nobody writes into it.
-pub(crate) fn read(path: &Path, file: &File, length: u64) -> Result<Transcript, Error> {
-    let mut bytes = Vec::new();
-    file.take(length).read_to_end(&mut bytes).map_err(disk::failed("read", path))?;
-    bytes.truncate(bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1));
-    let mut lines = bytes.split(|&byte| byte == b'\n');
-    if !bytes.is_empty() && !lines.next().is_some_and(is_header) {
-        let path = path.display();
-        return Err(Error::Corrupt(format!(
-            "transcript {path} does not begin with a session header; repair its first line or move the file away"
-        )));
+/// Reads a transcript. What is damaged stays out of the entries; what only this version does not know stays in the file.
+pub(crate) fn read<'a>(bytes: &'a [u8], session: &SessionId) -> Reading<'a> {
+    let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+    let (mut text, rest) = bytes.split_at(whole);
+    let mut reader = Reader::default();
+    if !rest.is_empty() {
+        let is_whole = matches!(serde_json::from_slice(rest), Ok(Value::Object(_)));
+        reader.found.end = if is_whole { End::Unbroken } else { End::Torn(whole) };
+        text = if is_whole { bytes } else { text };
     }
-    let mut entries: Vec<Entry> = Vec::new();
-    let mut passed = 0;
-    for line in lines.filter(|line| !line.trim_ascii().is_empty()) {
-        match serde_json::from_slice(line) {
-            Ok(entry) => entries.push(entry),
-            Err(_) => passed += 1,
+    let mut lines = text.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).peekable();
+    if lines.peek().is_some_and(|first| reader.take_header(first)) {
+        lines.next();
+    } else if lines.peek().is_some() {
+        reader.found.damaged += 1;
+    }
+    lines.for_each(|line| reader.take(line));
+    let mut found = reader.found;
+    if reader.version.is_none() && !text.is_empty() {
+        let since = found.entries.first().map_or("1970-01-01T00:00:00.000Z", |entry| &entry.timestamp);
+        let header = Header::new(session.clone(), since.to_owned(), String::new());
+        found.lines.insert(0, Cow::Owned(line(&header)));
+    }
+    found
+}
+
+#[derive(Default)]
+struct Reader<'a> {
+    found: Reading<'a>,
+    /// What the header says; `None` when there is none.
+    version: Option<u64>,
+    /// The ids of all lines so far, the header's place included, for versions that counted lines.
+    ids: Vec<Option<EntryId>>,
+    gap: Option<Gap>,
+}
+
+/// Damaged lines leave their children without a parent; these hang on the line before the damage instead.
+struct Gap {
+    known: HashSet<EntryId>,
+    before: Option<EntryId>,
+    adopted: HashMap<EntryId, Option<EntryId>>,
+}
+
+impl<'a> Reader<'a> {
+    fn take_header(&mut self, text: &'a [u8]) -> bool {
+        let Ok(Value::Object(mut header)) = serde_json::from_slice(text) else { return false };
+        if header.get("type").and_then(Value::as_str) != Some("session") {
+            return false;
+        }
+        let version = header.get("version").and_then(Value::as_u64).unwrap_or(1);
+        self.version = Some(version);
+        self.ids.push(None);
+        if version < VERSION.into() {
+            self.found.is_old = true;
+            header.insert("version".to_owned(), VERSION.into());
+            self.found.lines.push(Cow::Owned(line(&header)));
+        } else {
+            self.found.lines.push(Cow::Borrowed(text));
+        }
+        true
+    }
+
+    fn take(&mut self, text: &'a [u8]) {
+        let is_current = self.version.is_none_or(|version| version >= VERSION.into());
+        if is_current && let Ok(entry) = serde_json::from_slice::<Entry>(text) {
+            self.accept(text, entry, false);
+            return;
+        }
+        let Ok(Value::Object(mut fields)) = serde_json::from_slice(text) else {
+            self.damage();
+            return;
+        };
+        let completed = migrate::complete(&mut fields, &self.ids, self.found.entries.last());
+        match serde_json::from_value(Value::Object(fields)) {
+            Ok(entry) => {
+                self.found.is_old |= completed;
+                self.accept(text, entry, completed);
+            }
+            Err(_) => self.keep(text),
         }
     }
-    if passed > 0 {
-        warn!(path = %path.display(), lines = passed, "lines of a transcript make no sense and were passed by");
+
+    /// A line that another version may understand: it stays where it is.
+    fn keep(&mut self, text: &'a [u8]) {
+        self.ids.push(None);
+        self.found.lines.push(Cow::Borrowed(text));
     }
-    let leaf = entries.last().map(|entry| entry.id.clone());
-    Ok(Transcript { entries, tail: Tail { length: bytes.len() as u64, leaf } })
+
+    fn damage(&mut self) {
+        self.found.damaged += 1;
+        self.ids.push(None);
+        let entries = &self.found.entries;
+        let before = entries.last().map(|entry| entry.id.clone());
+        let gap = self.gap.get_or_insert_with(|| Gap {
+            known: entries.iter().map(|entry| entry.id.clone()).collect(),
+            before: None,
+            adopted: HashMap::new(),
+        });
+        gap.before = before;
+    }
+
+    fn accept(&mut self, text: &'a [u8], mut entry: Entry, mut is_changed: bool) {
+        if is_second_header(&entry) {
+            self.keep(text);
+            return;
+        }
+        if entry.parent_id.is_none() && !self.found.entries.is_empty() && !has_parent_field(text) && !is_changed {
+            // An old writer left the field out; a line from elsewhere must not cut off all before it.
+            entry.parent_id = self.found.leaf();
+        }
+        if let Some(gap) = &mut self.gap {
+            if let Some(parent) = entry.parent_id.as_ref().filter(|parent| !gap.known.contains(*parent)) {
+                entry.parent_id = gap.adopted.entry(parent.clone()).or_insert_with(|| gap.before.clone()).clone();
+                is_changed = true;
+            }
+            gap.known.insert(entry.id.clone());
+        }
+        self.ids.push(Some(entry.id.clone()));
+        self.found.lines.push(if is_changed { Cow::Owned(line(&entry)) } else { Cow::Borrowed(text) });
+        self.found.entries.push(entry);
+    }
 }
 
-fn is_header(line: &[u8]) -> bool {
-    #[derive(Deserialize)]
-    struct First {
-        r#type: String,
-    }
-    serde_json::from_slice(line).is_ok_and(|first: First| first.r#type == "session")
+fn is_second_header(entry: &Entry) -> bool {
+    let Kind::Other(fields) = &entry.kind else { return false };
+    fields.get("type").and_then(Value::as_str) == Some("session")
 }
 
-/// Moves what follows the last whole line to a file beside the transcript, so that the next line begins on its own.
-pub(crate) fn set_torn_aside(target: &mut Target, whole: u64, now_ms: u64) -> Result<(), Error> {
-    let aside = target.path.with_added_extension(format!("torn-{now_ms}"));
-    let mut torn = Vec::new();
-    let mut from = &target.file;
-    from.seek(SeekFrom::Start(whole))
-        .and_then(|_| from.read_to_end(&mut torn))
-        .map_err(disk::failed("read", &target.path))?;
-    let keep = || {
-        let mut kept = disk::private().append(true).create(true).open(&aside)?;
-        kept.write_all(&torn)?;
-        kept.sync_all()
-    };
-    keep().map_err(disk::failed("write", &aside))?;
-    aside.parent().map_or(Ok(()), disk::sync_folder)?;
-    target.file.set_len(whole).map_err(disk::failed("cut the torn last line of", &target.path))?;
-    target.length = whole;
-    warn!(path = %target.path.display(), aside = %aside.display(), "the torn last line of a transcript was set aside");
-    Ok(())
+fn has_parent_field(text: &[u8]) -> bool {
+    serde_json::from_slice(text).is_ok_and(|fields: Map<String, Value>| fields.contains_key("parentId"))
+}
+
+/// A value as one line, without its line break. Our own types all have JSON, and so has what was JSON before.
+fn line(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = r#"{"type":"session","version":3,"id":"s","timestamp":"t","cwd":"/"}"#;
+
+    fn said(id: &str, parent: &str) -> String {
+        format!(
+            r#"{{"type":"message","id":"{id}","parentId":{parent},"timestamp":"t","message":{{"role":"user","content":"{id}","timestamp":1}}}}"#
+        )
+    }
+
+    fn file(lines: &[&str]) -> Vec<u8> {
+        lines.iter().flat_map(|line| [line, "\n"]).collect::<String>().into_bytes()
+    }
+
+    fn told(reading: &Reading<'_>) -> Vec<String> {
+        let name = |id: &Option<EntryId>| id.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+        reading.entries.iter().map(|entry| format!("{}<{}", name(&entry.parent_id), entry.id)).collect()
+    }
+
+    fn session() -> SessionId {
+        SessionId::parse("s").unwrap()
+    }
+
+    #[test]
+    fn children_of_a_damaged_line_hang_on_the_line_before() {
+        let bytes = file(&[
+            HEADER,
+            &said("a", "null"),
+            "{\"type\":",
+            &said("c", "\"b\""),
+            &said("d", "\"c\""),
+            &said("e", "\"b\""),
+        ]);
+        let reading = read(&bytes, &session());
+        assert_eq!(told(&reading), ["-<a", "a<c", "c<d", "a<e"]);
+        assert_eq!((reading.damaged, reading.is_old, reading.end), (1, false, End::Whole));
+        let sound = reading.sound_text();
+        let again = read(&sound, &session());
+        assert!(again.is_sound());
+        assert_eq!(again.entries, reading.entries);
+    }
+
+    #[test]
+    fn a_missing_header_is_damage_and_is_made_up() {
+        let bytes = file(&[&said("a", "null")]);
+        let reading = read(&bytes, &session());
+        assert_eq!((told(&reading), reading.damaged), (vec!["-<a".to_owned()], 1));
+        let sound = String::from_utf8(reading.sound_text()).unwrap();
+        assert!(sound.starts_with(r#"{"type":"session","version":3,"id":"s","timestamp":"t","cwd":""}"#), "{sound}");
+        assert!(read(b"", &session()).is_sound());
+        assert_eq!(read(b"{\"typ", &session()).end, End::Torn(0));
+    }
+
+    #[test]
+    fn what_this_version_does_not_know_is_kept_in_the_file_and_out_of_the_view() {
+        let strange =
+            r#"{"type":"message","id":"under_score","parentId":null,"timestamp":"t","message":{"role":"user"}}"#;
+        let bytes = file(&[HEADER, strange, HEADER, &said("a", "null")]);
+        let reading = read(&bytes, &session());
+        assert_eq!(told(&reading), ["-<a"]);
+        assert!(reading.is_sound());
+        assert_eq!(reading.sound_text(), bytes);
+    }
+
+    #[test]
+    fn a_line_without_a_parent_field_follows_the_line_before() {
+        let orphan = r#"{"type":"message","id":"b","timestamp":"t","message":{"role":"user","content":"b"}}"#;
+        let bytes = file(&[HEADER, &said("a", "null"), orphan, &said("c", "null")]);
+        let reading = read(&bytes, &session());
+        assert_eq!(told(&reading), ["-<a", "a<b", "-<c"]);
+        assert!(reading.is_sound());
+    }
+
+    #[test]
+    fn a_last_line_counts_if_it_is_whole_even_without_its_break() {
+        let mut bytes = file(&[HEADER, &said("a", "null")]);
+        bytes.pop();
+        let reading = read(&bytes, &session());
+        assert_eq!((told(&reading), reading.end), (vec!["-<a".to_owned()], End::Unbroken));
+        bytes.pop();
+        assert_eq!(read(&bytes, &session()).end, End::Torn(HEADER.len() + 1));
+    }
 }

@@ -1,66 +1,114 @@
 //! From a transcript's tree to the straight line that a model sees.
+//!
+//! A file is a tree of lines, each naming its parent; the last line is where the conversation stands. [`path`] is the
+//! way there, [`said`] what people said and heard on it, [`messages`] what a model is told of it.
+
+mod foreign;
 
 use std::{collections::HashMap, sync::Arc};
 
 use homard_proto::{
+    EntryId,
     message::Message,
     transcript::{Entry, Kind},
 };
+use serde_json::{Map, Value};
+use tracing::warn;
 
-/// The messages on the way from the root to the last line, oldest first.
+/// The lines on the way from the root to the last line, oldest first.
 ///
-/// A parent that is not in the file ends the walk: what is before it is lost, what is after it still counts.
-pub fn messages(entries: &[Entry]) -> Vec<Arc<Message>> {
-    let place: HashMap<_, _> = entries.iter().enumerate().map(|(at, entry)| (&entry.id, at)).collect();
-    let mut path = Vec::new();
-    let mut at = entries.len().checked_sub(1);
-    while let Some(here) = at {
-        let entry = &entries[here];
-        if let Kind::Message(said) = &entry.kind {
-            path.push(Arc::new(said.message.clone()));
-        }
-        // A parent always stands before its child; a file that says otherwise would send us in circles.
-        at = entry.parent_id.as_ref().and_then(|parent| place.get(parent)).copied().filter(|&parent| parent < here);
+/// A line whose parent is not before it in the file follows the line before it: the parent was lost, and with it what
+/// led there. So does a message that names none: old versions wrote some so, and a file with two beginnings comes from
+/// a program that gave up an unanswered message, which is not given up here.
+pub fn path(entries: &[Entry]) -> Vec<&Entry> {
+    let mut places: HashMap<&EntryId, usize> = HashMap::with_capacity(entries.len());
+    let mut parents = Vec::with_capacity(entries.len());
+    for (at, entry) in entries.iter().enumerate() {
+        let before = at.checked_sub(1);
+        parents.push(match (&entry.parent_id, &entry.kind) {
+            (Some(parent), _) => places.get(parent).copied().or(before),
+            (None, Kind::Message(_)) => before,
+            (None, Kind::ModelChange(_) | Kind::Other(_)) => None,
+        });
+        places.insert(&entry.id, at);
     }
+    let last = entries.len().checked_sub(1);
+    let mut path: Vec<_> = std::iter::successors(last, |&at| parents[at]).map(|at| &entries[at]).collect();
     path.reverse();
     path
 }
 
-#[cfg(test)]
-mod tests {
-    use homard_proto::{EntryId, message::User};
+/// What was said on the way to the last line, oldest first, as it was written: also what a model no longer sees.
+pub fn said(entries: &[Entry]) -> Vec<Arc<Message>> {
+    let messages = path(entries).into_iter().filter_map(|entry| match &entry.kind {
+        Kind::Message(said) => Some(Arc::new(said.message.clone())),
+        Kind::ModelChange(_) | Kind::Other(_) => None,
+    });
+    messages.collect()
+}
 
-    use super::*;
-
-    fn entry(id: &str, parent: Option<&str>) -> Entry {
-        Entry {
-            kind: Kind::message(Message::User(User::text(id, 0))),
-            id: EntryId::parse(id).unwrap(),
-            parent_id: parent.map(|parent| EntryId::parse(parent).unwrap()),
-            timestamp: String::new(),
-        }
+/// What a model is told, oldest first: only users, assistants and tools speak.
+///
+/// After a compaction: its summary, then the lines that it kept, then those behind it. Only the last one counts.
+pub fn messages(entries: &[Entry]) -> Vec<Arc<Message>> {
+    let path = path(entries);
+    let last = path.iter().enumerate().rev().find_map(|(at, entry)| Some((at, Compaction::of(entry)?)));
+    let Some((at, compaction)) = last else { return told(&path).collect() };
+    let (before, after) = (&path[..at], &path[at + 1..]);
+    let kept = before.iter().rposition(|entry| Some(entry.id.as_str()) == compaction.first_kept);
+    if kept.is_none() {
+        let line = path[at].id.as_str();
+        warn!(line, kept = compaction.first_kept, "a compaction keeps a line that is not before it; it keeps none");
     }
+    let summary = foreign::compacted(compaction.summary);
+    let kept = told(&before[kept.unwrap_or(at)..]);
+    std::iter::once(Arc::new(summary)).chain(kept).chain(told(after)).collect()
+}
 
-    fn told(entries: &[Entry]) -> Vec<String> {
-        messages(entries)
-            .iter()
-            .map(|message| match &**message {
-                Message::User(user) => user.content.text(),
-                Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => panic!("{message:?}"),
-            })
-            .collect()
-    }
-
-    #[test]
-    fn only_the_last_branch_counts() {
-        let tree = [entry("a", None), entry("b", Some("a")), entry("c", Some("a")), entry("d", Some("c"))];
-        assert_eq!(told(&tree), ["a", "c", "d"]);
-    }
-
-    #[test]
-    fn a_missing_parent_and_a_circle_end_the_walk() {
-        assert_eq!(told(&[entry("b", Some("gone")), entry("c", Some("b"))]), ["b", "c"]);
-        assert_eq!(told(&[entry("a", Some("b")), entry("b", Some("a"))]), ["a", "b"]);
-        assert_eq!(told(&[]), Vec::<String>::new());
+/// The last messages, beginning with a user's, of which there are at most `turns`; `0` for no limit.
+///
+/// A history must be repaired before, so that no result stands behind the cut and its call before it.
+pub fn last_turns(history: &[Arc<Message>], turns: usize) -> &[Arc<Message>] {
+    let users = history.iter().enumerate().filter(|(_, message)| matches!(***message, Message::User(_)));
+    match turns.checked_sub(1).and_then(|others| users.rev().nth(others)) {
+        Some((first, _)) => &history[first..],
+        None => history,
     }
 }
+
+fn told<'a>(entries: &'a [&Entry]) -> impl Iterator<Item = Arc<Message>> + 'a {
+    entries
+        .iter()
+        .filter_map(|entry| match &entry.kind {
+            Kind::Message(said) => match &said.message {
+                Message::Other(fields) => foreign::message(fields),
+                spoken @ (Message::User(_) | Message::Assistant(_) | Message::ToolResult(_)) => Some(spoken.clone()),
+            },
+            Kind::Other(fields) => foreign::line(fields),
+            Kind::ModelChange(_) => None,
+        })
+        .map(Arc::new)
+}
+
+/// A line that replaces what was said before by a summary.
+struct Compaction<'a> {
+    summary: &'a str,
+    /// The first line before it that still counts.
+    first_kept: Option<&'a str>,
+}
+
+impl<'a> Compaction<'a> {
+    fn of(entry: &'a Entry) -> Option<Self> {
+        let Kind::Other(fields) = &entry.kind else { return None };
+        let is_one = word(fields, "type") == Some("compaction");
+        let summary = word(fields, "summary").filter(|_| is_one)?;
+        Some(Self { summary, first_kept: word(fields, "firstKeptEntryId") })
+    }
+}
+
+fn word<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    fields.get(name).and_then(Value::as_str)
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use homard_proto::RunId;
+use homard_proto::{CallId, EntryId, RunId, message::ToolResult, transcript::Entry};
 
-use crate::{Accept, Rec, RunRow, RunState, Unfinished, Verdict};
+use crate::{AbortReason, Accept, Rec, RunRow, RunState, ToolClass, ToolRow, Unfinished, Verdict, recovery::assistant};
 
 /// How many ended runs are remembered; the oldest go first.
 const REMEMBERED: usize = 10_000;
@@ -21,10 +21,20 @@ pub struct Ledger {
 struct Known {
     order: u64,
     row: RunRow,
-    /// Needed only until the run has ended.
-    accept: Option<Accept>,
+    /// What only a run that has not ended needs.
+    open: Option<Box<Open>>,
     /// Runs that end with this one.
     absorbed: Vec<RunId>,
+}
+
+#[derive(Debug)]
+struct Open {
+    accept: Accept,
+    attempts: u32,
+    aborted: Option<AbortReason>,
+    /// The line of its own message.
+    input: Option<EntryId>,
+    tools: Vec<ToolRow>,
 }
 
 /// Runs whose [`Accept`] was refused in the batch at hand.
@@ -44,6 +54,9 @@ impl Ledger {
         let Some(known) = self.runs.get_mut(run) else { return Verdict::Skipped };
         if matches!(known.row.state, RunState::Ended(_)) {
             return Verdict::Skipped;
+        }
+        if let Some(open) = &mut known.open {
+            open.note(rec);
         }
         match rec {
             Rec::Start(start) => {
@@ -70,7 +83,13 @@ impl Ledger {
                     self.end(run, RunState::Ended(ended.clone()));
                 }
             }
-            Rec::Accept(_) | Rec::Entry { .. } | Rec::ToolIntent { .. } | Rec::ToolDone { .. } | Rec::Patch { .. } => {}
+            Rec::Accept(_)
+            | Rec::Entry { .. }
+            | Rec::ToolIntent { .. }
+            | Rec::ToolDone { .. }
+            | Rec::Abort { .. }
+            | Rec::Patch { .. }
+            | Rec::Delete { .. } => {}
         }
         Verdict::Stored
     }
@@ -93,7 +112,8 @@ impl Ledger {
             state: RunState::Accepted,
         };
         self.accepted += 1;
-        let known = Known { order: self.accepted, row, accept: Some(accept.clone()), absorbed: Vec::new() };
+        let open = Open { accept: accept.clone(), attempts: 0, aborted: None, input: None, tools: Vec::new() };
+        let known = Known { order: self.accepted, row, open: Some(Box::new(open)), absorbed: Vec::new() };
         self.runs.insert(accept.run.clone(), known);
         Verdict::Stored
     }
@@ -101,7 +121,7 @@ impl Ledger {
     fn end(&mut self, run: RunId, state: RunState) {
         if let Some(known) = self.runs.get_mut(&run) {
             known.row.state = state;
-            known.accept = None;
+            known.open = None;
             self.ended.push_back(run);
         }
         if self.ended.len() > REMEMBERED
@@ -116,13 +136,52 @@ impl Ledger {
         self.runs.get(run).map(|known| known.row.clone())
     }
 
-    /// The runs that have not ended, in the order in which they were accepted.
-    pub fn unfinished(&self) -> Vec<Unfinished> {
-        let mut open: Vec<_> =
-            self.runs.values().filter(|known| !matches!(known.row.state, RunState::Absorbed(_))).collect();
+    /// The runs that have not ended, in the order in which they were accepted. `after` finds the lines of a transcript
+    /// behind one of them.
+    pub fn unfinished(&self, after: impl Fn(&RunRow, &EntryId) -> Vec<Entry>) -> Vec<Unfinished> {
+        let waits = |known: &&Known| !matches!(known.row.state, RunState::Absorbed(_));
+        let mut open: Vec<_> = self.runs.values().filter(waits).collect();
         open.sort_by_key(|known| known.order);
-        let unfinished = |known: &&Known| Some(Unfinished { row: known.row.clone(), accept: known.accept.clone()? });
-        open.iter().filter_map(unfinished).collect()
+        let unfinished = |known: &Known| {
+            let open = known.open.as_ref()?;
+            Some(Unfinished {
+                row: known.row.clone(),
+                accept: open.accept.clone(),
+                attempts: open.attempts,
+                aborted: open.aborted,
+                entries: open.input.as_ref().map(|input| after(&known.row, input)).unwrap_or_default(),
+                tools: open.tools.clone(),
+            })
+        };
+        open.into_iter().filter_map(unfinished).collect()
+    }
+}
+
+impl Open {
+    fn note(&mut self, rec: &Rec) {
+        match rec {
+            Rec::Start(_) => self.attempts += 1,
+            Rec::Input(input) => self.input = input.entries.last().map(|entry| entry.id.clone()),
+            Rec::ToolIntent { call, class, .. } => {
+                self.tools.push(ToolRow { call: call.clone(), class: *class, result: None });
+            }
+            Rec::ToolDone { result, .. } => self.answer(result),
+            Rec::Abort { reason, .. } => {
+                self.aborted.get_or_insert(*reason);
+            }
+            // The calls of earlier messages are answered, and a model may use their ids again.
+            Rec::Entry { entry, .. } if assistant(entry).is_some() => self.tools.clear(),
+            Rec::Accept(_) | Rec::Entry { .. } | Rec::Terminal { .. } | Rec::Patch { .. } | Rec::Delete { .. } => {}
+        }
+    }
+
+    /// A call is answered; the last open one of its id is meant, because a model may use an id again.
+    fn answer(&mut self, result: &ToolResult) {
+        let Ok(call) = CallId::parse(&result.tool_call_id) else { return };
+        match self.tools.iter_mut().rev().find(|row| row.call == call && row.result.is_none()) {
+            Some(row) => row.result = Some(result.clone()),
+            None => self.tools.push(ToolRow { call, class: ToolClass::Read, result: Some(result.clone()) }),
+        }
     }
 }
 
@@ -134,7 +193,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{AbortReason, Ended, Outcome};
+    use crate::{Ended, Outcome};
 
     fn accept(run: &str, fingerprint: &str) -> Rec {
         Rec::Accept(Box::new(Accept {
@@ -144,6 +203,7 @@ mod tests {
             fingerprint: fingerprint.to_owned(),
             key: AgentId::main().main_session(),
             message: Message::User(User::text("hi", 1)),
+            options: crate::Options::default(),
             at: 1,
         }))
     }
@@ -182,6 +242,6 @@ mod tests {
         let mut batch = Refused::default();
         assert!(matches!(ledger.judge(&accept("a", "x"), &mut batch), Verdict::Duplicate(_)));
         assert_eq!(ledger.judge(&terminal("a", Outcome::Aborted(AbortReason::Timeout)), &mut batch), Verdict::Skipped);
-        assert_eq!(ledger.unfinished().len(), 1);
+        assert_eq!(ledger.unfinished(|_, _| Vec::new()).len(), 1);
     }
 }

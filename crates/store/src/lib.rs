@@ -8,14 +8,18 @@ pub mod branch;
 pub mod ledger;
 pub mod memory;
 pub mod record;
+pub mod recovery;
 pub mod repair;
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
-use homard_proto::{RunId, SessionId, SessionKey, session, transcript};
+use homard_proto::{CallId, RunId, SessionId, SessionKey, message::ToolResult, session, transcript};
 
 pub use memory::MemoryStore;
 pub use record::{
-    AbortReason, Accept, Ended, Failure, FailureKind, Input, Outcome, Rec, RunRow, RunState, Start, ToolClass, Verdict,
+    AbortReason, Accept, Ended, Failure, FailureKind, Input, OnRestart, Options, Outcome, Rec, RunRow, RunState, Start,
+    ToolClass, Verdict,
 };
 
 /// Why a store did not do it.
@@ -49,7 +53,7 @@ pub trait Store: Send + Sync {
     async fn run(&self, run: &RunId) -> Result<Option<RunRow>, Error>;
 
     /// The sessions' records, in no particular order, without their transcripts.
-    async fn list(&self) -> Result<Vec<(SessionKey, session::Record)>, Error>;
+    async fn list(&self) -> Result<Vec<(SessionKey, Arc<session::Record>)>, Error>;
 
     /// The key whose session has this id, if any.
     async fn find(&self, session: &SessionId) -> Result<Option<SessionKey>, Error>;
@@ -71,11 +75,30 @@ pub struct Session {
     pub entries: Vec<transcript::Entry>,
 }
 
-/// A run that a restart found unfinished.
+/// A run that a restart found unfinished, and all that is known of how far it came.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unfinished {
     /// What is known of it.
     pub row: RunRow,
     /// What its sender asked for.
     pub accept: Accept,
+    /// How often it began.
+    pub attempts: u32,
+    /// Whether somebody wanted it stopped.
+    pub aborted: Option<AbortReason>,
+    /// The lines of its transcript after its own message, oldest first.
+    pub entries: Vec<transcript::Entry>,
+    /// Its tools with effects that were about to start, and all that answered.
+    pub tools: Vec<ToolRow>,
+}
+
+/// What is known of a tool call of an unfinished run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolRow {
+    /// The call.
+    pub call: CallId,
+    /// Whether it may be repeated.
+    pub class: ToolClass,
+    /// What it answered, if it did.
+    pub result: Option<ToolResult>,
 }

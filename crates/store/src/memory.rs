@@ -1,8 +1,8 @@
 //! A store that forgets: for tests, and the reference for what the durable one must do.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use async_trait::async_trait;
@@ -21,7 +21,8 @@ pub struct MemoryStore {
 
 #[derive(Debug, Default)]
 struct Inner {
-    sessions: BTreeMap<SessionKey, Session>,
+    records: BTreeMap<SessionKey, session::Record>,
+    transcripts: HashMap<SessionId, Vec<Entry>>,
     ledger: Ledger,
 }
 
@@ -40,30 +41,46 @@ impl Store for MemoryStore {
     }
 
     async fn load(&self, key: &SessionKey) -> Result<Option<Session>, Error> {
-        Ok(self.lock().sessions.get(key).cloned())
+        let inner = self.lock();
+        Ok(inner.records.get(key).map(|record| inner.session(record)))
     }
 
     async fn run(&self, run: &RunId) -> Result<Option<RunRow>, Error> {
         Ok(self.lock().ledger.row(run))
     }
 
-    async fn list(&self) -> Result<Vec<(SessionKey, session::Record)>, Error> {
-        Ok(self.lock().sessions.iter().map(|(key, session)| (key.clone(), session.record.clone())).collect())
+    async fn list(&self) -> Result<Vec<(SessionKey, Arc<session::Record>)>, Error> {
+        Ok(self.lock().records.iter().map(|(key, record)| (key.clone(), Arc::new(record.clone()))).collect())
     }
 
     async fn find(&self, id: &SessionId) -> Result<Option<SessionKey>, Error> {
         let inner = self.lock();
-        let found = inner.sessions.iter().find(|(_, session)| session.record.session_id == *id);
+        let found = inner.records.iter().find(|(_, record)| record.session_id == *id);
         Ok(found.map(|(key, _)| key.clone()))
     }
 
     async fn recover(&self) -> Result<Vec<Unfinished>, Error> {
-        Ok(self.lock().ledger.unfinished())
+        let inner = self.lock();
+        Ok(inner.ledger.unfinished(|row, input| {
+            let entries = row.session.as_ref().and_then(|session| inner.transcripts.get(session));
+            let behind = entries.into_iter().flatten().skip_while(|entry| entry.id != *input).skip(1);
+            behind.cloned().collect()
+        }))
     }
 }
 
 impl Inner {
     fn apply(&mut self, rec: Rec, refused: &mut Refused) -> Verdict {
+        if let Rec::Patch { key, expect, .. } = &rec
+            && self.records.get(key).map(|record| &record.session_id) != expect.as_ref()
+        {
+            return Verdict::Conflict;
+        }
+        if let Rec::Delete { key, expect } = &rec
+            && self.records.get(key).map(|record| &record.session_id) != Some(expect)
+        {
+            return Verdict::Conflict;
+        }
         let verdict = self.ledger.judge(&rec, refused);
         if verdict != Verdict::Stored {
             return verdict;
@@ -71,30 +88,35 @@ impl Inner {
         match rec {
             Rec::Input(input) => {
                 for entry in input.entries {
-                    self.append(&input.key, entry);
+                    self.append(&input.session, entry);
                 }
             }
-            Rec::Entry { key, entry } => self.append(&key, *entry),
-            Rec::Patch { key, expect, record } => {
-                let current = self.sessions.get(&key).map(|session| session.record.session_id.clone());
-                if current != expect {
-                    return Verdict::Conflict;
-                }
-                let entries = match self.sessions.remove(&key) {
-                    Some(session) if session.record.session_id == record.session_id => session.entries,
-                    _ => Vec::new(),
-                };
-                self.sessions.insert(key, Session { record: *record, entries });
+            Rec::Entry { session, entry, .. } => self.append(&session, *entry),
+            Rec::Patch { key, record, .. } => {
+                self.records.insert(key, *record);
             }
-            Rec::Accept(_) | Rec::Start(_) | Rec::ToolIntent { .. } | Rec::ToolDone { .. } | Rec::Terminal { .. } => {}
+            Rec::Delete { key, expect } => {
+                self.records.remove(&key);
+                self.transcripts.remove(&expect);
+            }
+            Rec::Accept(_)
+            | Rec::Start(_)
+            | Rec::ToolIntent { .. }
+            | Rec::ToolDone { .. }
+            | Rec::Abort { .. }
+            | Rec::Terminal { .. } => {}
         }
         Verdict::Stored
     }
 
-    fn append(&mut self, key: &SessionKey, mut entry: Entry) {
-        if let Some(session) = self.sessions.get_mut(key) {
-            entry.parent_id = session.entries.last().map(|last| last.id.clone());
-            session.entries.push(entry);
-        }
+    fn append(&mut self, session: &SessionId, mut entry: Entry) {
+        let entries = self.transcripts.entry(session.clone()).or_default();
+        entry.parent_id = entries.last().map(|last| last.id.clone());
+        entries.push(entry);
+    }
+
+    fn session(&self, record: &session::Record) -> Session {
+        let entries = self.transcripts.get(&record.session_id).cloned().unwrap_or_default();
+        Session { record: record.clone(), entries }
     }
 }

@@ -1,5 +1,9 @@
 //! What a store is told, and what it answers.
 
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
 use homard_proto::{
     CallId, EntryId, RunId, SessionId, SessionKey,
     message::{Message, ToolResult, Usage},
@@ -16,10 +20,14 @@ pub enum Rec {
     Start(Start),
     /// The run's own message, and those that it absorbed, enter the transcript.
     Input(Input),
-    /// A line of the transcript. The store sets its parent: the last line of that session.
+    /// A line of a transcript. The store sets its parent: the last line of that transcript.
     Entry {
+        /// The run that it belongs to; `None` for a line from elsewhere.
+        run: Option<RunId>,
         /// The session.
         key: SessionKey,
+        /// The transcript: a run stays in the one that it began in, also when its session gets a new one meanwhile.
+        session: SessionId,
         /// The line.
         entry: Box<Entry>,
     },
@@ -39,6 +47,13 @@ pub enum Rec {
         /// What it answered.
         result: Box<ToolResult>,
     },
+    /// Somebody wants the run stopped: a restart does not take it up again.
+    Abort {
+        /// The run.
+        run: RunId,
+        /// Why.
+        reason: AbortReason,
+    },
     /// The run is over. Only the first such record of a run counts.
     Terminal {
         /// The run.
@@ -48,12 +63,21 @@ pub enum Rec {
     },
     /// A session's record changes, if it still is the same session.
     Patch {
+        /// The run that it comes with; `None` for a change from elsewhere.
+        run: Option<RunId>,
         /// The session.
         key: SessionKey,
         /// The session id that the writer believes in; `None` for a session that is not there yet.
         expect: Option<SessionId>,
         /// The whole new record.
         record: Box<session::Record>,
+    },
+    /// A session is forgotten, if it still is the same session. Its transcript is put aside, not destroyed.
+    Delete {
+        /// The session.
+        key: SessionKey,
+        /// The session id that the writer believes in.
+        expect: SessionId,
     },
 }
 
@@ -72,8 +96,35 @@ pub struct Accept {
     pub key: SessionKey,
     /// The message.
     pub message: Message,
+    /// What else its run needs to know.
+    pub options: Options,
     /// Milliseconds since the epoch.
     pub at: u64,
+}
+
+/// What a run needs to know beside its message, also after a restart.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Options {
+    /// The pool of slots that it draws from; empty for the one that its session implies.
+    pub lane: String,
+    /// How long it may take; `None` for its agent's own limit.
+    pub timeout: Option<Duration>,
+    /// What it adds to the system prompt.
+    pub extra_prompt: Option<String>,
+    /// What its sender wants if a restart finds it unfinished.
+    pub on_restart: OnRestart,
+}
+
+/// What becomes of a run that a restart finds unfinished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnRestart {
+    /// It goes on.
+    #[default]
+    Resume,
+    /// It ends, and says that it was interrupted.
+    Interrupt,
 }
 
 /// A run's beginning.
@@ -96,6 +147,8 @@ pub struct Input {
     pub run: RunId,
     /// The session.
     pub key: SessionKey,
+    /// The transcript.
+    pub session: SessionId,
     /// Other runs that end with this one.
     pub absorbs: Vec<RunId>,
     /// Their lines.
@@ -103,7 +156,8 @@ pub struct Input {
 }
 
 /// Whether a tool may be run again after a crash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum ToolClass {
     /// It changes nothing.
     Read,
@@ -114,7 +168,7 @@ pub enum ToolClass {
 }
 
 /// How a run ended. Replies are pointers into the transcript; only what is nowhere else is kept here.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
     /// How.
     pub outcome: Outcome,
@@ -131,7 +185,8 @@ pub struct Ended {
 }
 
 /// The ways in which a run can end.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Outcome {
     /// It is done.
     Done,
@@ -142,18 +197,17 @@ pub enum Outcome {
 }
 
 /// Why a run was stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum AbortReason {
     /// The user asked for it.
     User,
     /// It took longer than it may.
     Timeout,
-    /// The process is going down.
-    Shutdown,
 }
 
 /// Why a run could not go on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// Whose fault it is: clients are told of the model's in another way than of ours.
     pub kind: FailureKind,
@@ -162,7 +216,8 @@ pub struct Failure {
 }
 
 /// Whose fault a failure is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum FailureKind {
     /// The model's or its provider's.
     Model,
@@ -178,7 +233,6 @@ impl Outcome {
             Self::Failed(failure) => Some(&failure.message),
             Self::Aborted(AbortReason::User) => Some("aborted"),
             Self::Aborted(AbortReason::Timeout) => Some("the run took longer than its timeout and was stopped"),
-            Self::Aborted(AbortReason::Shutdown) => Some("the gateway is stopping"),
         }
     }
 }
@@ -237,8 +291,12 @@ impl Rec {
             Self::Accept(accept) => Some(&accept.run),
             Self::Start(start) => Some(&start.run),
             Self::Input(input) => Some(&input.run),
-            Self::ToolIntent { run, .. } | Self::ToolDone { run, .. } | Self::Terminal { run, .. } => Some(run),
-            Self::Entry { .. } | Self::Patch { .. } => None,
+            Self::ToolIntent { run, .. }
+            | Self::ToolDone { run, .. }
+            | Self::Abort { run, .. }
+            | Self::Terminal { run, .. } => Some(run),
+            Self::Entry { run, .. } | Self::Patch { run, .. } => run.as_ref(),
+            Self::Delete { .. } => None,
         }
     }
 }

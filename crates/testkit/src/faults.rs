@@ -1,14 +1,18 @@
-//! A store that fails or dawdles where it is told to.
+//! A store that fails, dawdles or takes the process with it where it is told to, and remembers what it took.
 
 use std::{
     collections::BTreeMap,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, session};
 use homard_store::{Error, Fence, Rec, RunRow, Session, Store, Unfinished, Verdict};
+use tokio::sync::Notify;
 
 /// What goes wrong with a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -17,6 +21,25 @@ pub struct Fault {
     pub delay: Duration,
     /// Why the disk does not take it; nothing of the batch is stored then.
     pub error: Option<String>,
+    /// Whether the process dies there.
+    pub death: Option<Death>,
+}
+
+/// When the process dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Death {
+    /// Before the commit takes effect.
+    Unstored,
+    /// After it took effect, before anybody is told.
+    Stored,
+}
+
+/// What a store took, in order.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Taken {
+    pub(crate) accepted: Vec<(RunId, SessionKey)>,
+    /// How many ends of each run it took.
+    pub(crate) ends: BTreeMap<RunId, usize>,
 }
 
 /// A store whose commits, counted from 1, meet these faults.
@@ -25,19 +48,86 @@ pub struct FaultyStore<S> {
     inner: S,
     faults: BTreeMap<u64, Fault>,
     commits: AtomicU64,
+    taken: Mutex<Taken>,
+    dead: Notify,
 }
 
 impl<S> FaultyStore<S> {
     /// Wraps a store.
     pub fn new(inner: S, faults: BTreeMap<u64, Fault>) -> Self {
-        Self { inner, faults, commits: AtomicU64::new(0) }
+        Self { inner, faults, commits: AtomicU64::new(0), taken: Mutex::default(), dead: Notify::new() }
+    }
+
+    /// Waits until a commit comes that the process does not survive. That commit never returns.
+    pub async fn death(&self) {
+        self.dead.notified().await;
+    }
+
+    /// How many commits there were.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
     }
 
     /// Faults that no commit met.
     pub fn complaints(&self) -> Vec<String> {
-        let commits = self.commits.load(Ordering::Relaxed);
+        let commits = self.commits();
         let unmet = self.faults.keys().filter(|&&number| number > commits);
         unmet.map(|number| format!("`fault store.commit #{number}` never happened")).collect()
+    }
+
+    pub(crate) fn taken(&self) -> Taken {
+        self.lock().clone()
+    }
+
+    /// Takes the process along.
+    async fn die<T>(&self) -> T {
+        self.dead.notify_one();
+        std::future::pending().await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: Store> FaultyStore<S> {
+    async fn take(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
+        let facts: Vec<_> = batch.iter().map(Fact::of).collect();
+        let verdicts = self.inner.commit(fence, batch).await?;
+        let mut taken = self.lock();
+        for (fact, _) in facts.into_iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Stored) {
+            match fact {
+                Fact::Accepted(run, key) => taken.accepted.push((run, key)),
+                Fact::Ended(run) => *taken.ends.entry(run).or_default() += 1,
+                Fact::Other => {}
+            }
+        }
+        drop(taken);
+        Ok(verdicts)
+    }
+}
+
+/// What is remembered of a record.
+enum Fact {
+    Accepted(RunId, SessionKey),
+    Ended(RunId),
+    Other,
+}
+
+impl Fact {
+    fn of(rec: &Rec) -> Self {
+        match rec {
+            Rec::Accept(accept) => Self::Accepted(accept.run.clone(), accept.key.clone()),
+            Rec::Terminal { run, .. } => Self::Ended(run.clone()),
+            Rec::Start(_)
+            | Rec::Input(_)
+            | Rec::Entry { .. }
+            | Rec::ToolIntent { .. }
+            | Rec::ToolDone { .. }
+            | Rec::Abort { .. }
+            | Rec::Patch { .. }
+            | Rec::Delete { .. } => Self::Other,
+        }
     }
 }
 
@@ -45,15 +135,21 @@ impl<S> FaultyStore<S> {
 impl<S: Store> Store for FaultyStore<S> {
     async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
         let number = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
-        if let Some(fault) = self.faults.get(&number) {
-            if !fault.delay.is_zero() {
-                tokio::time::sleep(fault.delay).await;
-            }
-            if let Some(why) = &fault.error {
-                return Err(Error::Disk(why.clone()));
-            }
+        let Fault { delay, error, death } = self.faults.get(&number).cloned().unwrap_or_default();
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
         }
-        self.inner.commit(fence, batch).await
+        if death == Some(Death::Unstored) {
+            return self.die().await;
+        }
+        if let Some(why) = error {
+            return Err(Error::Disk(why));
+        }
+        let verdicts = self.take(fence, batch).await?;
+        match death {
+            Some(Death::Stored) => self.die().await,
+            Some(Death::Unstored) | None => Ok(verdicts),
+        }
     }
 
     async fn load(&self, key: &SessionKey) -> Result<Option<Session>, Error> {
@@ -64,7 +160,7 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.run(run).await
     }
 
-    async fn list(&self) -> Result<Vec<(SessionKey, session::Record)>, Error> {
+    async fn list(&self) -> Result<Vec<(SessionKey, Arc<session::Record>)>, Error> {
         self.inner.list().await
     }
 

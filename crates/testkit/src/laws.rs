@@ -1,15 +1,19 @@
 //! What holds for every trace, whatever its snapshot says.
+//!
+//! Here is what holds within a life of the hub; what holds over all of them is in `lives`.
+
+mod lives;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use homard_agent::{RunEvent, tape::State};
+use homard_agent::{Outcome, RunEvent, tape::State};
 use homard_proto::{
     AgentId,
     event::Stream,
-    message::Message,
+    message::{Message, ToolResult},
     transcript::{Entry, Kind},
 };
-use homard_store::RunState;
+use homard_store::{RunRow, RunState};
 
 use crate::{
     play::Played,
@@ -32,13 +36,30 @@ pub fn broken(played: &Played) -> Vec<String> {
         let mut say = |wrong: String| broken.push(format!("transcript of {key}: {wrong}"));
         chain(&session.entries).into_iter().for_each(&mut say);
         let messages: Vec<_> = session.entries.iter().filter_map(message).collect();
-        pairing(&messages).into_iter().for_each(&mut say);
+        let (wrong, open) = pairing(&messages);
+        // A disk that failed in the middle of a run may have kept its calls and not their answers.
+        let wrong = wrong.into_iter().filter(|wrong| !played.disk_failed || wrong.starts_with(STRAY));
+        let is_at_work = |row: &RunRow| row.key == *key && !matches!(row.state, RunState::Ended(_));
+        let open = open.into_iter().filter(|_| !played.disk_failed && !played.rows.values().any(is_at_work));
+        wrong.chain(open).for_each(&mut say);
     }
     for (number, seen) in (1..).zip(&played.seen) {
         let messages: Vec<_> = seen.request.messages.iter().map(AsRef::as_ref).collect();
-        broken.extend(pairing(&messages).into_iter().map(|wrong| format!("model call {number}: {wrong}")));
+        let (wrong, open) = pairing(&messages);
+        broken.extend(wrong.into_iter().chain(open).map(|wrong| format!("model call {number}: {wrong}")));
     }
+    broken.extend(lives::broken(played));
     broken
+}
+
+/// Whether the process died or stopped before the end of this run could be told.
+pub(crate) fn is_cut_short(played: &Played, heard: &Heard) -> bool {
+    let is_over = heard.life < played.log.restarts.len();
+    match heard.tape.state() {
+        State::Ended(_) | State::Refused => false,
+        State::Broken(_) => is_over || played.stopped,
+        State::Queued | State::Running => is_over,
+    }
 }
 
 /// A run has one end, and it is the last thing; the store has the same end, and the replies that it points at.
@@ -50,9 +71,10 @@ fn one_end(played: &Played, place: usize) -> Vec<String> {
     match (&ends[..], &state) {
         ([(last, _)], State::Ended(_)) if last + 1 == heard.events.len() => {}
         ([], State::Broken(_) | State::Refused) if played.disk_failed => {}
+        ([], _) if is_cut_short(played, heard) => {}
         _ => wrong.push(format!("must end once, as the last thing; it is {state:?} with {} ends", ends.len())),
     }
-    let stored = match played.rows[place].as_ref().map(|row| &row.state) {
+    let stored = match played.rows.get(heard.tape.run()).map(|row| &row.state) {
         Some(RunState::Ended(ended)) => Some(ended),
         Some(RunState::Accepted | RunState::Running | RunState::Absorbed(_)) | None => None,
     };
@@ -108,14 +130,22 @@ fn phase(told: &Told) -> Option<&str> {
 fn kept(played: &Played, heard: &Heard) -> Vec<String> {
     let lines = played.sessions.iter().filter(|(key, _)| key == heard.tape.key()).flat_map(|(_, found)| &found.entries);
     let lines: Vec<_> = lines.collect();
+    // An answer that waited for its line got none if neither the end of its run nor, later, its place was to be had.
+    let stored = played.rows.get(heard.tape.run()).map(|row| &row.state);
+    let is_lost =
+        played.disk_failed && matches!(stored, Some(RunState::Ended(ended)) if ended.outcome != Outcome::Done);
     let is_kept = |event: &RunEvent| match event {
         RunEvent::Assistant { entry, said } => lines.iter().any(|line| {
             line.id == *entry && message(line).is_some_and(|message| *message == Message::Assistant((**said).clone()))
         }),
-        RunEvent::ToolEnded { result, .. } => lines
-            .iter()
-            .filter_map(|line| message(line))
-            .any(|message| *message == Message::ToolResult((**result).clone())),
+        // One that waited for its line over a restart has the time of the line.
+        RunEvent::ToolEnded { .. } if is_lost => true,
+        RunEvent::ToolEnded { result, .. } => {
+            lines.iter().filter_map(|line| message(line)).any(|message| match message {
+                Message::ToolResult(line) => ToolResult { timestamp: line.timestamp, ..(**result).clone() } == *line,
+                Message::User(_) | Message::Assistant(_) | Message::Other(_) => false,
+            })
+        }
         RunEvent::Input(input) => lines.iter().filter_map(|line| message(line)).any(|message| *message == **input),
         RunEvent::Started { .. }
         | RunEvent::Text { .. }
@@ -130,7 +160,7 @@ fn kept(played: &Played, heard: &Heard) -> Vec<String> {
 
 /// The words that were told piece by piece are the words of the message, byte for byte.
 fn words(heard: &Heard, told: &[&Told]) -> Vec<String> {
-    if matches!(heard.tape.state(), State::Broken(_)) {
+    if !matches!(heard.tape.state(), State::Ended(_)) {
         return Vec::new();
     }
     let mut wrong = Vec::new();
@@ -143,7 +173,8 @@ fn words(heard: &Heard, told: &[&Told]) -> Vec<String> {
             said.push(message.text());
         }
     }
-    for (number, text) in (0..).zip(&said) {
+    let before = said_before(heard);
+    for (number, text) in (0..).zip(&said).skip(before) {
         let pieces = pieces.remove(&number).unwrap_or_default();
         if pieces != *text {
             wrong.push(format!("message {number} was told as {pieces:?} and is {text:?}"));
@@ -153,7 +184,7 @@ fn words(heard: &Heard, told: &[&Told]) -> Vec<String> {
     let member = |told: &Told, name: &str| told.payload.data[name].as_str().unwrap_or_default().to_owned();
     let assistant = || told.iter().filter(|told| told.payload.stream == Stream::Assistant);
     let deltas: String = assistant().map(|told| member(told, "delta")).collect();
-    let whole = said.concat();
+    let whole = said[before..].concat();
     if deltas != whole {
         wrong.push(format!("clients were told {deltas:?}, and it is {whole:?}"));
     }
@@ -162,20 +193,29 @@ fn words(heard: &Heard, told: &[&Told]) -> Vec<String> {
     wrong
 }
 
+/// How many messages were said before a restart: a run that goes on tells them first, as a whole.
+fn said_before(heard: &Heard) -> usize {
+    let is_new = heard.events.iter().any(|event| matches!(event.kind, RunEvent::Input(_)));
+    let told = heard.events.iter().map(|event| &event.kind).skip_while(|kind| matches!(kind, RunEvent::Started { .. }));
+    let before = told.take_while(|kind| matches!(kind, RunEvent::Assistant { .. } | RunEvent::ToolEnded { .. }));
+    if is_new { 0 } else { before.filter(|kind| matches!(kind, RunEvent::Assistant { .. })).count() }
+}
+
 /// Runs of one session follow one another.
 fn no_overlap(played: &Played) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut active = BTreeMap::new();
     for told in &played.log.told {
-        let tape = &played.log.runs[told.run].tape;
+        let Heard { tape, life, .. } = &played.log.runs[told.run];
+        let place = (life, tape.key());
         match phase(told) {
             Some("start") => {
-                if let Some(other) = active.insert(tape.key(), tape.run()) {
+                if let Some(other) = active.insert(place, tape.run()) {
                     wrong.push(format!("run {} began in {} before {other} had ended", tape.run(), tape.key()));
                 }
             }
-            Some("end" | "error") if active.get(tape.key()) == Some(&tape.run()) => {
-                active.remove(tape.key());
+            Some("end" | "error") if active.get(&place) == Some(&tape.run()) => {
+                active.remove(&place);
             }
             _ => {}
         }
@@ -196,8 +236,12 @@ fn chain(entries: &[Entry]) -> Vec<String> {
     wrong
 }
 
+/// How the complaint of an answer that nobody asked for begins.
+const STRAY: &str = "a result for";
+
 /// Every call of a message is answered once, right after it, in the order of the calls; nothing else is answered.
-fn pairing(messages: &[&Message]) -> Vec<String> {
+/// Returns what is wrong, and what is wrong only if nobody works on the last message.
+fn pairing(messages: &[&Message]) -> (Vec<String>, Vec<String>) {
     let mut wrong = Vec::new();
     let mut open: VecDeque<&str> = VecDeque::new();
     for message in messages {
@@ -205,7 +249,7 @@ fn pairing(messages: &[&Message]) -> Vec<String> {
             Message::ToolResult(result) => {
                 let expected = open.pop_front();
                 if expected != Some(&result.tool_call_id) {
-                    wrong.push(format!("a result for {} where {expected:?} is next", result.tool_call_id));
+                    wrong.push(format!("{STRAY} {} where {expected:?} is next", result.tool_call_id));
                 }
             }
             Message::User(_) | Message::Assistant(_) | Message::Other(_) => {
@@ -216,8 +260,7 @@ fn pairing(messages: &[&Message]) -> Vec<String> {
             open = assistant.tool_calls().map(|call| call.id.as_str()).collect();
         }
     }
-    wrong.extend(open.iter().map(|call| format!("call {call} has no result")));
-    wrong
+    (wrong, open.iter().map(|call| format!("call {call} has no result")).collect())
 }
 
 fn message(entry: &Entry) -> Option<&Message> {
@@ -229,7 +272,7 @@ fn message(entry: &Entry) -> Option<&Message> {
 
 #[cfg(test)]
 mod tests {
-    use homard_proto::message::{Assistant, Block, ToolCall, ToolResult, User};
+    use homard_proto::message::{Assistant, Block, ToolCall, User};
 
     use super::*;
     use crate::{Trace, play::play};
@@ -270,7 +313,10 @@ mod tests {
                 extra: serde_json::Map::new(),
             })
         };
-        let found = |messages: &[Message]| pairing(&messages.iter().collect::<Vec<_>>());
+        let found = |messages: &[Message]| {
+            let (wrong, open) = pairing(&messages.iter().collect::<Vec<_>>());
+            [wrong, open].concat()
+        };
         let user = || Message::User(User::text("hi", 0));
         assert_eq!(found(&[user(), asked(&["a", "b"]), answered("a"), answered("b"), user()]), Vec::<String>::new());
         assert_eq!(

@@ -6,7 +6,8 @@
 //! vendors, the disk and the machine's clock.
 //!
 //! Start with [`trace`] (the lines of a file), then [`mod@play`] (the virtual world), [`laws`] (what must always hold) and
-//! [`mod@tell`] (the snapshot's sections). [`script`], [`tools`] and [`faults`] are also for the tests of other crates.
+//! [`mod@tell`] (the snapshot's sections). [`sweep`] plays every trace with a death at every commit, [`simulation`] makes
+//! traces by chance. [`script`], [`tools`] and [`faults`] are also for the tests of other crates.
 //!
 //! # Adding a case
 //!
@@ -17,17 +18,22 @@
 
 #![warn(missing_docs)]
 
+pub mod chance;
 pub mod faults;
 pub mod laws;
 pub mod play;
 pub mod script;
+pub mod simulation;
+pub mod sweep;
 pub mod tell;
 pub mod tools;
 pub mod trace;
 
+mod caller;
+mod clock;
 mod watch;
 
-pub use faults::{Fault, FaultyStore};
+pub use faults::{Death, Fault, FaultyStore};
 pub use play::{Played, play};
 pub use script::{Script, Step, Turn};
 pub use trace::Trace;

@@ -1,37 +1,33 @@
 //! Plays a trace against the real hub, in a world with its own clock.
+//!
+//! Each life of the hub has a runtime of its own: when the process dies, the runtime is dropped, and with it every task
+//! of that life, wherever it was. What goes on is the store, the clock, and whoever watches.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
-use homard_agent::{
-    Agents, Ambient, Follower, Hub, Profile,
-    hub::{Disposition, SubmitError},
-    intake,
-    tape::State,
-    task,
-    wire::{self, Reported},
-};
-use homard_proto::{
-    AgentId, ErrorShape, Generation, RunId, SessionKey,
-    method::{
-        Params,
-        agent::{AgentParams, WaitParams},
-        chat::AbortParams,
-    },
-};
+use homard_agent::{Agents, Ambient, Hub, Profile, hub::Waited, task};
+use homard_proto::{AgentId, Generation, RunId, SessionKey};
 use homard_store::{Fence, MemoryStore, Rec, RunRow, Session, Store};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::{
     runtime::Builder,
-    sync::{mpsc, watch as channel},
-    time::{Instant, sleep, sleep_until, timeout},
+    sync::watch as channel,
+    time::{sleep, timeout},
 };
 
 use crate::{
-    faults::FaultyStore,
-    script::{Script, Seen},
-    tools::Bench,
+    caller::{Call, Promised, Promises},
+    clock::Clock,
+    faults::{FaultyStore, Taken},
+    script::{Answers, Script, Seen},
+    tools::{Bench, Launch, Numbering},
     trace::{Act, Deed, Setup, Trace},
-    watch::{self, Log},
+    watch::{Log, Logbook},
 };
 
 /// When every trace begins, in milliseconds since the epoch.
@@ -43,27 +39,36 @@ const PATIENCE: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// How long the hub may take to stop when nothing is at work.
 const STOP: Duration = Duration::from_secs(10);
 
+/// After so many lives something goes round in a circle.
+const LIVES: usize = 40;
+
 /// What happened.
 #[derive(Debug)]
 pub struct Played {
-    pub(crate) acts: Vec<(Act, Vec<Frame>)>,
+    pub(crate) calls: Vec<Call>,
     pub(crate) log: Log,
     pub(crate) seen: Vec<Seen>,
+    /// How many questions the model was asked before the last life of the hub.
+    pub(crate) seen_before: usize,
+    pub(crate) launches: Vec<Launch>,
     pub(crate) sessions: Vec<(SessionKey, Session)>,
-    /// What the store knows of each run in the log.
-    pub(crate) rows: Vec<Option<RunRow>>,
+    /// What the store took, and how many commits it was asked for.
+    pub(crate) taken: Taken,
+    pub(crate) commits: u64,
+    /// What the store knows of each run that it took or that was heard of.
+    pub(crate) rows: BTreeMap<RunId, RunRow>,
+    /// What somebody was told, and may rely on.
+    pub(crate) promises: Promises,
+    /// What whoever waits for a run is told after everything, if somebody asked.
+    pub(crate) waited: Vec<(RunId, Waited)>,
     /// What did not go by the script.
     pub(crate) complaints: Vec<String>,
     /// Whether the disk was told to fail.
     pub(crate) disk_failed: bool,
-}
-
-/// A response as either protocol has it.
-#[derive(Debug)]
-pub(crate) struct Frame {
-    pub(crate) at: Duration,
-    pub(crate) three: String,
-    pub(crate) four: String,
+    /// Whether the hub was told to stop, and was not started again.
+    pub(crate) stopped: bool,
+    /// Whether it was played until every run had ended.
+    pub(crate) is_played_out: bool,
 }
 
 impl Played {
@@ -73,48 +78,261 @@ impl Played {
     }
 }
 
-/// Plays a trace. The same trace always gives the same.
+/// Plays a trace by its script. The same trace always gives the same.
 pub fn play(trace: &Trace) -> anyhow::Result<Played> {
-    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
-    runtime.block_on(world(trace))
+    World::new(trace, Script::new(trace.turns.iter().cloned()), Rigour::Script)?.play()
 }
 
-async fn world(trace: &Trace) -> anyhow::Result<Played> {
-    let origin = Instant::now();
+/// Plays a trace to the end of every run, with a model that may say anything, and then sends one more message to each
+/// session.
+pub(crate) fn play_out(trace: &Trace, answers: Answers) -> anyhow::Result<Played> {
+    World::new(trace, Script::free(answers), Rigour::EveryRunEnds)?.play()
+}
+
+/// What is asked of a play.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rigour {
+    /// It goes by the script, to the letter.
+    Script,
+    /// It goes on until no run is unfinished and every session has taken one more message.
+    EveryRunEnds,
+}
+
+/// How a life of the hub ends.
+enum End {
+    /// The hub is needed no more.
+    Over,
+    /// Another one begins.
+    Again,
+}
+
+/// What outlives the hub.
+struct World {
+    rigour: Rigour,
+    agents: Agents,
+    setup: Setup,
+    store: Arc<FaultyStore<MemoryStore>>,
+    script: Arc<Script>,
+    bench: Arc<Bench>,
+    clock: Clock,
+    logbook: Logbook,
+    promised: Promised,
+    acts: VecDeque<Act>,
+    calls: Vec<Call>,
+    /// When the present life began, and how many ids and answers were given before it.
+    began: Duration,
+    ids: u64,
+    seen_before: usize,
+    stopped: bool,
+    encored: bool,
+    waited: Vec<(RunId, Waited)>,
+    complaints: Vec<String>,
+    disk_failed: bool,
+}
+
+impl World {
+    fn new(trace: &Trace, script: Script, rigour: Rigour) -> anyhow::Result<Self> {
+        let clock = Clock::new();
+        let script = Arc::new(script.on(clock.clone()));
+        let numbering = match rigour {
+            Rigour::Script => Numbering::Plain,
+            Rigour::EveryRunEnds => Numbering::Numbered,
+        };
+        let bench = Bench::on(clock.clone(), trace.tools.clone(), numbering);
+        let memory = runtime()?.block_on(memory(&trace.setup))?;
+        Ok(Self {
+            rigour,
+            agents: agents(&trace.setup, &script, &bench),
+            setup: trace.setup.clone(),
+            store: Arc::new(FaultyStore::new(memory, trace.faults.clone())),
+            script,
+            bench,
+            clock,
+            logbook: Logbook::default(),
+            promised: Promised::default(),
+            acts: trace.acts.iter().cloned().collect(),
+            calls: Vec::new(),
+            began: Duration::ZERO,
+            ids: 0,
+            seen_before: 0,
+            stopped: false,
+            encored: false,
+            waited: Vec::new(),
+            complaints: Vec::new(),
+            disk_failed: trace.faults.values().any(|fault| fault.error.is_some()),
+        })
+    }
+
+    fn play(mut self) -> anyhow::Result<Played> {
+        for _ in 0..LIVES {
+            let runtime = runtime()?;
+            let end = runtime.block_on(self.live());
+            self.calls.iter_mut().for_each(|call| call.hang_up(self.began));
+            // This is the death: every task of this life goes with its runtime.
+            drop(runtime);
+            match end? {
+                End::Over => return crate::play::runtime()?.block_on(self.close()),
+                End::Again => self.logbook.lock().restart(self.began),
+            }
+        }
+        anyhow::bail!("the hub still has work after {LIVES} lives");
+    }
+
+    /// One life of the hub.
+    async fn live(&mut self) -> anyhow::Result<End> {
+        self.clock.go_on(self.began);
+        self.stopped = false;
+        self.seen_before = self.script.seen().len();
+        let ambient = self.ambient();
+        let store: (Arc<dyn Store>, _) = (self.store.clone(), Fence::default());
+        let (hub, feed) = Hub::start(ambient.clone(), store, self.agents.clone(), self.setup.slots.clone());
+        let (stop, stopped) = channel::channel(false);
+        let following = task::spawn("follow all runs", self.logbook.clone().follow(feed, self.clock.clone(), stopped));
+        let store = self.store.clone();
+        let end = tokio::select! {
+            biased;
+            () = store.death() => End::Again,
+            end = self.stage(&hub) => end?,
+        };
+        if matches!(end, End::Over) {
+            if timeout(STOP, hub.shut_down()).await.is_err() {
+                let complaint = format!("the hub did not stop within {STOP:?}: something is still at work");
+                self.complaints.push(complaint);
+            }
+            // Words of the last instant are told a moment later.
+            sleep(Duration::from_millis(5)).await;
+            stop.send_replace(true);
+            following.await?;
+        }
+        self.began = self.clock.now();
+        self.ids = count(&ambient);
+        Ok(end)
+    }
+
+    /// Where this life's time and ids come from: they go on from those of the life before.
+    fn ambient(&self) -> Ambient {
+        let ambient = Ambient::fixed(EPOCH_MS + self.began.as_millis() as u64);
+        while self.ids > 0 && count(&ambient) < self.ids {}
+        ambient
+    }
+
+    /// What happens in a life, from the start of the hub until it is needed no more.
+    async fn stage(&mut self, hub: &Hub) -> anyhow::Result<End> {
+        if hub.recover().await.is_err() {
+            return Ok(End::Again);
+        }
+        loop {
+            while let Some(act) = self.acts.front() {
+                self.clock.sleep_until(act.at).await;
+                let Some(act) = self.acts.pop_front() else { break };
+                if act.deed == Deed::Restart {
+                    self.calls.push(Call::silent(act));
+                    return Ok(End::Again);
+                }
+                self.stopped |= act.deed == Deed::ShutDown;
+                self.calls.push(Call::begin(act, hub, &self.clock, &self.promised));
+            }
+            for call in &mut self.calls {
+                let complaint = call.finish(PATIENCE).await.err();
+                // After a death somebody may wait for a run that was never taken in.
+                let is_idle = matches!(call.act.deed, Deed::Wait { .. }) && self.rigour == Rigour::EveryRunEnds;
+                self.complaints.extend(complaint.filter(|_| !is_idle));
+            }
+            let is_left = self.settle(hub).await?;
+            match self.rigour {
+                Rigour::Script => return Ok(End::Over),
+                Rigour::EveryRunEnds if self.stopped || is_left => return Ok(End::Again),
+                Rigour::EveryRunEnds if self.encored => break,
+                Rigour::EveryRunEnds => self.encore().await?,
+            }
+        }
+        for (run, _) in self.store.taken().accepted {
+            let waited = hub.wait(&run, Duration::from_secs(1)).await?;
+            self.waited.push((run, waited));
+        }
+        Ok(End::Over)
+    }
+
+    /// Waits for the runs that nobody else waits for; says whether some are left that are not at work.
+    async fn settle(&mut self, hub: &Hub) -> anyhow::Result<bool> {
+        for found in self.store.recover().await? {
+            if let Some(follower) = hub.follow(&found.row.run)
+                && timeout(PATIENCE, follower.end()).await.is_err()
+            {
+                self.complaints.push(format!("run {} is still at work after {PATIENCE:?}", found.row.run));
+            }
+        }
+        Ok(!self.store.recover().await?.is_empty())
+    }
+
+    /// One more message for each session.
+    async fn encore(&mut self) -> anyhow::Result<()> {
+        self.encored = true;
+        let at = self.clock.now();
+        for (number, (key, _)) in (1..).zip(self.store.list().await?) {
+            let params =
+                json!({"message": "one more", "sessionKey": key, "idempotencyKey": format!("{ENCORE}{number}")});
+            let deed = Deed::Agent { principal: "owner".to_owned(), generation: Generation::Four, params };
+            self.acts.push_back(Act { at, text: format!("say \"one more\" key={key}"), deed });
+        }
+        Ok(())
+    }
+
+    async fn close(self) -> anyhow::Result<Played> {
+        let log = std::mem::take(&mut *self.logbook.lock());
+        let taken = self.store.taken();
+        let mut rows = BTreeMap::new();
+        let runs = taken.accepted.iter().map(|(run, _)| run).chain(log.runs.iter().map(|heard| heard.tape.run()));
+        for run in runs {
+            rows.extend(self.store.run(run).await?.map(|row| (run.clone(), row)));
+        }
+        let mut sessions = Vec::new();
+        for (key, _) in self.store.list().await? {
+            sessions.extend(self.store.load(&key).await?.map(|session| (key, session)));
+        }
+        let mut complaints = self.complaints;
+        if self.rigour == Rigour::Script {
+            complaints.extend([self.script.complaints(), self.bench.complaints(), self.store.complaints()].concat());
+        }
+        Ok(Played {
+            calls: self.calls,
+            log,
+            seen: self.script.seen(),
+            seen_before: self.seen_before,
+            launches: self.bench.launches(),
+            sessions,
+            taken,
+            commits: self.store.commits(),
+            rows,
+            promises: self.promised.lock().clone(),
+            waited: self.waited,
+            complaints,
+            disk_failed: self.disk_failed,
+            stopped: self.stopped,
+            is_played_out: self.rigour == Rigour::EveryRunEnds,
+        })
+    }
+}
+
+/// How the runs of the last messages are called.
+pub(crate) const ENCORE: &str = "encore-";
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    Builder::new_current_thread().enable_time().start_paused(true).build()
+}
+
+async fn memory(setup: &Setup) -> Result<MemoryStore, homard_store::Error> {
     let memory = MemoryStore::default();
-    for (key, record) in &trace.setup.sessions {
-        let patch = Rec::Patch { key: key.clone(), expect: None, record: Box::new(record.clone()) };
+    for (key, record) in &setup.sessions {
+        let patch = Rec::Patch { run: None, key: key.clone(), expect: None, record: Box::new(record.clone()) };
         memory.commit(&Fence::default(), vec![patch]).await?;
     }
-    let store = Arc::new(FaultyStore::new(memory, trace.faults.clone()));
-    let script = Arc::new(Script::new(trace.turns.iter().cloned()));
-    let bench = Bench::new(trace.tools.clone());
-    let agents = agents(&trace.setup, &script, &bench);
-    let slots = trace.setup.slots.clone();
-    let (hub, feed) = Hub::start(Ambient::fixed(EPOCH_MS), (store.clone(), Fence::default()), agents, slots);
-    let (stop, stopped) = channel::channel(false);
-    let following = task::spawn("follow all runs", watch::follow(feed, origin, stopped));
+    Ok(memory)
+}
 
-    let (acts, mut complaints) = perform(&hub, origin, &trace.acts).await;
-    if timeout(STOP, hub.shut_down()).await.is_err() {
-        complaints.push(format!("the hub did not stop within {STOP:?}: something is still at work"));
-    }
-    // Words of the last instant are told a moment later.
-    sleep(Duration::from_millis(5)).await;
-    stop.send_replace(true);
-    let log = following.await?;
-
-    let mut rows = Vec::new();
-    for heard in &log.runs {
-        rows.push(store.run(heard.tape.run()).await?);
-    }
-    let mut sessions = Vec::new();
-    for (key, _) in store.list().await? {
-        sessions.extend(store.load(&key).await?.map(|session| (key, session)));
-    }
-    complaints.extend([script.complaints(), bench.complaints(), store.complaints()].concat());
-    let disk_failed = trace.faults.values().any(|fault| fault.error.is_some());
-    Ok(Played { acts, log, seen: script.seen(), sessions, rows, complaints, disk_failed })
+/// How many ids were given so far, this one included.
+fn count(ambient: &Ambient) -> u64 {
+    ambient.nonce().rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
 fn agents(setup: &Setup, script: &Arc<Script>, bench: &Arc<Bench>) -> Agents {
@@ -127,144 +345,4 @@ fn agents(setup: &Setup, script: &Arc<Script>, bench: &Arc<Bench>) -> Agents {
         tool_mode: setup.tool_mode,
     };
     Agents::new(profile(AgentId::main()), setup.agents.iter().cloned().map(profile))
-}
-
-/// Does every act at its time and gathers the answers; complains of those who never got one.
-async fn perform(hub: &Hub, origin: Instant, acts: &[Act]) -> (Vec<(Act, Vec<Frame>)>, Vec<String>) {
-    let mut running = Vec::new();
-    for act in acts {
-        sleep_until(origin + act.at).await;
-        // Unbounded: an act gets two answers.
-        let (answer, answers) = mpsc::unbounded_channel();
-        let caller = Caller { hub: hub.clone(), origin, answer };
-        running.push((act, answers, task::spawn("act", caller.act(act.deed.clone()))));
-    }
-    let mut done = Vec::new();
-    let mut complaints = Vec::new();
-    for (act, mut answers, mut handle) in running {
-        match timeout(PATIENCE, &mut handle).await {
-            Ok(Ok(())) => {}
-            Ok(Err(panic)) => complaints.push(format!("`{}` broke: {panic}", act.text)),
-            Err(_) => {
-                complaints.push(format!("`{}` still has no last answer after {PATIENCE:?}", act.text));
-                handle.abort();
-            }
-        }
-        let mut frames = Vec::new();
-        while let Ok(frame) = answers.try_recv() {
-            frames.push(frame);
-        }
-        done.push((act.clone(), frames));
-    }
-    (done, complaints)
-}
-
-/// Somebody outside, and where their answers go.
-struct Caller {
-    hub: Hub,
-    origin: Instant,
-    answer: mpsc::UnboundedSender<Frame>,
-}
-
-impl Caller {
-    async fn act(self, deed: Deed) {
-        match deed {
-            Deed::Agent { principal, generation, params } => self.agent(&principal, generation, params).await,
-            Deed::Wait { generation, params } => self.wait(generation, params).await,
-            Deed::Abort { params } => match AbortParams::decode(Generation::Four, Some(params)) {
-                Ok(AbortParams { session_key, run_id }) => {
-                    match SessionKey::parse(&session_key, self.hub.agents().default_id()) {
-                        Ok(key) => self.abort(Some(&key), run_id).await,
-                        Err(error) => self.both(&format!("error {error}")),
-                    }
-                }
-                Err(error) => self.refuse(&error),
-            },
-            Deed::AbortRun(run) => self.abort(self.hub.session_of(&run).as_ref(), Some(run)).await,
-            Deed::ShutDown => {
-                self.hub.shut_down().await;
-                self.both("stopped");
-            }
-        }
-    }
-
-    async fn agent(&self, principal: &str, generation: Generation, params: Value) {
-        let params = match AgentParams::decode(generation, Some(params)) {
-            Ok(params) => params,
-            Err(error) => return self.refuse(&error),
-        };
-        let inbound = match intake::agent(&self.hub, principal, params).await {
-            Ok(inbound) => inbound,
-            Err(error) => return self.refuse(&error),
-        };
-        let accepted = match self.hub.submit(inbound).await {
-            Ok(accepted) => accepted,
-            Err(refused) => return self.both(&refusal(&refused)),
-        };
-        self.each(|generation| response(wire::accepted(generation, &accepted)));
-        let tape = match &accepted.disposition {
-            Disposition::New(tape) | Disposition::InFlight(tape) => tape.clone(),
-            Disposition::Finished(_) => return,
-        };
-        match Follower::new(tape).end().await {
-            State::Ended(end) => {
-                let report = Reported::of(&accepted.run, &accepted.key, &end);
-                self.each(|generation| response(report.response(generation)));
-            }
-            State::Broken(why) => self.both(&format!("broken {why}")),
-            state @ (State::Queued | State::Running | State::Refused) => self.both(&format!("left while {state:?}")),
-        }
-    }
-
-    async fn wait(&self, generation: Generation, params: Value) {
-        let params = match WaitParams::decode(generation, Some(params)) {
-            Ok(params) => params,
-            Err(error) => return self.refuse(&error),
-        };
-        let patience = Duration::from_millis(params.timeout_ms.unwrap_or(30_000));
-        match self.hub.wait(&params.run_id, patience).await {
-            Ok(waited) => self.each(|generation| format!("ok {}", wire::waited(generation, &params.run_id, &waited))),
-            Err(error) => self.both(&format!("error {error}")),
-        }
-    }
-
-    async fn abort(&self, key: Option<&SessionKey>, run: Option<RunId>) {
-        let stopped = match key {
-            Some(key) => self.hub.abort(key, run).await,
-            None => Vec::new(),
-        };
-        self.both(&format!("stopped {}", json!(stopped)));
-    }
-
-    fn refuse(&self, error: &ErrorShape) {
-        self.both(&format!("error {}", json!(error)));
-    }
-
-    fn both(&self, text: &str) {
-        self.each(|_| text.to_owned());
-    }
-
-    fn each(&self, tell: impl Fn(Generation) -> String) {
-        let at = self.origin.elapsed();
-        let frame = Frame { at, three: tell(Generation::Three), four: tell(Generation::Four) };
-        // Whoever gathers the answers gives up in the end, and that is fine.
-        self.answer.send(frame).ok();
-    }
-}
-
-fn refusal(error: &SubmitError) -> String {
-    let kind = match error {
-        SubmitError::Conflict(_) => "conflict",
-        SubmitError::Blocked => "blocked",
-        SubmitError::Store(_) => "store",
-        SubmitError::Stopping => "stopping",
-    };
-    format!("refused ({kind}) {error}")
-}
-
-fn response((payload, error): (Value, Option<ErrorShape>)) -> String {
-    match error {
-        None => format!("ok {payload}"),
-        Some(error) => format!("error {} {payload}", json!(error)),
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    fmt,
     future::pending,
     panic::resume_unwind,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -13,7 +14,9 @@ use homard_model::{
     Error, ErrorKind, Event, EventStream, Model, Request, Spec,
     stream::{CallDelta, Done},
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
+
+use crate::clock::Clock;
 
 /// One answer. It is cut off if its last step ends neither well nor badly.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -49,27 +52,59 @@ pub struct Seen {
     pub request: Request,
 }
 
-/// The strict scripted model: each call takes the next turn.
+/// The scripted model. A strict one gives the next turn to each call; a free one asks a function what to say.
 ///
-/// A call beyond the last turn fails the run, and [`complaints`](Self::complaints) has it as well, because a run may
-/// cope with a failure. So does a turn that nobody asked for.
+/// With a strict one, a call beyond the last turn fails the run, and [`complaints`](Self::complaints) has it as well,
+/// because a run may cope with a failure. So does a turn that nobody asked for.
 #[derive(Debug)]
 pub struct Script {
     spec: Spec,
-    origin: Instant,
+    clock: Clock,
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    turns: VecDeque<Turn>,
+    part: Part,
     seen: Vec<Seen>,
     unexpected: Vec<usize>,
 }
 
+/// Where turns come from.
+enum Part {
+    Strict(VecDeque<Turn>),
+    Free(Answers),
+}
+
+/// What a free model says to a question.
+pub type Answers = Box<dyn FnMut(&Request) -> Turn + Send>;
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Strict(turns) => f.debug_tuple("Strict").field(turns).finish(),
+            Self::Free(_) => f.debug_tuple("Free").finish_non_exhaustive(),
+        }
+    }
+}
+
 impl Script {
-    /// A model with these turns. Its clock begins now.
+    /// A strict model with these turns. Its clock begins now.
     pub fn new(turns: impl IntoIterator<Item = Turn>) -> Self {
+        Self::with(Part::Strict(turns.into_iter().collect()))
+    }
+
+    /// A free model.
+    pub fn free(answers: Answers) -> Self {
+        Self::with(Part::Free(answers))
+    }
+
+    /// The same model with another clock.
+    pub(crate) fn on(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    fn with(part: Part) -> Self {
         let spec = Spec {
             provider: "script".to_owned(),
             model: "script-1".to_owned(),
@@ -77,8 +112,8 @@ impl Script {
             context_window: 200_000,
             max_output: 8_000,
         };
-        let inner = Inner { turns: turns.into_iter().collect(), seen: Vec::new(), unexpected: Vec::new() };
-        Self { spec, origin: Instant::now(), inner: Mutex::new(inner) }
+        let inner = Inner { part, seen: Vec::new(), unexpected: Vec::new() };
+        Self { spec, clock: Clock::new(), inner: Mutex::new(inner) }
     }
 
     /// What the model was asked so far.
@@ -92,17 +127,24 @@ impl Script {
         let unexpected = inner.unexpected.iter();
         let mut complaints: Vec<_> =
             unexpected.map(|call| format!("model call {call} was not expected: no turn is left for it")).collect();
-        if !inner.turns.is_empty() {
-            complaints.push(format!("{} scripted turn(s) were never asked for", inner.turns.len()));
+        match &inner.part {
+            Part::Strict(turns) if !turns.is_empty() => {
+                complaints.push(format!("{} scripted turn(s) were never asked for", turns.len()));
+            }
+            Part::Strict(_) | Part::Free(_) => {}
         }
         complaints
     }
 
     fn next(&self, request: Request) -> Turn {
         let mut inner = self.lock();
-        inner.seen.push(Seen { at: self.origin.elapsed(), request });
-        let call = inner.seen.len();
-        inner.turns.pop_front().unwrap_or_else(|| {
+        let turn = match &mut inner.part {
+            Part::Strict(turns) => turns.pop_front(),
+            Part::Free(answers) => Some(answers(&request)),
+        };
+        inner.seen.push(Seen { at: self.clock.now(), request });
+        turn.unwrap_or_else(|| {
+            let call = inner.seen.len();
             inner.unexpected.push(call);
             let error = Error::new(ErrorKind::Rejected, format!("the script has no turn for model call {call}"));
             Turn(vec![Step::Fail(error)])

@@ -1,4 +1,4 @@
-//! What happened, in five sections: the text of a snapshot.
+//! What happened, section by section: the text of a snapshot.
 
 use homard_agent::{Outcome, tape::State};
 use homard_proto::{
@@ -8,24 +8,36 @@ use homard_proto::{
 use serde_json::{Value, json};
 
 use crate::{
-    play::{EPOCH_MS, Frame, Played},
+    caller::Frame,
+    laws,
+    play::{EPOCH_MS, Played},
     script::Seen,
+    tools::Launch,
     trace::Act,
+    watch::Told,
 };
 
-/// Tells what happened: `# answers`, `# events`, `# model saw`, `# sent`, `# transcript`.
+/// Tells what happened: `# answers`, `# events`, `# model saw`, `# sent`, `# transcript`; after a restart also the tools
+/// that were really started, because events tell of those whose answer was known, too.
 ///
 /// Left out because they are the same in every trace: of a payload the run's session and agent (the laws check them),
 /// of a stored answer the model's name, and counts of tokens where there are none. Long texts are abridged.
 pub fn tell(played: &Played) -> String {
     let mut lines = vec!["# answers".to_owned()];
-    lines.extend(played.acts.iter().flat_map(|(act, frames)| answers(act, frames)));
+    lines.extend(played.calls.iter().flat_map(|call| answers(&call.act, &call.frames)));
     lines.push("\n# events".to_owned());
     lines.extend(events(played));
     lines.push("\n# model saw".to_owned());
     lines.extend(requests(&played.seen));
+    if !played.log.restarts.is_empty() {
+        lines.push("\n# tools started".to_owned());
+        lines.extend(played.launches.iter().map(started));
+    }
     lines.push("\n# sent".to_owned());
-    lines.extend(played.log.runs.iter().map(|heard| format!("{} {}", heard.tape.run(), sent(&heard.tape.state()))));
+    lines.extend(played.log.runs.iter().map(|heard| {
+        let cut_short = if laws::is_cut_short(played, heard) { "cut short, " } else { "" };
+        format!("{} {cut_short}{}", heard.tape.run(), sent(&heard.tape.state()))
+    }));
     lines.push("\n# transcript".to_owned());
     for (key, session) in &played.sessions {
         lines.push(format!("{key} {}", json!(session.record)));
@@ -50,19 +62,28 @@ fn answers(act: &Act, frames: &[Frame]) -> Vec<String> {
 
 /// Payloads in order of time; the payload's own time where it is another than that at which it came.
 fn events(played: &Played) -> Vec<String> {
-    let mut told: Vec<_> = played.log.told.iter().collect();
-    told.sort_by_key(|told| told.at);
-    let event = |told: &&crate::watch::Told| {
-        let payload = &told.payload;
-        let ts = u128::from(payload.ts.saturating_sub(EPOCH_MS));
-        let at = told.at.as_millis();
-        let late = if ts == at { String::new() } else { format!(" (ts {ts}ms)") };
-        let stream = json!(payload.stream);
-        let seq = payload.seq.unwrap_or_default();
-        let (run, stream) = (&payload.run_id, stream.as_str().unwrap_or_default());
-        format!("{at}ms {run} {seq} {stream}{late} {}", abridged(&payload.data))
-    };
-    told.iter().map(event).collect()
+    let mut lines: Vec<_> = played.log.told.iter().map(|told| (told.at, event(told))).collect();
+    for (number, (at, place)) in played.log.restarts.iter().enumerate() {
+        lines.insert(place + number, (*at, format!("{}ms -- restart --", at.as_millis())));
+    }
+    lines.sort_by_key(|(at, _)| *at);
+    lines.into_iter().map(|(_, line)| line).collect()
+}
+
+fn event(told: &Told) -> String {
+    let payload = &told.payload;
+    let ts = u128::from(payload.ts.saturating_sub(EPOCH_MS));
+    let at = told.at.as_millis();
+    let late = if ts == at { String::new() } else { format!(" (ts {ts}ms)") };
+    let stream = json!(payload.stream);
+    let seq = payload.seq.unwrap_or_default();
+    let (run, stream) = (&payload.run_id, stream.as_str().unwrap_or_default());
+    format!("{at}ms {run} {seq} {stream}{late} {}", abridged(&payload.data))
+}
+
+fn started(launch: &Launch) -> String {
+    let Launch { at, run, call, tool, .. } = launch;
+    format!("{}ms {run} {call} {tool}", at.as_millis())
 }
 
 fn requests(seen: &[Seen]) -> Vec<String> {

@@ -14,9 +14,12 @@ use homard_agent::{
     tool::{Progress, Tool, ToolCx, ToolResult, Toolbox},
 };
 use homard_model::ToolSpec;
+use homard_proto::{CallId, RunId, message::Block};
 use homard_store::ToolClass;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
+
+use crate::clock::Clock;
 
 /// A tool as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,19 +60,61 @@ pub enum Answer {
 #[derive(Debug)]
 pub struct Bench {
     behaviours: BTreeMap<String, Behaviour>,
+    clock: Clock,
+    numbering: Numbering,
     inner: Mutex<Inner>,
 }
+
+/// Whether answers say which launch they come from, so that one that stands for two calls is found out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Numbering {
+    Plain,
+    Numbered,
+}
+
+/// What stands before the number of a launch in a numbered answer.
+pub(crate) const LAUNCH: &str = " from launch ";
 
 #[derive(Debug, Default)]
 struct Inner {
     used: BTreeSet<String>,
+    launches: Vec<Launch>,
     complaints: Vec<String>,
+}
+
+/// A tool that was really started.
+#[derive(Debug, Clone)]
+pub(crate) struct Launch {
+    /// When, counted from the beginning.
+    pub(crate) at: Duration,
+    pub(crate) run: RunId,
+    pub(crate) call: CallId,
+    pub(crate) tool: String,
+    pub(crate) class: ToolClass,
 }
 
 impl Bench {
     /// Tools that behave like this.
     pub fn new(behaviours: BTreeMap<String, Behaviour>) -> Arc<Self> {
-        Arc::new(Self { behaviours, inner: Mutex::default() })
+        Self::on(Clock::new(), behaviours, Numbering::Plain)
+    }
+
+    pub(crate) fn on(clock: Clock, behaviours: BTreeMap<String, Behaviour>, numbering: Numbering) -> Arc<Self> {
+        Arc::new(Self { behaviours, clock, numbering, inner: Mutex::default() })
+    }
+
+    /// The tools that were started, in order.
+    pub(crate) fn launches(&self) -> Vec<Launch> {
+        self.lock().launches.clone()
+    }
+
+    /// Notes that a tool starts, and what it does; the number is that of the launch.
+    fn launch(&self, cx: &ToolCx, tool: &Definition) -> (usize, Option<Behaviour>) {
+        let behaviour = self.find(cx.call.as_str(), &tool.name);
+        let mut inner = self.lock();
+        let (run, call) = (cx.run.clone(), cx.call.clone());
+        inner.launches.push(Launch { at: self.clock.now(), run, call, tool: tool.name.clone(), class: tool.class });
+        (inner.launches.len(), behaviour)
     }
 
     /// The tools.
@@ -125,17 +170,21 @@ impl Tool for Scripted {
     }
 
     async fn call(&self, cx: ToolCx, _: Value) -> ToolResult {
-        let Some(behaviour) = self.bench.find(cx.call.as_str(), &self.definition.name) else {
+        let (number, behaviour) = self.bench.launch(&cx, &self.definition);
+        let Some(behaviour) = behaviour else {
             return ToolResult::error("the script has no line for this call");
         };
-        if !behaviour.obeys {
-            return act(behaviour, cx.progress).await;
-        }
-        tokio::select! {
+        let obeys = behaviour.obeys;
+        let mut result = tokio::select! {
             biased;
-            () = cx.cancel.cancelled() => ToolResult::error("stopped as it was told to"),
+            () = cx.cancel.cancelled(), if obeys => ToolResult::error("stopped as it was told to"),
             result = act(behaviour, cx.progress) => result,
+        };
+        match self.bench.numbering {
+            Numbering::Plain => {}
+            Numbering::Numbered => result.content.push(Block::text(format!("{LAUNCH}{number}"))),
         }
+        result
     }
 }
 

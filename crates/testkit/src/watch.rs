@@ -1,18 +1,25 @@
 //! Whoever follows all runs: what a gateway would tell its clients, and what is on the tapes themselves.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use homard_agent::{Cursor, Event, HubEvent, Tape, wire::Projection};
 use homard_proto::event::Agent;
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep},
+    time::sleep,
 };
+
+use crate::clock::Clock;
 
 /// One run as it was heard of.
 #[derive(Debug)]
 pub(crate) struct Heard {
     pub(crate) tape: Arc<Tape>,
+    /// In which life of the hub, from 0.
+    pub(crate) life: usize,
     /// What is on the tape, in order.
     pub(crate) events: Vec<Event>,
     cursor: Cursor,
@@ -36,14 +43,17 @@ pub(crate) struct Told {
 pub(crate) struct Log {
     pub(crate) runs: Vec<Heard>,
     pub(crate) told: Vec<Told>,
+    /// When the hub died or stopped and began again, and how many payloads were told before.
+    pub(crate) restarts: Vec<(Duration, usize)>,
 }
 
 impl Log {
     fn hear(&mut self, at: Duration, tape: Arc<Tape>) {
+        let life = self.restarts.len();
         let known = self.runs.iter().position(|heard| Arc::ptr_eq(&heard.tape, &tape));
         let run = known.unwrap_or_else(|| {
-            let projection = Projection::new(&tape);
-            self.runs.push(Heard { tape, events: Vec::new(), cursor: Cursor::default(), projection, text_since: None });
+            let (cursor, projection) = (Cursor::default(), Projection::new(&tape));
+            self.runs.push(Heard { tape, life, events: Vec::new(), cursor, projection, text_since: None });
             self.runs.len() - 1
         });
         let heard = &mut self.runs[run];
@@ -60,6 +70,16 @@ impl Log {
         }
     }
 
+    /// The hub is gone. What could be seen of its runs was seen.
+    pub(crate) fn restart(&mut self, at: Duration) {
+        let life = self.restarts.len();
+        let last: Vec<_> =
+            self.runs.iter().filter(|heard| heard.life == life).map(|heard| heard.tape.clone()).collect();
+        last.into_iter().for_each(|tape| self.hear(at, tape));
+        self.flush();
+        self.restarts.push((at, self.told.len()));
+    }
+
     fn flush(&mut self) {
         for (run, heard) in self.runs.iter_mut().enumerate() {
             if let (Some(at), Some(payload)) = (heard.text_since.take(), heard.projection.flush()) {
@@ -73,21 +93,32 @@ impl Log {
     }
 }
 
-/// Follows all runs until told to stop. Words of one instant are told together, so that the log does not depend on the
-/// order in which tasks happen to be polled.
-pub(crate) async fn follow(
-    mut feed: mpsc::UnboundedReceiver<HubEvent>,
-    origin: Instant,
-    mut stop: watch::Receiver<bool>,
-) -> Log {
-    let mut log = Log::default();
-    loop {
-        tokio::select! {
-            biased;
-            Some(HubEvent::Run(tape)) = feed.recv() => log.hear(origin.elapsed(), tape),
-            () = sleep(Duration::from_millis(1)), if log.has_text() => log.flush(),
-            // A sender that is gone also means that it is over.
-            _ = stop.wait_for(|stop| *stop) => return log,
+/// A log that survives those who write it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Logbook(Arc<Mutex<Log>>);
+
+impl Logbook {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Log> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows all runs until told to stop. Words of one instant are told together, so that the log does not depend on
+    /// the order in which tasks happen to be polled.
+    pub(crate) async fn follow(
+        self,
+        mut feed: mpsc::UnboundedReceiver<HubEvent>,
+        clock: Clock,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        loop {
+            let has_text = self.lock().has_text();
+            tokio::select! {
+                biased;
+                Some(HubEvent::Run(tape)) = feed.recv() => self.lock().hear(clock.now(), tape),
+                () = sleep(Duration::from_millis(1)), if has_text => self.lock().flush(),
+                // A sender that is gone also means that it is over.
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
         }
     }
 }

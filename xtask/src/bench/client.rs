@@ -70,6 +70,31 @@ impl Client {
         Ok(start.elapsed())
     }
 
+    /// Sends a message, and returns when it is accepted.
+    pub(super) async fn send(&mut self, session: &str, text: &str) -> Result<()> {
+        // No other measurement uses these names.
+        let key = format!("{session}-send-{}", self.asked);
+        let id = self.ask("agent", json!({"message": text, "sessionKey": session, "idempotencyKey": key})).await?;
+        loop {
+            let answer = self.answer().await?;
+            if answer["id"] == id.as_str() {
+                ensure!(answer["payload"]["status"] == "accepted", "a message was not accepted: {answer}");
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends one message after the other, and says how long each took to be accepted.
+    pub(super) async fn send_until(&mut self, end: Instant, session: &str, text: &str) -> Result<Vec<Duration>> {
+        let mut took = Vec::new();
+        while Instant::now() < end {
+            let start = Instant::now();
+            self.send(session, text).await?;
+            took.push(start.elapsed());
+        }
+        Ok(took)
+    }
+
     async fn begin(&mut self, session: &str, chunks: usize) -> Result<String> {
         let key = format!("bench-run-{}", self.asked);
         let message = format!("chunks={chunks}");

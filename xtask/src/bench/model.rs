@@ -1,6 +1,6 @@
 //! A model server that answers at full speed: OpenAI chat completions over HTTP/1.1, one thread a connection.
 //!
-//! How many chunks it streams stands in the last user message: `chunks=20`.
+//! How many chunks it streams stands in the last user message: `chunks=20`. One that begins with `hang` gets no answer.
 
 use std::{
     fmt::Write as _,
@@ -61,6 +61,11 @@ fn serve(stream: &TcpStream, served: &AtomicUsize) -> io::Result<()> {
     while let Some((path, body)) = read_request(&mut reader)? {
         if path == "/v1/chat/completions" {
             served.fetch_add(1, Ordering::Relaxed);
+            if last_user_text(&body).is_some_and(|text| text.contains("hang")) {
+                // Until the gateway goes away.
+                reader.read_line(&mut String::new())?;
+                return Ok(());
+            }
             writer.write_all(completion(chunks_asked_for(&body)).as_bytes())?;
         } else {
             writer.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")?;
@@ -91,10 +96,14 @@ fn read_request(reader: &mut impl BufRead) -> io::Result<Option<(String, Vec<u8>
 }
 
 /// What the last user message says, be it a text or blocks.
-fn chunks_asked_for(body: &[u8]) -> usize {
+fn last_user_text(body: &[u8]) -> Option<String> {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let mut messages = body["messages"].as_array().into_iter().flatten().rev();
-    let last = messages.find(|message| message["role"] == "user").map(|message| message["content"].to_string());
+    messages.find(|message| message["role"] == "user").map(|message| message["content"].to_string())
+}
+
+fn chunks_asked_for(body: &[u8]) -> usize {
+    let last = last_user_text(body);
     let asked = last.as_deref().and_then(|text| text.rsplit_once("chunks=")).map(|(_, rest)| {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         digits.parse().unwrap_or(DEFAULT_CHUNKS)

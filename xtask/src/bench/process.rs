@@ -31,6 +31,13 @@ pub(super) fn memory(pid: u32) -> Result<u64> {
     resident(&status).with_context(|| format!("cannot understand /proc/{pid}/status"))
 }
 
+/// Bytes that a process caused to be written to disk so far.
+pub(super) fn written(pid: u32) -> Result<u64> {
+    let io = read(pid, "io")?;
+    let line = io.lines().find_map(|line| line.strip_prefix("write_bytes:"));
+    line.and_then(|bytes| bytes.trim().parse().ok()).with_context(|| format!("cannot understand /proc/{pid}/io"))
+}
+
 fn read(pid: u32, file: &str) -> Result<String> {
     let path = format!("/proc/{pid}/{file}");
     fs::read_to_string(&path).with_context(|| format!("cannot read {path}; did the process end?"))

@@ -10,91 +10,109 @@ use homard_proto::{
     message::{Assistant, Block, Message, StopReason, ToolResult, Usage},
     transcript::{Entry, Kind},
 };
-use homard_store::{Ended, Error as StoreError, Rec};
+use homard_store::{Ended, Error as StoreError, Rec, Unfinished, recovery::own_lines};
 
-use super::{Lane, Queued};
+use super::{Lane, Queued, begin::told_before, open::OpenSession};
 use crate::{
-    ambient::iso,
-    event::{AbortReason, End, Event, Failure, FailureKind, Outcome, Reply, RunEvent},
+    ambient::{Ambient, iso},
+    event::{End, Event, Failure, FailureKind, Outcome, Reply, RunEvent},
     profile::Profile,
-    run::RunError,
-    tape::Tape,
+    run::{Last, RunError},
     writer::Then,
 };
 
+/// What those who follow a run are told when the process goes down.
+const SUSPENDED: &str = "the gateway is stopping; the run goes on when it is back";
+
 impl Lane {
     /// Ends a run, whatever became of it.
-    pub(super) async fn end(&mut self, queued: &Queued, profile: &Profile, result: Result<(), RunError>) {
+    pub(super) async fn end(&mut self, queued: &Queued, profile: &Profile, result: Result<Last, RunError>) {
+        // Only when everything before is on disk, or was refused by it, is it known how the run ended.
+        let stored = self.hub.writer.barrier().await;
         let (at, tape) = (self.hub.ambient.now_ms(), &queued.tape);
+        if let Err(error) = stored {
+            tape.break_off(&error.to_string());
+        }
+        let Some(outcome) = outcome(queued, &result) else { return self.suspend(queued) };
         let story = Story::of(&tape.facts());
-        let outcome = outcome(queued, result);
-        let (mut closing, mut held) = self.close(tape, &story, (profile, &outcome), at);
+        // Last words after a hole would not be the answer to what is on disk.
+        let mut last = result.ok().filter(|_| tape.broken().is_none()).unwrap_or_default();
+        self.close(queued, &story, (profile, &outcome), &mut last);
+        let spec = profile.model.spec();
         let end = Arc::new(End {
             outcome,
             replies: story.replies,
-            model: (profile.model.spec().provider.clone(), profile.model.spec().model.clone()),
+            model: story.model.unwrap_or_else(|| (spec.provider.clone(), spec.model.clone())),
             usage: story.usage,
             last_usage: story.last_usage,
             session: story.session,
             started_at: story.started_at,
             ended_at: at,
         });
-        closing.push(Rec::Terminal { run: queued.inbound.run.clone(), ended: Box::new(ended(&end)) });
-        closing.extend(self.settle(&end));
+        last.records.extend(self.settle(queued, &end));
+        last.records.push(Rec::Terminal { run: queued.inbound.run.clone(), ended: Box::new(ended(&end)) });
         tape.hold(at, RunEvent::Ended(end));
-        held += 1;
-        self.hub.writer.send(closing, Then::Publish(tape.clone(), held));
+        last.facts += 1;
+        self.hub.writer.send(last.records, Then::end(tape, last.facts));
         // The barrier is behind the terminal record, so the next run of this session cannot overtake it.
         if let Err(error) = self.hub.writer.barrier().await {
             tape.break_off(&error.to_string());
         }
         match (&mut self.session, tape.broken()) {
-            (Some(session), None) => session.history.extend(new_messages(&tape.facts())),
-            // What is on disk is not what we believe: read it again with the next message.
-            (_, Some(_)) => self.session = None,
-            (None, None) => {}
+            (Some(session), None) if !queued.is_resumed && is_of(queued, session) => {
+                session.history.extend(new_messages(&tape.facts()));
+            }
+            // What is on disk is not what we believe, or more than was put on this tape: read it with the next message.
+            (Some(_) | None, _) => self.session = None,
         }
-        self.hub.forget(&queued.inbound.run);
+        self.hub.forget(&queued.tape);
+    }
+
+    /// Leaves a run as it is on disk, because the process is going down: the next one takes it up.
+    fn suspend(&mut self, queued: &Queued) {
+        queued.tape.break_off(SUSPENDED);
+        self.hub.forget(&queued.tape);
     }
 
     /// The lines that make the transcript whole: what was said before it was broken off, an answer for each open call.
-    /// Returns them and how many facts they put on the tape.
-    fn close(
-        &self,
-        tape: &Arc<Tape>,
-        story: &Story,
-        (profile, outcome): (&Profile, &Outcome),
-        at: u64,
-    ) -> (Vec<Rec>, usize) {
-        let (mut lines, mut held) = (Vec::new(), 0);
-        let mut line = |message: Message| {
+    fn close(&self, queued: &Queued, story: &Story, (profile, outcome): (&Profile, &Outcome), last: &mut Last) {
+        let Some(session) = &queued.session else { return };
+        let (at, tape) = (self.hub.ambient.now_ms(), &queued.tape);
+        let line = |message: Message, last: &mut Last| {
             let (kind, id) = (Kind::message(message), self.hub.ambient.entry_id());
-            let entry = Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) };
-            lines.push(Rec::Entry { key: self.key.clone(), entry: Box::new(entry) });
+            let entry = Box::new(Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) });
+            let run = Some(queued.inbound.run.clone());
+            last.records.push(Rec::Entry { run, key: self.key.clone(), session: session.clone(), entry });
             id
         };
         let partial = tape.unfinished_text();
-        if *outcome != Outcome::Done && !partial.is_empty() {
+        // Words after a hole would stand before the answers that are missing.
+        if *outcome != Outcome::Done && tape.broken().is_none() && !partial.is_empty() {
             let said = Arc::new(broken_off(profile, partial, at));
-            let entry = line(Message::Assistant((*said).clone()));
+            let entry = line(Message::Assistant((*said).clone()), last);
             tape.hold(at, RunEvent::Assistant { entry, said });
-            held += 1;
+            last.facts += 1;
         }
         // Lines keep the order of the calls, so those before the first open call are in the transcript already.
+        let known = |asked: &Asked| {
+            let mut answers = queued.answers.iter().filter(|_| story.said == queued.said);
+            answers.find(|answer| answer.tool_call_id == asked.call.as_str()).cloned()
+        };
         for asked in story.calls.iter().skip_while(|asked| asked.answer.is_some()) {
-            let result = asked.answer.clone().unwrap_or_else(|| Arc::new(asked.unanswered(at)));
-            line(Message::ToolResult((*result).clone()));
+            let unanswered = || Arc::new(known(asked).unwrap_or_else(|| asked.unanswered(at)));
+            let result = asked.answer.clone().unwrap_or_else(unanswered);
+            line(Message::ToolResult((*result).clone()), last);
             if asked.answer.is_none() {
                 tape.hold(at, RunEvent::ToolEnded { call: asked.call.clone(), result });
-                held += 1;
+                last.facts += 1;
             }
         }
-        (lines, held)
     }
 
     /// The session's numbers after the run.
-    fn settle(&mut self, end: &End) -> Option<Rec> {
-        let record = &mut self.session.as_mut()?.record;
+    fn settle(&mut self, queued: &Queued, end: &End) -> Option<Rec> {
+        // A run that ends after its session got a new transcript changes nothing of the new one.
+        let record = &mut self.session.as_mut().filter(|session| is_of(queued, session))?.record;
         record.updated_at = record.updated_at.max(end.ended_at);
         record.aborted_last_run = Some(matches!(end.outcome, Outcome::Aborted(_)));
         if end.usage != Usage::default() {
@@ -103,8 +121,44 @@ impl Lane {
             record.total_tokens = Some(prompt_size(&end.last_usage));
         }
         let (key, expect) = (self.key.clone(), Some(record.session_id.clone()));
-        Some(Rec::Patch { key, expect, record: Box::new(record.clone()) })
+        Some(Rec::Patch { run: Some(queued.inbound.run.clone()), key, expect, record: Box::new(record.clone()) })
     }
+}
+
+/// Whether the session still has the transcript that the run worked in, if it began at all.
+fn is_of(queued: &Queued, session: &OpenSession) -> bool {
+    queued.session.as_ref().is_none_or(|id| *id == session.record.session_id)
+}
+
+/// The records that end a run which a restart found and does not take up again.
+pub(crate) fn ending(ambient: &Ambient, found: &Unfinished, outcome: Outcome, answers: &[ToolResult]) -> Vec<Rec> {
+    let at = ambient.now_ms();
+    let own = own_lines(&found.entries);
+    let facts: Vec<_> = own.iter().filter_map(|entry| told_before(entry, at)).collect();
+    let story = Story::of(&facts);
+    let run = &found.row.run;
+    let mut records = Vec::new();
+    // Where the session went on without the run, an answer would stand behind the wrong message.
+    let is_last = own.len() == found.entries.len();
+    for asked in story.calls.iter().filter(|asked| is_last && asked.answer.is_none()) {
+        let known = answers.iter().find(|answer| answer.tool_call_id == asked.call.as_str()).cloned();
+        let message = Message::ToolResult(known.unwrap_or_else(|| asked.unanswered(at)));
+        let (kind, id) = (Kind::message(message), ambient.entry_id());
+        let entry = Box::new(Entry { kind, id, parent_id: None, timestamp: iso(at) });
+        if let Some(session) = found.row.session.clone() {
+            records.push(Rec::Entry { run: Some(run.clone()), key: found.row.key.clone(), session, entry });
+        }
+    }
+    let ended = Ended {
+        outcome,
+        replies: story.replies.into_iter().map(|reply| reply.entry).collect(),
+        model: story.model.unwrap_or_default(),
+        usage: story.usage,
+        started_at: None,
+        ended_at: at,
+    };
+    records.push(Rec::Terminal { run: run.clone(), ended: Box::new(ended) });
+    records
 }
 
 /// How full the context was at the last model call.
@@ -112,21 +166,20 @@ fn prompt_size(last: &Usage) -> u64 {
     last.input + last.cache_read + last.cache_write
 }
 
-fn outcome(queued: &Queued, result: Result<(), RunError>) -> Outcome {
+/// How a run ended; `None` when it did not, but was cut short by the end of the process.
+fn outcome(queued: &Queued, result: &Result<Last, RunError>) -> Option<Outcome> {
+    let failed = |kind, message| Some(Outcome::Failed(Failure { kind, message }));
     if let Some(why) = queued.tape.broken() {
-        let message = RunError::Store(StoreError::Disk(why)).to_string();
-        return Outcome::Failed(Failure { kind: FailureKind::Internal, message });
+        return failed(FailureKind::Internal, RunError::Store(StoreError::Disk(why)).to_string());
     }
-    let kind = match result {
-        Ok(()) => return Outcome::Done,
-        Err(RunError::Stopped | RunError::Dropped) => {
-            return Outcome::Aborted(queued.stopped().unwrap_or(AbortReason::Shutdown));
+    match result {
+        Ok(_) => Some(Outcome::Done),
+        Err(RunError::Stopped | RunError::Dropped) => queued.reason.map(Outcome::Aborted),
+        Err(error @ RunError::Model(_)) => failed(FailureKind::Model, error.to_string()),
+        Err(error @ (RunError::Store(_) | RunError::SessionGone | RunError::Panicked(_))) => {
+            failed(FailureKind::Internal, error.to_string())
         }
-        Err(RunError::Model(_)) => FailureKind::Model,
-        Err(RunError::Store(_) | RunError::SessionGone | RunError::Panicked(_)) => FailureKind::Internal,
-    };
-    let message = result.err().map(|error| error.to_string()).unwrap_or_default();
-    Outcome::Failed(Failure { kind, message })
+    }
 }
 
 fn ended(end: &End) -> Ended {
@@ -162,8 +215,12 @@ struct Story {
     session: Option<SessionId>,
     started_at: Option<u64>,
     replies: Vec<Reply>,
+    /// Who answered last: provider and model.
+    model: Option<(String, String)>,
     usage: Usage,
     last_usage: Usage,
+    /// How many assistant messages there were.
+    said: u32,
     /// The calls of the last assistant message; those of earlier ones were all answered, or there would be no later one.
     calls: Vec<Asked>,
 }
@@ -224,6 +281,8 @@ impl Story {
     }
 
     fn hear(&mut self, entry: &EntryId, said: &Assistant) {
+        self.said += 1;
+        self.model = Some((said.provider.clone(), said.model.clone()));
         self.usage += &said.usage;
         self.last_usage = said.usage.clone();
         if said.stop_reason == StopReason::Error {

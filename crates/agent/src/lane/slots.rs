@@ -30,6 +30,17 @@ impl Class {
     }
 }
 
+impl Class {
+    /// What a request calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Main => "main",
+            Self::Subagent => "subagent",
+            Self::Cron => "cron",
+        }
+    }
+}
+
 /// The pools. A session waits for a slot with one run at a time, so first come, first served is fair between sessions.
 #[derive(Debug, Clone)]
 pub struct Slots {
@@ -45,13 +56,22 @@ impl Slots {
         Self { main: pool(main), subagent: pool(subagent), cron: pool(cron) }
     }
 
-    /// Waits for a slot; it is given back when the permit is dropped. Cancel safe.
-    pub(crate) async fn take(&self, class: Class) -> OwnedSemaphorePermit {
-        let pool = match class {
+    fn pool(&self, class: Class) -> &Arc<Semaphore> {
+        match class {
             Class::Main => &self.main,
             Class::Subagent => &self.subagent,
             Class::Cron => &self.cron,
-        };
+        }
+    }
+
+    /// A slot, if one is free and nobody waits for it.
+    pub(crate) fn try_take(&self, class: Class) -> Option<OwnedSemaphorePermit> {
+        self.pool(class).clone().try_acquire_owned().ok()
+    }
+
+    /// Waits for a slot; it is given back when the permit is dropped. Cancel safe.
+    pub(crate) async fn take(&self, class: Class) -> OwnedSemaphorePermit {
+        let pool = self.pool(class);
         loop {
             // The pools are never closed, so this is the first answer.
             if let Ok(permit) = pool.clone().acquire_owned().await {

@@ -5,11 +5,17 @@ mod turn;
 
 use std::sync::Arc;
 
-use homard_proto::message::Message;
+use homard_proto::{
+    EntryId, SessionId,
+    message::{Assistant, Message, ToolResult},
+    transcript::{Entry, Kind},
+};
 use homard_store::{Error as StoreError, Rec};
 use tokio_util::sync::CancellationToken;
 
-use crate::{event::RunEvent, hub::Shared, profile::Profile, tape::Tape, writer::Then};
+use crate::{
+    ambient::iso, command::own_words, event::RunEvent, hub::Shared, profile::Profile, tape::Tape, writer::Then,
+};
 
 /// Why a run cannot go on. What a tool does wrong is never one of these: the model reads it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -58,8 +64,22 @@ pub(crate) struct RunScope {
     pub(crate) cancel: CancellationToken,
     pub(crate) system: Arc<str>,
     pub(crate) history: Vec<Arc<Message>>,
+    /// The transcript.
+    pub(crate) session: SessionId,
     /// How many assistant messages there were in this run.
     pub(crate) said: u32,
+    /// Answers to open calls that were known before the run went on.
+    pub(crate) answers: Vec<ToolResult>,
+    /// What is answered without a model, if none is needed.
+    pub(crate) words: Option<&'static str>,
+}
+
+/// What a run leaves to its lane: its last words, which are stored together with its end.
+#[derive(Debug, Default)]
+pub(crate) struct Last {
+    pub(crate) records: Vec<Rec>,
+    /// How many facts on the tape wait for them.
+    pub(crate) facts: usize,
 }
 
 impl RunScope {
@@ -71,7 +91,15 @@ impl RunScope {
     /// A fact: stored, then shown.
     fn record(&mut self, event: RunEvent, records: Vec<Rec>) {
         self.tape.hold(self.hub.ambient.now_ms(), event);
-        self.hub.writer.send(records, Then::Publish(self.tape.clone(), 1));
+        self.hub.writer.send(records, Then::publish(&self.tape, 1));
+    }
+
+    /// A line of the transcript.
+    fn line(&self, message: Message) -> (EntryId, Rec) {
+        let (id, at) = (self.hub.ambient.entry_id(), self.hub.ambient.now_ms());
+        let entry = Entry { kind: Kind::message(message), id: id.clone(), parent_id: None, timestamp: iso(at) };
+        let (run, key) = (Some(self.tape.run().clone()), self.tape.key().clone());
+        (id, Rec::Entry { run, key, session: self.session.clone(), entry: Box::new(entry) })
     }
 
     /// Waits until every fact so far is on disk. Nothing with an effect happens before.
@@ -90,12 +118,43 @@ async fn on_disk(hub: &Shared, tape: &Tape) -> Result<(), RunError> {
 }
 
 /// The run, from its input to its last word. The lane ends it, whatever this returns.
-pub(crate) async fn drive(mut scope: RunScope) -> Result<(), RunError> {
-    loop {
-        let said = turn::ask(&mut scope).await?;
-        if said.tool_calls().next().is_none() {
-            return Ok(());
-        }
+pub(crate) async fn drive(mut scope: RunScope) -> Result<Last, RunError> {
+    if let Some(words) = scope.words {
+        return Ok(say(&scope, words));
+    }
+    if let Some(said) = open_calls(&scope.history) {
         tools::answer(&mut scope, &said).await?;
     }
+    loop {
+        match turn::ask(&mut scope).await? {
+            turn::Said::Calls(said) => tools::answer(&mut scope, &said).await?,
+            turn::Said::Last(last) => return Ok(last),
+        }
+    }
+}
+
+/// Answers without a model.
+fn say(scope: &RunScope, words: &str) -> Last {
+    let at = scope.hub.ambient.now_ms();
+    let said = Arc::new(own_words(words, at));
+    let (entry, line) = scope.line(Message::Assistant((*said).clone()));
+    scope.tape.text(at, scope.said, words);
+    scope.tape.hold(at, RunEvent::Assistant { entry, said });
+    Last { records: vec![line], facts: 1 }
+}
+
+/// The last assistant message, if calls of it are open: a restart found the run there.
+fn open_calls(history: &[Arc<Message>]) -> Option<Arc<Assistant>> {
+    let (mut results, mut said) = (0, None);
+    for message in history.iter().rev() {
+        match &**message {
+            Message::ToolResult(_) => results += 1,
+            Message::Assistant(assistant) => {
+                said = Some(assistant);
+                break;
+            }
+            Message::User(_) | Message::Other(_) => return None,
+        }
+    }
+    said.filter(|said| said.tool_calls().count() > results).map(|said| Arc::new(said.clone()))
 }

@@ -6,7 +6,6 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use homard_proto::{
     CallId,
     message::{Assistant, Message, ToolCall, ToolResult as Answered},
-    transcript::{Entry, Kind},
 };
 use homard_store::{Rec, ToolClass};
 use serde_json::{Value, json};
@@ -14,11 +13,11 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{RunError, RunScope, panic_text};
 use crate::{
-    ambient::iso,
     event::RunEvent,
     profile::ToolMode,
     task,
     tool::{Progress, Tool, ToolCx, ToolResult},
+    writer::Then,
 };
 
 /// How long tools may take to end after they were told to.
@@ -37,6 +36,9 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant) -> Result<(),
     let mut waiting: VecDeque<(usize, Prepared)> =
         said.tool_calls().filter_map(|call| prepare(scope, call)).enumerate().collect();
     let mut board = Board { results: (0..waiting.len()).map(|_| None).collect(), recorded: 0 };
+    board.take_up(scope, &mut waiting);
+    let names: Vec<_> =
+        said.tool_calls().filter_map(|call| Some((CallId::parse(&call.id).ok()?, call.name.clone()))).collect();
     let together = match scope.profile.tool_mode {
         ToolMode::Parallel => waiting.len(),
         ToolMode::Sequential => 1,
@@ -44,7 +46,6 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant) -> Result<(),
     // Every running tool tells its news here; it is read all the time while one runs.
     let (tell, mut told) = mpsc::unbounded_channel::<(usize, ToolResult)>();
     let mut running = FuturesUnordered::new();
-    let names: Vec<_> = waiting.iter().map(|(_, call)| (call.call.clone(), call.name.clone())).collect();
     let mut give_up = None;
     while board.recorded < names.len() {
         if running.is_empty() && give_up.is_none() {
@@ -104,7 +105,8 @@ async fn intend(scope: &RunScope, batch: &[(usize, Prepared)]) -> Result<(), Run
     if records.is_empty() {
         return Ok(());
     }
-    scope.hub.writer.send(records, crate::writer::Then::Nothing);
+    // With the tape, so that a failure breaks the run off even if the barrier comes with a later commit.
+    scope.hub.writer.send(records, Then::publish(&scope.tape, 0));
     scope.barrier().await
 }
 
@@ -163,6 +165,28 @@ struct Board {
 }
 
 impl Board {
+    /// Starts from what is there already, after a restart: results that are in the transcript count as recorded, and
+    /// those that are known besides are not worked for again.
+    fn take_up(&mut self, scope: &mut RunScope, waiting: &mut VecDeque<(usize, Prepared)>) {
+        let results = scope.history.iter().rev().map_while(|message| match &**message {
+            Message::ToolResult(result) => Some(Arc::new(result.clone())),
+            Message::User(_) | Message::Assistant(_) | Message::Other(_) => None,
+        });
+        let mut written: Vec<_> = results.collect();
+        written.reverse();
+        self.recorded = written.len();
+        for (place, result) in written.into_iter().enumerate() {
+            self.results[place] = Some(result);
+        }
+        waiting.drain(..self.recorded);
+        for answer in std::mem::take(&mut scope.answers) {
+            if let Some((_, call)) = waiting.iter_mut().find(|(_, call)| call.call.as_str() == answer.tool_call_id) {
+                let Answered { content, details, is_error, .. } = answer;
+                call.tool = Err(ToolResult { content, details, is_error });
+            }
+        }
+    }
+
     fn finish(&mut self, scope: &mut RunScope, place: usize, (call, name): &(CallId, String), result: ToolResult) {
         let at = scope.hub.ambient.now_ms();
         let answered = Arc::new(Answered {
@@ -180,9 +204,7 @@ impl Board {
         // Lines keep the order of the calls: this result's, and those that waited for it.
         while let Some(Some(next)) = self.results.get(self.recorded) {
             let message = Message::ToolResult((**next).clone());
-            let id = scope.hub.ambient.entry_id();
-            let entry = Entry { kind: Kind::message(message.clone()), id, parent_id: None, timestamp: iso(at) };
-            records.push(Rec::Entry { key: scope.tape.key().clone(), entry: Box::new(entry) });
+            records.push(scope.line(message.clone()).1);
             scope.history.push(Arc::new(message));
             self.recorded += 1;
         }

@@ -7,18 +7,27 @@ use homard_model::{Answer, Error, ErrorKind, Event, Request};
 use homard_proto::{
     CallId,
     message::{Assistant, Block, Message, StopReason, Usage},
-    transcript::{Entry, Kind},
 };
 use homard_store::{Rec, repair};
 
-use super::{RunError, RunScope};
-use crate::{ambient::iso, event::RunEvent};
+use super::{Last, RunError, RunScope};
+use crate::event::RunEvent;
+
+/// An answer.
+pub(super) enum Said {
+    /// It wants these calls answered.
+    Calls(Arc<Assistant>),
+    /// It is the last one. It is on the tape; its line is stored together with the run's end.
+    Last(Last),
+}
 
 /// Asks the model and records its answer. A bad end is recorded too, and then returned.
-pub(super) async fn ask(scope: &mut RunScope) -> Result<Arc<Assistant>, RunError> {
+pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
+    let spec = scope.profile.model.spec();
+    let policy = repair::Policy::of(&spec.api, &spec.provider, &spec.model);
     let request = Request {
         system: scope.system.clone(),
-        messages: repair::view(&scope.history),
+        messages: repair::for_model(&scope.history, &policy),
         tools: scope.profile.toolbox.specs(),
     };
     let mut stream = scope.profile.model.stream(request);
@@ -60,7 +69,13 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Arc<Assistant>, RunError
     };
     let mut content = answer.into_blocks();
     settle_ids(&mut content);
-    Ok(record(scope, content, stop, usage, None))
+    let (event, line, said) = compose(scope, content, stop, usage, None);
+    if said.tool_calls().next().is_some() {
+        scope.record(event, vec![line]);
+        return Ok(Said::Calls(said));
+    }
+    scope.tape.hold(scope.hub.ambient.now_ms(), event);
+    Ok(Said::Last(Last { records: vec![line], facts: 1 }))
 }
 
 fn gave_up(scope: &RunScope) -> Error {
@@ -75,18 +90,19 @@ fn cut_off(scope: &RunScope) -> Error {
 
 /// Keeps what was said before the failure, marked as failed, so that people see it and models do not.
 fn fail(scope: &mut RunScope, answer: Answer, error: Error) -> RunError {
-    record(scope, answer.into_partial(), StopReason::Error, Usage::default(), Some(error.message.clone()));
+    let why = Some(error.message.clone());
+    let (event, line, _) = compose(scope, answer.into_partial(), StopReason::Error, Usage::default(), why);
+    scope.record(event, vec![line]);
     error.into()
 }
 
-fn record(
+fn compose(
     scope: &mut RunScope,
     content: Vec<Block>,
     stop_reason: StopReason,
     usage: Usage,
     error_message: Option<String>,
-) -> Arc<Assistant> {
-    let at = scope.hub.ambient.now_ms();
+) -> (RunEvent, Rec, Arc<Assistant>) {
     let spec = scope.profile.model.spec();
     let said = Arc::new(Assistant {
         content,
@@ -96,17 +112,14 @@ fn record(
         usage,
         stop_reason,
         error_message,
-        timestamp: at,
+        timestamp: scope.hub.ambient.now_ms(),
         extra: serde_json::Map::new(),
     });
     let message = Message::Assistant((*said).clone());
-    let id = scope.hub.ambient.entry_id();
-    let entry = Entry { kind: Kind::message(message.clone()), id: id.clone(), parent_id: None, timestamp: iso(at) };
-    let line = Rec::Entry { key: scope.tape.key().clone(), entry: Box::new(entry) };
+    let (entry, line) = scope.line(message.clone());
     scope.history.push(Arc::new(message));
     scope.said += 1;
-    scope.record(RunEvent::Assistant { entry: id, said: said.clone() }, vec![line]);
-    said
+    (RunEvent::Assistant { entry, said: said.clone() }, line, said)
 }
 
 /// Makes the ids of a message's calls valid and different from one another: a result is matched to its call by them.

@@ -37,6 +37,7 @@ pub(crate) async fn start(mut call: Call) -> Result<Answer, ErrorShape> {
     if let Some(detail) = detail {
         projector.watch(run.clone(), &call.client, detail);
     }
+    let hold = projector.hold(run.clone());
     let submitted = hub.submit(inbound).await;
     let is_new = matches!(&submitted, Ok(accepted) if matches!(accepted.disposition, Disposition::New(_)));
     if detail.is_some() && !is_new {
@@ -46,7 +47,9 @@ pub(crate) async fn start(mut call: Call) -> Result<Answer, ErrorShape> {
     let generation = call.client.generation;
     let (payload, error) = wire::accepted(generation, &accepted);
     Ok(match (accepted.disposition, generation) {
-        (Disposition::New(tape), _) | (Disposition::InFlight(tape), Generation::Three) => Answer::Twice(payload, tape),
+        (Disposition::New(tape), _) | (Disposition::InFlight(tape), Generation::Three) => {
+            Answer::Twice(payload, tape, hold)
+        }
         (Disposition::InFlight(_), Generation::Four) | (Disposition::Finished(_), _) => Answer::Once(payload, error),
     })
 }
@@ -63,7 +66,7 @@ async fn tool_detail(call: &Call, inbound: &Inbound) -> Result<Option<Detail>, E
         Generation::Three => {
             let sessions = hub.sessions().await.map_err(unavailable)?;
             let record = sessions.into_iter().find(|(key, _)| *key == inbound.key).map(|(_, record)| record);
-            Ok(match record.and_then(|record| record.verbose_level).as_deref() {
+            Ok(match record.and_then(|record| record.verbose_level.clone()).as_deref() {
                 Some("on") => Some(Detail::Brief),
                 Some("full") => Some(Detail::Full),
                 Some(_) | None => None,

@@ -1,5 +1,7 @@
 //! `health`, `status` and `system-presence`: how the gateway is doing. None of them reads a transcript.
 
+use std::sync::Arc;
+
 use homard_proto::{
     AgentId, ErrorShape, SessionKey,
     method::gateway::{HealthParams, StatusParams},
@@ -31,7 +33,7 @@ pub(crate) async fn report(server: &Server) -> Result<Value, ErrorShape> {
     let hub = &server.hub;
     let all = hub.sessions().await.map_err(unavailable)?;
     let now = hub.ambient().now_ms();
-    let row = |(key, record): &(SessionKey, Record)| json!({"key": key, "updatedAt": record.updated_at, "age": now.saturating_sub(record.updated_at)});
+    let row = |(key, record): &(SessionKey, Arc<Record>)| json!({"key": key, "updatedAt": record.updated_at, "age": now.saturating_sub(record.updated_at)});
     let summary = |agent: &AgentId| {
         let own = || all.iter().filter(|(key, _)| key.agent() == Some(agent));
         let recent: Vec<_> = own().take(HEALTH_RECENT).map(row).collect();
@@ -77,7 +79,7 @@ pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
     let (server, hub) = (&call.server, &call.server.hub);
     let all = hub.sessions().await.map_err(unavailable)?;
     let now = hub.ambient().now_ms();
-    let recent = |rows: &mut dyn Iterator<Item = &(SessionKey, Record)>| -> Vec<_> {
+    let recent = |rows: &mut dyn Iterator<Item = &(SessionKey, Arc<Record>)>| -> Vec<_> {
         rows.take(STATUS_RECENT).map(|(key, record)| status_row(key, record, now)).collect()
     };
     let by_agent = |id: &AgentId| {

@@ -1,30 +1,18 @@
-//! `sessions.list`: which conversations there are.
+//! `sessions.*`: which conversations there are; what is in them is in `look`, how they are changed in `change`.
 
+pub(crate) mod change;
+mod levels;
+pub(crate) mod look;
+
+use homard_agent::row::session_row;
 use homard_proto::{AgentId, ErrorShape, Generation, SessionKey, method::sessions::ListParams, session::Record};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::unavailable;
 use crate::{
     router::{Answer, Call},
     server::Server,
 };
-
-/// Members of a record that this version only carries, and that lists show.
-const CARRIED: [&str; 13] = [
-    "displayName",
-    "channel",
-    "subject",
-    "chatType",
-    "origin",
-    "systemSent",
-    "reasoningLevel",
-    "elevatedLevel",
-    "responseUsage",
-    "deliveryContext",
-    "lastChannel",
-    "lastTo",
-    "lastAccountId",
-];
 
 /// The conversations that match, newest first.
 pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
@@ -37,7 +25,7 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let offset = params.offset.unwrap_or(0).min(total);
     let limit = params.limit.unwrap_or(usize::MAX);
     let shown: Vec<_> =
-        rows.iter().skip(offset).take(limit).map(|(key, record)| row(key, record, generation)).collect();
+        rows.iter().skip(offset).take(limit).map(|(key, record)| session_row(key, record, generation)).collect();
     let mut answer = json!({
         "ts": now, "path": path(server, server.hub.agents().default_id()), "count": shown.len(),
         "defaults": defaults(server),
@@ -98,40 +86,6 @@ fn mentions(key: &SessionKey, record: &Record, text: &str) -> bool {
     names.into_iter().any(|name| name.to_lowercase().contains(&text))
 }
 
-/// A conversation as lists show it.
-fn row(key: &SessionKey, record: &Record, generation: Generation) -> Value {
-    let mut row = Map::new();
-    let mut put = |name: &str, value: Value| {
-        if !value.is_null() {
-            row.insert(name.to_owned(), value);
-        }
-    };
-    put("key", json!(key));
-    put("kind", key.kind().into());
-    put("label", json!(record.label));
-    put("updatedAt", record.updated_at.into());
-    put("sessionId", json!(record.session_id));
-    put("spawnedBy", json!(record.spawned_by));
-    put("sendPolicy", json!(record.send_policy));
-    put("thinkingLevel", json!(record.thinking_level));
-    put("verboseLevel", json!(record.verbose_level));
-    put("modelProvider", json!(record.model_provider));
-    put("model", json!(record.model));
-    put("contextTokens", json!(record.context_tokens));
-    put("inputTokens", json!(record.input_tokens));
-    put("outputTokens", json!(record.output_tokens));
-    put("totalTokens", json!(record.total_tokens));
-    put("abortedLastRun", json!(record.aborted_last_run));
-    for name in CARRIED {
-        put(name, record.extra.get(name).cloned().unwrap_or_default());
-    }
-    if generation == Generation::Four {
-        put("agentId", json!(key.agent()));
-        put("isMain", key.is_main().into());
-    }
-    Value::Object(row)
-}
-
 #[cfg(test)]
 mod tests {
     use homard_proto::SessionId;
@@ -188,10 +142,10 @@ mod tests {
             "key": "agent:main:main", "kind": "direct", "updatedAt": 600_000, "sessionId": "s-1", "totalTokens": 12,
             "lastChannel": "webchat",
         });
-        assert_eq!(row(&key, &record, Generation::Three), shown);
+        assert_eq!(session_row(&key, &record, Generation::Three), shown);
         let mut newer = shown;
         newer["agentId"] = "main".into();
         newer["isMain"] = true.into();
-        assert_eq!(row(&key, &record, Generation::Four), newer);
+        assert_eq!(session_row(&key, &record, Generation::Four), newer);
     }
 }

@@ -310,7 +310,9 @@ async fn hello_says_what_can_be_asked_and_nothing_else() {
             "server": {"version": env!("CARGO_PKG_VERSION"), "connId": null},
             "features": {
                 "methods": [
-                    "health", "status", "system-presence", "agent", "agent.wait", "sessions.list", "chat.history", "chat.abort",
+                    "health", "status", "system-presence", "agent", "agent.wait", "sessions.list", "sessions.resolve",
+                    "sessions.preview", "sessions.describe", "sessions.create", "sessions.patch", "sessions.reset",
+                    "sessions.delete", "sessions.compact", "chat.history", "chat.abort",
                 ],
                 "events": ["connect.challenge", "agent", "health", "tick", "shutdown"],
             },

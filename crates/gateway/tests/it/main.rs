@@ -6,5 +6,6 @@ mod frames;
 mod handshake;
 mod methods;
 mod runs;
+mod sessions;
 mod support;
 mod tools;

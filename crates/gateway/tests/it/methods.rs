@@ -92,7 +92,7 @@ async fn sessions_are_listed_newest_first_and_in_pages() {
     for (name, at) in [("a", 10), ("b", 30), ("c", 20)] {
         let key = SessionKey::parse(name, &AgentId::main()).unwrap();
         let record = Box::new(Record::new(SessionId::parse(name).unwrap(), at));
-        store.commit(&Fence::default(), vec![Rec::Patch { key, expect: None, record }]).await.unwrap();
+        store.commit(&Fence::default(), vec![Rec::Patch { run: None, key, expect: None, record }]).await.unwrap();
     }
     let world = World::over(Arc::new(store), says(&["hi"])).await;
     let keys = |answer: &Value| -> Vec<String> {

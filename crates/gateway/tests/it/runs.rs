@@ -163,7 +163,7 @@ async fn a_session_that_takes_no_messages_says_so() {
     let key = SessionKey::parse("shut", &homard_proto::AgentId::main()).unwrap();
     let mut record = Record::new(SessionId::parse("s").unwrap(), 1);
     record.send_policy = Some("deny".to_owned());
-    let patch = Rec::Patch { key, expect: None, record: Box::new(record) };
+    let patch = Rec::Patch { run: None, key, expect: None, record: Box::new(record) };
     store.commit(&Fence::default(), vec![patch]).await.unwrap();
     let world = World::over(Arc::new(store), says(&["hi"])).await;
     let mut socket = world.client(4, json!({})).await;
@@ -337,7 +337,7 @@ impl Store for Full {
         self.0.run(run).await
     }
 
-    async fn list(&self) -> Result<Vec<(SessionKey, Record)>, StoreError> {
+    async fn list(&self) -> Result<Vec<(SessionKey, Arc<Record>)>, StoreError> {
         self.0.list().await
     }
 

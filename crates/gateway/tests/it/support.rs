@@ -4,7 +4,7 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -15,7 +15,7 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use ed25519_dalek::{Signer, SigningKey};
 use futures_util::{SinkExt, StreamExt, stream};
 use homard_agent::{
-    Agents, Ambient, Hub, Profile, Slots, ToolMode, task,
+    Agents, Ambient, Hub, Profile, Rules, Slots, ToolMode, task,
     tool::{Tool, ToolCx, ToolResult, Toolbox},
 };
 use homard_gateway::{Secret, Settings, bind};
@@ -46,6 +46,7 @@ struct Scripted {
     spec: Spec,
     script: Script,
     answers: AtomicUsize,
+    asked: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Model for Scripted {
@@ -53,7 +54,8 @@ impl Model for Scripted {
         &self.spec
     }
 
-    fn stream(&self, _: Request) -> EventStream {
+    fn stream(&self, request: Request) -> EventStream {
+        self.asked.lock().unwrap().push(request.messages.len());
         (self.script)(self.answers.fetch_add(1, Ordering::SeqCst))
     }
 }
@@ -112,6 +114,8 @@ pub(crate) struct World {
     pub(crate) hub: Hub,
     pub(crate) stop: CancellationToken,
     pub(crate) serving: JoinHandle<()>,
+    /// How many messages the model was shown, each time that it was asked.
+    pub(crate) asked: Arc<Mutex<Vec<usize>>>,
 }
 
 impl World {
@@ -120,6 +124,10 @@ impl World {
     }
 
     pub(crate) async fn over(store: Arc<dyn Store>, script: Script) -> Self {
+        Self::ruled(store, script, Rules::default()).await
+    }
+
+    pub(crate) async fn ruled(store: Arc<dyn Store>, script: Script, rules: Rules) -> Self {
         let spec = Spec {
             provider: "test".to_owned(),
             model: "scripted".to_owned(),
@@ -127,21 +135,23 @@ impl World {
             context_window: 1000,
             max_output: 1000,
         };
+        let asked: Arc<Mutex<Vec<usize>>> = Arc::default();
         let profile = Profile {
             id: AgentId::main(),
-            model: Arc::new(Scripted { spec, script, answers: AtomicUsize::new(0) }),
+            model: Arc::new(Scripted { spec, script, answers: AtomicUsize::new(0), asked: asked.clone() }),
             toolbox: Toolbox::new([Arc::new(Echo) as Arc<dyn Tool>]),
             workdir: PathBuf::from("."),
             timeout: Duration::from_secs(60),
             tool_mode: ToolMode::default(),
         };
         let agents = Agents::new(profile, []);
-        let (hub, feed) = Hub::start(Ambient::system(), (store, Fence::default()), agents, Slots::new(4, 4, 1));
+        let (store, slots) = ((store, Fence::default()), Slots::new(4, 4, 1));
+        let (hub, feed) = Hub::start_with(Ambient::system(), store, agents, slots, rules);
         let gateway = bind(settings(SocketAddr::from(([127, 0, 0, 1], 0)))).await.unwrap();
         let address = gateway.local_addrs()[0];
         let stop = CancellationToken::new();
         let serving = task::spawn("gateway", gateway.serve(hub.clone(), feed, stop.clone()));
-        Self { address, hub, stop, serving }
+        Self { address, hub, stop, serving, asked }
     }
 
     /// A connection that has not said anything yet, and its challenge.

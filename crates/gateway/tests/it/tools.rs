@@ -31,7 +31,7 @@ async fn world(verbose: Option<&str>) -> World {
     let store = MemoryStore::default();
     let mut record = Record::new(SessionId::parse("s-1").unwrap(), 1);
     record.verbose_level = verbose.map(str::to_owned);
-    let patch = Rec::Patch { key: AgentId::main().main_session(), expect: None, record: Box::new(record) };
+    let patch = Rec::Patch { run: None, key: AgentId::main().main_session(), expect: None, record: Box::new(record) };
     store.commit(&Fence::default(), vec![patch]).await.unwrap();
     World::over(Arc::new(store), calls_a_tool()).await
 }

@@ -34,14 +34,14 @@ const LEAVING: Duration = Duration::from_secs(1);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard agent -m \"What files are here?\"
-  homard agent -m \"And the largest?\" --json
+  homard agent -m \"Read README.md\" --json
   homard agent --message-file question.txt --session-key project-x
-  homard agent -m \"Run the tests\" --local --timeout 120
+  homard agent -m 'Run `date`' --local --timeout 120
 
 Without a session, the turn goes to the main session of the default agent.")]
 pub(super) struct Args {
     /// What to say
-    #[arg(short, long, value_name = "TEXT", required_unless_present = "message_file")]
+    #[arg(short, long, value_name = "TEXT", required_unless_present = "message_file", allow_hyphen_values = true)]
     message: Option<String>,
     /// A file with what to say (UTF-8, at most 4 MiB)
     #[arg(long, value_name = "FILE", conflicts_with = "message")]
@@ -228,6 +228,7 @@ impl Args {
             extra_system_prompt: None,
             label: None,
             spawned_by: None,
+            on_restart: None,
             attachments: Vec::new(),
         })
     }

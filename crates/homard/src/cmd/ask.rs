@@ -1,6 +1,6 @@
 //! What the commands that only look have in common: the gateway if it answers, or else the state directory itself.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use homard_agent::Ambient;
@@ -62,7 +62,7 @@ impl Setup {
     }
 
     /// The sessions in the state directory, newest first. A gateway elsewhere keeps them there.
-    pub(super) async fn sessions(&self) -> Result<Vec<(SessionKey, Record)>> {
+    pub(super) async fn sessions(&self) -> Result<Vec<(SessionKey, Arc<Record>)>> {
         if !self.target.is_own {
             return Err(self.nobody().into());
         }
@@ -77,13 +77,4 @@ impl Setup {
         sessions.sort_by(|(a_key, a), (b_key, b)| b.updated_at.cmp(&a.updated_at).then_with(|| a_key.cmp(b_key)));
         Ok(sessions)
     }
-}
-
-/// A session as a row, as `sessions.list` gives it.
-pub(super) fn row(key: &SessionKey, record: &Record) -> Value {
-    let mut row = json!({"key": key, "kind": key.kind()});
-    if let (Value::Object(row), Value::Object(fields)) = (&mut row, json!(record)) {
-        row.extend(fields);
-    }
-    row
 }

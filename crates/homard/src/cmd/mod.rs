@@ -2,8 +2,10 @@
 
 mod agent;
 mod ask;
+mod chaos;
 mod gateway;
 mod health;
+mod import;
 mod sessions;
 mod status;
 
@@ -40,6 +42,10 @@ enum Command {
     Status(ask::Args),
     /// List the sessions, newest first
     Sessions(ask::Args),
+    /// Take over what another program kept
+    Import(import::Args),
+    /// Kill a throw-away gateway again and again, and check that nothing is lost or doubled
+    Chaos(chaos::Args),
 }
 
 impl Cli {
@@ -48,7 +54,10 @@ impl Cli {
         match &self.command {
             Command::Agent(args) => args.json,
             Command::Gateway(args) => args.wants_json(),
+            Command::Import(args) => args.wants_json(),
             Command::Health(args) | Command::Status(args) | Command::Sessions(args) => args.json,
+            // Its report is a document, also when it fails.
+            Command::Chaos(_) => false,
         }
     }
 
@@ -60,7 +69,9 @@ impl Cli {
             | Command::Agent(_)
             | Command::Health(_)
             | Command::Status(_)
-            | Command::Sessions(_) => "warn",
+            | Command::Sessions(_)
+            | Command::Import(_)
+            | Command::Chaos(_) => "warn",
         }
     }
 
@@ -72,6 +83,8 @@ impl Cli {
             Command::Health(args) => health::run(&args).await,
             Command::Status(args) => status::run(&args).await,
             Command::Sessions(args) => sessions::run(&args).await,
+            Command::Import(args) => import::run(&args).await,
+            Command::Chaos(args) => chaos::run(args).await,
         }
     }
 }

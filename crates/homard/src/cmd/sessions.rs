@@ -1,10 +1,11 @@
 //! `homard sessions`: what was talked about.
 
 use anyhow::Result;
-use homard_agent::Ambient;
+use homard_agent::{Ambient, row::session_row};
+use homard_proto::Generation;
 use serde_json::{Value, json};
 
-use super::ask::{Args, Setup, row};
+use super::ask::{Args, Setup};
 use crate::render;
 
 /// Lists the sessions, newest first: the gateway's, or those in the state directory.
@@ -15,7 +16,8 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         Some(listed) => listed,
         None => {
             let sessions = setup.sessions().await?;
-            let rows: Vec<_> = sessions.iter().map(|(key, record)| row(key, record)).collect();
+            let rows: Vec<_> =
+                sessions.iter().map(|(key, record)| session_row(key, record, Generation::Four)).collect();
             json!({"ts": now, "path": setup.paths.state, "count": rows.len(), "sessions": rows})
         }
     };

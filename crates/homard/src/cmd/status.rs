@@ -1,11 +1,12 @@
 //! `homard status`: what is set up, and what was talked about lately.
 
 use anyhow::Result;
-use homard_agent::Ambient;
+use homard_agent::{Ambient, row::session_row};
+use homard_proto::Generation;
 use serde_json::{Value, json};
 
 use super::{
-    ask::{Args, Setup, row},
+    ask::{Args, Setup},
     sessions,
 };
 use crate::{assemble, render};
@@ -22,7 +23,8 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         Some(status) => status,
         None => {
             let sessions = setup.sessions().await?;
-            let recent: Vec<_> = sessions.iter().take(RECENT).map(|(key, record)| row(key, record)).collect();
+            let recent: Vec<_> =
+                sessions.iter().take(RECENT).map(|(key, record)| session_row(key, record, Generation::Four)).collect();
             json!({"sessions": {"count": sessions.len(), "recent": recent}})
         }
     };

@@ -3,8 +3,10 @@
 
 mod agent;
 mod calls;
+mod chaos;
 mod drops;
 mod home;
+mod import;
 mod many;
 mod provider;
 mod socket;

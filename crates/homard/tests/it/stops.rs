@@ -81,7 +81,12 @@ fn a_gateway_stops_gracefully_in_the_middle_of_a_turn() {
         gateway.process.signal(signal);
         assert_eq!(gateway.end().0, Some(0));
         assert_eq!(turn.0.wait().unwrap().code(), Some(1));
+        // The turn was not stopped, it is unfinished: the next gateway takes it up.
         let sessions = home.run(&["sessions", "--json"]).json();
-        assert_eq!(sessions["sessions"][0]["abortedLastRun"], json!(true));
+        assert_eq!(sessions["sessions"][0]["abortedLastRun"], json!(null));
+        let gateway = home.gateway();
+        gateway.run(&["agent", "-m", "help"]);
+        let history = gateway.run(&["gateway", "call", "chat.history", "--params", r#"{"sessionKey":"main"}"#]).json();
+        assert!(history.to_string().contains("That did not work"), "{history}");
     }
 }

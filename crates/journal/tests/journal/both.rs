@@ -1,6 +1,7 @@
 //! What every store must do: each behaviour is asked of the memory store and of the journal.
 
-use homard_store::{AbortReason, Fence, Outcome, RunState, Store, Verdict};
+use homard_proto::CallId;
+use homard_store::{AbortReason, Fence, Outcome, Rec, RunState, Store, ToolClass, ToolRow, Unfinished, Verdict};
 
 use crate::words::*;
 
@@ -27,14 +28,16 @@ macro_rules! asked_of_both {
 asked_of_both! {
     a_new_session_is_listed_found_and_empty
     a_line_hangs_on_the_line_before
-    a_line_without_a_session_goes_nowhere
+    a_line_goes_to_its_transcript_wherever_the_key_points
     a_patch_of_another_session_is_refused
     a_new_session_id_begins_a_new_transcript
     records_of_a_batch_see_those_before
+    a_deleted_session_is_gone_and_its_id_begins_anew
     a_refused_run_leaves_no_trace
     an_ended_run_says_no_more
     absorbed_runs_end_with_their_host
     open_runs_are_found_in_order
+    all_is_known_of_a_run_that_was_at_work
 }
 
 async fn a_new_session_is_listed_found_and_empty(store: &dyn Store, fence: &Fence) {
@@ -42,21 +45,25 @@ async fn a_new_session_is_listed_found_and_empty(store: &dyn Store, fence: &Fenc
     assert_eq!(store.find(&session("s1")).await, Ok(None));
     let batch = vec![patch("main", None, record("s1"))];
     assert_eq!(store.commit(fence, batch).await, Ok(vec![Verdict::Stored]));
-    assert_eq!(store.list().await, Ok(vec![(key("main"), record("s1"))]));
+    assert_eq!(listed(store).await, Ok(vec![(key("main"), record("s1"))]));
     assert_eq!(store.find(&session("s1")).await, Ok(Some(key("main"))));
     let loaded = store.load(&key("main")).await.unwrap().unwrap();
     assert_eq!((loaded.record, loaded.entries), (record("s1"), vec![]));
 }
 
 async fn a_line_hangs_on_the_line_before(store: &dyn Store, fence: &Fence) {
-    store.commit(fence, vec![patch("main", None, record("s1")), said("main", "a")]).await.unwrap();
-    store.commit(fence, vec![said("main", "b"), said("main", "c")]).await.unwrap();
+    store.commit(fence, vec![patch("main", None, record("s1")), said(MAIN, "a")]).await.unwrap();
+    store.commit(fence, vec![said(MAIN, "b"), said(MAIN, "c")]).await.unwrap();
     assert_eq!(lines(store, "main").await, [under(None, "a"), under(Some("a"), "b"), under(Some("b"), "c")]);
 }
 
-async fn a_line_without_a_session_goes_nowhere(store: &dyn Store, fence: &Fence) {
-    assert_eq!(store.commit(fence, vec![said("main", "a")]).await, Ok(vec![Verdict::Stored]));
+async fn a_line_goes_to_its_transcript_wherever_the_key_points(store: &dyn Store, fence: &Fence) {
+    assert_eq!(store.commit(fence, vec![said(MAIN, "a")]).await, Ok(vec![Verdict::Stored]));
     assert_eq!(store.load(&key("main")).await, Ok(None));
+    store.commit(fence, vec![patch("main", None, record("s2")), said(MAIN, "b")]).await.unwrap();
+    assert_eq!(lines(store, "main").await, []);
+    store.commit(fence, vec![patch("main", Some("s2"), record("s1"))]).await.unwrap();
+    assert_eq!(lines(store, "main").await, [under(None, "a"), under(Some("a"), "b")]);
 }
 
 async fn a_patch_of_another_session_is_refused(store: &dyn Store, fence: &Fence) {
@@ -68,30 +75,46 @@ async fn a_patch_of_another_session_is_refused(store: &dyn Store, fence: &Fence)
     ];
     let verdicts = vec![Verdict::Conflict, Verdict::Stored, Verdict::Conflict, Verdict::Conflict];
     assert_eq!(store.commit(fence, batch).await, Ok(verdicts));
-    assert_eq!(store.list().await, Ok(vec![(key("main"), record("s2"))]));
+    assert_eq!(listed(store).await, Ok(vec![(key("main"), record("s2"))]));
 }
 
 async fn a_new_session_id_begins_a_new_transcript(store: &dyn Store, fence: &Fence) {
     let named = homard_proto::session::Record { label: Some("work".to_owned()), ..record("s1") };
-    let batch = vec![patch("main", None, record("s1")), said("main", "a"), patch("main", Some("s1"), named)];
+    let batch = vec![patch("main", None, record("s1")), said(MAIN, "a"), patch("main", Some("s1"), named)];
     store.commit(fence, batch).await.unwrap();
     assert_eq!(lines(store, "main").await, [under(None, "a")]);
     store.commit(fence, vec![patch("main", Some("s1"), record("s2"))]).await.unwrap();
     assert_eq!(lines(store, "main").await, []);
-    store.commit(fence, vec![said("main", "b")]).await.unwrap();
+    store.commit(fence, vec![said(("main", "s2"), "b")]).await.unwrap();
     assert_eq!(lines(store, "main").await, [under(None, "b")]);
 }
 
 async fn records_of_a_batch_see_those_before(store: &dyn Store, fence: &Fence) {
     let batch = vec![
-        said("main", "lost"),
         patch("main", None, record("s1")),
-        said("main", "old"),
+        said(MAIN, "old"),
         patch("main", Some("s1"), record("s2")),
-        said("main", "new"),
+        said(("main", "s2"), "new"),
+        delete("main", "s1"),
+        delete("main", "s2"),
+        patch("main", None, record("s3")),
     ];
-    assert_eq!(store.commit(fence, batch).await, Ok(vec![Verdict::Stored; 5]));
-    assert_eq!(lines(store, "main").await, [under(None, "new")]);
+    let mut verdicts = vec![Verdict::Stored; 7];
+    verdicts[4] = Verdict::Conflict;
+    assert_eq!(store.commit(fence, batch).await, Ok(verdicts));
+    assert_eq!(listed(store).await, Ok(vec![(key("main"), record("s3"))]));
+}
+
+async fn a_deleted_session_is_gone_and_its_id_begins_anew(store: &dyn Store, fence: &Fence) {
+    store.commit(fence, vec![patch("main", None, record("s1")), said(MAIN, "a")]).await.unwrap();
+    assert_eq!(store.commit(fence, vec![delete("main", "s0")]).await, Ok(vec![Verdict::Conflict]));
+    let batch = vec![said(MAIN, "b"), delete("main", "s1"), said(MAIN, "c")];
+    assert_eq!(store.commit(fence, batch).await, Ok(vec![Verdict::Stored; 3]));
+    assert_eq!(store.load(&key("main")).await, Ok(None));
+    assert_eq!(listed(store).await, Ok(vec![]));
+    assert_eq!(store.find(&session("s1")).await, Ok(None));
+    store.commit(fence, vec![said(MAIN, "d"), patch("main", None, record("s1"))]).await.unwrap();
+    assert_eq!(lines(store, "main").await, [under(None, "c"), under(Some("c"), "d")]);
 }
 
 async fn a_refused_run_leaves_no_trace(store: &dyn Store, fence: &Fence) {
@@ -99,10 +122,12 @@ async fn a_refused_run_leaves_no_trace(store: &dyn Store, fence: &Fence) {
     assert_eq!(store.commit(fence, batch).await, Ok(vec![Verdict::Stored; 3]));
     let row = store.run(&run("r1")).await.unwrap().unwrap();
     assert_eq!((&row.state, &row.session), (&RunState::Running, &Some(session("s1"))));
-    let batch = vec![accept("r1", "x"), start("r1", "main", "s1"), input("r1", "main", &[], &["a"])];
-    let verdicts = vec![Verdict::Duplicate(Box::new(row.clone())), Verdict::Skipped, Verdict::Skipped];
+    let batch =
+        vec![accept("r1", "x"), start("r1", "main", "s1"), input("r1", MAIN, &[], &["a"]), said_by("r1", MAIN, "b")];
+    let verdicts =
+        vec![Verdict::Duplicate(Box::new(row.clone())), Verdict::Skipped, Verdict::Skipped, Verdict::Skipped];
     assert_eq!(store.commit(fence, batch).await, Ok(verdicts));
-    let batch = vec![accept("r1", "y"), input("r1", "main", &[], &["a"])];
+    let batch = vec![accept("r1", "y"), input("r1", MAIN, &[], &["a"])];
     assert_eq!(store.commit(fence, batch).await, Ok(vec![Verdict::Conflict, Verdict::Skipped]));
     assert_eq!(lines(store, "main").await, []);
     assert_eq!(store.run(&run("r1")).await, Ok(Some(row)));
@@ -111,17 +136,19 @@ async fn a_refused_run_leaves_no_trace(store: &dyn Store, fence: &Fence) {
 async fn an_ended_run_says_no_more(store: &dyn Store, fence: &Fence) {
     let batch = vec![
         patch("main", None, record("s1")),
-        input("r1", "main", &[], &["early"]),
+        input("r1", MAIN, &[], &["early"]),
         accept("r1", "x"),
-        input("r1", "main", &[], &["a"]),
+        input("r1", MAIN, &[], &["a"]),
         terminal("r1", Outcome::Aborted(AbortReason::User)),
         terminal("r1", Outcome::Done),
-        input("r1", "main", &[], &["late"]),
+        input("r1", MAIN, &[], &["late"]),
+        abort("r1", AbortReason::User),
+        said_by("r1", MAIN, "late"),
     ];
     let (yes, no) = (Verdict::Stored, Verdict::Skipped);
-    let verdicts = [&yes, &no, &yes, &yes, &yes, &no, &no].map(Clone::clone);
+    let verdicts = [&yes, &no, &yes, &yes, &yes, &no, &no, &no, &no].map(Clone::clone);
     assert_eq!(store.commit(fence, batch).await, Ok(verdicts.to_vec()));
-    let batch = vec![input("r1", "main", &[], &["later"]), terminal("r1", Outcome::Done)];
+    let batch = vec![input("r1", MAIN, &[], &["later"]), terminal("r1", Outcome::Done)];
     assert_eq!(store.commit(fence, batch).await, Ok(vec![no.clone(), no]));
     assert_eq!(lines(store, "main").await, [under(None, "a")]);
     let state = store.run(&run("r1")).await.unwrap().unwrap().state;
@@ -131,10 +158,10 @@ async fn an_ended_run_says_no_more(store: &dyn Store, fence: &Fence) {
 async fn absorbed_runs_end_with_their_host(store: &dyn Store, fence: &Fence) {
     let batch = vec![patch("main", None, record("s1")), accept("host", "x"), accept("guest", "y")];
     store.commit(fence, batch).await.unwrap();
-    store.commit(fence, vec![input("host", "main", &["guest"], &["a", "b"])]).await.unwrap();
+    store.commit(fence, vec![input("host", MAIN, &["guest"], &["a", "b"])]).await.unwrap();
     let state = store.run(&run("guest")).await.unwrap().unwrap().state;
     assert_eq!(state, RunState::Absorbed(run("host")));
-    let batch = vec![terminal("host", Outcome::Done), input("guest", "main", &[], &["late"])];
+    let batch = vec![terminal("host", Outcome::Done), input("guest", MAIN, &[], &["late"])];
     assert_eq!(store.commit(fence, batch).await, Ok(vec![Verdict::Stored, Verdict::Skipped]));
     let state = store.run(&run("guest")).await.unwrap().unwrap().state;
     assert_eq!(state, RunState::Ended(Box::new(ended(Outcome::Done))));
@@ -152,4 +179,41 @@ async fn open_runs_are_found_in_order(store: &dyn Store, fence: &Fence) {
     let open = store.recover().await.unwrap();
     let names: Vec<_> = open.iter().map(|open| open.row.run.as_str()).collect();
     assert_eq!(names, ["z", "a"]);
+}
+
+async fn all_is_known_of_a_run_that_was_at_work(store: &dyn Store, fence: &Fence) {
+    let batch = vec![
+        patch("main", None, record("s1")),
+        said(MAIN, "before"),
+        accept("r1", "x"),
+        start("r1", "main", "s1"),
+        input("r1", MAIN, &[], &["model", "own"]),
+        said_by("r1", MAIN, "calls"),
+        intent("r1", "c1", ToolClass::Effect),
+        intent("r1", "c1", ToolClass::Idempotent),
+        done("r1", "c1", "one"),
+        done("r1", "c2", "two"),
+        // The key may point elsewhere by now; the run does not.
+        patch("main", Some("s1"), record("s2")),
+        said(MAIN, "after"),
+        abort("r1", AbortReason::Timeout),
+        abort("r1", AbortReason::User),
+        start("r1", "main", "s1"),
+    ];
+    store.commit(fence, batch).await.unwrap();
+    let Rec::Accept(asked) = accept("r1", "x") else { unreachable!() };
+    let call = |call: &str, class, result| ToolRow { call: CallId::parse(call).unwrap(), class, result };
+    let expected = Unfinished {
+        row: store.run(&run("r1")).await.unwrap().unwrap(),
+        accept: *asked,
+        attempts: 2,
+        aborted: Some(AbortReason::Timeout),
+        entries: vec![under(Some("own"), "calls"), under(Some("calls"), "after")],
+        tools: vec![
+            call("c1", ToolClass::Effect, None),
+            call("c1", ToolClass::Idempotent, Some(result("c1", "one"))),
+            call("c2", ToolClass::Read, Some(result("c2", "two"))),
+        ],
+    };
+    assert_eq!(store.recover().await, Ok(vec![expected]));
 }

@@ -1,58 +1,43 @@
-//! Torn files, full disks and nonsense: nothing that was acknowledged is lost, and nothing is half done.
+//! Files that are cut, gone, blocked or in the way: nothing that was acknowledged is lost, and nothing is half done.
 
-use std::{fs, os::unix::fs::symlink, path::Path};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
 
 use homard_journal::Journal;
-use homard_store::{Error, Store};
+use homard_store::{Store, Verdict};
 
 use crate::words::*;
 
-/// A journal with one session of two lines, and its transcript.
-async fn two_lines(state: &Path) -> (Journal, std::path::PathBuf) {
+/// A journal with one session of two lines, and its transcript. With `flush` the files are all there is.
+async fn two_lines(state: &Path) -> (Journal, PathBuf) {
     let journal = open(state);
-    keep(&journal, vec![patch("main", None, record("s1")), said("main", "a"), said("main", "b")]).await;
+    keep(&journal, vec![patch("main", None, record("s1")), said(MAIN, "a"), said(MAIN, "b")]).await;
     (journal, sessions(state).join("s1.jsonl"))
-}
-
-#[tokio::test]
-async fn a_torn_last_line_is_set_aside_wherever_it_was_cut() {
-    let state = tempfile::tempdir().unwrap();
-    let (journal, transcript) = two_lines(state.path()).await;
-    drop(journal);
-    let whole = fs::read(&transcript).unwrap();
-    let last = whole[..whole.len() - 1].iter().rposition(|&byte| byte == b'\n').unwrap() + 1;
-    let aside = transcript.with_added_extension(format!("torn-{NOW}"));
-    for cut in last + 1..whole.len() {
-        fs::write(&transcript, &whole[..cut]).unwrap();
-        let journal = open(state.path());
-        assert_eq!(lines(&journal, "main").await, [under(None, "a")], "{cut}");
-        assert_eq!(fs::read(&transcript).unwrap(), whole[..cut], "reading changes nothing");
-        keep(&journal, vec![said("main", "c")]).await;
-        assert_eq!(lines(&journal, "main").await, [under(None, "a"), under(Some("a"), "c")], "{cut}");
-        assert_eq!(fs::read(&transcript).unwrap()[..last], whole[..last]);
-        assert_eq!(fs::read(&aside).unwrap(), whole[last..cut]);
-        fs::remove_file(&aside).unwrap();
-    }
 }
 
 #[tokio::test]
 async fn a_transcript_torn_in_its_first_line_begins_again() {
     let state = tempfile::tempdir().unwrap();
     let (journal, transcript) = two_lines(state.path()).await;
+    journal.flush().await.unwrap();
     drop(journal);
     fs::write(&transcript, "{\"type\":\"sess").unwrap();
     let journal = open(state.path());
     assert_eq!(lines(&journal, "main").await, []);
-    keep(&journal, vec![said("main", "c")]).await;
+    keep(&journal, vec![said(MAIN, "c")]).await;
     assert_eq!(lines(&journal, "main").await, [under(None, "c")]);
     let aside = transcript.with_added_extension(format!("torn-{NOW}"));
     assert_eq!(fs::read_to_string(aside).unwrap(), "{\"type\":\"sess");
 }
 
 #[tokio::test]
-async fn nonsense_in_the_middle_is_passed_by_and_kept() {
+async fn damage_in_the_middle_is_left_out_and_kept_aside() {
     let state = tempfile::tempdir().unwrap();
     let (journal, transcript) = two_lines(state.path()).await;
+    journal.flush().await.unwrap();
     drop(journal);
     let text = fs::read_to_string(&transcript).unwrap();
     let (header, rest) = text.split_once('\n').unwrap();
@@ -61,86 +46,143 @@ async fn nonsense_in_the_middle_is_passed_by_and_kept() {
     damaged.extend(rest.as_bytes());
     fs::write(&transcript, &damaged).unwrap();
     let journal = open(state.path());
-    keep(&journal, vec![said("main", "c")]).await;
+    assert_eq!(lines(&journal, "main").await, [under(None, "a"), under(Some("a"), "b")]);
+    assert_eq!(fs::read(&transcript).unwrap(), damaged, "reading changes nothing");
+    keep(&journal, vec![said(MAIN, "c")]).await;
     assert_eq!(lines(&journal, "main").await, [under(None, "a"), under(Some("a"), "b"), under(Some("b"), "c")]);
-    assert!(fs::read(&transcript).unwrap().starts_with(&damaged));
+    assert!(fs::read_to_string(&transcript).unwrap().starts_with(&text), "the rest is as it was");
+    let aside = named(&sessions(state.path()), "corrupt");
+    assert_eq!(aside, [transcript.with_added_extension(format!("corrupt-{NOW}"))]);
+    assert_eq!(fs::read(&aside[0]).unwrap(), damaged);
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_transcript_is_never_written_to() {
+async fn a_transcript_of_an_old_version_is_rewritten_before_it_grows() {
     let state = tempfile::tempdir().unwrap();
     let (journal, transcript) = two_lines(state.path()).await;
-    let entries_only = "{\"type\":\"message\",\"id\":\"a\"}\n";
-    fs::write(&transcript, entries_only).unwrap();
-    let refused = Err(Error::Corrupt(format!(
-        "transcript {} does not begin with a session header; repair its first line or move the file away",
-        transcript.display()
-    )));
-    assert_eq!(journal.load(&key("main")).await.map(drop), refused);
-    assert_eq!(journal.commit(&journal.fence(), vec![said("main", "c")]).await.map(drop), refused);
-    assert_eq!(fs::read_to_string(&transcript).unwrap(), entries_only);
+    journal.flush().await.unwrap();
+    let old = concat!(
+        "{\"type\":\"session\",\"id\":\"s1\",\"timestamp\":\"t\",\"cwd\":\"/w\"}\n",
+        "{\"type\":\"message\",\"timestamp\":\"t\",\"message\":{\"role\":\"user\",\"content\":\"hi\",\"timestamp\":1}}\n"
+    );
+    fs::write(&transcript, old).unwrap();
+    let loaded = lines(&journal, "main").await;
+    assert_eq!(loaded[0].id.as_str(), "00000001");
+    assert_eq!(fs::read_to_string(&transcript).unwrap(), old);
+    keep(&journal, vec![said(MAIN, "c")]).await;
+    assert_eq!(lines(&journal, "main").await, [loaded[0].clone(), under(Some("00000001"), "c")]);
+    assert!(fs::read_to_string(&transcript).unwrap().contains("\"version\":3"));
+    assert_eq!(fs::read_to_string(transcript.with_added_extension(format!("bak-{NOW}"))).unwrap(), old);
 }
 
 #[tokio::test]
-async fn a_missing_transcript_is_an_empty_one() {
+async fn a_file_that_is_no_transcript_is_kept_aside() {
     let state = tempfile::tempdir().unwrap();
     let (journal, transcript) = two_lines(state.path()).await;
+    journal.flush().await.unwrap();
+    fs::write(&transcript, "dear diary\n").unwrap();
+    assert_eq!(lines(&journal, "main").await, []);
+    keep(&journal, vec![said(MAIN, "c")]).await;
+    assert_eq!(lines(&journal, "main").await, [under(None, "c")]);
+    assert_eq!(fs::read_to_string(&named(&sessions(state.path()), "corrupt")[0]).unwrap(), "dear diary\n");
+}
+
+#[tokio::test]
+async fn lines_of_another_program_count() {
+    let state = tempfile::tempdir().unwrap();
+    let (journal, transcript) = two_lines(state.path()).await;
+    let theirs = |id: &str, parent: &str| format!("{}\n", serde_json::to_string(&under(Some(parent), id)).unwrap());
+    let add = |text: &str| {
+        let before = fs::read_to_string(&transcript).unwrap();
+        fs::write(&transcript, before + text).unwrap();
+    };
+    // While we are at work, before our lines are safe and after.
+    add(&theirs("x", "b"));
+    keep(&journal, vec![said(MAIN, "c")]).await;
+    journal.flush().await.unwrap();
+    add(&theirs("y", "c"));
+    keep(&journal, vec![said(MAIN, "d")]).await;
+    // And between two processes, with and without lines of ours on their way, and a torn one of theirs.
+    drop(journal);
+    add(&theirs("z", "d"));
+    let journal = open(state.path());
+    keep(&journal, vec![said(MAIN, "e")]).await;
+    journal.flush().await.unwrap();
+    drop(journal);
+    add(&(theirs("w", "e") + "{\"type\":\"mess"));
+    let journal = open(state.path());
+    keep(&journal, vec![said(MAIN, "f")]).await;
+    let order = ["a", "b", "x", "c", "y", "d", "z", "e", "w", "f"];
+    let expected: Vec<_> = (0..order.len()).map(|at| under(at.checked_sub(1).map(|at| order[at]), order[at])).collect();
+    assert_eq!(lines(&journal, "main").await, expected);
+    assert_eq!(fs::read_to_string(&named(&sessions(state.path()), "torn")[0]).unwrap(), "{\"type\":\"mess");
+}
+
+#[tokio::test]
+async fn a_transcript_that_was_removed_after_it_was_safe_is_an_empty_one() {
+    let state = tempfile::tempdir().unwrap();
+    let (journal, transcript) = two_lines(state.path()).await;
+    journal.flush().await.unwrap();
     fs::remove_file(&transcript).unwrap();
     assert_eq!(lines(&journal, "main").await, []);
-    keep(&journal, vec![said("main", "c")]).await;
+    keep(&journal, vec![said(MAIN, "c")]).await;
     assert_eq!(lines(&journal, "main").await, [under(None, "c")]);
+    assert!(fs::read_to_string(&transcript).unwrap().starts_with("{\"type\":\"session\""));
 }
 
 #[tokio::test]
-async fn a_batch_that_fails_at_one_file_leaves_no_trace_in_the_others() {
+async fn a_transcript_that_was_removed_before_it_was_safe_comes_back() {
     let state = tempfile::tempdir().unwrap();
     let (journal, transcript) = two_lines(state.path()).await;
     let before = fs::read(&transcript).unwrap();
-    let blocked = sessions(state.path()).join("s9.jsonl");
-    fs::create_dir(&blocked).unwrap();
-    let batch = || {
-        vec![
-            accept("r1", "x"),
-            said("main", "c"),
-            patch("fresh", None, record("s2")),
-            said("fresh", "f"),
-            patch("main", Some("s1"), record("s1")),
-            patch("other", None, record("s9")),
-            said("other", "o"),
-        ]
-    };
-    let refused = journal.commit(&journal.fence(), batch()).await;
-    let reason = format!("cannot append to {}: Is a directory (os error 21)", blocked.display());
-    assert_eq!(refused, Err(Error::Disk(reason)));
+    fs::remove_file(&transcript).unwrap();
+    assert_eq!(lines(&journal, "main").await, [under(None, "a"), under(Some("a"), "b")]);
     assert_eq!(fs::read(&transcript).unwrap(), before);
-    assert!(!sessions(state.path()).join("s2.jsonl").exists());
-    assert_eq!(journal.run(&run("r1")).await, Ok(None));
-    assert_eq!(journal.list().await, Ok(vec![(key("main"), record("s1"))]));
-
-    keep(&journal, vec![said("main", "d")]).await;
-    assert_eq!(lines(&journal, "main").await, [under(None, "a"), under(Some("a"), "b"), under(Some("b"), "d")]);
-    fs::remove_dir(&blocked).unwrap();
-    keep(&journal, batch()).await;
-    assert_eq!(lines(&journal, "other").await, [under(None, "o")]);
+    keep(&journal, vec![said(MAIN, "c")]).await;
+    fs::remove_file(&transcript).unwrap();
+    journal.flush().await.unwrap();
+    assert_eq!(lines(&journal, "main").await.last(), Some(&under(Some("b"), "c")));
 }
 
+// R11, the part about transcripts.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_full_disk_takes_nothing_of_a_batch() {
+async fn lines_that_a_full_disk_does_not_take_are_kept_and_written_later() {
     let state = tempfile::tempdir().unwrap();
-    let (journal, transcript) = two_lines(state.path()).await;
-    let before = fs::read(&transcript).unwrap();
-    let log = sessions(state.path()).join("sessions.json.log");
-    let aside = state.path().join("log");
-    fs::rename(&log, &aside).unwrap();
-    symlink("/dev/full", &log).unwrap();
-    let batch = || vec![accept("r1", "x"), input("r1", "main", &[], &["c"]), patch("main", Some("s1"), record("s2"))];
-    let refused = journal.commit(&journal.fence(), batch()).await;
-    let reason = format!("cannot append to {}: No space left on device (os error 28)", log.display());
-    assert_eq!(refused, Err(Error::Disk(reason)));
-    assert_eq!(fs::read(&transcript).unwrap(), before);
-    assert_eq!(journal.run(&run("r1")).await, Ok(None));
-    fs::rename(&aside, &log).unwrap();
-    keep(&journal, batch()).await;
-    assert_eq!(journal.list().await, Ok(vec![(key("main"), record("s2"))]));
+    let (journal, _) = two_lines(state.path()).await;
+    let full = sessions(state.path()).join("s9.jsonl");
+    symlink("/dev/full", &full).unwrap();
+    let at = ("other", "s9");
+    keep(&journal, vec![patch("other", None, record("s9")), said(at, "c")]).await;
+    keep(&journal, vec![said(MAIN, "x"), said(at, "d")]).await;
+    let expected = [under(None, "c"), under(Some("c"), "d")];
+    assert_eq!(lines(&journal, "other").await, expected);
+    journal.flush().await.unwrap();
+    assert_eq!(lines(&journal, "main").await.len(), 3);
+
+    // Another process finds them where the disk is not full.
+    let copy = tempfile::tempdir().unwrap();
+    fs::rename(&full, state.path().join("full")).unwrap();
+    copy_folder(&state.path().join("journal"), &copy.path().join("journal"));
+    assert_eq!(lines(&open(copy.path()), "other").await, expected);
+    // And this one writes them as soon as it can.
+    keep(&journal, vec![said(at, "e")]).await;
+    assert_eq!(lines(&journal, "other").await, [expected.to_vec(), vec![under(Some("d"), "e")]].concat());
+    assert_eq!(fs::read_to_string(&full).unwrap().lines().count(), 4);
+}
+
+#[tokio::test]
+async fn a_transcript_that_cannot_be_written_stops_nobody_else() {
+    let state = tempfile::tempdir().unwrap();
+    let (journal, _) = two_lines(state.path()).await;
+    let blocked = sessions(state.path()).join("s9.jsonl");
+    fs::create_dir(&blocked).unwrap();
+    fs::write(blocked.join("x"), "").unwrap();
+    let batch = || vec![accept("r1", "x"), said(MAIN, "c"), said(("other", "s9"), "o")];
+    let verdicts = journal.commit(&journal.fence(), batch()).await;
+    assert_eq!(verdicts, Ok(vec![Verdict::Stored, Verdict::Stored, Verdict::Skipped]));
+    assert_eq!(lines(&journal, "main").await.len(), 3);
+    fs::remove_dir_all(&blocked).unwrap();
+    keep(&journal, vec![said(("other", "s9"), "o"), patch("other", None, record("s9"))]).await;
+    assert_eq!(lines(&journal, "other").await, [under(None, "o")]);
 }

@@ -1,6 +1,13 @@
 //! `sessions.json` follows the records, and a crash before it did loses none of them.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use homard_proto::session::Record;
 use homard_store::Store;
@@ -24,21 +31,94 @@ async fn a_crash_before_the_export_loses_no_record() {
     journal.flush().await.unwrap();
     keep(&journal, vec![patch("main", Some("s1"), at("s1", 2)), patch("new", None, at("s2", 2))]).await;
     keep(&journal, vec![patch("main", Some("s1"), at("s3", 3))]).await;
-    let before = journal.list().await;
-    drop(journal);
+    let before = listed(&journal).await;
+    let state = crash(state.path());
     assert_eq!(exported(state.path()), json!({"agent:main:main": {"sessionId": "s1", "updatedAt": 1}}));
+    let journal = open(state.path());
+    assert_eq!(listed(&journal).await, before);
+    journal.flush().await.unwrap();
+    drop(journal);
+    assert_eq!(exported(state.path()).as_object().unwrap().len(), 2);
+    assert_eq!(listed(&open(state.path())).await, before);
+}
 
-    let log = sessions(state.path()).join("sessions.json.log");
-    let whole = fs::read(&log).unwrap();
-    for torn in ["", "{", "{\"key\":\"agent:main:torn\",\"record\":{\"sessionId\":\"s9\"}}"] {
-        fs::write(&log, [&whole, torn.as_bytes()].concat()).unwrap();
-        let journal = open(state.path());
-        assert_eq!(journal.list().await, before);
-        assert_eq!(fs::read(&log).unwrap(), whole, "what comes next must begin on its own line");
+#[tokio::test]
+async fn a_deleted_session_does_not_come_back_from_our_own_export() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    keep(&journal, vec![patch("main", None, at("s1", 1)), patch("kept", None, at("s2", 1))]).await;
+    journal.flush().await.unwrap();
+    keep(&journal, vec![delete("main", "s1")]).await;
+    drop(journal);
+    assert_eq!(exported(state.path()).as_object().unwrap().len(), 2);
+    let journal = open(state.path());
+    assert_eq!(listed(&journal).await, Ok(vec![(key("kept"), at("s2", 1))]));
+    journal.flush().await.unwrap();
+    assert_eq!(exported(state.path()).as_object().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn the_log_of_an_older_version_is_taken_in_and_removed() {
+    let state = tempfile::tempdir().unwrap();
+    fs::create_dir_all(sessions(state.path())).unwrap();
+    let file = json!({"agent:main:main": {"sessionId": "s1", "updatedAt": 1}});
+    fs::write(sessions(state.path()).join("sessions.json"), file.to_string()).unwrap();
+    let line = |key: &str, id: &str, at: u64| json!({"key": key, "record": {"sessionId": id, "updatedAt": at}});
+    let logs = ["sessions.json.log.old", "sessions.json.log"].map(|name| sessions(state.path()).join(name));
+    fs::write(&logs[0], format!("{}\n", line("agent:main:main", "s1", 2))).unwrap();
+    fs::write(&logs[1], format!("{}\n{{\"key\":\"agent:m", line("agent:main:new", "s2", 3))).unwrap();
+    let expected = vec![(key("main"), at("s1", 2)), (key("new"), at("s2", 3))];
+    assert_eq!(listed(&open(state.path())).await, Ok(expected.clone()));
+    assert!(!logs[0].exists() && !logs[1].exists());
+    assert_eq!(listed(&open(state.path())).await, Ok(expected));
+}
+
+#[tokio::test]
+async fn what_was_imported_is_not_written_again() {
+    let state = tempfile::tempdir().unwrap();
+    fs::create_dir_all(sessions(state.path())).unwrap();
+    let text = "{\"agent:main:main\":{\"sessionId\":\"s1\",\"updatedAt\":1}}";
+    let file = sessions(state.path()).join("sessions.json");
+    fs::write(&file, text).unwrap();
+    let journal = open(state.path());
+    journal.flush().await.unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    fs::remove_file(&file).unwrap();
+    drop(journal);
+    let journal = open(state.path());
+    assert_eq!(listed(&journal).await, Ok(vec![(key("main"), at("s1", 1))]));
+    journal.flush().await.unwrap();
+    assert_eq!(exported(state.path()), serde_json::from_str::<Value>(text).unwrap());
+}
+
+// R15
+#[tokio::test]
+async fn sessions_json_can_be_read_at_any_instant() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    keep(&journal, vec![patch("main", None, at("s1", 0))]).await;
+    journal.flush().await.unwrap();
+    let (path, done) = (sessions(state.path()).join("sessions.json"), Arc::new(AtomicBool::new(false)));
+    let is_done = Arc::clone(&done);
+    let reader = std::thread::spawn(move || {
+        let (mut reads, mut newest) = (0, 0);
+        while !is_done.load(Ordering::Relaxed) {
+            let text = fs::read(&path).unwrap();
+            let value: Value = serde_json::from_slice(&text).unwrap();
+            let seen = value["agent:main:main"]["updatedAt"].as_u64().unwrap();
+            assert!(seen >= newest, "it never goes back");
+            (reads, newest) = (reads + 1, seen);
+        }
+        reads
+    });
+    for second in 1..=60 {
+        let mut record = at("s1", second);
+        record.label = Some("x".repeat(usize::try_from(second).unwrap() * 150));
+        keep(&journal, vec![patch("main", Some("s1"), record)]).await;
+        journal.flush().await.unwrap();
     }
-    open(state.path()).flush().await.unwrap();
-    assert!(!log.exists());
-    assert_eq!(open(state.path()).list().await, before);
+    done.store(true, Ordering::Relaxed);
+    assert!(reader.join().unwrap() > 60);
 }
 
 #[tokio::test]
@@ -47,16 +127,16 @@ async fn an_export_that_fails_is_made_up_for() {
     let journal = open(state.path());
     keep(&journal, vec![patch("main", None, at("s1", 1))]).await;
     let draft = sessions(state.path()).join("sessions.json.tmp");
-    fs::create_dir(&draft).unwrap();
+    fs::create_dir_all(&draft).unwrap();
     journal.flush().await.unwrap_err();
     journal.flush().await.unwrap_err();
     keep(&journal, vec![patch("new", None, at("s2", 2))]).await;
     journal.flush().await.unwrap_err();
-    let before = journal.list().await;
+    let before = listed(&journal).await;
     drop(journal);
 
     let journal = open(state.path());
-    assert_eq!(journal.list().await, before);
+    assert_eq!(listed(&journal).await, before);
     fs::remove_dir(&draft).unwrap();
     journal.flush().await.unwrap();
     let all = json!({"agent:main:main": {"sessionId": "s1", "updatedAt": 1}, "agent:main:new": {"sessionId": "s2", "updatedAt": 2}});
@@ -64,11 +144,12 @@ async fn an_export_that_fails_is_made_up_for() {
 }
 
 #[tokio::test]
-async fn a_newer_sessions_file_beats_the_log() {
+async fn a_newer_sessions_file_beats_the_records() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
     keep(&journal, vec![patch("main", None, at("s1", 5)), patch("new", None, at("s2", 5))]).await;
     drop(journal);
+    fs::create_dir_all(sessions(state.path())).unwrap();
     let theirs = json!({
         "agent:main:main": {"sessionId": "s7", "updatedAt": 6, "theirs": true},
         "agent:main:new": {"sessionId": "s8", "updatedAt": 4},
@@ -77,7 +158,7 @@ async fn a_newer_sessions_file_beats_the_log() {
     let mut newer = at("s7", 6);
     newer.extra.insert("theirs".to_owned(), true.into());
     let expected = vec![(key("main"), newer), (key("new"), at("s2", 5))];
-    assert_eq!(open(state.path()).list().await, Ok(expected));
+    assert_eq!(listed(&open(state.path())).await, Ok(expected));
 }
 
 #[tokio::test]
@@ -88,7 +169,7 @@ async fn a_sessions_file_that_cannot_be_read_is_moved_aside() {
         fs::create_dir_all(sessions(state.path())).unwrap();
         fs::write(&file, text).unwrap();
         let journal = open(state.path());
-        assert_eq!(journal.list().await, Ok(vec![]));
+        assert_eq!(listed(&journal).await, Ok(vec![]));
         assert!(!file.exists());
         assert_eq!(fs::read_to_string(file.with_added_extension(format!("corrupt-{NOW}"))).unwrap(), text);
         keep(&journal, vec![patch("main", None, at("s1", 1))]).await;
@@ -114,7 +195,7 @@ async fn records_that_cannot_be_used_are_kept_out_and_written_back() {
     let mut good = at("s1", 1);
     good.extra.insert("novel".to_owned(), json!({"deep": [1, 2]}));
     let expected = vec![(key("direct:ann"), at("s3", 1)), (key("good"), good)];
-    assert_eq!(journal.list().await, Ok(expected));
+    assert_eq!(listed(&journal).await, Ok(expected));
     assert_eq!(journal.load(&key("bad")).await, Ok(None));
 
     keep(&journal, vec![patch("replaced", None, at("s4", 2))]).await;

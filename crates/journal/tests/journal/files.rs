@@ -1,10 +1,18 @@
 //! What is on disk, byte by byte, and who may touch it.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
-use homard_journal::Journal;
+use homard_journal::{Journal, lock};
 use homard_proto::{
-    message::{Assistant, Block, Message, StopReason, ToolCall, ToolResult, Usage},
+    message::{Assistant, Block, Message, StopReason, ToolCall, Usage},
     session::Record,
 };
 use homard_store::{Error, Fence, Outcome, Rec, Store};
@@ -34,7 +42,7 @@ async fn converse(journal: &Journal) {
         accept("r1", "x"),
         patch("main", None, known.clone()),
         start("r1", "main", "s1"),
-        input("r1", "main", &[], &["u1"]),
+        input("r1", MAIN, &[], &["u1"]),
     ];
     keep(journal, batch).await;
     let call = ToolCall {
@@ -43,25 +51,26 @@ async fn converse(journal: &Journal) {
         arguments: json!({"path": "a.txt"}),
         extra: serde_json::Map::new(),
     };
-    let result = ToolResult {
-        tool_call_id: "call-1".to_owned(),
-        tool_name: "read".to_owned(),
-        content: vec![Block::text("a\nb")],
-        details: None,
-        is_error: false,
-        timestamp: NOW,
-        extra: serde_json::Map::new(),
-    };
+    let result = result("call-1", "a\nb");
     for (id, message) in [
         ("a1", assistant(vec![Block::text("Let me see."), Block::ToolCall(call)], StopReason::ToolUse)),
         ("t1", Message::ToolResult(result)),
     ] {
-        keep(journal, vec![Rec::Entry { key: key("main"), entry: Box::new(line(id, message)) }]).await;
+        keep(
+            journal,
+            vec![Rec::Entry {
+                run: Some(run("r1")),
+                key: key("main"),
+                session: session("s1"),
+                entry: Box::new(line(id, message)),
+            }],
+        )
+        .await;
     }
     let last = line("a2", assistant(vec![Block::text("“a” and “b” — done")], StopReason::Stop));
     let told = Record { model: Some("fake-1".to_owned()), output_tokens: Some(3), ..known };
     let batch = vec![
-        Rec::Entry { key: key("main"), entry: Box::new(last) },
+        Rec::Entry { run: Some(run("r1")), key: key("main"), session: session("s1"), entry: Box::new(last) },
         terminal("r1", Outcome::Done),
         patch("main", Some("s1"), told),
     ];
@@ -86,17 +95,19 @@ async fn the_next_process_finds_everything() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
     converse(&journal).await;
-    keep(&journal, vec![patch("agent:ops:main", None, record("s2")), said("agent:ops:main", "b")]).await;
-    keep(&journal, vec![patch("global", None, record("s3")), said("global", "c")]).await;
+    keep(&journal, vec![patch("agent:ops:main", None, record("s2")), said(("agent:ops:main", "s2"), "b")]).await;
+    keep(&journal, vec![patch("global", None, record("s3")), said(("global", "s3"), "c")]).await;
+    let known = (journal.run(&run("r1")).await, journal.recover().await);
+    assert_eq!(known.1, Ok(vec![]));
     let before = (journal.list().await, journal.load(&key("main")).await);
     journal.flush().await.unwrap();
     drop(journal);
 
     let journal = open(state.path());
     assert_eq!((journal.list().await, journal.load(&key("main")).await), before);
-    assert_eq!(journal.recover().await, Ok(vec![]));
+    assert_eq!((journal.run(&run("r1")).await, journal.recover().await), known);
     assert_eq!(lines(&journal, "agent:ops:main").await, [under(None, "b")]);
-    keep(&journal, vec![said("global", "d")]).await;
+    keep(&journal, vec![said(("global", "s3"), "d")]).await;
     assert_eq!(lines(&journal, "global").await, [under(None, "c"), under(Some("c"), "d")]);
     assert!(state.path().join("agents/ops/sessions/s2.jsonl").is_file());
     assert!(sessions(state.path()).join("s3.jsonl").is_file());
@@ -118,7 +129,7 @@ async fn a_run_that_begins_has_a_transcript_wherever_its_record_stands_in_the_ba
 async fn a_line_from_nowhere_brings_a_header_of_its_own() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
-    keep(&journal, vec![patch("main", None, record("s1")), said("main", "a")]).await;
+    keep(&journal, vec![patch("main", None, record("s1")), said(MAIN, "a")]).await;
     let text = fs::read_to_string(sessions(state.path()).join("s1.jsonl")).unwrap();
     let first =
         "{\"type\":\"session\",\"version\":3,\"id\":\"s1\",\"timestamp\":\"2026-11-15T02:32:41.000Z\",\"cwd\":\"\"}";
@@ -135,11 +146,67 @@ async fn only_the_owner_may_look() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let sessions = sessions(&state);
     assert_eq!((mode(&state), mode(&sessions)), (0o700, 0o700));
-    assert_eq!(mode(&sessions.join("sessions.json.log")), 0o600);
     journal.flush().await.unwrap();
-    for file in ["../../../gateway.lock", "s1.jsonl", "sessions.json"] {
+    for file in [
+        "../../../gateway.lock",
+        "../../../journal/journal.db",
+        "../../../journal/journal.db-wal",
+        "s1.jsonl",
+        "sessions.json",
+    ] {
         assert_eq!(mode(&sessions.join(file)), 0o600, "{file}");
     }
+}
+
+#[tokio::test]
+async fn the_database_has_no_shared_memory_and_closes_empty() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    converse(&journal).await;
+    let files =
+        || named(&state.path().join("journal"), "").into_iter().map(|path| path.file_name().unwrap().to_owned());
+    assert_eq!(files().collect::<Vec<_>>(), ["journal.db", "journal.db-wal"]);
+    journal.flush().await.unwrap();
+    assert_eq!(fs::metadata(state.path().join("journal/journal.db-wal")).unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn a_deleted_transcript_is_put_aside() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    converse(&journal).await;
+    let before = fs::read(sessions(state.path()).join("s1.jsonl")).unwrap();
+    keep(&journal, vec![delete("main", "s1"), patch("empty", None, record("s2"))]).await;
+    keep(&journal, vec![delete("empty", "s2")]).await;
+    let aside = sessions(state.path()).join("s1.jsonl.deleted.2026-11-15T02-32-40.355Z");
+    assert_eq!(named(&sessions(state.path()), ""), std::slice::from_ref(&aside));
+    assert_eq!(fs::read(&aside).unwrap(), before);
+    journal.flush().await.unwrap();
+    drop(journal);
+    assert_eq!(listed(&open(state.path())).await, Ok(vec![]));
+    assert_eq!(fs::read(&aside).unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_deletion_that_a_crash_cut_short_is_finished() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    converse(&journal).await;
+    journal.flush().await.unwrap();
+    let transcript = sessions(state.path()).join("s1.jsonl");
+    let before = fs::read_to_string(&transcript).unwrap();
+    keep(&journal, vec![said(MAIN, "late"), delete("main", "s1"), said(MAIN, "new")]).await;
+    let copy = crash(state.path());
+    let folder = sessions(copy.path());
+    let aside = folder.join("s1.jsonl.deleted.2026-11-15T02-32-40.355Z");
+    fs::write(folder.join("s1.jsonl"), &before).unwrap();
+    fs::remove_file(&aside).unwrap();
+
+    let journal = open(copy.path());
+    let late = fs::read_to_string(&aside).unwrap();
+    assert!(late.starts_with(&before) && late.contains("\"late\"") && !late.contains("\"new\""), "{late}");
+    keep(&journal, vec![patch("main", None, record("s1"))]).await;
+    assert_eq!(lines(&journal, "main").await, [under(None, "new")]);
 }
 
 #[test]
@@ -163,5 +230,53 @@ async fn a_writer_with_the_right_of_another_is_refused() {
     let journal = open(state.path());
     let refused = journal.commit(&Fence(7), vec![patch("main", None, record("s1"))]).await;
     assert!(matches!(refused, Err(Error::Locked(_))), "{refused:?}");
-    assert_eq!(journal.list().await, Ok(vec![]));
+    assert_eq!(listed(&journal).await, Ok(vec![]));
+}
+
+#[tokio::test]
+async fn the_right_of_the_process_before_is_worth_nothing() {
+    let state = tempfile::tempdir().unwrap();
+    let old = open(state.path()).fence();
+    let journal = open(state.path());
+    let refused = journal.commit(&old, vec![patch("main", None, record("s1"))]).await;
+    assert!(matches!(refused, Err(Error::Locked(_))), "{refused:?}");
+}
+
+#[test]
+fn the_owner_is_known_by_more_than_its_process_id() {
+    let state = tempfile::tempdir().unwrap();
+    assert_eq!(lock::holder(state.path()), None);
+    let journal = open(state.path());
+    let (pid, started) = (std::process::id(), lock::began(std::process::id()));
+    let holder = lock::Holder { pid, started_at: NOW, started };
+    assert_eq!(lock::holder(state.path()), Some(holder.clone()));
+    drop(journal);
+    let stranger = lock::Holder { started: started.map(|started| started + 1), ..holder };
+    fs::write(state.path().join("gateway.lock"), serde_json::to_vec(&stranger).unwrap()).unwrap();
+    assert_eq!(lock::holder(state.path()), None);
+}
+
+#[tokio::test]
+async fn a_process_that_did_not_end_well_is_counted() {
+    let state = tempfile::tempdir().unwrap();
+    let clock = Arc::new(AtomicU64::new(NOW));
+    let boot = || {
+        let clock = Arc::clone(&clock);
+        Journal::open(state.path(), move || clock.load(Ordering::Relaxed)).unwrap()
+    };
+    let unclean = |journal: &Journal| journal.boots().unclean_in_5_min;
+    assert_eq!(unclean(&boot()), 0);
+    assert_eq!(unclean(&boot()), 1);
+    let journal = boot();
+    assert_eq!(unclean(&journal), 2);
+    journal.flush().await.unwrap();
+    drop(journal);
+    let journal = boot();
+    assert_eq!(unclean(&journal), 2);
+    journal.flush().await.unwrap();
+    keep(&journal, vec![patch("main", None, record("s1"))]).await;
+    drop(journal);
+    assert_eq!(unclean(&boot()), 3);
+    clock.store(NOW + 5 * 60 * 1000 + 1, Ordering::Relaxed);
+    assert_eq!(unclean(&boot()), 0);
 }

@@ -2,9 +2,11 @@
 #![cfg(test)]
 
 mod both;
+mod crash;
 mod damage;
 mod export;
 mod files;
 mod random;
+mod rot;
 mod samples;
 mod words;

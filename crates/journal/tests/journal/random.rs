@@ -1,37 +1,67 @@
-//! Whatever a store is told, the journal answers and knows the same as the memory store.
+//! Whatever a store is told, and wherever it crashes, the journal answers and knows the same as the memory store.
 
 use std::collections::BTreeMap;
 
-use homard_store::{Fence, MemoryStore, Outcome, Rec, Store};
+use homard_journal::Journal;
+use homard_store::{AbortReason, Fence, MemoryStore, Outcome, Rec, Store, ToolClass};
 use proptest::{collection::vec, prelude::*};
+use tempfile::TempDir;
 
 use crate::words::*;
+
+type Name = &'static str;
 
 /// One record, before it is known which session the keys point at.
 #[derive(Debug, Clone)]
 enum Word {
-    Accept(&'static str, &'static str),
-    Start(&'static str),
-    Input(&'static str, Option<&'static str>),
-    End(&'static str),
-    Said(&'static str),
-    Patch { at: &'static str, fresh: bool, believes: bool },
+    Accept(Name, Name),
+    Start(Name),
+    Input(Name, Option<Name>),
+    Intent(Name, Name),
+    Done(Name, Name),
+    Abort(Name),
+    End(Name),
+    Said(Option<Name>, Name),
+    Patch { at: Name, fresh: bool, believes: bool },
+    Delete { at: Name, believes: bool },
 }
+
+/// What happens between two batches.
+#[derive(Debug, Clone, Copy)]
+enum Between {
+    Nothing,
+    Flush,
+    Reopen,
+    Crash,
+}
+
+const PLACES: [Name; 3] = ["main", "agent:ops:main", "global"];
 
 fn word() -> impl Strategy<Value = Word> {
     let run = || prop::sample::select(&["r1", "r2", "r3"]);
-    let at = || prop::sample::select(&["main", "agent:ops:main", "global"]);
+    let at = || prop::sample::select(&PLACES);
+    let call = || prop::sample::select(&["c1", "c2"]);
+    let believes = || prop::bool::weighted(0.8);
     prop_oneof![
-        (run(), prop::sample::select(&["x", "y"])).prop_map(|(run, print)| Word::Accept(run, print)),
-        run().prop_map(Word::Start),
-        (run(), prop::option::of(run())).prop_map(|(run, guest)| Word::Input(run, guest)),
-        run().prop_map(Word::End),
-        at().prop_map(Word::Said),
-        (at(), any::<bool>(), prop::bool::weighted(0.8)).prop_map(|(at, fresh, believes)| Word::Patch {
-            at,
-            fresh,
-            believes
-        }),
+        3 => (run(), prop::sample::select(&["x", "y"])).prop_map(|(run, print)| Word::Accept(run, print)),
+        2 => run().prop_map(Word::Start),
+        2 => (run(), prop::option::of(run())).prop_map(|(run, guest)| Word::Input(run, guest)),
+        1 => (run(), call()).prop_map(|(run, call)| Word::Intent(run, call)),
+        1 => (run(), call()).prop_map(|(run, call)| Word::Done(run, call)),
+        1 => run().prop_map(Word::Abort),
+        1 => run().prop_map(Word::End),
+        3 => (prop::option::of(run()), at()).prop_map(|(run, at)| Word::Said(run, at)),
+        3 => (at(), any::<bool>(), believes()).prop_map(|(at, fresh, believes)| Word::Patch { at, fresh, believes }),
+        1 => (at(), believes()).prop_map(|(at, believes)| Word::Delete { at, believes }),
+    ]
+}
+
+fn between() -> impl Strategy<Value = Between> {
+    prop_oneof![
+        4 => Just(Between::Nothing),
+        1 => Just(Between::Flush),
+        1 => Just(Between::Reopen),
+        1 => Just(Between::Crash),
     ]
 }
 
@@ -39,58 +69,94 @@ fn word() -> impl Strategy<Value = Word> {
 #[derive(Default)]
 struct Speaker {
     count: u32,
-    current: BTreeMap<&'static str, String>,
+    current: BTreeMap<Name, String>,
+    /// The last session of a place, which may be gone.
+    last: BTreeMap<Name, String>,
 }
 
 impl Speaker {
     fn say(&mut self, word: &Word) -> Rec {
         self.count += 1;
         let new = format!("n{}", self.count);
+        let place = |at: Name| self.last.get(at).unwrap_or(&new).clone();
         match *word {
             Word::Accept(run, print) => accept(run, print),
-            Word::Start(run) => start(run, "main", self.current.get("main").unwrap_or(&new)),
-            Word::Input(run, guest) => input(run, "main", guest.as_slice(), &[&new, &format!("{new}-2")]),
+            Word::Start(run) => start(run, "main", &place("main")),
+            Word::Input(run, guest) => {
+                input(run, ("main", &place("main")), guest.as_slice(), &[&new, &format!("{new}-2")])
+            }
+            Word::Intent(run, call) => intent(run, call, ToolClass::Effect),
+            Word::Done(run, call) => done(run, call, &new),
+            Word::Abort(run) => abort(run, AbortReason::User),
             Word::End(run) => terminal(run, Outcome::Done),
-            Word::Said(at) => said(at, &new),
+            Word::Said(None, at) => said((at, &place(at)), &new),
+            Word::Said(Some(run), at) => said_by(run, (at, &place(at)), &new),
             Word::Patch { at, believes: false, .. } => patch(at, Some("nobody"), record(&new)),
             Word::Patch { at, fresh, believes: true } => {
                 let current = self.current.get(at).cloned();
                 let next = current.clone().filter(|_| !fresh).unwrap_or(new);
                 self.current.insert(at, next.clone());
+                self.last.insert(at, next.clone());
                 patch(at, current.as_deref(), record(&next))
             }
+            Word::Delete { at, believes: true } => match self.current.remove(at) {
+                Some(current) => delete(at, &current),
+                None => delete(at, "nobody"),
+            },
+            Word::Delete { at, believes: false } => delete(at, "nobody"),
         }
     }
 }
 
-async fn compare(batches: Vec<Vec<Word>>) {
-    let state = tempfile::tempdir().unwrap();
-    let mut journal = open(state.path());
-    let memory = MemoryStore::default();
-    let mut speaker = Speaker::default();
-    for words in &batches {
-        let batch: Vec<_> = words.iter().map(|word| speaker.say(word)).collect();
-        let expected = memory.commit(&Fence::default(), batch.clone()).await;
-        assert_eq!(journal.commit(&journal.fence(), batch).await, expected);
-    }
+async fn same(journal: &Journal, memory: &MemoryStore) {
     for name in ["r1", "r2", "r3"] {
         assert_eq!(journal.run(&run(name)).await, memory.run(&run(name)).await);
     }
     assert_eq!(journal.recover().await, memory.recover().await);
-    // The second time as the next process finds it.
-    for _ in 0..2 {
-        for at in ["main", "agent:ops:main", "global"] {
-            assert_eq!(journal.load(&key(at)).await, memory.load(&key(at)).await);
-        }
-        drop(journal);
-        journal = open(state.path());
+    let sorted = |mut records: Vec<_>| {
+        records.sort_by(|a: &(homard_proto::SessionKey, _), b| a.0.cmp(&b.0));
+        records
+    };
+    assert_eq!(sorted(journal.list().await.unwrap()), sorted(memory.list().await.unwrap()));
+    for at in PLACES {
+        assert_eq!(journal.load(&key(at)).await, memory.load(&key(at)).await);
     }
 }
 
+async fn compare(story: Vec<(Vec<Word>, Between)>) {
+    let mut state: TempDir = tempfile::tempdir().unwrap();
+    let mut journal = open(state.path());
+    let memory = MemoryStore::default();
+    let mut speaker = Speaker::default();
+    for (words, between) in &story {
+        let batch: Vec<_> = words.iter().map(|word| speaker.say(word)).collect();
+        let expected = memory.commit(&Fence::default(), batch.clone()).await;
+        assert_eq!(journal.commit(&journal.fence(), batch).await, expected);
+        match between {
+            Between::Nothing => {}
+            Between::Flush => journal.flush().await.unwrap(),
+            Between::Reopen => {
+                drop(journal);
+                journal = open(state.path());
+            }
+            Between::Crash => {
+                let copy = crash(state.path());
+                drop(journal);
+                state = copy;
+                journal = open(state.path());
+            }
+        }
+    }
+    same(&journal, &memory).await;
+    // And once more as the next process finds it.
+    drop(journal);
+    same(&open(state.path()), &memory).await;
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn the_journal_and_the_memory_store_agree(batches in vec(vec(word(), 0..8), 0..8)) {
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(compare(batches));
+    fn the_journal_and_the_memory_store_agree(story in vec((vec(word(), 0..8), between()), 0..8)) {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(compare(story));
     }
 }

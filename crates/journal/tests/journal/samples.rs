@@ -11,19 +11,6 @@ use homard_store::Store;
 
 use crate::words::*;
 
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for item in fs::read_dir(from).unwrap() {
-        let item = item.unwrap();
-        let target = to.join(item.file_name());
-        if item.file_type().unwrap().is_dir() {
-            copy(&item.path(), &target);
-        } else {
-            fs::copy(item.path(), target).unwrap();
-        }
-    }
-}
-
 fn transcripts(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let paths = fs::read_dir(folder).unwrap().map(|item| item.unwrap().path());
     let mut found: Vec<_> = paths.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect();
@@ -31,6 +18,7 @@ fn transcripts(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     found.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
+// R17, our half of it.
 #[tokio::test]
 async fn a_state_directory_of_the_original_goes_on_here() {
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/samples/state/2026.2.9");
@@ -39,13 +27,13 @@ async fn a_state_directory_of_the_original_goes_on_here() {
         return;
     }
     let state = tempfile::tempdir().unwrap();
-    copy(&sample, state.path());
+    copy_folder(&sample, state.path());
     let folder = sessions(state.path());
     let original = transcripts(&folder);
     let records: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("sessions.json")).unwrap()).unwrap();
 
     let journal = open(state.path());
-    let known = journal.list().await.unwrap();
+    let known = listed(&journal).await.unwrap();
     assert_eq!(known.len(), records.as_object().unwrap().len());
     for (key, record) in &known {
         let before = journal.load(key).await.unwrap().unwrap().entries;
@@ -54,7 +42,10 @@ async fn a_state_directory_of_the_original_goes_on_here() {
         let leaf = before.last().unwrap().id.to_string();
         keep(
             &journal,
-            vec![said(key.as_str(), "new"), patch(key.as_str(), Some(record.session_id.as_str()), record.clone())],
+            vec![
+                said((key.as_str(), record.session_id.as_str()), "new"),
+                patch(key.as_str(), Some(record.session_id.as_str()), record.clone()),
+            ],
         )
         .await;
         assert_eq!(lines(&journal, key.as_str()).await, [before, vec![under(Some(&leaf), "new")]].concat());
@@ -68,7 +59,7 @@ async fn a_state_directory_of_the_original_goes_on_here() {
     let exported: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("sessions.json")).unwrap()).unwrap();
     assert_eq!(exported, records);
     let journal = open(state.path());
-    assert_eq!(journal.list().await.unwrap(), known);
+    assert_eq!(listed(&journal).await.unwrap(), known);
     for (key, _) in &known {
         assert_eq!(lines(&journal, key.as_str()).await.last().unwrap().id.as_str(), "new");
     }

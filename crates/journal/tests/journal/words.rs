@@ -1,15 +1,19 @@
 //! Short ways to say what a store is told.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use homard_journal::Journal;
 use homard_proto::{
-    AgentId, EntryId, RunId, SessionId, SessionKey,
-    message::{Message, Usage, User},
+    AgentId, CallId, EntryId, RunId, SessionId, SessionKey,
+    message::{Block, Message, ToolResult, Usage, User},
     session::Record,
     transcript::{Entry, Header, Kind},
 };
-use homard_store::{Accept, Ended, Input, Outcome, Rec, Start, Store, Verdict};
+use homard_store::{AbortReason, Accept, Ended, Error, Input, Options, Outcome, Rec, Start, Store, ToolClass, Verdict};
 
 /// The time at which all tests happen.
 pub(crate) const NOW: u64 = 1_794_709_960_355;
@@ -66,6 +70,7 @@ pub(crate) fn accept(name: &str, fingerprint: &str) -> Rec {
         fingerprint: fingerprint.to_owned(),
         key: key("main"),
         message: Message::User(User::text("hi", NOW)),
+        options: Options { extra_prompt: Some("be brief".to_owned()), ..Options::default() },
         at: NOW,
     }))
 }
@@ -74,18 +79,53 @@ pub(crate) fn start(name: &str, at: &str, id: &str) -> Rec {
     Rec::Start(Start { run: run(name), key: key(at), header: header(id), at: NOW })
 }
 
-pub(crate) fn input(name: &str, at: &str, absorbs: &[&str], entries: &[&str]) -> Rec {
+/// Lines that enter a transcript; it has the name of its session.
+pub(crate) fn input(name: &str, (at, id): (&str, &str), absorbs: &[&str], entries: &[&str]) -> Rec {
     let absorbs = absorbs.iter().map(|name| run(name)).collect();
     let entries = entries.iter().map(|id| entry(id)).collect();
-    Rec::Input(Input { run: run(name), key: key(at), absorbs, entries })
+    Rec::Input(Input { run: run(name), key: key(at), session: session(id), absorbs, entries })
 }
 
-pub(crate) fn said(at: &str, id: &str) -> Rec {
-    Rec::Entry { key: key(at), entry: Box::new(entry(id)) }
+/// A line from nowhere.
+pub(crate) fn said((at, transcript): (&str, &str), id: &str) -> Rec {
+    Rec::Entry { run: None, key: key(at), session: session(transcript), entry: Box::new(entry(id)) }
+}
+
+/// A line of a run.
+pub(crate) fn said_by(name: &str, (at, transcript): (&str, &str), id: &str) -> Rec {
+    Rec::Entry { run: Some(run(name)), key: key(at), session: session(transcript), entry: Box::new(entry(id)) }
 }
 
 pub(crate) fn patch(at: &str, expect: Option<&str>, record: Record) -> Rec {
-    Rec::Patch { key: key(at), expect: expect.map(session), record: Box::new(record) }
+    Rec::Patch { run: None, key: key(at), expect: expect.map(session), record: Box::new(record) }
+}
+
+pub(crate) fn delete(at: &str, expect: &str) -> Rec {
+    Rec::Delete { key: key(at), expect: session(expect) }
+}
+
+pub(crate) fn intent(name: &str, call: &str, class: ToolClass) -> Rec {
+    Rec::ToolIntent { run: run(name), call: CallId::parse(call).unwrap(), class }
+}
+
+pub(crate) fn result(call: &str, text: &str) -> ToolResult {
+    ToolResult {
+        tool_call_id: call.to_owned(),
+        tool_name: "read".to_owned(),
+        content: vec![Block::text(text)],
+        details: None,
+        is_error: false,
+        timestamp: NOW,
+        extra: serde_json::Map::new(),
+    }
+}
+
+pub(crate) fn done(name: &str, call: &str, text: &str) -> Rec {
+    Rec::ToolDone { run: run(name), result: Box::new(result(call, text)) }
+}
+
+pub(crate) fn abort(name: &str, reason: AbortReason) -> Rec {
+    Rec::Abort { run: run(name), reason }
 }
 
 pub(crate) fn ended(outcome: Outcome) -> Ended {
@@ -112,4 +152,40 @@ pub(crate) async fn keep(journal: &Journal, batch: Vec<Rec>) {
 /// The lines of a session.
 pub(crate) async fn lines(store: &dyn Store, at: &str) -> Vec<Entry> {
     store.load(&key(at)).await.unwrap().unwrap().entries
+}
+
+/// The main session and its first transcript.
+pub(crate) const MAIN: (&str, &str) = ("main", "s1");
+
+/// What a crash at this moment would leave: a copy of the directory, which the process that writes it does not see.
+pub(crate) fn crash(state: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    copy_folder(state, copy.path());
+    copy
+}
+
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for item in fs::read_dir(from).unwrap() {
+        let item = item.unwrap();
+        let target = to.join(item.file_name());
+        if item.file_type().unwrap().is_dir() {
+            copy_folder(&item.path(), &target);
+        } else {
+            fs::copy(item.path(), target).unwrap();
+        }
+    }
+}
+
+/// The files in a folder whose names hold a text.
+pub(crate) fn named(folder: &Path, text: &str) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).unwrap().map(|item| item.unwrap().path());
+    let mut found: Vec<_> = paths.filter(|path| path.file_name().unwrap().to_string_lossy().contains(text)).collect();
+    found.sort();
+    found
+}
+
+/// The records of all sessions.
+pub(crate) async fn listed(store: &dyn Store) -> Result<Vec<(SessionKey, Record)>, Error> {
+    Ok(store.list().await?.into_iter().map(|(key, record)| (key, Arc::unwrap_or_clone(record))).collect())
 }

@@ -49,6 +49,9 @@ pub struct AgentParams {
     /// The session that started this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spawned_by: Option<String>,
+    /// What becomes of the run if a restart finds it unfinished: `resume` (the default) or `interrupt`. Homard's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_restart: Option<String>,
     /// Images; read when the loop can show them to a model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<Value>,
@@ -64,6 +67,7 @@ fn agent_schema(generation: Generation) -> Schema {
         "attachments": {"type": "array"},
         "timeout": {"type": "integer", "minimum": 0},
         "label": {"type": "string", "minLength": 1, "maxLength": 64},
+        "onRestart": {"enum": ["resume", "interrupt"]},
     });
     for name in [
         "to",

@@ -1,12 +1,72 @@
-//! `sessions.list`: which conversations there are.
+//! `sessions.*`: which conversations there are, what is in them, and how they are changed.
 
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Params;
-use crate::{Generation, schema::Schema};
+use crate::{Extra, Generation, SessionId, schema::Schema};
+
+/// Says what the parameters of a method are: which members must be there, and which may, by generation.
+macro_rules! params {
+    ($type:ident, $method:literal, $required:expr, $properties:expr) => {
+        impl Params for $type {
+            const METHOD: &'static str = $method;
+
+            fn schema(generation: Generation) -> &'static Schema {
+                fn compile(generation: Generation) -> Schema {
+                    let properties: fn(Generation) -> Value = $properties;
+                    Schema::compile(&json!({
+                        "type": "object", "additionalProperties": false,
+                        "required": $required as &[&str], "properties": properties(generation),
+                    }))
+                }
+                static THREE: LazyLock<Schema> = LazyLock::new(|| compile(Generation::Three));
+                static FOUR: LazyLock<Schema> = LazyLock::new(|| compile(Generation::Four));
+                match generation {
+                    Generation::Three => &THREE,
+                    Generation::Four => &FOUR,
+                }
+            }
+        }
+    };
+}
+
+fn flag() -> Value {
+    json!({"type": "boolean"})
+}
+
+fn count(minimum: u64) -> Value {
+    json!({"type": "integer", "minimum": minimum})
+}
+
+/// A text with something in it.
+fn text() -> Value {
+    json!({"type": "string", "minLength": 1})
+}
+
+fn or_null(schema: &Value) -> Value {
+    json!({"anyOf": [schema, {"type": "null"}]})
+}
+
+fn label(generation: Generation) -> Value {
+    let longest = match generation {
+        Generation::Three => 64,
+        Generation::Four => 512,
+    };
+    json!({"type": "string", "minLength": 1, "maxLength": longest})
+}
+
+/// Members that only the newer generation sends.
+fn newer(generation: Generation, mut properties: Value, more: &[(&str, Value)]) -> Value {
+    if generation == Generation::Four {
+        for (name, schema) in more {
+            properties[*name] = schema.clone();
+        }
+    }
+    properties
+}
 
 /// What `sessions.list` takes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -41,41 +101,218 @@ pub struct ListParams {
     pub include_unknown: Option<bool>,
 }
 
-impl Params for ListParams {
-    const METHOD: &'static str = "sessions.list";
+params!(ListParams, "sessions.list", &[], |generation| {
+    let properties = json!({
+        "limit": count(1), "activeMinutes": count(1),
+        "includeGlobal": flag(), "includeUnknown": flag(), "includeDerivedTitles": flag(), "includeLastMessage": flag(),
+        "label": label(Generation::Four), "spawnedBy": text(), "agentId": text(), "search": {"type": "string"},
+    });
+    let mut more = vec![("offset", count(0)), ("archived", json!({"anyOf": [{"type": "boolean"}, {"const": "all"}]}))];
+    let flags = ["requireLastInteraction", "configuredAgentsOnly", "ownerFirst", "involvingMe", "includePeople"];
+    more.extend(flags.map(|name| (name, flag())));
+    let words = ["sortBy", "boardFace", "creatorId", "ownerId", "involvingProfileId"];
+    more.extend(words.map(|name| (name, json!({"type": "string"}))));
+    newer(generation, properties, &more)
+});
 
-    fn schema(generation: Generation) -> &'static Schema {
-        fn compile(generation: Generation) -> Schema {
-            let flag = || json!({"type": "boolean"});
-            let mut properties = json!({
-                "limit": {"type": "integer", "minimum": 1},
-                "activeMinutes": {"type": "integer", "minimum": 1},
-                "includeGlobal": flag(), "includeUnknown": flag(),
-                "includeDerivedTitles": flag(), "includeLastMessage": flag(),
-                "label": {"type": "string", "minLength": 1, "maxLength": 512},
-                "spawnedBy": {"type": "string", "minLength": 1},
-                "agentId": {"type": "string", "minLength": 1},
-                "search": {"type": "string"},
-            });
-            if generation == Generation::Four {
-                properties["offset"] = json!({"type": "integer", "minimum": 0});
-                for name in
-                    ["requireLastInteraction", "configuredAgentsOnly", "ownerFirst", "involvingMe", "includePeople"]
-                {
-                    properties[name] = flag();
-                }
-                for name in ["sortBy", "boardFace", "creatorId", "ownerId", "involvingProfileId"] {
-                    properties[name] = json!({"type": "string"});
-                }
-                properties["archived"] = json!({"anyOf": [{"type": "boolean"}, {"const": "all"}]});
-            }
-            Schema::compile(&json!({"type": "object", "additionalProperties": false, "properties": properties}))
-        }
-        static THREE: LazyLock<Schema> = LazyLock::new(|| compile(Generation::Three));
-        static FOUR: LazyLock<Schema> = LazyLock::new(|| compile(Generation::Four));
-        match generation {
-            Generation::Three => &THREE,
-            Generation::Four => &FOUR,
-        }
-    }
+/// What `sessions.resolve` takes: one of the first three.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResolveParams {
+    /// The session with this key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The session with this transcript.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// The session with this label.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Only one of this agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// Only one that this session started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spawned_by: Option<String>,
+    /// Whether `global` may be found by its label.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub include_global: Option<bool>,
+    /// Whether `unknown` may be found by its label.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub include_unknown: Option<bool>,
 }
+
+params!(ResolveParams, "sessions.resolve", &[], |generation| json!({
+    "key": text(), "sessionId": text(), "label": label(generation), "agentId": text(), "spawnedBy": text(),
+    "includeGlobal": flag(), "includeUnknown": flag(),
+}));
+
+/// What `sessions.preview` takes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PreviewParams {
+    /// Which sessions.
+    pub keys: Vec<String>,
+    /// How many of their last messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// How much of each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_chars: Option<usize>,
+}
+
+params!(PreviewParams, "sessions.preview", &["keys"], |_| json!({
+    "keys": {"type": "array", "items": text()}, "limit": count(1), "maxChars": count(20),
+}));
+
+/// What `sessions.describe` takes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DescribeParams {
+    /// Which session.
+    pub key: String,
+}
+
+params!(DescribeParams, "sessions.describe", &["key"], |_| json!({
+    "key": text(), "includeDerivedTitles": flag(), "includeLastMessage": flag(),
+}));
+
+/// What `sessions.patch` takes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PatchParams {
+    /// Which session.
+    pub key: String,
+    /// The agent of a key that names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// The transcript that the caller believes in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_session_id: Option<SessionId>,
+    /// New values; `null` clears one.
+    #[serde(flatten)]
+    pub changes: Extra,
+}
+
+params!(PatchParams, "sessions.patch", &["key"], |generation| {
+    let mut properties = json!({
+        "key": text(), "label": or_null(&label(generation)),
+        "responseUsage": or_null(&json!({"enum": ["off", "tokens", "full", "on"]})),
+        "sendPolicy": or_null(&json!({"enum": ["allow", "deny"]})),
+        "groupActivation": or_null(&json!({"enum": ["mention", "always"]})),
+    });
+    for name in [
+        "thinkingLevel",
+        "verboseLevel",
+        "reasoningLevel",
+        "elevatedLevel",
+        "execHost",
+        "execSecurity",
+        "execAsk",
+        "execNode",
+        "model",
+        "spawnedBy",
+    ] {
+        properties[name] = or_null(&text());
+    }
+    let words = ["icon", "color", "category"].map(|name| (name, or_null(&json!({"type": "string", "maxLength": 512}))));
+    let flags = ["archived", "pinned", "unread"].map(|name| (name, flag()));
+    let mut guards = ["agentId", "expectedSessionId"].map(|name| (name, text())).to_vec();
+    guards.push(("expectedMarkedUnreadAt", or_null(&json!({"type": "number", "minimum": 0}))));
+    newer(generation, properties, &[&words[..], &flags, &guards].concat())
+});
+
+/// What `sessions.reset` takes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResetParams {
+    /// Which session.
+    pub key: String,
+    /// The agent of a key that names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+}
+
+params!(ResetParams, "sessions.reset", &["key"], |generation| {
+    let more = [("agentId", text()), ("reason", json!({"enum": ["new", "reset"]}))];
+    newer(generation, json!({"key": text()}), &more)
+});
+
+/// What `sessions.delete` takes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeleteParams {
+    /// Which session.
+    pub key: String,
+    /// The agent of a key that names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// Whether its transcript goes, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delete_transcript: Option<bool>,
+    /// The transcript that the caller believes in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_session_id: Option<SessionId>,
+}
+
+params!(DeleteParams, "sessions.delete", &["key"], |generation| {
+    let more = [("agentId", text()), ("expectedSessionId", text()), ("emitLifecycleHooks", flag())];
+    newer(generation, json!({"key": text(), "deleteTranscript": flag()}), &more)
+});
+
+/// What `sessions.compact` takes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CompactParams {
+    /// Which session.
+    pub key: String,
+    /// The agent of a key that names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// How many lines stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_lines: Option<u64>,
+}
+
+params!(CompactParams, "sessions.compact", &["key"], |generation| {
+    newer(generation, json!({"key": text(), "maxLines": count(1)}), &[("agentId", text())])
+});
+
+/// What `sessions.create` takes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CreateParams {
+    /// Its key; without one it gets a new one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Names the request: the same name makes the same session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// Its agent; without one, the default agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// The session that it comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_session_key: Option<String>,
+    /// A name for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Another name for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub display_name: Option<String>,
+    /// What it is sorted under.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub category: Option<String>,
+    /// Who answers in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// How hard the model thinks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thinking_level: Option<String>,
+}
+
+params!(CreateParams, "sessions.create", &[], |_| json!({
+    "key": text(), "idempotencyKey": text(), "agentId": text(), "parentSessionKey": text(),
+    "label": label(Generation::Four), "displayName": {"type": "string", "minLength": 1, "maxLength": 500},
+    "category": label(Generation::Four), "model": text(), "thinkingLevel": text(),
+    "succeedsParent": flag(), "emitCommandHooks": flag(),
+}));

@@ -11,23 +11,28 @@
 //! at     30ms   wait run-1 for 5s
 //! at     500ms  abort run-1
 //! at     600ms  shutdown
+//! at     700ms  restart
 //! model  text "On " | 50ms | "it." ; call c1 exec {"cmd":"make"} ; usage in=10 out=2
 //! tool   c1 takes 1s reports "50 %" at 500ms says "built"
 //! fault  store.commit #3 ENOSPC
+//! fault  store.commit #7 stored dies
 //! ```
 //! A line that begins with a blank continues the line above it; `"ab"*3` is `"ababab"`.
 //!
 //! - **set**: how the world is before it begins. Every trace has the agent `main` and the tools `exec {cmd}`, which has
 //!   effects, and `read {path}`, which has none.
 //! - **at**: something arrives. `say` is a message (`run= key= agent= session= timeout= thinking= label= lane=
-//!   channel= prompt= as=`); without `run=` its run is called `run-1`, `run-2` and so on. `agent`, `wait` and `abort`
-//!   also take the parameters of the method as JSON, `p3` before them for the older protocol.
+//!   channel= prompt= restart= as=`); without `run=` its run is called `run-1`, `run-2` and so on. `agent`, `wait` and `abort`
+//!   also take the parameters of the method as JSON, `p3` before them for the older protocol. `shutdown` stops the
+//!   process in good order; `restart` starts it again, and without a `shutdown` kills it first.
 //! - **model**: the next answer: `text`, `think`, `call <id> <name> <json>` (`-` for a missing id, `raw "…"` for
 //!   arguments that are not JSON), `pause`, `usage`, `stop <reason>`; and, instead of a good end, `fail <kind> "…"`,
 //!   `cut`, `hang` or `panic "…"`. Pieces joined by `|` arrive one by one; a time among them is a pause.
 //! - **tool**: what a call does, found by its id or by the tool's name: `takes`, `reports "…" at`, `says`, `fails`,
 //!   `panics`, `details <json>`, `hangs` (for ever) and `obeys` (ends when told to).
-//! - **fault**: what goes wrong: the number of a commit, and why or for how long.
+//! - **fault**: what goes wrong: the number of a commit, counted over all restarts, and why (`ENOSPC`, `EIO`) or for how
+//!   long (`takes`). With `dies` the process dies before that commit takes effect, with `stored dies` after it did but
+//!   before anybody is told; either way it is started again at once.
 
 mod scan;
 mod turn;
@@ -114,8 +119,10 @@ pub enum Deed {
     },
     /// A run shall stop, whatever its session.
     AbortRun(RunId),
-    /// The process goes down.
+    /// The process goes down, in good order.
     ShutDown,
+    /// The process dies, if it is still there, and is started again.
+    Restart,
 }
 
 impl Default for Setup {
@@ -206,7 +213,7 @@ mod tests {
         );
         assert_eq!(
             complaint("at 0ms shout \"a\""),
-            "x.trace:1: expected `say`, `agent`, `wait`, `abort` or `shutdown`, found `shout`"
+            "x.trace:1: expected `say`, `agent`, `wait`, `abort`, `shutdown` or `restart`, found `shout`"
         );
         assert_eq!(complaint("at 0ms say hello"), "x.trace:1: expected a \"text\", found `hello`");
         assert_eq!(complaint("at 0ms say \"a"), "x.trace:1: expected a \"text\", found `\"a`");

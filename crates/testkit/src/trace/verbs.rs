@@ -12,7 +12,10 @@ use super::{
     scan::{Scanner, Wrong},
     turn,
 };
-use crate::tools::{Answer, Behaviour, Definition};
+use crate::{
+    faults::Death,
+    tools::{Answer, Behaviour, Definition},
+};
 
 /// Reads one line into the trace.
 pub(super) fn read(line: &str, trace: &mut Trace) -> Result<(), Wrong> {
@@ -75,7 +78,7 @@ fn class(scan: &mut Scanner<'_>) -> Result<ToolClass, Wrong> {
 fn at(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
     let at = scan.time()?;
     let text = scan.rest().to_owned();
-    let expected = "`say`, `agent`, `wait`, `abort` or `shutdown`";
+    let expected = "`say`, `agent`, `wait`, `abort`, `shutdown` or `restart`";
     let deed = match scan.word(expected)? {
         "say" => say(scan, trace)?,
         "agent" => Deed::Agent { principal: "owner".to_owned(), generation: generation(scan), params: scan.json()? },
@@ -83,6 +86,7 @@ fn at(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
         "abort" if scan.rest().starts_with(['{', '[']) => Deed::Abort { params: scan.json()? },
         "abort" => Deed::AbortRun(run(scan)?),
         "shutdown" => Deed::ShutDown,
+        "restart" => Deed::Restart,
         word => return Err(format!("expected {expected}, found `{word}`")),
     };
     scan.end()?;
@@ -100,7 +104,7 @@ fn run(scan: &mut Scanner<'_>) -> Result<RunId, Wrong> {
 }
 
 /// The settings of `say`, and how the method calls them.
-const SETTINGS: [(&str, &str); 9] = [
+const SETTINGS: [(&str, &str); 10] = [
     ("run", "idempotencyKey"),
     ("key", "sessionKey"),
     ("agent", "agentId"),
@@ -110,6 +114,7 @@ const SETTINGS: [(&str, &str); 9] = [
     ("lane", "lane"),
     ("channel", "channel"),
     ("prompt", "extraSystemPrompt"),
+    ("restart", "onRestart"),
 ];
 
 fn say(scan: &mut Scanner<'_>, trace: &Trace) -> Result<Deed, Wrong> {
@@ -195,11 +200,14 @@ fn fault(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
     let Some(number) = number else { return before.wrong("a number such as #3") };
     let fault = trace.faults.entry(number).or_default();
     while !scan.is_empty() {
-        match scan.word("`takes`, `ENOSPC` or `EIO`")? {
+        let expected = "`takes`, `ENOSPC`, `EIO`, `dies` or `stored dies`";
+        match scan.word(expected)? {
             "takes" => fault.delay = scan.time()?,
             "ENOSPC" => fault.error = Some("no space left on device".to_owned()),
             "EIO" => fault.error = Some("input/output error".to_owned()),
-            word => return Err(format!("expected `takes`, `ENOSPC` or `EIO`, found `{word}`")),
+            "dies" => fault.death = Some(Death::Unstored),
+            "stored" if scan.take("dies") => fault.death = Some(Death::Stored),
+            word => return Err(format!("expected {expected}, found `{word}`")),
         }
     }
     Ok(())
@@ -215,7 +223,7 @@ mod tests {
         let trace = Trace::read("x", line).unwrap();
         match &trace.acts.last().unwrap().deed {
             Deed::Agent { params, .. } => params.clone(),
-            other @ (Deed::Wait { .. } | Deed::Abort { .. } | Deed::AbortRun(_) | Deed::ShutDown) => {
+            other @ (Deed::Wait { .. } | Deed::Abort { .. } | Deed::AbortRun(_) | Deed::ShutDown | Deed::Restart) => {
                 panic!("{other:?}")
             }
         }

@@ -3,6 +3,7 @@
 pub(crate) mod agents;
 pub(crate) mod gateway;
 pub(crate) mod models;
+pub(crate) mod session;
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
@@ -21,6 +22,8 @@ pub(crate) struct Config {
     pub(crate) gateway: gateway::Gateway,
     #[serde(deserialize_with = "object")]
     pub(crate) models: models::Models,
+    #[serde(deserialize_with = "object")]
+    pub(crate) session: session::Session,
 }
 
 /// Something that must be an object: left to itself, serde reads a list as the fields in their order.
@@ -48,6 +51,11 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 
 fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
     Object::deserialize(deserializer).map(|object| object.0)
+}
+
+fn maybe_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let object = Option::<Object<T>>::deserialize(deserializer)?;
+    Ok(object.map(|object| object.0))
 }
 
 fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {

@@ -1,195 +1,40 @@
 //! The front door: take a message in, stop a run, wait for one, look at what is there.
 
+mod recover;
+mod shared;
+mod words;
+
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
-use homard_proto::{
-    RunId, SessionId, SessionKey,
-    message::{Message, User},
-    session,
-};
+use homard_proto::{RunId, SessionId, SessionKey, message::Message, session};
 use homard_store::{Error as StoreError, Fence, RunRow, RunState, Store, branch};
-use tokio::{
-    sync::{Notify, mpsc, oneshot, watch},
-    task::JoinHandle,
-};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     ambient::Ambient,
     event::AbortReason,
     lane::{
-        self, Job, Queued,
-        slots::{Class, Slots},
+        Job, Queued,
+        chores::{ChangeError, Chore, Deletion, Patch},
+        slots::Slots,
     },
     profile::Agents,
     tape::{Follower, State, Tape},
     wire::Reported,
     writer::Writer,
 };
-
-/// A message on its way in. [`crate::intake`] makes one from a request.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Inbound {
-    /// Names the run; the same name never runs twice.
-    pub run: RunId,
-    /// Who sends it.
-    pub principal: String,
-    /// With which method.
-    pub method: String,
-    /// A digest of what was asked.
-    pub fingerprint: String,
-    /// The session.
-    pub key: SessionKey,
-    /// The transcript that a new session gets; `None` for one with a new id.
-    pub session: Option<SessionId>,
-    /// What is said.
-    pub message: User,
-    /// The pool that its run draws from.
-    pub class: Class,
-    /// How long the run may take; `None` for the agent's own limit.
-    pub timeout: Option<Duration>,
-    /// A change of the session's thinking level: a level, or `off` to forget it.
-    pub thinking: Option<String>,
-    /// A new label for the session.
-    pub label: Option<String>,
-    /// The session that started this one.
-    pub spawned_by: Option<String>,
-    /// What this run adds to the system prompt.
-    pub extra_prompt: Option<String>,
-}
-
-/// A message that was taken in.
-#[derive(Debug, Clone)]
-pub struct Accepted {
-    /// The run.
-    pub run: RunId,
-    /// The session.
-    pub key: SessionKey,
-    /// Milliseconds since the epoch.
-    pub at: u64,
-    /// What happens with it.
-    pub disposition: Disposition,
-}
-
-/// What happens with a message that was taken in.
-#[derive(Debug, Clone)]
-pub enum Disposition {
-    /// A new run, on this tape.
-    New(Arc<Tape>),
-    /// The same request is already at work, on this tape.
-    InFlight(Arc<Tape>),
-    /// The same request was done before, with this result.
-    Finished(Box<Reported>),
-}
-
-/// Why a message was not taken in.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SubmitError {
-    /// The id belongs to another request.
-    #[error("idempotency_conflict: run id {0} was already used for another request")]
-    Conflict(RunId),
-    /// The session does not take messages.
-    #[error("send blocked by session policy")]
-    Blocked,
-    /// It could not be stored; nothing was taken in.
-    #[error("the message could not be stored: {0}")]
-    Store(#[from] StoreError),
-    /// The process is going down.
-    #[error("the gateway is stopping; send it again when it is back")]
-    Stopping,
-}
-
-/// Whether a message was taken in, once that is known.
-#[derive(Debug, Clone)]
-pub(crate) enum Admission {
-    /// Not known yet.
-    Pending,
-    /// It is on disk.
-    Accepted,
-    /// It was on disk before.
-    Duplicate(Box<RunRow>),
-    /// Its id belongs to another request.
-    Conflict,
-    /// The session does not take messages.
-    Blocked,
-    /// It is not on disk.
-    Failed(StoreError),
-}
-
-/// What `agent.wait` learns.
-#[derive(Debug, Clone)]
-pub enum Waited {
-    /// The run is over.
-    Ended(Box<Reported>),
-    /// Time is up and the run still waits for its turn.
-    Queued,
-    /// Time is up, or nobody knows the run.
-    Timeout,
-    /// The run's end could not be stored; the text says why.
-    Broken(String),
-}
-
-impl Waited {
-    /// What a tape says now.
-    fn now(tape: &Tape) -> Self {
-        match tape.state() {
-            State::Ended(end) => Self::Ended(Box::new(Reported::of(tape.run(), tape.key(), &end))),
-            State::Broken(why) => Self::Broken(why),
-            State::Queued => Self::Queued,
-            State::Running | State::Refused => Self::Timeout,
-        }
-    }
-}
-
-/// News from all runs, for whoever follows them all. A tape with news is announced once until it is read.
-#[derive(Debug, Clone)]
-pub enum HubEvent {
-    /// There is something new on this tape.
-    Run(Arc<Tape>),
-}
+use shared::LiveRun;
+pub(crate) use shared::Shared;
+pub(crate) use words::Admission;
+pub use words::{Accepted, Disposition, HubEvent, Inbound, Rules, SubmitError, Waited};
 
 /// The front door. Clones are cheap and are the same door.
 #[derive(Debug, Clone)]
 pub struct Hub(Arc<Shared>);
-
-/// What the hub and its lanes share.
-pub(crate) struct Shared {
-    pub(crate) ambient: Ambient,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) writer: Writer,
-    pub(crate) agents: Agents,
-    pub(crate) slots: Slots,
-    pub(crate) stopping: CancellationToken,
-    feed: mpsc::UnboundedSender<HubEvent>,
-    tracker: TaskTracker,
-    live: Mutex<Live>,
-    /// Rung whenever a new run is claimed, for those who wait for one that nobody knew.
-    arrivals: Notify,
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hub").field("agents", &self.agents).finish_non_exhaustive()
-    }
-}
-
-/// What is alive. One short lock; never held across an await.
-#[derive(Debug, Default)]
-struct Live {
-    lanes: HashMap<SessionKey, mpsc::UnboundedSender<Job>>,
-    runs: HashMap<RunId, LiveRun>,
-}
-
-#[derive(Debug)]
-struct LiveRun {
-    tape: Arc<Tape>,
-    asked: (String, String, String),
-    admission: watch::Receiver<Admission>,
-}
 
 impl Hub {
     /// Opens the door. The receiver hears of every run; drop it if nobody follows them all.
@@ -198,6 +43,17 @@ impl Hub {
         (store, fence): (Arc<dyn Store>, Fence),
         agents: Agents,
         slots: Slots,
+    ) -> (Self, mpsc::UnboundedReceiver<HubEvent>) {
+        Self::start_with(ambient, (store, fence), agents, slots, Rules::default())
+    }
+
+    /// Opens the door of a house with rules of its own.
+    pub fn start_with(
+        ambient: Ambient,
+        (store, fence): (Arc<dyn Store>, Fence),
+        agents: Agents,
+        slots: Slots,
+        rules: Rules,
     ) -> (Self, mpsc::UnboundedReceiver<HubEvent>) {
         // Unbounded: a tape is announced once until it is read, so there are never more entries than live runs.
         let (feed, follow) = mpsc::unbounded_channel();
@@ -208,6 +64,7 @@ impl Hub {
             writer,
             agents,
             slots,
+            rules,
             stopping: CancellationToken::new(),
             feed,
             tracker: TaskTracker::new(),
@@ -225,6 +82,11 @@ impl Hub {
     /// The agents.
     pub fn agents(&self) -> &Agents {
         &self.0.agents
+    }
+
+    /// When sessions get a new transcript.
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.0.rules
     }
 
     /// Takes a message in. When this returns `Ok`, it is on disk and its run will end exactly once.
@@ -248,11 +110,18 @@ impl Hub {
             Admission::Accepted => accepted(tape.accepted_at(), Disposition::InFlight(tape)),
             Admission::Duplicate(row) => match self.report(&row).await? {
                 Some(report) => accepted(row.accepted_at, Disposition::Finished(Box::new(report))),
-                None => accepted(row.accepted_at, Disposition::InFlight(tape)),
+                None => {
+                    let report = self.bury(&row).await?;
+                    accepted(row.accepted_at, Disposition::Finished(Box::new(report)))
+                }
             },
             Admission::Conflict => Err(SubmitError::Conflict(run)),
             Admission::Blocked => Err(SubmitError::Blocked),
-            Admission::Failed(error) => Err(error.into()),
+            Admission::Failed(error) => {
+                // It may wait behind a busy run to be forgotten; a retry shall not get this old answer until then.
+                self.0.forget(&tape);
+                Err(error.into())
+            }
             Admission::Pending => Err(SubmitError::Stopping),
         }
     }
@@ -291,6 +160,41 @@ impl Hub {
         told.await.unwrap_or_default()
     }
 
+    /// Changes a session's record, and makes the session if there is none. Returns the record as it is stored.
+    pub async fn patch(&self, key: &SessionKey, patch: Patch) -> Result<session::Record, ChangeError> {
+        self.change(key, |tell| Chore::Patch(patch, tell)).await
+    }
+
+    /// Gives a session a new transcript, and makes the session if there is none. What was set in it stays.
+    ///
+    /// A run at work ends in the old transcript; messages that wait run in the new one.
+    pub async fn reset(&self, key: &SessionKey) -> Result<session::Record, ChangeError> {
+        self.change(key, Chore::Reset).await
+    }
+
+    /// Deletes a session once its runs are stopped; returns whether there was one. Its transcript is put aside.
+    pub async fn delete(&self, key: &SessionKey, expected: Option<SessionId>) -> Result<bool, ChangeError> {
+        if *key == self.agents().default_id().main_session() {
+            return Err(ChangeError::Main(key.clone()));
+        }
+        self.change(key, |tell| Chore::Delete(Deletion { expected, tell })).await
+    }
+
+    /// Hands a change to the session's lane and waits until it is made.
+    async fn change<T>(
+        &self,
+        key: &SessionKey,
+        chore: impl FnOnce(oneshot::Sender<Result<T, ChangeError>>) -> Chore,
+    ) -> Result<T, ChangeError> {
+        if self.0.stopping.is_cancelled() {
+            return Err(ChangeError::Stopping);
+        }
+        let (tell, told) = oneshot::channel();
+        self.0.send(&mut self.0.lock(), key, Job::Change(chore(tell)));
+        // Silence means that the lane went away before it looked at the job.
+        told.await.unwrap_or(Err(ChangeError::Stopping))
+    }
+
     /// The session of a run that is alive.
     pub fn session_of(&self, run: &RunId) -> Option<SessionKey> {
         self.0.lock().runs.get(run).map(|run| run.tape.key().clone())
@@ -321,9 +225,10 @@ impl Hub {
             }
             let row = self.0.store.run(run).await?;
             if let Some(row) = row
-                && let Some(report) = self.report(&row).await?
+                && let RunState::Ended(ended) = &row.state
             {
-                return Ok(Waited::Ended(Box::new(report)));
+                // Whoever waits asks how it ended, not what was said.
+                return Ok(Waited::Ended(Box::new(Reported::from_row(&row, ended, &[]))));
             }
             tokio::select! {
                 biased;
@@ -339,7 +244,7 @@ impl Hub {
     }
 
     /// The sessions' records, newest first.
-    pub async fn sessions(&self) -> Result<Vec<(SessionKey, session::Record)>, StoreError> {
+    pub async fn sessions(&self) -> Result<Vec<(SessionKey, Arc<session::Record>)>, StoreError> {
         let mut sessions = self.0.store.list().await?;
         sessions.sort_by(|(a_key, a), (b_key, b)| b.updated_at.cmp(&a.updated_at).then_with(|| a_key.cmp(b_key)));
         Ok(sessions)
@@ -353,7 +258,7 @@ impl Hub {
     /// A session's record and what was said in it, oldest first.
     pub async fn history(&self, key: &SessionKey) -> Result<Option<(session::Record, Vec<Arc<Message>>)>, StoreError> {
         let loaded = self.0.store.load(key).await?;
-        Ok(loaded.map(|session| (session.record, branch::messages(&session.entries))))
+        Ok(loaded.map(|session| (session.record, branch::said(&session.entries))))
     }
 
     /// Stops all runs, waits until each has ended and everything is stored.
@@ -372,47 +277,5 @@ impl Hub {
         let session = self.0.store.load(&row.key).await?;
         let entries = session.map(|session| session.entries).unwrap_or_default();
         Ok(Some(Reported::from_row(row, ended, &entries)))
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Live> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Hands a job to the session's lane, which is started if there is none. The lock is held, so the lane cannot retire.
-    fn send(self: &Arc<Self>, live: &mut Live, key: &SessionKey, job: Job) {
-        let lane = live.lanes.entry(key.clone()).or_insert_with(|| {
-            // Unbounded: a client is answered for each message, so it is bounded by the clients; the inbox caps it.
-            let (mailbox, jobs) = mpsc::unbounded_channel();
-            self.spawn("lane", lane::run(self.clone(), key.clone(), jobs));
-            mailbox
-        });
-        // The lane lives while it is in the map, and we hold the map.
-        lane.send(job).ok();
-    }
-
-    /// Ends a lane with nothing to do, unless a job came in the meantime.
-    pub(crate) fn retire(&self, key: &SessionKey, jobs: &mpsc::UnboundedReceiver<Job>) -> bool {
-        let mut live = self.lock();
-        let idle = jobs.is_empty();
-        if idle {
-            live.lanes.remove(key);
-        }
-        idle
-    }
-
-    /// Forgets a run that is over; from here on the store answers for it.
-    pub(crate) fn forget(&self, run: &RunId) {
-        self.lock().runs.remove(run);
-    }
-
-    /// Spawns a task that shutting down waits for.
-    pub(crate) fn spawn<F>(&self, name: &'static str, future: F) -> JoinHandle<F::Output>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        crate::task::spawn(name, self.tracker.track_future(future))
     }
 }

@@ -1,0 +1,318 @@
+//! When a conversation has gone stale, so that the next message begins a new transcript. Pure: it is told the time.
+//!
+//! What counts is the last message of a person. Scheduled runs and changes of settings keep nothing fresh.
+
+use std::collections::BTreeMap;
+
+use homard_proto::{SessionKey, session::Record};
+use jiff::{Timestamp, ToSpan, Zoned, tz::TimeZone};
+use serde_json::Value;
+
+/// When the last message of a person came, as the record keeps it.
+const LAST_INTERACTION: &str = "lastInteractionAt";
+/// The hour of a daily rule that names none.
+const HOUR: u8 = 4;
+/// The silence of an idle rule that names none.
+const IDLE_MINUTES: u64 = 60;
+
+/// When transcripts go stale. By default never.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Freshness {
+    /// For every session.
+    pub all: Option<Rule>,
+    /// For threads and topics.
+    pub thread: Option<Rule>,
+    /// For groups and rooms.
+    pub group: Option<Rule>,
+    /// For all others.
+    pub direct: Option<Rule>,
+    /// For the sessions of a channel, by its name in lower case. Nothing else counts for them.
+    pub by_channel: BTreeMap<String, Rule>,
+    /// The silence that sessions bear, in minutes, where no rule says otherwise.
+    pub idle_minutes: Option<u64>,
+    /// In which hours are counted.
+    pub zone: TimeZone,
+}
+
+/// One rule; what it does not say is said by the rule for every session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// Daily, if no rule says otherwise.
+    pub mode: Option<Mode>,
+    /// The hour of a daily rule, 0 to 23.
+    pub at_hour: Option<u8>,
+    /// The silence that a session bears, in minutes; beside a daily rule, whichever ends first.
+    pub idle_minutes: Option<u64>,
+}
+
+/// What a rule goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing: transcripts stay fresh.
+    Never,
+    /// An hour of the day.
+    Daily,
+    /// Silence.
+    Idle,
+}
+
+/// Who touches a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Touch {
+    /// A person, with a message.
+    Person,
+    /// Anything else.
+    Machine,
+}
+
+impl Default for Freshness {
+    fn default() -> Self {
+        Self {
+            all: None,
+            thread: None,
+            group: None,
+            direct: None,
+            by_channel: BTreeMap::new(),
+            idle_minutes: None,
+            zone: TimeZone::UTC,
+        }
+    }
+}
+
+impl Freshness {
+    /// Whether a message that comes now finds a stale transcript.
+    pub fn is_stale(&self, key: &SessionKey, record: &Record, now_ms: u64) -> bool {
+        let last = last_interaction(record);
+        let (hour, idle) = self.limits(key, record);
+        let is_yesterday = hour.and_then(|hour| boundary(now_ms, hour, &self.zone)).is_some_and(|since| last < since);
+        let is_idle = idle.is_some_and(|minutes| now_ms > last.saturating_add(minutes.max(1).saturating_mul(60_000)));
+        is_yesterday || is_idle
+    }
+
+    /// Keeps the time of the last message of a person; to be called before the record's own time is moved.
+    ///
+    /// Without any rule nobody asks for it, so the record is left as it is.
+    pub(crate) fn note(&self, record: &mut Record, touch: Touch, at: u64) {
+        if self.is_off() && !record.extra.contains_key(LAST_INTERACTION) {
+            return;
+        }
+        let last = match touch {
+            Touch::Person => at,
+            Touch::Machine => last_interaction(record),
+        };
+        record.extra.insert(LAST_INTERACTION.to_owned(), last.into());
+    }
+
+    fn is_off(&self) -> bool {
+        let rules = [&self.all, &self.thread, &self.group, &self.direct];
+        rules.iter().all(|rule| rule.is_none()) && self.by_channel.is_empty() && self.idle_minutes.is_none()
+    }
+
+    /// The hour and the minutes of silence that a session goes by.
+    fn limits(&self, key: &SessionKey, record: &Record) -> (Option<u8>, Option<u64>) {
+        if let Some(rule) = channel(key, record).and_then(|channel| self.by_channel.get(&channel)) {
+            return rule.limits(None);
+        }
+        let own = match key {
+            key if key.rest().contains(":thread:") || key.rest().contains(":topic:") => &self.thread,
+            key if key.kind() == "group" => &self.group,
+            _ => &self.direct,
+        };
+        match (own, &self.all) {
+            (Some(own), Some(all)) => own.over(all).limits(self.idle_minutes),
+            (Some(rule), None) | (None, Some(rule)) => rule.limits(self.idle_minutes),
+            (None, None) => (None, self.idle_minutes),
+        }
+    }
+}
+
+impl Rule {
+    fn over(&self, other: &Self) -> Self {
+        Self {
+            mode: self.mode.or(other.mode),
+            at_hour: self.at_hour.or(other.at_hour),
+            idle_minutes: self.idle_minutes.or(other.idle_minutes),
+        }
+    }
+
+    fn limits(&self, idle_minutes: Option<u64>) -> (Option<u8>, Option<u64>) {
+        let idle = self.idle_minutes.or(idle_minutes);
+        match self.mode.unwrap_or(Mode::Daily) {
+            Mode::Never => (None, None),
+            Mode::Daily => (Some(self.at_hour.unwrap_or(HOUR)), idle),
+            Mode::Idle => (None, Some(idle.unwrap_or(IDLE_MINUTES))),
+        }
+    }
+}
+
+/// When a person last spoke. Records that do not say so were last touched by one, as far as we know.
+fn last_interaction(record: &Record) -> u64 {
+    record.extra.get(LAST_INTERACTION).and_then(Value::as_u64).unwrap_or(record.updated_at)
+}
+
+/// The channel of a session: the one that its key names, else the one that it was last reached on.
+fn channel(key: &SessionKey, record: &Record) -> Option<String> {
+    let parts: Vec<_> = key.rest().split(':').collect();
+    let is_named = parts.iter().skip(1).take(2).any(|part| ["group", "channel", "direct"].contains(part));
+    if is_named {
+        return parts.first().map(|&channel| channel.to_owned());
+    }
+    let kept = ["lastChannel", "channel"].into_iter().find_map(|name| record.extra.get(name)?.as_str());
+    kept.map(|channel| channel.trim().to_lowercase())
+}
+
+/// The last time that it was this hour; `None` for times that no calendar has.
+fn boundary(now_ms: u64, hour: u8, zone: &TimeZone) -> Option<u64> {
+    let now = Timestamp::from_millisecond(i64::try_from(now_ms).ok()?).ok()?.to_zoned(zone.clone());
+    let on = |day: &Zoned| day.date().at(hour.min(23) as i8, 0, 0, 0).to_zoned(zone.clone()).ok();
+    let today = on(&now)?;
+    let last = if today <= now { today } else { on(&now.checked_sub(1.day()).ok()?)? };
+    u64::try_from(last.timestamp().as_millisecond()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::{AgentId, SessionId};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Middle Europe, with its summer time, whatever the machine knows of time zones.
+    fn berlin() -> TimeZone {
+        TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap()
+    }
+
+    fn at(time: &str) -> u64 {
+        let time: jiff::civil::DateTime = time.parse().unwrap();
+        time.to_zoned(berlin()).unwrap().timestamp().as_millisecond() as u64
+    }
+
+    fn key(text: &str) -> SessionKey {
+        SessionKey::parse(text, &AgentId::main()).unwrap()
+    }
+
+    fn record(updated_at: u64) -> Record {
+        Record::new(SessionId::parse("s").unwrap(), updated_at)
+    }
+
+    fn rule(mode: Mode) -> Rule {
+        Rule { mode: Some(mode), ..Rule::default() }
+    }
+
+    fn all(rule: Rule) -> Freshness {
+        Freshness { all: Some(rule), zone: berlin(), ..Freshness::default() }
+    }
+
+    fn stale(policy: &Freshness, last: &str, now: &str) -> bool {
+        policy.is_stale(&key("main"), &record(at(last)), at(now))
+    }
+
+    #[test]
+    fn case_74_a_day_begins_at_its_hour() {
+        let daily = all(rule(Mode::Daily));
+        assert!(stale(&daily, "2026-07-01 23:00", "2026-07-02 04:01"));
+        assert!(!stale(&daily, "2026-07-01 23:00", "2026-07-02 03:59"));
+        assert!(!stale(&daily, "2026-07-02 04:00", "2026-07-02 04:01"));
+        assert!(stale(&all(Rule { at_hour: Some(23), ..rule(Mode::Daily) }), "2026-07-01 22:59", "2026-07-02 03:00"));
+    }
+
+    #[test]
+    fn case_75_silence_is_measured_in_minutes() {
+        let idle = all(rule(Mode::Idle));
+        assert!(stale(&idle, "2026-07-01 12:00", "2026-07-01 13:01"));
+        assert!(!stale(&idle, "2026-07-01 12:00", "2026-07-01 12:59"));
+        assert!(!stale(&idle, "2026-07-01 12:00", "2026-07-01 13:00"));
+        let quick = all(Rule { idle_minutes: Some(5), ..rule(Mode::Idle) });
+        assert!(stale(&quick, "2026-07-01 12:00", "2026-07-01 12:06"));
+    }
+
+    #[test]
+    fn case_76_of_two_limits_the_first_counts() {
+        let both = all(Rule { mode: None, at_hour: Some(4), idle_minutes: Some(120) });
+        assert!(stale(&both, "2026-07-02 03:30", "2026-07-02 04:01"));
+        assert!(stale(&both, "2026-07-02 10:00", "2026-07-02 12:01"));
+        assert!(!stale(&both, "2026-07-02 10:00", "2026-07-02 11:59"));
+    }
+
+    #[test]
+    fn case_77_what_machines_do_keeps_nothing_fresh() {
+        let daily = all(rule(Mode::Daily));
+        let mut session = record(at("2026-06-30 12:00"));
+        for (touch, time) in [(Touch::Machine, "2026-07-01 12:00"), (Touch::Machine, "2026-07-02 03:50")] {
+            daily.note(&mut session, touch, at(time));
+            session.updated_at = at(time);
+        }
+        assert!(daily.is_stale(&key("main"), &session, at("2026-07-02 03:55")));
+        daily.note(&mut session, Touch::Person, at("2026-07-02 03:55"));
+        assert!(!daily.is_stale(&key("main"), &session, at("2026-07-02 03:59")));
+    }
+
+    #[test]
+    fn without_a_rule_nothing_goes_stale_and_nothing_is_noted() {
+        let never = Freshness::default();
+        let mut session = record(0);
+        assert!(!never.is_stale(&key("main"), &session, at("2026-07-02 04:01")));
+        never.note(&mut session, Touch::Person, 7);
+        assert_eq!(session, record(0));
+        // What was noted once stays true.
+        session.extra.insert(LAST_INTERACTION.to_owned(), 3.into());
+        never.note(&mut session, Touch::Person, 7);
+        assert_eq!(session.extra[LAST_INTERACTION], 7);
+    }
+
+    #[test]
+    fn the_narrowest_rule_counts() {
+        let policy = Freshness {
+            all: Some(Rule { mode: Some(Mode::Idle), idle_minutes: Some(10), at_hour: Some(5) }),
+            thread: Some(rule(Mode::Never)),
+            group: Some(rule(Mode::Daily)),
+            by_channel: [("slack".to_owned(), Rule { idle_minutes: Some(3), ..rule(Mode::Idle) })].into(),
+            ..Freshness::default()
+        };
+        let limits = |text: &str| policy.limits(&key(text), &record(0));
+        assert_eq!(limits("main"), (None, Some(10)));
+        assert_eq!(limits("telegram:group:7"), (Some(5), Some(10)));
+        assert_eq!(limits("telegram:group:7:topic:1"), (None, None));
+        assert_eq!(limits("slack:group:7:thread:1"), (None, Some(3)));
+        assert_eq!(limits("slack:work:direct:u1"), (None, Some(3)));
+        let mut reached = record(0);
+        reached.extra.insert("lastChannel".to_owned(), "Slack".into());
+        assert_eq!(policy.limits(&key("main"), &reached), (None, Some(3)));
+        let legacy = Freshness { idle_minutes: Some(30), ..Freshness::default() };
+        assert_eq!(legacy.limits(&key("main"), &record(0)), (None, Some(30)));
+    }
+
+    #[test]
+    fn an_hour_that_the_clock_skips_or_repeats_is_one_boundary() {
+        let boundary = |now: &str, hour| boundary(at(now), hour, &berlin()).unwrap();
+        assert_eq!(boundary("2026-03-29 12:00", 2), at("2026-03-29 03:00"));
+        assert_eq!(boundary("2026-10-25 12:00", 2), at("2026-10-25 02:00"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_boundary_is_the_last_of_its_hour(now in 100_000_000u64..4_000_000_000_000, hour in 0u8..24) {
+            let last = boundary(now, hour, &berlin()).unwrap();
+            let local = Timestamp::from_millisecond(last as i64).unwrap().to_zoned(berlin());
+            prop_assert!(last <= now && now - last <= 25 * 3_600_000, "{last} {now}");
+            // Only two o'clock is ever skipped there.
+            prop_assert!(local.hour() == hour as i8 || (hour, local.hour()) == (2, 3));
+            prop_assert_eq!((local.minute(), local.second()), (0, 0));
+        }
+
+        #[test]
+        fn what_is_stale_stays_so(last in 0u64..4_000_000_000_000, wait in 0u64..200_000_000, more in 0u64..200_000_000,
+                                  hour in 0u8..24, minutes in 1u64..3_000) {
+            let policy = all(Rule { mode: None, at_hour: Some(hour), idle_minutes: Some(minutes) });
+            let is_stale = |now| policy.is_stale(&key("main"), &record(last), now);
+            prop_assert!(!is_stale(last) && is_stale(last + wait) <= is_stale(last + wait + more));
+            prop_assert!(wait <= minutes * 60_000 || is_stale(last + wait));
+        }
+
+        #[test]
+        fn no_time_is_too_strange(last: u64, now: u64, hour: u8, minutes: u64) {
+            let policy = all(Rule { mode: None, at_hour: Some(hour), idle_minutes: Some(minutes) });
+            prop_assert!(now > last || !policy.is_stale(&key("main"), &record(last), now));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! How a run begins: a new one with its message, one that a restart found with what it did before.
+
+use std::sync::Arc;
+
+use homard_proto::{
+    CallId, Extra, SessionId,
+    message::{Message, ToolResult, User},
+    transcript::{Entry, Header, Kind, ModelChange},
+};
+use homard_store::{Input, Rec, Start};
+
+use super::{Lane, Queued};
+use crate::{
+    ambient::iso,
+    command::Command,
+    context,
+    event::{Event, RunEvent},
+    hub::Inbound,
+    profile::Profile,
+    run::RunScope,
+    writer::Then,
+};
+
+/// How far a run had come when the process ended.
+#[derive(Debug)]
+pub(crate) struct Resume {
+    /// The transcript that it worked in.
+    pub(crate) session: Option<SessionId>,
+    /// What it added to the transcript after its own message.
+    pub(crate) entries: Vec<Entry>,
+    /// Answers to open calls that are known; the other open calls are run again.
+    pub(crate) answers: Vec<ToolResult>,
+}
+
+impl Lane {
+    /// Puts the run's beginning on its way to disk and gathers what the run needs.
+    ///
+    /// `None` when the session is not at hand: an earlier commit failed, and nothing about it can be trusted.
+    pub(super) fn begin(&mut self, queued: &mut Queued, profile: &Arc<Profile>) -> Option<RunScope> {
+        let (hub, tape) = (self.hub.clone(), queued.tape.clone());
+        let at = hub.ambient.now_ms();
+        let prepared = self.prepare(queued, at);
+        let session = self.session.as_mut()?;
+        let id = session.record.session_id.clone();
+        let header = Header::new(id.clone(), iso(at), profile.workdir.display().to_string());
+        let run = queued.inbound.run.clone();
+        let start = Start { run: run.clone(), key: self.key.clone(), header, at };
+        queued.session = Some(id.clone());
+        tape.hold(at, RunEvent::Started { session: id.clone() });
+        let mut records = std::mem::take(&mut queued.accepting);
+        let then = if records.is_empty() { Then::default() } else { Then::admit(queued.admit.clone(), &tape) };
+        records.extend(prepared);
+        records.push(Rec::Start(start));
+        let mut scope = RunScope {
+            hub: hub.clone(),
+            profile: profile.clone(),
+            tape: tape.clone(),
+            session: id.clone(),
+            cancel: queued.cancel.clone(),
+            system: context::prompt(profile, queued.inbound.extra_prompt.as_deref()),
+            history: Vec::new(),
+            said: 0,
+            answers: Vec::new(),
+            words: queued.answer(),
+        };
+        let mut facts = 1;
+        if queued.is_resumed {
+            queued.take_up(at);
+            scope.said = queued.said;
+            scope.answers = queued.answers.clone();
+        } else {
+            let message = Arc::new(Message::User(queued.inbound.first_message()));
+            let entry = |kind| Entry { kind, id: hub.ambient.entry_id(), parent_id: None, timestamp: iso(at) };
+            let spec = profile.model.spec();
+            let mut entries = Vec::new();
+            if session.set_model(&spec.provider, &spec.model, spec.context_window) {
+                let (provider, model_id) = (spec.provider.clone(), spec.model.clone());
+                entries.push(entry(Kind::ModelChange(ModelChange { provider, model_id, extra: Extra::new() })));
+            }
+            entries.push(entry(Kind::message((*message).clone())));
+            records.push(Rec::Input(Input { run, key: self.key.clone(), session: id, absorbs: Vec::new(), entries }));
+            tape.hold(at, RunEvent::Input(message.clone()));
+            session.history.push(message);
+            facts += 1;
+        }
+        scope.history = session.history.clone();
+        hub.writer.send(records, then.and_publish(&tape, facts));
+        Some(scope)
+    }
+}
+
+impl Inbound {
+    /// What stands in the transcript: a message that begins a new one stands there without the command.
+    fn first_message(&self) -> User {
+        match &self.command {
+            Some(Command::BeginWith(text)) => {
+                User { extra: self.message.extra.clone(), ..User::text(text, self.message.timestamp) }
+            }
+            Some(Command::Begin { .. }) | None => self.message.clone(),
+        }
+    }
+}
+
+impl Queued {
+    /// Takes up what the run did before the restart, whether it goes on or ends.
+    pub(super) fn take_up(&mut self, at: u64) {
+        if let Some(resume) = self.resume.take() {
+            self.session = resume.session;
+            self.said = replay(&self.tape, at, &resume.entries);
+            self.answers = resume.answers;
+        }
+    }
+}
+
+/// Puts what a run did before the restart on its tape; returns how many assistant messages that were.
+fn replay(tape: &Arc<crate::tape::Tape>, at: u64, entries: &[Entry]) -> u32 {
+    let mut said_so_far = 0;
+    for event in entries.iter().filter_map(|entry| told_before(entry, at)) {
+        said_so_far += u32::from(matches!(event.kind, RunEvent::Assistant { .. }));
+        tape.pass(event.at, event.kind);
+    }
+    said_so_far
+}
+
+/// What a line of a transcript says that happened.
+pub(super) fn told_before(entry: &Entry, at: u64) -> Option<Event> {
+    let Kind::Message(said) = &entry.kind else { return None };
+    let kind = match &said.message {
+        Message::Assistant(said) => RunEvent::Assistant { entry: entry.id.clone(), said: Arc::new(said.clone()) },
+        Message::ToolResult(result) => {
+            RunEvent::ToolEnded { call: CallId::parse(&result.tool_call_id).ok()?, result: Arc::new(result.clone()) }
+        }
+        Message::User(_) | Message::Other(_) => return None,
+    };
+    Some(Event { at, kind })
+}

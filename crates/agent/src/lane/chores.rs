@@ -1,0 +1,278 @@
+//! Changes of a session from outside, as jobs of its lane: nobody else writes what a lane believes in.
+//!
+//! A run at work does not notice a change or a new transcript: it stays in the one that it began in, and ends there.
+//! Only a session that is to be deleted has its runs stopped first.
+
+use homard_proto::{AgentId, Extra, SessionId, SessionKey, session::Record};
+use homard_store::{Error as StoreError, Rec, Verdict};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::{Lane, Queued, open::OpenSession};
+use crate::{event::AbortReason, freshness::Touch};
+
+/// A change of a session's record from outside.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Patch {
+    /// The transcript that the caller believes in, if it matters to it.
+    pub expected: Option<SessionId>,
+    /// New values by their names in the record; `null` clears one. What is not named stays as it is.
+    pub changes: Extra,
+}
+
+/// Why a session was not changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// The record would not be one.
+    #[error("the session's record cannot take this: {0}")]
+    Invalid(String),
+    /// There is no session yet, and nobody could answer in it.
+    #[error("unknown agent id \"{0}\"")]
+    UnknownAgent(AgentId),
+    /// The main session is always there.
+    #[error("Cannot delete the main session ({0}).")]
+    Main(SessionKey),
+    /// The session is not the one that the caller believes in.
+    #[error("the session got another transcript in the meantime; look at it and try again")]
+    Changed,
+    /// It could not be stored.
+    #[error("the change could not be stored: {0}")]
+    Store(#[from] StoreError),
+    /// The process is going down.
+    #[error("the gateway is stopping; try again when it is back")]
+    Stopping,
+}
+
+/// Where the outcome of a change goes.
+type Tell<T> = oneshot::Sender<Result<T, ChangeError>>;
+
+/// A change for a lane to make.
+#[derive(Debug)]
+pub(crate) enum Chore {
+    /// The record changes.
+    Patch(Patch, Tell<Record>),
+    /// The session gets a new transcript.
+    Reset(Tell<Record>),
+    /// The session goes.
+    Delete(Deletion),
+}
+
+/// A session's end.
+#[derive(Debug)]
+pub(crate) struct Deletion {
+    /// The transcript that the caller believes in, if it matters to it.
+    pub(crate) expected: Option<SessionId>,
+    /// Whether there was a session.
+    pub(crate) tell: Tell<bool>,
+}
+
+impl Lane {
+    /// Makes a change. `active` is the run whose turn it is. Whoever asked may have gone, and that is fine.
+    pub(super) async fn change(&mut self, chore: Chore, active: Option<&mut Queued>) {
+        if active.is_none() && self.queue.is_empty() {
+            self.refresh();
+        }
+        match chore {
+            Chore::Patch(patch, tell) => {
+                let changed = self.patch(&patch).await;
+                tell.send(changed).ok();
+            }
+            Chore::Reset(tell) => {
+                let at = self.hub.ambient.now_ms();
+                let id = self.hub.ambient.session_id();
+                let changed = self.rewrite(|record| Ok(renewed(record, id, at))).await;
+                tell.send(changed).ok();
+            }
+            Chore::Delete(deletion) => match self.expects(deletion.expected.as_ref()).await {
+                Ok(()) => {
+                    let is_idle = active.is_none();
+                    self.abort(None, AbortReason::User, active).await;
+                    self.deletions.push(deletion);
+                    if is_idle {
+                        self.delete().await;
+                    }
+                }
+                Err(error) => drop(deletion.tell.send(Err(error))),
+            },
+        }
+    }
+
+    async fn patch(&mut self, patch: &Patch) -> Result<Record, ChangeError> {
+        self.expects(patch.expected.as_ref()).await?;
+        let hub = self.hub.clone();
+        let at = hub.ambient.now_ms();
+        let change = |record: &Record| {
+            let mut record = merged(record, &patch.changes)?;
+            hub.rules.freshness.note(&mut record, Touch::Machine, at);
+            record.updated_at = record.updated_at.max(at);
+            Ok(record)
+        };
+        self.rewrite(change).await
+    }
+
+    /// Whether the session is the one that a caller believes in.
+    async fn expects(&mut self, expected: Option<&SessionId>) -> Result<(), ChangeError> {
+        self.open().await?;
+        let found = self.session.as_ref().map(|session| &session.record.session_id);
+        if expected.is_none() || expected == found { Ok(()) } else { Err(ChangeError::Changed) }
+    }
+
+    /// Changes the session's record on disk and then here; a session that is not there yet is made.
+    async fn rewrite(
+        &mut self,
+        change: impl FnOnce(&Record) -> Result<Record, ChangeError>,
+    ) -> Result<Record, ChangeError> {
+        self.open().await?;
+        let before = self.session.as_ref().map(|session| &session.record);
+        let expect = before.map(|record| record.session_id.clone());
+        let record = match (before, self.key.agent()) {
+            (Some(record), _) => change(record)?,
+            (None, Some(agent)) if self.hub.agents.get(agent).is_none() => {
+                return Err(ChangeError::UnknownAgent(agent.clone()));
+            }
+            (None, _) => change(&Record::new(self.hub.ambient.session_id(), self.hub.ambient.now_ms()))?,
+        };
+        let patch = Rec::Patch { run: None, key: self.key.clone(), expect, record: Box::new(record.clone()) };
+        self.store(patch).await?;
+        match &mut self.session {
+            Some(session) if session.record.session_id == record.session_id => session.record = record.clone(),
+            Some(_) | None => self.session = Some(OpenSession::stored(record.clone())),
+        }
+        Ok(record)
+    }
+
+    /// Deletes the session for all who asked for it. There is no run at work.
+    pub(super) async fn delete(&mut self) {
+        for Deletion { tell, .. } in std::mem::take(&mut self.deletions) {
+            let deleted = self.forget_session().await;
+            tell.send(deleted).ok();
+        }
+    }
+
+    async fn forget_session(&mut self) -> Result<bool, ChangeError> {
+        self.refresh();
+        self.open().await?;
+        let Some(session) = self.session.take() else { return Ok(false) };
+        let expect = session.record.session_id;
+        self.store(Rec::Delete { key: self.key.clone(), expect }).await?;
+        Ok(true)
+    }
+
+    /// Stores a change. What is not stored as we believed has to be read again.
+    async fn store(&mut self, rec: Rec) -> Result<(), ChangeError> {
+        let verdicts = self.hub.writer.judge(vec![rec]).await;
+        let is_stored = matches!(verdicts.as_deref(), Ok([Verdict::Stored]));
+        self.is_stale |= !is_stored;
+        match verdicts {
+            Ok(_) if is_stored => Ok(()),
+            Ok(_) => Err(ChangeError::Changed),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Members of a record that only the lane sets.
+const OWN: [&str; 2] = ["sessionId", "updatedAt"];
+
+/// A record with changes: everything else in it stays, also what this version does not know.
+fn merged(record: &Record, changes: &Extra) -> Result<Record, ChangeError> {
+    let invalid = |error: serde_json::Error| ChangeError::Invalid(error.to_string());
+    let mut fields = serde_json::to_value(record).map_err(invalid)?;
+    if let Value::Object(fields) = &mut fields {
+        for (name, value) in changes.iter().filter(|(name, _)| !OWN.contains(&name.as_str())) {
+            if value.is_null() {
+                fields.shift_remove(name);
+            } else {
+                fields.insert(name.clone(), value.clone());
+            }
+        }
+    }
+    serde_json::from_value(fields).map_err(invalid)
+}
+
+/// Members of a record that belong to a transcript and not to its session.
+const OF_TRANSCRIPT: [&str; 7] = [
+    "sessionFile",
+    "memoryFlushAt",
+    "memoryFlushCompactionCount",
+    "authProfileOverrideCompactionCount",
+    "cliSessionIds",
+    "claudeCliSessionId",
+    "systemPromptReport",
+];
+
+/// The record of the same session with a new transcript: what was set stays, what the old transcript came to goes.
+pub(super) fn renewed(record: &Record, id: SessionId, at: u64) -> Record {
+    let mut record = Record {
+        session_id: id,
+        updated_at: record.updated_at.max(at),
+        // Who answered last; nobody has in the new one.
+        model_provider: None,
+        model: None,
+        context_tokens: None,
+        input_tokens: None,
+        output_tokens: None,
+        total_tokens: None,
+        aborted_last_run: Some(false),
+        ..record.clone()
+    };
+    for name in OF_TRANSCRIPT {
+        record.extra.shift_remove(name);
+    }
+    record.extra.insert("systemSent".to_owned(), false.into());
+    record.extra.insert("compactionCount".to_owned(), 0.into());
+    record
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn record(fields: Value) -> Record {
+        serde_json::from_value(fields).unwrap()
+    }
+
+    fn fields(value: Value) -> Extra {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_patch_changes_what_it_names_and_nothing_else() {
+        let before = record(json!({
+            "sessionId": "s", "updatedAt": 5, "label": "old", "thinkingLevel": "high", "queueMode": "steer", "novel": [1],
+        }));
+        let changes = fields(json!({
+            "label": "new", "thinkingLevel": null, "queueMode": null, "elevatedLevel": "on", "absent": null,
+            "sessionId": "other", "updatedAt": 0,
+        }));
+        let after = json!({"sessionId": "s", "updatedAt": 5, "label": "new", "novel": [1], "elevatedLevel": "on"});
+        assert_eq!(merged(&before, &changes), Ok(record(after)));
+    }
+
+    #[test]
+    fn a_patch_cannot_break_a_record() {
+        let before = record(json!({"sessionId": "s", "updatedAt": 5}));
+        let broken = merged(&before, &fields(json!({"label": 7})));
+        assert!(matches!(broken, Err(ChangeError::Invalid(_))), "{broken:?}");
+    }
+
+    #[test]
+    fn a_new_transcript_keeps_what_was_set_and_forgets_what_was_counted() {
+        let before = record(json!({
+            "sessionId": "old", "updatedAt": 9, "label": "mine", "thinkingLevel": "high", "sendPolicy": "allow",
+            "spawnedBy": "agent:main:main", "verboseLevel": "on", "modelProvider": "p", "model": "m",
+            "contextTokens": 100, "inputTokens": 1, "outputTokens": 2, "totalTokens": 3, "abortedLastRun": true,
+            "systemSent": true, "compactionCount": 4, "memoryFlushAt": 8, "sessionFile": "/old.jsonl",
+            "modelOverride": "big", "queueMode": "collect", "lastInteractionAt": 7, "novel": {"a": 1},
+        }));
+        let after = record(json!({
+            "sessionId": "new", "updatedAt": 9, "label": "mine", "thinkingLevel": "high", "sendPolicy": "allow",
+            "spawnedBy": "agent:main:main", "verboseLevel": "on", "abortedLastRun": false, "systemSent": false,
+            "compactionCount": 0, "modelOverride": "big", "queueMode": "collect", "lastInteractionAt": 7,
+            "novel": {"a": 1},
+        }));
+        assert_eq!(renewed(&before, SessionId::parse("new").unwrap(), 8), after);
+    }
+}

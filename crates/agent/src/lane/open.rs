@@ -1,0 +1,167 @@
+//! What a lane knows of its session while it lives, and how a message is taken into it.
+
+use std::sync::Arc;
+
+use homard_proto::{SessionId, message::Message, session};
+use homard_store::{Accept, Error as StoreError, OnRestart, Options, Rec, branch};
+
+use super::{Lane, Queued, chores::renewed, slots::Class};
+use crate::{
+    freshness::{Freshness, Touch},
+    hub::{Admission, Inbound},
+};
+
+/// What the lane knows of its session.
+pub(super) struct OpenSession {
+    pub(super) record: session::Record,
+    /// Whether the record is not on disk yet, nor on its way.
+    is_new: bool,
+    pub(super) history: Vec<Arc<Message>>,
+}
+
+impl Lane {
+    /// Makes the records that take a message in, or refuses it.
+    pub(super) async fn admit(&mut self, mut queued: Queued) -> Option<Queued> {
+        let refusal = match self.open().await {
+            Ok(()) => self.session.as_ref().is_some_and(OpenSession::is_closed).then_some(Admission::Blocked),
+            Err(error) => Some(Admission::Failed(error)),
+        };
+        if let Some(refusal) = refusal {
+            self.hub.forget(&queued.tape);
+            queued.tape.refuse();
+            queued.admit.send_replace(refusal);
+            return None;
+        }
+        let (inbound, at) = (&queued.inbound, queued.tape.accepted_at());
+        let (ambient, freshness) = (&self.hub.ambient, &self.hub.rules.freshness);
+        let session = self.session.get_or_insert_with(|| {
+            let id = inbound.session.clone().unwrap_or_else(|| ambient.session_id());
+            OpenSession::new(id, at)
+        });
+        let expect = (!std::mem::take(&mut session.is_new)).then(|| session.record.session_id.clone());
+        // Here and not when the run begins: the message itself makes the session fresh, and a restart must not forget
+        // what was found. A run at work ends in the transcript that it began in.
+        if inbound.may_find_stale() && expect.is_some() && freshness.is_stale(&self.key, &session.record, at) {
+            *session = OpenSession::stored(renewed(&session.record, ambient.session_id(), at));
+        }
+        session.note(inbound, freshness, at);
+        let accept = Accept {
+            run: inbound.run.clone(),
+            principal: inbound.principal.clone(),
+            method: inbound.method.clone(),
+            fingerprint: inbound.fingerprint.clone(),
+            key: self.key.clone(),
+            message: Message::User(inbound.message.clone()),
+            options: options(inbound),
+            at,
+        };
+        let (run, record) = (Some(inbound.run.clone()), Box::new(session.record.clone()));
+        let patch = Rec::Patch { run, key: self.key.clone(), expect, record };
+        queued.accepting = vec![Rec::Accept(Box::new(accept)), patch];
+        Some(queued)
+    }
+
+    /// Reads the session for a run that begins. One that was deleted since the message was taken in is made anew.
+    pub(super) async fn open_for(&mut self, queued: &Queued) -> Result<(), StoreError> {
+        self.open().await?;
+        if self.session.is_none() && !queued.is_resumed {
+            let id = queued.inbound.session.clone().unwrap_or_else(|| self.hub.ambient.session_id());
+            self.session = Some(OpenSession::new(id, self.hub.ambient.now_ms()));
+        }
+        Ok(())
+    }
+
+    /// What has to be stored of the session together with a run's beginning: that it is there, or that a command gave
+    /// it a new transcript. A run that goes on after a restart did that when it began.
+    pub(super) fn prepare(&mut self, queued: &Queued, at: u64) -> Option<Rec> {
+        let session = self.session.as_mut()?;
+        let begins_anew = queued.inbound.command.is_some() && !queued.is_resumed;
+        if !session.is_new && !begins_anew {
+            return None;
+        }
+        let expect = (!std::mem::take(&mut session.is_new)).then(|| session.record.session_id.clone());
+        if begins_anew {
+            *session = OpenSession::stored(renewed(&session.record, self.hub.ambient.session_id(), at));
+        }
+        let (run, record) = (Some(queued.inbound.run.clone()), Box::new(session.record.clone()));
+        Some(Rec::Patch { run, key: self.key.clone(), expect, record })
+    }
+}
+
+impl Inbound {
+    /// Whether it begins a new transcript where the old one is stale. One that names its transcript, or brings a new
+    /// one with it, does not; and what machines send neither begins anything nor keeps it fresh.
+    fn may_find_stale(&self) -> bool {
+        self.session.is_none() && self.command.is_none() && self.touch() == Touch::Person
+    }
+
+    fn touch(&self) -> Touch {
+        match self.class {
+            Class::Main => Touch::Person,
+            Class::Subagent | Class::Cron => Touch::Machine,
+        }
+    }
+}
+
+fn options(inbound: &Inbound) -> Options {
+    Options {
+        lane: inbound.class.name().to_owned(),
+        timeout: inbound.timeout,
+        extra_prompt: inbound.extra_prompt.clone(),
+        on_restart: if inbound.reports_restart { OnRestart::Interrupt } else { OnRestart::Resume },
+    }
+}
+
+impl From<homard_store::Session> for OpenSession {
+    fn from(session: homard_store::Session) -> Self {
+        Self { history: branch::messages(&session.entries), record: session.record, is_new: false }
+    }
+}
+
+impl OpenSession {
+    /// A session that is not on disk yet.
+    fn new(id: SessionId, at: u64) -> Self {
+        Self { is_new: true, ..Self::stored(session::Record::new(id, at)) }
+    }
+
+    /// A session whose record is on disk, or on its way, and whose transcript is empty.
+    pub(super) fn stored(record: session::Record) -> Self {
+        Self { record, is_new: false, history: Vec::new() }
+    }
+
+    /// Whether the session takes no messages.
+    fn is_closed(&self) -> bool {
+        self.record.send_policy.as_deref() == Some("deny")
+    }
+
+    /// What a message changes in the session's record.
+    fn note(&mut self, inbound: &Inbound, freshness: &Freshness, at: u64) {
+        let record = &mut self.record;
+        freshness.note(record, inbound.touch(), at);
+        record.updated_at = record.updated_at.max(at);
+        if inbound.label.is_some() {
+            record.label.clone_from(&inbound.label);
+        }
+        if inbound.spawned_by.is_some() {
+            record.spawned_by.clone_from(&inbound.spawned_by);
+        }
+        match inbound.thinking.as_deref() {
+            Some("off") => record.thinking_level = None,
+            Some(level) => record.thinking_level = Some(level.to_owned()),
+            None => {}
+        }
+    }
+
+    /// Notes which model answers from here on; returns whether it is another one than before.
+    pub(super) fn set_model(&mut self, provider: &str, model: &str, window: u64) -> bool {
+        let record = &mut self.record;
+        let before = (record.model_provider.as_deref(), record.model.as_deref());
+        if before == (Some(provider), Some(model)) {
+            return false;
+        }
+        record.model_provider = Some(provider.to_owned());
+        record.model = Some(model.to_owned());
+        record.context_tokens = Some(window);
+        true
+    }
+}

@@ -1,0 +1,61 @@
+//! A session as lists show it, through the gateway and without it.
+
+use homard_proto::{Generation, SessionKey, session::Record};
+use serde_json::{Map, Value, json};
+
+/// Members of a record that this version only carries, and that lists show.
+const CARRIED: [&str; 19] = [
+    "displayName",
+    "channel",
+    "subject",
+    "chatType",
+    "origin",
+    "systemSent",
+    "reasoningLevel",
+    "elevatedLevel",
+    "responseUsage",
+    "deliveryContext",
+    "lastChannel",
+    "lastTo",
+    "lastAccountId",
+    "archived",
+    "pinned",
+    "unread",
+    "icon",
+    "color",
+    "category",
+];
+
+/// A conversation as lists show it.
+pub fn session_row(key: &SessionKey, record: &Record, generation: Generation) -> Value {
+    let mut row = Map::new();
+    let mut put = |name: &str, value: Value| {
+        if !value.is_null() {
+            row.insert(name.to_owned(), value);
+        }
+    };
+    put("key", json!(key));
+    put("kind", key.kind().into());
+    put("label", json!(record.label));
+    put("updatedAt", record.updated_at.into());
+    put("sessionId", json!(record.session_id));
+    put("spawnedBy", json!(record.spawned_by));
+    put("sendPolicy", json!(record.send_policy));
+    put("thinkingLevel", json!(record.thinking_level));
+    put("verboseLevel", json!(record.verbose_level));
+    put("modelProvider", json!(record.model_provider));
+    put("model", json!(record.model));
+    put("contextTokens", json!(record.context_tokens));
+    put("inputTokens", json!(record.input_tokens));
+    put("outputTokens", json!(record.output_tokens));
+    put("totalTokens", json!(record.total_tokens));
+    put("abortedLastRun", json!(record.aborted_last_run));
+    for name in CARRIED {
+        put(name, record.extra.get(name).cloned().unwrap_or_default());
+    }
+    if generation == Generation::Four {
+        put("agentId", json!(key.agent()));
+        put("isMain", key.is_main().into());
+    }
+    Value::Object(row)
+}

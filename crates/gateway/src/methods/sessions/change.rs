@@ -1,0 +1,172 @@
+//! `sessions.create`, `patch`, `reset`, `delete` and `compact`: how conversations are changed.
+//!
+//! Every change is a job of the session's lane, so it never meets a run halfway.
+
+use homard_agent::{ChangeError, Patch};
+use homard_proto::{
+    AgentId, ErrorShape, Extra, SessionKey,
+    method::{
+        Params,
+        sessions::{CompactParams, CreateParams, DeleteParams, PatchParams, ResetParams},
+    },
+};
+use serde_json::{Value, json};
+
+use super::{levels, path};
+use crate::{
+    router::{Answer, Call},
+    server::Server,
+};
+use homard_agent::row::session_row;
+
+/// Changes a conversation's settings.
+pub(crate) async fn patch(mut call: Call) -> Result<Answer, ErrorShape> {
+    let PatchParams { key, agent_id, expected_session_id, mut changes } = call.params()?;
+    let server = &call.server;
+    let key = meant::<PatchParams>(server, &key, agent_id.as_deref())?;
+    // A guard that unread marks have elsewhere, and no setting.
+    changes.shift_remove("expectedMarkedUnreadAt");
+    let patch = Patch { expected: expected_session_id, changes: settings(changes)? };
+    let entry = server.hub.patch(&key, patch).await.map_err(|error| refusal(&error))?;
+    let agent = key.agent().unwrap_or(server.hub.agents().default_id());
+    let answer = json!({
+        "ok": true, "path": path(server, agent), "key": key, "entry": entry, "resolved": model(server, &key),
+    });
+    Ok(answer.into())
+}
+
+/// Makes a conversation, or finds the one that the same request made.
+pub(crate) async fn create(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: CreateParams = call.params()?;
+    let (server, ambient) = (&call.server, call.server.hub.ambient());
+    let name = match (params.key, params.idempotency_key) {
+        (Some(key), _) => key,
+        (None, Some(name)) => format!("dashboard:{name}"),
+        (None, None) => format!("dashboard:{}", ambient.session_id()),
+    };
+    let key = meant::<CreateParams>(server, &name, params.agent_id.as_deref())?;
+    let parent = params.parent_session_key.map(|key| meant::<CreateParams>(server, &key, None)).transpose()?;
+    let mut changes = Extra::new();
+    for (name, value) in [
+        ("label", json!(params.label)),
+        ("displayName", json!(params.display_name)),
+        ("category", json!(params.category)),
+        ("model", json!(params.model)),
+        ("thinkingLevel", json!(params.thinking_level)),
+        ("parentSessionKey", json!(parent)),
+    ] {
+        // What is not named is not cleared either.
+        if !value.is_null() {
+            changes.insert(name.to_owned(), value);
+        }
+    }
+    let patch = Patch { expected: None, changes: settings(changes)? };
+    let entry = server.hub.patch(&key, patch).await.map_err(|error| refusal(&error))?;
+    let shown = session_row(&key, &entry, call.client.generation);
+    let answer = json!({
+        "ok": true, "key": key, "sessionId": entry.session_id, "entry": shown, "resolved": model(server, &key),
+    });
+    Ok(answer.into())
+}
+
+/// Gives a conversation a new transcript.
+pub(crate) async fn reset(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: ResetParams = call.params()?;
+    let key = meant::<ResetParams>(&call.server, &params.key, params.agent_id.as_deref())?;
+    let entry = call.server.hub.reset(&key).await.map_err(|error| refusal(&error))?;
+    Ok(json!({"ok": true, "key": key, "entry": entry}).into())
+}
+
+/// Deletes a conversation; its transcript is put aside.
+pub(crate) async fn delete(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: DeleteParams = call.params()?;
+    if params.delete_transcript == Some(false) {
+        return Err(ErrorShape::invalid(
+            "invalid sessions.delete params: deleteTranscript: false is not supported yet; \
+             a transcript is never destroyed, but put aside with its session",
+        ));
+    }
+    let key = meant::<DeleteParams>(&call.server, &params.key, params.agent_id.as_deref())?;
+    let deleted = call.server.hub.delete(&key, params.expected_session_id).await.map_err(|error| refusal(&error))?;
+    // The store names the file when it puts it aside, and does not say how.
+    Ok(json!({"ok": true, "key": key, "deleted": deleted, "archived": []}).into())
+}
+
+/// Says that nothing is made shorter yet.
+pub(crate) async fn compact(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: CompactParams = call.params()?;
+    let key = meant::<CompactParams>(&call.server, &params.key, params.agent_id.as_deref())?;
+    Ok(json!({"ok": true, "key": key, "compacted": false, "reason": "not supported yet"}).into())
+}
+
+/// The session that a request means; a key without an agent belongs to the one that the request names.
+fn meant<P: Params>(server: &Server, text: &str, agent: Option<&str>) -> Result<SessionKey, ErrorShape> {
+    let wrong = |why: String| ErrorShape::invalid(format!("invalid {} params: {why}", P::METHOD));
+    let named = agent.map(AgentId::normalize);
+    let default = named.as_ref().unwrap_or(server.hub.agents().default_id());
+    let key = SessionKey::parse(text, default).map_err(|error| wrong(format!("key: {error}")))?;
+    match (&named, key.agent()) {
+        (Some(named), Some(owner)) if named != owner => {
+            Err(wrong(format!("agent \"{named}\" does not match session key agent \"{owner}\"")))
+        }
+        _ => Ok(key),
+    }
+}
+
+/// Changes as the record keeps them.
+fn settings(mut changes: Extra) -> Result<Extra, ErrorShape> {
+    levels::check(&mut changes)?;
+    if let Some(label) = changes.get_mut("label")
+        && let Some(text) = label.as_str()
+    {
+        *label = Some(text.trim()).filter(|text| !text.is_empty()).into();
+    }
+    if let Some(model) = changes.shift_remove("model") {
+        let (provider, model) = match model.as_str().map(|model| (model, model.split_once('/'))) {
+            Some((_, Some((provider, model)))) => (provider.trim().into(), model.trim().into()),
+            Some((model, None)) => (Value::Null, model.trim().into()),
+            None => (Value::Null, Value::Null),
+        };
+        changes.insert("providerOverride".to_owned(), provider);
+        changes.insert("modelOverride".to_owned(), model);
+    }
+    Ok(changes)
+}
+
+/// Who answers in a session.
+fn model(server: &Server, key: &SessionKey) -> Value {
+    let agents = server.hub.agents();
+    let profile = key.agent().and_then(|agent| agents.get(agent)).or_else(|| agents.get(agents.default_id()));
+    let spec = profile.map(|profile| profile.model.spec());
+    json!({"modelProvider": spec.map(|spec| &spec.provider), "model": spec.map(|spec| &spec.model)})
+}
+
+fn refusal(error: &ChangeError) -> ErrorShape {
+    let why = error.to_string();
+    match error {
+        ChangeError::Invalid(_) | ChangeError::UnknownAgent(_) | ChangeError::Main(_) | ChangeError::Changed => {
+            ErrorShape::invalid(why)
+        }
+        ChangeError::Store(_) => ErrorShape::unavailable(why),
+        ChangeError::Stopping => ErrorShape { retryable: Some(true), ..ErrorShape::unavailable(why) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_kept_as_what_overrides_the_agents_own() {
+        let kept = |changes: Value| json!(settings(serde_json::from_value(changes).unwrap()).unwrap());
+        assert_eq!(
+            kept(json!({"model": "openai/gpt/x", "label": " mine "})),
+            json!({"label": "mine", "providerOverride": "openai", "modelOverride": "gpt/x"})
+        );
+        assert_eq!(kept(json!({"model": "big"})), json!({"providerOverride": null, "modelOverride": "big"}));
+        assert_eq!(
+            kept(json!({"model": null, "label": "  "})),
+            json!({"label": null, "providerOverride": null, "modelOverride": null})
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! The settings of a conversation that are words: which words there are, and what else people write for them.
+
+use homard_agent::intake;
+use homard_proto::{ErrorShape, Extra};
+use serde_json::Value;
+
+/// A setting that is one of some words.
+struct Setting {
+    name: &'static str,
+    words: &'static [&'static str],
+    /// What else is understood, and what it means.
+    aliases: &'static [(&'static str, &'static str)],
+    /// The word that clears the setting.
+    clears: Option<&'static str>,
+}
+
+const NO_ALIASES: &[(&str, &str)] = &[];
+
+const SETTINGS: [Setting; 8] = [
+    Setting { name: "thinkingLevel", words: &intake::THINKING_LEVELS, aliases: NO_ALIASES, clears: Some("off") },
+    Setting {
+        name: "verboseLevel",
+        words: &["on", "off", "full"],
+        aliases: &[("true", "on"), ("yes", "on"), ("false", "off"), ("no", "off"), ("all", "full")],
+        clears: None,
+    },
+    Setting {
+        name: "reasoningLevel",
+        words: &["on", "off", "stream"],
+        aliases: &[("true", "on"), ("yes", "on"), ("false", "off"), ("no", "off"), ("live", "stream")],
+        clears: Some("off"),
+    },
+    Setting {
+        name: "elevatedLevel",
+        words: &["on", "off", "ask", "full"],
+        aliases: &[("true", "on"), ("yes", "on"), ("false", "off"), ("no", "off")],
+        clears: None,
+    },
+    Setting {
+        name: "responseUsage",
+        words: &["off", "tokens", "full"],
+        aliases: &[("on", "tokens")],
+        clears: Some("off"),
+    },
+    Setting { name: "execHost", words: &["sandbox", "gateway", "node"], aliases: NO_ALIASES, clears: None },
+    Setting { name: "execSecurity", words: &["deny", "allowlist", "full"], aliases: NO_ALIASES, clears: None },
+    Setting { name: "execAsk", words: &["off", "on-miss", "always"], aliases: NO_ALIASES, clears: None },
+];
+
+/// Puts the settings among some changes into the words that are kept, or says which words there are.
+pub(super) fn check(changes: &mut Extra) -> Result<(), ErrorShape> {
+    for setting in &SETTINGS {
+        if let Some(value) = changes.get_mut(setting.name)
+            && let Some(raw) = value.as_str()
+        {
+            let Some(word) = setting.read(raw) else {
+                let words = setting.words.join("|");
+                return Err(ErrorShape::invalid(format!("invalid {} (use {words})", setting.name)));
+            };
+            *value = if setting.clears == Some(word) { Value::Null } else { word.into() };
+        }
+    }
+    Ok(())
+}
+
+impl Setting {
+    fn read(&self, raw: &str) -> Option<&'static str> {
+        if self.name == "thinkingLevel" {
+            return intake::thinking(raw);
+        }
+        let raw = raw.trim().to_lowercase();
+        let meant = self.aliases.iter().find(|(alias, _)| *alias == raw).map_or(raw.as_str(), |(_, word)| word);
+        self.words.iter().find(|word| **word == meant).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn checked(changes: Value) -> Result<Value, String> {
+        let mut changes: Extra = serde_json::from_value(changes).unwrap();
+        check(&mut changes).map_err(|error| error.message)?;
+        Ok(json!(changes))
+    }
+
+    #[test]
+    fn settings_are_kept_in_their_own_words() {
+        let asked = json!({
+            "thinkingLevel": "Ultra", "verboseLevel": " YES ", "reasoningLevel": "off", "elevatedLevel": "off",
+            "responseUsage": "on", "execHost": null, "label": "off",
+        });
+        let kept = json!({
+            "thinkingLevel": "high", "verboseLevel": "on", "reasoningLevel": null, "elevatedLevel": "off",
+            "responseUsage": "tokens", "execHost": null, "label": "off",
+        });
+        assert_eq!(checked(asked), Ok(kept));
+        assert_eq!(checked(json!({"thinkingLevel": "off"})), Ok(json!({"thinkingLevel": null})));
+    }
+
+    #[test]
+    fn a_word_that_is_none_is_refused_with_those_that_are() {
+        let refused = |name: &str, words: &str| {
+            assert_eq!(checked(json!({name: "bogus"})), Err(format!("invalid {name} (use {words})")));
+        };
+        refused("thinkingLevel", "off|minimal|low|medium|high|xhigh");
+        refused("verboseLevel", "on|off|full");
+        refused("execAsk", "off|on-miss|always");
+    }
+}

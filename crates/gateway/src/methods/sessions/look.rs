@@ -1,0 +1,177 @@
+//! `sessions.resolve`, `sessions.describe` and `sessions.preview`: find a conversation, look into it.
+
+use std::sync::Arc;
+
+use homard_proto::{
+    ErrorShape, Generation, SessionKey,
+    message::{Message, join_text},
+    method::{
+        Params,
+        sessions::{DescribeParams, ListParams, PreviewParams, ResolveParams},
+    },
+    session::Record,
+};
+use serde_json::{Value, json};
+
+use super::matches;
+use crate::{
+    methods::{session_key, unavailable},
+    router::{Answer, Call},
+};
+use homard_agent::row::session_row;
+
+/// How many sessions one preview shows.
+const PREVIEWS: usize = 64;
+/// How many messages of each, when the caller does not say.
+const ITEMS: usize = 12;
+/// How many characters of each, when the caller does not say.
+const CHARS: usize = 240;
+
+/// The key of the conversation that a caller knows by another name.
+pub(crate) async fn resolve(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: ResolveParams = call.params()?;
+    let hub = &call.server.hub;
+    let rows = hub.sessions().await.map_err(unavailable)?;
+    let given =
+        |text: &Option<String>| text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
+    let found = match (given(&params.key), given(&params.session_id), given(&params.label)) {
+        (None, None, None) => return Err(ErrorShape::invalid("Either key, sessionId, or label is required")),
+        (Some(text), None, None) => {
+            let key = session_key(&call.server, ResolveParams::METHOD, &text)?;
+            one(&rows, &format!("No session found: {text}"), |(found, _)| *found == key)
+        }
+        (None, Some(id), None) => {
+            one(&rows, &format!("No session found: {id}"), |(_, record)| record.session_id.as_str() == id)
+        }
+        (None, None, Some(label)) => {
+            let filter = filter(&params, &label);
+            one(&rows, &format!("No session found with label: {label}"), |(key, record)| {
+                matches(key, record, &filter, 0)
+            })
+        }
+        (..) => return Err(ErrorShape::invalid("give one of key, sessionId and label, not several")),
+    };
+    let key = found?;
+    let mut answer = json!({"ok": true, "key": key});
+    if call.client.generation == Generation::Four {
+        answer["agentId"] = json!(key.agent());
+    }
+    Ok(answer.into())
+}
+
+fn filter(params: &ResolveParams, label: &str) -> ListParams {
+    ListParams {
+        label: Some(label.to_owned()),
+        agent_id: params.agent_id.clone(),
+        spawned_by: params.spawned_by.clone(),
+        include_global: params.include_global,
+        include_unknown: params.include_unknown,
+        ..ListParams::default()
+    }
+}
+
+/// The one session that is meant; `none` is said when there is none.
+fn one(
+    rows: &[(SessionKey, Arc<Record>)],
+    none: &str,
+    is_meant: impl Fn(&(SessionKey, Arc<Record>)) -> bool,
+) -> Result<SessionKey, ErrorShape> {
+    let found: Vec<_> = rows.iter().filter(|row| is_meant(row)).map(|(key, _)| key).collect();
+    match &found[..] {
+        [] => Err(ErrorShape::invalid(none)),
+        [key] => Ok((*key).clone()),
+        several => {
+            let keys: Vec<_> = several.iter().map(|key| key.as_str()).collect();
+            Err(ErrorShape::invalid(format!("several sessions are meant; give the key of one: {}", keys.join(", "))))
+        }
+    }
+}
+
+/// A conversation as lists show it, or `null`.
+pub(crate) async fn describe(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: DescribeParams = call.params()?;
+    let key = session_key(&call.server, DescribeParams::METHOD, &params.key)?;
+    let rows = call.server.hub.sessions().await.map_err(unavailable)?;
+    let found = rows.iter().find(|(found, _)| *found == key);
+    Ok(json!({"session": found.map(|(key, record)| session_row(key, record, call.client.generation))}).into())
+}
+
+/// The last words of some conversations.
+pub(crate) async fn preview(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: PreviewParams = call.params()?;
+    let hub = &call.server.hub;
+    let (limit, chars) = (params.limit.unwrap_or(ITEMS), params.max_chars.unwrap_or(CHARS));
+    let mut previews = Vec::new();
+    for asked in params.keys.iter().take(PREVIEWS) {
+        let history = match session_key(&call.server, PreviewParams::METHOD, asked) {
+            Ok(key) => hub.history(&key).await.map_err(|error| error.to_string()),
+            Err(error) => Err(error.message),
+        };
+        let (status, items) = match history {
+            Ok(Some((_, messages))) => match last_words(&messages, limit, chars) {
+                items if items.is_empty() => ("empty", items),
+                items => ("ok", items),
+            },
+            Ok(None) => ("missing", Vec::new()),
+            Err(reason) => {
+                tracing::warn!(key = %asked, %reason, "could not look into a session");
+                ("error", Vec::new())
+            }
+        };
+        previews.push(json!({"key": asked, "status": status, "items": items}));
+    }
+    Ok(json!({"ts": hub.ambient().now_ms(), "previews": previews}).into())
+}
+
+/// The last messages with words in them, oldest first, each in one line and cut.
+fn last_words(messages: &[Arc<Message>], limit: usize, chars: usize) -> Vec<Value> {
+    let said = messages.iter().rev().filter_map(|message| {
+        let (role, text) = match &**message {
+            Message::User(user) => ("user", user.content.text()),
+            Message::Assistant(said) => ("assistant", said.text()),
+            Message::ToolResult(result) => ("tool", join_text(&result.content)),
+            Message::Other(_) => return None,
+        };
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        (!text.is_empty()).then(|| json!({"role": role, "text": cut(&text, chars)}))
+    });
+    let mut items: Vec<_> = said.take(limit).collect();
+    items.reverse();
+    items
+}
+
+fn cut(text: &str, chars: usize) -> String {
+    if text.chars().count() <= chars {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(chars.saturating_sub(1)).collect();
+    format!("{}…", kept.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::message::{Assistant, Block, User};
+
+    use super::*;
+
+    #[test]
+    fn a_preview_is_the_last_words_in_short() {
+        let says = |text: &str| {
+            let content = vec![Block::text(text)];
+            Arc::new(Message::Assistant(Assistant { content, ..Assistant::default() }))
+        };
+        let messages = [
+            Arc::new(Message::User(User::text("one", 0))),
+            says("two\n\n lines"),
+            says(" "),
+            says("é".repeat(30).as_str()),
+        ];
+        let item = |role: &str, text: &str| json!({"role": role, "text": text});
+        let long = format!("{}…", "é".repeat(19));
+        assert_eq!(
+            last_words(&messages, 12, 20),
+            [item("user", "one"), item("assistant", "two lines"), item("assistant", &long)]
+        );
+        assert_eq!(last_words(&messages, 1, 30), [item("assistant", &"é".repeat(30))]);
+    }
+}

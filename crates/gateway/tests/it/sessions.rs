@@ -1,0 +1,386 @@
+//! How conversations are found and changed, also while somebody works in them.
+
+use std::sync::Arc;
+
+use homard_agent::{
+    Rules,
+    command::OWNER,
+    freshness::{Freshness, Mode, Rule},
+    hub::Disposition,
+    intake,
+};
+use homard_proto::{
+    AgentId, Generation, SessionKey,
+    method::{Params, agent::AgentParams},
+};
+use homard_store::{Fence, MemoryStore, Rec, Store};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::support::{Socket, World, says, waits};
+
+/// A store with these sessions in it.
+async fn store(sessions: &[(&str, Value)]) -> Arc<MemoryStore> {
+    let store = MemoryStore::default();
+    for (key, record) in sessions {
+        let key = SessionKey::parse(key, &AgentId::main()).unwrap();
+        let record = serde_json::from_value(record.clone()).unwrap();
+        store.commit(&Fence::default(), vec![Rec::Patch { run: None, key, expect: None, record }]).await.unwrap();
+    }
+    Arc::new(store)
+}
+
+/// Sends a message; its answer comes later.
+async fn send(socket: &mut Socket, run: &str, key: &str, text: &str) {
+    let params = json!({"message": text, "idempotencyKey": run, "sessionKey": key});
+    assert_eq!(socket.ask(run, "agent", params).await["payload"]["status"], "accepted");
+}
+
+/// The transcript that a run worked in, once it has ended well.
+async fn session_of(socket: &mut Socket, run: &str) -> String {
+    let answer = socket.answer(run).await;
+    assert_eq!(answer["payload"]["status"], "ok", "{answer}");
+    answer["payload"]["result"]["meta"]["agentMeta"]["sessionId"].as_str().unwrap().to_owned()
+}
+
+async fn run(socket: &mut Socket, run: &str, key: &str, text: &str) -> String {
+    send(socket, run, key, text).await;
+    session_of(socket, run).await
+}
+
+/// What was said in a session.
+async fn told(socket: &mut Socket, key: &str) -> Vec<String> {
+    let history = socket.ask("history", "chat.history", json!({"sessionKey": key})).await;
+    let messages = history["payload"]["messages"].as_array().unwrap().clone();
+    messages.iter().map(|message| message["content"][0]["text"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn refused(socket: &mut Socket, method: &str, params: Value) -> String {
+    let answer = socket.ask("refused", method, params).await;
+    assert_eq!((&answer["ok"], &answer["error"]["code"]), (&json!(false), &json!("INVALID_REQUEST")), "{answer}");
+    answer["error"]["message"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_session_is_found_by_its_key_its_transcript_or_its_label() {
+    let labelled = |id: &str, label: &str| json!({"sessionId": id, "updatedAt": 5, "label": label});
+    let sessions =
+        [("a", labelled("s-a", "mine")), ("b", labelled("s-b", "yours")), ("agent:ops:c", labelled("s-c", "yours"))];
+    let world = World::over(store(&sessions).await, says(&["hi"])).await;
+    let mut old = world.client(3, json!({})).await;
+    let found = json!({"ok": true, "key": "agent:main:a"});
+    for params in [json!({"key": " A "}), json!({"sessionId": "s-a"}), json!({"label": "mine"})] {
+        assert_eq!(old.ask("1", "sessions.resolve", params).await["payload"], found);
+    }
+    let narrowed = old.ask("2", "sessions.resolve", json!({"label": "yours", "agentId": "ops"})).await;
+    assert_eq!(narrowed["payload"]["key"], "agent:ops:c");
+    for (params, why) in [
+        (json!({}), "Either key, sessionId, or label is required"),
+        (json!({"key": "nobody"}), "No session found: nobody"),
+        (json!({"sessionId": "s-z"}), "No session found: s-z"),
+        (json!({"label": "theirs"}), "No session found with label: theirs"),
+        (json!({"key": "a", "label": "mine"}), "give one of key, sessionId and label, not several"),
+        (json!({"label": "yours"}), "several sessions are meant; give the key of one: agent:main:b, agent:ops:c"),
+    ] {
+        assert_eq!(refused(&mut old, "sessions.resolve", params).await, why);
+    }
+    let mut new = world.client(4, json!({})).await;
+    let found = json!({"ok": true, "key": "agent:main:a", "agentId": "main"});
+    assert_eq!(new.ask("1", "sessions.resolve", json!({"key": "a"})).await["payload"], found);
+}
+
+#[tokio::test]
+async fn a_preview_shows_the_last_words() {
+    let world = World::over(store(&[("empty", json!({"sessionId": "s"}))]).await, says(&["hi"])).await;
+    let mut socket = world.client(3, json!({})).await;
+    run(&mut socket, "k1", "main", "one").await;
+    run(&mut socket, "k2", "main", "two\n\nthree").await;
+    let keys = json!({"keys": ["main", "empty", "nobody"], "limit": 2});
+    let answer = socket.ask("1", "sessions.preview", keys).await;
+    assert!(answer["payload"]["ts"].is_u64());
+    let item = |role: &str, text: &str| json!({"role": role, "text": text});
+    assert_eq!(
+        answer["payload"]["previews"],
+        json!([
+            {"key": "main", "status": "ok", "items": [item("user", "two three"), item("assistant", "hi")]},
+            {"key": "empty", "status": "empty", "items": []},
+            {"key": "nobody", "status": "missing", "items": []},
+        ])
+    );
+}
+
+#[tokio::test]
+async fn a_session_can_be_made_and_described() {
+    let world = World::new(says(&["hi"])).await;
+    let mut socket = world.client(4, json!({})).await;
+    let params = json!({"key": "tui-7", "parentSessionKey": "main", "label": "mine", "succeedsParent": true});
+    let made = socket.ask("1", "sessions.create", params).await["payload"].take();
+    assert_eq!((&made["ok"], &made["key"]), (&json!(true), &json!("agent:main:tui-7")));
+    assert_eq!((&made["entry"]["label"], &made["entry"]["sessionId"]), (&json!("mine"), &made["sessionId"]));
+    let described = socket.ask("2", "sessions.describe", json!({"key": "tui-7"})).await;
+    assert_eq!(described["payload"]["session"], made["entry"]);
+    let nobody = socket.ask("3", "sessions.describe", json!({"key": "nobody"})).await;
+    assert_eq!(nobody["payload"], json!({"session": null}));
+    assert_eq!(run(&mut socket, "k", "tui-7", "x").await, made["sessionId"].as_str().unwrap());
+
+    let named = json!({"idempotencyKey": "n1"});
+    let one = socket.ask("4", "sessions.create", named.clone()).await["payload"].take();
+    let again = socket.ask("5", "sessions.create", named).await["payload"].take();
+    assert_eq!((&one["key"], &one["sessionId"]), (&again["key"], &again["sessionId"]));
+    assert_eq!(
+        refused(&mut socket, "sessions.create", json!({"key": "x", "agentId": "nobody"})).await,
+        "unknown agent id \"nobody\""
+    );
+}
+
+#[tokio::test]
+async fn a_patch_merges_into_what_is_there() {
+    let future = 9_000_000_000_000_u64;
+    let before =
+        json!({"sessionId": "s", "updatedAt": future, "thinkingLevel": "high", "verboseLevel": "on", "novel": [1]});
+    let world = World::over(store(&[("main", before)]).await, says(&["hi"])).await;
+    let mut old = world.client(3, json!({})).await;
+    let params =
+        json!({"key": "main", "label": " mine ", "thinkingLevel": "off", "verboseLevel": "FULL", "model": "p/m"});
+    let entry = json!({
+        "sessionId": "s", "updatedAt": future, "label": "mine", "verboseLevel": "full", "novel": [1],
+        "providerOverride": "p", "modelOverride": "m",
+    });
+    assert_eq!(
+        old.ask("1", "sessions.patch", params).await["payload"],
+        json!({
+            "ok": true, "path": "/state/agents/main/sessions/sessions.json", "key": "agent:main:main", "entry": entry,
+            "resolved": {"modelProvider": "test", "model": "scripted"},
+        })
+    );
+    let cleared = old.ask("2", "sessions.patch", json!({"key": "main", "label": null, "model": null})).await;
+    let entry = json!({"sessionId": "s", "updatedAt": future, "verboseLevel": "full", "novel": [1]});
+    assert_eq!(cleared["payload"]["entry"], entry);
+    for (params, why) in [
+        (
+            json!({"key": "main", "thinkingLevel": "bogus"}),
+            "invalid thinkingLevel (use off|minimal|low|medium|high|xhigh)",
+        ),
+        (
+            json!({"key": "main", "sendPolicy": "maybe"}),
+            "invalid sessions.patch params: at /sendPolicy: must match a schema in anyOf",
+        ),
+        (
+            json!({"key": "main", "pinned": true}),
+            "invalid sessions.patch params: at root: unexpected property 'pinned'",
+        ),
+        (json!({"key": "agent:nobody:x"}), "unknown agent id \"nobody\""),
+    ] {
+        assert_eq!(refused(&mut old, "sessions.patch", params).await, why);
+    }
+
+    let mut new = world.client(4, json!({})).await;
+    let pinned = json!({"key": "main", "pinned": true, "expectedSessionId": "s", "expectedMarkedUnreadAt": null});
+    let entry = json!({"sessionId": "s", "updatedAt": future, "verboseLevel": "full", "novel": [1], "pinned": true});
+    assert_eq!(new.ask("1", "sessions.patch", pinned).await["payload"]["entry"], entry);
+    let stale = json!({"key": "main", "pinned": false, "expectedSessionId": "other"});
+    assert_eq!(
+        refused(&mut new, "sessions.patch", stale).await,
+        "the session got another transcript in the meantime; look at it and try again"
+    );
+}
+
+#[tokio::test]
+async fn a_patch_during_a_run_outlives_it() {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = World::new(waits(&gate)).await;
+    let mut socket = world.client(3, json!({})).await;
+    send(&mut socket, "k", "main", "x").await;
+    let patched = socket.ask("1", "sessions.patch", json!({"key": "main", "label": "mine"})).await;
+    assert_eq!(patched["payload"]["entry"]["label"], "mine");
+    gate.add_permits(1);
+    session_of(&mut socket, "k").await;
+    let rows = socket.ask("2", "sessions.list", json!({})).await;
+    let row = &rows["payload"]["sessions"][0];
+    assert_eq!(json!([row["label"], row["inputTokens"]]), json!(["mine", 100]));
+}
+
+#[tokio::test]
+async fn changes_need_the_admin_scope() {
+    let world = World::new(says(&["hi"])).await;
+    let scopes = json!({"scopes": ["operator.read", "operator.write"]});
+    let mut old = world.client(3, scopes.clone()).await;
+    let mut new = world.client(4, scopes).await;
+    for method in ["sessions.patch", "sessions.reset", "sessions.delete", "sessions.compact"] {
+        assert_eq!(refused(&mut old, method, json!({"key": "main"})).await, "missing scope: operator.admin");
+        assert_eq!(new.ask("1", method, json!({"key": "main"})).await["error"]["code"], "FORBIDDEN");
+    }
+    for (method, params) in [
+        ("sessions.create", json!({"key": "x"})),
+        ("sessions.describe", json!({"key": "x"})),
+        ("sessions.resolve", json!({"key": "x"})),
+        ("sessions.preview", json!({"keys": ["x"]})),
+    ] {
+        assert_eq!(new.ask("2", method, params).await["ok"], true, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_ends_in_the_transcript_that_it_began_in() {
+    for protocol in [3, 4] {
+        let gate = Arc::new(Semaphore::new(0));
+        let world = World::new(waits(&gate)).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        socket.ask("label", "sessions.patch", json!({"key": "main", "label": "mine"})).await;
+        send(&mut socket, "k1", "main", "one").await;
+        send(&mut socket, "k2", "main", "two").await;
+        let reset = socket.ask("reset", "sessions.reset", json!({"key": "main"})).await["payload"].take();
+        assert_eq!((&reset["ok"], &reset["key"]), (&json!(true), &json!("agent:main:main")));
+        assert_eq!(json!([reset["entry"]["label"], reset["entry"]["compactionCount"]]), json!(["mine", 0]));
+        gate.add_permits(2);
+        let first = session_of(&mut socket, "k1").await;
+        let second = session_of(&mut socket, "k2").await;
+        assert_ne!(first, second);
+        assert_eq!(second, reset["entry"]["sessionId"].as_str().unwrap());
+        assert_eq!(told(&mut socket, "main").await, ["two", "hello world"]);
+        gate.add_permits(1);
+        assert_eq!(run(&mut socket, "k3", "main", "three").await, second);
+        assert_eq!(*world.asked.lock().unwrap(), [1, 1, 3]);
+        assert_eq!(told(&mut socket, "main").await, ["two", "hello world", "three", "hello world"]);
+    }
+}
+
+#[tokio::test]
+async fn a_session_without_messages_can_be_reset() {
+    let world = World::new(says(&["hi"])).await;
+    let mut old = world.client(3, json!({})).await;
+    let made = old.ask("1", "sessions.reset", json!({"key": "garden"})).await;
+    let again = old.ask("2", "sessions.reset", json!({"key": "garden"})).await;
+    assert_ne!(made["payload"]["entry"]["sessionId"], again["payload"]["entry"]["sessionId"]);
+    assert_eq!(
+        refused(&mut old, "sessions.reset", json!({"key": "garden", "reason": "new"})).await,
+        "invalid sessions.reset params: at root: unexpected property 'reason'"
+    );
+    let mut new = world.client(4, json!({})).await;
+    assert_eq!(new.ask("1", "sessions.reset", json!({"key": "garden", "reason": "new"})).await["ok"], true);
+}
+
+#[tokio::test]
+async fn a_command_keeps_its_place_among_the_messages() {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = World::new(waits(&gate)).await;
+    let mut socket = world.client(3, json!({})).await;
+    for (run, text) in [("k1", "one"), ("k2", "two"), ("k3", "/NEW Three"), ("k4", "four")] {
+        send(&mut socket, run, "main", text).await;
+    }
+    gate.add_permits(4);
+    let mut sessions = Vec::new();
+    for run in ["k1", "k2", "k3", "k4"] {
+        sessions.push(session_of(&mut socket, run).await);
+    }
+    assert_eq!((sessions[0] == sessions[1], sessions[2] == sessions[3]), (true, true));
+    assert_ne!(sessions[1], sessions[2]);
+    assert_eq!(told(&mut socket, "main").await, ["Three", "hello world", "four", "hello world"]);
+    assert_eq!(*world.asked.lock().unwrap(), [1, 3, 1, 3]);
+    // The same request again is not another command.
+    let params = json!({"message": "/NEW Three", "idempotencyKey": "k3", "sessionKey": "main"});
+    assert_eq!(socket.ask("again", "agent", params).await["payload"]["status"], "ok");
+    assert_eq!(told(&mut socket, "main").await.len(), 4);
+}
+
+#[tokio::test]
+async fn a_deleted_session_is_gone_with_its_runs() {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = World::new(waits(&gate)).await;
+    let mut socket = world.client(4, json!({})).await;
+    send(&mut socket, "k1", "garden", "one").await;
+    send(&mut socket, "k2", "garden", "two").await;
+    let stale = json!({"key": "garden", "expectedSessionId": "other"});
+    refused(&mut socket, "sessions.delete", stale).await;
+    let gone = json!({"ok": true, "key": "agent:main:garden", "deleted": true, "archived": []});
+    assert_eq!(socket.ask("1", "sessions.delete", json!({"key": "garden"})).await["payload"], gone);
+    for run in ["k1", "k2"] {
+        let waited = socket.ask("2", "agent.wait", json!({"runId": run})).await;
+        assert_eq!((&waited["payload"]["status"], &waited["payload"]["error"]), (&json!("error"), &json!("aborted")));
+    }
+    let described = socket.ask("3", "sessions.describe", json!({"key": "garden"})).await;
+    assert_eq!(described["payload"], json!({"session": null}));
+    let nothing = json!({"ok": true, "key": "agent:main:garden", "deleted": false, "archived": []});
+    assert_eq!(socket.ask("4", "sessions.delete", json!({"key": "garden"})).await["payload"], nothing);
+    gate.add_permits(1);
+    run(&mut socket, "k3", "garden", "three").await;
+    assert_eq!(told(&mut socket, "garden").await, ["three", "hello world"]);
+}
+
+#[tokio::test]
+async fn a_message_behind_a_deletion_runs_in_a_new_session() {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = World::new(waits(&gate)).await;
+    let mut socket = world.client(4, json!({})).await;
+    send(&mut socket, "k1", "garden", "one").await;
+    let key = SessionKey::parse("garden", &AgentId::main()).unwrap();
+    let params = json!({"message": "two", "idempotencyKey": "k2", "sessionKey": "garden"});
+    let params = AgentParams::decode(Generation::Four, Some(params)).unwrap();
+    let inbound = intake::agent(&world.hub, OWNER, params).await.unwrap();
+    // Each is handed to the lane when it is first polled, so the message stands behind the deletion.
+    let (deleted, accepted) = tokio::join!(world.hub.delete(&key, None), world.hub.submit(inbound));
+    assert_eq!(deleted, Ok(true));
+    assert!(matches!(accepted.unwrap().disposition, Disposition::New(_)));
+    gate.add_permits(1);
+    let waited = socket.ask("1", "agent.wait", json!({"runId": "k2"})).await;
+    assert_eq!(waited["payload"]["status"], "ok");
+    assert_eq!(told(&mut socket, "garden").await, ["two", "hello world"]);
+}
+
+#[tokio::test]
+async fn a_run_whose_session_got_a_new_transcript_does_not_go_on_after_a_restart() {
+    let store = store(&[]).await;
+    let world = World::over(store.clone(), waits(&Arc::new(Semaphore::new(0)))).await;
+    let mut socket = world.client(4, json!({})).await;
+    send(&mut socket, "k1", "main", "one").await;
+    socket.ask("1", "sessions.reset", json!({"key": "main"})).await;
+    // The first process is as good as dead: its model never says another word.
+    let next = World::over(store, says(&["hi"])).await;
+    assert_eq!(next.hub.recover().await, Ok(0));
+    let mut socket = next.client(4, json!({})).await;
+    let waited = socket.ask("1", "agent.wait", json!({"runId": "k1"})).await;
+    let why = "INTERRUPTED: the program was restarted, and the session had got a new transcript";
+    assert_eq!((&waited["payload"]["status"], &waited["payload"]["error"]), (&json!("error"), &json!(why)));
+    run(&mut socket, "k2", "main", "two").await;
+    assert_eq!(told(&mut socket, "main").await, ["two", "hi"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_deleted_or_made_shorter_says_so() {
+    let world = World::new(says(&["hi"])).await;
+    let mut socket = world.client(3, json!({})).await;
+    assert_eq!(
+        refused(&mut socket, "sessions.delete", json!({"key": "main"})).await,
+        "Cannot delete the main session (agent:main:main)."
+    );
+    let kept = json!({"key": "x", "deleteTranscript": false});
+    assert!(refused(&mut socket, "sessions.delete", kept).await.contains("not supported yet"));
+    let compacted = json!({"ok": true, "key": "agent:main:main", "compacted": false, "reason": "not supported yet"});
+    assert_eq!(socket.ask("1", "sessions.compact", json!({"key": "main"})).await["payload"], compacted);
+}
+
+#[tokio::test]
+async fn a_stale_session_begins_anew_with_the_next_message_of_a_person() {
+    let idle = Rule { mode: Some(Mode::Idle), ..Rule::default() };
+    let freshness = Freshness { all: Some(idle), ..Freshness::default() };
+    let old = |id: &str| json!({"sessionId": id, "updatedAt": 5, "label": "mine"});
+    let store = store(&[("a", old("s-a")), ("b", old("s-b")), ("c", old("s-c"))]).await;
+    let world = World::ruled(store, says(&["hi"]), Rules { freshness, ..Rules::default() }).await;
+    let mut socket = world.client(3, json!({})).await;
+    // A person's message finds it stale, and keeps it fresh.
+    let fresh = run(&mut socket, "k1", "a", "one").await;
+    assert_ne!(fresh, "s-a");
+    assert_eq!(run(&mut socket, "k2", "a", "two").await, fresh);
+    assert_eq!(told(&mut socket, "a").await, ["one", "hi", "two", "hi"]);
+    let row = socket.ask("1", "sessions.list", json!({"search": "main:a"})).await;
+    assert_eq!(row["payload"]["sessions"][0]["label"], "mine");
+    // Who names a transcript gets it.
+    let named = json!({"message": "x", "idempotencyKey": "k3", "sessionId": "s-b"});
+    socket.ask("k3", "agent", named).await;
+    assert_eq!(session_of(&mut socket, "k3").await, "s-b");
+    // What is scheduled neither begins a new one nor keeps the old one fresh.
+    let scheduled = json!({"message": "x", "idempotencyKey": "k4", "sessionKey": "c", "lane": "cron"});
+    socket.ask("k4", "agent", scheduled).await;
+    assert_eq!(session_of(&mut socket, "k4").await, "s-c");
+    assert_ne!(run(&mut socket, "k5", "c", "x").await, "s-c");
+}

@@ -1,0 +1,181 @@
+//! `homard chaos`: a throw-away gateway is killed again and again while clients use it, and then everything is checked.
+//!
+//! [`victim`] is the gateway, [`model`] answers it by a [`script`], [`sender`]s keep it busy, the [`killer`] kills it;
+//! [`verify`] asks for everything again, and [`check`] compares what is on disk with what the clients were told.
+
+mod check;
+mod dice;
+mod killer;
+mod model;
+mod progress;
+mod report;
+mod script;
+mod sender;
+mod stage;
+mod verify;
+mod victim;
+
+use std::{collections::BTreeMap, fs, io::ErrorKind, path::Path, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use futures_util::future::join_all;
+use homard_agent::task;
+use tempfile::TempDir;
+use tokio::time::{Instant, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+use self::{
+    check::Disk, dice::Dice, killer::Killed, model::Model, progress::Progress, report::Report, script::COUNTER,
+    sender::Sender, stage::Stage, victim::Victim,
+};
+use crate::{failure::Failure, render, signal::Signals};
+
+/// How long the clients may take to hear the end of all their runs after the last kill.
+const SETTLE: Duration = Duration::from_secs(120);
+/// How long the last questions may take in all.
+const QUESTIONS: Duration = Duration::from_secs(600);
+
+/// The flags of `homard chaos`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  homard chaos --kills 100
+  homard chaos --kills 1000 --seed 7 --json
+
+The gateway, its state and its model are made for this and removed afterwards; your own state is not touched.
+Exit code 1 means that something was lost or doubled; then everything is kept, and the last line says where.")]
+pub(super) struct Args {
+    /// How often the gateway is killed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    kills: u32,
+    /// Draws the same kills and waits again; when exactly they hit is up to the machine
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How many sessions are busy at once
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    sessions: u16,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    /// Keep the state directory and the log
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Kills, checks and reports.
+pub(super) async fn run(args: Args) -> Result<()> {
+    let folder = tempfile::Builder::new().prefix("homard-chaos-").tempdir().context("cannot make a directory")?;
+    let mut signals = Signals::listen()?;
+    let played = tokio::select! {
+        biased;
+        signal = signals.next() => {
+            let failure = Failure::new("interrupted", format!("stopped by {signal}; nothing was checked"));
+            return Err(Failure { exit: signal.exit_code(), ..failure }.into());
+        }
+        played = play(&args, folder.path()) => played,
+    };
+    let report = match played {
+        Ok(report) => report,
+        Err(error) => return Err(Failure::new("failed", format!("{error:#}\n{}", keep(folder))).into()),
+    };
+    let report = Report { kept: Some(folder.path()).filter(|_| args.keep || !report.is_good()), ..report };
+    if args.json {
+        render::print_json(&report.to_json())?;
+    } else {
+        render::print(&report.to_table())?;
+        report.problems.iter().for_each(|problem| render::remark(&render::harmless(problem)));
+    }
+    let is_good = report.is_good();
+    if !is_good {
+        return Err(Failure::new("failed", format!("something was lost, doubled or wrong\n{}", keep(folder))).into());
+    }
+    if args.keep {
+        render::remark(&keep(folder));
+    }
+    Ok(())
+}
+
+/// Leaves everything where it is, and says where.
+fn keep(folder: TempDir) -> String {
+    format!("the state and the log are kept in {}", folder.keep().display())
+}
+
+async fn play(args: &Args, folder: &Path) -> Result<Report<'static>> {
+    let begun = Instant::now();
+    let seed = args.seed.map_or_else(random, Ok)?;
+    let token = format!("chaos-{:016x}", random()?);
+    let (stage, moments) = Stage::new(token.clone());
+    let stage = Arc::new(stage);
+    let model = Model::start(stage.clone()).await?;
+    let sessions = usize::from(args.sessions);
+    let victim = Victim::new(folder, &token, model.port, sessions.div_ceil(2))?;
+    let senders: Vec<_> = (0..sessions)
+        .map(|number| AbortOnDropHandle::new(task::spawn("client", Sender::new(stage.clone(), number, seed).run())))
+        .collect();
+    let kills = args.kills as usize;
+    let mut progress = Progress::new(kills);
+    let killed = killer::kill((&victim, kills), &stage, moments, Dice::new(seed), &mut progress).await?;
+    let killed = settle(&victim, &stage, senders, killed).await?;
+    let found = check::check(&stage.history(), &read(&victim)?);
+    let mut history = stage.history();
+    found.problems.iter().for_each(|problem| history.problem(problem.clone()));
+    let (requests, problems) = (history.requests, history.some_problems());
+    Ok(Report { seed, killed, found, requests, problems, took: begun.elapsed(), kept: None })
+}
+
+/// Lets everything end, starts once more, and asks for everything again.
+async fn settle(
+    victim: &Victim,
+    stage: &Arc<Stage>,
+    senders: Vec<AbortOnDropHandle<()>>,
+    mut killed: Killed,
+) -> Result<Killed> {
+    let living = victim.start().await?;
+    killed.restarts += 1;
+    killed.ready.push(living.ready_after);
+    stage.door.send_replace(Some(living.port));
+    stage.closing.cancel();
+    if timeout(SETTLE, join_all(senders)).await.is_err() {
+        stage.history().problem(format!("not all runs ended within {SETTLE:?} after the last kill"));
+    }
+    stop(living).await?;
+    let living = victim.start().await?;
+    let asked = timeout(QUESTIONS, async {
+        verify::ask_again(stage, living.port).await?;
+        verify::go_on(stage, living.port).await
+    });
+    asked.await.with_context(|| format!("the gateway did not answer all questions within {QUESTIONS:?}"))??;
+    stop(living).await?;
+    Ok(killed)
+}
+
+async fn stop(living: victim::Living) -> Result<()> {
+    let status = living.stop().await?;
+    ensure!(status.success(), "the gateway did not stop well ({status})");
+    Ok(())
+}
+
+/// What is on disk.
+fn read(victim: &Victim) -> Result<Disk> {
+    let folder = victim.state().join("agents/main/sessions");
+    let mut transcripts = BTreeMap::new();
+    let listing = fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    for item in listing {
+        let path = item?.path();
+        if path.extension().is_some_and(|ending| ending == "jsonl") {
+            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            transcripts.insert(path.file_name().unwrap_or_default().to_string_lossy().into_owned(), text);
+        }
+    }
+    let counter = match fs::read_to_string(victim.workspace().join(COUNTER)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        counter => counter.context("cannot read what the runs counted")?,
+    };
+    Ok(Disk { transcripts, counter })
+}
+
+fn random() -> Result<u64> {
+    let mut bytes = [0; 4];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::from).context("there is no chance here")?;
+    // Short enough to type.
+    Ok(u64::from(u32::from_le_bytes(bytes)))
+}

@@ -1,0 +1,259 @@
+//! What is on disk in the end, against what the clients were told.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::{
+    script,
+    stage::{History, Told},
+};
+
+/// What is on disk.
+#[derive(Debug, Default)]
+pub(super) struct Disk {
+    /// The transcripts, by name.
+    pub(super) transcripts: BTreeMap<String, String>,
+    /// The file to which every run adds its line.
+    pub(super) counter: String,
+}
+
+/// What came of all runs.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Findings {
+    pub(super) accepted: usize,
+    pub(super) finished: usize,
+    /// Ended as `INTERRUPTED`, because the gateway died too often while they were at work.
+    pub(super) interrupted: usize,
+    /// Effects whose outcome nobody can know: the gateway died while they were at work.
+    pub(super) unknown: usize,
+    /// Runs that were accepted and have no end, or whose message or effect is gone.
+    pub(super) lost: BTreeSet<String>,
+    pub(super) doubled_effects: BTreeSet<String>,
+    pub(super) doubled_inputs: BTreeSet<String>,
+    /// Everything else that must not be.
+    pub(super) problems: Vec<String>,
+}
+
+/// What the transcripts say of the runs, counted.
+#[derive(Debug, Default)]
+struct Seen {
+    inputs: BTreeMap<String, usize>,
+    last_words: BTreeMap<String, usize>,
+    /// Runs whose command answered, and whether that went well.
+    counted: BTreeMap<String, bool>,
+    problems: Vec<String>,
+}
+
+/// Compares.
+pub(super) fn check(history: &History, disk: &Disk) -> Findings {
+    let mut seen = Seen::default();
+    for (name, text) in &disk.transcripts {
+        read(history, name, text, &mut seen);
+    }
+    let mut effects: BTreeMap<&str, usize> = BTreeMap::new();
+    disk.counter.lines().for_each(|id| *effects.entry(id).or_default() += 1);
+    let twice = |counts: &mut dyn Iterator<Item = (&str, usize)>| -> BTreeSet<String> {
+        counts.filter(|(_, count)| *count > 1).map(|(id, _)| id.to_owned()).collect()
+    };
+    let mut found = Findings {
+        accepted: history.runs.values().filter(|run| run.is_accepted).count(),
+        unknown: seen.counted.values().filter(|went_well| !**went_well).count(),
+        doubled_effects: twice(&mut effects.iter().map(|(id, count)| (*id, *count))),
+        doubled_inputs: twice(&mut seen.inputs.iter().map(|(id, count)| (id.as_str(), *count))),
+        ..Findings::default()
+    };
+    let strangers = effects.keys().copied().chain(seen.inputs.keys().map(String::as_str));
+    for id in strangers.filter(|id| !history.runs.contains_key(*id)) {
+        seen.problems.push(format!("nobody sent {id}, and it is on disk"));
+    }
+    for (id, went_well) in &seen.counted {
+        if *went_well && !effects.contains_key(id.as_str()) {
+            found.lost.insert(id.clone());
+        }
+    }
+    for (id, run) in &history.runs {
+        let inputs = seen.inputs.get(id).copied().unwrap_or_default();
+        let last_words = seen.last_words.get(id).copied().unwrap_or_default();
+        if run.ends > 1 {
+            seen.problems.push(format!("the end of run {id} was announced {} times", run.ends));
+        }
+        match &run.told {
+            None if run.is_accepted => {
+                found.lost.insert(id.clone());
+            }
+            None => {}
+            Some(Told::Done(text)) => {
+                found.finished += 1;
+                if inputs == 0 {
+                    found.lost.insert(id.clone());
+                }
+                if *text != script::last_words(id) || last_words != 1 {
+                    let what = format!("run {id} was answered with {text:?}, which stands {last_words} times on disk");
+                    seen.problems.push(what);
+                }
+            }
+            Some(Told::Failed(why)) if why.starts_with("INTERRUPTED") => {
+                found.interrupted += 1;
+                if last_words > 0 {
+                    seen.problems.push(format!("run {id} ended as interrupted, and its answer is on disk"));
+                }
+            }
+            Some(Told::Failed(why)) => seen.problems.push(format!("run {id} failed: {why}")),
+        }
+    }
+    found.problems = seen.problems;
+    found
+}
+
+/// Reads a transcript: every line is JSON and follows the one before, runs keep their order, calls their answers.
+fn read(history: &History, name: &str, text: &str, seen: &mut Seen) {
+    let (mut parent, mut place, mut calls) = (Value::Null, None, BTreeMap::new());
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        let mut wrong = |what: &str| seen.problems.push(format!("{name}, line {}: {what}", number + 1));
+        let line: Value = match serde_json::from_str(line) {
+            Ok(value) if line.ends_with('\n') => value,
+            Ok(_) | Err(_) => return wrong("not a whole line of JSON"),
+        };
+        if number == 0 {
+            if line["type"] != "session" {
+                wrong("not a header");
+            }
+            continue;
+        }
+        if line["parentId"] != parent {
+            wrong("it does not follow the line before");
+        }
+        parent = line["id"].clone();
+        let message = &line["message"];
+        let words = text_of(&message["content"]);
+        match message["role"].as_str() {
+            Some("user") => {
+                let Some(id) = script::id_in(&words) else { continue };
+                let now = history.runs.get(id).map(|run| run.place);
+                if now.is_some() && now < place {
+                    wrong("a message stands behind a later one");
+                }
+                place = place.max(now);
+                *seen.inputs.entry(id.to_owned()).or_default() += 1;
+            }
+            Some("assistant") => {
+                if let Some(id) = words.strip_suffix(" is counted") {
+                    *seen.last_words.entry(id.to_owned()).or_default() += 1;
+                }
+                let blocks = message["content"].as_array().into_iter().flatten();
+                for call in blocks.filter(|block| block["type"] == "toolCall") {
+                    calls.insert(call["id"].as_str().unwrap_or_default().to_owned(), 0);
+                }
+            }
+            Some("toolResult") => {
+                let call = message["toolCallId"].as_str().unwrap_or_default();
+                match calls.get_mut(call) {
+                    Some(answers) => *answers += 1,
+                    None => wrong("an answer that nothing asked for"),
+                }
+                if let Some(id) = call.strip_prefix("count_") {
+                    seen.counted.insert(id.to_owned(), message["isError"] != true);
+                }
+            }
+            _ => {}
+        }
+    }
+    let unpaired = calls.into_iter().filter(|(_, answers)| *answers != 1);
+    seen.problems.extend(unpaired.map(|(call, answers)| format!("{name}: call {call} has {answers} answers")));
+}
+
+fn text_of(content: &Value) -> String {
+    let blocks = || content.as_array().into_iter().flatten();
+    content.as_str().map_or_else(|| blocks().filter_map(|block| block["text"].as_str()).collect(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cmd::chaos::stage::Run;
+
+    fn transcript(messages: &[Value]) -> String {
+        let mut text = format!("{}\n", json!({"type": "session"}));
+        for (number, message) in messages.iter().enumerate() {
+            let parent = number.checked_sub(1).map(|before| before.to_string());
+            let line = json!({"id": number.to_string(), "parentId": parent, "message": message});
+            text.push_str(&format!("{line}\n"));
+        }
+        text
+    }
+
+    /// What a good run leaves behind.
+    fn lines(id: &str) -> Vec<Value> {
+        let call = format!("count_{id}");
+        vec![
+            json!({"role": "user", "content": script::message(id)}),
+            json!({"role": "assistant", "content": [{"type": "toolCall", "id": call}]}),
+            json!({"role": "toolResult", "toolCallId": call, "isError": false}),
+            json!({"role": "assistant", "content": [{"type": "text", "text": script::last_words(id)}]}),
+        ]
+    }
+
+    fn history() -> History {
+        let run = |place, id: &str| Run {
+            place,
+            is_accepted: true,
+            told: Some(Told::Done(script::last_words(id))),
+            ..Run::default()
+        };
+        History {
+            runs: ["0-0", "0-1"].iter().enumerate().map(|(at, id)| ((*id).to_owned(), run(at, id))).collect(),
+            ..History::default()
+        }
+    }
+
+    fn found(history: &History, messages: &[Value], counter: &str) -> Findings {
+        let transcripts = BTreeMap::from([("s".to_owned(), transcript(messages))]);
+        check(history, &Disk { transcripts, counter: counter.to_owned() })
+    }
+
+    #[test]
+    fn a_good_end_has_nothing_to_complain_of() {
+        let messages = [lines("0-0"), lines("0-1")].concat();
+        let expected = Findings { accepted: 2, finished: 2, ..Findings::default() };
+        assert_eq!(found(&history(), &messages, "0-0\n0-1\n"), expected);
+    }
+
+    #[test]
+    fn what_is_lost_or_doubled_is_found() {
+        let set = |ids: &[&str]| -> BTreeSet<String> { ids.iter().map(|&id| id.to_owned()).collect() };
+        let messages = [lines("0-0"), lines("0-1")].concat();
+        let twice = found(&history(), &messages, "0-0\n0-1\n0-1\n");
+        assert_eq!(twice.doubled_effects, set(&["0-1"]));
+        let gone = found(&history(), &messages, "0-1\n");
+        assert_eq!(gone.lost, set(&["0-0"]));
+        let again = found(&history(), &[lines("0-0"), lines("0-1"), lines("0-1")].concat(), "0-0\n0-1\n");
+        assert_eq!(again.doubled_inputs, set(&["0-1"]));
+        let mut waiting = history();
+        waiting.runs.get_mut("0-1").unwrap().told = None;
+        assert_eq!(found(&waiting, &messages, "0-0\n0-1\n").lost, set(&["0-1"]));
+        assert_eq!(found(&history(), &lines("0-0"), "0-0\n").lost, set(&["0-1"]));
+    }
+
+    #[test]
+    fn order_chain_lines_and_pairs_are_looked_at() {
+        let problems = |messages: &[Value]| found(&history(), messages, "0-0\n0-1\n").problems;
+        let swapped = problems(&[lines("0-1"), lines("0-0")].concat());
+        assert_eq!(swapped, ["s, line 6: a message stands behind a later one"]);
+        let mut unanswered = [lines("0-0"), lines("0-1")].concat();
+        unanswered.remove(2);
+        assert_eq!(problems(&unanswered), ["s: call count_0-0 has 0 answers"]);
+        let whole = transcript(&[lines("0-0"), lines("0-1")].concat());
+        let of = |text: String| {
+            let transcripts = BTreeMap::from([("s".to_owned(), text)]);
+            check(&history(), &Disk { transcripts, counter: "0-0\n0-1\n".to_owned() }).problems
+        };
+        assert_eq!(
+            of(whole.replacen("\"parentId\":\"2\"", "\"parentId\":\"1\"", 1)),
+            ["s, line 5: it does not follow the line before"]
+        );
+        assert_eq!(of(whole.trim_end().to_owned())[0], "s, line 9: not a whole line of JSON");
+    }
+}

@@ -1,0 +1,72 @@
+//! How far the killing is: a bar on a terminal, a line now and then elsewhere. Both go to stderr.
+
+use std::io::{self, IsTerminal, Write};
+
+use tokio::time::Instant;
+
+use super::stage::{History, Stage};
+use crate::render;
+
+/// How wide the bar is.
+const WIDTH: usize = 30;
+/// How many lines are written where there is no terminal.
+const LINES: usize = 10;
+
+/// How far the killing is.
+#[derive(Debug)]
+pub(super) struct Progress {
+    kills: usize,
+    begun: Instant,
+    is_terminal: bool,
+}
+
+impl Progress {
+    /// Nothing was killed yet.
+    pub(super) fn new(kills: usize) -> Self {
+        Self { kills, begun: Instant::now(), is_terminal: io::stderr().is_terminal() }
+    }
+
+    /// Says how far it is.
+    pub(super) fn show(&self, killed: usize, stage: &Stage) {
+        let step = (self.kills / LINES).max(1);
+        if !self.is_terminal && !killed.is_multiple_of(step) && killed != self.kills {
+            return;
+        }
+        let seconds = self.begun.elapsed().as_secs();
+        let line = line((killed, self.kills), &stage.history(), seconds);
+        if self.is_terminal {
+            let end = if killed == self.kills { "\n" } else { "" };
+            // There is nowhere to complain if nobody reads it.
+            write!(io::stderr().lock(), "\r{}{line}\x1b[K{end}", bar(killed, self.kills)).ok();
+        } else {
+            render::remark(&line);
+        }
+    }
+}
+
+fn bar(done: usize, all: usize) -> String {
+    let full = done * WIDTH / all.max(1);
+    format!("[{}{}] ", "#".repeat(full), "-".repeat(WIDTH.saturating_sub(full)))
+}
+
+fn line((killed, kills): (usize, usize), history: &History, seconds: u64) -> String {
+    let accepted = history.runs.values().filter(|run| run.is_accepted).count();
+    let ended = history.runs.values().filter(|run| run.told.is_some()).count();
+    let problems = match history.problems.len() {
+        0 => String::new(),
+        count => format!(", {count} problems"),
+    };
+    format!("{killed}/{kills} kills, {accepted} runs accepted, {ended} ended{problems} ({seconds} s)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_fills() {
+        assert_eq!(bar(0, 10), format!("[{}] ", "-".repeat(30)));
+        assert_eq!(bar(5, 10), format!("[{}{}] ", "#".repeat(15), "-".repeat(15)));
+        assert_eq!(line((5, 10), &History::default(), 7), "5/10 kills, 0 runs accepted, 0 ended (7 s)");
+    }
+}

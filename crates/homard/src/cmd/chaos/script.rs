@@ -1,0 +1,123 @@
+//! What the scripted model does with a message: a pure function of the message and of what was done about it so far.
+//!
+//! `chaos 3-17` is answered with some words and a command that adds the line `3-17` to a file, sometimes with a look at
+//! another file, and then with a last text that names `3-17`. Some take long, so that a kill can hit every phase.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::dice::Dice;
+
+/// The file that every run adds its line to, in the workspace.
+pub(super) const COUNTER: &str = "counter.txt";
+/// The file that some runs look at, in the workspace.
+pub(super) const NOTES: &str = "notes.txt";
+
+/// What the user says for a run.
+pub(super) fn message(id: &str) -> String {
+    format!("chaos {id} please")
+}
+
+/// The run that a message is about.
+pub(super) fn id_in(text: &str) -> Option<&str> {
+    text.split_once("chaos ")?.1.split_whitespace().next()
+}
+
+/// The last words of a run.
+pub(super) fn last_words(id: &str) -> String {
+    format!("{id} is counted")
+}
+
+/// One answer of the model.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Answer {
+    /// Its words, and how long each takes.
+    pub(super) words: Vec<String>,
+    pub(super) pause: Duration,
+    /// The call that follows: its id, the tool and the arguments.
+    pub(super) call: Option<(String, &'static str, Value)>,
+}
+
+/// The answer to a message, after so many answers to it.
+pub(super) fn answer(id: &str, answers: usize) -> Answer {
+    let mut dice = Dice::of(answers as u64, id);
+    let pause = match dice.below(10) {
+        0 => Duration::from_millis(20),
+        1..4 => Duration::ZERO,
+        _ => Duration::from_millis(1 + dice.below(4)),
+    };
+    let words = |text: &str| text.split_inclusive(' ').map(str::to_owned).collect();
+    let reads = Dice::of(0, id).percent(30);
+    match answers {
+        0 => {
+            let call = (format!("count_{id}"), "exec", json!({"command": command(id, &mut dice)}));
+            Answer { words: words(&format!("I will count {id} once and only once, ")), pause, call: Some(call) }
+        }
+        1 if reads => {
+            let call = (format!("look_{id}"), "read", json!({"path": NOTES}));
+            Answer { words: words("and have a look, "), pause, call: Some(call) }
+        }
+        _ => Answer { words: words(&last_words(id)), pause, call: None },
+    }
+}
+
+/// Counts the run, with some time before or after it.
+fn command(id: &str, dice: &mut Dice) -> String {
+    let count = format!("echo {id} >> {COUNTER}");
+    match dice.below(4) {
+        0 => format!("sleep 0.0{}; {count}", 1 + dice.below(4)),
+        1 => format!("{count}; sleep 0.0{}", 1 + dice.below(4)),
+        _ => count,
+    }
+}
+
+/// What is wrong with a request: every call is answered once, directly after its message and in order, and nothing else
+/// is an answer.
+pub(super) fn unpaired(messages: &[Value]) -> Option<String> {
+    let mut open: Vec<&str> = Vec::new();
+    for message in messages {
+        match (message["role"].as_str(), open.first()) {
+            (Some("tool"), Some(&call)) if message["tool_call_id"] == call => {
+                open.remove(0);
+            }
+            (Some("tool"), _) => return Some(format!("an answer that nothing asked for: {message}")),
+            (_, Some(call)) => return Some(format!("call {call} has no answer")),
+            (Some("assistant"), None) => {
+                let calls = message["tool_calls"].as_array().into_iter().flatten();
+                open = calls.filter_map(|call| call["id"].as_str()).collect();
+            }
+            (_, None) => {}
+        }
+    }
+    open.first().map(|call| format!("call {call} has no answer"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_run_counts_once_and_names_itself_at_the_end() {
+        for number in 0..100 {
+            let id = format!("0-{number}");
+            let calls: Vec<_> = (0..3).filter_map(|answers| answer(&id, answers).call).collect();
+            assert_eq!(calls.iter().filter(|(_, tool, _)| *tool == "exec").count(), 1);
+            assert_eq!(answer(&id, 2).words.concat(), last_words(&id));
+            assert_eq!(answer(&id, 0), answer(&id, 0));
+            assert_eq!(id_in(&format!("[now] {}", message(&id))), Some(id.as_str()));
+        }
+    }
+
+    #[test]
+    fn an_unpaired_call_is_found() {
+        let asks = json!({"role": "assistant", "tool_calls": [{"id": "a"}, {"id": "b"}]});
+        let tool = |id: &str| json!({"role": "tool", "tool_call_id": id});
+        let user = json!({"role": "user", "content": "x"});
+        assert_eq!(unpaired(&[user.clone(), asks.clone(), tool("a"), tool("b"), user.clone()]), None);
+        assert_eq!(unpaired(&[asks.clone(), tool("a"), user]), Some("call b has no answer".to_owned()));
+        assert_eq!(unpaired(&[asks.clone(), tool("a")]), Some("call b has no answer".to_owned()));
+        assert!(unpaired(&[asks, tool("b")]).unwrap().starts_with("an answer that nothing asked for"));
+        assert!(unpaired(&[tool("a")]).unwrap().starts_with("an answer that nothing asked for"));
+    }
+}

@@ -1,0 +1,277 @@
+//! A client that keeps a session busy: it sends runs, sends them again after every lost connection, and takes note of
+//! all that it is told.
+//!
+//! The next run is sent when the one before is accepted, not when it ended, so runs wait in line, and their order is
+//! known. Nothing is taken for lost while its key can be sent again.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+
+use super::{
+    dice::Dice,
+    script,
+    stage::{Moment, Stage, Told},
+};
+use crate::client::{Client, Incoming, Reached, Refusal};
+
+/// How many runs a session gets before the next one is begun, so that no history grows long.
+const PER_SESSION: usize = 20;
+/// How long a client holds off after a lost connection, unless the gateway moves in the meantime.
+const BREATH: Duration = Duration::from_millis(5);
+/// How long a client waits for the end of a run in one question.
+const PATIENCE_MS: u64 = 60_000;
+
+/// The client of one session after the other.
+#[derive(Debug)]
+pub(super) struct Sender {
+    stage: Arc<Stage>,
+    number: usize,
+    dice: Dice,
+    sent: usize,
+    /// The runs whose end it has not heard, in the order in which they were sent.
+    open: Vec<String>,
+}
+
+/// What was asked with a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Asked {
+    /// To run this.
+    Run(String),
+    /// To wait for this.
+    Wait(String),
+    /// Whether this ended, because asking for it was refused with these words.
+    Doubt(String, String),
+}
+
+impl Sender {
+    /// Client number so and so.
+    pub(super) fn new(stage: Arc<Stage>, number: usize, seed: u64) -> Self {
+        Self { stage, number, dice: Dice::of(seed, &format!("client {number}")), sent: 0, open: Vec::new() }
+    }
+
+    /// Sends runs until the stage closes, and returns when all have ended.
+    pub(super) async fn run(mut self) {
+        let mut door = self.stage.door.subscribe();
+        loop {
+            let port = match door.wait_for(Option::is_some).await.as_deref() {
+                Ok(Some(port)) => *port,
+                Ok(None) | Err(_) => return,
+            };
+            if self.talk(port).await.is_ok() {
+                return;
+            }
+            // It was killed; whoever killed it starts it again and says where.
+            tokio::time::timeout(BREATH, door.changed()).await.ok();
+        }
+    }
+
+    /// One connection, until it is lost or there is nothing left to say.
+    async fn talk(&mut self, port: u16) -> Result<()> {
+        let target = self.stage.target(port);
+        let Reached::Gateway(client) =
+            Client::connect(&target, &["operator.write", "operator.read"], &["tool-events"]).await?
+        else {
+            bail!("nobody listens");
+        };
+        let depth = 1 + self.dice.below(3) as usize;
+        let unsent = self.open.iter().cloned().collect();
+        let mut talk = Talk { sender: self, client: *client, asked: HashMap::new(), unsent, unaccepted: None };
+        loop {
+            talk.send_next(depth).await?;
+            let is_closing = talk.sender.stage.closing.is_cancelled();
+            if is_closing && talk.sender.open.is_empty() {
+                return Ok(());
+            }
+            talk.hear().await?;
+        }
+    }
+
+    fn next_run(&mut self) -> String {
+        let id = format!("{}-{}", self.number, self.sent);
+        self.stage.sends(&id, &session(self.number, self.sent), self.sent);
+        self.sent += 1;
+        self.open.push(id.clone());
+        id
+    }
+}
+
+/// The session that a client's nth run belongs to.
+fn session(client: usize, sent: usize) -> String {
+    format!("chaos-{client}-{}", sent / PER_SESSION)
+}
+
+/// The parameters of a run; the same for the same run, always.
+pub(super) fn params(id: &str, session: &str) -> Value {
+    json!({"message": script::message(id), "sessionKey": session, "idempotencyKey": key(id), "timeout": 60})
+}
+
+/// The key of a run.
+pub(super) fn key(id: &str) -> String {
+    format!("chaos-{id}")
+}
+
+/// What a final answer says.
+pub(super) fn final_answer(answer: &Result<Value, Refusal>) -> Told {
+    match answer {
+        Ok(payload) if payload["status"] == "ok" => {
+            let texts = payload.pointer("/result/payloads").and_then(Value::as_array).into_iter().flatten();
+            Told::Done(texts.filter_map(|payload| payload["text"].as_str()).collect())
+        }
+        Ok(payload) => Told::Failed(payload["summary"].as_str().unwrap_or("no reason").to_owned()),
+        Err(refusal) => Told::Failed(refusal.message.clone()),
+    }
+}
+
+/// One connection.
+struct Talk<'a> {
+    sender: &'a mut Sender,
+    client: Client,
+    asked: HashMap<String, Asked>,
+    /// Runs that were not sent on this connection yet.
+    unsent: VecDeque<String>,
+    /// The run that was sent and is not accepted yet.
+    unaccepted: Option<String>,
+}
+
+impl Talk<'_> {
+    /// Sends the next run if the one before is accepted.
+    async fn send_next(&mut self, depth: usize) -> Result<()> {
+        if self.unaccepted.is_some() {
+            return Ok(());
+        }
+        let is_closing = self.sender.stage.closing.is_cancelled();
+        let id = match self.unsent.pop_front() {
+            Some(id) => id,
+            None if !is_closing && self.sender.open.len() < depth => self.sender.next_run(),
+            None => return Ok(()),
+        };
+        self.unaccepted = Some(id.clone());
+        self.ask_to_run(id).await
+    }
+
+    async fn ask_to_run(&mut self, id: String) -> Result<()> {
+        let session = self.sender.stage.history().runs.get(&id).map(|run| run.session.clone()).unwrap_or_default();
+        let request = self.client.send("agent", params(&id, &session)).await?;
+        self.asked.insert(request, Asked::Run(id));
+        Ok(())
+    }
+
+    async fn ask_for_end(&mut self, id: &str, patience_ms: u64, asked: Asked) -> Result<()> {
+        let params = json!({"runId": key(id), "timeoutMs": patience_ms});
+        let request = self.client.send("agent.wait", params).await?;
+        self.asked.insert(request, asked);
+        Ok(())
+    }
+
+    /// Takes in the next frame.
+    async fn hear(&mut self) -> Result<()> {
+        let closing = self.sender.stage.closing.clone();
+        let incoming = tokio::select! {
+            biased;
+            incoming = self.client.next() => incoming?,
+            // So that a client with nothing to wait for can go.
+            () = closing.cancelled(), if self.sender.open.is_empty() => return Ok(()),
+        };
+        match incoming {
+            Incoming::News { event, payload } if event == "agent" => self.note(&payload),
+            Incoming::News { .. } => {}
+            Incoming::Answer { id, answer } => match self.asked.remove(&id) {
+                Some(Asked::Run(run)) => self.ran(id, run, answer).await?,
+                Some(Asked::Wait(run)) => self.waited(run, answer).await?,
+                Some(Asked::Doubt(run, words)) => self.settle(&run, &words, answer),
+                None => {}
+            },
+        }
+        Ok(())
+    }
+
+    /// An answer to `agent`.
+    async fn ran(&mut self, request: String, id: String, answer: Result<Value, Refusal>) -> Result<()> {
+        let was_unaccepted = self.unaccepted.take_if(|unaccepted| *unaccepted == id).is_some();
+        match &answer {
+            Ok(payload) if payload["status"] == "accepted" => {
+                self.sender.stage.accepted(&id);
+                self.asked.insert(request, Asked::Run(id));
+            }
+            Ok(payload) if payload["status"] == "in_flight" => {
+                self.sender.stage.accepted(&id);
+                let asked = Asked::Wait(id.clone());
+                self.ask_for_end(&id, PATIENCE_MS, asked).await?;
+            }
+            // Refused, or ended badly long ago: the store knows.
+            Err(refusal) if was_unaccepted => {
+                let asked = Asked::Doubt(id.clone(), refusal.message.clone());
+                self.ask_for_end(&id, 0, asked).await?;
+            }
+            Ok(_) | Err(_) => self.end(&id, final_answer(&answer)),
+        }
+        Ok(())
+    }
+
+    /// An answer to `agent.wait`: when the run is over, its reply is asked for with the same key.
+    async fn waited(&mut self, id: String, answer: Result<Value, Refusal>) -> Result<()> {
+        let status = answer.as_ref().ok().and_then(|payload| payload["status"].as_str());
+        if matches!(status, Some("timeout" | "pending")) {
+            let asked = Asked::Wait(id.clone());
+            return self.ask_for_end(&id, PATIENCE_MS, asked).await;
+        }
+        self.ask_to_run(id).await
+    }
+
+    /// Whether a run that was refused had ended.
+    fn settle(&mut self, id: &str, words: &str, answer: Result<Value, Refusal>) {
+        match answer {
+            Ok(payload) if payload["status"] == "error" && payload["error"] == words => {
+                self.end(id, Told::Failed(words.to_owned()));
+            }
+            answer => {
+                let what = format!("run {id} was refused ({words}), and agent.wait says {answer:?}");
+                self.sender.stage.history().problem(what);
+                self.sender.open.retain(|open| open != id);
+            }
+        }
+    }
+
+    fn end(&mut self, id: &str, told: Told) {
+        self.sender.stage.told(id, told);
+        self.sender.open.retain(|open| open != id);
+    }
+
+    /// News of a run; only that of its own is of interest.
+    fn note(&self, payload: &Value) {
+        let run = payload["runId"].as_str().and_then(|run| run.strip_prefix("chaos-"));
+        let own = format!("{}-", self.sender.number);
+        let Some(id) = run.filter(|run| run.starts_with(&own)) else { return };
+        match (payload["stream"].as_str(), payload.pointer("/data/phase").and_then(Value::as_str)) {
+            (Some("lifecycle"), Some("end" | "error")) => self.sender.stage.ended(id),
+            (Some("tool"), Some("start")) => self.sender.stage.notice(Moment::Tool),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reply_or_the_reason_is_what_an_end_says() {
+        let done = json!({"status": "ok", "result": {"payloads": [{"text": "1-1 is counted"}]}});
+        assert_eq!(final_answer(&Ok(done)), Told::Done("1-1 is counted".to_owned()));
+        let stopped = json!({"status": "timeout", "summary": "aborted"});
+        assert_eq!(final_answer(&Ok(stopped)), Told::Failed("aborted".to_owned()));
+        let refusal = Refusal { code: "UNAVAILABLE".to_owned(), message: "INTERRUPTED".to_owned() };
+        assert_eq!(final_answer(&Err(refusal)), Told::Failed("INTERRUPTED".to_owned()));
+    }
+
+    #[test]
+    fn a_session_has_twenty_runs() {
+        assert_eq!([0, 19, 20].map(|sent| session(3, sent)), ["chaos-3-0", "chaos-3-0", "chaos-3-1"]);
+    }
+}

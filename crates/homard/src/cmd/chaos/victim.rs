@@ -1,0 +1,157 @@
+//! The gateway that is killed: this same program, as a child process with a state directory of its own.
+
+use std::{
+    env,
+    fs::{self, OpenOptions},
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+    process::{Child, Command},
+    time::{Instant, timeout},
+};
+
+use super::script;
+use crate::paths;
+
+/// How long a gateway may take to become ready, and to stop when it is asked to.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How much of its last words is told when it does not come back.
+const LAST_WORDS: usize = 2_000;
+
+/// Where a gateway lives between its deaths.
+#[derive(Debug)]
+pub(super) struct Victim {
+    program: PathBuf,
+    folder: PathBuf,
+    token: String,
+}
+
+/// A gateway that answers. Dropped, it is killed.
+#[derive(Debug)]
+pub(super) struct Living {
+    process: Child,
+    pub(super) port: u16,
+    /// From the start of the process to the first good answer.
+    pub(super) ready_after: Duration,
+}
+
+impl Victim {
+    /// Prepares a folder for a gateway whose model is at a port of loopback.
+    pub(super) fn new(folder: &Path, token: &str, model: u16, slots: usize) -> Result<Self> {
+        let victim = Self {
+            program: env::current_exe().context("cannot find this program")?,
+            folder: folder.to_owned(),
+            token: token.to_owned(),
+        };
+        let config = json!({
+            "models": {"providers": {"chaos": {
+                "baseUrl": format!("http://127.0.0.1:{model}/v1"), "apiKey": "none", "api": "openai-completions",
+                "models": [{"id": "scripted", "contextWindow": 1_000_000, "maxTokens": 4096}],
+            }}},
+            "agents": {"defaults": {
+                "model": {"primary": "chaos/scripted"}, "workspace": victim.workspace(), "maxConcurrent": slots,
+            }},
+        });
+        let made = fs::create_dir_all(victim.state()).and_then(|()| fs::create_dir_all(victim.workspace()));
+        made.and_then(|()| fs::write(victim.state().join("homard.json"), config.to_string()))
+            .and_then(|()| fs::write(victim.workspace().join(script::NOTES), "nothing to see\n"))
+            .with_context(|| format!("cannot prepare {}", folder.display()))?;
+        Ok(victim)
+    }
+
+    /// Its state directory.
+    pub(super) fn state(&self) -> PathBuf {
+        self.folder.join("state")
+    }
+
+    /// Where its tools work.
+    pub(super) fn workspace(&self) -> PathBuf {
+        self.folder.join("workspace")
+    }
+
+    /// Starts it and waits until it answers.
+    pub(super) async fn start(&self) -> Result<Living> {
+        let begun = Instant::now();
+        let mut process = self.spawn()?;
+        let port = match timeout(PATIENCE, ready(&mut process)).await {
+            Ok(Ok(port)) => port,
+            Ok(Err(why)) => bail!("the gateway did not come back: {why:#}\n{}", self.last_words()),
+            Err(_) => bail!("the gateway was not ready within {PATIENCE:?}\n{}", self.last_words()),
+        };
+        Ok(Living { process, port, ready_after: begun.elapsed() })
+    }
+
+    /// Starts it and kills it so long after, most often before it is ready.
+    pub(super) async fn start_and_kill(&self, after: Duration) -> Result<()> {
+        let mut process = self.spawn()?;
+        tokio::time::sleep(after).await;
+        process.kill().await.context("cannot kill the gateway")
+    }
+
+    fn spawn(&self) -> Result<Child> {
+        let log = OpenOptions::new().append(true).create(true).open(self.log()).context("cannot write the log")?;
+        let mut command = Command::new(&self.program);
+        // With so many crashes in so little time it would hold back what it finds, unless it is told not to.
+        command.args(["gateway", "run", "--port", "0", "--recover"]).current_dir(&self.folder).env_clear();
+        command.envs(paths::env("PATH").map(|path| ("PATH", path))).env("HOME", &self.folder);
+        command
+            .env("HOMARD_STATE_DIR", self.state())
+            .env("HOMARD_GATEWAY_TOKEN", &self.token)
+            .env("HOMARD_LOG", "warn");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
+        command.spawn().with_context(|| format!("cannot start {}", self.program.display()))
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join("gateway.log")
+    }
+
+    fn last_words(&self) -> String {
+        let words = fs::read(self.log()).unwrap_or_default();
+        String::from_utf8_lossy(&words[words.len().saturating_sub(LAST_WORDS)..]).into_owned()
+    }
+}
+
+impl Living {
+    /// Kills it as a power cut would: without a chance to do anything.
+    pub(super) async fn kill(mut self) -> Result<()> {
+        self.process.kill().await.context("cannot kill the gateway")
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub(super) async fn stop(mut self) -> Result<ExitStatus> {
+        let pid = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        if let Some(pid) = pid {
+            kill_process(pid, Signal::TERM).context("cannot stop the gateway")?;
+        }
+        let ended = timeout(PATIENCE, self.process.wait()).await;
+        Ok(ended.with_context(|| format!("the gateway did not stop within {PATIENCE:?}"))??)
+    }
+}
+
+/// Reads where it listens, and waits for its first good answer there.
+async fn ready(process: &mut Child) -> Result<u16> {
+    let mut lines = BufReader::new(process.stdout.take().context("it has no stdout")?).lines();
+    let port = loop {
+        let line = lines.next_line().await?.context("it ended before it listened")?;
+        if let Some((_, port)) = line.split_once("ws://127.0.0.1:") {
+            break port.trim().parse()?;
+        }
+    };
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    let request = format!("GET /readyz HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    ensure!(answer.starts_with("HTTP/1.1 200"), "it is not ready: {answer}");
+    Ok(port)
+}

@@ -1,0 +1,78 @@
+//! How a gateway gets its state directory: at once, a moment after a crash, or from another process with `--takeover`.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::Result;
+use homard_journal::lock::{self, Holder};
+use homard_store::Error as StoreError;
+use tokio::time::{Instant, sleep};
+
+/// How long a process that is gone may keep the directory, and how often that is tried.
+const PATIENCE: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_millis(5);
+
+/// What is done if another process has the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// It stays there.
+    Polite,
+    /// It is killed, and what it was at goes on here.
+    Takeover,
+}
+
+/// Opens a state directory.
+///
+/// One that was killed may keep it for a moment: a command that it was just starting has its lock until it begins.
+pub(super) async fn open<T>(state: &Path, claim: Claim, open: impl Fn() -> Result<T>) -> Result<T> {
+    let begun = Instant::now();
+    let mut killed = None;
+    loop {
+        let error = match open() {
+            Err(error) if is_locked(&error) && begun.elapsed() < PATIENCE => error,
+            opened => return opened,
+        };
+        match (lock::holder(state), claim) {
+            (Some(holder), Claim::Takeover) if killed.as_ref() != Some(&holder) => {
+                tracing::warn!(%holder, "taking over the state directory");
+                kill(&holder)?;
+                killed = Some(holder);
+            }
+            (Some(_), Claim::Polite) => return Err(error),
+            (Some(_), Claim::Takeover) | (None, _) => sleep(RETRY).await,
+        }
+    }
+}
+
+fn is_locked(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(StoreError::Locked(_)))
+}
+
+#[cfg(target_os = "linux")]
+fn kill(holder: &Holder) -> Result<()> {
+    use anyhow::Context;
+    use rustix::{
+        io::Errno,
+        process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+    };
+
+    let pid = i32::try_from(holder.pid).ok().and_then(Pid::from_raw).context("a process id that cannot be")?;
+    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) => process,
+        Err(Errno::SRCH) => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("cannot look at {holder}")),
+    };
+    // Before it was opened its id may have gone to a stranger; from then on it cannot.
+    if lock::began(holder.pid) != holder.started {
+        return Ok(());
+    }
+    match pidfd_send_signal(&process, Signal::KILL) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("cannot kill {holder}")),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn kill(holder: &Holder) -> Result<()> {
+    let text = format!("--takeover works on Linux only\nstop {holder} yourself, then start again");
+    Err(crate::failure::Failure::usage(text).into())
+}

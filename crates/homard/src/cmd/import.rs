@@ -1,0 +1,150 @@
+//! `homard import openclaw`: what OpenClaw 2026.2 keeps in its state directory, taken over.
+//!
+//! The source is only read. First everything is looked at and a [`Plan`] is made; `--dry-run` ends there.
+//! Then files are copied, each whole or not at all, and last the sessions are stored in one go: an import that is
+//! interrupted is repeated.
+
+mod copy;
+mod defaults;
+mod plan;
+mod report;
+mod settings;
+mod source;
+mod transcripts;
+
+use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
+
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use homard_agent::Ambient;
+use homard_journal::Journal;
+use homard_proto::{AgentId, SessionKey, session::Record};
+use homard_store::{Rec, Store, Verdict};
+use serde_json::Value;
+
+use self::{
+    copy::Progress,
+    plan::{Plan, Wishes},
+    source::Source,
+};
+use crate::{paths::Paths, render};
+
+/// How many sessions are stored at once.
+const BATCH: usize = 256;
+
+/// What to import.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    from: From,
+}
+
+#[derive(Debug, Subcommand)]
+enum From {
+    /// Take over config, sessions, transcripts and auth profiles of OpenClaw 2026.2; nothing there is changed
+    Openclaw(Flags),
+}
+
+#[derive(Debug, clap::Args)]
+struct Flags {
+    /// OpenClaw's state directory [default: ~/.openclaw]
+    dir: Option<PathBuf>,
+    /// Say what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Replace a config and auth profiles that are already here; the old config is kept beside the new one
+    #[arg(long)]
+    force: bool,
+    /// Write OpenClaw's defaults into the config where Homard has others
+    #[arg(long)]
+    write_defaults: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// Whether programs read the output.
+    pub(super) fn wants_json(&self) -> bool {
+        let From::Openclaw(flags) = &self.from;
+        flags.json
+    }
+}
+
+/// Does it.
+pub(super) async fn run(args: &Args) -> Result<()> {
+    let From::Openclaw(flags) = &args.from;
+    let paths = Paths::find()?;
+    let source = Source::find(flags.dir.as_deref())?;
+    if is_same(&source, &paths) {
+        bail!(
+            "{} is Homard's own state directory: it is used as it is, and there is nothing to import",
+            source.root.display()
+        );
+    }
+    let wishes = Wishes { replaces: flags.force, writes_defaults: flags.write_defaults };
+    let plan = if flags.dry_run {
+        plan::make(&source, &paths, &exported(&paths), wishes)?
+    } else {
+        let journal = Journal::open(&paths.state, || Ambient::system().now_ms())?;
+        let done = take_over(&journal, &source, &paths, wishes).await;
+        // Also after a failure, so that this does not count as a crash.
+        let closed = journal.flush().await;
+        let plan = done?;
+        closed.context("the list of sessions could not be written")?;
+        plan
+    };
+    let report = report::Report { plan: &plan, source: &source.root, state: &paths.state, is_dry: flags.dry_run };
+    if flags.json {
+        return Ok(render::print_json(&report.document())?);
+    }
+    Ok(render::print(&report.text())?)
+}
+
+fn is_same(source: &Source, paths: &Paths) -> bool {
+    match (fs::canonicalize(&source.root), fs::canonicalize(&paths.state)) {
+        (Ok(source), Ok(state)) => source == state,
+        _ => false,
+    }
+}
+
+/// Copies the files, then stores the sessions.
+async fn take_over(journal: &Journal, source: &Source, paths: &Paths, wishes: Wishes) -> Result<Plan> {
+    let known = journal.list().await?.into_iter().map(|(key, record)| (key, Arc::unwrap_or_clone(record))).collect();
+    let plan = plan::make(source, paths, &known, wishes)?;
+    let mut progress = Progress::new(plan.copies.len());
+    for copy in &plan.copies {
+        copy.carry_out().with_context(|| format!("cannot write {}", copy.to.display()))?;
+        progress.step();
+    }
+    progress.end();
+    for batch in plan.sessions.chunks(BATCH) {
+        let patch = |(key, record): &(SessionKey, Record)| Rec::Patch {
+            run: None,
+            key: key.clone(),
+            expect: known.get(key).map(|known| known.session_id.clone()),
+            record: Box::new(record.clone()),
+        };
+        let verdicts = journal.commit(&journal.fence(), batch.iter().map(patch).collect()).await?;
+        if verdicts.iter().any(|verdict| *verdict != Verdict::Stored) {
+            bail!("a session changed while it was imported; import again");
+        }
+    }
+    Ok(plan)
+}
+
+/// The sessions here by their last export: good enough to say what would be done, and nothing is opened for it.
+fn exported(paths: &Paths) -> BTreeMap<SessionKey, Record> {
+    let agents = fs::read_dir(paths.state.join("agents")).into_iter().flatten().flatten();
+    let files = agents.map(|agent| (agent.file_name(), agent.path().join("sessions/sessions.json")));
+    let records = files.filter_map(|(agent, path)| {
+        let records: BTreeMap<String, Value> = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        Some((AgentId::normalize(&agent.to_string_lossy()), records))
+    });
+    let keyed = records.flat_map(|(agent, records)| {
+        records.into_iter().filter_map(move |(key, record)| {
+            Some((SessionKey::parse(&key, &agent).ok()?, serde_json::from_value(record).ok()?))
+        })
+    });
+    keyed.collect()
+}

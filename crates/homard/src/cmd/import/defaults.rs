@@ -1,0 +1,132 @@
+//! Where OpenClaw means something else than Homard when its config says nothing, and how to say it.
+
+use std::path::Path;
+
+use jsonc_parser::{CollectOptions, ParseOptions, ast, parse_to_ast};
+use serde_json::{Map, Value, json};
+
+/// A setting that the config leaves open and that the two read differently.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Meant {
+    pub(super) key: &'static str,
+    /// What OpenClaw does.
+    pub(super) theirs: Value,
+    /// What Homard does.
+    pub(super) ours: String,
+}
+
+/// The settings that the config leaves open. `sources` are OpenClaw's state directory and ours.
+pub(super) fn unsaid(config: &Map<String, Value>, (theirs, ours): (&Path, &Path)) -> Vec<Meant> {
+    let meant = |key, theirs, ours: &str| Meant { key, theirs, ours: ours.to_owned() };
+    let all = [
+        (meant("messages.queue.mode", json!("collect"), "steer"), "messages.queue.mode"),
+        (meant("messages.queue.debounceMs", json!(1000), "500"), "messages.queue.debounceMs"),
+        (meant("session.reset", json!({"mode": "daily", "atHour": 4}), "no automatic reset"), "session.idleMinutes"),
+        (
+            meant(
+                "agents.defaults.workspace",
+                json!(theirs.join("workspace")),
+                &ours.join("workspace").display().to_string(),
+            ),
+            "agents.defaults.workspace",
+        ),
+    ];
+    let is_open = |path: &str| lookup(config, path).is_none();
+    all.into_iter().filter(|(meant, also)| is_open(meant.key) && is_open(also)).map(|(meant, _)| meant).collect()
+}
+
+fn lookup<'a>(config: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
+    let (name, rest) = path.split_once('.').unwrap_or((path, ""));
+    let value = config.get(name)?;
+    if rest.is_empty() { Some(value) } else { lookup(value.as_object()?, rest) }
+}
+
+/// The config's text with these settings in it. Comments, order and spelling of everything else stay.
+pub(super) fn written(text: &str, settings: &[Meant]) -> Result<String, String> {
+    // Each goes to the beginning of its object, so the last one comes first.
+    settings.iter().rev().try_fold(text.to_owned(), |text, meant| insert(&text, meant.key, &meant.theirs))
+}
+
+fn insert(text: &str, key: &str, value: &Value) -> Result<String, String> {
+    let cannot = |why: &str| format!("{key} cannot be written: {why}");
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &ParseOptions::default());
+    let root = parsed.map_err(|error| cannot(&error.to_string()))?.value;
+    let Some(ast::Value::Object(root)) = root else { return Err(cannot("the config is not an object")) };
+    let mut object = &root;
+    let mut names: Vec<_> = key.split('.').collect();
+    let mut depth = 1;
+    while let Some(property) = object.get(names[0]) {
+        let ast::Value::Object(inner) = &property.value else {
+            return Err(cannot(&format!("{} is not an object", names[0])));
+        };
+        object = inner;
+        names.remove(0);
+        depth += 1;
+        if names.is_empty() {
+            return Err(cannot("it is there"));
+        }
+    }
+    let value = names[1..].iter().rev().fold(value.clone(), |value, name| json!({*name: value}));
+    let (at, indent) = (object.range.start + 1, "  ".repeat(depth));
+    let comma = if object.properties.is_empty() { "" } else { "," };
+    let (before, after) = text.split_at(at);
+    Ok(format!("{before}\n{indent}\"{}\": {value}{comma}{after}", names[0]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cmd::import::source::object;
+
+    fn open(config: &Value) -> Vec<&'static str> {
+        let config = config.as_object().cloned().unwrap();
+        let found = unsaid(&config, (Path::new("/o"), Path::new("/h")));
+        found.into_iter().map(|meant| meant.key).collect()
+    }
+
+    #[test]
+    fn only_what_the_config_leaves_open_is_told() {
+        let all = ["messages.queue.mode", "messages.queue.debounceMs", "session.reset", "agents.defaults.workspace"];
+        assert_eq!(open(&json!({})), all);
+        assert_eq!(
+            open(&json!({"messages": {"queue": {"mode": "steer"}}, "session": {"reset": {"mode": "idle"}}})),
+            [all[1], all[3]]
+        );
+        assert_eq!(
+            open(&json!({"session": {"idleMinutes": 60}, "agents": {"defaults": {"workspace": "/w"}}})),
+            all[..2]
+        );
+    }
+
+    #[test]
+    fn settings_are_written_and_all_else_stays() {
+        let text = "// mine\n{\n  agents: {defaults: {workspace: '/w'}}, // where\n  messages: {},\n}\n";
+        let config = object(text).unwrap();
+        let settings = unsaid(&config, (Path::new("/o"), Path::new("/h")));
+        assert_eq!(
+            written(text, &settings).unwrap(),
+            "// mine\n{\n  \"session\": {\"reset\":{\"mode\":\"daily\",\"atHour\":4}},\
+             \n  agents: {defaults: {workspace: '/w'}}, // where\
+             \n  messages: {\n    \"queue\": {\n      \"mode\": \"collect\",\"debounceMs\":1000}},\n}\n"
+        );
+    }
+
+    #[test]
+    fn every_setting_fits_into_every_config() {
+        for text in ["{}", "{messages: {queue: {}}}", "{\"session\": {}, \"agents\": {\"list\": []}}"] {
+            let settings = unsaid(&object(text).unwrap(), (Path::new("/o"), Path::new("/h")));
+            let text = written(text, &settings).unwrap();
+            let config = object(&text).unwrap();
+            for meant in settings {
+                assert_eq!(lookup(&config, meant.key), Some(&meant.theirs), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_config_of_another_shape_is_left_alone() {
+        let settings = [Meant { key: "session.reset", theirs: json!({}), ours: String::new() }];
+        let refused = written("{session: 7}", &settings);
+        assert_eq!(refused, Err("session.reset cannot be written: session is not an object".to_owned()));
+    }
+}

@@ -1,0 +1,211 @@
+//! What an import will do: decided before anything is written.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Result;
+use homard_proto::{AgentId, SessionKey, session::Record};
+use serde_json::Value;
+
+use super::{
+    copy::{Copy, What},
+    defaults::Meant,
+    settings,
+    source::{self, Source},
+    transcripts::{self, Fate},
+};
+use crate::{paths::Paths, render};
+
+/// What the user wants beside the import itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wishes {
+    /// A config and auth profiles that are here are replaced.
+    pub(super) replaces: bool,
+    /// OpenClaw's defaults are written into the config.
+    pub(super) writes_defaults: bool,
+}
+
+/// What an import will do.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) copies: Vec<Copy>,
+    /// The records that are stored when all files are there.
+    pub(super) sessions: Vec<(SessionKey, Record)>,
+    pub(super) counts: Counts,
+    /// What the config leaves open and the two read differently.
+    pub(super) defaults: Vec<Meant>,
+    /// Whether the config that is written says it.
+    pub(super) defaults_are_written: bool,
+    pub(super) warnings: Vec<String>,
+    /// What is there and is not imported, and why.
+    pub(super) left: Vec<(&'static str, &'static str)>,
+}
+
+/// How many of each kind meet which fate.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) config: Vec<Fate>,
+    pub(super) sessions: Vec<Fate>,
+    pub(super) transcripts: Vec<Fate>,
+    pub(super) auth_profiles: Vec<Fate>,
+}
+
+impl Plan {
+    /// Notes something that people should know about a file or a session.
+    pub(super) fn warn(&mut self, what: &dyn std::fmt::Display, why: &str) {
+        self.warnings.push(render::harmless(&format!("{what}: {why}")));
+    }
+
+    /// Notes a file that is to be copied as it is.
+    pub(super) fn copy(&mut self, from: &Path, to: &Path) {
+        self.copies.push(Copy { to: to.to_owned(), what: What::Of(from.to_owned()), aside: None });
+    }
+}
+
+/// Looks at everything and decides. `known` are the sessions that are here.
+pub(super) fn make(
+    source: &Source,
+    paths: &Paths,
+    known: &BTreeMap<SessionKey, Record>,
+    wishes: Wishes,
+) -> Result<Plan> {
+    let mut plan = Plan { left: source.left(), ..Plan::default() };
+    settings::config(&mut plan, source, paths, wishes);
+    for (agent, folder) in &source.agents {
+        settings::auth_profiles(&mut plan, folder, &paths.state.join("agents").join(agent.as_str()), wishes);
+        let sessions = folder.join("sessions");
+        if sessions.is_dir() {
+            let mut desk = Desk { plan: &mut plan, paths, known, agent, sessions, fates: BTreeMap::new() };
+            desk.transcripts()?;
+            desk.records();
+        }
+    }
+    Ok(plan)
+}
+
+/// The sessions of one agent.
+struct Desk<'a> {
+    plan: &'a mut Plan,
+    paths: &'a Paths,
+    known: &'a BTreeMap<SessionKey, Record>,
+    agent: &'a AgentId,
+    sessions: PathBuf,
+    /// What becomes of each transcript: by the agent that it goes to, and its name.
+    fates: BTreeMap<(AgentId, String), Fate>,
+}
+
+impl Desk<'_> {
+    /// Every transcript, also of sessions that a reset left behind.
+    fn transcripts(&mut self) -> Result<()> {
+        for (name, path) in source::listed(&self.sessions)? {
+            if name.ends_with(".jsonl") && !name.starts_with('.') && path.is_file() {
+                self.transcript(self.agent.clone(), name);
+            }
+        }
+        Ok(())
+    }
+
+    /// What becomes of a transcript in the folder of an agent.
+    fn transcript(&mut self, agent: AgentId, name: String) -> Fate {
+        let place = (agent, name);
+        if let Some(&fate) = self.fates.get(&place) {
+            return fate;
+        }
+        let (from, to) = (self.sessions.join(&place.1), folder(self.paths, &place.0).join(&place.1));
+        let look = transcripts::look(&from, &to);
+        if let Some(remark) = look.remark {
+            self.plan.warn(&from.display(), &remark);
+        }
+        match look.fate {
+            Fate::New | Fate::Updated => self.plan.copy(&from, &to),
+            Fate::Same | Fate::Kept | Fate::Broken => {}
+        }
+        self.plan.counts.transcripts.push(look.fate);
+        self.fates.insert(place, look.fate);
+        look.fate
+    }
+
+    /// The records of `sessions.json`. One that cannot be read costs its own session only.
+    fn records(&mut self) {
+        let path = self.sessions.join("sessions.json");
+        let values = match fs::read_to_string(&path) {
+            Ok(text) => source::object(&text),
+            Err(reason) if reason.kind() == std::io::ErrorKind::NotFound => return,
+            Err(reason) => Err(reason.to_string()),
+        };
+        let values = match values {
+            Ok(values) => values,
+            Err(why) => {
+                let why = format!("cannot be read, so the transcripts of this agent belong to no session: {why}");
+                return self.plan.warn(&path.display(), &why);
+            }
+        };
+        let mut records: BTreeMap<SessionKey, Record> = BTreeMap::new();
+        for (name, value) in values {
+            match source::record(self.agent, &name, value) {
+                Ok((key, record)) => {
+                    let newer = records.get(&key).is_none_or(|other| other.updated_at < record.updated_at);
+                    if newer && let Some(older) = records.insert(key.clone(), record) {
+                        self.plan.warn(&key, &format!("is there twice; {} is the older one", older.session_id));
+                    }
+                }
+                Err(why) => {
+                    self.plan.counts.sessions.push(Fate::Broken);
+                    self.plan.warn(&format!("session {name}"), &format!("not imported: {why}"));
+                }
+            }
+        }
+        for (key, record) in records {
+            let fate = self.record(key, record);
+            self.plan.counts.sessions.push(fate);
+        }
+    }
+
+    fn record(&mut self, key: SessionKey, mut record: Record) -> Fate {
+        let home = key.agent().cloned().unwrap_or_else(AgentId::main);
+        let name = self.name(&key, &record);
+        let transcript = name.clone().map(|name| self.transcript(home.clone(), name));
+        match (transcript, self.known.get(&key)) {
+            (Some(Fate::Broken), _) => {
+                self.plan.warn(&format!("session {key}"), "not imported: its transcript cannot be used");
+                return Fate::Broken;
+            }
+            (_, Some(here)) if here.updated_at > record.updated_at => return Fate::Kept,
+            (Some(Fate::Kept), Some(here)) if here.session_id == record.session_id => return Fate::Kept,
+            (_, Some(here)) if here.updated_at == record.updated_at && here.session_id == record.session_id => {
+                return Fate::Same;
+            }
+            (Some(Fate::New | Fate::Updated | Fate::Same | Fate::Kept) | None, _) => {}
+        }
+        if record.extra.shift_remove("sessionFile").is_some()
+            && let Some(name) = name
+        {
+            let path = folder(self.paths, &home).join(name);
+            record.extra.insert("sessionFile".to_owned(), Value::String(path.display().to_string()));
+        }
+        let fate = if self.known.contains_key(&key) { Fate::Updated } else { Fate::New };
+        self.plan.sessions.push((key, record));
+        fate
+    }
+
+    /// The name of a session's transcript, if it has one. Only the name that the record gives counts, and only one that
+    /// holds the session's id: a reset may leave the name of the transcript before.
+    fn name(&mut self, key: &SessionKey, record: &Record) -> Option<String> {
+        let id = record.session_id.as_str();
+        let given = record.extra.get("sessionFile").and_then(Value::as_str);
+        let given = given.and_then(|path| Path::new(path).file_name()?.to_str()).map(str::to_owned);
+        let given = given.filter(|name| name.ends_with(".jsonl") && name.contains(id) && !name.starts_with('.'));
+        let found = given.into_iter().chain([format!("{id}.jsonl")]).find(|name| self.sessions.join(name).is_file());
+        if found.is_none() {
+            self.plan.warn(&format!("session {key}"), "has no transcript; it begins empty");
+        }
+        found
+    }
+}
+
+fn folder(paths: &Paths, agent: &AgentId) -> PathBuf {
+    paths.state.join("agents").join(agent.as_str()).join("sessions")
+}

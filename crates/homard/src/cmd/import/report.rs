@@ -1,0 +1,109 @@
+//! What an import did, or would do.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::{plan::Plan, transcripts::Fate};
+use crate::render;
+
+const FATES: [(&str, Fate); 5] = [
+    ("new", Fate::New),
+    ("updated", Fate::Updated),
+    ("same", Fate::Same),
+    ("kept", Fate::Kept),
+    ("broken", Fate::Broken),
+];
+
+/// What an import did, or would do.
+pub(super) struct Report<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) source: &'a Path,
+    pub(super) state: &'a Path,
+    pub(super) is_dry: bool,
+}
+
+impl Report<'_> {
+    fn counts(&self) -> [(&'static str, &[Fate]); 4] {
+        let counts = &self.plan.counts;
+        [
+            ("config", &counts.config),
+            ("sessions", &counts.sessions),
+            ("transcripts", &counts.transcripts),
+            ("auth profiles", &counts.auth_profiles),
+        ]
+    }
+
+    /// As programs read it.
+    pub(super) fn document(&self) -> Value {
+        let plan = self.plan;
+        let mut document = json!({
+            "ok": true, "dryRun": self.is_dry, "source": self.source, "state": self.state,
+            "defaultsWritten": plan.defaults_are_written, "warnings": plan.warnings,
+        });
+        for (name, fates) in self.counts() {
+            let name = if name == "auth profiles" { "authProfiles" } else { name };
+            document[name] =
+                FATES.iter().map(|(word, fate)| ((*word).to_owned(), json!(count(fates, *fate)))).collect();
+        }
+        let meant = plan.defaults.iter();
+        let meant = meant.map(|meant| json!({"key": meant.key, "openclaw": meant.theirs, "homard": meant.ours}));
+        document["defaults"] = meant.collect();
+        document["notImported"] = plan.left.iter().map(|(name, why)| json!({"name": name, "why": why})).collect();
+        document
+    }
+
+    /// As people read it.
+    pub(super) fn text(&self) -> String {
+        let (source, state, plan) = (self.source.display(), self.state.display(), self.plan);
+        let mut parts = vec![if self.is_dry {
+            format!("An import from {source} to {state} would do this; nothing was changed.")
+        } else {
+            format!("Imported from {source} to {state}.")
+        }];
+        let titles = std::iter::once(String::new()).chain(FATES.map(|(word, _)| word.to_uppercase()));
+        let row = |(name, fates): (&str, &[Fate])| {
+            let counts = FATES.map(|(_, fate)| count(fates, fate).to_string());
+            std::iter::once(name.to_owned()).chain(counts).collect()
+        };
+        let rows: Vec<_> = std::iter::once(titles.collect()).chain(self.counts().map(row)).collect();
+        parts.push(render::table(&rows));
+        parts.extend(self.defaults());
+        if !plan.warnings.is_empty() {
+            parts.push(lines("Worth knowing:", plan.warnings.iter().cloned()));
+        }
+        if !plan.left.is_empty() {
+            parts.push(lines("Not imported:", plan.left.iter().map(|(name, why)| format!("{name}: {why}"))));
+        }
+        if !self.is_dry {
+            parts.push("See what is there now with: homard sessions".to_owned());
+        }
+        parts.join("\n\n")
+    }
+
+    fn defaults(&self) -> Option<String> {
+        let plan = self.plan;
+        let lead = match (plan.defaults.is_empty(), plan.defaults_are_written) {
+            (true, _) => return None,
+            (false, true) => "OpenClaw's defaults, now written into the config because Homard has others:",
+            (false, false) => {
+                "The config leaves this open, and Homard's defaults are others (--write-defaults writes OpenClaw's):"
+            }
+        };
+        let titles = ["SETTING", "OPENCLAW", "HOMARD"].map(str::to_owned).to_vec();
+        let row = |meant: &super::defaults::Meant| {
+            let theirs = meant.theirs.as_str().map_or_else(|| meant.theirs.to_string(), str::to_owned);
+            vec![meant.key.to_owned(), theirs, meant.ours.clone()]
+        };
+        let rows: Vec<_> = std::iter::once(titles).chain(plan.defaults.iter().map(row)).collect();
+        Some(format!("{lead}\n{}", render::table(&rows)))
+    }
+}
+
+fn count(fates: &[Fate], fate: Fate) -> usize {
+    fates.iter().filter(|one| **one == fate).count()
+}
+
+fn lines(title: &str, lines: impl Iterator<Item = String>) -> String {
+    std::iter::once(title.to_owned()).chain(lines.map(|line| format!("- {line}"))).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,107 @@
+//! The config and the auth profiles: copied as they are, never shown.
+
+use std::{
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Map, Value};
+
+use super::{
+    copy::{self, Copy, What},
+    defaults,
+    plan::{Plan, Wishes},
+    source::{self, Source},
+    transcripts::Fate,
+};
+use crate::{config::Config, paths::Paths};
+
+/// Decides about the config. One that is here stays unless it is to be replaced.
+pub(super) fn config(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wishes) {
+    let Some(from) = &source.config else { return };
+    let read = fs::read_to_string(from).map_err(|reason| reason.to_string());
+    let read = read.and_then(|text| Ok((source::object(&text)?, text)));
+    let (fields, text) = match read {
+        Ok(read) => read,
+        Err(why) => {
+            plan.counts.config.push(Fate::Broken);
+            return plan.warn(&from.display(), &format!("not imported: {why}"));
+        }
+    };
+    let open = defaults::unsaid(&fields, (&source.root, &paths.state));
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
+    let (text, is_written) = match wishes.writes_defaults.then(|| defaults::written(&text, &open)) {
+        Some(Ok(text)) => (text, true),
+        Some(Err(why)) => {
+            plan.warn(&from.display(), &why);
+            (text, false)
+        }
+        None => (text, false),
+    };
+    let to = &paths.config;
+    let fate = match fs::read_to_string(to) {
+        Ok(ours) if ours == text => Fate::Same,
+        Err(reason) if reason.kind() == ErrorKind::NotFound => Fate::New,
+        Ok(_) | Err(_) if wishes.replaces => Fate::Updated,
+        Ok(_) | Err(_) => Fate::Kept,
+    };
+    plan.counts.config.push(fate);
+    match fate {
+        Fate::Kept | Fate::Broken => return plan.warn(&to.display(), "is there and stays; replace it with --force"),
+        Fate::New | Fate::Updated => {
+            let aside = (fate == Fate::Updated).then(|| beside(to));
+            plan.copies.push(Copy { to: to.clone(), what: What::Text(text.clone()), aside });
+        }
+        Fate::Same => {}
+    }
+    (plan.defaults, plan.defaults_are_written) = (open, is_written);
+    if includes(&Value::Object(fields)) {
+        plan.warn(&from.display(), "takes in other files with $include; they are not imported");
+    }
+    if let Err(why) = Config::parse(&text) {
+        plan.warn(&to.display(), &format!("cannot be used as it is: {why}"));
+    }
+}
+
+fn beside(path: &Path) -> PathBuf {
+    path.with_added_extension("bak")
+}
+
+/// Whether a config takes in other files.
+fn includes(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields.contains_key("$include") || fields.values().any(includes),
+        Value::Array(values) => values.iter().any(includes),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Decides about the auth profiles of one agent, whose folders there and here are given.
+pub(super) fn auth_profiles(plan: &mut Plan, there: &Path, here: &Path, wishes: Wishes) {
+    let name = "agent/auth-profiles.json";
+    let (from, to) = (there.join(name), here.join(name));
+    let bytes = match fs::read(&from) {
+        Ok(bytes) => bytes,
+        Err(reason) if reason.kind() == ErrorKind::NotFound => return,
+        Err(reason) => {
+            plan.counts.auth_profiles.push(Fate::Broken);
+            return plan.warn(&from.display(), &format!("not imported: {reason}"));
+        }
+    };
+    let fate = match serde_json::from_slice::<Map<String, Value>>(&bytes) {
+        Err(_) => Fate::Broken,
+        Ok(_) if !to.exists() => Fate::New,
+        Ok(_) if copy::is_same(&from, &to).unwrap_or(false) => Fate::Same,
+        Ok(_) if wishes.replaces => Fate::Updated,
+        Ok(_) => Fate::Kept,
+    };
+    plan.counts.auth_profiles.push(fate);
+    match fate {
+        Fate::New | Fate::Updated => plan.copy(&from, &to),
+        Fate::Same => {}
+        Fate::Kept => plan.warn(&to.display(), "is there and stays; replace it with --force"),
+        // Why it is broken could show what is in it.
+        Fate::Broken => plan.warn(&from.display(), "not imported: it is no JSON object"),
+    }
+}

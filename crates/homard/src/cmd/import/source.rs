@@ -1,0 +1,177 @@
+//! OpenClaw's state directory: found, and read with patience.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use homard_proto::{AgentId, SessionKey, session::Record};
+use jsonc_parser::{ParseOptions, parse_to_serde_value};
+use serde_json::{Map, Value};
+
+use crate::paths;
+
+/// Where OpenClaw keeps its state, under its names over time.
+const HOMES: [&str; 3] = [".openclaw", ".clawdbot", ".moltbot"];
+
+/// What its config is called, under its names over time.
+const CONFIGS: [&str; 3] = ["openclaw.json", "clawdbot.json", "moltbot.json"];
+
+/// What lies in a state directory and is not imported, and why.
+const LEFT: [(&str, &str); 18] = [
+    ("workspace", "an agent's files stay where they are; agents.defaults.workspace says where that is"),
+    ("skills", "skills are not supported yet"),
+    ("hooks", "hooks are not supported yet"),
+    ("extensions", "plugins are not supported yet"),
+    ("credentials", "channels are not supported yet"),
+    ("cron", "scheduled jobs are not supported yet"),
+    ("identity", "Homard has an identity of its own"),
+    ("devices", "devices are paired again"),
+    ("nodes", "nodes are not supported yet"),
+    ("exec-approvals.json", "approvals are not supported yet"),
+    ("subagents", "runs of sub-agents that were not finished do not go on"),
+    ("sandbox", "sandboxes are not supported yet"),
+    ("sandboxes", "sandboxes are not supported yet"),
+    ("memory", "the search index is not supported yet"),
+    ("media", "media files stay where they are"),
+    ("canvas", "the canvas is not supported yet"),
+    ("settings", "speech and wake words are not supported yet"),
+    ("state/openclaw.sqlite", "this was written by 2026.9; its import is not supported yet, only what is in files"),
+];
+
+/// A state directory of OpenClaw's.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) root: PathBuf,
+    /// Its config, if there is one.
+    pub(super) config: Option<PathBuf>,
+    /// Its agents and their folders.
+    pub(super) agents: Vec<(AgentId, PathBuf)>,
+}
+
+impl Source {
+    /// The directory that was named, or the one in the home.
+    pub(super) fn find(named: Option<&Path>) -> Result<Self> {
+        let root = match named {
+            Some(named) => paths::expand(named, paths::home().as_deref()),
+            None => at_home()?,
+        };
+        let root = std::path::absolute(&root).with_context(|| format!("cannot find the way to {}", root.display()))?;
+        let shown = root.display();
+        match fs::metadata(&root) {
+            Ok(found) if found.is_dir() => {}
+            Ok(_) => bail!("{shown} is not a directory; name OpenClaw's state directory, such as ~/.openclaw"),
+            Err(reason) => return Err(reason).with_context(|| format!("cannot read {shown}")),
+        }
+        let config = CONFIGS.iter().map(|name| root.join(name)).find(|path| path.is_file());
+        let folder = root.join("agents");
+        if config.is_none() && !folder.is_dir() {
+            bail!("{shown} is no state directory of OpenClaw's: it holds neither openclaw.json nor agents/");
+        }
+        Ok(Self { config, agents: agents(&folder)?, root })
+    }
+
+    /// What is there and is not imported, and why.
+    pub(super) fn left(&self) -> Vec<(&'static str, &'static str)> {
+        LEFT.into_iter().filter(|(name, _)| self.root.join(name).exists()).collect()
+    }
+}
+
+fn at_home() -> Result<PathBuf> {
+    let home = paths::home().ok_or_else(|| anyhow!("HOME is not set; say where OpenClaw's state directory is"))?;
+    let found = HOMES.iter().map(|name| home.join(name)).find(|path| path.exists());
+    found.ok_or_else(|| {
+        anyhow!(
+            "there is no {}; say where OpenClaw's state directory is: homard import openclaw DIR",
+            home.join(HOMES[0]).display()
+        )
+    })
+}
+
+fn agents(folder: &Path) -> Result<Vec<(AgentId, PathBuf)>> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let mut agents: Vec<_> = listed(folder)?
+        .into_iter()
+        .filter(|(_, path)| path.is_dir())
+        .map(|(name, path)| (AgentId::normalize(&name), path))
+        .collect();
+    agents.sort();
+    Ok(agents)
+}
+
+/// What is in a folder: names and paths, in a fixed order. A name that is no text is passed by.
+pub(super) fn listed(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let listing = fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    let mut found = Vec::new();
+    for item in listing {
+        let item = item.with_context(|| format!("cannot list {}", folder.display()))?;
+        found.extend(item.file_name().into_string().ok().map(|name| (name, item.path())));
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// A JSON5 document that must be an object; the error says where it is wrong.
+pub(super) fn object(text: &str) -> Result<Map<String, Value>, String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if let Ok(object) = serde_json::from_str(text) {
+        return Ok(object);
+    }
+    let options = ParseOptions { allow_missing_commas: false, ..ParseOptions::default() };
+    let read: Result<Option<Value>, _> = parse_to_serde_value(text, &options);
+    match read {
+        Ok(Some(Value::Object(object))) => Ok(object),
+        Ok(None) => Ok(Map::new()),
+        Ok(Some(_)) => Err("it is not an object".to_owned()),
+        Err(error) => {
+            let (line, column) = (error.line_display(), error.column_display());
+            Err(format!("line {line}, column {column}: {}", error.kind().to_string().to_lowercase()))
+        }
+    }
+}
+
+/// A session's record from one value of `sessions.json`, with fields of early versions under their later names.
+pub(super) fn record(agent: &AgentId, key: &str, value: Value) -> Result<(SessionKey, Record), String> {
+    let key = SessionKey::parse(key, agent).map_err(|reason| reason.to_string())?;
+    let Value::Object(mut fields) = value else { return Err("it is not an object".to_owned()) };
+    for (early, later) in [("provider", "channel"), ("lastProvider", "lastChannel"), ("room", "groupChannel")] {
+        if let Some(value) = fields.remove(early) {
+            fields.entry(later).or_insert(value);
+        }
+    }
+    let record = serde_json::from_value(Value::Object(fields)).map_err(|reason| reason.to_string())?;
+    Ok((key, record))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn json5_is_read_and_what_is_wrong_is_named() {
+        assert_eq!(object("// mine\n{a: 1,}").map(Value::Object), Ok(json!({"a": 1})));
+        assert_eq!(object("{\"a\": 1\n\"b\": 2}"), Err("line 1, column 8: expected comma".to_owned()));
+        assert_eq!(object("[1]"), Err("it is not an object".to_owned()));
+        assert_eq!(object(""), Ok(Map::new()));
+    }
+
+    #[test]
+    fn early_names_of_fields_become_the_later_ones() {
+        let value = json!({"sessionId": "s1", "updatedAt": 5, "provider": "slack", "room": "r", "lastProvider": "old", "lastChannel": "x"});
+        let (key, record) = super::record(&AgentId::main(), "telegram:dm:7", value).unwrap();
+        assert_eq!(key.as_str(), "agent:main:telegram:direct:7");
+        assert_eq!(Value::Object(record.extra), json!({"lastChannel": "x", "channel": "slack", "groupChannel": "r"}));
+    }
+
+    #[test]
+    fn a_record_without_a_session_is_refused() {
+        let refused = super::record(&AgentId::main(), "main", json!({"updatedAt": 5}));
+        assert_eq!(refused.map_err(|why| why.contains("sessionId")).err(), Some(true));
+        assert!(super::record(&AgentId::main(), "main", json!({"sessionId": "../x"})).is_err());
+    }
+}

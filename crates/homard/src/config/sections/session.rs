@@ -1,0 +1,210 @@
+//! `session`: when a conversation begins anew, by itself or by a word.
+
+use std::{collections::BTreeMap, fmt};
+
+use homard_agent::{
+    command::Triggers,
+    freshness::{Freshness, Mode, Rule},
+};
+use jiff::tz::TimeZone;
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, Unexpected, Visitor},
+};
+
+/// The section.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Session {
+    /// The words; without any said, `/new` and `/reset`.
+    reset_triggers: Option<Vec<String>>,
+    #[serde(deserialize_with = "super::maybe_object")]
+    reset: Option<Reset>,
+    #[serde(deserialize_with = "super::object")]
+    reset_by_type: ByType,
+    #[serde(deserialize_with = "super::named_objects")]
+    reset_by_channel: BTreeMap<String, Reset>,
+    /// How older files say `reset: {mode: "idle"}`.
+    #[serde(deserialize_with = "minutes")]
+    idle_minutes: Option<u64>,
+}
+
+/// One rule for each kind of conversation.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ByType {
+    #[serde(deserialize_with = "super::maybe_object")]
+    thread: Option<Reset>,
+    #[serde(deserialize_with = "super::maybe_object")]
+    group: Option<Reset>,
+    #[serde(deserialize_with = "super::maybe_object")]
+    direct: Option<Reset>,
+    /// How older files call `direct`.
+    #[serde(deserialize_with = "super::maybe_object")]
+    dm: Option<Reset>,
+}
+
+/// One rule.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Reset {
+    #[serde(deserialize_with = "mode")]
+    mode: Option<Mode>,
+    #[serde(deserialize_with = "hour")]
+    at_hour: Option<u64>,
+    #[serde(deserialize_with = "minutes")]
+    idle_minutes: Option<u64>,
+}
+
+impl Session {
+    /// The words that begin a new transcript.
+    pub(crate) fn triggers(&self) -> Triggers {
+        self.reset_triggers.as_ref().map(Triggers::new).unwrap_or_default()
+    }
+
+    /// When transcripts go stale, with hours of this zone.
+    pub(crate) fn freshness(&self, zone: TimeZone) -> Freshness {
+        let rule = |reset: &Option<Reset>| reset.as_ref().map(Reset::rule);
+        let by_channel = self.reset_by_channel.iter().map(|(name, reset)| (name.trim().to_lowercase(), reset.rule()));
+        Freshness {
+            all: rule(&self.reset),
+            thread: rule(&self.reset_by_type.thread),
+            group: rule(&self.reset_by_type.group),
+            direct: rule(&self.reset_by_type.direct).or_else(|| rule(&self.reset_by_type.dm)),
+            by_channel: by_channel.collect(),
+            idle_minutes: self.idle_minutes,
+            zone,
+        }
+    }
+}
+
+impl Reset {
+    fn rule(&self) -> Rule {
+        let at_hour = self.at_hour.and_then(|hour| u8::try_from(hour).ok());
+        Rule { mode: self.mode, at_hour, idle_minutes: self.idle_minutes }
+    }
+}
+
+fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
+    struct Word;
+
+    impl Visitor<'_> for Word {
+        type Value = Option<Mode>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("\"daily\", \"idle\" or \"none\"")
+        }
+
+        fn visit_str<E: de::Error>(self, word: &str) -> Result<Self::Value, E> {
+            match word.trim() {
+                "daily" => Ok(Some(Mode::Daily)),
+                "idle" => Ok(Some(Mode::Idle)),
+                "none" => Ok(Some(Mode::Never)),
+                _ => Err(E::invalid_value(Unexpected::Str(word), &self)),
+            }
+        }
+    }
+
+    deserializer.deserialize_any(Word)
+}
+
+fn hour<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    deserializer.deserialize_any(Whole { least: 0, most: 23, what: "a whole number from 0 to 23" })
+}
+
+fn minutes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    deserializer.deserialize_any(Whole { least: 1, most: u64::MAX, what: "a whole number of minutes, one or more" })
+}
+
+/// A whole number between two others.
+struct Whole {
+    least: u64,
+    most: u64,
+    what: &'static str,
+}
+
+impl Visitor<'_> for Whole {
+    type Value = Option<u64>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
+        if (self.least..=self.most).contains(&number) {
+            return Ok(Some(number));
+        }
+        Err(E::invalid_value(Unexpected::Unsigned(number), &self))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
+        match u64::try_from(number) {
+            Ok(number) => self.visit_u64(number),
+            Err(_) => Err(E::invalid_value(Unexpected::Signed(number), &self)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_agent::command::Command;
+
+    use crate::config::Config;
+
+    use super::*;
+
+    fn read(session: &str) -> Result<Freshness, String> {
+        Ok(Config::parse(&format!("{{session: {session}}}"))?.session.freshness(TimeZone::UTC))
+    }
+
+    fn rule(mode: Option<Mode>, at_hour: Option<u8>, idle_minutes: Option<u64>) -> Rule {
+        Rule { mode, at_hour, idle_minutes }
+    }
+
+    #[test]
+    fn nothing_is_reset_unless_the_file_says_so() {
+        assert_eq!(Config::parse("{}").unwrap().session.freshness(TimeZone::UTC), Freshness::default());
+        assert_eq!(read("{reset: null, resetByChannel: {}}"), Ok(Freshness::default()));
+    }
+
+    #[test]
+    fn rules_for_all_for_kinds_and_for_channels() {
+        let text = "{reset: {mode: 'daily', atHour: 5}, resetByType: {dm: {idleMinutes: 9}, group: {mode: 'none'}},
+                     resetByChannel: {Slack: {mode: 'idle', idleMinutes: 3}}, idleMinutes: 30}";
+        let expected = Freshness {
+            all: Some(rule(Some(Mode::Daily), Some(5), None)),
+            direct: Some(rule(None, None, Some(9))),
+            group: Some(rule(Some(Mode::Never), None, None)),
+            by_channel: [("slack".to_owned(), rule(Some(Mode::Idle), None, Some(3)))].into(),
+            idle_minutes: Some(30),
+            ..Freshness::default()
+        };
+        assert_eq!(read(text), Ok(expected));
+    }
+
+    #[test]
+    fn a_wrong_rule_is_named_with_what_it_may_be() {
+        let wrong = |text: &str| read(text).unwrap_err().split_once(": ").unwrap().1.to_owned();
+        assert_eq!(wrong("{reset: {mode: 'weekly'}}"), "session.reset.mode must be \"daily\", \"idle\" or \"none\"");
+        let hour = "must be a whole number from 0 to 23";
+        assert_eq!(wrong("{reset: {atHour: 24}}"), format!("session.reset.atHour {hour}"));
+        assert_eq!(wrong("{resetByType: {thread: {atHour: -1}}}"), format!("session.resetByType.thread.atHour {hour}"));
+        assert_eq!(
+            wrong("{resetByChannel: {irc: {atHour: 4.5}}}"),
+            format!("session.resetByChannel.irc.atHour {hour}")
+        );
+        assert_eq!(wrong("{idleMinutes: 0}"), "session.idleMinutes must be a whole number of minutes, one or more");
+        assert_eq!(wrong("{reset: ['daily']}"), "session.reset must be an object");
+        assert_eq!(wrong("{resetTriggers: '/new'}"), "session.resetTriggers must be a list");
+    }
+
+    #[test]
+    fn the_words_can_be_chosen() {
+        let triggers = |text: &str| Config::parse(text).unwrap().session.triggers();
+        assert_eq!(triggers("{}"), Triggers::default());
+        let chosen = triggers("{session: {resetTriggers: ['/Fresh']}}");
+        assert_eq!(chosen.parse("/fresh start"), Some(Command::BeginWith("start".to_owned())));
+        assert_eq!(chosen.parse("/new"), None);
+        assert_eq!(triggers("{session: {resetTriggers: []}}").parse("/new"), None);
+    }
+}

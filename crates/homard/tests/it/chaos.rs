@@ -1,0 +1,303 @@
+//! Kills: the gateway dies at the worst moments, and whoever was told "accepted" gets one end and one effect.
+//!
+//! R1 and the others are the requirements that docs/durability.md lists.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use rustix::{
+    fs::{CWD, FileType, Mode, mknodat},
+    process::Signal,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    home::{Home, Process},
+    socket::{Socket, connect, hear, tell},
+};
+
+/// One life of a gateway, and a client of it.
+struct Life {
+    process: Process,
+    socket: Socket,
+    asked: usize,
+}
+
+impl Life {
+    /// A gateway on the state of a home. It dies often here, so it is told to take up what it finds all the same.
+    async fn begin(home: &Home, more: &[&str]) -> Self {
+        let args = [&["gateway", "run", "--port", "0", "--recover"], more].concat();
+        Self::of(home, Process(home.command(&args).stderr(Stdio::null()).spawn().unwrap())).await
+    }
+
+    /// A gateway below `strace`, which steps aside: the process is the gateway's own. `None` where there is no `strace`.
+    async fn traced(home: &Home, words: &[&str]) -> Option<Self> {
+        let plain = home.command(&["gateway", "run", "--port", "0", "--recover"]);
+        let mut command = Command::new("strace");
+        command.args(["-D", "-f", "-y"]).args(words).arg(plain.get_program()).args(plain.get_args()).env_clear();
+        command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(home.work());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Some(Self::of(home, Process(command.spawn().ok()?)).await)
+    }
+
+    /// A gateway that was just started.
+    async fn of(home: &Home, mut process: Process) -> Self {
+        let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
+        let listening = |line: String| line.split_once("ws://127.0.0.1:").map(|(_, port)| port.trim().parse().unwrap());
+        let port = lines.find_map(|line| listening(line.unwrap())).expect("it ended before it listened");
+        let token = fs::read_to_string(home.state().join("gateway-token")).unwrap();
+        let socket = connect(port, token.trim()).await;
+        Self { process, socket, asked: 0 }
+    }
+
+    async fn ask(&mut self, method: &str, params: &Value) -> String {
+        self.asked += 1;
+        let id = self.asked.to_string();
+        tell(&mut self.socket, &json!({"type": "req", "id": id, "method": method, "params": params})).await;
+        id
+    }
+
+    /// The next answer to a request.
+    async fn answer(&mut self, id: &str) -> Value {
+        loop {
+            let frame = hear(&mut self.socket).await.expect("the gateway went away");
+            if frame["type"] == "res" && frame["id"] == id {
+                return frame;
+            }
+        }
+    }
+
+    /// Sends a run, and returns when it is accepted.
+    async fn accept(&mut self, run: &Value) -> String {
+        let id = self.ask("agent", run).await;
+        assert_eq!(self.answer(&id).await["payload"]["status"], "accepted");
+        id
+    }
+
+    async fn wait(&mut self, run: &str) -> Value {
+        let id = self.ask("agent.wait", &json!({"runId": run, "timeoutMs": 60_000})).await;
+        self.answer(&id).await["payload"].clone()
+    }
+
+    /// Ends it without a chance to do anything.
+    fn kill(mut self) {
+        self.process.signal(Signal::KILL);
+        self.process.0.wait().unwrap();
+    }
+}
+
+fn run(key: &str, session: &str, message: &str) -> Value {
+    json!({"message": message, "sessionKey": session, "idempotencyKey": key})
+}
+
+/// A place where a command can say that it is at work, and a reader who waits for that.
+fn doorbell(home: &Home) -> impl FnOnce() -> String {
+    let path = home.state().join("workspace/doorbell");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    move || {
+        let mut words = String::new();
+        File::open(&path).unwrap().read_to_string(&mut words).unwrap();
+        words
+    }
+}
+
+/// The messages of every transcript, each with its role.
+fn transcripts(home: &Home) -> Vec<Vec<Value>> {
+    let files = fs::read_dir(home.state().join("agents/main/sessions")).unwrap().map(|item| item.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|ending| ending == "jsonl"));
+    files.map(|path| messages(&path)).collect()
+}
+
+fn messages(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| line["type"] == "message").map(|line| line["message"].clone()).collect()
+}
+
+fn said_by(role: &str, messages: &[Value]) -> Vec<Value> {
+    messages.iter().filter(|message| message["role"] == role).cloned().collect()
+}
+
+#[test]
+fn a_seeded_slice_of_chaos_loses_and_doubles_nothing() {
+    let home = Home::new();
+    let said = home.run(&["chaos", "--kills", "8", "--seed", "1", "--json"]);
+    assert_eq!(said.code, Some(0), "{}\n{}", said.stdout, said.stderr);
+    let report = said.json();
+    let facts = [&report["ok"], &report["kills"], &report["lost"], &report["doubledEffects"], &report["doubledInputs"]];
+    assert_eq!(facts, [&json!(true), &json!(8), &json!([]), &json!([]), &json!([])], "{report}");
+    let ended = report["finished"].as_u64().unwrap() + report["interrupted"].as_u64().unwrap();
+    assert_eq!(report["accepted"], ended, "{report}");
+    assert!(ended > 0, "{report}");
+    assert!(!home.state().exists(), "chaos must not touch the state of its user");
+}
+
+#[tokio::test]
+async fn r1_a_run_that_was_accepted_a_moment_before_the_kill_ends() {
+    let home = Home::new();
+    for round in 0..5 {
+        let key = format!("k{round}");
+        let mut life = Life::begin(&home, &[]).await;
+        life.accept(&run(&key, "s", "What time is it?")).await;
+        life.kill();
+        let mut life = Life::begin(&home, &[]).await;
+        assert_eq!(life.wait(&key).await["status"], "ok");
+        life.kill();
+    }
+    let told = transcripts(&home);
+    assert_eq!(told.len(), 1);
+    let keys: Vec<_> = said_by("user", &told[0]).iter().map(|message| message["idempotencyKey"].clone()).collect();
+    assert_eq!(keys, (0..5).map(|round| json!(format!("k{round}:user"))).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn r2_an_acknowledgement_leaves_after_the_sync_of_what_it_acknowledges() {
+    let home = Home::new();
+    let file = home.work().join("trace.txt");
+    let calls = "trace=fdatasync,fsync,write,writev,sendto,sendmsg";
+    let Some(mut life) = Life::traced(&home, &["-s", "200", "-e", calls, "-o", file.to_str().unwrap()]).await else {
+        eprintln!("skipped: r2: strace is not installed");
+        return;
+    };
+    for number in 0..5 {
+        let before = fs::read_to_string(&file).unwrap().len();
+        let id = life.accept(&run(&format!("k{number}"), "s", "help")).await;
+        // By then the call that sent the acknowledgement is surely in the trace.
+        assert_eq!(life.answer(&id).await["payload"]["status"], "ok");
+        let trace = fs::read_to_string(&file).unwrap();
+        let (first, _) = trace[before..].split_once(r#"\"status\":\"accepted\""#).expect("an acknowledgement");
+        let synced = first.lines().filter(|line| line.contains("sync") && line.ends_with("= 0"));
+        assert!(synced.count() > 0, "acknowledged without a sync:\n{first}");
+    }
+}
+
+#[tokio::test]
+async fn r4_what_a_run_came_to_is_the_same_after_a_kill() {
+    let home = Home::new();
+    let mut life = Life::begin(&home, &[]).await;
+    let keys: Vec<_> = (0..50).map(|number| format!("k{number}")).collect();
+    let mut before = BTreeMap::new();
+    for key in &keys {
+        let id = life.accept(&run(key, "s", "help")).await;
+        let end = life.answer(&id).await;
+        assert_eq!(end["payload"]["status"], "ok");
+        before.insert(key.clone(), (life.wait(key).await, end["payload"]["result"]["payloads"].clone()));
+    }
+    life.kill();
+    let mut life = Life::begin(&home, &[]).await;
+    for key in &keys {
+        let waited = life.wait(key).await;
+        let id = life.ask("agent", &run(key, "s", "help")).await;
+        let again = life.answer(&id).await["payload"]["result"]["payloads"].clone();
+        assert_eq!((waited, again), before[key]);
+    }
+}
+
+#[tokio::test]
+async fn r5_two_hundred_runs_that_wait_in_line_run_after_a_kill_in_their_order() {
+    let home = Home::new();
+    let mut life = Life::begin(&home, &[]).await;
+    // These have all the slots, so that everything behind them waits.
+    for number in 0..4 {
+        let message = "run `until [ -e go ]; do sleep 0.01; done`";
+        life.accept(&run(&format!("slow-{number}"), &format!("slow-{number}"), message)).await;
+    }
+    let session = |number: usize| format!("line-{}", number % 20);
+    for number in 0..200 {
+        life.accept(&run(&format!("k{number}"), &session(number), "help")).await;
+    }
+    life.kill();
+    fs::write(home.state().join("workspace/go"), "").unwrap();
+    let mut life = Life::begin(&home, &[]).await;
+    for number in 0..200 {
+        assert_eq!(life.wait(&format!("k{number}")).await["status"], "ok");
+    }
+    let lines: BTreeMap<u64, Vec<u64>> = transcripts(&home)
+        .iter()
+        .filter_map(|told| {
+            let keys: Vec<u64> = said_by("user", told).iter().filter_map(number_of).collect();
+            Some((*keys.first()?, keys))
+        })
+        .collect();
+    let expected = (0..20).map(|first| (first, (first..200).step_by(20).collect())).collect();
+    assert_eq!(lines, expected);
+}
+
+/// The number in a message's key, such as `k7:user`.
+fn number_of(message: &Value) -> Option<u64> {
+    message["idempotencyKey"].as_str()?.strip_prefix('k')?.strip_suffix(":user")?.parse().ok()
+}
+
+#[tokio::test]
+async fn r6_a_key_means_the_same_run_before_and_after_a_kill() {
+    let home = Home::new();
+    let ring = doorbell(&home);
+    let mut life = Life::begin(&home, &[]).await;
+    let slow = run("slow", "s", "run `echo ready > doorbell; until [ -e go ]; do sleep 0.01; done`");
+    let quick = run("quick", "other", "help");
+    life.accept(&slow).await;
+    assert_eq!(ring(), "ready\n");
+    let id = life.accept(&quick).await;
+    let end = life.answer(&id).await["payload"].clone();
+    life.kill();
+    fs::write(home.state().join("workspace/go"), "").unwrap();
+    let mut life = Life::begin(&home, &[]).await;
+    for (key, session) in [("slow", "s"), ("quick", "other")] {
+        let id = life.ask("agent", &run(key, session, "something else")).await;
+        let refused = life.answer(&id).await["error"]["message"].as_str().unwrap().to_owned();
+        assert!(refused.starts_with("idempotency_conflict"), "{refused}");
+    }
+    let id = life.ask("agent", &quick).await;
+    assert_eq!(life.answer(&id).await["payload"], end);
+    let ended = life.wait("slow").await;
+    let id = life.ask("agent", &slow).await;
+    assert_eq!((&ended["status"], &life.answer(&id).await["payload"]["status"]), (&json!("ok"), &json!("ok")));
+    let told = transcripts(&home).concat();
+    assert_eq!(said_by("user", &told).len(), 2);
+}
+
+#[tokio::test]
+async fn r7_an_effect_that_was_at_work_when_the_gateway_died_is_not_repeated() {
+    let home = Home::new();
+    let ring = doorbell(&home);
+    let mut life = Life::begin(&home, &[]).await;
+    let command = "echo once >> count.txt; echo ready > doorbell; until [ -e go ]; do sleep 0.01; done";
+    life.accept(&run("k", "s", &format!("run `{command}`"))).await;
+    assert_eq!(ring(), "ready\n");
+    life.kill();
+    let workspace = home.state().join("workspace");
+    fs::write(workspace.join("go"), "").unwrap();
+    let mut life = Life::begin(&home, &[]).await;
+    assert_eq!(life.wait("k").await["status"], "ok");
+    assert_eq!(fs::read_to_string(workspace.join("count.txt")).unwrap(), "once\n");
+    let results = said_by("toolResult", &transcripts(&home).concat());
+    assert_eq!(results.len(), 1);
+    assert_eq!(results[0]["isError"], json!(true));
+    let words = results[0]["content"][0]["text"].as_str().unwrap();
+    assert!(words.contains("not known"), "{words}");
+}
+
+#[tokio::test]
+async fn a_takeover_ends_a_gateway_that_hangs_and_goes_on_with_its_runs() {
+    let home = Home::new();
+    let ring = doorbell(&home);
+    let mut first = Life::begin(&home, &[]).await;
+    first.accept(&run("k", "s", "run `echo ready > doorbell; until [ -e go ]; do sleep 0.01; done`")).await;
+    assert_eq!(ring(), "ready\n");
+    first.process.signal(Signal::STOP);
+    let refused = home.run(&["gateway", "run", "--port", "0"]);
+    let expected = format!("is in use by process {}", first.process.0.id());
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
+    let mut second = Life::begin(&home, &["--takeover"]).await;
+    fs::write(home.state().join("workspace/go"), "").unwrap();
+    assert_eq!(second.wait("k").await["status"], "ok");
+    let status = first.process.0.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+}

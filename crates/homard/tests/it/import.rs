@@ -1,0 +1,397 @@
+//! `homard import openclaw`: nothing there changes, and what was kept there goes on here.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::home::Home;
+
+const MAIN: &str = "a7a63d5a-7be5-4927-994f-63078f74bac3";
+const KID: &str = "194b5e66-598b-4678-bb05-b7f47e0426af";
+const TOPIC: &str = "5d1c0f6e-0000-4000-8000-00000000c0de";
+const SECRET: &str = "golden-key-that-must-not-be-shown";
+
+/// A copy of a recorded state directory that a test may change.
+struct Openclaw(TempDir);
+
+impl Openclaw {
+    fn new() -> Self {
+        Self::of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/openclaw-state"))
+    }
+
+    fn of(recorded: &Path) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, (_, bytes)) in files(recorded) {
+            let to = folder.path().join(path);
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::write(to, bytes).unwrap();
+        }
+        Self(folder)
+    }
+
+    fn path(&self) -> &str {
+        self.0.path().to_str().unwrap()
+    }
+
+    fn sessions(&self) -> PathBuf {
+        self.0.path().join("agents/main/sessions")
+    }
+
+    /// Adds a line to a transcript, as OpenClaw does.
+    fn goes_on(&self, session: &str, line: &str) {
+        let path = self.sessions().join(format!("{session}.jsonl"));
+        fs::OpenOptions::new().append(true).open(path).unwrap().write_all(line.as_bytes()).unwrap();
+    }
+
+    fn set_updated(&self, key: &str, at: u64) {
+        let path = self.sessions().join("sessions.json");
+        let mut records: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        records[key]["updatedAt"] = at.into();
+        fs::write(path, records.to_string()).unwrap();
+    }
+}
+
+/// Every file under a folder with its mode and what is in it; nothing when there is no such folder.
+fn files(folder: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for path in fs::read_dir(next).into_iter().flatten().map(|item| item.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+                found.insert(path.strip_prefix(folder).unwrap().to_owned(), (mode, fs::read(&path).unwrap()));
+            }
+        }
+    }
+    found
+}
+
+fn fates(new: usize, updated: usize, same: usize, kept: usize, broken: usize) -> Value {
+    json!({"new": new, "updated": updated, "same": same, "kept": kept, "broken": broken})
+}
+
+/// The counts of a report: config, sessions, transcripts, auth profiles.
+fn counts(document: &Value) -> [&Value; 4] {
+    ["config", "sessions", "transcripts", "authProfiles"].map(|name| &document[name])
+}
+
+fn import(home: &Home, from: &Openclaw, flags: &[&str]) -> Value {
+    let said = home.run(&[&["import", "openclaw", from.path(), "--json"], flags].concat());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(!said.stdout.contains(SECRET) && !said.stderr.contains(SECRET), "{said:?}");
+    said.json()
+}
+
+fn keys(home: &Home) -> Vec<String> {
+    let listed = home.run(&["sessions", "--json"]).json();
+    let rows = listed["sessions"].as_array().unwrap();
+    rows.iter().map(|row| row["key"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_state_directory_is_taken_over_and_left_as_it_is() {
+    let (home, from) = (Home::new(), Openclaw::new());
+    let before = files(from.0.path());
+    let report = import(&home, &from, &[]);
+    assert_eq!(
+        counts(&report),
+        [&fates(1, 0, 0, 0, 0), &fates(3, 0, 0, 0, 0), &fates(4, 0, 0, 0, 0), &fates(1, 0, 0, 0, 0)]
+    );
+    assert_eq!(report["warnings"], json!([]));
+    assert_eq!(files(from.0.path()), before);
+    let here = files(&home.state());
+    let names = before.keys().filter(|path| path.starts_with("agents") && !path.ends_with("sessions.json"));
+    for name in names {
+        assert_eq!(here.get(name), Some(&(0o600, before[name].1.clone())), "{}", name.display());
+    }
+    assert_eq!(here[Path::new("homard.json")], (0o600, before[Path::new("openclaw.json")].1.clone()));
+    let kid = "agent:main:subagent:b30e5738-b3f7-49b0-98c9-e14f65ab695d";
+    assert_eq!(keys(&home), ["agent:main:main", kid, "agent:ops:telegram:group:-1:topic:5"]);
+}
+
+#[test]
+fn records_keep_their_fields_and_point_here() {
+    let (home, from) = (Home::new(), Openclaw::new());
+    import(&home, &from, &[]);
+    let record = |agent: &str, key: &str| {
+        let path = home.state().join("agents").join(agent).join("sessions/sessions.json");
+        let records: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        records[key].clone()
+    };
+    let theirs: Value = serde_json::from_slice(&fs::read(from.sessions().join("sessions.json")).unwrap()).unwrap();
+    let mut expected = theirs["agent:main:main"].clone();
+    expected["sessionFile"] = json!(home.state().join(format!("agents/main/sessions/{MAIN}.jsonl")));
+    assert_eq!(record("main", "agent:main:main"), expected);
+    let path = home.state().join(format!("agents/ops/sessions/{TOPIC}-topic-5.jsonl"));
+    let topic =
+        json!({"sessionId": TOPIC, "updatedAt": 1_794_709_000_000_u64, "groupChannel": "ops", "sessionFile": path});
+    assert_eq!(record("ops", "agent:ops:telegram:group:-1:topic:5"), topic);
+}
+
+#[test]
+fn an_imported_session_goes_on() {
+    let (home, from) = (Home::new(), Openclaw::new());
+    import(&home, &from, &[]);
+    for (key, session, path) in [
+        ("main", MAIN, format!("agents/main/sessions/{MAIN}.jsonl")),
+        ("agent:ops:telegram:group:-1:topic:5", TOPIC, format!("agents/ops/sessions/{TOPIC}-topic-5.jsonl")),
+    ] {
+        let said = home.run(&["agent", "-m", "What time is it?", "--session-key", key, "--json"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert_eq!(said.json()["meta"]["agentMeta"]["sessionId"], session);
+        let (theirs, ours) =
+            (fs::read(from.0.path().join(&path)).unwrap(), fs::read(home.state().join(&path)).unwrap());
+        assert!(ours.starts_with(&theirs) && ours.len() > theirs.len(), "{key}");
+    }
+}
+
+#[test]
+fn a_dry_run_tells_the_same_and_changes_nothing() {
+    let (home, from) = (Home::new(), Openclaw::new());
+    let told = import(&home, &from, &["--dry-run"]);
+    assert!(!home.state().exists());
+    let done = import(&home, &from, &[]);
+    assert_eq!((counts(&told), &told["defaults"]), (counts(&done), &done["defaults"]));
+    from.goes_on(KID, "{\"type\":\"custom\",\"id\":\"b0\",\"parentId\":\"a2\",\"timestamp\":\"t\"}\n");
+    let before = files(&home.state());
+    let told = import(&home, &from, &["--dry-run", "--force", "--write-defaults"]);
+    assert_eq!(counts(&told)[2], &fates(0, 1, 3, 0, 0));
+    assert_eq!(files(&home.state()), before);
+}
+
+#[test]
+fn a_second_import_takes_only_what_is_news() {
+    let (home, from) = (Home::new(), Openclaw::new());
+    import(&home, &from, &[]);
+    let again = import(&home, &from, &[]);
+    assert_eq!(
+        counts(&again),
+        [&fates(0, 0, 1, 0, 0), &fates(0, 0, 3, 0, 0), &fates(0, 0, 4, 0, 0), &fates(0, 0, 1, 0, 0)]
+    );
+    let kid = "agent:main:subagent:b30e5738-b3f7-49b0-98c9-e14f65ab695d";
+    from.goes_on(KID, "{\"type\":\"custom\",\"id\":\"b0\",\"parentId\":\"a2\",\"timestamp\":\"t\"}\n");
+    from.set_updated(kid, 1_794_709_853_073);
+    let news = import(&home, &from, &[]);
+    assert_eq!(counts(&news)[1..3], [&fates(0, 1, 2, 0, 0), &fates(0, 1, 3, 0, 0)]);
+    assert_eq!(
+        fs::read(home.state().join(format!("agents/main/sessions/{KID}.jsonl"))).unwrap(),
+        fs::read(from.sessions().join(format!("{KID}.jsonl"))).unwrap()
+    );
+}
+
+#[test]
+fn what_went_on_here_is_not_overwritten() {
+    let (home, from) = (Home::new(), Openclaw::new());
+    import(&home, &from, &[]);
+    assert_eq!(home.run(&["agent", "-m", "What time is it?"]).code, Some(0));
+    let path = home.state().join(format!("agents/main/sessions/{MAIN}.jsonl"));
+    let ours = fs::read(&path).unwrap();
+    let same = import(&home, &from, &[]);
+    assert_eq!(counts(&same)[1..3], [&fates(0, 0, 2, 1, 0), &fates(0, 0, 3, 1, 0)]);
+    assert_eq!(same["warnings"], json!([]));
+    // Now both went on, and the other one is newer.
+    from.goes_on(MAIN, "{\"type\":\"custom\",\"id\":\"b0\",\"parentId\":\"a5\",\"timestamp\":\"t\"}\n");
+    from.set_updated("agent:main:main", 9_000_000_000_000);
+    let both = import(&home, &from, &[]);
+    let theirs = from.sessions().join(format!("{MAIN}.jsonl"));
+    let warning = format!("{}: not imported: it went on both here and there; the one here stays", theirs.display());
+    assert_eq!((counts(&both)[1], &both["warnings"]), (&fates(0, 0, 2, 1, 0), &json!([warning])));
+    assert_eq!(fs::read(&path).unwrap(), ours);
+}
+
+#[test]
+fn a_config_that_is_here_stays_unless_it_is_to_be_replaced() {
+    let (home, from) = (Home::new(), Openclaw::new());
+    home.configure("{/* mine */}");
+    let config = home.state().join("homard.json");
+    let kept = import(&home, &from, &[]);
+    let warning = format!("{}: is there and stays; replace it with --force", config.display());
+    assert_eq!(
+        (counts(&kept)[0], &kept["warnings"], &kept["defaults"]),
+        (&fates(0, 0, 0, 1, 0), &json!([warning]), &json!([]))
+    );
+    assert_eq!(fs::read_to_string(&config).unwrap(), "{/* mine */}");
+    let replaced = import(&home, &from, &["--force"]);
+    assert_eq!(counts(&replaced)[0], &fates(0, 1, 0, 0, 0));
+    assert_eq!(fs::read_to_string(home.state().join("homard.json.bak")).unwrap(), "{/* mine */}");
+    assert_eq!(fs::read(&config).unwrap(), fs::read(from.0.path().join("openclaw.json")).unwrap());
+}
+
+#[test]
+fn other_defaults_are_told_and_can_be_written() {
+    let (home, from) = (Home::new(), Openclaw::new());
+    let report = import(&home, &from, &["--dry-run"]);
+    let theirs = from.0.path().join("workspace");
+    let expected = json!([
+        {"key": "messages.queue.mode", "openclaw": "collect", "homard": "steer"},
+        {"key": "messages.queue.debounceMs", "openclaw": 1000, "homard": "500"},
+        {"key": "session.reset", "openclaw": {"mode": "daily", "atHour": 4}, "homard": "no automatic reset"},
+        {"key": "agents.defaults.workspace", "openclaw": theirs, "homard": home.state().join("workspace")},
+    ]);
+    assert_eq!((&report["defaults"], &report["defaultsWritten"]), (&expected, &json!(false)));
+    let said = home.run(&["import", "openclaw", from.path(), "--write-defaults"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.stdout.contains("OpenClaw's defaults, now written into the config"), "{}", said.stdout);
+    let text = fs::read_to_string(home.state().join("homard.json")).unwrap();
+    for word in ["// four at a time", "\"debounceMs\":1000", "\"atHour\":4", "golden-token"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    assert_eq!(keys(&home).len(), 3);
+}
+
+#[test]
+fn people_read_a_table_and_what_stays_behind() {
+    let (home, from) = (Home::new(), Openclaw::new());
+    let said = home.run(&["import", "openclaw", from.path(), "--dry-run"]);
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    let expected = format!(
+        "An import from {} to {} would do this; nothing was changed.
+
+               NEW  UPDATED  SAME  KEPT  BROKEN
+config         1    0        0     0     0
+sessions       3    0        0     0     0
+transcripts    4    0        0     0     0
+auth profiles  1    0        0     0     0
+",
+        from.path(),
+        home.state().display()
+    );
+    assert!(said.stdout.starts_with(&expected), "{}", said.stdout);
+    let left = "Not imported:
+- workspace: an agent's files stay where they are; agents.defaults.workspace says where that is
+- skills: skills are not supported yet
+";
+    assert!(said.stdout.ends_with(left), "{}", said.stdout);
+}
+
+#[test]
+fn a_directory_that_is_none_of_openclaws_is_named() {
+    let (home, from) = (Home::new(), Openclaw::new());
+    let told = |dir: &str| {
+        let said = home.run(&["import", "openclaw", dir]);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""), "{said:?}");
+        said.stderr
+    };
+    let (root, file) = (from.path(), from.0.path().join("openclaw.json"));
+    assert_eq!(
+        told(&format!("{root}/gone")),
+        format!("error: cannot read {root}/gone: No such file or directory (os error 2)\n")
+    );
+    let expected =
+        format!("error: {} is not a directory; name OpenClaw's state directory, such as ~/.openclaw\n", file.display());
+    assert_eq!(told(file.to_str().unwrap()), expected);
+    let expected = format!(
+        "error: {root}/skills is no state directory of OpenClaw's: it holds neither openclaw.json nor agents/\n"
+    );
+    assert_eq!(told(&format!("{root}/skills")), expected);
+    let said = home.run(&["import", "openclaw"]);
+    let way_out = "say where OpenClaw's state directory is: homard import openclaw DIR\n";
+    assert!(said.code == Some(1) && said.stderr.ends_with(way_out), "{said:?}");
+    assert!(!home.state().exists());
+}
+
+#[test]
+fn what_is_damaged_costs_only_itself() {
+    let (home, from) = (Home::new(), Openclaw::new());
+    fs::write(from.sessions().join(format!("{KID}.jsonl")), "no header\n").unwrap();
+    from.goes_on(MAIN, "garbage\n{\"type\":\"message\",\"id\":\"to");
+    fs::write(from.0.path().join("agents/ops/sessions/sessions.json"), "{\"agent:ops:main\": {").unwrap();
+    fs::write(from.0.path().join("agents/main/agent/auth-profiles.json"), format!("[\"{SECRET}\"]")).unwrap();
+    let report = import(&home, &from, &[]);
+    assert_eq!(
+        counts(&report),
+        [&fates(1, 0, 0, 0, 0), &fates(1, 0, 0, 0, 1), &fates(3, 0, 0, 0, 1), &fates(0, 0, 0, 0, 1)]
+    );
+    let root = from.path();
+    let warnings = json!([
+        format!("{root}/agents/main/agent/auth-profiles.json: not imported: it is no JSON object"),
+        format!("{root}/agents/main/sessions/{KID}.jsonl: not imported: it does not begin with a session header"),
+        format!(
+            "{root}/agents/main/sessions/{MAIN}.jsonl: 1 of its lines make no sense, the last one is torn; they do not count"
+        ),
+        "session agent:main:subagent:b30e5738-b3f7-49b0-98c9-e14f65ab695d: not imported: its transcript cannot be used",
+        format!(
+            "{root}/agents/ops/sessions/sessions.json: cannot be read, so the transcripts of this agent belong to no \
+             session: line 1, column 21: unterminated object"
+        ),
+    ]);
+    assert_eq!(report["warnings"], warnings);
+    assert_eq!(keys(&home), ["agent:main:main"]);
+    assert_eq!(home.run(&["agent", "-m", "What time is it?"]).code, Some(0));
+}
+
+#[test]
+fn a_broken_config_is_not_imported_and_one_that_cannot_be_used_is_told() {
+    let (home, from) = (Home::new(), Openclaw::new());
+    let config = from.0.path().join("openclaw.json");
+    fs::write(&config, "{gateway: {port: 1").unwrap();
+    let report = import(&home, &from, &["--dry-run"]);
+    let warning = format!("{}: not imported: line 1, column 19: unterminated object", config.display());
+    assert_eq!((counts(&report)[0], &report["warnings"]), (&fates(0, 0, 0, 0, 1), &json!([warning])));
+    fs::write(&config, "{gateway: {port: 'x'}, agents: {$include: './agents.json'}}").unwrap();
+    let report = import(&home, &from, &["--dry-run"]);
+    let here = home.state().join("homard.json");
+    let warnings = json!([
+        format!("{}: takes in other files with $include; they are not imported", config.display()),
+        format!(
+            "{}: cannot be used as it is: line 1, column 18: gateway.port must be a whole number from 0 to 65535",
+            here.display()
+        ),
+    ]);
+    assert_eq!((counts(&report)[0], &report["warnings"]), (&fates(1, 0, 0, 0, 0), &warnings));
+}
+
+#[test]
+fn a_running_gateway_keeps_its_directory() {
+    let (home, from) = (Home::new(), Openclaw::new());
+    let gateway = home.gateway();
+    let said = gateway.run(&["import", "openclaw", from.path()]);
+    let expected = format!("error: state directory {} is in use by process", home.state().display());
+    assert!(said.code == Some(1) && said.stderr.starts_with(&expected), "{said:?}");
+    let told = gateway.run(&["import", "openclaw", from.path(), "--dry-run", "--json"]);
+    assert_eq!(counts(&told.json())[1], &fates(3, 0, 0, 0, 0));
+}
+
+#[test]
+fn the_own_directory_is_not_imported_into_itself() {
+    let home = Home::new();
+    home.configure("{}");
+    fs::create_dir(home.state().join("agents")).unwrap();
+    let said = home.run(&["import", "openclaw", home.state().to_str().unwrap()]);
+    let expected = format!(
+        "error: {} is Homard's own state directory: it is used as it is, and there is nothing to import\n",
+        home.state().display()
+    );
+    assert_eq!((said.code, said.stderr), (Some(1), expected));
+}
+
+#[test]
+fn every_recorded_session_is_imported_and_takes_another_turn() {
+    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/samples/state");
+    if !samples.is_dir() {
+        // Written past the test harness, which hides what passing tests say.
+        let line = "skipped: every recorded session is imported: ../shared/samples is not here\n";
+        return std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+    for (name, sessions) in [("2026.2.9", 3), ("2026.2.9-onboarded", 0)] {
+        let (home, from) = (Home::new(), Openclaw::of(&samples.join(name)));
+        // The recorded models are not here; without a model of its own the config means the demo model.
+        home.configure("{}");
+        assert_eq!(counts(&import(&home, &from, &[]))[1], &fates(sessions, 0, 0, 0, 0), "{name}");
+        let keys = keys(&home);
+        assert_eq!(keys.len(), sessions);
+        for key in keys {
+            let said = home.run(&["agent", "-m", "What time is it?", "--session-key", &key]);
+            assert_eq!(said.code, Some(0), "{name} {key}: {said:?}");
+        }
+    }
+}

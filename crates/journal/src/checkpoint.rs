@@ -1,0 +1,224 @@
+//! The second half of a commit: lines go to their files after it, and the database forgets them once they are safe there.
+
+use std::{io, sync::MutexGuard};
+
+use homard_proto::{AgentId, EntryId, SessionId};
+use homard_store::Error;
+use rusqlite::{Connection, params};
+use tracing::warn;
+
+use crate::{
+    Room,
+    desk::{Desk, Move},
+    disk,
+    layout::FileId,
+    runs,
+};
+
+/// How many bytes are written to transcripts before a checkpoint comes early.
+pub(crate) const EARLY: u64 = 4 * 1024 * 1024;
+
+/// What the database still holds though the files are safe; the next commit removes it at no cost of its own.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    /// Rows of `redo`.
+    rows: Vec<i64>,
+    /// The ends of the transcripts that they were for.
+    tails: Vec<Tail>,
+    /// New names that transcripts of deleted sessions have.
+    moved: Vec<FileId>,
+}
+
+#[derive(Debug)]
+struct Tail {
+    agent: AgentId,
+    session: SessionId,
+    name: String,
+    length: u64,
+    leaf: Option<EntryId>,
+}
+
+impl Done {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.tails.is_empty() && self.moved.is_empty()
+    }
+
+    /// Removes it.
+    pub(crate) fn forget(&self, db: &Connection, now_ms: u64) -> rusqlite::Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let mut rows = self.rows.clone();
+        rows.sort_unstable();
+        for span in rows.chunk_by(|before, after| before + 1 == *after) {
+            let sql = "DELETE FROM redo WHERE seq BETWEEN ?1 AND ?2";
+            db.prepare_cached(sql)?.execute(params![span.first(), span.last()])?;
+        }
+        for Tail { agent, session, name, length, leaf } in &self.tails {
+            let sql = "INSERT OR REPLACE INTO file(agent, session_id, name, len, leaf) VALUES (?1, ?2, ?3, ?4, ?5)";
+            let leaf = leaf.as_ref().map(EntryId::as_str);
+            db.prepare_cached(sql)?.execute(params![agent.as_str(), session.as_str(), name, length, leaf])?;
+        }
+        for file in &self.moved {
+            let sql = "DELETE FROM moving WHERE agent = ?1 AND target = ?2";
+            db.prepare_cached(sql)?.execute([file.agent.as_str(), &file.name])?;
+        }
+        runs::tidy(db, now_ms)
+    }
+}
+
+impl Desk {
+    /// Gives transcripts of deleted sessions their new names.
+    pub(crate) fn finish_moves(&mut self) -> Result<(), Error> {
+        while let Some(Move { from, to }) = self.moves.first().cloned() {
+            let (old, new) = (self.path(&from), self.path(&to));
+            if !new.exists() {
+                disk::missing_is_none(std::fs::rename(&old, &new)).map_err(disk::failed("rename", &old))?;
+                new.parent().filter(|folder| folder.exists()).map_or(Ok(()), disk::sync_folder)?;
+            }
+            self.moves.remove(0);
+            self.done.moved.push(to);
+        }
+        Ok(())
+    }
+
+    /// Writes committed lines to their file. What fails stays in memory and in the database, and is tried again.
+    pub(crate) fn write_pending(&mut self, file: &FileId) -> Result<(), Error> {
+        let Some(state) = self.files.get(file).filter(|state| !state.pending.is_empty()) else { return Ok(()) };
+        let session = state.session.clone();
+        self.finish_moves()?;
+        if let Some(session) = session {
+            self.touch(file, &session)?;
+        }
+        let path = self.path(file);
+        let Some(state) = self.files.get_mut(file).filter(|state| !state.pending.is_empty()) else { return Ok(()) };
+        if state.disk == 0 {
+            self.layout.make_sessions(&file.agent)?;
+            state.is_new = true;
+        }
+        state.is_partial = true;
+        disk::write_at(&path, state.disk, &state.pending)?;
+        state.is_partial = false;
+        self.unsynced += state.pending.len() as u64;
+        state.disk = state.length();
+        state.pending = Vec::new();
+        Ok(())
+    }
+
+    /// Removes from the database what is safe in files, in a commit of its own.
+    fn forget_now(&mut self, now_ms: u64) -> Result<(), Error> {
+        let mut forget = || {
+            let tx = self.db.transaction()?;
+            self.done.forget(&tx, now_ms)?;
+            tx.commit()
+        };
+        let forgotten = forget();
+        self.health.sql(forgotten)?;
+        self.done = Done::default();
+        Ok(())
+    }
+
+    /// The files that hold lines which are not known to be safe. Lines that could not be written are tried again.
+    fn unsafe_files(&mut self) -> Vec<FileId> {
+        let open: Vec<_> =
+            self.files.iter().filter(|(_, state)| !state.rows.is_empty()).map(|(file, _)| file.clone()).collect();
+        for file in &open {
+            if let Err(reason) = self.write_pending(file) {
+                warn!(%reason, "lines of a transcript wait in the journal");
+            }
+        }
+        let is_written = |file: &FileId| self.files.get(file).is_some_and(|state| state.pending.is_empty());
+        self.unsynced = 0;
+        open.into_iter().filter(is_written).collect()
+    }
+}
+
+/// A file that is being made safe, as it was when that began.
+struct Syncing {
+    file: FileId,
+    rows: Vec<i64>,
+    is_new: bool,
+    tail: Option<Tail>,
+}
+
+impl Room {
+    /// Makes what was written to transcripts safe. Commits go on meanwhile. Says whether there is more to do.
+    pub(crate) fn checkpoint(&self) -> Result<bool, Error> {
+        let now = (self.now_ms)();
+        let mut desk = self.desk();
+        self.health.check()?;
+        if !desk.done.is_empty() {
+            // No commit came by since the last time.
+            desk.forget_now(now)?;
+        }
+        desk.finish_moves()?;
+        let syncing: Vec<_> = desk.unsafe_files().into_iter().filter_map(|file| begin(&mut desk, file)).collect();
+        drop(desk);
+        let outcomes: Vec<_> = syncing.into_iter().map(|one| (self.sync(&one), one)).collect();
+        let mut desk = self.desk();
+        for (outcome, one) in outcomes {
+            self.finish(&mut desk, outcome, one)?;
+        }
+        Ok(!desk.done.is_empty() || !desk.moves.is_empty() || desk.files.values().any(|state| !state.rows.is_empty()))
+    }
+
+    fn sync(&self, one: &Syncing) -> io::Result<()> {
+        let path = self.layout.transcript(&one.file);
+        disk::sync(&path)?;
+        let folder = path.parent().filter(|_| one.is_new);
+        folder.map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_all())
+    }
+
+    fn finish(&self, desk: &mut MutexGuard<'_, Desk>, outcome: io::Result<()>, one: Syncing) -> Result<(), Error> {
+        let path = self.layout.transcript(&one.file);
+        match outcome {
+            Ok(()) => {
+                desk.done.rows.extend(one.rows);
+                desk.done.tails.extend(one.tail);
+                Ok(())
+            }
+            Err(reason) => {
+                let is_gone = reason.kind() == io::ErrorKind::NotFound;
+                let error = self.health.unsynced(&path, reason);
+                self.health.check()?;
+                warn!(reason = %error, "a transcript could not be made safe; it is tried again");
+                let Some(state) = desk.files.get_mut(&one.file) else { return Ok(()) };
+                state.rows.splice(0..0, one.rows);
+                state.is_new |= one.is_new;
+                if is_gone && let Err(reason) = desk.mend(&one.file) {
+                    warn!(%reason, "lines of a transcript wait in the journal");
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes everything safe and leaves nothing behind in the database. To be called at stop.
+    pub(crate) fn settle(&self) -> Result<(), Error> {
+        self.checkpoint()?;
+        let now = (self.now_ms)();
+        let mut desk = self.desk();
+        desk.forget_now(now)?;
+        let epoch = self.fence.0;
+        let close = |db: &Connection| {
+            db.execute("UPDATE boot SET clean = 1 WHERE epoch = ?1", [epoch])?;
+            db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        };
+        self.health.sql(close(&desk.db))?;
+        desk.is_marked_clean = true;
+        Ok(())
+    }
+}
+
+fn begin(desk: &mut Desk, file: FileId) -> Option<Syncing> {
+    let state = desk.files.get_mut(&file)?;
+    let tail = state.session.clone().map(|session| Tail {
+        agent: file.agent.clone(),
+        session,
+        name: file.name.clone(),
+        length: state.disk,
+        leaf: state.leaf.clone(),
+    });
+    let (rows, is_new) = (std::mem::take(&mut state.rows), std::mem::take(&mut state.is_new));
+    Some(Syncing { file, rows, is_new, tail })
+}

@@ -1,0 +1,105 @@
+//! Disks that are full or broken, as the database sees them.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use homard_proto::{
+    AgentId, RunId,
+    message::{Message, Usage, User},
+};
+use homard_store::{Accept, Ended, Options, Outcome, Store};
+use rusqlite::ffi;
+
+use super::*;
+use crate::Journal;
+
+fn accept(run: &str, text: &str) -> Rec {
+    Rec::Accept(Box::new(Accept {
+        run: RunId::parse(run).unwrap(),
+        principal: "owner".to_owned(),
+        method: "agent".to_owned(),
+        fingerprint: "f".to_owned(),
+        key: AgentId::main().main_session(),
+        message: Message::User(User::text(text, 0)),
+        options: Options::default(),
+        at: 1,
+    }))
+}
+
+fn terminal(run: &str) -> Rec {
+    let ended = Ended {
+        outcome: Outcome::Done,
+        replies: Vec::new(),
+        model: (String::new(), String::new()),
+        usage: Usage::default(),
+        started_at: None,
+        ended_at: 2,
+    };
+    Rec::Terminal { run: RunId::parse(run).unwrap(), ended: Box::new(ended) }
+}
+
+// R11, F10: what is at work may end, what is known is answered, new work is refused early.
+#[tokio::test(start_paused = true)]
+async fn below_the_reserve_new_messages_are_refused_and_runs_at_work_go_on() {
+    let state = tempfile::tempdir().unwrap();
+    let free = Arc::new(AtomicU64::new(u64::MAX));
+    let mut journal = Journal::open(state.path(), || 1).unwrap();
+    let measured = Arc::clone(&free);
+    Arc::get_mut(&mut journal.room).unwrap().volume =
+        volume::Room::measured(move || Ok(measured.load(Ordering::Relaxed)));
+    let commit = async |batch| journal.commit(&journal.fence(), batch).await;
+    assert_eq!(commit(vec![accept("a", "hi")]).await, Ok(vec![Verdict::Stored]));
+
+    free.store(1, Ordering::Relaxed);
+    tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    let refused = commit(vec![accept("b", "hi")]).await.unwrap_err();
+    let expected = format!(
+        "disk_full: less than 64 MiB are free on the disk of {}; free some space and send it again",
+        state.path().display()
+    );
+    assert_eq!(refused, Error::Disk(expected));
+    let mixed = commit(vec![accept("b", "hi"), terminal("b"), accept("a", "hi"), terminal("a")]).await.unwrap();
+    assert!(matches!(&mixed[..], [Verdict::Skipped, Verdict::Skipped, Verdict::Duplicate(_), Verdict::Skipped]));
+    assert_eq!(commit(vec![accept("c", "hi"), terminal("a")]).await, Ok(vec![Verdict::Skipped, Verdict::Stored]));
+
+    free.store(u64::MAX, Ordering::Relaxed);
+    tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    assert_eq!(commit(vec![accept("b", "hi")]).await, Ok(vec![Verdict::Stored]));
+}
+
+// R11
+#[tokio::test]
+async fn a_full_disk_takes_nothing_of_a_batch_and_heals_by_itself() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = Journal::open(state.path(), || 1).unwrap();
+    let commit = async |batch| journal.commit(&journal.fence(), batch).await;
+    let pages = |limit: i64| journal.room.desk().db.pragma_update(None, "max_page_count", limit).unwrap();
+    for _ in 0..20 {
+        pages(1);
+        let refused = commit(vec![accept("small", "hi"), accept("large", &"x".repeat(100_000))]).await.unwrap_err();
+        assert!(matches!(&refused, Error::Disk(text) if text.starts_with("disk_full: ")), "{refused:?}");
+        assert_eq!(journal.run(&RunId::parse("small").unwrap()).await, Ok(None));
+        pages(1_000_000);
+    }
+    let stored = commit(vec![accept("small", "hi"), accept("large", &"x".repeat(100_000))]).await;
+    assert_eq!(stored, Ok(vec![Verdict::Stored; 2]));
+}
+
+// R10: the journal's part.
+#[tokio::test]
+async fn after_a_failed_sync_nothing_is_taken_in() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = Journal::open(state.path(), || 1).unwrap();
+    let broken = rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_FSYNC), None);
+    let told = journal.room.health.sql::<()>(Err(broken)).unwrap_err();
+    assert!(matches!(&told, Error::Disk(text) if text.starts_with("the disk failed while ")), "{told:?}");
+    assert_eq!(journal.commit(&journal.fence(), vec![accept("a", "hi")]).await, Err(told.clone()));
+    assert_eq!(journal.flush().await, Err(told.clone()));
+    assert_eq!(journal.failed().await, told);
+    drop(journal);
+    let journal = Journal::open(state.path(), || 1).unwrap();
+    assert_eq!(journal.commit(&journal.fence(), vec![accept("a", "hi")]).await, Ok(vec![Verdict::Stored]));
+    assert_eq!(journal.boots().unclean_in_5_min, 1);
+}

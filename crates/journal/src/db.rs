@@ -1,0 +1,197 @@
+//! The database: how it is opened, what is in it, and what its errors mean.
+//!
+//! It holds what must be atomic: runs, session records, and the transcript lines that are not yet safe in their files.
+//! One process has it, through one connection; there is no shared-memory file and nobody else can look in meanwhile.
+
+use std::{fs, io::ErrorKind, path::Path, time::Duration};
+
+use homard_store::Error;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{disk, layout::Layout};
+
+/// The tables, one step per version.
+const STEPS: [&str; 1] = ["
+    CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE boot(epoch INTEGER PRIMARY KEY, at INTEGER NOT NULL, clean INTEGER NOT NULL);
+    CREATE TABLE run(
+        seq INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, principal TEXT NOT NULL, method TEXT NOT NULL,
+        fingerprint TEXT NOT NULL, skey TEXT NOT NULL, accepted_at INTEGER NOT NULL, st TEXT NOT NULL,
+        attempts INTEGER NOT NULL DEFAULT 0, absorbed_by TEXT, session_id TEXT, input_entry TEXT, aborted TEXT,
+        asked TEXT, ended TEXT, ended_at INTEGER);
+    CREATE INDEX run_absorbed ON run(absorbed_by) WHERE absorbed_by IS NOT NULL;
+    CREATE TABLE tool(
+        run_id TEXT NOT NULL, n INTEGER NOT NULL, call_id TEXT NOT NULL, class TEXT NOT NULL, result TEXT,
+        PRIMARY KEY(run_id, n)) WITHOUT ROWID;
+    CREATE TABLE sess(id INTEGER PRIMARY KEY, skey TEXT NOT NULL UNIQUE, session_id TEXT NOT NULL, record TEXT NOT NULL);
+    CREATE TABLE strange(agent TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY(agent, name)) WITHOUT ROWID;
+    CREATE TABLE file(
+        agent TEXT NOT NULL, session_id TEXT NOT NULL, name TEXT NOT NULL, len INTEGER NOT NULL, leaf TEXT,
+        PRIMARY KEY(agent, session_id)) WITHOUT ROWID;
+    CREATE TABLE redo(
+        seq INTEGER PRIMARY KEY, agent TEXT NOT NULL, name TEXT NOT NULL, session_id TEXT, off INTEGER NOT NULL,
+        leaf TEXT, line BLOB NOT NULL);
+    CREATE TABLE moving(agent TEXT NOT NULL, name TEXT NOT NULL, target TEXT NOT NULL, PRIMARY KEY(agent, target)) WITHOUT ROWID;
+"];
+
+/// A log of at most this many bytes is left behind after a large batch.
+const LOG_LIMIT: i64 = 16 * 1024 * 1024;
+
+/// Opens the database, and makes it if it is not there.
+pub(crate) fn open(layout: &Layout) -> Result<Connection, Trouble> {
+    let path = layout.database();
+    let made = disk::make_folder(&layout.journal()).and_then(|_| {
+        // SQLite gives its files the rights of the first, so that one is made here.
+        disk::private().append(true).create(true).open(&path).map_err(disk::failed("open", &path))
+    });
+    made.map_err(Trouble::Other)?;
+    if suspect(&path).exists() {
+        return Err(Trouble::Corrupt("it was found damaged while it was in use".to_owned()));
+    }
+    let mut db = connect(&path).map_err(|reason| Trouble::of(&reason, &path))?;
+    let version: usize =
+        db.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(|reason| Trouble::of(&reason, &path))?;
+    let Some(steps) = STEPS.get(version..) else {
+        return Err(Trouble::Other(Error::Corrupt(format!(
+            "journal {} was written by a newer version of this program (format {version}); use that version",
+            path.display()
+        ))));
+    };
+    migrate(&mut db, version, steps).map_err(|reason| Trouble::of(&reason, &path))?;
+    Ok(db)
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(path, flags)?;
+    db.busy_timeout(Duration::ZERO)?;
+    // Before anything else is asked: only then does the log need no shared memory.
+    db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    db.pragma_update(None, "journal_mode", "WAL")?;
+    db.pragma_update(None, "synchronous", "FULL")?;
+    db.pragma_update(None, "mmap_size", 0)?;
+    db.pragma_update(None, "journal_size_limit", LOG_LIMIT)?;
+    db.set_prepared_statement_cache_capacity(64);
+    Ok(db)
+}
+
+fn migrate(db: &mut Connection, version: usize, steps: &[&str]) -> rusqlite::Result<()> {
+    if steps.is_empty() {
+        return Ok(());
+    }
+    let tx = db.transaction()?;
+    for step in steps {
+        tx.execute_batch(step)?;
+    }
+    tx.pragma_update(None, "user_version", version + steps.len())?;
+    tx.commit()
+}
+
+/// What is wrong with the database, by what can be done about it.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// What it holds makes no sense: it has to be set aside.
+    Corrupt(String),
+    /// The disk failed, and nobody knows what of the last batch is on it: the process has to end.
+    Broken(String),
+    /// Anything that may be better the next time.
+    Other(Error),
+}
+
+impl Trouble {
+    /// Sorts what SQLite says.
+    pub(crate) fn of(reason: &rusqlite::Error, path: &Path) -> Self {
+        let path = path.display();
+        let not_ours = matches!(
+            reason,
+            rusqlite::Error::FromSqlConversionFailure(..)
+                | rusqlite::Error::InvalidColumnType(..)
+                | rusqlite::Error::IntegralValueOutOfRange(..)
+        );
+        match reason.sqlite_error_code() {
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Corrupt(reason.to_string()),
+            None if not_ours => Self::Corrupt(reason.to_string()),
+            Some(ErrorCode::SystemIoFailure) => Self::Broken(reason.to_string()),
+            Some(ErrorCode::DiskFull) => Self::Other(Error::Disk(format!(
+                "disk_full: cannot write {path}: {reason}; free some space and send it again"
+            ))),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Other(Error::Locked(format!(
+                "{path} is open in another program; close that program and start again"
+            ))),
+            Some(_) | None => Self::Other(Error::Disk(format!("cannot write {path}: {reason}"))),
+        }
+    }
+
+    /// What callers are told.
+    pub(crate) fn told(self, path: &Path) -> Error {
+        let path = path.display();
+        match self {
+            Self::Corrupt(reason) => Error::Corrupt(format!(
+                "journal {path} is damaged ({reason}); restart the program, which then moves it aside and rebuilds \
+                 the list of sessions"
+            )),
+            Self::Broken(reason) => Error::Disk(format!(
+                "the disk failed while {path} was written ({reason}), so nothing is taken in any more; check the disk, \
+                 then restart the program, which takes up what was stored"
+            )),
+            Self::Other(error) => error,
+        }
+    }
+}
+
+/// Leaves a note that the database was found damaged, so that the next start sets it aside.
+pub(crate) fn mark_suspect(path: &Path) {
+    if let Err(reason) = fs::write(suspect(path), "found damaged; the next start moves the journal aside\n") {
+        tracing::warn!(%reason, "the next start will not know that the journal is damaged");
+    }
+}
+
+fn suspect(path: &Path) -> std::path::PathBuf {
+    path.with_added_extension("suspect")
+}
+
+/// Moves a damaged database away, with its log.
+pub(crate) fn set_aside(layout: &Layout, now_ms: u64) -> Result<(), Error> {
+    let path = layout.database();
+    let aside = path.with_added_extension(format!("corrupt-{now_ms}"));
+    for ending in ["", "-wal"] {
+        let with = |path: &Path| std::path::PathBuf::from(format!("{}{ending}", path.display()));
+        disk::missing_is_none(fs::rename(with(&path), with(&aside))).map_err(disk::failed("move aside", &path))?;
+    }
+    let note = suspect(&path);
+    match fs::remove_file(&note) {
+        Err(reason) if reason.kind() != ErrorKind::NotFound => return Err(disk::failed("remove", &note)(reason)),
+        Ok(()) | Err(_) => {}
+    }
+    disk::sync_folder(&layout.journal())
+}
+
+/// A value as JSON, for a column.
+pub(crate) fn json(value: &impl Serialize) -> rusqlite::Result<String> {
+    serde_json::to_string(value).map_err(|reason| rusqlite::Error::ToSqlConversionFailure(Box::new(reason)))
+}
+
+/// A column of JSON, or `None` where there is none.
+pub(crate) fn parsed<T: DeserializeOwned>(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<T>> {
+    let text: Option<String> = row.get(column)?;
+    text.map(|text| serde_json::from_str(&text).map_err(nonsense)).transpose()
+}
+
+/// A column that holds a name.
+pub(crate) fn named<T, E>(
+    row: &rusqlite::Row<'_>,
+    column: &str,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> rusqlite::Result<Option<T>>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let text: Option<String> = row.get(column)?;
+    text.map(|text| parse(&text).map_err(nonsense)).transpose()
+}
+
+/// An error for what we wrote ourselves and cannot read.
+pub(crate) fn nonsense(reason: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(reason))
+}

@@ -1,0 +1,182 @@
+//! What the one writer has before it: the database, and what is known of the transcripts that were touched.
+//!
+//! A transcript is looked at when it is touched first, and again whenever its length is not what it should be: then
+//! somebody else wrote, cut or removed it.
+
+use std::{collections::HashMap, fs, path::PathBuf, sync::Arc};
+
+use homard_proto::{AgentId, EntryId, SessionId, SessionKey, session::Record};
+use homard_store::Error;
+use rusqlite::{Connection, OptionalExtension};
+use tracing::{info, warn};
+
+use crate::{
+    checkpoint::Done,
+    disk,
+    health::Health,
+    layout::{self, FileId, Layout},
+    transcript,
+};
+
+/// What the one writer has before it.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) db: Connection,
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) health: Arc<Health>,
+    pub(crate) files: HashMap<FileId, State>,
+    /// The names of the transcripts that were touched.
+    pub(crate) names: HashMap<(AgentId, SessionId), String>,
+    /// Transcripts of deleted sessions that do not have their new name yet.
+    pub(crate) moves: Vec<Move>,
+    /// The number of the next row of `redo`; none is used twice in the life of a process.
+    pub(crate) next_row: i64,
+    /// What the next commit removes from the database because the files are safe.
+    pub(crate) done: Done,
+    /// Bytes that were written to transcripts since the last checkpoint.
+    pub(crate) unsynced: u64,
+    /// Whether the database says that this process ended well.
+    pub(crate) is_marked_clean: bool,
+}
+
+/// What is known of a transcript.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Its session; `None` once it was deleted.
+    pub(crate) session: Option<SessionId>,
+    /// How long the file is, as far as we wrote or read it.
+    pub(crate) disk: u64,
+    /// Committed lines that are not in the file yet; they belong at its end.
+    pub(crate) pending: Vec<u8>,
+    /// The last entry: the parent of the next.
+    pub(crate) leaf: Option<EntryId>,
+    /// Whether a write failed, so that a part of what is pending may be in the file.
+    pub(crate) is_partial: bool,
+    /// Whether the file must be put right before lines are added.
+    pub(crate) is_flawed: bool,
+    /// Whether the file is new, so that its folder must be synced, too.
+    pub(crate) is_new: bool,
+    /// The rows of `redo` whose lines are not known to be safe in the file.
+    pub(crate) rows: Vec<i64>,
+}
+
+impl State {
+    /// Where the next line goes.
+    pub(crate) fn length(&self) -> u64 {
+        self.disk + self.pending.len() as u64
+    }
+
+    fn fits(&self, actual: u64) -> bool {
+        actual == self.disk || (self.is_partial && (self.disk..=self.length()).contains(&actual))
+    }
+}
+
+/// A transcript of a deleted session on its way to its new name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) from: FileId,
+    pub(crate) to: FileId,
+}
+
+impl Desk {
+    /// Where a transcript is.
+    pub(crate) fn path(&self, file: &FileId) -> PathBuf {
+        self.layout.transcript(file)
+    }
+
+    /// The transcript of a session, wherever its key points by now. `record` may tell its name.
+    pub(crate) fn place(
+        &mut self,
+        key: &SessionKey,
+        session: &SessionId,
+        record: Option<&Record>,
+    ) -> Result<FileId, Error> {
+        let agent = layout::home(key);
+        let known = (agent.clone(), session.clone());
+        if let Some(name) = self.names.get(&known) {
+            return Ok(FileId { agent, name: name.clone() });
+        }
+        let before = self.row(&agent, session)?.map(|row| FileId { agent: agent.clone(), name: row.name });
+        let before = before.filter(|file| self.path(file).exists());
+        let told = || record.filter(|record| record.session_id == *session).map(layout::file_name);
+        let file = before.unwrap_or_else(|| {
+            let name = told().unwrap_or_else(|| layout::default_name(session));
+            FileId { agent, name }
+        });
+        self.names.insert(known, file.name.clone());
+        Ok(file)
+    }
+
+    /// Sees to it that what is known of a transcript is true. Does not change a file, unless it lacks committed lines.
+    pub(crate) fn touch(&mut self, file: &FileId, session: &SessionId) -> Result<(), Error> {
+        let actual = disk::length(&self.path(file))?;
+        match self.files.get(file) {
+            Some(state) if state.fits(actual) => Ok(()),
+            Some(state) => {
+                let (expected, has_rows) = (state.disk, !state.rows.is_empty());
+                warn!(path = %self.path(file).display(), expected, actual, "somebody else changed a transcript");
+                if has_rows { self.mend(file) } else { self.look(file, Some(session)) }
+            }
+            None => self.meet(file, session, actual),
+        }
+    }
+
+    fn meet(&mut self, file: &FileId, session: &SessionId, actual: u64) -> Result<(), Error> {
+        match self.row(&file.agent, session)?.filter(|row| row.name == file.name) {
+            Some(row) if row.length == actual => {
+                let session = Some(session.clone());
+                self.files.insert(file.clone(), State { session, disk: actual, leaf: row.leaf, ..State::default() });
+                return Ok(());
+            }
+            Some(row) if row.length > actual => {
+                let (path, expected) = (self.path(file), row.length);
+                warn!(path = %path.display(), expected, actual, "a transcript is shorter than it was; its lines are lost");
+            }
+            Some(_) => {
+                info!(path = %self.path(file).display(), "another program added to a transcript; its lines count")
+            }
+            None => {}
+        }
+        self.look(file, Some(session))
+    }
+
+    /// Learns the state of a transcript from the file itself.
+    pub(crate) fn look(&mut self, file: &FileId, session: Option<&SessionId>) -> Result<(), Error> {
+        let path = self.path(file);
+        let mut state = State { session: session.cloned(), ..State::default() };
+        match session {
+            // An empty one need not even be a file.
+            Some(session) if disk::length(&path)? > 0 => {
+                let bytes = fs::read(&path).map_err(disk::failed("read", &path))?;
+                let reading = transcript::read(&bytes, session);
+                state.disk = bytes.len() as u64;
+                state.is_flawed = !reading.is_sound();
+                state.leaf = reading.leaf();
+            }
+            Some(_) => {}
+            None => state.disk = disk::length(&path)?,
+        }
+        self.files.insert(file.clone(), state);
+        Ok(())
+    }
+
+    /// What the database remembers of a transcript that is safe on disk.
+    fn row(&self, agent: &AgentId, session: &SessionId) -> Result<Option<Row>, Error> {
+        let find = || {
+            let sql = "SELECT name, len, leaf FROM file WHERE agent = ?1 AND session_id = ?2";
+            let mut statement = self.db.prepare_cached(sql)?;
+            let row = statement.query_row([agent.as_str(), session.as_str()], |row| {
+                let leaf = crate::db::named(row, "leaf", EntryId::parse)?;
+                Ok(Row { name: row.get("name")?, length: row.get("len")?, leaf })
+            });
+            row.optional()
+        };
+        self.health.sql(find())
+    }
+}
+
+struct Row {
+    name: String,
+    length: u64,
+    leaf: Option<EntryId>,
+}

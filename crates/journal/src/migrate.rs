@@ -1,0 +1,90 @@
+//! Lines of transcripts that older versions wrote, completed to what is written today.
+//!
+//! Version 1 had no ids and no parents, and compactions counted lines; version 2 called custom messages otherwise.
+//! What is made up depends on the place in the file only, so every reading makes up the same.
+
+use homard_proto::{EntryId, transcript::Entry};
+use serde_json::{Map, Value};
+
+/// Adds what a line lacks; says whether it lacked anything. `ids` are those of the lines before, the header's included.
+pub(crate) fn complete(fields: &mut Map<String, Value>, ids: &[Option<EntryId>], last: Option<&Entry>) -> bool {
+    let mut changed = false;
+    if !fields.contains_key("id") {
+        // Eight hex digits, as everywhere.
+        fields.insert("id".to_owned(), format!("{:08x}", ids.len()).into());
+        changed = true;
+    }
+    if !fields.contains_key("parentId") {
+        fields.insert("parentId".to_owned(), last.map(|last| last.id.as_str()).into());
+        changed = true;
+    }
+    if !fields.contains_key("timestamp") {
+        fields.insert("timestamp".to_owned(), last.map_or("", |last| last.timestamp.as_str()).into());
+        changed = true;
+    }
+    if let Some(index) = fields.remove("firstKeptEntryIndex") {
+        let kept = index.as_u64().and_then(|index| ids.get(usize::try_from(index).ok()?)?.as_ref());
+        if let Some(kept) = kept {
+            fields.insert("firstKeptEntryId".to_owned(), kept.as_str().into());
+        }
+        changed = true;
+    }
+    if let Some(Value::Object(message)) = fields.get_mut("message")
+        && message.get("role").and_then(Value::as_str) == Some("hookMessage")
+    {
+        message.insert("role".to_owned(), "custom".into());
+        changed = true;
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::SessionId;
+    use serde_json::json;
+
+    use crate::transcript;
+
+    #[test]
+    fn a_transcript_of_version_one_is_completed_the_same_way_every_time() {
+        let lines = [
+            json!({"type":"session","id":"s","timestamp":"t0","cwd":"/w"}),
+            json!({"type":"message","timestamp":"t1","message":{"role":"user","content":"a","timestamp":1}}),
+            json!({"type":"message","timestamp":"t2","message":{"role":"hookMessage","content":"b","customType":"x"}}),
+            json!({"type":"compaction","timestamp":"t3","summary":"c","firstKeptEntryIndex":2,"tokensBefore":9}),
+        ];
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let session = SessionId::parse("s").unwrap();
+        let reading = transcript::read(text.as_bytes(), &session);
+        assert!(reading.is_old && reading.damaged == 0);
+        let sound = reading.sound_text();
+        let values: Vec<serde_json::Value> =
+            sound.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+        let expected = [
+            json!({"type":"session","id":"s","timestamp":"t0","cwd":"/w","version":3}),
+            json!({"type":"message","id":"00000001","parentId":null,"timestamp":"t1",
+                "message":{"role":"user","content":"a","timestamp":1}}),
+            json!({"type":"message","id":"00000002","parentId":"00000001","timestamp":"t2",
+                "message":{"role":"custom","content":"b","customType":"x"}}),
+            json!({"type":"compaction","id":"00000003","parentId":"00000002","timestamp":"t3",
+                "summary":"c","firstKeptEntryId":"00000002","tokensBefore":9}),
+        ];
+        assert_eq!(values, expected);
+        let again = transcript::read(&sound, &session);
+        assert!(again.is_sound());
+        assert_eq!(again.entries, reading.entries);
+    }
+
+    #[test]
+    fn a_transcript_of_version_two_keeps_its_ids() {
+        let text = concat!(
+            r#"{"type":"session","version":2,"id":"s","timestamp":"t","cwd":"/w"}"#,
+            "\n",
+            r#"{"type":"message","id":"x","parentId":null,"timestamp":"t","message":{"role":"hookMessage","content":"b"}}"#,
+            "\n"
+        );
+        let reading = transcript::read(text.as_bytes(), &SessionId::parse("s").unwrap());
+        assert_eq!((reading.entries[0].id.as_str(), reading.is_old), ("x", true));
+        assert!(String::from_utf8(reading.sound_text()).unwrap().contains(r#""role":"custom""#));
+    }
+}

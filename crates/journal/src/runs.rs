@@ -1,0 +1,281 @@
+//! The runs in the database, and the one rule about them: each is accepted once and ends once.
+//!
+//! [`homard_store::ledger`] says the same of the memory store, and the tests ask both the same questions.
+
+use std::collections::HashSet;
+
+use homard_proto::{AgentId, CallId, EntryId, RunId, SessionId, SessionKey, message::Message, message::ToolResult};
+use homard_store::{
+    AbortReason, Accept, Ended, Options, Rec, RunRow, RunState, ToolClass, ToolRow, Unfinished, Verdict,
+    recovery::assistant,
+};
+use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
+use serde::{Deserialize, Serialize};
+
+use crate::db::{self, json, named, parsed};
+
+type Result<T> = rusqlite::Result<T>;
+
+/// Ended runs that are younger are remembered, in milliseconds.
+const KEEP_FOR: u64 = 24 * 60 * 60 * 1000;
+
+/// So many of the newest runs are remembered, whatever their age.
+const KEEP_RUNS: i64 = 100_000;
+
+/// How many runs are forgotten at once at most, because commits wait meanwhile.
+const BITE: i64 = 1000;
+
+/// What a batch has found out about its runs so far.
+#[derive(Debug, Default)]
+pub(crate) struct Door {
+    /// Runs whose [`Accept`] was refused in this batch.
+    refused: HashSet<RunId>,
+    /// Whether there is no room for new work.
+    is_shut: bool,
+    /// Whether a message was refused for that.
+    pub(crate) turned_away: bool,
+}
+
+impl Door {
+    pub(crate) fn new(is_shut: bool) -> Self {
+        Self { is_shut, ..Self::default() }
+    }
+}
+
+/// What only an open run needs of its message.
+#[derive(Serialize, Deserialize)]
+struct Asked {
+    message: Message,
+    options: Options,
+}
+
+/// Takes note of a record and says what becomes of it. Anything but [`Verdict::Stored`] must not be applied.
+pub(crate) fn judge(db: &Connection, rec: &Rec, door: &mut Door) -> Result<Verdict> {
+    let Some(run) = rec.run() else { return Ok(Verdict::Stored) };
+    if door.refused.contains(run) {
+        return Ok(Verdict::Skipped);
+    }
+    let stored = match rec {
+        Rec::Accept(accept) => return take_in(db, accept, door),
+        Rec::Start(start) => {
+            let sql = "UPDATE run SET st = 'running', session_id = ?2, attempts = attempts + 1
+                       WHERE run_id = ?1 AND st <> 'ended'";
+            change(db, sql, params![run.as_str(), start.header.id.as_str()])?
+        }
+        Rec::Input(input) => {
+            let sql = "UPDATE run SET input_entry = ?2 WHERE run_id = ?1 AND st <> 'ended'";
+            let own = input.entries.last().map(|entry| entry.id.as_str());
+            change(db, sql, params![run.as_str(), own])? && absorb(db, run, &input.absorbs)?
+        }
+        Rec::ToolIntent { call, class, .. } => is_open(db, run)? && add_tool(db, run, call, (*class, None))?,
+        Rec::ToolDone { result, .. } => is_open(db, run)? && answer(db, run, result)?,
+        Rec::Abort { reason, .. } => {
+            let sql = "UPDATE run SET aborted = coalesce(aborted, ?2) WHERE run_id = ?1 AND st <> 'ended'";
+            change(db, sql, params![run.as_str(), json(reason)?])?
+        }
+        Rec::Terminal { ended, .. } => end(db, run, ended)?,
+        // The calls of earlier messages are answered, and a model may use their ids again.
+        Rec::Entry { entry, .. } if assistant(entry).is_some() => {
+            let is_open = is_open(db, run)?;
+            if is_open {
+                change(db, "DELETE FROM tool WHERE run_id = ?1", [run.as_str()])?;
+            }
+            is_open
+        }
+        Rec::Entry { .. } | Rec::Patch { .. } | Rec::Delete { .. } => is_open(db, run)?,
+    };
+    Ok(if stored { Verdict::Stored } else { Verdict::Skipped })
+}
+
+/// Runs a statement and says whether it changed anything.
+fn change(db: &Connection, sql: &str, values: impl rusqlite::Params) -> Result<bool> {
+    Ok(db.prepare_cached(sql)?.execute(values)? > 0)
+}
+
+fn is_open(db: &Connection, run: &RunId) -> Result<bool> {
+    db.prepare_cached("SELECT 1 FROM run WHERE run_id = ?1 AND st <> 'ended'")?.exists([run.as_str()])
+}
+
+fn take_in(db: &Connection, accept: &Accept, door: &mut Door) -> Result<Verdict> {
+    let known = if door.is_shut { row(db, &accept.run)? } else { None };
+    if door.is_shut && known.is_none() {
+        door.refused.insert(accept.run.clone());
+        door.turned_away = true;
+        return Ok(Verdict::Skipped);
+    }
+    let asked = Asked { message: accept.message.clone(), options: accept.options.clone() };
+    let sql = "INSERT OR IGNORE INTO run(run_id, principal, method, fingerprint, skey, accepted_at, asked, st)
+               VALUES (:run, :principal, :method, :fingerprint, :key, :at, :asked, 'accepted')";
+    let values = named_params! {
+        ":run": accept.run.as_str(), ":principal": accept.principal, ":method": accept.method,
+        ":fingerprint": accept.fingerprint, ":key": accept.key.as_str(), ":at": accept.at, ":asked": json(&asked)?,
+    };
+    if known.is_none() && db.prepare_cached(sql)?.execute(values)? > 0 {
+        return Ok(Verdict::Stored);
+    }
+    door.refused.insert(accept.run.clone());
+    let same = |row: &RunRow| {
+        (&row.principal, &row.method, &row.fingerprint) == (&accept.principal, &accept.method, &accept.fingerprint)
+    };
+    Ok(row(db, &accept.run)?.filter(same).map_or(Verdict::Conflict, |row| Verdict::Duplicate(Box::new(row))))
+}
+
+/// Runs that still wait end with `host` from here on.
+fn absorb(db: &Connection, host: &RunId, guests: &[RunId]) -> Result<bool> {
+    for guest in guests {
+        let sql = "UPDATE run SET st = 'absorbed', absorbed_by = ?2 WHERE run_id = ?1 AND st = 'accepted'";
+        change(db, sql, [guest.as_str(), host.as_str()])?;
+    }
+    Ok(true)
+}
+
+fn add_tool(db: &Connection, run: &RunId, call: &CallId, row: (ToolClass, Option<&ToolResult>)) -> Result<bool> {
+    let sql = "INSERT INTO tool(run_id, n, call_id, class, result)
+               SELECT ?1, coalesce(max(n) + 1, 0), ?2, ?3, ?4 FROM tool WHERE run_id = ?1";
+    let result = row.1.map(json).transpose()?;
+    change(db, sql, params![run.as_str(), call.as_str(), json(&row.0)?, result])
+}
+
+/// A call is answered; the last open one of its id is meant, because a model may use an id again.
+fn answer(db: &Connection, run: &RunId, result: &ToolResult) -> Result<bool> {
+    let Ok(call) = CallId::parse(&result.tool_call_id) else { return Ok(true) };
+    let sql = "UPDATE tool SET result = ?3 WHERE run_id = ?1 AND n =
+               (SELECT max(n) FROM tool WHERE run_id = ?1 AND call_id = ?2 AND result IS NULL)";
+    let open = change(db, sql, params![run.as_str(), call.as_str(), json(result)?])?;
+    if open { Ok(true) } else { add_tool(db, run, &call, (ToolClass::Read, Some(result))) }
+}
+
+fn end(db: &Connection, run: &RunId, ended: &Ended) -> Result<bool> {
+    let values = params![run.as_str(), json(ended)?, ended.ended_at];
+    let sql =
+        "UPDATE run SET st = 'ended', ended = ?2, ended_at = ?3, asked = NULL WHERE run_id = ?1 AND st <> 'ended'";
+    if !change(db, sql, values)? {
+        return Ok(false);
+    }
+    let guests = "UPDATE run SET st = 'ended', ended = ?2, ended_at = ?3, asked = NULL
+                  WHERE absorbed_by = ?1 AND st <> 'ended'";
+    change(db, guests, values)?;
+    let tools = "DELETE FROM tool WHERE run_id = ?1 OR run_id IN (SELECT run_id FROM run WHERE absorbed_by = ?1)";
+    change(db, tools, [run.as_str()])?;
+    Ok(true)
+}
+
+/// What is known of a run.
+pub(crate) fn row(db: &Connection, run: &RunId) -> Result<Option<RunRow>> {
+    db.prepare_cached("SELECT * FROM run WHERE run_id = ?1")?.query_row([run.as_str()], decode).optional()
+}
+
+fn decode(row: &Row<'_>) -> Result<RunRow> {
+    let must = |column: &str| row.get::<_, String>(column);
+    let state = match must("st")?.as_str() {
+        "accepted" => RunState::Accepted,
+        "running" => RunState::Running,
+        "absorbed" => RunState::Absorbed(named(row, "absorbed_by", RunId::parse)?.ok_or_else(missing)?),
+        _ => RunState::Ended(Box::new(parsed(row, "ended")?.ok_or_else(missing)?)),
+    };
+    Ok(RunRow {
+        run: RunId::parse(&must("run_id")?).map_err(db::nonsense)?,
+        principal: must("principal")?,
+        method: must("method")?,
+        fingerprint: must("fingerprint")?,
+        key: SessionKey::parse(&must("skey")?, &AgentId::main()).map_err(db::nonsense)?,
+        session: named(row, "session_id", SessionId::parse)?,
+        accepted_at: row.get("accepted_at")?,
+        state,
+    })
+}
+
+fn missing() -> rusqlite::Error {
+    db::nonsense(std::io::Error::other("a column is empty that never is"))
+}
+
+/// A run that has not ended, and the line of its own message.
+pub(crate) type Open = (Unfinished, Option<EntryId>);
+
+/// The runs that have not ended, in the order in which they were accepted; their lines are yet to be found.
+pub(crate) fn unfinished(db: &Connection) -> Result<Vec<Open>> {
+    let sql = "SELECT * FROM run WHERE seq >= ?1 AND st IN ('accepted', 'running') ORDER BY seq";
+    let mut statement = db.prepare_cached(sql)?;
+    let open = statement.query_map([first_open(db)?], |row| {
+        let Asked { message, options } = parsed(row, "asked")?.ok_or_else(missing)?;
+        let known = decode(row)?;
+        let accept = Accept {
+            run: known.run.clone(),
+            principal: known.principal.clone(),
+            method: known.method.clone(),
+            fingerprint: known.fingerprint.clone(),
+            key: known.key.clone(),
+            message,
+            options,
+            at: known.accepted_at,
+        };
+        let aborted: Option<AbortReason> = parsed(row, "aborted")?;
+        let (attempts, tools) = (row.get("attempts")?, tools(db, &known.run)?);
+        let found = Unfinished { row: known, accept, attempts, aborted, entries: Vec::new(), tools };
+        Ok((found, named(row, "input_entry", EntryId::parse)?))
+    })?;
+    open.collect()
+}
+
+fn tools(db: &Connection, run: &RunId) -> Result<Vec<ToolRow>> {
+    let mut statement = db.prepare_cached("SELECT * FROM tool WHERE run_id = ?1 ORDER BY n")?;
+    let rows = statement.query_map([run.as_str()], |row| {
+        let call = named(row, "call_id", CallId::parse)?.ok_or_else(missing)?;
+        let class = parsed(row, "class")?.ok_or_else(missing)?;
+        Ok(ToolRow { call, class, result: parsed(row, "result")? })
+    })?;
+    rows.collect()
+}
+
+/// All runs before this one have ended.
+fn first_open(db: &Connection) -> Result<i64> {
+    let known: Option<String> = crate::sessions::meta(db, "first_open")?;
+    Ok(known.and_then(|known| known.parse().ok()).unwrap_or(0))
+}
+
+/// Remembers from where on to look for open runs, and forgets a bite of old runs.
+pub(crate) fn tidy(db: &Connection, now_ms: u64) -> Result<()> {
+    let before = first_open(db)?;
+    let sql = "SELECT coalesce((SELECT seq FROM run WHERE seq >= ?1 AND st <> 'ended' ORDER BY seq LIMIT 1),
+                               (SELECT max(seq) FROM run), 0)";
+    let now: i64 = db.prepare_cached(sql)?.query_row([before], |row| row.get(0))?;
+    if now != before {
+        crate::sessions::set_meta(db, "first_open", &now.to_string())?;
+    }
+    // Only the oldest are looked at, so that this costs the same however many there are.
+    let sql = "DELETE FROM run WHERE seq IN (SELECT seq FROM
+                   (SELECT * FROM run WHERE seq <= (SELECT max(seq) FROM run) - ?1 ORDER BY seq LIMIT ?3)
+               WHERE st = 'ended' AND ended_at < ?2)";
+    change(db, sql, params![KEEP_RUNS, now_ms.saturating_sub(KEEP_FOR), BITE])?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // D33
+    #[test]
+    fn old_runs_are_forgotten_in_bites_but_not_the_newest_nor_the_open() {
+        let state = tempfile::tempdir().unwrap();
+        let db = db::open(&crate::layout::Layout::create(state.path()).unwrap()).unwrap();
+        let count = KEEP_RUNS + 2 * BITE;
+        let sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+                   INSERT INTO run(run_id, principal, method, fingerprint, skey, accepted_at, st, ended_at)
+                   SELECT 'r' || i, '', '', '', '', i, iif(i = 7, 'running', 'ended'), i FROM n";
+        db.execute(sql, [count]).unwrap();
+        let left = || -> (i64, i64) {
+            db.query_row("SELECT count(*), min(seq) FROM run", [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
+        };
+        tidy(&db, KEEP_FOR).unwrap();
+        assert_eq!(left(), (count, 1), "all are young");
+        let later = KEEP_FOR + u64::try_from(count).unwrap() + 1;
+        tidy(&db, later).unwrap();
+        assert_eq!(left(), (count - BITE + 1, 7));
+        for _ in 0..4 {
+            tidy(&db, later).unwrap();
+        }
+        assert_eq!(left(), (KEEP_RUNS + 1, 7));
+        assert_eq!(first_open(&db).unwrap(), 7);
+    }
+}

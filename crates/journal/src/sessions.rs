@@ -1,0 +1,77 @@
+//! The session records in the database, and its small notes.
+
+use homard_proto::{AgentId, SessionId, SessionKey, session::Record};
+use rusqlite::{Connection, OptionalExtension, params};
+use serde_json::value::RawValue;
+
+use crate::{
+    db::{self, json},
+    index::Index,
+};
+
+type Result<T> = rusqlite::Result<T>;
+
+/// The session that a key points at.
+pub(crate) fn current(db: &Connection, key: &SessionKey) -> Result<Option<SessionId>> {
+    let mut statement = db.prepare_cached("SELECT session_id FROM sess WHERE skey = ?1")?;
+    let found = statement.query_row([key.as_str()], |row| db::named(row, "session_id", SessionId::parse));
+    Ok(found.optional()?.flatten())
+}
+
+/// Sets the record of a key.
+pub(crate) fn put(db: &Connection, key: &SessionKey, record: &Record) -> Result<()> {
+    let sql = "INSERT INTO sess(skey, session_id, record) VALUES (?1, ?2, ?3)
+               ON CONFLICT(skey) DO UPDATE SET session_id = ?2, record = ?3";
+    db.prepare_cached(sql)?.execute(params![key.as_str(), record.session_id.as_str(), json(record)?])?;
+    Ok(())
+}
+
+/// Forgets a key.
+pub(crate) fn remove(db: &Connection, key: &SessionKey) -> Result<()> {
+    db.prepare_cached("DELETE FROM sess WHERE skey = ?1")?.execute([key.as_str()])?;
+    Ok(())
+}
+
+/// All records, and what `sessions.json` held that could not be used.
+pub(crate) fn all(db: &Connection) -> Result<Index> {
+    let mut index = Index::default();
+    let mut statement = db.prepare("SELECT skey, record FROM sess")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let key = SessionKey::parse(row.get_ref(0)?.as_str()?, &AgentId::main()).map_err(db::nonsense)?;
+        let record: Record = serde_json::from_str(row.get_ref(1)?.as_str()?).map_err(db::nonsense)?;
+        index.learn(key, record);
+    }
+    let mut statement = db.prepare("SELECT agent, name, value FROM strange")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let value = RawValue::from_string(row.get(2)?).map_err(db::nonsense)?;
+        index.keep(&AgentId::normalize(row.get_ref(0)?.as_str()?), row.get(1)?, value);
+    }
+    Ok(index)
+}
+
+/// Remembers what an agent's `sessions.json` holds that cannot be used.
+pub(crate) fn put_strange<'a>(
+    db: &Connection,
+    agent: &AgentId,
+    values: impl Iterator<Item = (&'a String, &'a Box<RawValue>)>,
+) -> Result<()> {
+    db.execute("DELETE FROM strange WHERE agent = ?1", [agent.as_str()])?;
+    for (name, value) in values {
+        let sql = "INSERT INTO strange(agent, name, value) VALUES (?1, ?2, ?3)";
+        db.prepare_cached(sql)?.execute([agent.as_str(), name, value.get()])?;
+    }
+    Ok(())
+}
+
+/// A small note.
+pub(crate) fn meta(db: &Connection, name: &str) -> Result<Option<String>> {
+    db.prepare_cached("SELECT value FROM meta WHERE name = ?1")?.query_row([name], |row| row.get(0)).optional()
+}
+
+/// Sets a small note.
+pub(crate) fn set_meta(db: &Connection, name: &str, value: &str) -> Result<()> {
+    db.prepare_cached("INSERT OR REPLACE INTO meta(name, value) VALUES (?1, ?2)")?.execute([name, value])?;
+    Ok(())
+}

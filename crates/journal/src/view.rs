@@ -1,0 +1,77 @@
+//! What readers see: sessions with their transcripts, and the runs that a restart found unfinished.
+
+use std::{collections::HashMap, fs::File, io::Read, sync::Arc};
+
+use homard_proto::{SessionId, SessionKey, session::Record, transcript::Entry};
+use homard_store::{Error, Session, Unfinished};
+use tracing::warn;
+
+use crate::{Room, disk, layout::FileId, runs, transcript};
+
+impl Room {
+    /// The session that a key points at, with its transcript.
+    pub(crate) fn load(&self, key: &SessionKey) -> Result<Option<Session>, Error> {
+        let Some(record) = self.known().get(key) else { return Ok(None) };
+        let entries = self.entries(key, &record.session_id, Some(&record))?;
+        Ok(Some(Session { record: Arc::unwrap_or_clone(record), entries }))
+    }
+
+    /// The lines of a transcript: those in the file, and those that are on their way to it.
+    fn entries(&self, key: &SessionKey, session: &SessionId, record: Option<&Record>) -> Result<Vec<Entry>, Error> {
+        let mut desk = self.desk();
+        let file = desk.place(key, session, record)?;
+        desk.touch(&file, session)?;
+        let path = desk.path(&file);
+        let Some(state) = desk.files.get(&file) else { return Ok(Vec::new()) };
+        let (length, pending) = (state.disk, state.pending.clone());
+        // Opened while nobody writes, so that it is the file of this state even if another takes its name.
+        let opened = if length > 0 { Some(File::open(&path).map_err(disk::failed("read", &path))?) } else { None };
+        drop(desk);
+        let mut bytes = Vec::new();
+        if let Some(opened) = opened {
+            opened.take(length).read_to_end(&mut bytes).map_err(disk::failed("read", &path))?;
+        }
+        bytes.extend(pending);
+        let reading = transcript::read(&bytes, session);
+        if !reading.is_sound() {
+            self.note_flaw(&file, length);
+        }
+        if reading.damaged > 0 {
+            warn!(path = %path.display(), lines = reading.damaged, "lines of a transcript are damaged and were left out");
+            if let Err(reason) = disk::set_aside_once(&path, "corrupt", &bytes, (self.now_ms)()) {
+                warn!(%reason, "a damaged transcript could not be copied");
+            }
+        }
+        Ok(reading.entries)
+    }
+
+    /// Remembers that a transcript must be put right before lines are added.
+    fn note_flaw(&self, file: &FileId, length: u64) {
+        if let Some(state) = self.desk().files.get_mut(file).filter(|state| state.disk == length) {
+            state.is_flawed = true;
+        }
+    }
+
+    /// The runs that have not ended, in the order in which they were accepted.
+    pub(crate) fn recover(&self) -> Result<Vec<Unfinished>, Error> {
+        let open = runs::unfinished(&self.desk().db);
+        let mut read: HashMap<(SessionKey, SessionId), Vec<Entry>> = HashMap::new();
+        let mut found = Vec::new();
+        for (mut run, input) in self.health.sql(open)? {
+            if let (Some(session), Some(input)) = (run.row.session.clone(), input) {
+                let of = (run.row.key.clone(), session);
+                if !read.contains_key(&of) {
+                    let record = self.known().get(&of.0);
+                    let entries = self.entries(&of.0, &of.1, record.as_deref());
+                    // A run whose transcript cannot be read is still found; it only looks as if it had said nothing.
+                    let entries = entries.inspect_err(|reason| warn!(%reason, "a run is taken up without its lines"));
+                    read.insert(of.clone(), entries.unwrap_or_default());
+                }
+                let lines = read.get(&of).into_iter().flatten();
+                run.entries = lines.skip_while(|entry| entry.id != input).skip(1).cloned().collect();
+            }
+            found.push(run);
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,295 @@
+//! A process ends at any moment: whatever was acknowledged is there for the next, once.
+
+use std::{
+    fs::{self, OpenOptions},
+    os::unix::fs::FileExt,
+    path::Path,
+    time::Duration,
+};
+
+use homard_proto::session::Record;
+use homard_store::{Error, Outcome, Rec, RunState, Store, Verdict};
+use serde_json::json;
+
+use crate::words::*;
+
+/// A run in four batches.
+fn story() -> Vec<Vec<Rec>> {
+    vec![
+        vec![accept("r1", "x"), patch("main", None, record("s1"))],
+        vec![start("r1", "main", "s1"), input("r1", MAIN, &[], &["u"])],
+        vec![said_by("r1", MAIN, "a"), done("r1", "c", "result")],
+        vec![said_by("r1", MAIN, "b"), terminal("r1", Outcome::Done), patch("main", Some("s1"), record("s1"))],
+    ]
+}
+
+// R1, R3, R4: the journal's part.
+#[tokio::test]
+async fn a_copy_taken_after_any_batch_knows_all_of_it() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    for batch in story() {
+        keep(&journal, batch).await;
+        let copy = crash(state.path());
+        let found = open(copy.path());
+        assert_eq!(found.run(&run("r1")).await, journal.run(&run("r1")).await);
+        assert_eq!(found.recover().await, journal.recover().await);
+        assert_eq!(found.list().await, journal.list().await);
+        assert_eq!(found.load(&key("main")).await, journal.load(&key("main")).await);
+    }
+    let state = journal.run(&run("r1")).await.unwrap().unwrap().state;
+    assert_eq!(state, RunState::Ended(Box::new(ended(Outcome::Done))));
+}
+
+// R2: whatever of the transcript's unsynced bytes a power cut keeps, the journal brings the rest back.
+#[tokio::test]
+async fn lines_come_back_whatever_became_of_the_file() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    for batch in story() {
+        keep(&journal, batch).await;
+    }
+    let expected = journal.load(&key("main")).await;
+    let transcript = |state: &Path| sessions(state).join("s1.jsonl");
+    let whole = fs::read(transcript(state.path())).unwrap();
+    let mut fates: Vec<Vec<u8>> = (0..whole.len()).step_by(37).map(|cut| whole[..cut].to_vec()).collect();
+    for at in (0..whole.len()).step_by(53) {
+        let mut garbled = whole.clone();
+        let end = (at + 40).min(garbled.len());
+        garbled[at..end].fill(0);
+        fates.push(garbled);
+    }
+    for fate in fates {
+        let copy = crash(state.path());
+        fs::write(transcript(copy.path()), &fate).unwrap();
+        assert_eq!(open(copy.path()).load(&key("main")).await, expected);
+        assert_eq!(fs::read(transcript(copy.path())).unwrap(), whole);
+    }
+    let copy = crash(state.path());
+    fs::remove_dir_all(sessions(copy.path())).unwrap();
+    assert_eq!(open(copy.path()).load(&key("main")).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_lets_the_journal_forget_what_the_files_hold() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    let rows = |state: &Path| {
+        let copy = crash(state);
+        let db = rusqlite::Connection::open(copy.path().join("journal/journal.db")).unwrap();
+        let count = |table: &str| {
+            db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0)).unwrap()
+        };
+        (count("redo"), count("file"), count("run"))
+    };
+    let story = async {
+        for batch in story() {
+            keep(&journal, batch).await;
+        }
+        assert_eq!(rows(state.path()), (3, 0, 1));
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        // The files are safe; the rows go with the next batch.
+        assert_eq!(rows(state.path()), (3, 0, 1));
+        keep(&journal, vec![accept("r2", "x")]).await;
+        assert_eq!(rows(state.path()), (0, 1, 2));
+        // Or on their own, if none comes.
+        keep(&journal, vec![said(MAIN, "c")]).await;
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        assert_eq!(rows(state.path()), (0, 1, 2));
+    };
+    tokio::select! {
+        () = story => {}
+        () = journal.maintain() => unreachable!("it has no end"),
+    }
+    // What is safe is trusted, so the next line follows without a look at the file.
+    let copy = crash(state.path());
+    let next = open(copy.path());
+    keep(&next, vec![said(MAIN, "d")]).await;
+    assert_eq!(lines(&next, "main").await.last(), Some(&under(Some("c"), "d")));
+}
+
+// R6: the journal's part.
+#[tokio::test]
+async fn a_repeated_message_is_known_across_restarts() {
+    let mut state = tempfile::tempdir().unwrap();
+    let mut journal = open(state.path());
+    let mut stored = 0;
+    for round in 0..10 {
+        let names: Vec<_> = (0..20).map(|at| format!("r{}", (round * 7 + at) % 50)).collect();
+        let batch = names.iter().map(|name| accept(name, "x")).collect();
+        for (verdict, name) in journal.commit(&journal.fence(), batch).await.unwrap().into_iter().zip(&names) {
+            match verdict {
+                Verdict::Stored => stored += 1,
+                Verdict::Duplicate(row) => assert_eq!(row.run, run(name)),
+                other @ (Verdict::Conflict | Verdict::Skipped) => panic!("{other:?}"),
+            }
+        }
+        let others = names.iter().map(|name| accept(name, "y")).collect();
+        assert_eq!(journal.commit(&journal.fence(), others).await, Ok(vec![Verdict::Conflict; 20]));
+        let copy = crash(state.path());
+        drop(journal);
+        state = copy;
+        journal = open(state.path());
+    }
+    assert_eq!(stored, 50);
+    assert_eq!(journal.recover().await.unwrap().len(), 50);
+}
+
+// R5: the journal's part.
+#[tokio::test]
+async fn waiting_runs_are_found_in_the_order_in_which_they_came() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    let names: Vec<_> = (0..200).map(|at| format!("r{}", (at * 73) % 200)).collect();
+    for batch in names.chunks(7) {
+        keep(&journal, batch.iter().map(|name| accept(name, "x")).collect()).await;
+    }
+    let copy = crash(state.path());
+    let found = open(copy.path()).recover().await.unwrap();
+    let found: Vec<_> = found.iter().map(|found| found.row.run.to_string()).collect();
+    assert_eq!(found, names);
+}
+
+// F13
+#[tokio::test]
+async fn a_damaged_database_is_moved_aside_and_the_sessions_are_rebuilt() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    for batch in story() {
+        keep(&journal, batch).await;
+    }
+    journal.flush().await.unwrap();
+    let (list, loaded) = (listed(&journal).await, journal.load(&key("main")).await);
+    drop(journal);
+    let database = state.path().join("journal/journal.db");
+    let length = fs::metadata(&database).unwrap().len();
+    let damages: [&dyn Fn(&Path); 3] = [
+        &|path| fs::write(path, "not a database at all").unwrap(),
+        &|path| OpenOptions::new().write(true).open(path).unwrap().write_all_at(&[0x5a; 4096], 0).unwrap(),
+        &|path| {
+            let garbage = vec![0x5a; usize::try_from(length).unwrap() - 4096];
+            OpenOptions::new().write(true).open(path).unwrap().write_all_at(&garbage, 4096).unwrap();
+        },
+    ];
+    for damage in damages {
+        let copy = crash(state.path());
+        damage(&copy.path().join("journal/journal.db"));
+        let journal = open(copy.path());
+        assert_eq!(listed(&journal).await, list);
+        assert_eq!(journal.load(&key("main")).await, loaded);
+        assert_eq!(journal.run(&run("r1")).await, Ok(None));
+        assert_eq!(named(&copy.path().join("journal"), "corrupt").len(), 1);
+        keep(&journal, vec![accept("r2", "x"), said(MAIN, "next")]).await;
+    }
+}
+
+#[tokio::test]
+async fn damage_that_is_found_late_ends_the_journal_and_the_next_start_heals_it() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    for batch in story() {
+        keep(&journal, batch).await;
+    }
+    journal.flush().await.unwrap();
+    drop(journal);
+    // The way to a run is damaged, which no start looks at.
+    let database = state.path().join("journal/journal.db");
+    let db = rusqlite::Connection::open(&database).unwrap();
+    let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_run_1'";
+    let page: u64 = db.query_row(sql, [], |row| row.get(0)).unwrap();
+    drop(db);
+    let file = OpenOptions::new().write(true).open(&database).unwrap();
+    file.write_all_at(&[0x5a; 4096], (page - 1) * 4096).unwrap();
+
+    let journal = open(state.path());
+    let failed = journal.commit(&journal.fence(), vec![accept("r2", "x")]).await.unwrap_err();
+    assert!(matches!(&failed, Error::Corrupt(text) if text.contains("is damaged")), "{failed:?}");
+    assert_eq!(journal.failed().await, failed);
+    assert_eq!(journal.commit(&journal.fence(), vec![said(MAIN, "c")]).await, Err(failed));
+    drop(journal);
+    let journal = open(state.path());
+    keep(&journal, vec![accept("r2", "x")]).await;
+    assert_eq!(listed(&journal).await, Ok(vec![(key("main"), record("s1"))]));
+}
+
+#[test]
+fn a_journal_of_a_newer_version_is_left_alone() {
+    let state = tempfile::tempdir().unwrap();
+    drop(open(state.path()));
+    let database = state.path().join("journal/journal.db");
+    rusqlite::Connection::open(&database).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let refused = homard_journal::Journal::open(state.path(), || NOW).unwrap_err();
+    assert!(matches!(&refused, Error::Corrupt(text) if text.contains("newer version")), "{refused:?}");
+    assert_eq!(named(&state.path().join("journal"), "corrupt"), Vec::<std::path::PathBuf>::new());
+}
+
+// D37: printed, because a test machine is no measure.
+#[tokio::test]
+async fn ten_thousand_sessions_open_at_once() {
+    let state = tempfile::tempdir().unwrap();
+    fs::create_dir_all(sessions(state.path())).unwrap();
+    let record = |at: usize| {
+        let mut record = Record::new(session(&format!("s{at}")), NOW);
+        record.label = Some("a session with some words to its name".to_owned());
+        record.extra.insert("deliveryContext".to_owned(), json!({"channel": "webchat", "to": format!("peer-{at}")}));
+        record
+    };
+    let all: serde_json::Map<_, _> = (0..10_000).map(|at| (format!("agent:main:k{at}"), json!(record(at)))).collect();
+    fs::write(sessions(state.path()).join("sessions.json"), json!(all).to_string()).unwrap();
+    let open_timed = |what: &str| {
+        let began = tokio::time::Instant::now();
+        let journal = open(state.path());
+        println!("{what}: {:?}", began.elapsed());
+        journal
+    };
+    let journal = open_timed("import of 10,000 sessions");
+    for chunk in 0..2 {
+        let runs = (0..500).flat_map(|at| {
+            let (name, key, id) =
+                (format!("r{chunk}-{at}"), format!("k{}", chunk * 500 + at), format!("s{}", chunk * 500 + at));
+            [accept(&name, "x"), start(&name, &key, &id), input(&name, (&key, &id), &[], &[&format!("e{at}")])]
+        });
+        keep(&journal, runs.collect()).await;
+    }
+    drop(journal);
+    let journal = open_timed("start with 10,000 sessions and 1,000 open runs");
+    assert_eq!(listed(&journal).await.unwrap().len(), 10_000);
+    let began = tokio::time::Instant::now();
+    assert_eq!(journal.recover().await.unwrap().len(), 1000);
+    println!("recovery of 1,000 runs: {:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn commits_and_checkpoints_do_not_disturb_each_other() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = std::sync::Arc::new(open(state.path()));
+    let writers = (0..8).map(|writer| {
+        let journal = std::sync::Arc::clone(&journal);
+        async move {
+            let (key, id) = (format!("k{writer}"), format!("s{writer}"));
+            keep(&journal, vec![patch(&key, None, record(&id))]).await;
+            for at in 0..25 {
+                keep(&journal, vec![said((&key, &id), &format!("e{at}"))]).await;
+                assert_eq!(lines(&*journal, &key).await.len(), at + 1);
+            }
+        }
+    });
+    let mut tasks: tokio::task::JoinSet<()> = writers.collect();
+    let flusher = async {
+        loop {
+            journal.flush().await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = flusher => unreachable!("it has no end"),
+        () = async { while let Some(done) = tasks.join_next().await { done.unwrap() } } => {}
+    }
+    let copy = crash(state.path());
+    let next = open(copy.path());
+    let name = |at: usize| format!("e{at}");
+    let expected: Vec<_> = (0..25_usize).map(|at| under(at.checked_sub(1).map(name).as_deref(), &name(at))).collect();
+    for writer in 0..8 {
+        assert_eq!(lines(&*journal, &format!("k{writer}")).await, expected);
+        assert_eq!(lines(&next, &format!("k{writer}")).await, expected);
+    }
+}

@@ -1,0 +1,137 @@
+//! Lines and messages of OpenClaw's that are not a user's, an assistant's or a tool's, as a model reads them.
+
+use homard_proto::message::{Assistant, Content, Message, StopReason, ToolResult, User};
+use serde_json::{Map, Value, json};
+
+use super::word;
+
+/// How much of a command's output a model reads: the end of it, in characters.
+const MOST_OUTPUT: usize = 30_000;
+
+/// What a summary of everything before looks like.
+pub(super) fn compacted(summary: &str) -> Message {
+    summarized("The conversation up to here was long. This is what matters of it:", summary)
+}
+
+/// What a model reads of a line that is no message; `None` for what is not for models.
+pub(super) fn line(fields: &Map<String, Value>) -> Option<Message> {
+    match word(fields, "type")? {
+        "branch_summary" => Some(left_branch(word(fields, "summary")?)),
+        "custom_message" => told_by_user(fields),
+        _ => None,
+    }
+}
+
+/// What a model reads of a message of another role, or of one whose fields are not as they should be.
+pub(super) fn message(fields: &Map<String, Value>) -> Option<Message> {
+    match word(fields, "role")? {
+        "custom" | "hookMessage" => told_by_user(fields),
+        "bashExecution" => ran(fields),
+        "branchSummary" => Some(left_branch(word(fields, "summary")?)),
+        "compactionSummary" => Some(compacted(word(fields, "summary")?)),
+        "user" => told_by_user(fields),
+        "assistant" => salvaged_answer(fields),
+        "toolResult" => salvaged_result(fields),
+        _ => None,
+    }
+}
+
+fn left_branch(summary: &str) -> Message {
+    summarized(
+        "The conversation went another way for a while and then came back here. This is what matters of it:",
+        summary,
+    )
+}
+
+fn summarized(lead: &str, summary: &str) -> Message {
+    Message::User(User::text(format!("{lead}\n\n<summary>\n{summary}\n</summary>"), 0))
+}
+
+fn told_by_user(fields: &Map<String, Value>) -> Option<Message> {
+    let content: Content = serde_json::from_value(fields.get("content")?.clone()).ok()?;
+    Some(Message::User(User { content, timestamp: time(fields), extra: Map::new() }))
+}
+
+/// A command that the user ran beside the conversation, unless it was meant to stay beside it.
+fn ran(fields: &Map<String, Value>) -> Option<Message> {
+    let is_set = |name: &str| fields.get(name).and_then(Value::as_bool).unwrap_or(false);
+    if is_set("excludeFromContext") {
+        return None;
+    }
+    let output = word(fields, "output").unwrap_or("").trim_end();
+    let shown = ending(output, MOST_OUTPUT);
+    let mut text = format!("Ran `{}`\n", word(fields, "command")?);
+    if shown.is_empty() {
+        text.push_str("(no output)");
+    } else {
+        let fence = fence(shown);
+        text.push_str(&format!("{fence}\n{shown}\n{fence}"));
+    }
+    if shown.len() < output.len() || is_set("truncated") {
+        text.push_str("\nThe beginning of the output is left out.");
+        if let Some(path) = word(fields, "fullOutputPath") {
+            text.push_str(&format!(" All of it is in {path}."));
+        }
+    }
+    match fields.get("exitCode").and_then(Value::as_i64) {
+        _ if is_set("cancelled") => text.push_str("\nThe command was stopped."),
+        Some(code) if code != 0 => text.push_str(&format!("\nThe command ended with code {code}.")),
+        Some(_) | None => {}
+    }
+    Some(Message::User(User::text(text, time(fields))))
+}
+
+/// The end of a text, at most this many characters.
+fn ending(text: &str, most: usize) -> &str {
+    match text.char_indices().rev().nth(most.saturating_sub(1)) {
+        Some((from, _)) => &text[from..],
+        None => text,
+    }
+}
+
+/// Backticks that do not occur in the text.
+fn fence(text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    "`".repeat((longest + 1).max(3))
+}
+
+/// An answer with a field that this version cannot read: its words and calls still count.
+fn salvaged_answer(fields: &Map<String, Value>) -> Option<Message> {
+    let stop_reason = fields.get("stopReason").cloned().unwrap_or_default();
+    Some(Message::Assistant(Assistant {
+        content: serde_json::from_value(blocks(fields)?).ok()?,
+        api: word(fields, "api").unwrap_or_default().to_owned(),
+        provider: word(fields, "provider").unwrap_or_default().to_owned(),
+        model: word(fields, "model").unwrap_or_default().to_owned(),
+        stop_reason: serde_json::from_value(stop_reason).unwrap_or(StopReason::Stop),
+        timestamp: time(fields),
+        ..Assistant::default()
+    }))
+}
+
+/// A result with a field that this version cannot read.
+fn salvaged_result(fields: &Map<String, Value>) -> Option<Message> {
+    Some(Message::ToolResult(ToolResult {
+        tool_call_id: word(fields, "toolCallId").or_else(|| word(fields, "toolUseId"))?.to_owned(),
+        tool_name: word(fields, "toolName").unwrap_or("unknown").to_owned(),
+        content: serde_json::from_value(blocks(fields)?).ok()?,
+        details: None,
+        is_error: fields.get("isError").and_then(Value::as_bool).unwrap_or(false),
+        timestamp: time(fields),
+        extra: Map::new(),
+    }))
+}
+
+/// The content as a list of blocks, also where it is a plain text or missing.
+fn blocks(fields: &Map<String, Value>) -> Option<Value> {
+    match fields.get("content") {
+        Some(Value::String(text)) => Some(json!([{"type": "text", "text": text}])),
+        Some(list @ Value::Array(_)) => Some(list.clone()),
+        Some(Value::Null) | None => Some(json!([])),
+        Some(Value::Bool(_) | Value::Number(_) | Value::Object(_)) => None,
+    }
+}
+
+fn time(fields: &Map<String, Value>) -> u64 {
+    fields.get("timestamp").and_then(Value::as_u64).unwrap_or(0)
+}

@@ -1,0 +1,241 @@
+//! What a restart does with a run that it finds unfinished: a pure function of what is on disk.
+
+use homard_proto::{
+    CallId,
+    message::{Assistant, Block, Message, StopReason, ToolResult},
+    transcript::{Entry, Kind},
+};
+
+use crate::{AbortReason, Failure, FailureKind, OnRestart, Outcome, RunState, ToolClass, ToolRow, Unfinished};
+
+/// Older runs are not taken up again: whoever waited has gone.
+pub const MAX_AGE_MS: u64 = 60 * 60 * 1000;
+
+/// How often a run begins at most. One that never gets through would keep the process in a circle.
+pub const MAX_ATTEMPTS: u32 = 3;
+
+/// What a model reads in place of the result of a tool that was at work when the process ended.
+const UNKNOWN: &str = "The program was restarted while this call was at work. Whether it took effect is not known; \
+                       do not assume that it failed. Check before you repeat it.";
+
+/// What becomes of an unfinished run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Plan {
+    /// It never began: it goes back in line.
+    Requeue,
+    /// It was at work: it goes on from what is on disk. These of its open calls are answered; the others are run again.
+    Resume(Vec<ToolResult>),
+    /// It is over, and says so now. These of its open calls are answered; the others get the answer of a stopped run.
+    End(Outcome, Vec<ToolResult>),
+}
+
+/// Decides about one run.
+pub fn plan(found: &Unfinished, now_ms: u64) -> Plan {
+    let own = own_lines(&found.entries);
+    let last = last_answer(own);
+    let answers = || last.map(|(at, said)| known_answers(found, at, said, now_ms)).unwrap_or_default();
+    let interrupted = |why: &str| {
+        let message = format!("INTERRUPTED: {why}");
+        Plan::End(Outcome::Failed(Failure { kind: FailureKind::Internal, message }), answers())
+    };
+    if let Some(reason) = found.aborted {
+        return Plan::End(Outcome::Aborted(reason), answers());
+    }
+    match last {
+        Some((_, said)) if said.stop_reason == StopReason::Error => {
+            let message = said.error_message.clone().unwrap_or_else(|| "the model failed".to_owned());
+            return Plan::End(Outcome::Failed(Failure { kind: FailureKind::Model, message }), Vec::new());
+        }
+        Some((_, said)) if said.stop_reason == StopReason::Aborted => {
+            return Plan::End(Outcome::Aborted(AbortReason::User), Vec::new());
+        }
+        Some((_, said)) if said.tool_calls().next().is_none() => return Plan::End(Outcome::Done, Vec::new()),
+        Some(_) | None => {}
+    }
+    if own.len() < found.entries.len() {
+        return interrupted("its end could not be stored, and the session went on without it");
+    }
+    if found.accept.options.on_restart == OnRestart::Interrupt {
+        return interrupted("the program was restarted, and the sender wanted a report instead of a resume");
+    }
+    if now_ms.saturating_sub(found.row.accepted_at) > MAX_AGE_MS {
+        return interrupted("the program was restarted, and the run was accepted more than an hour ago");
+    }
+    if found.attempts >= MAX_ATTEMPTS {
+        return interrupted(&format!("the program went down {} times while it was at work", found.attempts));
+    }
+    match found.row.state {
+        RunState::Accepted => Plan::Requeue,
+        RunState::Running | RunState::Absorbed(_) | RunState::Ended(_) => Plan::Resume(answers()),
+    }
+}
+
+/// The lines of a run among those behind its message: a later message begins another run's. There is one only if the
+/// disk failed when the run should have ended.
+pub fn own_lines(entries: &[Entry]) -> &[Entry] {
+    let next = entries.iter().position(|entry| matches!(message(entry), Some(Message::User(_))));
+    &entries[..next.unwrap_or(entries.len())]
+}
+
+/// The last assistant message of the run, and where it stands.
+fn last_answer(entries: &[Entry]) -> Option<(usize, &Assistant)> {
+    (0..entries.len()).rev().find_map(|at| assistant(&entries[at]).map(|said| (at, said)))
+}
+
+/// The message of an entry that is an assistant's.
+pub fn assistant(entry: &Entry) -> Option<&Assistant> {
+    match message(entry)? {
+        Message::Assistant(said) => Some(said),
+        Message::User(_) | Message::ToolResult(_) | Message::Other(_) => None,
+    }
+}
+
+fn message(entry: &Entry) -> Option<&Message> {
+    match &entry.kind {
+        Kind::Message(said) => Some(&said.message),
+        Kind::ModelChange(_) | Kind::Other(_) => None,
+    }
+}
+
+/// Answers to calls of `said` that are known but not in the transcript yet: what tools answered before the end, and
+/// "not known" for those with effects that were at work.
+fn known_answers(found: &Unfinished, at: usize, said: &Assistant, now_ms: u64) -> Vec<ToolResult> {
+    let is_written = |id: &str| {
+        let results = found.entries[at..].iter().filter_map(message);
+        results.into_iter().any(|message| matches!(message, Message::ToolResult(result) if result.tool_call_id == id))
+    };
+    let open = said.tool_calls().filter(|call| !is_written(&call.id));
+    open.filter_map(|call| {
+        let id = CallId::parse(&call.id).ok()?;
+        // A model may use an id again in a later message, so the last row of it is meant.
+        match found.tools.iter().rev().find(|row| row.call == id)? {
+            ToolRow { result: Some(result), .. } => Some(result.clone()),
+            ToolRow { class: ToolClass::Effect, .. } => Some(unknown(&call.id, &call.name, now_ms)),
+            ToolRow { class: ToolClass::Read | ToolClass::Idempotent, .. } => None,
+        }
+    })
+    .collect()
+}
+
+fn unknown(call: &str, name: &str, at: u64) -> ToolResult {
+    ToolResult {
+        tool_call_id: call.to_owned(),
+        tool_name: name.to_owned(),
+        content: vec![Block::text(UNKNOWN)],
+        details: None,
+        is_error: true,
+        timestamp: at,
+        extra: serde_json::Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::{
+        AgentId, EntryId, RunId, SessionId,
+        message::{ToolCall, User},
+    };
+
+    use super::*;
+    use crate::{Accept, Options, RunRow};
+
+    const NOW: u64 = 10_000_000;
+
+    fn found(state: RunState) -> Unfinished {
+        let (run, key) = (RunId::parse("r").unwrap(), AgentId::main().main_session());
+        Unfinished {
+            row: RunRow {
+                run: run.clone(),
+                principal: "owner".to_owned(),
+                method: "agent".to_owned(),
+                fingerprint: "f".to_owned(),
+                key: key.clone(),
+                session: Some(SessionId::parse("s").unwrap()),
+                accepted_at: NOW - 1000,
+                state,
+            },
+            accept: Accept {
+                run,
+                principal: "owner".to_owned(),
+                method: "agent".to_owned(),
+                fingerprint: "f".to_owned(),
+                key,
+                message: Message::User(User::text("hi", 0)),
+                options: Options::default(),
+                at: NOW - 1000,
+            },
+            attempts: 1,
+            aborted: None,
+            entries: Vec::new(),
+            tools: Vec::new(),
+        }
+    }
+
+    fn entry(message: Message) -> Entry {
+        let (id, timestamp) = (EntryId::parse("e").unwrap(), String::new());
+        Entry { kind: Kind::message(message), id, parent_id: None, timestamp }
+    }
+
+    fn says(calls: &[&str], stop_reason: StopReason) -> Entry {
+        let call = |id: &&str| ToolCall { id: (*id).to_owned(), name: "t".to_owned(), ..ToolCall::default() };
+        let content = calls.iter().map(|id| Block::ToolCall(call(id))).collect();
+        entry(Message::Assistant(Assistant { content, stop_reason, ..Assistant::default() }))
+    }
+
+    fn answer(id: &str) -> ToolResult {
+        ToolResult { content: vec![Block::text("done")], is_error: false, ..unknown(id, "t", 1) }
+    }
+
+    fn row(id: &str, class: ToolClass, result: Option<ToolResult>) -> ToolRow {
+        ToolRow { call: CallId::parse(id).unwrap(), class, result }
+    }
+
+    #[test]
+    fn what_never_began_goes_back_in_line_and_what_was_at_work_goes_on() {
+        assert_eq!(plan(&found(RunState::Accepted), NOW), Plan::Requeue);
+        assert_eq!(plan(&found(RunState::Running), NOW), Plan::Resume(Vec::new()));
+    }
+
+    #[test]
+    fn a_final_answer_is_not_asked_for_again() {
+        let mut done = found(RunState::Running);
+        done.entries = vec![says(&[], StopReason::Stop)];
+        assert_eq!(plan(&done, NOW), Plan::End(Outcome::Done, Vec::new()));
+    }
+
+    #[test]
+    fn effects_are_not_repeated_reads_are_and_answers_are_kept() {
+        let mut run = found(RunState::Running);
+        run.entries = vec![says(&["a", "b", "c", "d"], StopReason::ToolUse), entry(Message::ToolResult(answer("a")))];
+        run.tools = vec![
+            row("a", ToolClass::Effect, Some(answer("a"))),
+            row("b", ToolClass::Effect, None),
+            row("c", ToolClass::Read, Some(answer("c"))),
+            row("d", ToolClass::Idempotent, None),
+        ];
+        assert_eq!(plan(&run, NOW), Plan::Resume(vec![unknown("b", "t", NOW), answer("c")]));
+    }
+
+    #[test]
+    fn a_recorded_stop_an_old_run_a_report_and_a_circle_end() {
+        let ended = |run: &Unfinished| match plan(run, NOW) {
+            Plan::End(outcome, _) => outcome.error().unwrap().to_owned(),
+            other @ (Plan::Requeue | Plan::Resume(_)) => panic!("{other:?}"),
+        };
+        let mut stopped = found(RunState::Running);
+        stopped.aborted = Some(AbortReason::User);
+        assert_eq!(ended(&stopped), "aborted");
+        let mut old = found(RunState::Accepted);
+        old.row.accepted_at = NOW - MAX_AGE_MS - 1;
+        assert!(ended(&old).starts_with("INTERRUPTED"));
+        let mut report = found(RunState::Running);
+        report.accept.options.on_restart = OnRestart::Interrupt;
+        assert!(ended(&report).starts_with("INTERRUPTED"));
+        let mut left = found(RunState::Running);
+        left.entries = vec![entry(Message::User(User::text("next", 0))), says(&[], StopReason::Stop)];
+        assert!(ended(&left).contains("went on without it"));
+        let mut circle = found(RunState::Running);
+        circle.attempts = MAX_ATTEMPTS;
+        assert!(ended(&circle).contains("3 times"));
+    }
+}

@@ -1,0 +1,188 @@
+//! What messages are made of: blank texts, pictures, arguments, reasoning and its seals.
+
+use std::sync::Arc;
+
+use homard_proto::message::{Assistant, Block, Content, Message, TextBlock, ThinkingBlock, ToolCall};
+use serde_json::{Map, Value};
+
+use super::policy::{Blanks, Policy, Seals};
+
+/// The largest picture that providers take, in bytes.
+const MAX_IMAGE: usize = 5 << 20;
+
+/// What stands for the output of a tool that said nothing.
+const NO_OUTPUT: &str = "(no output)";
+
+/// The two spellings of the seal on a call or a text.
+const SEALS: [&str; 2] = ["thoughtSignature", "thought_signature"];
+
+/// What becomes of a block.
+enum Fate {
+    Kept,
+    Dropped,
+    Replaced(Block),
+}
+
+/// Takes out of the messages what the provider does not take; a message of which nothing is left goes.
+pub(super) fn clean(history: &mut Vec<Arc<Message>>, policy: &Policy) {
+    history.retain_mut(|message| {
+        let (cleaned, is_empty) = match &**message {
+            Message::User(user) => {
+                let cleaned = match &user.content {
+                    Content::Blocks(blocks) => rewritten(blocks, |block| shown(block, policy.blanks)),
+                    Content::Text(_) => None,
+                };
+                let is_empty = match (&user.content, &cleaned) {
+                    (Content::Text(text), _) => policy.blanks == Blanks::Dropped && text.trim().is_empty(),
+                    (Content::Blocks(blocks), None) => says_nothing(blocks),
+                    (Content::Blocks(_), Some(blocks)) => says_nothing(blocks),
+                };
+                (cleaned, is_empty)
+            }
+            Message::Assistant(said) => {
+                let cleaned = answer(said, policy);
+                let is_empty = says_nothing(cleaned.as_deref().unwrap_or(&said.content));
+                (cleaned, is_empty)
+            }
+            Message::ToolResult(result) => {
+                let mut cleaned = rewritten(&result.content, |block| shown(block, policy.blanks));
+                let is_blank = says_nothing(cleaned.as_deref().unwrap_or(&result.content));
+                if policy.blanks == Blanks::Dropped && is_blank {
+                    cleaned = Some(vec![Block::text(NO_OUTPUT)]);
+                }
+                (cleaned, false)
+            }
+            Message::Other(_) => (None, true),
+        };
+        if let Some(blocks) = cleaned.filter(|_| !is_empty) {
+            set(Arc::make_mut(message), blocks);
+        }
+        !is_empty
+    });
+}
+
+fn set(message: &mut Message, blocks: Vec<Block>) {
+    match message {
+        Message::User(user) => user.content = Content::Blocks(blocks),
+        Message::Assistant(said) => said.content = blocks,
+        Message::ToolResult(result) => result.content = blocks,
+        Message::Other(_) => {}
+    }
+}
+
+/// Whether no provider could make anything of the blocks.
+fn says_nothing(blocks: &[Block]) -> bool {
+    blocks.iter().all(|block| matches!(block, Block::Other(_)))
+}
+
+/// The blocks after each met its fate; `None` when all are kept.
+fn rewritten(blocks: &[Block], fate: impl Fn(&Block) -> Fate) -> Option<Vec<Block>> {
+    let fates: Vec<_> = blocks.iter().map(fate).collect();
+    if fates.iter().all(|fate| matches!(fate, Fate::Kept)) {
+        return None;
+    }
+    let fated = blocks.iter().zip(fates).filter_map(|(block, fate)| match fate {
+        Fate::Kept => Some(block.clone()),
+        Fate::Dropped => None,
+        Fate::Replaced(other) => Some(other),
+    });
+    Some(fated.collect())
+}
+
+/// A block that a user or a tool shows to the model.
+fn shown(block: &Block, blanks: Blanks) -> Fate {
+    match block {
+        Block::Text(text) if blanks == Blanks::Dropped && text.text.trim().is_empty() => Fate::Dropped,
+        Block::Image(image) if image.data.is_empty() => Fate::Dropped,
+        Block::Image(image) if image.data.len() / 4 * 3 > MAX_IMAGE => {
+            let size = image.data.len() / 4 * 3 / (1 << 20);
+            Fate::Replaced(Block::text(format!("(a picture of {size} MiB is left out: models take at most 5 MiB)")))
+        }
+        Block::Text(_) | Block::Image(_) | Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => Fate::Kept,
+    }
+}
+
+/// An answer's new blocks; `None` when all are kept.
+fn answer(said: &Assistant, policy: &Policy) -> Option<Vec<Block>> {
+    let is_own = policy.wrote(said);
+    let heard = match policy.seals {
+        Seals::Followed => {
+            let last = said.content.iter().rposition(|block| !matches!(block, Block::Thinking(_)));
+            last.map_or(0, |last| last + 1)
+        }
+        Seals::Let | Seals::Wanted | Seals::NoMessageIds | Seals::Base64 | Seals::Base64Reasoning => said.content.len(),
+    };
+    let spoken = rewritten(&said.content[..heard], |block| match block {
+        Block::Text(text) if policy.blanks == Blanks::Dropped && text.text.trim().is_empty() => Fate::Dropped,
+        Block::Text(text) => match unsealed(&text.extra, policy.seals, is_own) {
+            Some(extra) => Fate::Replaced(Block::Text(TextBlock { extra, ..text.clone() })),
+            None => Fate::Kept,
+        },
+        Block::Thinking(thought) => thinking(thought, policy.seals, is_own),
+        Block::ToolCall(call) => called(call, policy.seals, is_own),
+        Block::Image(_) | Block::Other(_) => Fate::Kept,
+    });
+    spoken.or_else(|| (heard < said.content.len()).then(|| said.content[..heard].to_vec()))
+}
+
+/// Another model's reasoning is told as text; a model's own is given back as its provider wants it.
+fn thinking(thought: &ThinkingBlock, seals: Seals, is_own: bool) -> Fate {
+    let as_text = || match thought.thinking.trim().is_empty() {
+        true => Fate::Dropped,
+        false => Fate::Replaced(Block::text(&thought.thinking)),
+    };
+    if !is_own {
+        let is_redacted = thought.extra.get("redacted").and_then(Value::as_bool).unwrap_or(false);
+        return if is_redacted { Fate::Dropped } else { as_text() };
+    }
+    let seal = thought.thinking_signature.as_deref().filter(|seal| !seal.trim().is_empty());
+    match (seals, seal) {
+        (Seals::Wanted, None) => as_text(),
+        (Seals::Base64Reasoning, seal) if !seal.is_some_and(is_base64) => Fate::Dropped,
+        (Seals::Let | Seals::Wanted | Seals::Followed | Seals::NoMessageIds, _)
+        | (Seals::Base64 | Seals::Base64Reasoning, _) => Fate::Kept,
+    }
+}
+
+/// A call: its arguments are an object, and it bears no seal that its provider refuses.
+fn called(call: &ToolCall, seals: Seals, is_own: bool) -> Fate {
+    let arguments = match &call.arguments {
+        Value::Object(_) => None,
+        // Another spelling, or what a model wrote that was not an object.
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Some(
+            call.extra.get("input").filter(|input| input.is_object()).cloned().unwrap_or(Value::Object(Map::new())),
+        ),
+    };
+    let extra = unsealed(&call.extra, seals, is_own);
+    if arguments.is_none() && extra.is_none() {
+        return Fate::Kept;
+    }
+    Fate::Replaced(Block::ToolCall(ToolCall {
+        id: call.id.clone(),
+        name: call.name.clone(),
+        arguments: arguments.unwrap_or_else(|| call.arguments.clone()),
+        extra: extra.unwrap_or_else(|| call.extra.clone()),
+    }))
+}
+
+/// The fields without the seals that must go; `None` when there are none.
+fn unsealed(fields: &Map<String, Value>, seals: Seals, is_own: bool) -> Option<Map<String, Value>> {
+    let must_go = |seal: &Value| match seals {
+        _ if !is_own => true,
+        Seals::NoMessageIds => seal.as_str().is_some_and(|seal| seal.starts_with("msg_")),
+        Seals::Base64 => !seal.as_str().is_some_and(is_base64),
+        Seals::Let | Seals::Wanted | Seals::Followed | Seals::Base64Reasoning => false,
+    };
+    let gone: Vec<_> = SEALS.into_iter().filter(|name| fields.get(*name).is_some_and(must_go)).collect();
+    (!gone.is_empty()).then(|| {
+        let mut fields = fields.clone();
+        fields.retain(|name, _| !gone.contains(&name.as_str()));
+        fields
+    })
+}
+
+fn is_base64(text: &str) -> bool {
+    let body = text.trim_end_matches('=');
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '/';
+    !body.is_empty() && text.len() - body.len() <= 2 && text.len().is_multiple_of(4) && body.chars().all(is_letter)
+}

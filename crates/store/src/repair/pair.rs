@@ -1,0 +1,85 @@
+//! Each call has exactly one result, right behind it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use homard_proto::message::{Assistant, Block, Message, StopReason, ToolResult};
+
+/// What a model reads in place of a result that nobody wrote down.
+pub(super) const NO_RESULT: &str = "No result was recorded for this call. It may or may not have taken effect.";
+
+/// The history without what failed or was broken off, every call paired with one result in the order of the calls.
+///
+/// A valid history comes back as it is. Messages of people are never lost: one that stands between a call and its result
+/// moves behind the result. A result goes to the nearest call of its id before it that has none; one without such a
+/// call is left out, and a call without a result gets one that says so.
+pub fn view(history: &[Arc<Message>]) -> Vec<Arc<Message>> {
+    let mut answers = answers(history);
+    let mut view = Vec::with_capacity(history.len());
+    for (at, message) in history.iter().enumerate() {
+        match &**message {
+            Message::Assistant(said) if is_void(said) => {}
+            Message::Assistant(said) => {
+                view.push(message.clone());
+                for (place, call) in said.tool_calls().enumerate() {
+                    let answer = answers.remove(&(at, place)).map(|answer| under(&call.id, answer));
+                    view.push(answer.unwrap_or_else(|| Arc::new(missing(&call.id, &call.name, said.timestamp))));
+                }
+            }
+            Message::ToolResult(_) => {}
+            Message::User(_) | Message::Other(_) => view.push(message.clone()),
+        }
+    }
+    view
+}
+
+/// Whether an answer failed or was broken off: people may want to see it, a model must not.
+fn is_void(said: &Assistant) -> bool {
+    matches!(said.stop_reason, StopReason::Error | StopReason::Aborted)
+}
+
+/// Which result answers which call: the message, and the place of the call in it.
+///
+/// Calls of a broken answer take their results, too, so that no other call gets them.
+fn answers(history: &[Arc<Message>]) -> HashMap<(usize, usize), &Arc<Message>> {
+    let mut open: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
+    let mut answers = HashMap::new();
+    for (at, message) in history.iter().enumerate() {
+        match &**message {
+            Message::Assistant(said) => {
+                let calls: Vec<_> = said.tool_calls().enumerate().collect();
+                // The last one is taken first, and of one message's calls the first is meant.
+                for (place, call) in calls.into_iter().rev() {
+                    open.entry(call.id.trim()).or_default().push((at, place));
+                }
+            }
+            Message::ToolResult(result) => {
+                let call = open.get_mut(result.tool_call_id.trim()).and_then(Vec::pop);
+                answers.extend(call.map(|call| (call, message)));
+            }
+            Message::User(_) | Message::Other(_) => {}
+        }
+    }
+    answers
+}
+
+/// A result under exactly its call's id: providers do not trim.
+fn under(call: &str, answer: &Arc<Message>) -> Arc<Message> {
+    match &**answer {
+        Message::ToolResult(result) if result.tool_call_id != call => {
+            Arc::new(Message::ToolResult(ToolResult { tool_call_id: call.to_owned(), ..result.clone() }))
+        }
+        Message::ToolResult(_) | Message::User(_) | Message::Assistant(_) | Message::Other(_) => answer.clone(),
+    }
+}
+
+pub(super) fn missing(call: &str, name: &str, timestamp: u64) -> Message {
+    Message::ToolResult(ToolResult {
+        tool_call_id: call.to_owned(),
+        tool_name: name.to_owned(),
+        content: vec![Block::text(NO_RESULT)],
+        details: None,
+        is_error: true,
+        timestamp,
+        extra: serde_json::Map::new(),
+    })
+}

@@ -1,0 +1,54 @@
+//! Transcripts as providers see them: broken ones from the field, and recorded behaviour of the original.
+#![cfg(test)]
+
+mod orphans;
+mod provider;
+mod vectors;
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use homard_proto::message::{Message, join_text};
+
+/// The result of a call that nobody answered begins so.
+const MADE_UP: &str = "No result was recorded";
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
+}
+
+/// Where the full recordings are, if they are here. Written past the test harness, which hides what passing tests say.
+fn samples(check: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/samples");
+    if path.is_dir() {
+        return Some(path);
+    }
+    let line = format!("skipped: {check}: ../shared/samples is not here\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    None
+}
+
+/// A history in one line: a user's words, `<words>` for a summary, `a(ids)` or `a:words` for answers, `r(id:words)` for
+/// results, with `?` for one that was made up.
+fn told(history: &[Arc<Message>]) -> String {
+    let word = |message: &Arc<Message>| match &**message {
+        Message::User(user) => {
+            let text = user.content.text();
+            let summary = text.split_once("<summary>\n").and_then(|(_, rest)| rest.strip_suffix("\n</summary>"));
+            summary.map_or_else(|| text.clone(), |summary| format!("<{summary}>"))
+        }
+        Message::Assistant(said) if said.tool_calls().next().is_none() => format!("a:{}", said.text()),
+        Message::Assistant(said) => {
+            format!("a({})", said.tool_calls().map(|call| call.id.as_str()).collect::<Vec<_>>().join(","))
+        }
+        Message::ToolResult(result) => {
+            let text = join_text(&result.content);
+            format!("r({}:{})", result.tool_call_id, if text.starts_with(MADE_UP) { "?" } else { &text })
+        }
+        Message::Other(fields) => panic!("{fields:?} is not for models"),
+    };
+    history.iter().map(word).collect::<Vec<_>>().join(" | ")
+}

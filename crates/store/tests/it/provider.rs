@@ -1,0 +1,147 @@
+//! What providers refuse, written from what they answer, not from how the repair works.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
+
+use homard_proto::message::{Assistant, Block, Content, Message, StopReason};
+use homard_store::repair::Policy;
+
+/// A provider, and what it refuses.
+pub(crate) struct Provider {
+    pub(crate) name: [&'static str; 3],
+    takes_id: fn(&str) -> bool,
+    takes_an_id_again: bool,
+    takes_blanks: bool,
+    takes_users_in_a_row: bool,
+    wants_a_user_first: bool,
+}
+
+/// One that takes almost anything.
+const LENIENT: Provider = Provider {
+    name: ["openai-completions", "openai", "gpt-5"],
+    takes_id: |id| !id.trim().is_empty(),
+    takes_an_id_again: true,
+    takes_blanks: true,
+    takes_users_in_a_row: true,
+    wants_a_user_first: false,
+};
+
+pub(crate) const PROVIDERS: [Provider; 7] = [
+    LENIENT,
+    Provider { name: ["openai-responses", "openai", "gpt-5"], ..LENIENT },
+    Provider { name: ["openai-completions", "openrouter", "google/gemini-3"], takes_blanks: false, ..LENIENT },
+    Provider {
+        name: ["anthropic-messages", "anthropic", "claude"],
+        takes_id: |id| {
+            (1..=64).contains(&id.len()) && id.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
+        },
+        takes_an_id_again: false,
+        takes_blanks: false,
+        takes_users_in_a_row: false,
+        ..LENIENT
+    },
+    Provider {
+        name: ["google-generative-ai", "google", "gemini-3"],
+        takes_id: |id| (1..=40).contains(&id.len()) && id.chars().all(|c| c.is_ascii_alphanumeric()),
+        takes_an_id_again: false,
+        takes_blanks: false,
+        wants_a_user_first: true,
+        ..LENIENT
+    },
+    Provider {
+        name: ["google-antigravity", "google-antigravity", "claude"],
+        takes_id: |id| (1..=40).contains(&id.len()) && id.chars().all(|c| c.is_ascii_alphanumeric()),
+        takes_an_id_again: false,
+        takes_blanks: false,
+        wants_a_user_first: true,
+        ..LENIENT
+    },
+    Provider {
+        name: ["openai-completions", "mistral", "mistral-large"],
+        takes_id: |id| id.len() == 9 && id.chars().all(|c| c.is_ascii_alphanumeric()),
+        takes_an_id_again: false,
+        takes_blanks: false,
+        ..LENIENT
+    },
+];
+
+impl Provider {
+    pub(crate) fn policy(&self) -> Policy {
+        let [api, provider, model] = self.name;
+        Policy::of(api, provider, model)
+    }
+
+    /// Takes a request, or says why not.
+    pub(crate) fn take(&self, request: &[Arc<Message>]) -> Result<(), String> {
+        let mut due: VecDeque<&str> = VecDeque::new();
+        let mut used = HashSet::new();
+        let mut last = "";
+        for (at, message) in request.iter().enumerate() {
+            let refuse = |why: &str| Err(format!("{}: message {at}: {why}", self.name.join("/")));
+            if !matches!(&**message, Message::ToolResult(_)) && !due.is_empty() {
+                return refuse(&format!("calls {due:?} have no result right behind them"));
+            }
+            if !self.takes_blanks && blocks(message).iter().any(is_blank) {
+                return refuse("a block of text is blank");
+            }
+            let role = match &**message {
+                Message::User(_) if last == "user" && !self.takes_users_in_a_row => return refuse("users in a row"),
+                Message::User(_) => "user",
+                Message::Assistant(said) => {
+                    if let Some(why) = self.refuses(said, last, &mut used) {
+                        return refuse(&why);
+                    }
+                    due.extend(said.tool_calls().map(|call| call.id.as_str()));
+                    "assistant"
+                }
+                Message::ToolResult(result) if due.pop_front() == Some(&result.tool_call_id) => "tool",
+                Message::ToolResult(result) => return refuse(&format!("result {} is not wanted", result.tool_call_id)),
+                Message::Other(_) => return refuse("unknown role"),
+            };
+            last = role;
+        }
+        match request.last().map(|last| &**last) {
+            Some(Message::User(_)) => Ok(()),
+            other => Err(format!("{}: the last message is {other:?}", self.name.join("/"))),
+        }
+    }
+
+    fn refuses(&self, said: &Assistant, last: &str, used: &mut HashSet<String>) -> Option<String> {
+        if matches!(said.stop_reason, StopReason::Error | StopReason::Aborted) {
+            return Some("half an answer".to_owned());
+        }
+        if said.content.iter().all(|block| matches!(block, Block::Other(_))) {
+            return Some("an answer without content".to_owned());
+        }
+        if self.wants_a_user_first && !["user", "tool"].contains(&last) {
+            return Some(format!("an answer after {last:?}"));
+        }
+        if self.takes_an_id_again {
+            used.clear();
+        }
+        said.tool_calls().find_map(|call| match () {
+            () if !(self.takes_id)(&call.id) => Some(format!("id {:?}", call.id)),
+            () if !used.insert(call.id.clone()) => Some(format!("id {:?} is used again", call.id)),
+            () if !call.arguments.is_object() => Some(format!("arguments {}", call.arguments)),
+            () => None,
+        })
+    }
+}
+
+fn blocks(message: &Message) -> Vec<Block> {
+    match message {
+        Message::User(user) => match &user.content {
+            Content::Text(text) => vec![Block::text(text)],
+            Content::Blocks(blocks) => blocks.clone(),
+        },
+        Message::Assistant(said) => said.content.clone(),
+        Message::ToolResult(result) => result.content.clone(),
+        Message::Other(_) => Vec::new(),
+    }
+}
+
+fn is_blank(block: &Block) -> bool {
+    block.as_text().is_some_and(|text| text.trim().is_empty())
+}

@@ -1,0 +1,227 @@
+//! Somebody outside: does one act, and writes down the answers.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use homard_agent::{
+    Follower, Hub,
+    hub::{Disposition, SubmitError},
+    intake,
+    tape::State,
+    task,
+    wire::{self, Reported},
+};
+use homard_proto::{
+    ErrorShape, Generation, RunId, SessionKey,
+    method::{
+        Params,
+        agent::{AgentParams, WaitParams},
+        chat::AbortParams,
+    },
+};
+use serde_json::{Value, json};
+use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
+
+use crate::{
+    clock::Clock,
+    trace::{Act, Deed},
+};
+
+/// A response as either protocol has it.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) at: Duration,
+    pub(crate) three: String,
+    pub(crate) four: String,
+}
+
+impl Frame {
+    fn new(at: Duration, tell: impl Fn(Generation) -> String) -> Self {
+        Self { at, three: tell(Generation::Three), four: tell(Generation::Four) }
+    }
+}
+
+/// What somebody was told, and may rely on.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Promises {
+    /// These runs are taken in.
+    pub(crate) accepted: Vec<RunId>,
+    /// These are stopped; with the time.
+    pub(crate) stopped: Vec<(Duration, RunId)>,
+}
+
+/// The promises of all lives of the hub.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Promised(Arc<Mutex<Promises>>);
+
+impl Promised {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Promises> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An act, and what came of it.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) act: Act,
+    pub(crate) frames: Vec<Frame>,
+    /// Until the caller got the last answer or lost the connection.
+    open: Option<(mpsc::UnboundedReceiver<Frame>, JoinHandle<()>)>,
+}
+
+impl Call {
+    /// An act that nobody answers.
+    pub(crate) fn silent(act: Act) -> Self {
+        Self { act, frames: Vec::new(), open: None }
+    }
+
+    /// Begins an act.
+    pub(crate) fn begin(act: Act, hub: &Hub, clock: &Clock, promised: &Promised) -> Self {
+        // Unbounded: an act gets two answers.
+        let (answer, answers) = mpsc::unbounded_channel();
+        let caller = Caller { hub: hub.clone(), clock: clock.clone(), promised: promised.clone(), answer };
+        let handle = task::spawn("act", caller.act(act.deed.clone()));
+        Self { open: Some((answers, handle)), ..Self::silent(act) }
+    }
+
+    /// Waits for the last answer; `Err` says why there is none.
+    pub(crate) async fn finish(&mut self, patience: Duration) -> Result<(), String> {
+        let Some((answers, handle)) = &mut self.open else { return Ok(()) };
+        let finished = match timeout(patience, &mut *handle).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(panic)) => Err(format!("`{}` broke: {panic}", self.act.text)),
+            Err(_) => {
+                handle.abort();
+                Err(format!("`{}` still has no last answer after {patience:?}", self.act.text))
+            }
+        };
+        self.frames.extend(std::iter::from_fn(|| answers.try_recv().ok()));
+        self.open = None;
+        finished
+    }
+
+    /// The hub is gone.
+    pub(crate) fn hang_up(&mut self, at: Duration) {
+        let Some((mut answers, handle)) = self.open.take() else { return };
+        self.frames.extend(std::iter::from_fn(|| answers.try_recv().ok()));
+        if !handle.is_finished() {
+            self.frames.push(Frame::new(at, |_| "connection lost".to_owned()));
+        }
+    }
+}
+
+/// Where the answers to one act go.
+struct Caller {
+    hub: Hub,
+    clock: Clock,
+    promised: Promised,
+    answer: mpsc::UnboundedSender<Frame>,
+}
+
+impl Caller {
+    async fn act(self, deed: Deed) {
+        match deed {
+            Deed::Agent { principal, generation, params } => self.agent(&principal, generation, params).await,
+            Deed::Wait { generation, params } => self.wait(generation, params).await,
+            Deed::Abort { params } => match AbortParams::decode(Generation::Four, Some(params)) {
+                Ok(AbortParams { session_key, run_id }) => {
+                    match SessionKey::parse(&session_key, self.hub.agents().default_id()) {
+                        Ok(key) => self.abort(Some(&key), run_id).await,
+                        Err(error) => self.both(&format!("error {error}")),
+                    }
+                }
+                Err(error) => self.refuse(&error),
+            },
+            Deed::AbortRun(run) => self.abort(self.hub.session_of(&run).as_ref(), Some(run)).await,
+            Deed::ShutDown => {
+                self.hub.shut_down().await;
+                self.both("stopped");
+            }
+            // Nobody outside asks for it.
+            Deed::Restart => {}
+        }
+    }
+
+    async fn agent(&self, principal: &str, generation: Generation, params: Value) {
+        let params = match AgentParams::decode(generation, Some(params)) {
+            Ok(params) => params,
+            Err(error) => return self.refuse(&error),
+        };
+        let inbound = match intake::agent(&self.hub, principal, params).await {
+            Ok(inbound) => inbound,
+            Err(error) => return self.refuse(&error),
+        };
+        let accepted = match self.hub.submit(inbound).await {
+            Ok(accepted) => accepted,
+            Err(refused) => return self.both(&refusal(&refused)),
+        };
+        self.promised.lock().accepted.push(accepted.run.clone());
+        self.each(|generation| response(wire::accepted(generation, &accepted)));
+        let tape = match &accepted.disposition {
+            Disposition::New(tape) | Disposition::InFlight(tape) => tape.clone(),
+            Disposition::Finished(_) => return,
+        };
+        match Follower::new(tape).end().await {
+            State::Ended(end) => {
+                let report = Reported::of(&accepted.run, &accepted.key, &end);
+                self.each(|generation| response(report.response(generation)));
+            }
+            State::Broken(why) => self.both(&format!("broken {why}")),
+            state @ (State::Queued | State::Running | State::Refused) => self.both(&format!("left while {state:?}")),
+        }
+    }
+
+    async fn wait(&self, generation: Generation, params: Value) {
+        let params = match WaitParams::decode(generation, Some(params)) {
+            Ok(params) => params,
+            Err(error) => return self.refuse(&error),
+        };
+        let patience = Duration::from_millis(params.timeout_ms.unwrap_or(30_000));
+        match self.hub.wait(&params.run_id, patience).await {
+            Ok(waited) => self.each(|generation| format!("ok {}", wire::waited(generation, &params.run_id, &waited))),
+            Err(error) => self.both(&format!("error {error}")),
+        }
+    }
+
+    async fn abort(&self, key: Option<&SessionKey>, run: Option<RunId>) {
+        let stopped = match key {
+            Some(key) => self.hub.abort(key, run).await,
+            None => Vec::new(),
+        };
+        self.both(&format!("stopped {}", json!(stopped)));
+        let at = self.clock.now();
+        self.promised.lock().stopped.extend(stopped.into_iter().map(|run| (at, run)));
+    }
+
+    fn refuse(&self, error: &ErrorShape) {
+        self.both(&format!("error {}", json!(error)));
+    }
+
+    fn both(&self, text: &str) {
+        self.each(|_| text.to_owned());
+    }
+
+    fn each(&self, tell: impl Fn(Generation) -> String) {
+        // Whoever gathers the answers gives up in the end, and that is fine.
+        self.answer.send(Frame::new(self.clock.now(), tell)).ok();
+    }
+}
+
+fn refusal(error: &SubmitError) -> String {
+    let kind = match error {
+        SubmitError::Conflict(_) => "conflict",
+        SubmitError::Blocked => "blocked",
+        SubmitError::Store(_) => "store",
+        SubmitError::Stopping => "stopping",
+    };
+    format!("refused ({kind}) {error}")
+}
+
+fn response((payload, error): (Value, Option<ErrorShape>)) -> String {
+    match error {
+        None => format!("ok {payload}"),
+        Some(error) => format!("error {} {payload}", json!(error)),
+    }
+}

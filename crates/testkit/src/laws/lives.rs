@@ -1,0 +1,227 @@
+//! What holds over all lives of the hub: nothing that was taken in is lost, nothing is done twice.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use homard_agent::{hub::Waited, tape::State};
+use homard_proto::{EntryId, RunId, message::Message};
+use homard_store::{
+    Outcome, RunState, Session, ToolClass,
+    repair::{self, Policy},
+};
+
+use super::{is_cut_short, message};
+use crate::{
+    play::{ENCORE, Played},
+    tools::LAUNCH,
+    watch::Heard,
+};
+
+/// Everything that is not as it must be.
+pub(super) fn broken(played: &Played) -> Vec<String> {
+    let laws = [ends, stops, told_once, inputs, replies, launches, answers, waits, lines]
+        .map(|law: fn(&Played) -> Vec<String>| law(played));
+    laws.concat()
+}
+
+/// The end of a run, if the store has it.
+fn outcome<'a>(played: &'a Played, run: &RunId) -> Option<&'a Outcome> {
+    match &played.rows.get(run)?.state {
+        RunState::Ended(ended) => Some(&ended.outcome),
+        RunState::Accepted | RunState::Running | RunState::Absorbed(_) => None,
+    }
+}
+
+/// Whoever was told that a message is taken in can rely on it: its run is in the store and ends exactly once.
+fn ends(played: &Played) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let lost = played.promises.accepted.iter().filter(|run| !played.rows.contains_key(run));
+    wrong.extend(lost.map(|run| format!("run {run} was acknowledged and is not in the store")));
+    for run in played.rows.keys() {
+        match (played.taken.ends.get(run).copied().unwrap_or_default(), outcome(played, run)) {
+            (1, Some(Outcome::Done)) => {}
+            (1, Some(outcome)) if run.as_str().starts_with(ENCORE) && !is_forgiven(played, outcome) => {
+                wrong.push(format!("the message after everything was not answered: {outcome:?}"));
+            }
+            (1, Some(_)) => {}
+            (0, None) if !played.is_played_out && (played.stopped || played.disk_failed) => {}
+            (count, outcome) => wrong.push(format!("run {run} ended {count} times in the store, with {outcome:?}")),
+        }
+    }
+    // One that was cut short by a stop goes on with the next start, so it must not have ended.
+    let last = |heard: &&Heard| played.stopped && heard.life == played.log.restarts.len();
+    let suspended = played.log.runs.iter().filter(last).filter(|heard| is_cut_short(played, heard));
+    let ended = suspended.filter(|heard| outcome(played, heard.tape.run()).is_some() && !played.disk_failed);
+    wrong.extend(ended.map(|heard| format!("run {} was suspended and has ended nevertheless", heard.tape.run())));
+    wrong
+}
+
+/// Whether a message may stay without an answer: a bad disk or a third death is reason enough.
+fn is_forgiven(played: &Played, outcome: &Outcome) -> bool {
+    played.disk_failed || outcome.error().is_some_and(|error| error.starts_with("INTERRUPTED"))
+}
+
+/// A run that somebody was told is stopped is not taken up again by a later life.
+fn stops(played: &Played) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (at, run) in played.promises.stopped.iter().filter(|_| !played.disk_failed) {
+        let began = |heard: &Heard| heard.life.checked_sub(1).map(|before| played.log.restarts[before].0);
+        let mut later = played.log.runs.iter().filter(|heard| began(heard).is_some_and(|began| began > *at));
+        if later.any(|heard| heard.tape.run() == run && heard.tape.state() != State::Refused) {
+            wrong.push(format!("run {run} was told to be stopped and was taken up again"));
+        }
+    }
+    wrong
+}
+
+/// The end of a run is told in one life at most, and as the store has it.
+fn told_once(played: &Played) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut over = BTreeSet::new();
+    for heard in &played.log.runs {
+        let (State::Ended(end), run) = (heard.tape.state(), heard.tape.run()) else { continue };
+        if !over.insert(run) {
+            wrong.push(format!("run {run} was told to be over in two lives"));
+        }
+        if let Some(stored) = outcome(played, run).filter(|stored| **stored != end.outcome) {
+            wrong.push(format!("run {run} was told to be {:?} and is stored as {stored:?}", end.outcome));
+        }
+    }
+    wrong
+}
+
+/// Messages stand in their transcript once, in the order in which they were taken in. One is missing only if its run
+/// never began.
+fn inputs(played: &Played) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut written = BTreeSet::new();
+    for (key, session) in &played.sessions {
+        let found: Vec<_> = parts(session).map(|part| part.run).collect();
+        let due = played.taken.accepted.iter().filter(|(run, place)| place == key && found.contains(&run.as_str()));
+        let due: Vec<_> = due.map(|(run, _)| run.as_str()).collect();
+        let mut in_order = found.clone();
+        // A run whose beginning the disk refused begins after a restart, behind those that came later.
+        if played.disk_failed {
+            in_order.sort_by_key(|run| due.iter().position(|due| due == run));
+        }
+        if in_order != due {
+            wrong.push(format!("transcript of {key}: has the messages {found:?}, taken in were {due:?}"));
+        }
+        written.extend(found);
+    }
+    let began = played.rows.values().filter(|row| row.session.is_some());
+    let missing = began.filter(|row| !written.contains(row.run.as_str()));
+    wrong.extend(missing.map(|row| format!("run {} began, and its message is in no transcript", row.run)));
+    wrong
+}
+
+/// What a run added to a transcript.
+#[derive(Default)]
+struct Part<'a> {
+    run: &'a str,
+    /// The calls that the model made.
+    calls: Vec<&'a str>,
+    /// The lines of its answers.
+    said: Vec<&'a EntryId>,
+}
+
+/// A transcript, run by run.
+fn parts(session: &Session) -> impl Iterator<Item = Part<'_>> {
+    let mut parts: Vec<Part<'_>> = Vec::new();
+    for entry in &session.entries {
+        match (message(entry), parts.last_mut()) {
+            (Some(Message::User(user)), _) => {
+                let key = user.extra.get("idempotencyKey").and_then(|key| key.as_str()).unwrap_or_default();
+                parts.push(Part { run: key.strip_suffix(":user").unwrap_or(key), ..Part::default() });
+            }
+            (Some(Message::Assistant(said)), Some(part)) => {
+                part.said.push(&entry.id);
+                part.calls.extend(said.tool_calls().map(|call| call.id.as_str()));
+            }
+            (Some(Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_)) | None, _) => {}
+        }
+    }
+    parts.into_iter()
+}
+
+/// What is stored as the reply of a run was said in it.
+fn replies(played: &Played) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for part in played.sessions.iter().flat_map(|(_, session)| parts(session)) {
+        let Some(RunState::Ended(ended)) =
+            played.rows.values().find(|row| row.run.as_str() == part.run).map(|row| &row.state)
+        else {
+            continue;
+        };
+        let strange = ended.replies.iter().filter(|reply| !part.said.contains(reply));
+        wrong.extend(strange.map(|reply| format!("run {}: its stored reply {reply} is not its own", part.run)));
+    }
+    wrong
+}
+
+/// A tool with effects is started once for each call that is in the transcript, and never for one that is not.
+fn launches(played: &Played) -> Vec<String> {
+    let mut allowed: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for part in played.sessions.iter().flat_map(|(_, session)| parts(session)) {
+        part.calls.iter().for_each(|call| *allowed.entry((part.run, call)).or_default() += 1);
+    }
+    let mut wrong = Vec::new();
+    for launch in played.launches.iter().filter(|launch| launch.class == ToolClass::Effect) {
+        match allowed.get_mut(&(launch.run.as_str(), launch.call.as_str())) {
+            Some(left) if *left > 0 => *left -= 1,
+            Some(_) | None => wrong.push(format!("call {} of run {} was done once too often", launch.call, launch.run)),
+        }
+    }
+    wrong
+}
+
+/// What a tool answered stands for one call.
+fn answers(played: &Played) -> Vec<String> {
+    let mut known = BTreeSet::new();
+    let entries = played.sessions.iter().flat_map(|(_, session)| &session.entries);
+    let results = entries.filter_map(message).filter_map(|message| match message {
+        Message::ToolResult(result) => homard_proto::message::join_text(&result.content)
+            .rsplit_once(LAUNCH)
+            .map(|(_, number)| (result.tool_call_id.clone(), number.to_owned())),
+        Message::User(_) | Message::Assistant(_) | Message::Other(_) => None,
+    });
+    let twice: Vec<_> = results.filter(|(_, number)| !known.insert(number.clone())).collect();
+    twice
+        .iter()
+        .map(|(call, number)| format!("call {call} got the answer of launch {number}, as another did"))
+        .collect()
+}
+
+/// Whoever waits after everything learns the end that is stored.
+fn waits(played: &Played) -> Vec<String> {
+    let wrong = played.waited.iter().filter(|(run, waited)| match waited {
+        Waited::Ended(report) => Some(report.outcome()) != outcome(played, run),
+        Waited::Queued | Waited::Timeout | Waited::Broken(_) => true,
+    });
+    wrong.map(|(run, waited)| format!("who waits for run {run} learns {waited:?}")).collect()
+}
+
+/// A stored message as it is, and as a model may see it: what no provider takes is mended in the copy.
+fn as_shown(message: &Message) -> Vec<Arc<Message>> {
+    let stored = Arc::new(message.clone());
+    let policy = Policy::of("scripted", "script", "script-1");
+    let mended = repair::for_model(std::slice::from_ref(&stored), &policy);
+    mended.into_iter().take(1).chain([stored]).collect()
+}
+
+/// What the model is shown is what is on disk: in the last life, where everything got there.
+fn lines(played: &Played) -> Vec<String> {
+    if played.disk_failed {
+        return Vec::new();
+    }
+    let entries = played.sessions.iter().flat_map(|(_, session)| &session.entries).filter_map(message);
+    let shown: Vec<_> = entries.flat_map(as_shown).collect();
+    let mut wrong = Vec::new();
+    for (number, seen) in (1..).zip(&played.seen).skip(played.seen_before) {
+        let strange = seen.request.messages.iter().find(|message| !shown.contains(message));
+        wrong.extend(strange.map(|message| format!("model call {number} has a line that is not on disk: {message:?}")));
+    }
+    wrong
+}

@@ -1,0 +1,154 @@
+//! A world made by chance: messages, retries, stops, waits, a bad disk, deaths, and a model that says anything.
+//!
+//! A seed is a trace without `model` lines; the model throws dice of its own, so that it may say something else when it
+//! is asked again. Everything is played out, and then all [laws](crate::laws) must hold.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use homard_model::{
+    Error, ErrorKind, Request,
+    stream::{CallDelta, Done},
+};
+use homard_proto::message::{StopReason, Usage};
+
+use crate::{
+    chance::Dice,
+    play::{ENCORE, Played, play_out},
+    script::{Step, Turn},
+    sweep::{Question, fine, question},
+    trace::Trace,
+};
+
+/// How many different ids the model gives to its calls.
+const IDS: u64 = 6;
+
+/// After so many answers to one message the model comes to an end.
+const ANSWERS: usize = 4;
+
+/// How many commits may meet a fault.
+const FAULTS: u64 = 60;
+
+/// The trace of a seed, as a file would have it.
+pub fn write(seed: u64) -> String {
+    let mut dice = Dice::new(seed);
+    let mode = dice.pick(&["parallel", "sequential"]);
+    let mut lines = vec![format!("set tools={mode} slots={} timeout=20s", 1 + dice.below(3))];
+    lines.push("set tool put idempotent {}".to_owned());
+    let tools = (0..IDS).map(|id| format!("c{id}")).chain(["exec", "read", "put"].map(str::to_owned));
+    lines.extend(tools.map(|target| tool(&mut dice, &target)));
+    let mut said = Vec::new();
+    let mut at = 0;
+    for number in 0..4 + dice.below(12) {
+        at += dice.below(10) * dice.below(400);
+        lines.push(format!("at {at}ms {}", act(&mut dice, number, &mut said)));
+        if dice.percent(3) {
+            lines.push(format!("at {at}ms shutdown"));
+            lines.push(format!("at {}ms restart", at + dice.below(2_000)));
+        }
+    }
+    // Where the disk never fails, more can be asked for.
+    let is_bad = dice.percent(33);
+    lines.extend((1..FAULTS).filter_map(|commit| fault(&mut dice, commit, is_bad)));
+    lines.join("\n")
+}
+
+fn act(dice: &mut Dice, number: u64, said: &mut Vec<String>) -> String {
+    let throw = dice.below(100);
+    if throw < 60 || said.is_empty() {
+        let key = dice.pick(&["a", "b", "c"]);
+        let more = dice.pick(&["", "", "", "", "", "", " timeout=5", " restart=interrupt"]);
+        let say = format!("say \"m{number}\" run=r{number} key={key}{more}");
+        said.push(say.clone());
+        return say;
+    }
+    let earlier = dice.pick(said).clone();
+    let word =
+        |start: &str| earlier.split(' ').find_map(|word| word.strip_prefix(start)).unwrap_or_default().to_owned();
+    match throw {
+        60..70 => earlier,
+        70..73 => format!("say \"other\" run={}", word("run=")),
+        73..82 => format!("abort {}", word("run=")),
+        82..85 => format!("abort {{\"sessionKey\":\"{}\"}}", word("key=")),
+        85..92 => format!("wait {} for {}ms", word("run="), dice.below(3_000)),
+        _ => "restart".to_owned(),
+    }
+}
+
+fn tool(dice: &mut Dice, target: &str) -> String {
+    let takes = dice.below(5) * dice.below(400);
+    let does = match dice.below(20) {
+        0 => "hangs".to_owned(),
+        1 => "panics \"a bug\"".to_owned(),
+        2 => format!("takes {takes}ms fails \"no\""),
+        3..6 => format!("takes {takes}ms obeys says \"yes\""),
+        _ => format!("takes {takes}ms says \"yes\""),
+    };
+    format!("tool {target} {does}")
+}
+
+fn fault(dice: &mut Dice, commit: u64, is_bad: bool) -> Option<String> {
+    let what = match dice.below(100) {
+        0..8 => format!("takes {}ms", dice.below(500)),
+        8..10 => "dies".to_owned(),
+        10..12 => "stored dies".to_owned(),
+        12..20 if is_bad => "ENOSPC".to_owned(),
+        _ => return None,
+    };
+    Some(format!("fault store.commit #{commit} {what}"))
+}
+
+/// Plays a seed. The same seed always gives the same.
+pub fn simulate(seed: u64) -> anyhow::Result<Played> {
+    let trace = Trace::read(&format!("seed {seed}"), &write(seed))?;
+    let mut asked = BTreeMap::new();
+    play_out(&trace, Box::new(move |request| say(seed, request, &mut asked)))
+}
+
+fn say(seed: u64, request: &Request, asked: &mut BTreeMap<Question, u64>) -> Turn {
+    let question = question(request);
+    if question.0.starts_with(ENCORE) {
+        return fine();
+    }
+    let times = asked.entry(question.clone()).or_default();
+    *times += 1;
+    let place = question.0.bytes().fold(seed, |sum, byte| sum.wrapping_mul(131).wrapping_add(u64::from(byte)));
+    let mut dice = Dice::new(place.wrapping_mul(131).wrapping_add(question.1 as u64 * 17 + *times));
+    let mut steps = vec![Step::Pause(Duration::from_millis(dice.below(4) * dice.below(300)))];
+    if dice.percent(70) {
+        steps.push(Step::Text(format!("words {}", dice.below(1_000))));
+    }
+    match dice.below(100) {
+        _ if question.1 >= ANSWERS => steps.push(done(StopReason::Stop)),
+        0..45 => steps.push(done(StopReason::Stop)),
+        45..88 => {
+            steps.extend((0..1 + dice.below(3) as usize).flat_map(|index| call(&mut dice, index)));
+            steps.push(done(StopReason::ToolUse));
+        }
+        88..92 => steps.push(Step::Fail(Error::new(ErrorKind::Server, "no"))),
+        92..94 => steps.push(done(StopReason::Error)),
+        94..96 => steps.push(Step::Hang),
+        96..98 => steps.push(Step::Panic("a bug".to_owned())),
+        // Cut off.
+        _ => {}
+    }
+    Turn(steps)
+}
+
+fn call(dice: &mut Dice, index: usize) -> [Step; 2] {
+    let id = Some(format!("c{}", dice.below(IDS)));
+    let (name, arguments) = *dice.pick(&[
+        ("exec", "{\"cmd\":\"x\"}"),
+        ("read", "{\"path\":\"x\"}"),
+        ("put", "{}"),
+        ("fly", "{}"),
+        ("exec", "{"),
+    ]);
+    [
+        Step::Call(CallDelta { index, id, name: Some(name.to_owned()), arguments: String::new() }),
+        Step::Call(CallDelta { index, arguments: arguments.to_owned(), ..CallDelta::default() }),
+    ]
+}
+
+fn done(stop: StopReason) -> Step {
+    Step::Done(Done { stop, usage: Usage::default() })
+}

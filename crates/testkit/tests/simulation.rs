@@ -1,0 +1,36 @@
+//! R1, R3, R6, R7, R12: worlds made by chance break no law. `SIM_SEEDS=<number>` plays more of them, `SIM_SEED=<number>` one and tells it.
+#![allow(clippy::disallowed_methods, reason = "whoever runs the tests says how many seeds they want")]
+
+use homard_testkit::{laws, simulation, tell::tell};
+
+/// How many seeds are played unless somebody wants another number.
+const SEEDS: u64 = 200;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+#[test]
+fn no_seed_breaks_a_law() {
+    let seeds = match number("SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SIM_SEEDS").unwrap_or(SEEDS),
+    };
+    let mut broken = Vec::new();
+    for seed in seeds {
+        let wrong = match simulation::simulate(seed) {
+            Ok(played) => {
+                let wrong = laws::broken(&played);
+                if number("SIM_SEED").is_some() {
+                    println!("{}\n\n{}", simulation::write(seed), tell(&played));
+                }
+                wrong
+            }
+            Err(error) => vec![error.to_string()],
+        };
+        if !wrong.is_empty() {
+            broken.push(format!("seed {seed}:\n  {}", wrong.join("\n  ")));
+        }
+    }
+    assert!(broken.is_empty(), "{} seeds broke a law (SIM_SEED=n tells one):\n{}", broken.len(), broken.join("\n"));
+}

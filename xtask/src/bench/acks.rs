@@ -1,0 +1,69 @@
+//! Durable acknowledgements: how many a second, beside what the bare disk can do at the same moment.
+//!
+//! The model never answers here, so the runs wait in line, and all that is measured is the way of a message to disk.
+
+use std::{fs::OpenOptions, io::Write, path::Path, time::Duration};
+
+use anyhow::{Context, Result};
+use futures_util::future::try_join_all;
+use tokio::time::Instant;
+
+use super::{client::Client, report::Report};
+use crate::gateway::{self, Gateway};
+
+/// How many clients send at once.
+const CLIENTS: [usize; 3] = [1, 16, 256];
+/// How long each number of clients sends.
+const SENDING: Duration = Duration::from_secs(3);
+/// How long the bare disk is measured before each.
+const SYNCING: Duration = Duration::from_secs(1);
+/// How long a message is.
+const MESSAGE: usize = 1024;
+
+/// Measures with each number of clients.
+pub(super) async fn measure(gateway: &Gateway, report: &mut Report) -> Result<()> {
+    for clients in CLIENTS {
+        let syncs = bare_syncs(&gateway.state())?;
+        let mut connected = Vec::new();
+        for _ in 0..clients {
+            connected.push(Client::connect(gateway.port(), gateway::TOKEN).await?);
+        }
+        let text = format!("hang {}", "x".repeat(MESSAGE));
+        let (begun, end) = (Instant::now(), Instant::now() + SENDING);
+        let sending = connected.iter_mut().enumerate().map(|(number, client)| {
+            let session = format!("agent:main:acks-{clients}-{number}");
+            let text = &text;
+            async move { client.send_until(end, &session, text).await }
+        });
+        let took = try_join_all(sending).await?.concat();
+        report.acks(clients, &took, begun.elapsed(), syncs);
+    }
+    Ok(())
+}
+
+/// How often a second a line can be appended to a file and made durable there.
+fn bare_syncs(folder: &Path) -> Result<f64> {
+    let path = folder.join("bare-syncs.tmp");
+    let mut file =
+        OpenOptions::new().create(true).append(true).open(&path).context("cannot write beside the journal")?;
+    let (begun, line, mut count) = (Instant::now(), vec![b'x'; MESSAGE], 0u32);
+    while begun.elapsed() < SYNCING {
+        file.write_all(&line).and_then(|()| file.sync_data())?;
+        count += 1;
+    }
+    let rate = f64::from(count) / begun.elapsed().as_secs_f64();
+    std::fs::remove_file(&path)?;
+    Ok(rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bare_disk_syncs_and_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(bare_syncs(folder.path()).unwrap() > 0.0);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

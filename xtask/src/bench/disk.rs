@@ -1,0 +1,132 @@
+//! What a plain run writes: how many syncs, write calls and bytes, as `strace` sees them. Without it, the kernel's own
+//! count of bytes that go to the disk.
+
+use std::{ffi::OsString, fs, path::Path, process::Command, rc::Rc, thread, time::Duration};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{client::Client, process, report::Report};
+use crate::gateway::{self, Gateway, Home};
+
+/// Plain runs that are measured, one after the other in one session.
+const RUNS: usize = 50;
+/// The words of a plain run.
+const CHUNKS: usize = 20;
+/// The calls that bring bytes to a file, and those that make them durable.
+const WRITES: [&str; 4] = ["write", "pwrite64", "writev", "pwritev"];
+const SYNCS: [&str; 3] = ["fsync", "fdatasync", "sync_file_range"];
+/// How long what is done in the background may take: it belongs to the runs before it.
+const BACKGROUND: Duration = Duration::from_secs(2);
+
+/// What was written to files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) syncs: u64,
+    pub(super) calls: u64,
+    pub(super) bytes: u64,
+}
+
+/// Measures a gateway of its own.
+pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut Report) -> Result<()> {
+    let home = Home::new(binary, config, &logs.join("disk.log"))?;
+    let trace = logs.join("strace.txt");
+    if !is_there("strace") {
+        let gateway = Gateway::start_at(Rc::new(home))?;
+        let before = process::written(gateway.pid())?;
+        runs(&gateway).await?;
+        report.bytes_only((process::written(gateway.pid())? - before) / RUNS as u64);
+        return Ok(());
+    }
+    let state = home.state();
+    let gateway = Gateway::start_at(Rc::new(home.below(strace(&trace))))?;
+    let read = || anyhow::Ok(count(&fs::read_to_string(&trace).context("strace wrote nothing")?, &state));
+    warm_up(&gateway).await?;
+    let before = read()?;
+    runs(&gateway).await?;
+    let after = read()?;
+    let each = |after: u64, before: u64| (after - before) as f64 / RUNS as f64;
+    report.written(each(after.syncs, before.syncs), each(after.calls, before.calls), each(after.bytes, before.bytes));
+    Ok(())
+}
+
+/// A run that makes the session, and the background's share of it.
+async fn warm_up(gateway: &Gateway) -> Result<()> {
+    let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
+    client.run("agent:main:disk", CHUNKS).await?;
+    thread::sleep(BACKGROUND);
+    Ok(())
+}
+
+async fn runs(gateway: &Gateway) -> Result<()> {
+    let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
+    for _ in 0..RUNS {
+        client.run("agent:main:disk", CHUNKS).await?;
+    }
+    thread::sleep(BACKGROUND);
+    Ok(())
+}
+
+fn is_there(program: &str) -> bool {
+    Command::new(program).arg("-V").output().is_ok_and(|output| output.status.success())
+}
+
+/// The tracer goes into the background, so that the process that is started, and killed, is the gateway itself.
+fn strace(trace: &Path) -> Vec<OsString> {
+    let calls = [&WRITES[..], &SYNCS[..]].concat().join(",");
+    let filter = format!("trace={calls}");
+    let words = ["strace", "-D", "-f", "-y", "-e", &filter, "-o"].map(OsString::from);
+    words.into_iter().chain([trace.as_os_str().to_owned()]).collect()
+}
+
+/// Counts the calls on files below a folder. Calls that another thread interrupts are told in two lines, of which the
+/// first names the file and the second the result.
+fn count(trace: &str, folder: &Path) -> Written {
+    let mut written = Written::default();
+    let folder = folder.display().to_string();
+    let mut unfinished = std::collections::HashMap::new();
+    for line in trace.lines() {
+        let Some((thread, rest)) = line.split_once(' ') else { continue };
+        let rest = rest.trim_start();
+        let (call, is_ours) = match rest.strip_prefix("<... ") {
+            Some(resumed) => match unfinished.remove(thread) {
+                Some(is_ours) => (resumed.split(' ').next().unwrap_or_default(), is_ours),
+                None => continue,
+            },
+            None => (rest.split('(').next().unwrap_or_default(), rest.contains(&format!("<{folder}/"))),
+        };
+        if rest.ends_with("<unfinished ...>") {
+            unfinished.insert(thread, is_ours);
+            continue;
+        }
+        let result = rest.rsplit(" = ").next().and_then(|result| result.split(' ').next()?.parse::<u64>().ok());
+        match result {
+            Some(_) if is_ours && SYNCS.contains(&call) => written.syncs += 1,
+            Some(bytes) if is_ours && WRITES.contains(&call) => {
+                written.calls += 1;
+                written.bytes += bytes;
+            }
+            Some(_) | None => {}
+        }
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_on_our_files_count_also_when_they_are_told_in_two_lines() {
+        let trace = "\
+7 pwrite64(9</s/journal/journal.db-wal>, \"a = 1\"..., 4096, 32) = 4096
+7 write(3<socket:[1]>, \"x\"..., 100) = 100
+8 fdatasync(9</s/journal/journal.db-wal> <unfinished ...>
+7 write(12</s/agents/main/sessions/x.jsonl>, \"{\"..., 200) = 200
+8 <... fdatasync resumed>) = 0
+7 write(12</s/agents/main/sessions/x.jsonl>, \"{\"..., 200) = -1 ENOSPC (No space left on device)
+9 write(5</elsewhere/file>, \"x\", 1) = 1
+";
+        assert_eq!(count(trace, Path::new("/s")), Written { syncs: 1, calls: 2, bytes: 4296 });
+    }
+}

@@ -1,0 +1,216 @@
+//! Bugs that were put in on purpose: a test that does not notice them does not test.
+//!
+//! A mutant is a patch in `chaos/mutants`. The lines above the patch say what the bug is and which check must notice it:
+//!
+//! ```text
+//! bug: the acknowledgement leaves before the commit
+//! check: cargo test --package homard-testkit --test sweep
+//! check: homard chaos --kills 40 --seed 1
+//! ```
+//!
+//! One check that fails is enough. All of them must pass without the patch, and the patched tree must build.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use tokio::time::Instant;
+
+use super::tree::Tree;
+use crate::shell;
+
+/// How long a check may take; one that hangs has noticed something, too.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How often it is looked whether a check is done.
+const POLL: Duration = Duration::from_millis(50);
+
+/// A bug that was put in on purpose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mutant {
+    name: String,
+    patch: PathBuf,
+    bug: String,
+    checks: Vec<String>,
+}
+
+impl Mutant {
+    fn read(patch: &Path) -> Result<Self> {
+        let text = fs::read_to_string(patch).with_context(|| format!("cannot read {}", patch.display()))?;
+        let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let (bug, checks) = header(&text).with_context(|| format!("{} has no header", patch.display()))?;
+        Ok(Self { name, patch: patch.to_owned(), bug, checks })
+    }
+}
+
+/// What the lines above a patch say.
+fn header(text: &str) -> Option<(String, Vec<String>)> {
+    let head = || text.lines().take_while(|line| !line.starts_with("diff ") && !line.starts_with("--- "));
+    let told =
+        |word: &'static str| head().filter_map(move |line| line.strip_prefix(word)).map(|rest| rest.trim().to_owned());
+    let checks: Vec<_> = told("check:").collect();
+    let bug = told("bug:").next()?;
+    (!checks.is_empty()).then_some((bug, checks))
+}
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Passed,
+    Failed,
+    Hung,
+}
+
+/// Puts every bug in, one at a time, and says which were noticed.
+pub(super) fn run(only: Option<&str>) -> Result<()> {
+    let mutants = all(only)?;
+    let tree = Tree::new()?;
+    let mut sound = BTreeSet::new();
+    for check in mutants.iter().flat_map(|mutant| &mutant.checks) {
+        if sound.insert(check) {
+            build(&tree, check).context("the tree does not build")?;
+            let verdict = judge(&tree, check)?;
+            ensure!(verdict == Verdict::Passed, "`{check}` does not pass without a bug ({verdict:?})");
+            println!("ok      without a bug: {check}");
+        }
+    }
+    let mut escaped = Vec::new();
+    for mutant in &mutants {
+        let start = Instant::now();
+        tree.restore()?;
+        let told = match notice(&tree, mutant) {
+            Ok(Some((check, verdict))) => format!("caught  {}: {} — {verdict:?} by `{check}`", mutant.name, mutant.bug),
+            Ok(None) => {
+                escaped.push(mutant.name.clone());
+                format!("ESCAPED {}: {}", mutant.name, mutant.bug)
+            }
+            Err(error) => {
+                escaped.push(mutant.name.clone());
+                format!("BROKEN  {}: {error:#}", mutant.name)
+            }
+        };
+        println!("{told} ({:.0} s)", start.elapsed().as_secs_f64());
+    }
+    tree.restore()?;
+    if !escaped.is_empty() {
+        bail!("{} of {} bugs were not noticed: {}", escaped.len(), mutants.len(), escaped.join(", "));
+    }
+    println!("all {} bugs were noticed", mutants.len());
+    Ok(())
+}
+
+fn all(only: Option<&str>) -> Result<Vec<Mutant>> {
+    let folder = shell::root().join("chaos").join("mutants");
+    let listing = fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    let mut patches = Vec::new();
+    for item in listing {
+        let path = item?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.ends_with(".patch") && only.is_none_or(|only| name.contains(only)) {
+            patches.push(path);
+        }
+    }
+    patches.sort();
+    ensure!(!patches.is_empty(), "no such mutant in {}", folder.display());
+    patches.iter().map(|patch| Mutant::read(patch)).collect()
+}
+
+/// The first check that notices a bug.
+fn notice<'a>(tree: &Tree, mutant: &'a Mutant) -> Result<Option<(&'a str, Verdict)>> {
+    tree.apply(&mutant.patch)?;
+    for check in &mutant.checks {
+        // A bug that does not build is none.
+        build(tree, check).context("the tree with the bug does not build")?;
+        let verdict = judge(tree, check)?;
+        if verdict != Verdict::Passed {
+            return Ok(Some((check, verdict)));
+        }
+    }
+    Ok(None)
+}
+
+/// Builds what a check needs.
+fn build(tree: &Tree, check: &str) -> Result<()> {
+    let words: Vec<&str> = check.split_whitespace().collect();
+    let mut command = tree.command("cargo");
+    match words.as_slice() {
+        ["cargo", "test", rest @ ..] => {
+            let own = rest.iter().take_while(|word| **word != "--");
+            command.arg("test").args(own).arg("--no-run")
+        }
+        ["homard", ..] => command.args(["build", "--package", "homard"]),
+        _ => bail!("`{check}` is neither `cargo test …` nor `homard …`"),
+    };
+    let built = command.output().with_context(|| format!("cannot start `{}`", shell::describe(&command)))?;
+    let words = String::from_utf8_lossy(&built.stderr);
+    let errors: Vec<_> = words.lines().filter(|line| line.starts_with("error")).collect();
+    ensure!(built.status.success(), "{}", errors.join("; "));
+    Ok(())
+}
+
+/// Runs a check.
+fn judge(tree: &Tree, check: &str) -> Result<Verdict> {
+    let (variables, words): (Vec<&str>, Vec<&str>) =
+        check.split_whitespace().partition(|word| word.split_once('=').is_some_and(|(name, _)| is_variable(name)));
+    let mut command = match words.as_slice() {
+        ["homard", rest @ ..] => {
+            let mut command = tree.command(tree.binary());
+            command.args(rest);
+            command
+        }
+        [program, rest @ ..] => {
+            let mut command = tree.command(program);
+            command.args(rest);
+            command
+        }
+        [] => bail!("an empty check"),
+    };
+    command.envs(variables.iter().filter_map(|word| word.split_once('=')));
+    quiet(&mut command);
+    let mut child = command.spawn().with_context(|| format!("cannot start `{check}`"))?;
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(if status.success() { Verdict::Passed } else { Verdict::Failed });
+        }
+        if start.elapsed() > PATIENCE {
+            child.kill()?;
+            child.wait()?;
+            return Ok(Verdict::Hung);
+        }
+        thread::sleep(POLL);
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|letter| letter.is_ascii_uppercase() || letter == '_')
+}
+
+fn quiet(command: &mut Command) {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_tells_the_bug_and_its_checks() {
+        let text =
+            "bug: no sync\ncheck: cargo test -p x\ncheck: homard chaos --kills 1\n\ndiff --git a/a b/a\n+check: no";
+        let checks = vec!["cargo test -p x".to_owned(), "homard chaos --kills 1".to_owned()];
+        assert_eq!(header(text), Some(("no sync".to_owned(), checks)));
+        assert_eq!(header("bug: x\n--- a\ncheck: y"), None);
+    }
+
+    #[test]
+    fn every_mutant_has_a_header() {
+        let mutants = all(None).unwrap();
+        assert!(mutants.iter().all(|mutant| !mutant.bug.is_empty()), "{mutants:?}");
+    }
+}

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 
 /// The port of a gateway that nobody gave another.
 pub(crate) const PORT: u16 = 18789;
@@ -26,7 +26,12 @@ impl Paths {
         let absolute = |path: &Path| {
             std::path::absolute(path).with_context(|| format!("cannot find the way to {}", path.display()))
         };
-        Ok(Self { state: absolute(&paths.state)?, config: absolute(&paths.config)? })
+        let paths = Self { state: absolute(&paths.state)?, config: absolute(&paths.config)? };
+        if setting("CONFIG_PATH").is_some() && !paths.config.exists() {
+            // A wrong name would silently mean the defaults.
+            bail!("HOMARD_CONFIG_PATH names {}, which does not exist", paths.config.display());
+        }
+        Ok(paths)
     }
 
     fn choose(setting: impl Fn(&str) -> Option<OsString>, home: Option<&Path>) -> Result<Self> {

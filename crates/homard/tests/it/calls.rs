@@ -89,7 +89,7 @@ fn a_refusal_is_told_in_the_gateways_words() {
     let told = gateway.run(&["gateway", "call", "health", "--url", &url, "--token", &gateway.token(), "--json"]);
     assert_eq!(told.json()["ok"], json!(true));
     let told = gateway.run(&["gateway", "call", "health", "--url", &url]);
-    assert_eq!(told.code, Some(1), "a secret must not follow to another address: {told:?}");
+    assert_eq!(told.code, Some(2), "a secret must not follow to another address: {told:?}");
 }
 
 // Case 41.

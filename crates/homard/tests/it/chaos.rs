@@ -284,6 +284,38 @@ async fn r7_an_effect_that_was_at_work_when_the_gateway_died_is_not_repeated() {
 }
 
 #[tokio::test]
+async fn r10_after_one_failed_sync_nothing_is_acknowledged_and_nothing_acknowledged_is_lost() {
+    let home = Home::new();
+    // One sync of a thread fails; the system may forget what it could not write, so those after it prove nothing.
+    let Some(mut life) = Life::traced(&home, &["-e", "trace=fdatasync", "-e", FAIL_ONCE, "-o", "/dev/null"]).await
+    else {
+        eprintln!("skipped: r10: strace is not installed");
+        return;
+    };
+    let (mut accepted, mut refused) = (Vec::new(), 0);
+    for number in 0..40 {
+        let key = format!("k{number}");
+        let id = life.ask("agent", &run(&key, &format!("s{number}"), "help")).await;
+        let answer = life.answer(&id).await;
+        if answer["ok"] == true {
+            assert_eq!(refused, 0, "{key} was acknowledged after the disk had failed");
+            accepted.push(key);
+        } else {
+            refused += 1;
+        }
+    }
+    assert!(refused > 0, "no sync failed");
+    life.kill();
+    let mut life = Life::begin(&home, &[]).await;
+    for key in accepted {
+        assert_eq!(life.wait(&key).await["status"], "ok", "{key}");
+    }
+}
+
+/// For `strace`: the twentieth sync of a thread fails, and no other.
+const FAIL_ONCE: &str = "inject=fdatasync:error=EIO:when=20";
+
+#[tokio::test]
 async fn a_takeover_ends_a_gateway_that_hangs_and_goes_on_with_its_runs() {
     let home = Home::new();
     let ring = doorbell(&home);

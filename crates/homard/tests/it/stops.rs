@@ -70,6 +70,7 @@ fn an_interrupted_turn_in_a_gateway_is_aborted_there() {
     assert_eq!(code, Some(143), "{words}");
 }
 
+// Case 90 (D15): after SIGTERM the state directory is free at once.
 #[test]
 fn a_gateway_stops_gracefully_in_the_middle_of_a_turn() {
     for signal in [Signal::INT, Signal::TERM] {

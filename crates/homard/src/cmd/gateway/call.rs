@@ -32,14 +32,14 @@ pub(super) struct Args {
     /// How long to wait [default: 10000, with --expect-final 630000]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
-    /// Another gateway than the configured one; needs its token
-    #[arg(long)]
+    /// Another gateway than the configured one; needs its token or password
+    #[arg(long, requires = "secret")]
     url: Option<String>,
     /// The gateway's token
-    #[arg(long)]
+    #[arg(long, group = "secret")]
     token: Option<String>,
     /// The gateway's password
-    #[arg(long, conflicts_with = "token")]
+    #[arg(long, group = "secret")]
     password: Option<String>,
     /// Print errors as JSON, too
     #[arg(long)]

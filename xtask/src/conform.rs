@@ -1,18 +1,25 @@
 //! `conform`: unmodified OpenClaw clients of both generations against the built gateway.
 //!
-//! [`install`] fetches the clients, [`client`] runs one of them in a fresh home, [`rows`] is the checklist. The gateway
-//! answers with its built-in demo model, so nothing but the npm registry is needed. What every client said is kept.
+//! [`install`] fetches the clients, [`client`] runs one of them in a fresh home, [`rows`] is the checklist, and [`state`]
+//! sends a state directory there and back. The gateway answers with its built-in demo model, so nothing but the npm
+//! registry is needed. What every client said is kept.
 
 mod client;
 mod install;
+mod model;
 mod rows;
+mod state;
+mod talk;
 
-use std::{fs, path::Path};
+use std::{fmt::Display, fs, path::Path};
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
-use self::{client::Client, rows::Scene};
+use self::{
+    client::{Client, Protocol},
+    rows::Scene,
+};
 use crate::{
     gateway::{self, Gateway, Profile},
     shell,
@@ -39,32 +46,40 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let config = json!({"agents": {"defaults": {"model": {"primary": "homard/demo"}}}});
     fs::create_dir_all(&logs)?;
     let gateway = Gateway::start(&binary, &config, &logs.join("gateway.log"))?;
-    let failures = check_all(&clients, &gateway);
+    println!("{:>5}  {:<28} {:<10} result", "row", "what", "client");
+    let mut results = check_rows(&clients, &gateway);
+    // The newer generation keeps its sessions in a database of its own.
+    for client in clients.iter().filter(|client| matches!(client.protocol, Protocol::Three)) {
+        let result = state::check(client, &binary, &config);
+        results.push(tell(&"state", "there and back", client, &result));
+    }
+    let failures = results.iter().filter(|passed| !**passed).count();
     println!("what was said: {}", logs.strip_prefix(shell::root()).unwrap_or(&logs).display());
     if failures > 0 {
-        bail!("{failures} of {} checks failed", clients.len() * rows::ROWS.len());
+        bail!("{failures} of {} checks failed", results.len());
     }
     Ok(())
 }
 
-/// Runs every row with every client; how many failed.
-fn check_all(clients: &[Client], gateway: &Gateway) -> usize {
-    let mut failures = 0;
-    println!("{:>3}  {:<28} {:<10} result", "row", "what", "client");
-    for row in rows::ROWS {
-        for client in clients {
-            let state = gateway.state();
-            let scene = Scene { client, port: gateway.port(), state: &state };
-            let result = (row.check)(&scene);
-            let verdict = match &result {
-                Ok(()) => "pass".to_owned(),
-                Err(why) => format!("FAIL: {why:#}"),
-            };
-            failures += usize::from(result.is_err());
-            println!("{:>3}  {:<28} {:<10} {verdict}", row.number, row.what, client.version);
-        }
-    }
-    failures
+/// Runs every row with every client; whether each passed.
+fn check_rows(clients: &[Client], gateway: &Gateway) -> Vec<bool> {
+    let state = gateway.state();
+    let pairs = rows::ROWS.iter().flat_map(|row| clients.iter().map(move |client| (row, client)));
+    let check = |(row, client): (&rows::Row, _)| {
+        let result = (row.check)(&Scene { client, port: gateway.port(), state: &state });
+        tell(&row.number, row.what, client, &result)
+    };
+    pairs.map(check).collect()
+}
+
+/// Prints a line of the table; whether the check passed.
+fn tell(row: &dyn Display, what: &str, client: &Client, result: &Result<()>) -> bool {
+    let verdict = match result {
+        Ok(()) => "pass".to_owned(),
+        Err(why) => format!("FAIL: {why:#}"),
+    };
+    println!("{row:>5}  {what:<28} {:<10} {verdict}", client.version);
+    result.is_ok()
 }
 
 /// Removes what an earlier time left behind.

@@ -74,6 +74,7 @@ pub enum Error {
 pub struct Gateway {
     listeners: Vec<(TcpListener, SocketAddr)>,
     settings: Settings,
+    notice: Option<String>,
 }
 
 /// Opens the sockets, so that a taken port is known before anything else is started.
@@ -96,13 +97,19 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
             Err(source) => return Err(Error::Listen { address, source }),
         }
     }
-    if listeners.is_empty() { Err(Error::NoAddress) } else { Ok(Gateway { listeners, settings }) }
+    if listeners.is_empty() { Err(Error::NoAddress) } else { Ok(Gateway { listeners, settings, notice: None }) }
 }
 
 impl Gateway {
     /// Where it listens, with the ports that the system chose.
     pub fn local_addrs(&self) -> Vec<SocketAddr> {
         self.listeners.iter().map(|(_, address)| *address).collect()
+    }
+
+    /// The same gateway, which tells everybody who asks how it is that something is not as it should be.
+    pub fn with_notice(mut self, notice: Option<String>) -> Self {
+        self.notice = notice;
+        self
     }
 
     /// Answers until `stop` fires, then tells every client and returns. Runs are the hub's: they are not stopped here.
@@ -121,6 +128,7 @@ impl Gateway {
             rules,
             state_dir: self.settings.state_dir,
             config_path: self.settings.config_path,
+            notice: self.notice,
             started: Instant::now(),
             stop: closing.clone(),
             connections: TaskTracker::new(),
@@ -155,6 +163,8 @@ pub(crate) struct Server {
     pub(crate) rules: Rules,
     pub(crate) state_dir: PathBuf,
     pub(crate) config_path: Option<PathBuf>,
+    /// What is not as it should be.
+    pub(crate) notice: Option<String>,
     pub(crate) stop: CancellationToken,
     /// Every connection holds a token, so that stopping can wait for all of them.
     pub(crate) connections: TaskTracker,

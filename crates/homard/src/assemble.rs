@@ -42,7 +42,7 @@ pub(crate) enum Place {
 #[derive(Debug)]
 pub(crate) struct House {
     pub(crate) hub: Hub,
-    journal: Arc<Journal>,
+    pub(crate) journal: Arc<Journal>,
     upkeep: JoinHandle<()>,
 }
 

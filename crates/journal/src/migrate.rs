@@ -45,6 +45,7 @@ mod tests {
 
     use crate::transcript;
 
+    // Case 84.
     #[test]
     fn a_transcript_of_version_one_is_completed_the_same_way_every_time() {
         let lines = [

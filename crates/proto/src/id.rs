@@ -224,6 +224,14 @@ impl SessionKey {
         self.rest().starts_with("cron:")
     }
 
+    /// The session that a thread belongs to: the text before the last `:thread:` or `:topic:`.
+    pub fn thread_parent(&self) -> Option<Self> {
+        let at = [":thread:", ":topic:"].iter().filter_map(|marker| self.text.rfind(marker)).max()?;
+        let text = &self.text[..at];
+        let is_whole = self.agent.as_ref().is_none_or(|agent| text.len() > "agent:".len() + agent.as_str().len() + 1);
+        is_whole.then(|| Self { agent: self.agent.clone(), text: text.into() })
+    }
+
     /// What lists call it: `direct`, `group`, `global` or `unknown`.
     pub fn kind(&self) -> &'static str {
         match &*self.text {
@@ -290,6 +298,17 @@ mod tests {
         let sub = SessionKey::parse("agent:ops:subagent:u1", &AgentId::main()).unwrap();
         assert_eq!((sub.agent().unwrap().as_str(), sub.rest(), sub.is_subagent()), ("ops", "subagent:u1", true));
         assert_eq!(SessionKey::parse("telegram:group:9", &AgentId::main()).unwrap().kind(), "group");
+    }
+
+    #[test]
+    fn a_thread_knows_its_parent() {
+        let parent = |text: &str| {
+            let key = SessionKey::parse(text, &AgentId::main()).unwrap();
+            key.thread_parent().map(|parent| parent.to_string())
+        };
+        assert_eq!(parent("agent:ops:slack:channel:c1:thread:9").as_deref(), Some("agent:ops:slack:channel:c1"));
+        assert_eq!(parent("telegram:group:-5:topic:7").as_deref(), Some("agent:main:telegram:group:-5"));
+        assert_eq!(parent("agent:main:main"), None);
     }
 
     #[test]

@@ -220,6 +220,7 @@ mod tests {
         Rec::Terminal { run: RunId::parse(run).unwrap(), ended: Box::new(ended) }
     }
 
+    // R3: of several ends the first counts.
     #[test]
     fn a_run_is_accepted_once_and_ends_once() {
         let mut ledger = Ledger::default();

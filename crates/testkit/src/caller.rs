@@ -215,6 +215,7 @@ fn refusal(error: &SubmitError) -> String {
         SubmitError::Blocked => "blocked",
         SubmitError::Store(_) => "store",
         SubmitError::Stopping => "stopping",
+        SubmitError::Held(_) => "held",
     };
     format!("refused ({kind}) {error}")
 }

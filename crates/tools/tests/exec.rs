@@ -55,6 +55,7 @@ fn without_duration(mut details: Value) -> Value {
     details
 }
 
+// Pitfall 42: what comes back, and so what is stored, is bounded.
 #[tokio::test]
 async fn a_flood_keeps_its_beginning_and_its_end() {
     let bench = Bench::new();

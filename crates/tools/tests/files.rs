@@ -47,6 +47,7 @@ async fn read_stops_after_2000_lines() {
     assert_eq!(said(&last), (lines(4001, 4500).as_str(), false));
 }
 
+// Pitfall 42.
 #[tokio::test]
 async fn read_stops_after_50_kib_at_the_end_of_a_line() {
     let bench = Bench::new();

@@ -18,7 +18,7 @@ pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: 
     fill(&home.state())?;
     let first = Gateway::start_at(Rc::new(home))?;
     let gateway = first.kill_and_start_again()?;
-    report.ready("with 10,000 sessions", gateway.ready_after(), 50.0);
+    report.ready("10,000 sessions", gateway.ready_after(), 50.0);
     let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
     for number in 0..OPEN {
         client.send(&key(number), "hang").await?;
@@ -26,7 +26,7 @@ pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: 
     let gateway = gateway.kill_and_start_again()?;
     let said = gateway.said();
     ensure!(said.contains(&format!("{OPEN} unfinished")), "the gateway does not say that {OPEN} runs go on:\n{said}");
-    report.ready("… and 1,000 unfinished runs", gateway.ready_after(), 1_000.0);
+    report.ready("1,000 open runs", gateway.ready_after(), 1_000.0);
     Ok(())
 }
 

@@ -18,6 +18,8 @@ pub(super) struct Tree {
     origin: PathBuf,
     root: PathBuf,
     target: PathBuf,
+    /// For what the checks leave behind when they fail.
+    scraps: PathBuf,
     names: Vec<PathBuf>,
 }
 
@@ -26,15 +28,19 @@ impl Tree {
     pub(super) fn new() -> Result<Self> {
         let (working, folder) = (shell::root(), shell::target()?.join("mutants"));
         let names = shell::files(&working)?;
-        let [origin, root, target] = ["origin", "tree", "target"].map(|name| folder.join(name));
+        let [origin, root, target, scraps] = ["origin", "tree", "target", "scraps"].map(|name| folder.join(name));
         copy_all(&working, &origin, &names)?;
-        let tree = Self { origin, root, target, names };
+        let tree = Self { origin, root, target, scraps, names };
         tree.restore()?;
         Ok(tree)
     }
 
-    /// Takes all bugs out again.
+    /// Takes all bugs out again, and what they left behind.
     pub(super) fn restore(&self) -> Result<()> {
+        if self.scraps.exists() {
+            fs::remove_dir_all(&self.scraps)?;
+        }
+        fs::create_dir_all(&self.scraps)?;
         copy_all(&self.origin, &self.root, &self.names)
     }
 
@@ -50,7 +56,7 @@ impl Tree {
     /// A command that works in the tree.
     pub(super) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
-        command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
+        command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target).env("TMPDIR", &self.scraps);
         command
     }
 

@@ -33,19 +33,30 @@ pub(super) struct Client {
     pub(super) logs: PathBuf,
 }
 
-/// A fresh home that points a client at a gateway.
+/// A fresh home of a client.
 #[derive(Debug)]
 pub(super) struct Home(TempDir);
 
 impl Home {
-    /// A home for a gateway on loopback.
+    /// A home that points at a gateway on loopback.
     pub(super) fn new(port: u16, token: &str) -> Result<Self> {
-        let home = tempfile::tempdir().context("cannot make a home for the client")?;
-        let folder = home.path().join(".openclaw");
+        let home = Self::alone()?;
         let url = format!("ws://127.0.0.1:{port}");
         let config = json!({"gateway": {"mode": "remote", "remote": {"url": url, "token": token}}});
-        fs::create_dir(&folder).and_then(|()| fs::write(folder.join("openclaw.json"), config.to_string()))?;
-        Ok(Self(home))
+        fs::write(home.state().join("openclaw.json"), config.to_string())?;
+        Ok(home)
+    }
+
+    /// A home that knows no gateway, with an empty state directory.
+    pub(super) fn alone() -> Result<Self> {
+        let home = Self(tempfile::tempdir().context("cannot make a home for the client")?);
+        fs::create_dir(home.state())?;
+        Ok(home)
+    }
+
+    /// The client's state directory.
+    pub(super) fn state(&self) -> PathBuf {
+        self.0.path().join(".openclaw")
     }
 }
 

@@ -1,11 +1,14 @@
 //! The checklist: what a client is asked to do, and what must be seen.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::client::{Client, Home, Protocol, Said};
+use super::{
+    client::{Client, Home, Protocol, Said},
+    talk::conversations,
+};
 use crate::gateway::TOKEN;
 
 /// A line of the checklist, by its number in the protocol's description.
@@ -143,72 +146,9 @@ fn session_of(version: &str) -> String {
     format!("11111111-2222-4333-8444-{digits:0>12}")
 }
 
-/// What a transcript holds: who said what, in order.
-#[derive(Debug, PartialEq)]
-struct Talk {
-    session: String,
-    said: Vec<(String, String)>,
-}
-
-impl Talk {
-    fn read(transcript: &str) -> Self {
-        let lines: Vec<Value> = transcript.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let said = lines.iter().filter(|line| line["type"] == "message").map(|line| {
-            let message = &line["message"];
-            let blocks = message["content"].as_array().into_iter().flatten();
-            let words = blocks.map(|block| text(&block["text"])).collect::<String>();
-            (text(&message["role"]), text(&message["content"]) + &words)
-        });
-        Self { session: lines.first().map(|header| text(&header["id"])).unwrap_or_default(), said: said.collect() }
-    }
-
-    /// How many messages of users hold these words.
-    fn count(&self, words: &str) -> usize {
-        self.said.iter().filter(|(role, text)| role == "user" && text.contains(words)).count()
-    }
-
-    /// What the model said after a user said these words.
-    fn reply_to(&self, words: &str) -> Option<&str> {
-        let asked = self.said.iter().position(|(role, text)| role == "user" && text.contains(words))?;
-        let mut later = self.said[asked..].iter();
-        later.find(|(role, text)| role == "assistant" && !text.is_empty()).map(|(_, text)| text.as_str())
-    }
-}
-
-/// Every transcript that the gateway keeps.
-fn conversations(state: &Path) -> Result<Vec<Talk>> {
-    let mut talks = Vec::new();
-    let agents = state.join("agents");
-    for agent in fs::read_dir(&agents).with_context(|| format!("cannot read {}", agents.display()))? {
-        let sessions = agent?.path().join("sessions");
-        for file in fs::read_dir(&sessions).into_iter().flatten() {
-            let path = file?.path();
-            if path.extension().is_some_and(|ending| ending == "jsonl") {
-                talks.push(Talk::read(&fs::read_to_string(path)?));
-            }
-        }
-    }
-    Ok(talks)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_transcript_tells_who_said_what() {
-        let talk = Talk::read(concat!(
-            r#"{"type":"session","version":3,"id":"s1","timestamp":"t","cwd":"/w"}"#,
-            "\n",
-            r#"{"type":"message","id":"a","parentId":null,"message":{"role":"user","content":"hi there"}}"#,
-            "\n",
-            r#"{"type":"message","id":"b","parentId":"a","message":{"role":"assistant","content":[{"type":"text","text":"hello"}]}}"#,
-            "\n",
-        ));
-        assert_eq!((talk.session.as_str(), talk.count("hi"), talk.reply_to("hi")), ("s1", 1, Some("hello")));
-        assert_eq!((talk.count("hello"), talk.reply_to("bye")), (0, None));
-    }
 
     #[test]
     fn a_session_id_looks_like_a_uuid() {

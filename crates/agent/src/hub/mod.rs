@@ -130,6 +130,9 @@ impl Hub {
     fn claim(&self, inbound: Inbound) -> Result<(Arc<Tape>, watch::Receiver<Admission>, bool), SubmitError> {
         let asked = (inbound.principal.clone(), inbound.method.clone(), inbound.fingerprint.clone());
         let mut live = self.0.lock();
+        if let Some(why) = &live.held {
+            return Err(SubmitError::Held(why.clone()));
+        }
         if let Some(known) = live.runs.get(&inbound.run) {
             if known.asked != asked {
                 return Err(SubmitError::Conflict(inbound.run));

@@ -55,6 +55,16 @@ impl Hub {
         Ok(Plan::Resume(answers))
     }
 
+    /// How many runs are unfinished on disk.
+    pub async fn unfinished(&self) -> Result<usize, StoreError> {
+        Ok(self.0.store.recover().await?.len())
+    }
+
+    /// Takes nothing in from here on, and says why. For a start at which what is unfinished is better left alone.
+    pub fn hold(&self, why: &str) {
+        self.0.lock().held = Some(why.to_owned());
+    }
+
     /// Puts a run that is on disk back in line.
     fn requeue(&self, accept: Accept, resume: Option<Resume>) {
         let asked = (accept.principal.clone(), accept.method.clone(), accept.fingerprint.clone());

@@ -51,6 +51,8 @@ impl std::fmt::Debug for Shared {
 pub(super) struct Live {
     pub(super) lanes: HashMap<SessionKey, mpsc::UnboundedSender<Job>>,
     pub(super) runs: HashMap<RunId, LiveRun>,
+    /// Why nothing is taken in.
+    pub(super) held: Option<String>,
 }
 
 #[derive(Debug)]

@@ -106,6 +106,9 @@ pub enum SubmitError {
     /// The process is going down.
     #[error("the gateway is stopping; send it again when it is back")]
     Stopping,
+    /// Nothing is taken in for now; the text says why and what helps.
+    #[error("{0}")]
+    Held(String),
 }
 
 /// Whether a message was taken in, once that is known.

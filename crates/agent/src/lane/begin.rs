@@ -42,7 +42,9 @@ impl Lane {
         let prepared = self.prepare(queued, at);
         let session = self.session.as_mut()?;
         let id = session.record.session_id.clone();
-        let header = Header::new(id.clone(), iso(at), profile.workdir.display().to_string());
+        let inherited = session.inherited.take();
+        let mut header = Header::new(id.clone(), iso(at), profile.workdir.display().to_string());
+        header.parent_session = inherited.as_ref().map(|inherited| format!("{}.jsonl", inherited.from));
         let run = queued.inbound.run.clone();
         let start = Start { run: run.clone(), key: self.key.clone(), header, at };
         queued.session = Some(id.clone());
@@ -72,7 +74,7 @@ impl Lane {
             let message = Arc::new(Message::User(queued.inbound.first_message()));
             let entry = |kind| Entry { kind, id: hub.ambient.entry_id(), parent_id: None, timestamp: iso(at) };
             let spec = profile.model.spec();
-            let mut entries = Vec::new();
+            let mut entries = inherited.map(|inherited| inherited.entries).unwrap_or_default();
             if session.set_model(&spec.provider, &spec.model, spec.context_window) {
                 let (provider, model_id) = (spec.provider.clone(), spec.model.clone());
                 entries.push(entry(Kind::ModelChange(ModelChange { provider, model_id, extra: Extra::new() })));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use homard_proto::{SessionId, message::Message, session};
+use homard_proto::{SessionId, message::Message, session, transcript::Entry};
 use homard_store::{Accept, Error as StoreError, OnRestart, Options, Rec, branch};
 
 use super::{Lane, Queued, chores::renewed, slots::Class};
@@ -17,6 +17,14 @@ pub(super) struct OpenSession {
     /// Whether the record is not on disk yet, nor on its way.
     is_new: bool,
     pub(super) history: Vec<Arc<Message>>,
+    /// What a new thread takes over from the session that it belongs to, until its first run begins.
+    pub(super) inherited: Option<Inherited>,
+}
+
+/// A parent's conversation.
+pub(super) struct Inherited {
+    pub(super) from: SessionId,
+    pub(super) entries: Vec<Entry>,
 }
 
 impl Lane {
@@ -68,6 +76,21 @@ impl Lane {
             let id = queued.inbound.session.clone().unwrap_or_else(|| self.hub.ambient.session_id());
             self.session = Some(OpenSession::new(id, self.hub.ambient.now_ms()));
         }
+        self.inherit(queued).await
+    }
+
+    /// A thread in which nothing was said yet begins with what was said in the session that it belongs to.
+    async fn inherit(&mut self, queued: &Queued) -> Result<(), StoreError> {
+        let is_begun = |session: &OpenSession| !session.history.is_empty();
+        let Some(parent) = self.key.thread_parent() else { return Ok(()) };
+        if queued.is_resumed || queued.inbound.command.is_some() || self.session.as_ref().is_none_or(is_begun) {
+            return Ok(());
+        }
+        if let (Some(parent), Some(session)) = (self.hub.store.load(&parent).await?, &mut self.session) {
+            let entries: Vec<_> = branch::path(&parent.entries).into_iter().cloned().collect();
+            session.history = branch::messages(&entries);
+            session.inherited = Some(Inherited { from: parent.record.session_id, entries });
+        }
         Ok(())
     }
 
@@ -114,7 +137,7 @@ fn options(inbound: &Inbound) -> Options {
 
 impl From<homard_store::Session> for OpenSession {
     fn from(session: homard_store::Session) -> Self {
-        Self { history: branch::messages(&session.entries), record: session.record, is_new: false }
+        Self { history: branch::messages(&session.entries), record: session.record, is_new: false, inherited: None }
     }
 }
 
@@ -126,7 +149,7 @@ impl OpenSession {
 
     /// A session whose record is on disk, or on its way, and whose transcript is empty.
     pub(super) fn stored(record: session::Record) -> Self {
-        Self { record, is_new: false, history: Vec::new() }
+        Self { record, is_new: false, history: Vec::new(), inherited: None }
     }
 
     /// Whether the session takes no messages.

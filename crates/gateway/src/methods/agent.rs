@@ -79,7 +79,7 @@ fn refusal(error: &SubmitError) -> ErrorShape {
     let why = error.to_string();
     match error {
         SubmitError::Conflict(_) | SubmitError::Blocked => ErrorShape::invalid(why),
-        SubmitError::Store(_) => ErrorShape::unavailable(why),
+        SubmitError::Store(_) | SubmitError::Held(_) => ErrorShape::unavailable(why),
         SubmitError::Stopping => ErrorShape { retryable: Some(true), ..ErrorShape::unavailable(why) },
     }
 }

@@ -50,12 +50,21 @@ pub(crate) async fn report(server: &Server) -> Result<Value, ErrorShape> {
     };
     let agents: Vec<_> = hub.agents().iter().map(|profile| agent(&profile.id)).collect();
     let recent: Vec<_> = all.iter().take(HEALTH_RECENT).map(row).collect();
-    Ok(json!({
+    let mut report = json!({
         "ok": true, "ts": now, "durationMs": begun.elapsed().as_millis() as u64,
         "channels": {}, "channelOrder": [], "channelLabels": {}, "heartbeatSeconds": 0,
         "defaultAgentId": default, "agents": agents,
         "sessions": {"path": sessions::path(server, default), "count": all.len(), "recent": recent},
-    }))
+    });
+    add_notice(server, &mut report);
+    Ok(report)
+}
+
+/// Says what is not as it should be.
+fn add_notice(server: &Server, report: &mut Value) {
+    if let Some(notice) = &server.notice {
+        report["notice"] = notice.as_str().into();
+    }
 }
 
 /// Who is here: for now the gateway itself.
@@ -91,7 +100,7 @@ pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
     let ids = || hub.agents().iter().map(|profile| &profile.id);
     let heartbeat = |id: &AgentId| json!({"agentId": id, "enabled": false, "every": "0m", "everyMs": 0});
     let defaults = sessions::defaults(server);
-    Ok(json!({
+    let mut report = json!({
         "runtimeVersion": env!("CARGO_PKG_VERSION"),
         "heartbeat": {
             "defaultAgentId": hub.agents().default_id(), "agents": ids().map(heartbeat).collect::<Vec<_>>(),
@@ -102,8 +111,9 @@ pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
             "defaults": {"model": defaults["model"], "contextTokens": defaults["contextTokens"]},
             "recent": recent(&mut all.iter()), "byAgent": ids().map(by_agent).collect::<Vec<_>>(),
         },
-    })
-    .into())
+    });
+    add_notice(server, &mut report);
+    Ok(report.into())
 }
 
 fn status_row(key: &SessionKey, record: &Record, now: u64) -> Value {

@@ -359,6 +359,7 @@ async fn what_cannot_be_deleted_or_made_shorter_says_so() {
     assert_eq!(socket.ask("1", "sessions.compact", json!({"key": "main"})).await["payload"], compacted);
 }
 
+// Case 75 and, with what is scheduled in place of a heartbeat, case 77.
 #[tokio::test]
 async fn a_stale_session_begins_anew_with_the_next_message_of_a_person() {
     let idle = Rule { mode: Some(Mode::Idle), ..Rule::default() };

@@ -74,6 +74,8 @@ impl Setup {
         let journal =
             opened.with_context(|| format!("no gateway answers at {}, and nobody else can look", self.target.url))?;
         let mut sessions = journal.list().await?;
+        // Or having looked would count as a crash.
+        journal.flush().await?;
         sessions.sort_by(|(a_key, a), (b_key, b)| b.updated_at.cmp(&a.updated_at).then_with(|| a_key.cmp(b_key)));
         Ok(sessions)
     }

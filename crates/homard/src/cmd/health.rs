@@ -22,5 +22,8 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         let count = agent.pointer("/sessions/count").and_then(Value::as_u64).unwrap_or_default();
         rows.push(vec!["agent".to_owned(), render::harmless(&format!("{id}{mark}, sessions: {count}"))]);
     }
+    if let Some(notice) = health.get("notice").and_then(Value::as_str) {
+        rows.push(vec!["notice".to_owned(), render::harmless(notice)]);
+    }
     Ok(render::print(&render::table(&rows))?)
 }

@@ -39,14 +39,17 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     let answers = if reachable { "answers" } else { "does not answer; start it with: homard gateway" };
     let missing = if paths.config.exists() { "" } else { " (not there: defaults)" };
     let count = status.pointer("/sessions/count").and_then(Value::as_u64).unwrap_or_default();
-    let rows = [
+    let mut rows = vec![
         ["gateway".to_owned(), format!("{} {answers}", setup.target.url)],
         ["state".to_owned(), paths.state.display().to_string()],
         ["config".to_owned(), format!("{}{missing}", paths.config.display())],
         ["model".to_owned(), assemble::model_name(&setup.config).to_owned()],
         ["sessions".to_owned(), count.to_string()],
     ];
-    render::print(&render::table(&rows.map(|row| row.to_vec())))?;
+    if let Some(notice) = status.get("notice").and_then(Value::as_str) {
+        rows.insert(1, ["notice".to_owned(), render::harmless(notice)]);
+    }
+    render::print(&render::table(&rows.into_iter().map(Vec::from).collect::<Vec<_>>()))?;
     let recent = status.pointer("/sessions/recent").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if !recent.is_empty() {
         let shown = &recent[..recent.len().min(RECENT)];

@@ -72,6 +72,16 @@ impl Life {
         }
     }
 
+    /// The first answer to a request; `None` when the gateway went away.
+    async fn first_answer(&mut self, id: &str) -> Option<Value> {
+        loop {
+            let frame = hear(&mut self.socket).await?;
+            if frame["type"] == "res" && frame["id"] == id {
+                return Some(frame);
+            }
+        }
+    }
+
     /// Sends a run, and returns when it is accepted.
     async fn accept(&mut self, run: &Value) -> String {
         let id = self.ask("agent", run).await;
@@ -284,38 +294,6 @@ async fn r7_an_effect_that_was_at_work_when_the_gateway_died_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn r10_after_one_failed_sync_nothing_is_acknowledged_and_nothing_acknowledged_is_lost() {
-    let home = Home::new();
-    // One sync of a thread fails; the system may forget what it could not write, so those after it prove nothing.
-    let Some(mut life) = Life::traced(&home, &["-e", "trace=fdatasync", "-e", FAIL_ONCE, "-o", "/dev/null"]).await
-    else {
-        eprintln!("skipped: r10: strace is not installed");
-        return;
-    };
-    let (mut accepted, mut refused) = (Vec::new(), 0);
-    for number in 0..40 {
-        let key = format!("k{number}");
-        let id = life.ask("agent", &run(&key, &format!("s{number}"), "help")).await;
-        let answer = life.answer(&id).await;
-        if answer["ok"] == true {
-            assert_eq!(refused, 0, "{key} was acknowledged after the disk had failed");
-            accepted.push(key);
-        } else {
-            refused += 1;
-        }
-    }
-    assert!(refused > 0, "no sync failed");
-    life.kill();
-    let mut life = Life::begin(&home, &[]).await;
-    for key in accepted {
-        assert_eq!(life.wait(&key).await["status"], "ok", "{key}");
-    }
-}
-
-/// For `strace`: the twentieth sync of a thread fails, and no other.
-const FAIL_ONCE: &str = "inject=fdatasync:error=EIO:when=20";
-
-#[tokio::test]
 async fn a_takeover_ends_a_gateway_that_hangs_and_goes_on_with_its_runs() {
     let home = Home::new();
     let ring = doorbell(&home);
@@ -332,4 +310,96 @@ async fn a_takeover_ends_a_gateway_that_hangs_and_goes_on_with_its_runs() {
     assert_eq!(second.wait("k").await["status"], "ok");
     let status = first.process.0.wait().unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+}
+
+/// Kills a gateway three times, the last time with a run at work, whose command then ends.
+async fn crash_three_times(home: &Home) {
+    for _ in 0..2 {
+        Life::begin(home, &[]).await.kill();
+    }
+    let ring = doorbell(home);
+    let mut life = Life::begin(home, &[]).await;
+    life.accept(&run("k", "s", "run `echo ready > doorbell; until [ -e go ]; do sleep 0.01; done`")).await;
+    assert_eq!(ring(), "ready\n");
+    life.kill();
+    fs::write(home.state().join("workspace/go"), "").unwrap();
+}
+
+#[tokio::test]
+async fn after_three_crashes_runs_are_held_and_everybody_says_so() {
+    let home = Home::new();
+    crash_three_times(&home).await;
+    let gateway = home.gateway();
+    let told = "safe mode: the gateway went down 3 times in 5 minutes, so its unfinished runs (1) are held";
+    let status = gateway.run(&["status"]);
+    assert!(status.stdout.contains(told), "{}", status.stdout);
+    let health = gateway.run(&["health", "--json"]).json();
+    assert!(health["notice"].as_str().unwrap().starts_with(told), "{health}");
+    let refused = gateway.run(&["agent", "-m", "What time is it?"]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains(told), "{}", refused.stderr);
+    let params = r#"{"runId": "k", "timeoutMs": 0}"#;
+    let waited = gateway.run(&["gateway", "call", "agent.wait", "--params", params]).json();
+    assert_eq!(waited["status"], "timeout");
+    gateway.process.signal(Signal::TERM);
+    let (code, words) = gateway.end();
+    assert_eq!(code, Some(0));
+    assert!(words.contains(told), "{words}");
+    let mut life = Life::begin(&home, &[]).await;
+    assert_eq!(life.wait("k").await["status"], "ok");
+}
+
+#[tokio::test]
+async fn a_turn_here_says_how_many_runs_wait_for_the_gateway() {
+    let home = Home::new();
+    crash_three_times(&home).await;
+    let said = home.run(&["agent", "--local", "--session-key", "other", "-m", "What files are here?"]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let told = "(1 unfinished run waits for the gateway; start it with: homard gateway)\n";
+    assert!(said.stderr.starts_with(told), "{}", said.stderr);
+    let mut life = Life::begin(&home, &[]).await;
+    assert_eq!(life.wait("k").await["status"], "ok");
+}
+
+#[tokio::test]
+async fn looking_is_not_a_crash() {
+    let home = Home::new();
+    home.run(&["agent", "-m", "What time is it?"]);
+    for _ in 0..5 {
+        assert_eq!(home.run(&["sessions"]).code, Some(0));
+    }
+    let gateway = home.gateway();
+    assert_eq!(gateway.run(&["health", "--json"]).json().get("notice"), None);
+}
+
+#[tokio::test]
+async fn r10_a_disk_that_fails_to_sync_ends_the_gateway_and_nothing_that_was_accepted_is_lost() {
+    for sync in [12, 17, 24] {
+        let home = Home::new();
+        Life::begin(&home, &[]).await.kill();
+        let inject = format!("inject=fdatasync,fsync:error=EIO:when={sync}");
+        let words = ["-e", "trace=fdatasync,fsync", "-e", &inject, "-o", "/dev/null"];
+        let Some(mut life) = Life::traced(&home, &words).await else {
+            eprintln!("skipped: r10: strace is not installed");
+            return;
+        };
+        let mut accepted = Vec::new();
+        for number in 0..30 {
+            let key = format!("k{number}");
+            let id = life.ask("agent", &run(&key, "s", "help")).await;
+            match life.first_answer(&id).await {
+                Some(answer) if answer["payload"]["status"] == "accepted" => accepted.push(key),
+                Some(_) | None => break,
+            }
+        }
+        let mut words = String::new();
+        life.process.0.stderr.take().unwrap().read_to_string(&mut words).unwrap();
+        assert_eq!(life.process.0.wait().unwrap().code(), Some(74), "{words}");
+        assert!(words.contains("error: the disk failed while "), "{words}");
+        assert!(!accepted.is_empty() && accepted.len() < 30, "{accepted:?}");
+        let mut life = Life::begin(&home, &[]).await;
+        for key in accepted {
+            assert_eq!(life.wait(&key).await["status"], "ok");
+        }
+    }
 }

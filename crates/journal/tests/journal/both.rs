@@ -51,6 +51,7 @@ async fn a_new_session_is_listed_found_and_empty(store: &dyn Store, fence: &Fenc
     assert_eq!((loaded.record, loaded.entries), (record("s1"), vec![]));
 }
 
+// Case 86: also a line of no run.
 async fn a_line_hangs_on_the_line_before(store: &dyn Store, fence: &Fence) {
     store.commit(fence, vec![patch("main", None, record("s1")), said(MAIN, "a")]).await.unwrap();
     store.commit(fence, vec![said(MAIN, "b"), said(MAIN, "c")]).await.unwrap();
@@ -133,6 +134,7 @@ async fn a_refused_run_leaves_no_trace(store: &dyn Store, fence: &Fence) {
     assert_eq!(store.run(&run("r1")).await, Ok(Some(row)));
 }
 
+// R3: the store's part.
 async fn an_ended_run_says_no_more(store: &dyn Store, fence: &Fence) {
     let batch = vec![
         patch("main", None, record("s1")),

@@ -23,7 +23,7 @@ fn story() -> Vec<Vec<Rec>> {
     ]
 }
 
-// R1, R3, R4: the journal's part.
+// R1, R3, R4: the journal's part. Pitfall 33: the user's line is there before any answer.
 #[tokio::test]
 async fn a_copy_taken_after_any_batch_knows_all_of_it() {
     let state = tempfile::tempdir().unwrap();

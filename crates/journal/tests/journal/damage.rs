@@ -33,6 +33,7 @@ async fn a_transcript_torn_in_its_first_line_begins_again() {
     assert_eq!(fs::read_to_string(aside).unwrap(), "{\"type\":\"sess");
 }
 
+// Case 81.
 #[tokio::test]
 async fn damage_in_the_middle_is_left_out_and_kept_aside() {
     let state = tempfile::tempdir().unwrap();
@@ -56,6 +57,7 @@ async fn damage_in_the_middle_is_left_out_and_kept_aside() {
     assert_eq!(fs::read(&aside[0]).unwrap(), damaged);
 }
 
+// Case 84, on disk.
 #[tokio::test]
 async fn a_transcript_of_an_old_version_is_rewritten_before_it_grows() {
     let state = tempfile::tempdir().unwrap();
@@ -75,6 +77,7 @@ async fn a_transcript_of_an_old_version_is_rewritten_before_it_grows() {
     assert_eq!(fs::read_to_string(transcript.with_added_extension(format!("bak-{NOW}"))).unwrap(), old);
 }
 
+// Case 83: what was in it is kept, and the session begins anew.
 #[tokio::test]
 async fn a_file_that_is_no_transcript_is_kept_aside() {
     let state = tempfile::tempdir().unwrap();
@@ -87,6 +90,7 @@ async fn a_file_that_is_no_transcript_is_kept_aside() {
     assert_eq!(fs::read_to_string(&named(&sessions(state.path()), "corrupt")[0]).unwrap(), "dear diary\n");
 }
 
+// Case 86, pitfall 35: whoever writes beside us, nothing of ours or theirs is left on another branch.
 #[tokio::test]
 async fn lines_of_another_program_count() {
     let state = tempfile::tempdir().unwrap();

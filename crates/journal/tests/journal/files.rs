@@ -209,6 +209,7 @@ async fn a_deletion_that_a_crash_cut_short_is_finished() {
     assert_eq!(lines(&journal, "main").await, [under(None, "new")]);
 }
 
+// Case 87 (D15): at once, with the process and the directory.
 #[test]
 fn a_state_directory_has_one_owner() {
     let state = tempfile::tempdir().unwrap();
@@ -224,6 +225,34 @@ fn a_state_directory_has_one_owner() {
     open(state.path());
 }
 
+// Case 88 (D15): the lock is the system's, so a file that was left behind holds nobody up.
+#[test]
+fn a_lock_file_of_a_dead_process_is_taken_at_once() {
+    let state = tempfile::tempdir().unwrap();
+    let mut dead = std::process::Command::new("true").spawn().unwrap();
+    dead.wait().unwrap();
+    let file = state.path().join("gateway.lock");
+    fs::write(&file, json!({"pid": dead.id(), "startedAt": NOW, "started": 1}).to_string()).unwrap();
+    let _journal = open(state.path());
+    assert_eq!(lock::holder(state.path()).map(|holder| holder.pid), Some(std::process::id()));
+}
+
+// Case 89, pitfall 28 (D15): who holds the lock counts, not what is in the file.
+#[test]
+fn a_lock_is_held_before_its_file_says_by_whom() {
+    let state = tempfile::tempdir().unwrap();
+    let file = fs::File::create(state.path().join("gateway.lock")).unwrap();
+    file.lock().unwrap();
+    let expected = format!(
+        "state directory {} is in use by another process; stop it or choose another directory with HOMARD_STATE_DIR",
+        state.path().display()
+    );
+    assert_eq!(Journal::open(state.path(), || NOW).unwrap_err(), Error::Locked(expected));
+    drop(file);
+    open(state.path());
+}
+
+// Pitfall 31 (D15), beside the lane.
 #[tokio::test]
 async fn a_writer_with_the_right_of_another_is_refused() {
     let state = tempfile::tempdir().unwrap();
@@ -242,6 +271,7 @@ async fn the_right_of_the_process_before_is_worth_nothing() {
     assert!(matches!(refused, Err(Error::Locked(_))), "{refused:?}");
 }
 
+// Pitfall 30 (D15).
 #[test]
 fn the_owner_is_known_by_more_than_its_process_id() {
     let state = tempfile::tempdir().unwrap();

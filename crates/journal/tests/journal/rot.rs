@@ -59,7 +59,7 @@ async fn add_to_all(journal: &homard_journal::Journal, count: usize) {
     }
 }
 
-// R8
+// R8; case 82, pitfall 32.
 #[tokio::test]
 async fn a_transcript_cut_anywhere_in_its_last_three_lines_loads_and_what_is_before_stays() {
     let state = folder();

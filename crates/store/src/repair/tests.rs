@@ -106,13 +106,13 @@ fn a_result_moves_past_what_was_said_meanwhile() {
     assert_eq!(mended(&history), "a(1) r(1:x) a:mirror u");
 }
 
-// Case 92, in memory.
+// Case 92, in memory; what a run leaves open is answered in the transcript when it ends.
 #[test]
 fn a_missing_result_is_made_up_once() {
     assert_eq!(mended(&[calls(&["1", "2"], ToolUse), result("2", "y"), user("u")]), "a(1,2) r(1:?) r(2:y) u");
 }
 
-// Case 93; pitfalls 37, 101 and 102.
+// Case 93; pitfall 37, pitfall 101, pitfall 102.
 #[test]
 fn a_repeated_result_counts_once_and_a_reused_id_keeps_both() {
     let history =
@@ -128,7 +128,7 @@ fn a_result_belongs_to_the_nearest_call_without_one() {
     assert_eq!(mended(&twice), "a(1,1) r(1:x) r(1:y)");
 }
 
-// Pitfalls 38 and 39.
+// Pitfall 38, pitfall 39: what other programs left.
 #[test]
 fn what_failed_goes_with_its_results_and_strays_go() {
     let history = [result("0", "stray"), user("u"), calls(&["1"], Error), result("1", "x"), calls(&["2"], Aborted)];

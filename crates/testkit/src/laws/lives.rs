@@ -98,7 +98,12 @@ fn inputs(played: &Played) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut written = BTreeSet::new();
     for (key, session) in &played.sessions {
-        let found: Vec<_> = parts(session).map(|part| part.run).collect();
+        // A thread begins with the messages of the session that it belongs to.
+        let inherited = |run: &str| {
+            let accepted = played.taken.accepted.iter().find(|(accepted, _)| accepted.as_str() == run);
+            accepted.is_some_and(|(_, place)| key.thread_parent().as_ref() == Some(place))
+        };
+        let found: Vec<_> = parts(session).map(|part| part.run).filter(|run| !inherited(run)).collect();
         let due = played.taken.accepted.iter().filter(|(run, place)| place == key && found.contains(&run.as_str()));
         let due: Vec<_> = due.map(|(run, _)| run.as_str()).collect();
         let mut in_order = found.clone();

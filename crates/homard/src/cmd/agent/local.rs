@@ -21,6 +21,7 @@ use crate::{
     config::Config,
     failure::Failure,
     paths::Paths,
+    render,
     signal::Signal,
 };
 
@@ -35,10 +36,22 @@ pub(super) async fn run(config: &Config, paths: &Paths, turn: &mut Turn, way_out
         Some(StoreError::Locked(who)) => Failure::new("locked", format!("{who}\n{way_out}")).into(),
         Some(StoreError::Disk(_) | StoreError::Corrupt(_)) | None => error,
     })?;
+    tell_of_others(&house.hub).await?;
     let answer = drive(&house.hub, turn).await;
     let closed = house.close().await;
     let answer = answer?;
     closed.map(|()| answer)
+}
+
+/// Says that there are runs that only a gateway takes up: whoever waits for them does not wait for this turn.
+async fn tell_of_others(hub: &Hub) -> Result<()> {
+    let waiting = hub.unfinished().await?;
+    if waiting > 0 {
+        let runs =
+            if waiting == 1 { "1 unfinished run waits".to_owned() } else { format!("{waiting} unfinished runs wait") };
+        render::remark(&format!("({runs} for the gateway; start it with: homard gateway)"));
+    }
+    Ok(())
 }
 
 async fn drive(hub: &Hub, turn: &mut Turn) -> Result<Answer> {

@@ -5,7 +5,8 @@ mod claim;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::{Context, Result, anyhow};
-use homard_agent::{HubEvent, task};
+use homard_agent::{Hub, HubEvent, task};
+use homard_store::Error as StoreError;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +20,11 @@ use crate::{
     secret::{self, Secret, Source},
     signal::Signals,
 };
+
+/// After so many crashes in five minutes unfinished runs are held.
+const CRASHES: u32 = 3;
+/// The exit code when the disk has failed: the system's EX_IOERR.
+const DISK_FAILED: u8 = 74;
 
 /// The flags of `homard gateway run`.
 #[derive(Debug, clap::Args)]
@@ -59,6 +65,9 @@ pub(super) async fn run(args: Args) -> Result<()> {
     let open = || House::open(&config, &paths, &Place::Workspaces);
     let claim = if args.takeover { Claim::Takeover } else { Claim::Polite };
     let (house, feed) = claim::open(&paths.state, claim, open).await?;
+    let journal = house.journal.clone();
+    let failed = journal.failed();
+    tokio::pin!(failed);
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     let work = async move {
@@ -70,6 +79,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
     tokio::pin!(work);
     tokio::select! {
         biased;
+        error = &mut failed => return Err(broken(&error).into()),
         signal = signals.next() => {
             tracing::info!(%signal, "stopping");
             stop.cancel();
@@ -78,12 +88,45 @@ pub(super) async fn run(args: Args) -> Result<()> {
     }
     tokio::select! {
         biased;
+        error = &mut failed => Err(broken(&error).into()),
         signal = signals.next() => {
             let text = format!("stopped at once by a second {signal}; what was at work goes on at the next start");
             Err(Failure { exit: signal.exit_code(), ..Failure::new("interrupted", text) }.into())
         }
         done = work => done,
     }
+}
+
+/// The disk cannot be trusted any more. Nobody is waited for: only a restart knows what is stored.
+fn broken(error: &StoreError) -> Failure {
+    Failure { exit: DISK_FAILED, ..Failure::new("disk", error.to_string()) }
+}
+
+/// Takes up what was unfinished, unless the gateway went down too often of late: then a run may be the reason. Says what
+/// people should know.
+async fn recover(hub: &Hub, crashes: u32, is_told_to: bool) -> Result<Found, StoreError> {
+    if crashes < CRASHES || is_told_to {
+        let going_on = hub.recover().await?;
+        tracing::info!(runs = going_on, "unfinished runs go on");
+        return Ok(Found::GoOn(going_on));
+    }
+    let (held, minutes) = (hub.unfinished().await?, 5);
+    let text = format!(
+        "safe mode: the gateway went down {crashes} times in {minutes} minutes, so its unfinished runs ({held}) are held and no \
+         new ones are taken in; to go on, start it with: homard gateway run --recover"
+    );
+    tracing::warn!(crashes, held, "{text}");
+    hub.hold(&text);
+    Ok(Found::Held(text))
+}
+
+/// What became of unfinished runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Found {
+    /// So many go on.
+    GoOn(usize),
+    /// They are held; the text says why and what helps.
+    Held(String),
 }
 
 /// Takes up what was unfinished, and answers until it is told to stop.
@@ -97,16 +140,25 @@ async fn serve(
     let (secret, source) = secret::find_or_make(Secret::either(args.token, args.password), config, paths)?;
     // A taken port is known before any run begins, and nobody is answered before every run has its place in line.
     let gateway = homard_gateway::bind(settings(port, &secret, config, paths)).await?;
-    let going_on = house.hub.recover().await.context("unfinished runs cannot be taken up")?;
-    tracing::info!(runs = going_on, "unfinished runs go on");
+    let crashes = house.journal.boots().unclean_in_5_min;
+    let found = recover(&house.hub, crashes, args.recover).await.context("unfinished runs cannot be taken up")?;
     let address = gateway.local_addrs().first().copied().context("the gateway listens nowhere")?;
     let port_file = paths.port_file();
     std::fs::write(&port_file, format!("{}\n", address.port()))
         .with_context(|| format!("cannot write {}", port_file.display()))?;
     let mut rows = greeting(address, config, paths, (&secret, &source));
-    if going_on > 0 {
-        rows.push(["runs".to_owned(), format!("{going_on} unfinished; they go on")]);
-    }
+    let notice = match found {
+        Found::GoOn(0) => None,
+        Found::GoOn(runs) => {
+            rows.push(["runs".to_owned(), format!("{runs} unfinished; they go on")]);
+            None
+        }
+        Found::Held(text) => {
+            rows.push(["notice".to_owned(), text.clone()]);
+            Some(text)
+        }
+    };
+    let gateway = gateway.with_notice(notice);
     render::print(&render::table(&rows.into_iter().map(Vec::from).collect::<Vec<_>>()))?;
     let closing = CancellationToken::new();
     let mut serving = task::spawn("gateway", gateway.serve(house.hub.clone(), feed, closing.clone()));

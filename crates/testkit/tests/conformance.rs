@@ -1,0 +1,86 @@
+//! `conformance.md` says where every case of the specification is tested. Here is checked that it names each once, and
+//! that the tests that it names are there and say what they are about.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+use std::{fs, path::Path};
+
+/// A line of the table.
+struct Row<'a> {
+    /// Such as `case 74`, `pitfall 32` or `R1`.
+    name: &'a str,
+    /// Such as `store/src/ledger.rs::a_test` or `testkit/tests/traces/turn/plain_answer.trace`, below `crates/`.
+    tests: Vec<&'a str>,
+    remark: &'a str,
+}
+
+fn row(line: &str) -> Option<Row<'_>> {
+    let cells: Vec<_> = line.strip_prefix('|')?.split('|').map(str::trim).collect();
+    let &[name, tests, remark, ""] = &cells[..] else { return None };
+    let tests = tests.split('`').skip(1).step_by(2).collect();
+    name.ends_with(|last: char| last.is_ascii_digit()).then_some(Row { name, tests, remark })
+}
+
+fn rows() -> impl Iterator<Item = Row<'static>> {
+    include_str!("conformance.md").lines().filter_map(row)
+}
+
+/// What the table must have, in order.
+fn wanted() -> Vec<String> {
+    let cases = (1..=41).chain(74..=96).chain(105..=117).map(|number| format!("case {number}"));
+    let pitfalls = (32..=42).map(|number| format!("pitfall {number}"));
+    let requirements = (1..=11).chain([13, 15]).map(|number| format!("R{number}"));
+    cases.chain(pitfalls).chain(requirements).collect()
+}
+
+/// What is wrong with a test that is said to be about something.
+fn complaint(about: &str, test: &str) -> Option<String> {
+    let (path, function) = test.split_once("::").unwrap_or((test, ""));
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let Ok(text) = fs::read_to_string(crates.join(path)) else { return Some(format!("{about}: there is no {path}")) };
+    let lines: Vec<_> = text.lines().map(str::trim).collect();
+    let words = if path.ends_with(".trace") {
+        lines.into_iter().filter(|line| line.starts_with('#')).collect()
+    } else {
+        let here = format!("fn {function}(");
+        let Some(at) = lines.iter().position(|line| line.contains(&here)) else {
+            return Some(format!("{about}: there is no {test}"));
+        };
+        let header = lines.iter().take_while(|line| line.starts_with("//!"));
+        let above = lines[..at].iter().rev().take_while(|line| line.starts_with("//") || line.starts_with("#["));
+        header.chain(above).copied().chain([function]).collect::<Vec<_>>()
+    };
+    (!words.iter().any(|words| is_named(about, words))).then(|| format!("{test} does not say that it is about {about}"))
+}
+
+/// Whether a text has the name, as words of their own; `_` parts words, too.
+fn is_named(name: &str, text: &str) -> bool {
+    let (name, text) = (name.to_lowercase(), text.to_lowercase().replace('_', " "));
+    text.match_indices(&name).any(|(at, _)| {
+        let (before, after) = (text[..at].chars().next_back(), text[at + name.len()..].chars().next());
+        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
+    })
+}
+
+#[test]
+fn every_case_is_in_the_table_once() {
+    assert_eq!(rows().map(|row| row.name.to_owned()).collect::<Vec<_>>(), wanted());
+}
+
+#[test]
+fn every_test_of_the_table_is_there_and_says_what_it_is_about() {
+    let mut wrong = Vec::new();
+    for Row { name, tests, remark } in rows() {
+        wrong.extend(tests.iter().filter_map(|test| complaint(name, test)));
+        let is_put_off = ["later: ", "superseded by "].iter().any(|lead| remark.starts_with(lead));
+        if tests.is_empty() && !is_put_off {
+            wrong.push(format!("{name} has neither a test nor a reason why not"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_name_is_found_as_words_of_their_own() {
+    assert!(is_named("case 7", "// Case 7, D9.") && is_named("case 74", "case_74_a_day") && is_named("R1", "r1_a_run"));
+    assert!(!is_named("case 7", "case 74") && !is_named("R1", "R10") && !is_named("R1", "for1"));
+}

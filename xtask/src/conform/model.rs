@@ -1,0 +1,112 @@
+//! A model for an OpenClaw that runs on its own: OpenAI chat completions that always say the same, and a memory of what
+//! was asked.
+
+use std::{
+    io::{self, BufRead, BufReader, Write},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+};
+
+use serde_json::{Value, json};
+
+/// What it answers, whatever was asked.
+pub(super) const REPLY: &str = "the model behind OpenClaw has heard all of it";
+
+/// The running server. It ends with this program.
+#[derive(Debug)]
+pub(super) struct Model {
+    port: u16,
+    asked: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Model {
+    /// Listens on a free port of loopback.
+    pub(super) fn start() -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let memory = Arc::clone(&asked);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // A client that goes away mid-way is noticed by what it did not ask.
+                serve(&stream, &memory).ok();
+            }
+        });
+        Ok(Self { port, asked })
+    }
+
+    /// What OpenClaw must have in its config to use it.
+    pub(super) fn config(&self) -> Value {
+        let model = json!({
+            "id": "fake-1", "name": "Fake One", "reasoning": false, "input": ["text"],
+            "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
+            "contextWindow": 40_000, "maxTokens": 4_096,
+        });
+        let url = format!("http://127.0.0.1:{}/v1", self.port);
+        let provider = json!({"baseUrl": url, "apiKey": "none", "api": "openai-completions", "models": [model]});
+        json!({
+            "models": {"mode": "merge", "providers": {"fake": provider}},
+            "agents": {"defaults": {"model": {"primary": "fake/fake-1"}}},
+        })
+    }
+
+    /// The bodies of all requests so far.
+    pub(super) fn asked(&self) -> Vec<Value> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Answers one request, and closes the connection.
+fn serve(mut stream: &TcpStream, asked: &Mutex<Vec<Value>>) -> io::Result<()> {
+    let body = read_body(&mut BufReader::new(stream))?;
+    asked.lock().unwrap_or_else(PoisonError::into_inner).push(serde_json::from_slice(&body)?);
+    stream.write_all(answer().as_bytes())
+}
+
+fn read_body(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut length = 0;
+    for line in reader.by_ref().lines() {
+        let line = line?;
+        if line.is_empty() {
+            break;
+        }
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse().map_err(io::Error::other)?;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    Ok(body)
+}
+
+fn answer() -> String {
+    let usage = json!({"prompt_tokens": 10, "completion_tokens": 9, "total_tokens": 19});
+    let events = [
+        (json!([{"index": 0, "delta": {"content": REPLY}, "finish_reason": null}]), Value::Null),
+        (json!([{"index": 0, "delta": {}, "finish_reason": "stop"}]), Value::Null),
+        (json!([]), usage),
+    ];
+    let events = events.map(|(choices, usage)| {
+        let event = json!({
+            "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "fake-1",
+            "choices": choices, "usage": usage,
+        });
+        format!("data: {event}\n\n")
+    });
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+    format!("{head}{}data: [DONE]\n\n", events.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_as_long_as_its_header_says() {
+        let mut request = "POST /v1 HTTP/1.1\r\nContent-Length: 2\r\nhost: a:1\r\n\r\n{}and more".as_bytes();
+        assert_eq!(read_body(&mut request).unwrap(), b"{}");
+    }
+}

@@ -47,6 +47,7 @@ impl Lane {
             OpenSession::new(id, at)
         });
         let expect = (!std::mem::take(&mut session.is_new)).then(|| session.record.session_id.clone());
+        let before = session.record.clone();
         // Here and not when the run begins: the message itself makes the session fresh, and a restart must not forget
         // what was found. A run at work ends in the transcript that it began in.
         if inbound.may_find_stale() && expect.is_some() && freshness.is_stale(&self.key, &session.record, at) {
@@ -63,9 +64,13 @@ impl Lane {
             options: options(inbound),
             at,
         };
-        let (run, record) = (Some(inbound.run.clone()), Box::new(session.record.clone()));
-        let patch = Rec::Patch { run, key: self.key.clone(), expect, record };
-        queued.accepting = vec![Rec::Accept(Box::new(accept)), patch];
+        queued.accepting = vec![Rec::Accept(Box::new(accept))];
+        // That it was touched is stored with the run's end; a record that says nothing else new is not worth a write.
+        let is_news = before != session::Record { updated_at: before.updated_at, ..session.record.clone() };
+        if expect.is_none() || is_news {
+            let (run, record) = (Some(inbound.run.clone()), Box::new(session.record.clone()));
+            queued.accepting.push(Rec::Patch { run, key: self.key.clone(), expect, record });
+        }
         Some(queued)
     }
 

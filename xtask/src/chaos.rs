@@ -1,10 +1,12 @@
-//! `chaos`: the long grids. Every trace with a death at every commit, many worlds made by chance, and a real gateway that
-//! is killed a thousand times; with `--mutants`, whether the tests notice bugs that were put in on purpose.
+//! `chaos`: the long grids. Every trace with a death at every commit, many worlds made by chance, a real gateway that is
+//! killed a thousand times, power cuts, failing and full disks; with `--mutants`, whether the tests notice bugs that were
+//! put in on purpose.
 
 mod mutants;
 mod tree;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use tokio::time::Instant;
 
 use crate::{
@@ -21,6 +23,9 @@ pub(crate) struct Args {
     /// How many worlds are made by chance
     #[arg(long, value_name = "N", default_value_t = 5_000)]
     worlds: u32,
+    /// Only this grid; more than once for several
+    #[arg(long, value_name = "NAME", conflicts_with = "mutants")]
+    step: Vec<Step>,
     /// Put in the bugs of chaos/mutants instead, one at a time, and see whether each is noticed
     #[arg(long)]
     mutants: bool,
@@ -29,33 +34,89 @@ pub(crate) struct Args {
     only: Option<String>,
 }
 
+/// A grid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Step {
+    /// Every trace with a death at every commit
+    Sweep,
+    /// Worlds made by chance
+    Worlds,
+    /// R1: kills of the real gateway
+    Kills,
+    /// R2: ten thousand power cuts in a recorded day
+    PowerCuts,
+    /// R4: a thousand runs that are waited for after a kill
+    Waits,
+    /// R6: ten thousand requests, half of them repeated, and twenty kills
+    Repetitions,
+    /// R7: five hundred kills around commands with effects
+    Effects,
+    /// R10: each of the first fifty syncs fails
+    FailingDisk,
+    /// R11: a disk that is full twenty times
+    FullDisk,
+    /// R15: sessions.json is read for ten seconds while a thousand sessions change each second
+    Export,
+}
+
 /// Runs the grids, or tries the mutants.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.mutants {
         return mutants::run(args.only.as_deref());
     }
     let whole = Instant::now();
-    step("a death at every commit of every trace", || {
-        let tests = ["test", "--package", "homard-testkit", "--test", "sweep", "--", "--nocapture"];
-        shell::run(shell::cargo(&tests).env("SWEEP", "all"))
-    })?;
-    step("worlds made by chance", || {
-        let tests = ["test", "--package", "homard-testkit", "--test", "simulation"];
-        shell::run(shell::cargo(&tests).env("SIM_SEEDS", args.worlds.to_string()))
-    })?;
-    step("kills of the real gateway", || {
-        let binary = gateway::build(Profile::Release)?;
-        let mut command = std::process::Command::new(binary);
-        shell::run(command.args(["chaos", "--kills", &args.kills.to_string()]))
-    })?;
+    let is_wanted = |step: &&Step| args.step.is_empty() || args.step.contains(step);
+    for step in Step::value_variants().iter().filter(is_wanted) {
+        let start = Instant::now();
+        let name = step.about();
+        println!("     {name} …");
+        step.run(args).with_context(|| format!("failed: {name}"))?;
+        println!("ok   {name} ({:.0} s)", start.elapsed().as_secs_f64());
+    }
     println!("nothing was lost ({:.0} s)", whole.elapsed().as_secs_f64());
     Ok(())
 }
 
-fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
-    let start = Instant::now();
-    println!("     {name} …");
-    work().with_context(|| format!("failed: {name}"))?;
-    println!("ok   {name} ({:.0} s)", start.elapsed().as_secs_f64());
-    Ok(())
+impl Step {
+    /// What the help says of it.
+    fn about(self) -> String {
+        let value = self.to_possible_value();
+        value.and_then(|value| value.get_help().map(ToString::to_string)).unwrap_or_default()
+    }
+
+    fn run(self, args: &Args) -> Result<()> {
+        match self {
+            Self::Sweep => {
+                let tests = ["test", "--package", "homard-testkit", "--test", "sweep", "--", "--nocapture"];
+                shell::run(shell::cargo(&tests).env("SWEEP", "all"))
+            }
+            Self::Worlds => {
+                let tests = ["test", "--package", "homard-testkit", "--test", "simulation"];
+                shell::run(shell::cargo(&tests).env("SIM_SEEDS", args.worlds.to_string()))
+            }
+            Self::Kills => {
+                let binary = gateway::build(Profile::Release)?;
+                let mut command = std::process::Command::new(binary);
+                shell::run(command.args(["chaos", "--kills", &args.kills.to_string()]))
+            }
+            Self::PowerCuts => grid("chaos::power::r2"),
+            Self::Waits => grid("chaos::r4"),
+            Self::Repetitions => grid("chaos::storm::r6"),
+            Self::Effects => grid("chaos::effects::r7"),
+            Self::FailingDisk => grid("chaos::disk::r10"),
+            Self::FullDisk => grid("chaos::disk::r11"),
+            Self::Export => grid("chaos::export::r15"),
+        }
+    }
+}
+
+/// All of a grid of which the tests do a slice.
+fn grid(tests: &str) -> Result<()> {
+    let tests = ["test", "--package", "homard", "--test", "it", tests, "--"];
+    let found = shell::output(shell::cargo(&tests).arg("--list"))?;
+    // Cargo is content with a name that no test has.
+    if !String::from_utf8_lossy(&found).contains(": test") {
+        bail!("there is no such test: {}", tests[5]);
+    }
+    shell::run(shell::cargo(&tests).args(["--nocapture", "--test-threads", "1"]).env("GRID", "all"))
 }

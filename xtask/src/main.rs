@@ -1,10 +1,11 @@
 //! The one front door for people and CI: `cargo xtask <command>`.
 //!
-//! Each command is one module: `test`, `check`, `tidy`, `bench`, `chaos`, `conform`. They share [`shell`] (other
-//! programs) and [`gateway`] (the built gateway, started and surely stopped again).
+//! Each command is one module: `test`, `check`, `tidy`, `bench`, `chaos`, `conform`, `catalogue`. They share [`shell`]
+//! (other programs) and [`gateway`] (the built gateway, started and surely stopped again).
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to a terminal")]
 
 mod bench;
+mod catalogue;
 mod chaos;
 mod check;
 mod conform;
@@ -39,6 +40,8 @@ enum Command {
     Chaos(chaos::Args),
     /// Run unmodified OpenClaw clients against the built gateway (installs about 2 GB below target/conform)
     Conform(conform::Args),
+    /// Write the catalogue of models from the npm package that it is pinned to
+    Catalogue,
 }
 
 fn main() -> ExitCode {
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Chaos(args) => chaos::run(&args),
         Command::Conform(args) => conform::run(&args),
+        Command::Catalogue => catalogue::run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

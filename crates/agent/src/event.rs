@@ -1,9 +1,9 @@
 //! Everything that can happen in a run, as one enum.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use homard_proto::{
-    CallId, EntryId, SessionId,
+    CallId, EntryId, RunId, SessionId,
     message::{Assistant, Message, ToolResult as Answered, Usage},
 };
 pub use homard_store::{AbortReason, Failure, FailureKind, Outcome};
@@ -28,8 +28,15 @@ pub enum RunEvent {
         /// The transcript that it works in.
         session: SessionId,
     },
+    /// The run waited so long for a slot.
+    Waited(Duration),
     /// A message went into the transcript (stored).
     Input(Arc<Message>),
+    /// The run's message became a part of another run, and ends with it.
+    Absorbed {
+        /// That run.
+        by: RunId,
+    },
     /// The model said more.
     Text {
         /// Which assistant message of this run, from 0.

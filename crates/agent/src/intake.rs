@@ -3,18 +3,24 @@
 use std::time::Duration;
 
 use homard_proto::{
-    AgentId, ErrorShape, SessionId, SessionKey,
+    AgentId, ErrorShape, Route, RunId, SessionId, SessionKey,
     message::User,
-    method::{Params, agent::AgentParams},
+    method::{Params, agent::AgentParams, chat::SendParams},
 };
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::{
+    command::{
+        Command, Inline, Parsed,
+        queue::{Mode, Overrides},
+    },
     hub::{Hub, Inbound},
     lane::slots::Class,
 };
 
-/// The longest that a run may ask for, in seconds: a year. Beyond it a clock would overflow some day.
+/// The longest that a run may ask for, in seconds: a year, which is as long as it takes. Beyond it a clock would
+/// overflow some day.
 const MAX_TIMEOUT: u64 = 365 * 24 * 60 * 60;
 
 /// The thinking levels, weakest first.
@@ -71,9 +77,7 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
     let thinking = params.thinking.as_deref().map(thinking_level).transpose()?;
     let (key, session) = resolve(hub, &params).await?;
     let class = Class::choose(params.lane.as_deref(), &key);
-    let mut message = User::text(text, hub.ambient().now_ms());
-    // Clients of protocol 4 find their own message in the history by this.
-    message.extra.insert("idempotencyKey".to_owned(), format!("{}:user", params.idempotency_key).into());
+    let Parsed { command, text, .. } = hub.rules().read(principal, text);
     Ok(Inbound {
         run: params.idempotency_key.clone(),
         principal: principal.to_owned(),
@@ -81,19 +85,77 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         fingerprint: fingerprint(&params),
         key,
         session,
-        message,
+        message: message(hub, &params.idempotency_key, command.as_ref(), (params.message.trim(), text)),
         class,
-        timeout: params
-            .timeout
-            .filter(|&seconds| seconds > 0)
-            .map(|seconds| Duration::from_secs(seconds.min(MAX_TIMEOUT))),
+        timeout: params.timeout.map(|seconds| limit(Duration::from_secs(seconds))),
         thinking,
         label: params.label.map(|label| label.trim().to_owned()).filter(|label| !label.is_empty()),
         spawned_by: params.spawned_by,
         extra_prompt: params.extra_system_prompt,
         reports_restart: params.on_restart.as_deref() == Some("interrupt"),
-        command: hub.rules().command(principal, text),
+        command,
+        route: Route::default(),
+        queue: None,
     })
+}
+
+/// Makes an [`Inbound`] of the parameters of `chat.send`, or says what is wrong with them.
+pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbound, ErrorShape> {
+    let wrong = |why: &str| ErrorShape::invalid(format!("invalid chat.send params: {why}"));
+    let text = params.message.trim();
+    if !params.attachments.is_empty() {
+        return Err(wrong("attachments are not supported yet; send the message without them"));
+    }
+    if text.is_empty() {
+        return Err(ErrorShape::invalid("message or attachment required"));
+    }
+    let thinking = params.thinking.as_deref().map(thinking_level).transpose()?;
+    let default = hub.agents().default_id();
+    let key = SessionKey::parse(params.session_key.trim(), default)
+        .map_err(|error| wrong(&format!("sessionKey: {error}")))?;
+    if let Some(agent) = key.agent() {
+        known_agent(hub, agent.as_str())?;
+    }
+    let Parsed { command, inline, text } = match params.suppress_command_interpretation {
+        Some(true) => Parsed { command: None, inline: Inline::Nothing, text: text.to_owned() },
+        Some(false) | None => hub.rules().read(principal, text),
+    };
+    let mode = params.queue_mode.as_deref().and_then(Mode::parse);
+    let asked = mode.map(|mode| Inline::Set(Overrides { mode: Some(mode), ..Overrides::default() }));
+    Ok(Inbound {
+        run: params.idempotency_key.clone(),
+        principal: principal.to_owned(),
+        method: SendParams::METHOD.to_owned(),
+        fingerprint: fingerprint(&params),
+        class: Class::choose(None, &key),
+        key,
+        session: None,
+        message: message(hub, &params.idempotency_key, command.as_ref(), (params.message.trim(), text)),
+        timeout: params.timeout_ms.map(|ms| limit(Duration::from_millis(ms))),
+        thinking,
+        label: None,
+        spawned_by: None,
+        extra_prompt: None,
+        reports_restart: false,
+        command,
+        route: params.route(),
+        queue: Some(if inline == Inline::Nothing { asked.unwrap_or_default() } else { inline }),
+    })
+}
+
+/// What is said: all of a command, or what is left of a text without what it says about the queue.
+fn message(hub: &Hub, run: &RunId, command: Option<&Command>, (whole, left): (&str, String)) -> User {
+    let text = if command.is_some() { whole.to_owned() } else { left };
+    let mut message = User::text(text, hub.ambient().now_ms());
+    // Clients of protocol 4 find their own message in the history by this.
+    message.extra.insert("idempotencyKey".to_owned(), format!("{run}:user").into());
+    message
+}
+
+/// How long a run may take that asks for so long: zero means as long as it takes.
+fn limit(asked: Duration) -> Duration {
+    let most = Duration::from_secs(MAX_TIMEOUT);
+    if asked.is_zero() { most } else { asked.min(most) }
 }
 
 /// Which session a request means: its key, else its agent's main session, else the session with that id, else the
@@ -162,7 +224,7 @@ fn wrong(why: &str) -> ErrorShape {
 }
 
 /// A digest of what was asked: the same id with another digest is another request.
-fn fingerprint(params: &AgentParams) -> String {
+fn fingerprint(params: &impl Serialize) -> String {
     let text = serde_json::to_vec(params).unwrap_or_default();
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }

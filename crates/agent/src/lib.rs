@@ -16,6 +16,7 @@ pub mod hub;
 pub mod intake;
 pub mod profile;
 pub mod row;
+pub mod schedule;
 pub mod tape;
 pub mod task;
 pub mod tool;
@@ -27,10 +28,12 @@ mod run;
 mod writer;
 
 pub use ambient::Ambient;
+pub use context::notes::spelled_out;
 pub use event::{AbortReason, End, Event, Outcome, RunEvent};
 pub use hub::{Hub, HubEvent, Inbound, Rules};
 pub use lane::{
-    chores::{ChangeError, Patch},
+    chores::{ChangeError, Deleted, Patch},
+    inbox::Placed,
     slots::{Class, Slots},
 };
 pub use profile::{Agents, Profile, ToolMode};

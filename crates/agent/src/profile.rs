@@ -18,8 +18,8 @@ pub struct Profile {
     pub toolbox: Toolbox,
     /// Where its tools work.
     pub workdir: PathBuf,
-    /// How long a run may take.
-    pub timeout: Duration,
+    /// How long a run may take; `None` for as long as it takes.
+    pub timeout: Option<Duration>,
     /// How several calls of one message are run.
     pub tool_mode: ToolMode,
 }

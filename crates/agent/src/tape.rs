@@ -5,7 +5,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use homard_proto::{CallId, RunId, SessionKey};
@@ -14,6 +14,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::{
     event::{End, Event, RunEvent},
     hub::HubEvent,
+    lane::inbox::Placed,
 };
 
 /// One run's events.
@@ -23,6 +24,8 @@ pub struct Tape {
     key: SessionKey,
     accepted_at: u64,
     inner: Mutex<Inner>,
+    /// Where its message ended up, once that is known.
+    placed: OnceLock<Placed>,
     changed: Notify,
     feed: mpsc::UnboundedSender<HubEvent>,
 }
@@ -91,7 +94,7 @@ impl Tape {
         feed: mpsc::UnboundedSender<HubEvent>,
     ) -> Arc<Self> {
         let inner = Mutex::default();
-        Arc::new(Self { run, key, accepted_at, inner, changed: Notify::new(), feed })
+        Arc::new(Self { run, key, accepted_at, inner, placed: OnceLock::new(), changed: Notify::new(), feed })
     }
 
     /// The run.
@@ -107,6 +110,21 @@ impl Tape {
     /// When the run was accepted, in milliseconds since the epoch.
     pub fn accepted_at(&self) -> u64 {
         self.accepted_at
+    }
+
+    /// Where its message ended up when it came: at work at once, unless somebody said otherwise.
+    pub fn placed(&self) -> Placed {
+        self.placed.get().copied().unwrap_or(Placed::Started)
+    }
+
+    /// Notes where the message ended up. Only the first word counts.
+    pub(crate) fn place(&self, placed: Placed) {
+        self.placed.set(placed).ok();
+    }
+
+    /// When something last happened on it, in milliseconds since the epoch.
+    pub fn last_at(&self) -> u64 {
+        self.lock().slots.last().map_or(self.accepted_at, |slot| slot.at)
     }
 
     /// Reads what is new to this cursor and moves it.
@@ -154,7 +172,7 @@ impl Tape {
             return State::Broken(why.clone());
         }
         match inner.visible().checked_sub(1).map(|last| &inner.slots[last].kind) {
-            None => State::Queued,
+            None | Some(SlotKind::Fact(RunEvent::Waited(_))) => State::Queued,
             Some(SlotKind::Fact(RunEvent::Ended(end))) => State::Ended(end.clone()),
             Some(SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Fact(_) | SlotKind::Gone) => {
                 State::Running

@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+pub use crate::lane::slots::Lender;
+
 /// Something that an agent can do.
 ///
 /// The arguments were checked against the spec's schema before `call`. A failure is a [`ToolResult`] that says so:
@@ -45,6 +47,8 @@ pub struct ToolCx {
     pub cancel: CancellationToken,
     /// Where news of a long call goes.
     pub progress: Progress,
+    /// The run's right to be at work, for a tool that waits for others.
+    pub slot: Lender,
 }
 
 /// Where news of a long call goes.

@@ -141,7 +141,10 @@ fn settle(then: Then, verdicts: Result<Vec<Verdict>, Error>) {
             Ok(Some(Verdict::Stored)) => Admission::Accepted,
             Ok(Some(Verdict::Duplicate(row))) => Admission::Duplicate(row),
             Ok(Some(Verdict::Conflict)) => Admission::Conflict,
-            Ok(Some(Verdict::Skipped) | None) => Admission::Failed(Error::Disk("the store refused it".to_owned())),
+            Ok(Some(Verdict::Full(why))) => Admission::Failed(Error::Disk(why)),
+            Ok(Some(Verdict::Skipped | Verdict::Archived(_)) | None) => {
+                Admission::Failed(Error::Disk("the store refused it".to_owned()))
+            }
             Err(error) => Admission::Failed(error.clone()),
         });
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{connection::TICK, handshake::Session, methods::health, outbox, router, server::Server};
 
 /// What the gateway tells without being asked.
-const EVENTS: [&str; 5] = ["connect.challenge", "agent", "health", "tick", "shutdown"];
+const EVENTS: [&str; 8] = ["connect.challenge", "agent", "chat", "health", "tick", "shutdown", "cron", "heartbeat"];
 
 /// How large a frame of a known client may be.
 pub(crate) fn max_frame(generation: Generation) -> usize {

@@ -110,7 +110,7 @@ struct Inner {
 enum Room {
     /// It is taken in whatever waits.
     Always,
-    /// A slow client can do without it.
+    /// A slow client can do without it, and it makes no client slow: it has to fit.
     OrSkip,
     /// A client that is too slow for it loses the connection.
     OrGiveUp,
@@ -228,8 +228,10 @@ impl Outbox {
         if inner.farewell.is_some() {
             return;
         }
+        let mut seq = inner.seq;
+        let frame = frame(&mut seq);
         match room {
-            Room::OrSkip if inner.is_full() => return,
+            Room::OrSkip if inner.waiting + frame.size() > inner.limit => return,
             Room::OrGiveUp if inner.is_full() => {
                 drop(inner);
                 tracing::warn!("a client did not read what it was sent and was disconnected");
@@ -237,7 +239,7 @@ impl Outbox {
             }
             Room::Always | Room::OrSkip | Room::OrGiveUp => {}
         }
-        let frame = frame(&mut inner.seq);
+        inner.seq = seq;
         inner.waiting += frame.size();
         inner.queue.push_back(frame);
         drop(inner);
@@ -250,7 +252,7 @@ impl Outbox {
 }
 
 impl Inner {
-    /// What is waiting decides, not what comes: one frame larger than the limit still gets through.
+    /// What is waiting decides, not what comes: one frame larger than the limit still gets through, if it must.
     fn is_full(&self) -> bool {
         self.waiting > self.limit
     }

@@ -1,7 +1,8 @@
 //! Tells all clients what happens in all runs: one task, so that everybody hears everything in one order.
 //!
-//! It reads each run's tape once. An event is serialised once, whoever listens. Words are paced: the first of a message
-//! go out at once, later ones at most every 50 ms, because each time all of the message is told.
+//! It reads each run's tape once, and tells it twice: as `agent` events and as the `chat` events that go with them. An
+//! event is serialised once, whoever listens. Words are paced: the first of a message go out at once, later ones at most
+//! every 50 ms, because each time all of the message is told.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -11,24 +12,27 @@ use std::{
 
 use homard_agent::{
     Cursor, Event, HubEvent, RunEvent, Tape,
+    schedule::Schedule,
     tape::State,
     task,
-    wire::{Projection, Reported},
+    wire::{News, Reported, Telling},
 };
 use homard_proto::{
     ErrorShape, RunId,
-    event::{Agent, Stream},
+    event::{Agent, ChatState, Stream},
     frame::Response,
 };
 use serde_json::json;
 use tokio::{
     sync::{
+        broadcast::error::RecvError,
         mpsc::{self, UnboundedReceiver, UnboundedSender},
         oneshot,
     },
     task::JoinHandle,
     time::{Instant, sleep_until},
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::connection::Client;
 
@@ -69,6 +73,8 @@ enum Wish {
     /// The run's news wait until its sender was answered.
     Hold(RunId),
     Release(RunId),
+    /// Everybody who may look is told this event.
+    Tell(&'static str, Arc<str>),
     /// Everything that was announced so far is told; then this is.
     Drain(oneshot::Sender<()>),
 }
@@ -139,6 +145,20 @@ impl Projector {
     /// Answers the request once more when the run is over, after everybody was told so; at once if it is over.
     pub(crate) fn answer_at_end(&self, tape: Arc<Tape>, client: Arc<Client>, request: String) {
         self.wish(Wish::Answer(tape, Waiter { client, request }));
+    }
+
+    /// Tells everybody what the schedule does, for as long as the handle lives.
+    pub(crate) fn follow(&self, schedule: &Schedule) -> AbortOnDropHandle<()> {
+        let (projector, mut news) = (self.clone(), schedule.listen());
+        AbortOnDropHandle::new(task::spawn("schedule news", async move {
+            loop {
+                match news.recv().await {
+                    Ok((event, payload)) => projector.wish(Wish::Tell(event, payload.to_string().into())),
+                    Err(RecvError::Lagged(count)) => tracing::warn!(count, "news of the schedule were lost"),
+                    Err(RecvError::Closed) => return,
+                }
+            }
+        }))
     }
 
     /// Waits until everything that happened so far was told.
@@ -216,7 +236,7 @@ struct Story {
     tape: Weak<Tape>,
     cursor: Cursor,
     /// `None` when the story is over.
-    projection: Option<Projection>,
+    telling: Option<Telling>,
     /// Whose words are being told.
     message: Option<u32>,
     is_paced: bool,
@@ -228,7 +248,7 @@ impl Story {
         Self {
             tape: Arc::downgrade(tape),
             cursor: Cursor::default(),
-            projection: Some(Projection::new(tape)),
+            telling: Some(Telling::new(tape)),
             message: None,
             is_paced: false,
             waiters: Vec::new(),
@@ -264,7 +284,7 @@ impl Teller {
                 }
                 let story = self.story(&tape);
                 // A story that is not over has news to come: whatever its tape holds unread was announced.
-                match &story.projection {
+                match &story.telling {
                     Some(_) => story.waiters.push(waiter),
                     None => waiter.answer(&tape),
                 }
@@ -277,6 +297,11 @@ impl Teller {
                     && let Some(tape) = held.remove().tape
                 {
                     self.read(&tape);
+                }
+            }
+            Wish::Tell(event, payload) => {
+                for client in self.clients.values().filter(|client| client.hears_runs()) {
+                    client.outbox.tell(event, payload.clone());
                 }
             }
             Wish::Drain(done) => self.drains.push(done),
@@ -299,7 +324,7 @@ impl Teller {
             return;
         }
         let story = self.story(tape);
-        let Some(mut projection) = story.projection.take() else { return };
+        let Some(mut telling) = story.telling.take() else { return };
         let (mut message, is_paced) = (story.message, story.is_paced);
         let mut is_over = false;
         let mut told = Vec::new();
@@ -311,20 +336,24 @@ impl Teller {
                 is_first = true;
             }
             is_over |= matches!(event.kind, RunEvent::Ended(_));
-            told.extend(projection.push(event));
+            told.extend(telling.push(event));
         }
-        let flushed = if is_first || !is_paced { projection.flush() } else { None };
-        let needs_pace = flushed.is_some() && !is_paced;
+        let flushed = if is_first || !is_paced { telling.flush() } else { Vec::new() };
+        let needs_pace = !flushed.is_empty() && !is_paced;
         told.extend(flushed);
         story.message = message;
         story.is_paced |= needs_pace;
-        if is_over || matches!(tape.state(), State::Broken(_)) {
+        if let State::Broken(why) = tape.state() {
+            told.extend(telling.break_off(&why));
+            is_over = true;
+        }
+        if is_over {
             let waiters = std::mem::take(&mut story.waiters);
             self.tell(tape.run(), &told);
             waiters.iter().for_each(|waiter| waiter.answer(tape));
             return self.forget(tape);
         }
-        story.projection = Some(projection);
+        story.telling = Some(telling);
         self.tell(tape.run(), &told);
         if needs_pace {
             self.pace(tape.run().clone());
@@ -336,12 +365,12 @@ impl Teller {
         let now = Instant::now();
         while let Some((_, run)) = self.paced.pop_front_if(|(at, _)| *at <= now) {
             let Some(story) = self.stories.get_mut(&run) else { continue };
-            match story.projection.as_mut().and_then(Projection::flush) {
-                Some(words) => {
-                    self.tell(&run, &[words]);
-                    self.pace(run);
-                }
-                None => story.is_paced = false,
+            let words = story.telling.as_mut().map(Telling::flush).unwrap_or_default();
+            if words.is_empty() {
+                story.is_paced = false;
+            } else {
+                self.tell(&run, &words);
+                self.pace(run);
             }
         }
     }
@@ -350,16 +379,36 @@ impl Teller {
         self.paced.push_back((Instant::now() + PACE, run));
     }
 
-    /// Sends events to whom they concern: what tools do to those who watch, everything else to all.
-    fn tell(&self, run: &RunId, events: &[Agent]) {
-        for event in events {
-            if event.stream == Stream::Tool {
-                self.tell_watchers(self.watchers.get(run).map(Vec::as_slice).unwrap_or_default(), event);
-            } else if let Some(payload) = self.clients.values().any(|client| client.hears_runs()).then(|| write(event))
-            {
-                for client in self.clients.values().filter(|client| client.hears_runs()) {
-                    client.outbox.tell("agent", payload.clone());
+    /// Sends news to whom they concern: what tools do to those who watch, everything else to all.
+    fn tell(&self, run: &RunId, news: &[News]) {
+        for news in news {
+            match news {
+                News::Agent(event) if event.stream == Stream::Tool => {
+                    self.tell_watchers(self.watchers.get(run).map(Vec::as_slice).unwrap_or_default(), event);
                 }
+                News::Agent(_) | News::Chat(_) => self.tell_all(news),
+            }
+        }
+    }
+
+    fn tell_all(&self, news: &News) {
+        let mut clients = self.clients.values().filter(|client| client.hears_runs()).peekable();
+        if clients.peek().is_none() {
+            return;
+        }
+        let payload = match news {
+            News::Agent(event) => write(event),
+            // An event is made of what JSON can say.
+            News::Chat(event) => serde_json::to_string(event).unwrap_or_default().into(),
+        };
+        for client in clients {
+            match news {
+                News::Agent(_) => client.outbox.tell("agent", payload.clone()),
+                // The next one says it all again.
+                News::Chat(event) if event.state == ChatState::Delta => {
+                    client.outbox.tell_if_room("chat", payload.clone());
+                }
+                News::Chat(_) => client.outbox.tell("chat", payload.clone()),
             }
         }
     }

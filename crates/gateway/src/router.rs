@@ -14,7 +14,9 @@ use serde_json::Value;
 use crate::{
     connection::Client,
     methods::{
-        agent, chat, health,
+        agent,
+        chat::{self, send},
+        cron, health,
         sessions::{self, change, look},
     },
     projector::Hold,
@@ -45,6 +47,8 @@ impl Call {
 pub(crate) enum Answer {
     /// This, and an error beside it if it did not go well.
     Once(Value, Option<ErrorShape>),
+    /// This, before any news of the run that are held.
+    Held(Value, Option<ErrorShape>, Hold),
     /// This, and what comes of the run on this tape, whose news are held until then.
     Twice(Value, Arc<Tape>, Hold),
 }
@@ -65,7 +69,7 @@ struct Method {
 }
 
 /// Everything that can be asked; `hello-ok` lists exactly this.
-const METHODS: [Method; 16] = [
+const METHODS: [Method; 28] = [
     Method { name: "health", needs: Scope::Read, answer: |call| Box::pin(health::health(call)) },
     Method { name: "status", needs: Scope::Read, answer: |call| Box::pin(health::status(call)) },
     Method { name: "system-presence", needs: Scope::Read, answer: |call| Box::pin(health::presence(call)) },
@@ -81,7 +85,19 @@ const METHODS: [Method; 16] = [
     Method { name: "sessions.delete", needs: Scope::Admin, answer: |call| Box::pin(change::delete(call)) },
     Method { name: "sessions.compact", needs: Scope::Admin, answer: |call| Box::pin(change::compact(call)) },
     Method { name: "chat.history", needs: Scope::Read, answer: |call| Box::pin(chat::history(call)) },
-    Method { name: "chat.abort", needs: Scope::Write, answer: |call| Box::pin(chat::abort(call)) },
+    Method { name: "chat.send", needs: Scope::Write, answer: |call| Box::pin(send::send(call)) },
+    Method { name: "chat.abort", needs: Scope::Write, answer: |call| Box::pin(send::abort(call)) },
+    Method { name: "cron.status", needs: Scope::Read, answer: |call| Box::pin(cron::status(call)) },
+    Method { name: "cron.list", needs: Scope::Read, answer: |call| Box::pin(cron::list(call)) },
+    Method { name: "cron.get", needs: Scope::Read, answer: |call| Box::pin(cron::get(call)) },
+    Method { name: "cron.runs", needs: Scope::Read, answer: |call| Box::pin(cron::runs(call)) },
+    Method { name: "cron.add", needs: Scope::Admin, answer: |call| Box::pin(cron::add(call)) },
+    Method { name: "cron.update", needs: Scope::Admin, answer: |call| Box::pin(cron::update(call)) },
+    Method { name: "cron.remove", needs: Scope::Admin, answer: |call| Box::pin(cron::remove(call)) },
+    Method { name: "cron.run", needs: Scope::Admin, answer: |call| Box::pin(cron::run(call)) },
+    Method { name: "wake", needs: Scope::Write, answer: |call| Box::pin(cron::wake(call)) },
+    Method { name: "last-heartbeat", needs: Scope::Read, answer: |call| Box::pin(cron::last_heartbeat(call)) },
+    Method { name: "set-heartbeats", needs: Scope::Admin, answer: |call| Box::pin(cron::set_heartbeats(call)) },
 ];
 
 /// The names of everything that can be asked.
@@ -98,10 +114,15 @@ pub(crate) async fn answer(server: Arc<Server>, client: Arc<Client>, request: Re
         Ok(answer) => answer,
         Err(_) => Err(ErrorShape::unavailable(format!("internal error in {method}; the gateway's log says more"))),
     };
+    let respond = |id: String, payload, error: Option<ErrorShape>| {
+        let ok = error.is_none();
+        client.outbox.respond(&Response { id: id.into(), ok, payload: Some(payload), error });
+    };
     match answer {
-        Ok(Answer::Once(payload, error)) => {
-            let ok = error.is_none();
-            client.outbox.respond(&Response { id: id.into(), ok, payload: Some(payload), error });
+        Ok(Answer::Once(payload, error)) => respond(id, payload, error),
+        Ok(Answer::Held(payload, error, hold)) => {
+            respond(id, payload, error);
+            drop(hold);
         }
         Ok(Answer::Twice(payload, tape, hold)) => {
             client.outbox.respond(&Response::ok(&id, payload));

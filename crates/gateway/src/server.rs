@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{Hub, HubEvent, task};
+use homard_agent::{Hub, HubEvent, schedule::Schedule, task};
 use tokio::{net::TcpListener, sync::mpsc::UnboundedReceiver, time::Instant};
 use tokio_util::{
     sync::CancellationToken,
@@ -75,6 +75,7 @@ pub struct Gateway {
     listeners: Vec<(TcpListener, SocketAddr)>,
     settings: Settings,
     notice: Option<String>,
+    schedule: Result<Schedule, String>,
 }
 
 /// Opens the sockets, so that a taken port is known before anything else is started.
@@ -97,7 +98,12 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
             Err(source) => return Err(Error::Listen { address, source }),
         }
     }
-    if listeners.is_empty() { Err(Error::NoAddress) } else { Ok(Gateway { listeners, settings, notice: None }) }
+    let schedule = Err("nothing is scheduled here".to_owned());
+    if listeners.is_empty() {
+        Err(Error::NoAddress)
+    } else {
+        Ok(Gateway { listeners, settings, notice: None, schedule })
+    }
 }
 
 impl Gateway {
@@ -112,6 +118,12 @@ impl Gateway {
         self
     }
 
+    /// The same gateway, which answers for this schedule, or says why there is none.
+    pub fn with_schedule(mut self, schedule: Result<Schedule, String>) -> Self {
+        self.schedule = schedule;
+        self
+    }
+
     /// Answers until `stop` fires, then tells every client and returns. Runs are the hub's: they are not stopped here.
     pub async fn serve(self, hub: Hub, feed: UnboundedReceiver<HubEvent>, stop: CancellationToken) {
         let rules = Rules {
@@ -120,6 +132,7 @@ impl Gateway {
         };
         let (projector, told) = projector::start(feed);
         let told = AbortOnDropHandle::new(told);
+        let news = self.schedule.as_ref().ok().map(|schedule| projector.follow(schedule));
         let closing = CancellationToken::new();
         let server = Arc::new(Server {
             hub,
@@ -129,6 +142,7 @@ impl Gateway {
             state_dir: self.settings.state_dir,
             config_path: self.settings.config_path,
             notice: self.notice,
+            schedule: self.schedule,
             started: Instant::now(),
             stop: closing.clone(),
             connections: TaskTracker::new(),
@@ -151,7 +165,7 @@ impl Gateway {
             tracing::warn!("some clients did not say goodbye in time");
         }
         // Whatever is left of these ends here.
-        drop((doors, told));
+        drop((doors, news, told));
     }
 }
 
@@ -165,6 +179,8 @@ pub(crate) struct Server {
     pub(crate) config_path: Option<PathBuf>,
     /// What is not as it should be.
     pub(crate) notice: Option<String>,
+    /// What is done without anybody asking, or why nothing is.
+    pub(crate) schedule: Result<Schedule, String>,
     pub(crate) stop: CancellationToken,
     /// Every connection holds a token, so that stopping can wait for all of them.
     pub(crate) connections: TaskTracker,

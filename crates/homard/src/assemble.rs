@@ -1,6 +1,7 @@
 //! From the config to a hub at work: models, agents, the journal.
 
 mod model;
+pub(crate) mod schedule;
 
 use std::{
     fs,
@@ -55,8 +56,11 @@ impl House {
         let journal = Arc::new(Journal::open(&paths.state, move || clock.now_ms())?);
         let defaults = &config.agents.defaults;
         let slots = Slots::new(defaults.max_concurrent.unwrap_or(4), defaults.subagents.max_concurrent.unwrap_or(8), 1);
-        let rules =
-            Rules { freshness: config.session.freshness(TimeZone::system()), triggers: config.session.triggers() };
+        let rules = Rules {
+            freshness: config.session.freshness(TimeZone::system()),
+            triggers: config.session.triggers(),
+            queue: config.messages.queue(),
+        };
         let (hub, feed) = Hub::start_with(ambient, (journal.clone(), journal.fence()), agents, slots, rules);
         let kept = journal.clone();
         let upkeep = homard_agent::task::spawn("journal", async move { kept.maintain().await });
@@ -71,10 +75,10 @@ impl House {
     }
 }
 
-/// How long a run may take, by the config.
-pub(crate) fn timeout(config: &Config) -> Duration {
-    let seconds = config.agents.defaults.timeout_seconds.filter(|&seconds| seconds > 0);
-    Duration::from_secs(seconds.unwrap_or(TIMEOUT).min(MAX_TIMEOUT))
+/// How long a run may take, by the config; `None` for as long as it takes.
+pub(crate) fn timeout(config: &Config) -> Option<Duration> {
+    let seconds = config.agents.defaults.timeout_seconds.unwrap_or(TIMEOUT).min(MAX_TIMEOUT);
+    (seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
 /// The agents of the config; without any, one that is called `main`.
@@ -179,7 +183,8 @@ mod tests {
 
     #[test]
     fn a_run_may_take_ten_minutes_unless_told_otherwise() {
-        let given = |text| timeout(&Config::parse(text).unwrap()).as_secs();
-        assert_eq!((given("{}"), given("{agents: {defaults: {timeoutSeconds: 5}}}")), (600, 5));
+        let given = |text| timeout(&Config::parse(text).unwrap()).map(|limit| limit.as_secs());
+        assert_eq!((given("{}"), given("{agents: {defaults: {timeoutSeconds: 5}}}")), (Some(600), Some(5)));
+        assert_eq!(given("{agents: {defaults: {timeoutSeconds: 0}}}"), None);
     }
 }

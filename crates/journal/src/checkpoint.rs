@@ -1,18 +1,22 @@
 //! The second half of a commit: lines go to their files after it, and the database forgets them once they are safe there.
 
-use std::{io, sync::MutexGuard};
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, MutexGuard},
+};
 
-use homard_proto::{AgentId, EntryId, SessionId};
+use homard_proto::{AgentId, EntryId, SessionId, SessionKey, session::Record};
 use homard_store::Error;
 use rusqlite::{Connection, params};
 use tracing::warn;
 
 use crate::{
     Room,
-    desk::{Desk, Move},
+    desk::{Desk, Late, Move},
     disk,
     layout::FileId,
-    runs,
+    outbox, runs, sessions,
 };
 
 /// How many bytes are written to transcripts before a checkpoint comes early.
@@ -25,6 +29,8 @@ pub(crate) struct Done {
     rows: Vec<i64>,
     /// The ends of the transcripts that they were for.
     tails: Vec<Tail>,
+    /// Records that belong in their own table, and `None` for deleted ones.
+    records: BTreeMap<SessionKey, Option<Arc<Record>>>,
     /// New names that transcripts of deleted sessions have.
     moved: Vec<FileId>,
 }
@@ -48,22 +54,43 @@ impl Done {
         if self.is_empty() {
             return Ok(());
         }
-        let mut rows = self.rows.clone();
-        rows.sort_unstable();
-        for span in rows.chunk_by(|before, after| before + 1 == *after) {
-            let sql = "DELETE FROM redo WHERE seq BETWEEN ?1 AND ?2";
-            db.prepare_cached(sql)?.execute(params![span.first(), span.last()])?;
-        }
+        self.forget_rows(db)?;
         for Tail { agent, session, name, length, leaf } in &self.tails {
             let sql = "INSERT OR REPLACE INTO file(agent, session_id, name, len, leaf) VALUES (?1, ?2, ?3, ?4, ?5)";
             let leaf = leaf.as_ref().map(EntryId::as_str);
             db.prepare_cached(sql)?.execute(params![agent.as_str(), session.as_str(), name, length, leaf])?;
         }
+        for (key, record) in &self.records {
+            match record {
+                Some(record) => sessions::put(db, key, record)?,
+                None => sessions::remove(db, key)?,
+            }
+        }
         for file in &self.moved {
             let sql = "DELETE FROM moving WHERE agent = ?1 AND target = ?2";
             db.prepare_cached(sql)?.execute([file.agent.as_str(), &file.name])?;
         }
-        runs::tidy(db, now_ms)
+        runs::tidy(db, now_ms)?;
+        outbox::tidy(db, now_ms)
+    }
+
+    fn forget_rows(&self, db: &Connection) -> rusqlite::Result<()> {
+        let mut rows = self.rows.clone();
+        rows.sort_unstable();
+        let spans: Vec<_> = rows.chunk_by(|before, after| before + 1 == *after).collect();
+        if let [span] = spans[..] {
+            let sql = "SELECT coalesce((SELECT min(seq) FROM redo) >= ?1 AND (SELECT max(seq) FROM redo) <= ?2, 0)";
+            if db.prepare_cached(sql)?.query_row(params![span.first(), span.last()], |row| row.get(0))? {
+                // Without a condition, SQLite lets go of the pages as they are instead of emptying each.
+                db.prepare_cached("DELETE FROM redo")?.execute([])?;
+                return Ok(());
+            }
+        }
+        for span in spans {
+            let sql = "DELETE FROM redo WHERE seq BETWEEN ?1 AND ?2";
+            db.prepare_cached(sql)?.execute(params![span.first(), span.last()])?;
+        }
+        Ok(())
     }
 }
 
@@ -158,6 +185,10 @@ impl Room {
         let mut desk = self.desk();
         for (outcome, one) in outcomes {
             self.finish(&mut desk, outcome, one)?;
+        }
+        for Late { row, key, record } in std::mem::take(&mut desk.late) {
+            desk.done.rows.push(row);
+            desk.done.records.insert(key, record);
         }
         Ok(!desk.done.is_empty() || !desk.moves.is_empty() || desk.files.values().any(|state| !state.rows.is_empty()))
     }

@@ -5,6 +5,7 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -19,9 +20,10 @@ use serde::Serialize;
 use tracing::{error, warn};
 
 use crate::{
-    Room,
-    desk::{Desk, Move, State},
+    Room, db,
+    desk::{Desk, Late, Move, State},
     layout::FileId,
+    outbox,
     runs::{self, Door},
     sessions, volume,
 };
@@ -35,10 +37,13 @@ struct Places {
     headers: HashMap<FileId, Header>,
     /// Transcripts that nobody can write to now.
     barred: HashSet<FileId>,
+    /// When it came.
+    now_ms: u64,
 }
 
 /// What a batch does, as far as its transaction has come.
 struct Draft<'a> {
+    room: &'a Room,
     places: &'a Places,
     known: &'a HashMap<FileId, State>,
     door: Door,
@@ -46,10 +51,19 @@ struct Draft<'a> {
     grown: BTreeMap<FileId, Growth>,
     /// Transcripts of deleted sessions, with what the batch added to them before.
     gone: Vec<(Move, Option<Growth>)>,
-    /// New records, and deleted ones, in the order in which they came.
-    records: Vec<(SessionKey, Option<Arc<Record>>)>,
+    /// New records, and `None` for deleted ones.
+    records: BTreeMap<SessionKey, Option<Arc<Record>>>,
     next_row: i64,
-    now_ms: u64,
+}
+
+/// What a batch did, once it is on disk.
+struct Written {
+    verdicts: Vec<Verdict>,
+    late: Vec<Late>,
+    grown: BTreeMap<FileId, Growth>,
+    gone: Vec<(Move, Option<Growth>)>,
+    records: BTreeMap<SessionKey, Option<Arc<Record>>>,
+    next_row: i64,
 }
 
 /// What is added to one transcript.
@@ -63,42 +77,20 @@ struct Growth {
 
 impl Room {
     /// Stores a batch, whole or not at all.
-    pub(crate) fn commit(&self, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
+    pub(crate) fn commit(&self, batch: &[Rec]) -> Result<Vec<Verdict>, Error> {
         let mut desk = self.desk();
         self.health.check()?;
-        let now_ms = (self.now_ms)();
-        let places = self.places(&mut desk, &batch, now_ms)?;
+        let places = self.places(&mut desk, batch)?;
         let is_shut = batch.iter().any(|rec| matches!(rec, Rec::Accept(_))) && self.volume.is_low();
-        let Desk { db, files, done, is_marked_clean, next_row, .. } = &mut *desk;
-        let mut draft = Draft {
-            places: &places,
-            known: files,
-            door: Door::new(is_shut),
-            grown: BTreeMap::new(),
-            gone: Vec::new(),
-            records: Vec::new(),
-            next_row: *next_row,
-            now_ms,
-        };
-        let write = || {
-            let tx = Transaction::new(db, TransactionBehavior::Immediate)?;
-            if *is_marked_clean {
-                tx.execute("UPDATE boot SET clean = 0 WHERE epoch = ?1", [self.fence.0])?;
-            }
-            done.forget(&tx, now_ms)?;
-            let verdicts = batch.into_iter().map(|rec| draft.take(&tx, rec)).collect::<rusqlite::Result<Vec<_>>>()?;
-            let is_news = |verdict: &Verdict| matches!(verdict, Verdict::Stored | Verdict::Duplicate(_));
-            if draft.door.turned_away && !verdicts.iter().any(is_news) {
-                return Ok(None);
-            }
-            draft.store_lines(&tx)?;
-            tx.commit()?;
-            Ok(Some(verdicts))
-        };
-        let written = write();
-        let Some(verdicts) = self.health.sql(written)? else { return Err(volume::full(self.layout.state())) };
-        let Draft { grown, gone, records, next_row, .. } = draft;
+        let mut written = self.write(&mut desk, batch, &places, is_shut);
+        if matches!(&written, Err(reason) if db::is_full(reason)) && self.reserve.release() {
+            // What was kept is for the runs at work, and not for new ones.
+            written = self.write(&mut desk, batch, &places, true);
+        }
+        let Some(written) = self.health.sql(written)? else { return Err(volume::full(self.layout.state())) };
+        let Written { verdicts, late, grown, gone, records, next_row } = written;
         (desk.next_row, desk.is_marked_clean, desk.done) = (next_row, false, crate::checkpoint::Done::default());
+        desk.late.extend(late);
         self.learn(records);
         desk.apply(grown, gone);
         self.dirtied.notify_one();
@@ -108,9 +100,44 @@ impl Room {
         Ok(verdicts)
     }
 
+    /// One transaction; `None` if nothing of the batch was taken because there is no room for it.
+    fn write(
+        &self,
+        desk: &mut Desk,
+        batch: &[Rec],
+        places: &Places,
+        is_shut: bool,
+    ) -> rusqlite::Result<Option<Written>> {
+        let mut draft = Draft {
+            room: self,
+            places,
+            known: &desk.files,
+            door: Door::new(is_shut.then(|| volume::full(self.layout.state()).to_string())),
+            grown: BTreeMap::new(),
+            gone: Vec::new(),
+            records: BTreeMap::new(),
+            next_row: desk.next_row,
+        };
+        let tx = Transaction::new(&mut desk.db, TransactionBehavior::Immediate)?;
+        if desk.is_marked_clean {
+            tx.execute("UPDATE boot SET clean = 0 WHERE epoch = ?1", [self.fence.0])?;
+        }
+        desk.done.forget(&tx, places.now_ms)?;
+        let verdicts = batch.iter().map(|rec| draft.take(&tx, rec)).collect::<rusqlite::Result<Vec<_>>>()?;
+        let is_news = |verdict: &Verdict| !matches!(verdict, Verdict::Conflict | Verdict::Full(_) | Verdict::Skipped);
+        if draft.door.turned_away && !verdicts.iter().any(is_news) {
+            return Ok(None);
+        }
+        draft.store_lines(&tx)?;
+        let late = draft.store_records(&tx)?;
+        tx.commit()?;
+        let Draft { grown, gone, records, next_row, .. } = draft;
+        Ok(Some(Written { verdicts, late, grown, gone, records, next_row }))
+    }
+
     /// Finds the transcripts that a batch writes to, and puts them right.
-    fn places(&self, desk: &mut Desk, batch: &[Rec], now_ms: u64) -> Result<Places, Error> {
-        let mut places = Places::default();
+    fn places(&self, desk: &mut Desk, batch: &[Rec]) -> Result<Places, Error> {
+        let mut places = Places { now_ms: (self.now_ms)(), ..Places::default() };
         for rec in batch {
             let (key, session) = match rec {
                 Rec::Start(start) => (&start.key, &start.header.id),
@@ -121,13 +148,15 @@ impl Room {
                 | Rec::ToolDone { .. }
                 | Rec::Abort { .. }
                 | Rec::Terminal { .. }
-                | Rec::Patch { .. } => continue,
+                | Rec::Patch { .. }
+                | Rec::Queue(_)
+                | Rec::Deliver { .. } => continue,
             };
             let of = (key.clone(), session.clone());
             if !places.files.contains_key(&of) {
                 let record = told(batch, key, session).or_else(|| self.known().get(key));
                 let file = desk.place(key, session, record.as_deref())?;
-                if let Err(reason) = desk.put_right(&file, session, now_ms) {
+                if let Err(reason) = desk.put_right(&file, session, places.now_ms) {
                     self.health.check()?;
                     // Lines can wait in the journal, but only where it is known what they follow.
                     let waits = desk.files.get(&file).is_some_and(|state| !state.is_flawed);
@@ -146,7 +175,7 @@ impl Room {
     }
 
     /// Takes note of records that are on disk.
-    fn learn(&self, records: Vec<(SessionKey, Option<Arc<Record>>)>) {
+    fn learn(&self, records: BTreeMap<SessionKey, Option<Arc<Record>>>) {
         if records.is_empty() {
             return;
         }
@@ -171,21 +200,21 @@ fn told(batch: &[Rec], key: &SessionKey, session: &SessionId) -> Option<Arc<Reco
 }
 
 impl Draft<'_> {
-    fn take(&mut self, db: &Connection, rec: Rec) -> rusqlite::Result<Verdict> {
-        if let Rec::Patch { key, expect, .. } = &rec
-            && sessions::current(db, key)? != *expect
+    fn take(&mut self, db: &Connection, rec: &Rec) -> rusqlite::Result<Verdict> {
+        if let Rec::Patch { key, expect, .. } = rec
+            && self.current(key) != *expect
         {
             return Ok(Verdict::Conflict);
         }
-        if let Rec::Delete { key, expect } = &rec
-            && sessions::current(db, key)?.as_ref() != Some(expect)
+        if let Rec::Delete { key, expect } = rec
+            && self.current(key).as_ref() != Some(expect)
         {
             return Ok(Verdict::Conflict);
         }
-        if self.is_barred(&rec) {
+        if self.is_barred(rec) {
             return Ok(Verdict::Skipped);
         }
-        let verdict = runs::judge(db, &rec, &mut self.door)?;
+        let verdict = runs::judge(db, rec, &mut self.door)?;
         if verdict != Verdict::Stored {
             return Ok(verdict);
         }
@@ -194,20 +223,21 @@ impl Draft<'_> {
                 self.growth(&start.key, &start.header.id, "");
             }
             Rec::Input(input) => {
-                for entry in input.entries {
-                    self.append(&input.key, &input.session, entry)?;
+                for entry in &input.entries {
+                    self.append(&input.key, &input.session, entry.clone())?;
                 }
             }
-            Rec::Entry { key, session, entry, .. } => self.append(&key, &session, *entry)?,
+            Rec::Entry { key, session, entry, .. } => self.append(key, session, Entry::clone(entry))?,
             Rec::Patch { key, record, .. } => {
-                sessions::put(db, &key, &record)?;
-                self.records.push((key, Some(Arc::from(record))));
+                self.records.insert(key.clone(), Some(Arc::new(Record::clone(record))));
             }
             Rec::Delete { key, expect } => {
-                sessions::remove(db, &key)?;
-                self.part_with(db, &key, &expect)?;
-                self.records.push((key, None));
+                let archive = self.part_with(db, key, expect)?;
+                self.records.insert(key.clone(), None);
+                return Ok(Verdict::Archived(archive));
             }
+            Rec::Queue(delivery) => return outbox::queue(db, delivery).map(kept),
+            Rec::Deliver { id, state, at } => return outbox::mark(db, id, state, *at).map(kept),
             Rec::Accept(_)
             | Rec::ToolIntent { .. }
             | Rec::ToolDone { .. }
@@ -215,6 +245,12 @@ impl Draft<'_> {
             | Rec::Terminal { .. } => {}
         }
         Ok(Verdict::Stored)
+    }
+
+    /// The session that a key points at.
+    fn current(&self, key: &SessionKey) -> Option<SessionId> {
+        let record = self.records.get(key).cloned().unwrap_or_else(|| self.room.known().get(key));
+        record.map(|record| record.session_id.clone())
     }
 
     fn is_barred(&self, rec: &Rec) -> bool {
@@ -228,7 +264,9 @@ impl Draft<'_> {
             | Rec::Abort { .. }
             | Rec::Terminal { .. }
             | Rec::Patch { .. }
-            | Rec::Delete { .. } => return false,
+            | Rec::Delete { .. }
+            | Rec::Queue(_)
+            | Rec::Deliver { .. } => return false,
         };
         !self.places.barred.is_empty()
             && self.file(place.0, place.1).is_some_and(|file| self.places.barred.contains(file))
@@ -269,16 +307,21 @@ impl Draft<'_> {
     }
 
     /// The transcript of a deleted session gets another name; its lines that are on their way go with it.
-    fn part_with(&mut self, db: &Connection, key: &SessionKey, session: &SessionId) -> rusqlite::Result<()> {
-        let Some(from) = self.file(key, session).cloned() else { return Ok(()) };
+    fn part_with(
+        &mut self,
+        db: &Connection,
+        key: &SessionKey,
+        session: &SessionId,
+    ) -> rusqlite::Result<Option<PathBuf>> {
+        let Some(from) = self.file(key, session).cloned() else { return Ok(None) };
         let growth = self.grown.remove(&from);
         let is_gone = self.gone.iter().any(|(gone, _)| gone.from == from);
         let is_there = !is_gone && self.known.get(&from).is_some_and(|state| state.length() > 0);
         if growth.is_none() && !is_there {
-            return Ok(());
+            return Ok(None);
         }
         let number = if self.gone.is_empty() { String::new() } else { format!("-{}", self.gone.len()) };
-        let name = format!("{}.deleted.{}{number}", from.name, stamp(self.now_ms));
+        let name = format!("{}.deleted.{}{number}", from.name, stamp(self.places.now_ms));
         let to = FileId { agent: from.agent.clone(), name };
         let names = [from.agent.as_str(), &from.name, &to.name];
         if !is_gone {
@@ -288,8 +331,9 @@ impl Draft<'_> {
         db.prepare_cached("INSERT INTO moving(agent, name, target) VALUES (?1, ?2, ?3)")?.execute(names)?;
         let sql = "DELETE FROM file WHERE agent = ?1 AND session_id = ?2";
         db.prepare_cached(sql)?.execute([from.agent.as_str(), session.as_str()])?;
+        let archive = self.room.layout.transcript(&to);
         self.gone.push((Move { from, to }, growth));
-        Ok(())
+        Ok(Some(archive))
     }
 
     /// Puts the lines where a crash cannot take them.
@@ -306,6 +350,22 @@ impl Draft<'_> {
         }
         Ok(())
     }
+
+    /// Puts the records beside the lines, on the same page; the next checkpoint brings them to their own table.
+    fn store_records(&mut self, db: &Connection) -> rusqlite::Result<Vec<Late>> {
+        let mut late = Vec::new();
+        for (key, record) in &self.records {
+            let row = self.next_row;
+            self.next_row += 1;
+            sessions::note_late(db, row, key, record.as_deref())?;
+            late.push(Late { row, key: key.clone(), record: record.clone() });
+        }
+        Ok(late)
+    }
+}
+
+fn kept(is_kept: bool) -> Verdict {
+    if is_kept { Verdict::Stored } else { Verdict::Skipped }
 }
 
 /// A value as one line.

@@ -12,7 +12,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{disk, layout::Layout};
 
 /// The tables, one step per version.
-const STEPS: [&str; 1] = ["
+const STEPS: [&str; 3] = ["
     CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE boot(epoch INTEGER PRIMARY KEY, at INTEGER NOT NULL, clean INTEGER NOT NULL);
     CREATE TABLE run(
@@ -33,7 +33,20 @@ const STEPS: [&str; 1] = ["
         seq INTEGER PRIMARY KEY, agent TEXT NOT NULL, name TEXT NOT NULL, session_id TEXT, off INTEGER NOT NULL,
         leaf TEXT, line BLOB NOT NULL);
     CREATE TABLE moving(agent TEXT NOT NULL, name TEXT NOT NULL, target TEXT NOT NULL, PRIMARY KEY(agent, target)) WITHOUT ROWID;
-"];
+", "
+    ALTER TABLE run ADD COLUMN origin TEXT;
+    ALTER TABLE run ADD COLUMN started_at INTEGER;
+    UPDATE run SET started_at = ended ->> 'started_at' WHERE st = 'ended';
+    CREATE UNIQUE INDEX run_origin ON run(origin) WHERE origin IS NOT NULL;
+    CREATE TABLE outbox(
+        seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, target TEXT NOT NULL, delivery TEXT NOT NULL,
+        state TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, is_sent INTEGER NOT NULL DEFAULT 0, final_at INTEGER);
+    CREATE INDEX outbox_undelivered ON outbox(target) WHERE is_sent = 0;
+    CREATE INDEX outbox_final ON outbox(final_at) WHERE final_at IS NOT NULL;
+",
+    // A row with a key is the record of that session; one without bytes says that it is deleted.
+    "ALTER TABLE redo ADD COLUMN skey TEXT",
+];
 
 /// A log of at most this many bytes is left behind after a large batch.
 const LOG_LIMIT: i64 = 16 * 1024 * 1024;
@@ -59,6 +72,12 @@ pub(crate) fn open(layout: &Layout) -> Result<Connection, Trouble> {
         ))));
     };
     migrate(&mut db, version, steps).map_err(|reason| Trouble::of(&reason, &path))?;
+    if version == 0 {
+        // A new database: what holds it may be as new, and nothing in it is safe before that is.
+        for folder in [layout.journal().as_path(), layout.state()] {
+            disk::sync_folder(folder).map_err(Trouble::Other)?;
+        }
+    }
     Ok(db)
 }
 
@@ -140,6 +159,11 @@ impl Trouble {
     }
 }
 
+/// Whether a write failed because the disk is full.
+pub(crate) fn is_full(reason: &rusqlite::Error) -> bool {
+    reason.sqlite_error_code() == Some(ErrorCode::DiskFull)
+}
+
 /// Leaves a note that the database was found damaged, so that the next start sets it aside.
 pub(crate) fn mark_suspect(path: &Path) {
     if let Err(reason) = fs::write(suspect(path), "found damaged; the next start moves the journal aside\n") {
@@ -191,7 +215,36 @@ where
     text.map(|text| parse(&text).map_err(nonsense)).transpose()
 }
 
+/// An error for a column that is empty and never should be.
+pub(crate) fn missing() -> rusqlite::Error {
+    nonsense(std::io::Error::other("a column is empty that never is"))
+}
+
 /// An error for what we wrote ourselves and cannot read.
 pub(crate) fn nonsense(reason: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_the_first_version_keep_when_they_began() {
+        let state = tempfile::tempdir().unwrap();
+        let layout = Layout::create(state.path()).unwrap();
+        disk::make_folder(&layout.journal()).unwrap();
+        let mut old = Connection::open(layout.database()).unwrap();
+        migrate(&mut old, 0, &STEPS[..1]).unwrap();
+        let sql = "INSERT INTO run(run_id, principal, method, fingerprint, skey, accepted_at, st, ended)
+                   VALUES ('a', '', '', '', 'global', 1, 'ended', '{\"started_at\":7,\"ended_at\":9}'),
+                          ('b', '', '', '', 'global', 1, 'ended', '{\"started_at\":null,\"ended_at\":9}'),
+                          ('c', '', '', '', 'global', 1, 'running', NULL)";
+        old.execute(sql, []).unwrap();
+        drop(old);
+        let db = open(&layout).unwrap();
+        let mut statement = db.prepare("SELECT started_at FROM run ORDER BY run_id").unwrap();
+        let began = statement.query_map([], |row| row.get(0)).unwrap().collect::<rusqlite::Result<Vec<Option<u64>>>>();
+        assert_eq!(began, Ok(vec![Some(7), None, None]));
+    }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Desk {
     pub(crate) names: HashMap<(AgentId, SessionId), String>,
     /// Transcripts of deleted sessions that do not have their new name yet.
     pub(crate) moves: Vec<Move>,
+    /// Records that are in `redo` and not yet in their own table.
+    pub(crate) late: Vec<Late>,
     /// The number of the next row of `redo`; none is used twice in the life of a process.
     pub(crate) next_row: i64,
     /// What the next commit removes from the database because the files are safe.
@@ -71,6 +73,14 @@ impl State {
     }
 }
 
+/// A session's record, or its deletion, on its way to its own table.
+#[derive(Debug)]
+pub(crate) struct Late {
+    pub(crate) row: i64,
+    pub(crate) key: SessionKey,
+    pub(crate) record: Option<Arc<Record>>,
+}
+
 /// A transcript of a deleted session on its way to its new name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Move {
@@ -98,10 +108,12 @@ impl Desk {
         }
         let before = self.row(&agent, session)?.map(|row| FileId { agent: agent.clone(), name: row.name });
         let before = before.filter(|file| self.path(file).exists());
-        let told = || record.filter(|record| record.session_id == *session).map(layout::file_name);
+        let told = record.filter(|record| record.session_id == *session).and_then(layout::told_name);
         let file = before.unwrap_or_else(|| {
-            let name = told().unwrap_or_else(|| layout::default_name(session));
-            FileId { agent, name }
+            let plain = FileId { agent: agent.clone(), name: layout::plain_name(session) };
+            let thread = || layout::thread_name(key, session).filter(|_| !self.path(&plain).exists());
+            let name = told.map(str::to_owned).or_else(thread);
+            name.map(|name| FileId { agent, name }).unwrap_or(plain)
         });
         self.names.insert(known, file.name.clone());
         Ok(file)

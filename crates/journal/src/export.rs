@@ -84,7 +84,8 @@ impl Room {
 
     fn export_agent(&self, agent: &AgentId) -> Result<(), Error> {
         self.layout.make_sessions(agent)?;
-        let folder = self.known().snapshot(agent, false);
+        let mut folder = self.known().snapshot(agent, false);
+        folder.name_threads(&self.layout.sessions(agent));
         let path = self.layout.sessions(agent).join(index::FILE);
         let write = || {
             let json = serde_json::to_vec_pretty(&folder).map_err(|reason| disk::unwritable(&reason))?;

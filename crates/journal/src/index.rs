@@ -8,7 +8,10 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::value::RawValue;
 use tracing::warn;
 
-use crate::{disk, layout, log};
+use crate::{
+    disk,
+    layout::{self, SESSION_FILE},
+};
 
 /// The name of the export in a sessions folder.
 pub(crate) const FILE: &str = "sessions.json";
@@ -110,7 +113,7 @@ impl Index {
 }
 
 impl Folder {
-    /// Reads an agent's `sessions.json`, and the log of changes that an older version left beside it.
+    /// Reads an agent's `sessions.json`.
     pub(crate) fn read(sessions: &Path, agent: &AgentId, now_ms: u64) -> Result<Self, Error> {
         let mut folder = Self::default();
         let path = sessions.join(FILE);
@@ -126,11 +129,20 @@ impl Folder {
                 }
             }
         }
-        if let Some(changes) = log::replay(sessions, agent)? {
-            folder.behind = true;
-            changes.into_iter().for_each(|(key, record)| folder.merge(key, record));
-        }
         Ok(folder)
+    }
+
+    /// Has the records of threads tell where their transcripts are: OpenClaw does not look for them otherwise.
+    pub(crate) fn name_threads(&mut self, sessions: &Path) {
+        for (key, record) in &mut self.records {
+            if record.extra.contains_key(SESSION_FILE) {
+                continue;
+            }
+            let path = layout::thread_name(key, &record.session_id).map(|name| sessions.join(name));
+            if let Some(path) = path.filter(|path| path.exists()) {
+                Arc::make_mut(record).extra.insert(SESSION_FILE.to_owned(), path.display().to_string().into());
+            }
+        }
     }
 
     /// What cannot be used.

@@ -8,6 +8,7 @@
 
 mod checkpoint;
 mod commit;
+mod cron;
 mod db;
 mod desk;
 mod disk;
@@ -16,9 +17,10 @@ mod health;
 mod index;
 mod layout;
 pub mod lock;
-mod log;
 mod mend;
 mod migrate;
+mod outbox;
+mod reserve;
 mod runs;
 mod sessions;
 mod start;
@@ -35,14 +37,15 @@ use std::{
 };
 
 use async_trait::async_trait;
-use homard_proto::{RunId, SessionId, SessionKey, session::Record};
-use homard_store::{Error, Fence, Rec, RunRow, Session, Store, Unfinished, Verdict};
+use homard_proto::{RunId, SessionId, SessionKey, session::Record, transcript::Entry};
+use homard_store::{DeliveryRow, Error, Fence, Rec, RunRow, Session, Store, Unfinished, Verdict};
 use tokio::{sync::Notify, time::Instant};
 use tracing::warn;
 
+pub use cron::CronFiles;
 pub use start::Boots;
 
-use crate::{desk::Desk, health::Health, index::Index, layout::Layout};
+use crate::{desk::Desk, health::Health, index::Index, layout::Layout, reserve::Reserve};
 
 /// How long `sessions.json` may stay behind, and how often it is written at most.
 const EXPORT_EVERY: Duration = Duration::from_secs(5);
@@ -68,6 +71,7 @@ struct Room {
     layout: Arc<Layout>,
     health: Arc<Health>,
     volume: volume::Room,
+    reserve: Reserve,
     fence: Fence,
     boots: Boots,
     now_ms: Box<dyn Fn() -> u64 + Send + Sync>,
@@ -97,6 +101,7 @@ impl Journal {
             desk: Mutex::new(started.desk),
             known: Mutex::new(started.index),
             volume: volume::Room::of(layout.state()),
+            reserve: Reserve::at(layout.reserve()),
             layout,
             health,
             fence: Fence(started.epoch),
@@ -144,7 +149,7 @@ impl Journal {
                     () = self.room.full.notified() => {}
                     () = tokio::time::sleep(CHECKPOINT_EVERY) => {}
                 }
-                match self.blocking(Room::checkpoint).await {
+                match self.blocking(Room::keep_up).await {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(reason) => warn!(%reason, "transcripts could not be made safe"),
@@ -195,6 +200,12 @@ impl Room {
     fn known(&self) -> MutexGuard<'_, Index> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// A checkpoint, and the reserve: made here and not at start, so that nobody waits for it.
+    fn keep_up(&self) -> Result<bool, Error> {
+        self.reserve.keep(&self.volume);
+        self.checkpoint()
+    }
 }
 
 #[async_trait]
@@ -204,12 +215,17 @@ impl Store for Journal {
             let state = self.room.layout.state().display();
             return Err(Error::Locked(format!("state directory {state} was opened again since this writer began")));
         }
-        self.blocking(|room| room.commit(batch)).await
+        self.blocking(move |room| room.commit(&batch)).await
     }
 
     async fn load(&self, key: &SessionKey) -> Result<Option<Session>, Error> {
         let key = key.clone();
         self.blocking(move |room| room.load(&key)).await
+    }
+
+    async fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<Entry>>, Error> {
+        let (key, session) = (key.clone(), session.clone());
+        self.blocking(move |room| room.transcript(&key, &session)).await
     }
 
     async fn run(&self, run: &RunId) -> Result<Option<RunRow>, Error> {
@@ -231,6 +247,14 @@ impl Store for Journal {
 
     async fn recover(&self) -> Result<Vec<Unfinished>, Error> {
         self.blocking(Room::recover).await
+    }
+
+    async fn outbox(&self) -> Result<Vec<DeliveryRow>, Error> {
+        self.blocking(|room| {
+            let desk = room.desk();
+            room.health.sql(outbox::undelivered(&desk.db))
+        })
+        .await
     }
 }
 

@@ -4,12 +4,18 @@ use std::{
     fs::{self, File, TryLockError},
     io::Write,
     path::Path,
+    thread,
+    time::Duration,
 };
 
 use homard_store::Error;
 use serde::{Deserialize, Serialize};
 
 use crate::{disk, layout::Layout};
+
+/// How often a lock is tried whose holder is gone, and how long each waits for the next.
+const TRIES: u32 = 1000;
+const RETRY: Duration = Duration::from_millis(5);
 
 /// Who took the lock last. The lock itself is the operating system's and cannot go stale; this is for people, and for a
 /// takeover, which must not hit a stranger that got the same process id later.
@@ -35,14 +41,20 @@ fn recorded(path: &Path) -> Option<Holder> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// When a process began, in ticks since the system was switched on; `None` when there is no such process.
+/// When a process began, in ticks since the system was switched on; `None` when there is no such process, or it is dead
+/// and only waits for its parent to notice.
 pub fn began(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name of the program stands in parentheses and may hold anything; the time is the 22nd field, the 20th after it.
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let is_dead = matches!(fields.next()?, "Z" | "X");
+    fields.nth(18).filter(|_| !is_dead)?.parse().ok()
 }
 
 /// Takes the directory for as long as the file stays open.
+///
+/// A process that was killed may keep it for a moment: a command that it was just starting has its lock until it begins.
+/// That is waited for; one that is alive is not.
 pub(crate) fn take(layout: &Layout, now_ms: u64) -> Result<File, Error> {
     let path = layout.lock();
     let mut file = disk::private()
@@ -52,10 +64,17 @@ pub(crate) fn take(layout: &Layout, now_ms: u64) -> Result<File, Error> {
         .truncate(false)
         .open(&path)
         .map_err(disk::failed("open", &path))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(in_use(layout, recorded(&path))),
-        Err(TryLockError::Error(reason)) => return Err(disk::failed("lock", &path)(reason)),
+    let mut tries = 0;
+    while let Err(refused) = file.try_lock() {
+        let holder = match refused {
+            TryLockError::WouldBlock => recorded(&path),
+            TryLockError::Error(reason) => return Err(disk::failed("lock", &path)(reason)),
+        };
+        tries += 1;
+        if tries == TRIES || !holder.as_ref().is_some_and(Holder::is_gone) {
+            return Err(in_use(layout, holder));
+        }
+        thread::sleep(RETRY);
     }
     let pid = std::process::id();
     let holder = serde_json::json!(Holder { pid, started_at: now_ms, started: began(pid) });
@@ -71,10 +90,68 @@ fn in_use(layout: &Layout, holder: Option<Holder>) -> Error {
     ))
 }
 
+impl Holder {
+    /// Whether the process is known to have ended.
+    fn is_gone(&self) -> bool {
+        self.started.is_some() && began(self.pid) != self.started
+    }
+}
+
 impl std::fmt::Display for Holder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "process {}", self.pid)?;
         let since = i64::try_from(self.started_at).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
         since.map_or(Ok(()), |since| write!(f, " (since {since})"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(state: &Path, holder: &Holder) -> Layout {
+        let layout = Layout::create(state).unwrap();
+        fs::write(layout.lock(), serde_json::json!(holder).to_string()).unwrap();
+        layout
+    }
+
+    fn me() -> Holder {
+        let pid = std::process::id();
+        Holder { pid, started_at: 1, started: began(pid) }
+    }
+
+    #[test]
+    fn the_lock_of_a_process_that_is_gone_is_waited_for() {
+        let state = tempfile::tempdir().unwrap();
+        let gone = Holder { started: Some(0), ..me() };
+        let layout = layout(state.path(), &gone);
+        let child = File::open(layout.lock()).unwrap();
+        child.lock().unwrap();
+        thread::scope(|scope| {
+            let taken = scope.spawn(|| take(&layout, 2).map(drop));
+            // It opens the file before it tries the lock; from then on it can only wait.
+            while openers(&layout.lock()) < 2 {
+                thread::yield_now();
+            }
+            drop(child);
+            assert_eq!(taken.join().unwrap(), Ok(()));
+        });
+        assert_eq!(recorded(&layout.lock()), Some(Holder { started_at: 2, ..me() }));
+    }
+
+    #[test]
+    fn a_process_that_is_alive_is_not_waited_for() {
+        let state = tempfile::tempdir().unwrap();
+        let layout = layout(state.path(), &me());
+        let other = File::open(layout.lock()).unwrap();
+        other.lock().unwrap();
+        assert!(matches!(take(&layout, 2), Err(Error::Locked(text)) if text.contains(&me().to_string())));
+    }
+
+    /// How often this process has a file open.
+    fn openers(path: &Path) -> usize {
+        let path = path.canonicalize().unwrap();
+        let open = fs::read_dir("/proc/self/fd").unwrap().filter_map(|item| fs::read_link(item.ok()?.path()).ok());
+        open.filter(|target| *target == path).count()
     }
 }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use homard_proto::{AgentId, CallId, EntryId, RunId, SessionId, SessionKey, message::Message, message::ToolResult};
 use homard_store::{
-    AbortReason, Accept, Ended, Options, Rec, RunRow, RunState, ToolClass, ToolRow, Unfinished, Verdict,
+    AbortReason, Accept, Ended, Input, Options, Rec, RunRow, RunState, ToolClass, ToolRow, Unfinished, Verdict,
     recovery::assistant,
 };
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
@@ -16,29 +16,30 @@ use crate::db::{self, json, named, parsed};
 
 type Result<T> = rusqlite::Result<T>;
 
-/// Ended runs that are younger are remembered, in milliseconds.
-const KEEP_FOR: u64 = 24 * 60 * 60 * 1000;
+/// Ended runs that are younger are remembered, in milliseconds, and with them the events of channels that led to them:
+/// those that tell of one again do so within a day.
+pub(crate) const KEEP_FOR: u64 = 24 * 60 * 60 * 1000;
 
 /// So many of the newest runs are remembered, whatever their age.
 const KEEP_RUNS: i64 = 100_000;
 
 /// How many runs are forgotten at once at most, because commits wait meanwhile.
-const BITE: i64 = 1000;
+pub(crate) const BITE: i64 = 1000;
 
 /// What a batch has found out about its runs so far.
 #[derive(Debug, Default)]
 pub(crate) struct Door {
     /// Runs whose [`Accept`] was refused in this batch.
     refused: HashSet<RunId>,
-    /// Whether there is no room for new work.
-    is_shut: bool,
+    /// What is said to new work, if there is no room for any.
+    shut: Option<String>,
     /// Whether a message was refused for that.
     pub(crate) turned_away: bool,
 }
 
 impl Door {
-    pub(crate) fn new(is_shut: bool) -> Self {
-        Self { is_shut, ..Self::default() }
+    pub(crate) fn new(shut: Option<String>) -> Self {
+        Self { shut, ..Self::default() }
     }
 }
 
@@ -58,14 +59,14 @@ pub(crate) fn judge(db: &Connection, rec: &Rec, door: &mut Door) -> Result<Verdi
     let stored = match rec {
         Rec::Accept(accept) => return take_in(db, accept, door),
         Rec::Start(start) => {
-            let sql = "UPDATE run SET st = 'running', session_id = ?2, attempts = attempts + 1
-                       WHERE run_id = ?1 AND st <> 'ended'";
-            change(db, sql, params![run.as_str(), start.header.id.as_str()])?
+            let sql = "UPDATE run SET st = 'running', session_id = ?2, attempts = attempts + 1,
+                       started_at = coalesce(started_at, ?3) WHERE run_id = ?1 AND st <> 'ended'";
+            change(db, sql, params![run.as_str(), start.header.id.as_str(), start.at])?
         }
         Rec::Input(input) => {
-            let sql = "UPDATE run SET input_entry = ?2 WHERE run_id = ?1 AND st <> 'ended'";
+            let sql = "UPDATE run SET input_entry = coalesce(input_entry, ?2) WHERE run_id = ?1 AND st <> 'ended'";
             let own = input.entries.last().map(|entry| entry.id.as_str());
-            change(db, sql, params![run.as_str(), own])? && absorb(db, run, &input.absorbs)?
+            change(db, sql, params![run.as_str(), own])? && absorb(db, input)?
         }
         Rec::ToolIntent { call, class, .. } => is_open(db, run)? && add_tool(db, run, call, (*class, None))?,
         Rec::ToolDone { result, .. } => is_open(db, run)? && answer(db, run, result)?,
@@ -82,7 +83,9 @@ pub(crate) fn judge(db: &Connection, rec: &Rec, door: &mut Door) -> Result<Verdi
             }
             is_open
         }
-        Rec::Entry { .. } | Rec::Patch { .. } | Rec::Delete { .. } => is_open(db, run)?,
+        Rec::Entry { .. } | Rec::Patch { .. } | Rec::Delete { .. } | Rec::Queue(_) | Rec::Deliver { .. } => {
+            is_open(db, run)?
+        }
     };
     Ok(if stored { Verdict::Stored } else { Verdict::Skipped })
 }
@@ -97,34 +100,47 @@ fn is_open(db: &Connection, run: &RunId) -> Result<bool> {
 }
 
 fn take_in(db: &Connection, accept: &Accept, door: &mut Door) -> Result<Verdict> {
-    let known = if door.is_shut { row(db, &accept.run)? } else { None };
-    if door.is_shut && known.is_none() {
+    if let Some(why) = &door.shut {
+        let known = known(db, accept)?;
         door.refused.insert(accept.run.clone());
-        door.turned_away = true;
-        return Ok(Verdict::Skipped);
+        door.turned_away |= known.is_none();
+        return Ok(known.unwrap_or_else(|| Verdict::Full(why.clone())));
     }
     let asked = Asked { message: accept.message.clone(), options: accept.options.clone() };
-    let sql = "INSERT OR IGNORE INTO run(run_id, principal, method, fingerprint, skey, accepted_at, asked, st)
-               VALUES (:run, :principal, :method, :fingerprint, :key, :at, :asked, 'accepted')";
+    let sql = "INSERT OR IGNORE INTO run(run_id, principal, method, fingerprint, skey, accepted_at, asked, origin, st)
+               VALUES (:run, :principal, :method, :fingerprint, :key, :at, :asked, :origin, 'accepted')";
     let values = named_params! {
         ":run": accept.run.as_str(), ":principal": accept.principal, ":method": accept.method,
         ":fingerprint": accept.fingerprint, ":key": accept.key.as_str(), ":at": accept.at, ":asked": json(&asked)?,
+        ":origin": accept.origin.as_ref().map(json).transpose()?,
     };
-    if known.is_none() && db.prepare_cached(sql)?.execute(values)? > 0 {
+    if db.prepare_cached(sql)?.execute(values)? > 0 {
         return Ok(Verdict::Stored);
     }
     door.refused.insert(accept.run.clone());
-    let same = |row: &RunRow| {
-        (&row.principal, &row.method, &row.fingerprint) == (&accept.principal, &accept.method, &accept.fingerprint)
-    };
-    Ok(row(db, &accept.run)?.filter(same).map_or(Verdict::Conflict, |row| Verdict::Duplicate(Box::new(row))))
+    Ok(known(db, accept)?.unwrap_or(Verdict::Conflict))
 }
 
-/// Runs that still wait end with `host` from here on.
-fn absorb(db: &Connection, host: &RunId, guests: &[RunId]) -> Result<bool> {
-    for guest in guests {
-        let sql = "UPDATE run SET st = 'absorbed', absorbed_by = ?2 WHERE run_id = ?1 AND st = 'accepted'";
-        change(db, sql, [guest.as_str(), host.as_str()])?;
+/// What is said to a message whose event or run is known; `None` when neither is.
+fn known(db: &Connection, accept: &Accept) -> Result<Option<Verdict>> {
+    if let Some(origin) = &accept.origin {
+        let mut statement = db.prepare_cached("SELECT * FROM run WHERE origin = ?1")?;
+        if let Some(row) = statement.query_row([json(origin)?], decode).optional()? {
+            return Ok(Some(Verdict::Duplicate(Box::new(row))));
+        }
+    }
+    let Some(row) = row(db, &accept.run)? else { return Ok(None) };
+    let same =
+        (&row.principal, &row.method, &row.fingerprint) == (&accept.principal, &accept.method, &accept.fingerprint);
+    Ok(Some(if same { Verdict::Duplicate(Box::new(row)) } else { Verdict::Conflict }))
+}
+
+/// Runs that still wait end from here on with the one that takes their messages.
+fn absorb(db: &Connection, input: &Input) -> Result<bool> {
+    for guest in &input.absorbs {
+        let sql = "UPDATE run SET st = 'absorbed', absorbed_by = ?2, session_id = ?3,
+                   started_at = (SELECT started_at FROM run WHERE run_id = ?2) WHERE run_id = ?1 AND run_id <> ?2 AND st = 'accepted'";
+        change(db, sql, [guest.as_str(), input.run.as_str(), input.session.as_str()])?;
     }
     Ok(true)
 }
@@ -170,8 +186,8 @@ fn decode(row: &Row<'_>) -> Result<RunRow> {
     let state = match must("st")?.as_str() {
         "accepted" => RunState::Accepted,
         "running" => RunState::Running,
-        "absorbed" => RunState::Absorbed(named(row, "absorbed_by", RunId::parse)?.ok_or_else(missing)?),
-        _ => RunState::Ended(Box::new(parsed(row, "ended")?.ok_or_else(missing)?)),
+        "absorbed" => RunState::Absorbed(named(row, "absorbed_by", RunId::parse)?.ok_or_else(db::missing)?),
+        _ => RunState::Ended(Box::new(parsed(row, "ended")?.ok_or_else(db::missing)?)),
     };
     Ok(RunRow {
         run: RunId::parse(&must("run_id")?).map_err(db::nonsense)?,
@@ -181,12 +197,9 @@ fn decode(row: &Row<'_>) -> Result<RunRow> {
         key: SessionKey::parse(&must("skey")?, &AgentId::main()).map_err(db::nonsense)?,
         session: named(row, "session_id", SessionId::parse)?,
         accepted_at: row.get("accepted_at")?,
+        started_at: row.get("started_at")?,
         state,
     })
-}
-
-fn missing() -> rusqlite::Error {
-    db::nonsense(std::io::Error::other("a column is empty that never is"))
 }
 
 /// A run that has not ended, and the line of its own message.
@@ -197,7 +210,7 @@ pub(crate) fn unfinished(db: &Connection) -> Result<Vec<Open>> {
     let sql = "SELECT * FROM run WHERE seq >= ?1 AND st IN ('accepted', 'running') ORDER BY seq";
     let mut statement = db.prepare_cached(sql)?;
     let open = statement.query_map([first_open(db)?], |row| {
-        let Asked { message, options } = parsed(row, "asked")?.ok_or_else(missing)?;
+        let Asked { message, options } = parsed(row, "asked")?.ok_or_else(db::missing)?;
         let known = decode(row)?;
         let accept = Accept {
             run: known.run.clone(),
@@ -207,21 +220,29 @@ pub(crate) fn unfinished(db: &Connection) -> Result<Vec<Open>> {
             key: known.key.clone(),
             message,
             options,
+            origin: parsed(row, "origin")?,
             at: known.accepted_at,
         };
         let aborted: Option<AbortReason> = parsed(row, "aborted")?;
         let (attempts, tools) = (row.get("attempts")?, tools(db, &known.run)?);
-        let found = Unfinished { row: known, accept, attempts, aborted, entries: Vec::new(), tools };
+        let guests = guests(db, &known.run)?;
+        let found = Unfinished { row: known, accept, attempts, aborted, entries: Vec::new(), tools, guests };
         Ok((found, named(row, "input_entry", EntryId::parse)?))
     })?;
     open.collect()
 }
 
+fn guests(db: &Connection, run: &RunId) -> Result<Vec<RunRow>> {
+    let mut statement =
+        db.prepare_cached("SELECT * FROM run WHERE absorbed_by = ?1 AND st = 'absorbed' ORDER BY seq")?;
+    statement.query_map([run.as_str()], decode)?.collect()
+}
+
 fn tools(db: &Connection, run: &RunId) -> Result<Vec<ToolRow>> {
     let mut statement = db.prepare_cached("SELECT * FROM tool WHERE run_id = ?1 ORDER BY n")?;
     let rows = statement.query_map([run.as_str()], |row| {
-        let call = named(row, "call_id", CallId::parse)?.ok_or_else(missing)?;
-        let class = parsed(row, "class")?.ok_or_else(missing)?;
+        let call = named(row, "call_id", CallId::parse)?.ok_or_else(db::missing)?;
+        let class = parsed(row, "class")?.ok_or_else(db::missing)?;
         Ok(ToolRow { call, class, result: parsed(row, "result")? })
     })?;
     rows.collect()

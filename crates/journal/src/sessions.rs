@@ -1,6 +1,6 @@
 //! The session records in the database, and its small notes.
 
-use homard_proto::{AgentId, SessionId, SessionKey, session::Record};
+use homard_proto::{AgentId, SessionKey, session::Record};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::value::RawValue;
 
@@ -10,13 +10,6 @@ use crate::{
 };
 
 type Result<T> = rusqlite::Result<T>;
-
-/// The session that a key points at.
-pub(crate) fn current(db: &Connection, key: &SessionKey) -> Result<Option<SessionId>> {
-    let mut statement = db.prepare_cached("SELECT session_id FROM sess WHERE skey = ?1")?;
-    let found = statement.query_row([key.as_str()], |row| db::named(row, "session_id", SessionId::parse));
-    Ok(found.optional()?.flatten())
-}
 
 /// Sets the record of a key.
 pub(crate) fn put(db: &Connection, key: &SessionKey, record: &Record) -> Result<()> {
@@ -29,6 +22,29 @@ pub(crate) fn put(db: &Connection, key: &SessionKey, record: &Record) -> Result<
 /// Forgets a key.
 pub(crate) fn remove(db: &Connection, key: &SessionKey) -> Result<()> {
     db.prepare_cached("DELETE FROM sess WHERE skey = ?1")?.execute([key.as_str()])?;
+    Ok(())
+}
+
+/// Notes a record in `redo`, or that it is deleted.
+pub(crate) fn note_late(db: &Connection, row: i64, key: &SessionKey, record: Option<&Record>) -> Result<()> {
+    let record = record.map(json).transpose()?.unwrap_or_default();
+    let sql = "INSERT INTO redo(seq, agent, name, off, skey, line) VALUES (?1, '', '', 0, ?2, ?3)";
+    db.prepare_cached(sql)?.execute(params![row, key.as_str(), record.as_bytes()])?;
+    Ok(())
+}
+
+/// Brings records from `redo` to their own table.
+pub(crate) fn land(db: &Connection) -> Result<()> {
+    let mut statement = db.prepare("SELECT skey, line FROM redo WHERE skey IS NOT NULL ORDER BY seq")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let key = SessionKey::parse(row.get_ref(0)?.as_str()?, &AgentId::main()).map_err(db::nonsense)?;
+        match row.get_ref(1)?.as_blob()? {
+            b"" => remove(db, &key)?,
+            record => put(db, &key, &serde_json::from_slice(record).map_err(db::nonsense)?)?,
+        }
+    }
+    db.execute("DELETE FROM redo WHERE skey IS NOT NULL", [])?;
     Ok(())
 }
 

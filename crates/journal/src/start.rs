@@ -21,9 +21,8 @@ use crate::{
     health::Health,
     index::{self, Folder, Index},
     layout::{FileId, Layout},
-    log,
     mend::{self, Replayed},
-    sessions,
+    outbox, sessions,
 };
 
 /// A crash counts for so long, in milliseconds.
@@ -83,9 +82,19 @@ pub(crate) fn start(layout: &Arc<Layout>, health: &Arc<Health>, now_ms: u64) -> 
     };
     let Found { db, index, epoch, boots, moves, redo, next_row } = found.map_err(|trouble| trouble.told(&path))?;
     let (layout, health) = (Arc::clone(layout), Arc::clone(health));
-    let (files, names, done) = (HashMap::new(), HashMap::new(), Done::default());
-    let mut desk =
-        Desk { db, layout, health, files, names, moves, next_row, done, unsynced: 0, is_marked_clean: false };
+    let mut desk = Desk {
+        db,
+        layout,
+        health,
+        files: HashMap::new(),
+        names: HashMap::new(),
+        moves,
+        late: Vec::new(),
+        next_row,
+        done: Done::default(),
+        unsynced: 0,
+        is_marked_clean: false,
+    };
     if let Err(reason) = desk.finish_moves() {
         warn!(%reason, "the transcript of a deleted session keeps its name for now");
     }
@@ -99,10 +108,10 @@ fn find(layout: &Layout, now_ms: u64) -> Result<Found, Trouble> {
     let path = layout.database();
     let sort = |reason: rusqlite::Error| Trouble::of(&reason, &path);
     let mut db = db::open(layout)?;
-    let mut index = sessions::all(&db).map_err(sort)?;
-    let changed = changed(layout, &db, &index, now_ms)?;
     let tx = db.transaction().map_err(sort)?;
-    let foreign: Vec<_> = changed.iter().map(|(agent, ..)| layout.sessions(agent)).collect();
+    sessions::land(&tx).map_err(sort)?;
+    let mut index = sessions::all(&tx).map_err(sort)?;
+    let changed = changed(layout, &tx, &index, now_ms)?;
     for (agent, folder, stamp) in changed {
         take_in(&tx, &mut index, (agent, folder, stamp)).map_err(sort)?;
     }
@@ -111,8 +120,8 @@ fn find(layout: &Layout, now_ms: u64) -> Result<Found, Trouble> {
         index.fall_behind();
     }
     let (epoch, boots) = count_boot(&tx, now_ms).map_err(sort)?;
+    outbox::lose_track(&tx, now_ms).map_err(sort)?;
     tx.commit().map_err(sort)?;
-    foreign.iter().try_for_each(|sessions| log::remove(sessions)).map_err(Trouble::Other)?;
     let (moves, redo) = (moves(&db).map_err(sort)?, redo(&db).map_err(sort)?);
     let next_row = redo.values().flat_map(|redo| &redo.rows).max().map_or(1, |last| last + 1);
     Ok(Found { db, index, epoch, boots, moves, redo, next_row })
@@ -132,7 +141,7 @@ fn changed(layout: &Layout, db: &Connection, index: &Index, now_ms: u64) -> Resu
         let sessions = layout.sessions(&agent);
         let file = sessions.join(index::FILE);
         let known = export::known(db, &agent).map_err(|reason| Trouble::of(&reason, &layout.database()))?;
-        if !export::is_known(&file, &known).map_err(Trouble::Other)? || log::exists(&sessions) {
+        if !export::is_known(&file, &known).map_err(Trouble::Other)? {
             let stamp = Stamp::of(&file).map_err(Trouble::Other)?;
             let folder = Folder::read(&sessions, &agent, now_ms).map_err(Trouble::Other)?;
             changed.push((agent, folder, stamp));

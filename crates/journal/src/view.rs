@@ -1,12 +1,21 @@
 //! What readers see: sessions with their transcripts, and the runs that a restart found unfinished.
 
-use std::{collections::HashMap, fs::File, io::Read, sync::Arc};
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io::Read,
+    sync::Arc,
+};
 
 use homard_proto::{SessionId, SessionKey, session::Record, transcript::Entry};
 use homard_store::{Error, Session, Unfinished};
 use tracing::warn;
 
-use crate::{Room, disk, layout::FileId, runs, transcript};
+use crate::{
+    Room, disk,
+    layout::{self, FileId},
+    runs, transcript,
+};
 
 impl Room {
     /// The session that a key points at, with its transcript.
@@ -14,6 +23,23 @@ impl Room {
         let Some(record) = self.known().get(key) else { return Ok(None) };
         let entries = self.entries(key, &record.session_id, Some(&record))?;
         Ok(Some(Session { record: Arc::unwrap_or_clone(record), entries }))
+    }
+
+    /// The lines of a session's transcript, wherever its key points by now; `None` when there are none.
+    pub(crate) fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<Entry>>, Error> {
+        let record = self.known().get(key);
+        let entries = self.entries(key, session, record.as_deref())?;
+        if !entries.is_empty() {
+            return Ok(Some(entries));
+        }
+        let mut desk = self.desk();
+        desk.finish_moves()?;
+        let Some(file) = self.layout.put_aside(&layout::home(key), session)? else { return Ok(None) };
+        desk.write_pending(&file)?;
+        drop(desk);
+        let path = self.layout.transcript(&file);
+        let bytes = fs::read(&path).map_err(disk::failed("read", &path))?;
+        Ok(Some(transcript::read(&bytes, session).entries))
     }
 
     /// The lines of a transcript: those in the file, and those that are on their way to it.

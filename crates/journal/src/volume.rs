@@ -70,6 +70,11 @@ impl Room {
         Self { measure: Box::new(measure), last: Mutex::default() }
     }
 
+    /// Whether so many bytes could be used and new work would still be taken in. Where nobody can tell, they cannot.
+    pub(crate) fn has_to_spare(&self, bytes: u64) -> bool {
+        (self.measure)().is_ok_and(|free| free >= RESERVE.saturating_add(bytes))
+    }
+
     /// Whether there is too little for new work. Where nobody can tell, there is enough.
     pub(crate) fn is_low(&self) -> bool {
         let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

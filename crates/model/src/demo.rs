@@ -59,6 +59,8 @@ impl Default for Demo {
             api: "homard-demo".to_owned(),
             context_window: 32_000,
             max_output: 4096,
+            sees: false,
+            ..Spec::default()
         };
         Self { spec }
     }
@@ -120,7 +122,7 @@ fn next_step(request: &Request) -> Step {
     let asked = messages.iter().rposition(|message| matches!(**message, Message::User(_)));
     let text = asked.map(|at| words(&messages[at])).unwrap_or_default();
     let results: Vec<_> = messages[asked.unwrap_or(0)..].iter().filter_map(|message| result(message)).collect();
-    match step(&phrase::understand(&text), &results) {
+    match step(&phrase::understand(without_notes(&text)), &results) {
         Step::Call(tool, _) if !request.tools.iter().any(|spec| spec.name == tool) => {
             Step::Say(format!("I would need the tool `{tool}` for this, and it is not available here."))
         }
@@ -192,6 +194,14 @@ fn search(text: &str, path: &str) -> String {
 /// A text as one word of a shell, whatever is in it.
 fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// What a person wrote, without the notes in brackets that the loop puts before it.
+fn without_notes(text: &str) -> &str {
+    match text.split_once("]\n\n") {
+        Some((notes, rest)) if notes.starts_with('[') => rest,
+        Some(_) | None => text,
+    }
 }
 
 fn words(message: &Message) -> String {

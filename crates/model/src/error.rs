@@ -12,34 +12,75 @@ pub struct Error {
     pub status: Option<u16>,
     /// How long the provider asks to wait.
     pub retry_after: Option<Duration>,
-    /// For people: names the provider and what it said.
+    /// For people: names the provider, what it said and the way out.
     pub message: String,
+    /// The head of what the provider sent, without keys; empty if it sent nothing.
+    pub excerpt: String,
+    /// The provider's name for the request, for its support.
+    pub request_id: Option<String>,
 }
 
 /// What the caller can do about a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The provider was not reached.
     Connect,
+    /// Nothing came for too long, or the provider says that it took too long.
+    Timeout,
     /// Too many requests.
     RateLimit,
-    /// The provider is overloaded or broken.
+    /// The provider has too much to do.
+    Overloaded,
+    /// The provider is broken.
     Server,
     /// The key is wrong or may not do this.
     Auth,
+    /// The account has no money left.
+    Billing,
     /// The request is wrong; the same one will fail again.
     Rejected,
+    /// The conversation is too long for the model.
+    Overflow,
+    /// The provider does not want to answer this.
+    ContentFilter,
     /// The answer was not what the wire promises: not a stream, not JSON.
     Malformed,
     /// The answer stopped in the middle.
     Truncated,
-    /// Nothing came for too long.
-    Idle,
 }
 
 impl Error {
-    /// A failure without an HTTP status.
+    /// A failure of which only this is known.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, status: None, retry_after: None, message: message.into() }
+        let message = message.into();
+        Self { kind, status: None, retry_after: None, message, excerpt: String::new(), request_id: None }
+    }
+}
+
+impl ErrorKind {
+    /// Whether the same request may succeed a moment later.
+    pub fn is_transient(self) -> bool {
+        match self {
+            Self::Connect | Self::Timeout | Self::RateLimit | Self::Overloaded | Self::Server => true,
+            Self::Malformed | Self::Truncated => true,
+            Self::Auth | Self::Billing | Self::Rejected | Self::Overflow | Self::ContentFilter => false,
+        }
+    }
+
+    /// What a person can do about it.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::Connect => "check baseUrl and the network",
+            Self::Timeout => "try again, or choose a faster model",
+            Self::RateLimit => "wait a little, or choose another model",
+            Self::Overloaded | Self::Server => "try again in a moment, or choose another model",
+            Self::Auth => "check the API key and what it may do",
+            Self::Billing => "add credit to the account, or choose another provider",
+            Self::Rejected => "check the model's name and its settings",
+            Self::Overflow => "the conversation is too long for this model: use /compact or /new",
+            Self::ContentFilter => "say it in other words, or choose another model",
+            Self::Malformed => "check baseUrl: this does not look like the model's API",
+            Self::Truncated => "try again",
+        }
     }
 }

@@ -1,20 +1,31 @@
 //! Asking a model: the trait, its request, its stream, its errors, and the built-in demo model.
 //!
-//! This crate refuses to know HTTP and sessions. Start with [`Model`]; [`stream`] says what an answer is made of.
+//! This crate refuses to know HTTP and sessions. Start with [`Model`]; [`stream`] says what an answer is made of, and
+//! [`failover`] who is asked next when none came.
 #![warn(missing_docs)]
 
+pub mod catalog;
+pub mod classify;
 pub mod demo;
 pub mod error;
+pub mod failover;
 pub mod request;
+pub mod retry;
+pub mod roster;
+pub mod spec;
+pub mod standing;
 pub mod stream;
+pub mod thinking;
 
 use std::pin::Pin;
 
 use futures_util::Stream;
 
 pub use error::{Error, ErrorKind};
-pub use request::{Request, ToolSpec};
-pub use stream::{Answer, Event};
+pub use request::{Cache, Request, ToolSpec};
+pub use spec::{Prices, Spec};
+pub use stream::{Answer, Event, Seal};
+pub use thinking::Level;
 
 /// An answer as it comes.
 pub type EventStream = Pin<Box<dyn Stream<Item = Event> + Send>>;
@@ -29,19 +40,4 @@ pub trait Model: Send + Sync {
     /// The stream ends with exactly one [`Event::Done`] or [`Event::Failed`]; one that ends without is taken as cut off.
     /// Dropping it cancels the request.
     fn stream(&self, request: Request) -> EventStream;
-}
-
-/// What a model is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spec {
-    /// The provider's name in the config.
-    pub provider: String,
-    /// The model's name at that provider.
-    pub model: String,
-    /// The wire that is spoken, such as `openai-completions`.
-    pub api: String,
-    /// How many tokens fit into its context.
-    pub context_window: u64,
-    /// How many tokens it may write.
-    pub max_output: u64,
 }

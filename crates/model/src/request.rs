@@ -5,8 +5,10 @@ use std::sync::Arc;
 use homard_proto::message::Message;
 use serde_json::Value;
 
-/// A question to a model: everything that it sees.
-#[derive(Debug, Clone, PartialEq)]
+use crate::thinking::Level;
+
+/// A question to a model: everything that it sees, and how it is to answer.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Request {
     /// The system prompt.
     pub system: Arc<str>,
@@ -14,6 +16,26 @@ pub struct Request {
     pub messages: Vec<Arc<Message>>,
     /// What it may call.
     pub tools: Arc<[ToolSpec]>,
+    /// How hard it is to think. A wire asks for the nearest level that the model has.
+    pub thinking: Level,
+    /// The most tokens that it may write; what its [`Spec`](crate::Spec) says, if nothing is said here.
+    pub max_output: Option<u64>,
+    /// How long the provider is asked to remember the beginning.
+    pub cache: Cache,
+    /// The session, for providers that send requests of one session to the machine that remembers it.
+    pub session: Option<Arc<str>>,
+}
+
+/// How long a provider is asked to remember the beginning of a request. Many remember without being asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cache {
+    /// Not at all.
+    Off,
+    /// As long as it likes, usually minutes.
+    #[default]
+    Short,
+    /// As long as it can, at a price.
+    Long,
 }
 
 /// A tool as a model sees it.

@@ -8,12 +8,16 @@ use crate::error::Error;
 /// A piece of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// Words; they join the words before them.
+    /// Words; they join the words before them, unless those are sealed.
     Text(String),
-    /// Reasoning; it joins the reasoning before it.
+    /// Reasoning; it joins the reasoning before it, unless that is sealed.
     Thinking(String),
     /// A piece of a tool call.
     Call(CallDelta),
+    /// What the provider wants back unchanged, with the block that it seals.
+    Seal(Seal),
+    /// Nothing to say, but somebody is there: a heartbeat, or bytes of an event that is not whole yet.
+    Alive,
     /// The end of a good answer.
     Done(Done),
     /// The end of a bad one.
@@ -33,6 +37,22 @@ pub struct CallDelta {
     pub arguments: String,
 }
 
+/// A provider's mark on a block: a signature, an item's id, encrypted reasoning.
+///
+/// It ends its block: words or reasoning that come after it are a block of their own. A seal without a block before it
+/// is an empty block of its kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seal {
+    /// On the reasoning at hand: `thinkingSignature`.
+    Thinking(String),
+    /// Reasoning that only the provider can read, a block of its own: `thinkingSignature` with `redacted: true`.
+    Redacted(String),
+    /// On the words at hand: `textSignature`.
+    Text(String),
+    /// On the call with this index: `thoughtSignature`.
+    Call(usize, String),
+}
+
 /// How a good answer ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Done {
@@ -50,33 +70,33 @@ pub struct Answer {
 
 #[derive(Debug)]
 enum Part {
-    Text(String),
-    Thinking(String),
-    Call { index: usize, id: String, name: String, arguments: String },
+    Text { text: String, seal: Option<String> },
+    Thinking { text: String, seal: Option<String>, is_redacted: bool },
+    Call { index: usize, id: String, name: String, arguments: String, seal: Option<String> },
 }
 
 impl Answer {
     /// Adds words.
     pub fn text(&mut self, delta: &str) {
         match self.parts.last_mut() {
-            Some(Part::Text(text)) => text.push_str(delta),
-            _ => self.parts.push(Part::Text(delta.to_owned())),
+            Some(Part::Text { text, seal: None }) => text.push_str(delta),
+            _ => self.parts.push(Part::Text { text: delta.to_owned(), seal: None }),
         }
     }
 
     /// Adds reasoning.
     pub fn thinking(&mut self, delta: &str) {
         match self.parts.last_mut() {
-            Some(Part::Thinking(text)) => text.push_str(delta),
-            _ => self.parts.push(Part::Thinking(delta.to_owned())),
+            Some(Part::Thinking { text, seal: None, .. }) => text.push_str(delta),
+            _ => self.parts.push(Part::Thinking { text: delta.to_owned(), seal: None, is_redacted: false }),
         }
     }
 
     /// Adds a piece of a tool call.
     pub fn call(&mut self, delta: CallDelta) {
         let known = self.parts.iter_mut().find_map(|part| match part {
-            Part::Call { index, id, name, arguments } if *index == delta.index => Some((id, name, arguments)),
-            Part::Call { .. } | Part::Text(_) | Part::Thinking(_) => None,
+            Part::Call { index, id, name, arguments, .. } if *index == delta.index => Some((id, name, arguments)),
+            Part::Call { .. } | Part::Text { .. } | Part::Thinking { .. } => None,
         });
         match known {
             Some((id, name, arguments)) => {
@@ -89,7 +109,30 @@ impl Answer {
                 id: delta.id.unwrap_or_default(),
                 name: delta.name.unwrap_or_default(),
                 arguments: delta.arguments,
+                seal: None,
             }),
+        }
+    }
+
+    /// Puts a provider's mark on a block. A mark for a call that never began is lost.
+    pub fn seal(&mut self, mark: Seal) {
+        let text = String::new();
+        match (mark, self.parts.last_mut()) {
+            (Seal::Thinking(mark), Some(Part::Thinking { seal: seal @ None, .. }))
+            | (Seal::Text(mark), Some(Part::Text { seal: seal @ None, .. })) => *seal = Some(mark),
+            (Seal::Thinking(mark), _) => {
+                self.parts.push(Part::Thinking { text, seal: Some(mark), is_redacted: false });
+            }
+            (Seal::Redacted(mark), _) => self.parts.push(Part::Thinking { text, seal: Some(mark), is_redacted: true }),
+            (Seal::Text(mark), _) => self.parts.push(Part::Text { text, seal: Some(mark) }),
+            (Seal::Call(which, mark), _) => {
+                for part in &mut self.parts {
+                    match part {
+                        Part::Call { index, seal, .. } if *index == which => *seal = Some(mark.clone()),
+                        Part::Call { .. } | Part::Text { .. } | Part::Thinking { .. } => {}
+                    }
+                }
+            }
         }
     }
 
@@ -102,19 +145,24 @@ impl Answer {
     /// The finished blocks. A call without an id gets one from its place; arguments that are not JSON stay a text.
     pub fn into_blocks(self) -> Vec<Block> {
         let block = |part| match part {
-            Part::Text(text) => Block::Text(TextBlock { text, extra: Map::new() }),
-            Part::Thinking(thinking) => {
-                Block::Thinking(ThinkingBlock { thinking, thinking_signature: None, extra: Map::new() })
+            Part::Text { text, seal } => Block::Text(TextBlock { text, extra: field("textSignature", seal) }),
+            Part::Thinking { text: thinking, seal: thinking_signature, is_redacted } => {
+                let extra = field("redacted", is_redacted.then_some(true));
+                Block::Thinking(ThinkingBlock { thinking, thinking_signature, extra })
             }
-            Part::Call { index, id, name, arguments } => Block::ToolCall(ToolCall {
+            Part::Call { index, id, name, arguments, seal } => Block::ToolCall(ToolCall {
                 id: if id.trim().is_empty() { format!("call_{index}") } else { id },
                 name,
                 arguments: parse_arguments(&arguments),
-                extra: Map::new(),
+                extra: field("thoughtSignature", seal),
             }),
         };
         self.parts.into_iter().map(block).collect()
     }
+}
+
+fn field(name: &str, value: Option<impl Into<Value>>) -> Map<String, Value> {
+    value.map(|value| (name.to_owned(), value.into())).into_iter().collect()
 }
 
 fn parse_arguments(text: &str) -> Value {
@@ -130,15 +178,13 @@ mod tests {
 
     use super::*;
 
+    fn piece(index: usize, id: Option<&str>, name: Option<&str>, arguments: &str) -> CallDelta {
+        CallDelta { index, id: id.map(str::to_owned), name: name.map(str::to_owned), arguments: arguments.to_owned() }
+    }
+
     #[test]
     fn blocks_keep_the_order_in_which_they_began() {
         let mut answer = Answer::default();
-        let piece = |index, id: Option<&str>, name: Option<&str>, arguments: &str| CallDelta {
-            index,
-            id: id.map(str::to_owned),
-            name: name.map(str::to_owned),
-            arguments: arguments.to_owned(),
-        };
         answer.thinking("hm");
         answer.text("Let ");
         answer.text("me.");
@@ -153,6 +199,36 @@ mod tests {
                 {"type": "text", "text": "Let me."},
                 {"type": "toolCall", "id": "a", "name": "read", "arguments": {"path": 1}},
                 {"type": "toolCall", "id": "call_1", "name": "ls", "arguments": {}},
+            ])
+        );
+    }
+
+    #[test]
+    fn a_seal_ends_its_block_and_stays_with_it() {
+        let mut answer = Answer::default();
+        answer.thinking("a");
+        answer.seal(Seal::Thinking("s1".to_owned()));
+        answer.thinking("b");
+        answer.seal(Seal::Thinking("s2".to_owned()));
+        answer.seal(Seal::Redacted("s3".to_owned()));
+        answer.seal(Seal::Thinking("s4".to_owned()));
+        answer.text("x");
+        answer.seal(Seal::Text("s5".to_owned()));
+        answer.text("y");
+        answer.call(piece(3, Some("c"), Some("ls"), ""));
+        answer.seal(Seal::Call(3, "s6".to_owned()));
+        answer.seal(Seal::Call(4, "lost".to_owned()));
+        let told = serde_json::to_value(answer.into_blocks()).unwrap();
+        assert_eq!(
+            told,
+            json!([
+                {"type": "thinking", "thinking": "a", "thinkingSignature": "s1"},
+                {"type": "thinking", "thinking": "b", "thinkingSignature": "s2"},
+                {"type": "thinking", "thinking": "", "thinkingSignature": "s3", "redacted": true},
+                {"type": "thinking", "thinking": "", "thinkingSignature": "s4"},
+                {"type": "text", "text": "x", "textSignature": "s5"},
+                {"type": "text", "text": "y"},
+                {"type": "toolCall", "id": "c", "name": "ls", "arguments": {}, "thoughtSignature": "s6"},
             ])
         );
     }

@@ -51,6 +51,55 @@ pub enum Stream {
     Other(String),
 }
 
+/// The payload of a `chat` event: a run as those see it who follow the conversation. One form for both generations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Chat {
+    /// The run.
+    pub run_id: String,
+    /// The session's canonical key.
+    pub session_key: String,
+    /// The agent (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// That of the `agent` event that it goes with.
+    pub seq: u64,
+    /// How far the run has come.
+    pub state: ChatState,
+    /// What is new in the message since the last `delta` (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delta_text: Option<String>,
+    /// What the assistant has said so far; absent if that is nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Value>,
+    /// Why it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<String>,
+    /// What went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_message: Option<String>,
+    /// Members of other versions.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// How far a run has come. All but the first are said once, and last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChatState {
+    /// The assistant said more.
+    Delta,
+    /// It is done.
+    Final,
+    /// It was stopped.
+    Aborted,
+    /// It failed.
+    Error,
+    /// A state that this version does not send.
+    #[serde(untagged)]
+    Other(String),
+}
+
 /// The payload of `connect.challenge`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Challenge {

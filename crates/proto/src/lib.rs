@@ -11,12 +11,14 @@ pub mod frame;
 pub mod id;
 pub mod message;
 pub mod method;
+pub mod route;
 pub mod schema;
 pub mod session;
 pub mod transcript;
 
 pub use code::{Code, ErrorShape};
 pub use id::{AgentId, CallId, EntryId, RunId, SessionId, SessionKey};
+pub use route::Route;
 
 /// An open JSON object: the fields of a record that this version does not know, kept as they came.
 pub type Extra = serde_json::Map<String, serde_json::Value>;

@@ -9,15 +9,23 @@ use std::{
 };
 
 use futures_util::{StreamExt, future::ready, stream};
-use homard_model::{Error, ErrorKind, Event, EventStream};
+use homard_model::{
+    Error, ErrorKind, Event, EventStream,
+    classify::classify,
+    spec::{IDLE, SELF_HOSTED_IDLE},
+};
 use reqwest::{
     ClientBuilder, Response, Url,
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
+    header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
     redirect::Policy,
 };
 use tokio::time::timeout;
 
-use crate::{Settings, openai_chat::Decoder, secret::excerpt, sse::Parser};
+use crate::{
+    Auth, Reader, Target,
+    secret::{excerpt, redacted},
+    wire::Place,
+};
 
 /// How long a connection may take to come up.
 const CONNECT: Duration = Duration::from_secs(30);
@@ -68,52 +76,66 @@ pub(crate) struct Endpoint {
     road: Arc<LazyLock<Road>>,
     url: Url,
     headers: HeaderMap,
-    settings: Arc<Settings>,
+    target: Arc<Target>,
 }
 
 impl Endpoint {
-    /// The endpoint at `path` below the provider's base URL.
-    pub(crate) fn new(client: &Client, settings: &Settings, path: &str) -> Result<Self, Error> {
-        let provider = &settings.provider;
+    /// The endpoint of a wire below the provider's base URL.
+    pub(crate) fn new(
+        client: &Client,
+        target: &Target,
+        place: &Place,
+        headers: &[(&'static str, String)],
+    ) -> Result<Self, Error> {
+        let provider = &target.spec.provider;
         let bad_url = |why: &str| {
             let message = format!("the baseUrl of provider {provider} {why}; it looks like https://host/v1");
             Error::new(ErrorKind::Rejected, message)
         };
-        let mut url = Url::parse(&settings.base_url).map_err(|error| bad_url(&format!("is not a URL ({error})")))?;
+        let mut url = Url::parse(&target.base_url).map_err(|error| bad_url(&format!("is not a URL ({error})")))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(bad_url("is neither http nor https"));
         }
         match url.path_segments_mut() {
-            Ok(mut segments) => segments.pop_if_empty().extend(path.split('/')),
+            Ok(mut segments) => segments.pop_if_empty().extend(place.path.split('/')),
             Err(()) => return Err(bad_url("has no path")),
         };
+        if let Some(query) = place.query {
+            url.set_query(Some(query));
+        }
         let road = if url.scheme() == "http" && is_loopback(&url) { &client.local } else { &client.remote };
-        Ok(Self { road: road.clone(), url, headers: headers(settings)?, settings: Arc::new(settings.clone()) })
+        let headers = header_map(target, headers)?;
+        Ok(Self { road: road.clone(), url, headers, target: Arc::new(target.clone()) })
     }
 
     /// Asks, and waits for a stream.
     async fn open(&self, body: Vec<u8>) -> Result<Response, Error> {
         let client = (**self.road).clone()?;
         let request = client.post(self.url.clone()).headers(self.headers.clone()).body(body);
-        let mut response = match timeout(self.settings.idle, request.send()).await {
+        let mut response = match timeout(self.target.spec.idle, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(self.unreached(&error)),
             Err(_) => return Err(self.idle()),
         };
         let status = response.status().as_u16();
-        tracing::debug!(provider = self.settings.provider, status, "provider answered");
+        tracing::debug!(provider = self.target.spec.provider, status, "provider answered");
+        let headers = readable(response.headers());
         if !response.status().is_success() {
-            let retry_after = response.headers().get(RETRY_AFTER).and_then(seconds);
-            let message = format!("HTTP {status}: {}", said(&self.body(&mut response).await));
-            return Err(Error { retry_after, ..self.error(kind_of(status), Some(status), &message) });
+            let body = self.body(&mut response).await;
+            return Err(self.named(classify(Some(status), &headers, &body)));
         }
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("nothing known");
         if kind.to_ascii_lowercase().starts_with("text/event-stream") {
             return Ok(response);
         }
-        let message = format!("the answer is not an event stream but {kind}: ");
-        let message = message + &self.body(&mut response).await;
-        Err(self.error(ErrorKind::Malformed, Some(status), &message))
+        let message = format!("the answer is not an event stream but {kind}");
+        let body = self.body(&mut response).await;
+        let refusal = classify(None, &headers, &body);
+        // A good status does not make an error good.
+        if serde_json::from_str::<serde_json::Value>(&body).is_ok_and(|body| body.get("error").is_some()) {
+            return Err(self.named(refusal));
+        }
+        Err(self.named(Error { kind: ErrorKind::Malformed, status: Some(status), message, ..refusal }))
     }
 
     /// The head of a body that is not an answer; what there is of it, if it does not come.
@@ -127,38 +149,55 @@ impl Endpoint {
                 }
             }
         };
-        if timeout(self.settings.idle, reading).await.is_err() {
-            tracing::debug!(provider = self.settings.provider, "the body of an error did not end");
+        if timeout(self.target.spec.idle, reading).await.is_err() {
+            tracing::debug!(provider = self.target.spec.provider, "the body of an error did not end");
         }
         String::from_utf8_lossy(&body).into_owned()
     }
 
-    fn error(&self, kind: ErrorKind, status: Option<u16>, message: &str) -> Error {
-        let settings = &self.settings;
-        let secrets = settings.api_key.iter().chain(settings.headers.iter().map(|(_, value)| value));
-        let message = format!("{}: {}", settings.provider, excerpt(message, secrets));
-        Error { kind, status, retry_after: None, message }
+    /// A decoder does not know whose words it reads, what must not be shown of them, and what to do about them.
+    fn named(&self, error: Error) -> Error {
+        let target = &self.target;
+        let secrets = || {
+            let auth = target.auth.iter().map(Auth::secret);
+            auth.chain(target.headers.iter().map(|(_, value)| value))
+        };
+        let said = excerpt(&error.message, secrets());
+        let message = format!("{}: {said}; {}", target.spec.provider, error.kind.advice());
+        Error { message, excerpt: redacted(&error.excerpt, secrets()), ..error }
     }
 
     fn idle(&self) -> Error {
-        let message = format!("nothing came for {:?}, so the request was given up", self.settings.idle);
-        self.error(ErrorKind::Idle, None, &message)
+        let idle = self.target.spec.idle;
+        self.named(Error::new(ErrorKind::Timeout, format!("nothing came for {idle:?}, so the request was given up")))
     }
 
     fn unreached(&self, error: &reqwest::Error) -> Error {
         let host = self.url.host_str().unwrap_or_default();
         let port = self.url.port_or_known_default().unwrap_or_default();
-        let message = format!("{host}:{port} cannot be reached ({}); check baseUrl and the network", cause(error));
-        self.error(ErrorKind::Connect, None, &message)
+        let message = format!("{host}:{port} cannot be reached ({})", cause(error));
+        self.named(Error::new(ErrorKind::Connect, message))
+    }
+
+    /// What is known only here: whose failure it is, and what the tokens cost.
+    fn completed(&self, event: Event) -> Event {
+        match event {
+            Event::Failed(error) => Event::Failed(self.named(error)),
+            Event::Done(mut done) => {
+                done.usage.cost = self.target.spec.prices.of(&done.usage);
+                Event::Done(done)
+            }
+            Event::Text(_) | Event::Thinking(_) | Event::Call(_) | Event::Seal(_) | Event::Alive => event,
+        }
     }
 }
 
-fn headers(settings: &Settings) -> Result<HeaderMap, Error> {
+fn header_map(target: &Target, needed: &[(&'static str, String)]) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     let unfit = |what: &str| {
-        let message = format!("{what} of provider {} has characters that HTTP cannot send", settings.provider);
+        let message = format!("{what} of provider {} has characters that HTTP cannot send", target.spec.provider);
         Error::new(ErrorKind::Auth, message)
     };
     let sealed = |text: &str, what: &str| {
@@ -166,10 +205,10 @@ fn headers(settings: &Settings) -> Result<HeaderMap, Error> {
         value.set_sensitive(true);
         Ok::<_, Error>(value)
     };
-    if let Some(key) = &settings.api_key {
-        headers.insert(AUTHORIZATION, sealed(&format!("Bearer {}", key.expose().trim()), "the API key")?);
+    for (name, value) in needed {
+        headers.insert(HeaderName::from_static(name), sealed(value, "the API key")?);
     }
-    for (name, value) in &settings.headers {
+    for (name, value) in &target.headers {
         let what = format!("the header {name}");
         let name = HeaderName::try_from(name).map_err(|_invalid| unfit(&what))?;
         headers.insert(name, sealed(value.expose(), &what)?);
@@ -177,37 +216,33 @@ fn headers(settings: &Settings) -> Result<HeaderMap, Error> {
     Ok(headers)
 }
 
+fn readable(headers: &HeaderMap) -> Vec<(String, String)> {
+    let readable = headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+    readable.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// How long a server may say nothing: longer if it is a machine of one's own.
+pub fn idle_for(base_url: &str) -> Duration {
+    if is_self_hosted(base_url) { SELF_HOSTED_IDLE } else { IDLE }
+}
+
+/// Whether a URL leads to this machine or its network, where models are slow and no key is needed.
+pub fn is_self_hosted(base_url: &str) -> bool {
+    let Ok(url) = Url::parse(base_url) else { return false };
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    match host.parse() {
+        Ok(IpAddr::V4(address)) => address.is_loopback() || address.is_private() || address.is_link_local(),
+        Ok(IpAddr::V6(address)) => {
+            address.is_loopback() || address.is_unique_local() || address.is_unicast_link_local()
+        }
+        Err(_) => is_loopback(&url) || host.ends_with(".local") || !host.contains('.'),
+    }
+}
+
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host == "localhost" || host.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
-}
-
-/// What a caller can do about a status.
-pub(crate) fn kind_of(status: u16) -> ErrorKind {
-    match status {
-        // 402: the account has no money left, which is as final as a wrong key.
-        401..=403 => ErrorKind::Auth,
-        429 => ErrorKind::RateLimit,
-        // 408 and 425 ask to come again.
-        408 | 425 | 500.. => ErrorKind::Server,
-        _ => ErrorKind::Rejected,
-    }
-}
-
-/// Seconds only: a date would need a clock, and no model provider sends one.
-fn seconds(value: &HeaderValue) -> Option<Duration> {
-    let seconds = value.to_str().ok()?.trim().parse().ok()?;
-    Duration::try_from_secs_f64(seconds).ok()
-}
-
-/// The sentence in an error's body, or the body.
-fn said(body: &str) -> String {
-    let body = body.trim();
-    let json: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
-    let error = json.get("error").unwrap_or(&json);
-    let sentence = error.get("message").unwrap_or(error).as_str();
-    sentence.unwrap_or(if body.is_empty() { "no explanation" } else { body }).to_owned()
 }
 
 /// The innermost reason. The outer ones only say that there was one, and name the URL.
@@ -220,11 +255,12 @@ fn cause(error: &reqwest::Error) -> String {
 }
 
 /// Asks a provider. Dropping the stream closes the connection.
-pub(crate) fn ask(endpoint: Endpoint, body: Result<Vec<u8>, serde_json::Error>, decoder: Decoder) -> EventStream {
+pub(crate) fn ask(endpoint: Endpoint, body: Result<Vec<u8>, serde_json::Error>, reader: Reader) -> EventStream {
     let opening = async move {
-        let unwritten = |error| endpoint.error(ErrorKind::Rejected, None, &format!("the request is not JSON: {error}"));
+        let unwritten =
+            |error| endpoint.named(Error::new(ErrorKind::Rejected, format!("the request is not JSON: {error}")));
         let response = endpoint.open(body.map_err(unwritten)?).await?;
-        Ok(Reading { endpoint, response, parser: Parser::default(), decoder, over: false })
+        Ok(Reading { endpoint, response, reader, over: false })
     };
     Box::pin(stream::once(opening).flat_map(|opened| match opened {
         Ok(reading) => reading.events().left_stream(),
@@ -236,8 +272,7 @@ pub(crate) fn ask(endpoint: Endpoint, body: Result<Vec<u8>, serde_json::Error>, 
 struct Reading {
     endpoint: Endpoint,
     response: Response,
-    parser: Parser,
-    decoder: Decoder,
+    reader: Reader,
     over: bool,
 }
 
@@ -247,7 +282,10 @@ impl Reading {
             if reading.over {
                 return None;
             }
-            let events = reading.step().await;
+            let mut events = reading.step().await;
+            if events.is_empty() {
+                events.push(Event::Alive);
+            }
             reading.over = matches!(events.last(), Some(Event::Done(_) | Event::Failed(_)));
             Some((stream::iter(events), reading))
         });
@@ -256,35 +294,22 @@ impl Reading {
 
     /// What the next bytes say.
     async fn step(&mut self) -> Vec<Event> {
-        let bytes = match timeout(self.endpoint.settings.idle, self.response.chunk()).await {
+        let bytes = match timeout(self.endpoint.target.spec.idle, self.response.chunk()).await {
             Ok(Ok(Some(bytes))) => bytes,
             Ok(Ok(None)) => return self.finish("the connection was closed"),
             Ok(Err(error)) => return self.finish(&cause(&error)),
             Err(_) => return vec![Event::Failed(self.endpoint.idle())],
         };
-        match self.parser.push(&bytes) {
-            Ok(frames) => {
-                let events = frames.iter().flat_map(|frame| self.decoder.push(&frame.data));
-                events.map(|event| named(&self.endpoint, event)).collect()
-            }
-            Err(error) => vec![Event::Failed(self.endpoint.error(ErrorKind::Malformed, None, &error.to_string()))],
-        }
+        let events = self.reader.push(&bytes);
+        events.into_iter().map(|event| self.endpoint.completed(event)).collect()
     }
 
     fn finish(&mut self, why: &str) -> Vec<Event> {
-        let last = self.decoder.finish().into_iter().map(|event| match event {
-            Event::Failed(error) => Event::Failed(Error { message: format!("{} ({why})", error.message), ..error }),
-            Event::Text(_) | Event::Thinking(_) | Event::Call(_) | Event::Done(_) => event,
-        });
-        last.map(|event| named(&self.endpoint, event)).collect()
-    }
-}
-
-/// A decoder does not know whose words it reads.
-fn named(endpoint: &Endpoint, event: Event) -> Event {
-    match event {
-        Event::Failed(error) => Event::Failed(endpoint.error(error.kind, error.status, &error.message)),
-        Event::Text(_) | Event::Thinking(_) | Event::Call(_) | Event::Done(_) => event,
+        let mut last = self.reader.finish();
+        if let Some(Event::Failed(Error { kind: ErrorKind::Truncated, message, .. })) = &mut last {
+            *message = format!("{message} ({why})");
+        }
+        last.map(|event| self.endpoint.completed(event)).into_iter().collect()
     }
 }
 
@@ -307,10 +332,10 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_seconds() {
-        let wait = |text| seconds(&HeaderValue::from_static(text));
-        assert_eq!(wait("7"), Some(Duration::from_secs(7)));
-        assert_eq!(wait("0.5"), Some(Duration::from_millis(500)));
-        assert_eq!((wait("-1"), wait("NaN"), wait("Fri, 31 Dec 2027 23:59:59 GMT")), (None, None, None));
+    fn a_machine_of_ones_own_is_known_by_its_address() {
+        let own =
+            ["http://localhost:1/v1", "http://127.0.0.1/v1", "http://[::1]:1", "http://192.168.1.2/v1", "http://box:1"];
+        assert_eq!(own.map(is_self_hosted), [true; 5]);
+        assert_eq!(["https://api.openai.com/v1", "https://8.8.8.8", "none"].map(is_self_hosted), [false; 3]);
     }
 }

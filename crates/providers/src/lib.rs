@@ -1,17 +1,27 @@
 //! Speaking to model vendors over HTTP.
 //!
-//! One wire so far: OpenAI's Chat Completions, which most servers speak. A wire is two pure functions, request to bytes
-//! and bytes to events, and one transport carries all of them. This crate refuses to know config files, the environment,
-//! retries and failover: an error says what happened, and the loop decides.
+//! A wire is two pure things, a function from a request to bytes and a decoder from bytes to events; one transport
+//! carries all of them, and what differs between servers of one wire is a table. This crate refuses to know config
+//! files, the environment, retries and failover: an error says what happened, and the loop decides.
 //!
-//! Start with [`OpenAiChat`]; then [`openai_chat`] (the words), [`sse`] (the framing) and `http` (the road).
+//! Start with [`Remote`] and [`Wire`]; then one wire, such as `anthropic`; then `turns` (the history in order),
+//! [`sse`] (the framing), [`quirks`] (who is different) and `http` (the road).
 #![warn(missing_docs)]
 
+mod anthropic;
+mod google;
 mod http;
 pub mod openai_chat;
+mod openai_responses;
+pub mod quirks;
 mod secret;
 pub mod sse;
+mod target;
+mod turns;
+mod wire;
 
-pub use http::Client;
-pub use openai_chat::{OpenAiChat, Settings};
+pub use http::{Client, idle_for, is_self_hosted};
+pub use quirks::Quirks;
 pub use secret::Secret;
+pub use target::{Auth, Settings, Target};
+pub use wire::{OpenAiChat, Reader, Remote, Wire};

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// How much of a provider's words goes into an error.
-const EXCERPT: usize = 500;
+/// How much of a provider's words goes into an error's message.
+const EXCERPT: usize = 600;
 
 /// A shorter value is a placeholder such as `none`; cutting it out would only garble the words.
 const SHORTEST: usize = 8;
@@ -37,8 +37,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The head of what a provider said, on one line. Providers do echo keys, so the secrets are cut out first.
-pub(crate) fn excerpt<'a>(text: &str, secrets: impl IntoIterator<Item = &'a Secret>) -> String {
+/// A provider's words without secrets, which providers do echo.
+pub(crate) fn redacted<'a>(text: &str, secrets: impl IntoIterator<Item = &'a Secret>) -> String {
     let mut text = text.to_owned();
     for secret in secrets {
         let secret = secret.expose().trim();
@@ -46,6 +46,12 @@ pub(crate) fn excerpt<'a>(text: &str, secrets: impl IntoIterator<Item = &'a Secr
             text = text.replace(secret, "…");
         }
     }
+    text
+}
+
+/// The head of what a provider said, on one line and without secrets.
+pub(crate) fn excerpt<'a>(text: &str, secrets: impl IntoIterator<Item = &'a Secret>) -> String {
+    let text = redacted(text, secrets);
     let mut line = String::new();
     for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {
         if !line.is_empty() {

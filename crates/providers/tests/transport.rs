@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use homard_model::{Error, ErrorKind, Event, Model, Request, stream::Done};
-use homard_proto::message::{Message, StopReason, Usage, User};
-use homard_providers::{Client, OpenAiChat, Secret, Settings};
+use homard_model::{Error, ErrorKind, Event, Model, Prices, Request, Seal, Spec, stream::Done};
+use homard_proto::message::{Cost, Message, StopReason, Usage, User};
+use homard_providers::{Auth, Client, Remote, Secret, Target};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -62,30 +62,34 @@ async fn read_request(socket: &mut TcpStream) -> String {
     }
 }
 
-fn settings(address: &str) -> Settings {
-    Settings {
+fn target(address: &str) -> Target {
+    let spec = Spec {
         provider: "local".to_owned(),
         model: "tiny".to_owned(),
-        base_url: format!("http://{address}/v1/"),
-        api_key: Some(Secret::from(KEY)),
-        context_window: 32_000,
-        max_output: 0,
-        headers: vec![("X-Tenant".to_owned(), Secret::from("tenant-secret"))],
+        api: "openai-completions".to_owned(),
         idle: Duration::from_secs(20),
+        ..Spec::default()
+    };
+    Target {
+        auth: Some(Auth::Key(Secret::from(KEY))),
+        headers: vec![("X-Tenant".to_owned(), Secret::from("tenant-secret"))],
+        ..Target::new(spec, format!("http://{address}/v1/"))
     }
 }
 
-fn model(address: &str) -> OpenAiChat {
-    OpenAiChat::new(settings(address), &Client::default()).unwrap()
+fn model(address: &str) -> Remote {
+    Remote::new(target(address), &Client::default()).unwrap()
 }
 
 fn question() -> Request {
     let message = Message::User(User::text("Hi", 1));
-    Request { system: "".into(), messages: vec![message.into()], tools: [].into() }
+    Request { messages: vec![message.into()], ..Request::default() }
 }
 
-async fn answer(model: &OpenAiChat) -> Vec<Event> {
-    model.stream(question()).collect().await
+/// What is said; how often somebody was only alive depends on how the network cuts.
+async fn answer(model: &Remote) -> Vec<Event> {
+    let events: Vec<_> = model.stream(question()).collect().await;
+    events.into_iter().filter(|event| *event != Event::Alive).collect()
 }
 
 /// One whole exchange: what the client heard and what the server was asked.
@@ -119,6 +123,49 @@ async fn an_answer_in_small_pieces_is_put_together() {
 }
 
 #[tokio::test]
+async fn gemini_gets_a_key_in_a_header_of_its_own_and_a_token_as_a_bearer() {
+    let chunk = r#"{"candidates":[{"content":{"parts":[{"text":"Hi"}]},"finishReason":"STOP"}]}"#;
+    for (auth, let_in) in [
+        (Auth::Key(Secret::from(KEY)), "\r\nx-goog-api-key: sk-very-secret\r\n"),
+        (Auth::Token(Secret::from(KEY)), "\r\nauthorization: bearer sk-very-secret\r\n"),
+    ] {
+        let (listener, address) = bind().await;
+        let mut target = Target { auth: Some(auth), ..target(&address) };
+        target.spec.api = "google-generative-ai".to_owned();
+        target.spec.model = "gemini-3.8-flash".to_owned();
+        let model = Remote::new(target, &Client::default()).unwrap();
+        let pieces = vec![format!("{STREAM}data: {chunk}\r\n\r\n").into_bytes()];
+        let (events, request) = tokio::join!(answer(&model), serve(listener, pieces, Then::Close));
+        assert_eq!(events, [Event::Text("Hi".to_owned()), done()]);
+        let line = "post /v1/models/gemini-3.8-flash:streamgeneratecontent?alt=sse http/1.1\r\n";
+        assert!(request.starts_with(line), "{request}");
+        assert!(request.contains(let_in), "{request}");
+        assert_eq!(request.matches(KEY).count(), 1, "{request}");
+    }
+}
+
+#[tokio::test]
+async fn responses_are_asked_below_the_base_url_and_have_their_price() {
+    let (listener, address) = bind().await;
+    let mut target = target(&address);
+    target.spec.api = "openai-responses".to_owned();
+    target.spec.prices = Prices { output: 1_000_000.0, ..Prices::default() };
+    let model = Remote::new(target, &Client::default()).unwrap();
+    let item = r#"{"type":"message","id":"msg_1","content":[{"type":"output_text","text":"Hi"}]}"#;
+    let response = format!(r#"{{"status":"completed","output":[{item}],"usage":{{"output_tokens":2}}}}"#);
+    let all = format!("{STREAM}event: response.completed\r\ndata: {{\"response\":{response}}}\r\n\r\n");
+    let pieces = all.as_bytes().chunks(37).map(<[u8]>::to_vec).collect();
+    let (events, request) = tokio::join!(answer(&model), serve(listener, pieces, Then::Close));
+    let cost = Cost { output: 2.0, total: 2.0, ..Cost::default() };
+    let usage = Usage { output: 2, total_tokens: 2, cost, ..Usage::default() };
+    let seal = Event::Seal(Seal::Text("msg_1".to_owned()));
+    assert_eq!(events, [Event::Text("Hi".to_owned()), seal, Event::Done(Done { stop: StopReason::Stop, usage })]);
+    assert!(request.starts_with("post /v1/responses http/1.1\r\n"), "{request}");
+    assert!(request.contains("\r\nauthorization: bearer sk-very-secret\r\n"), "{request}");
+    assert!(request.contains("\"store\":false"), "{request}");
+}
+
+#[tokio::test]
 async fn words_arrive_before_the_answer_is_over() {
     let (listener, address) = bind().await;
     let model = model(&address);
@@ -136,12 +183,17 @@ async fn words_arrive_before_the_answer_is_over() {
 #[tokio::test]
 async fn a_refusal_keeps_status_wait_and_words() {
     let body = r#"{"error":{"message":"Slow\ndown, sk-very-secret of tenant-secret","type":"requests"}}"#;
-    let error = failure(&format!("HTTP/1.1 429 Too Many\r\nRetry-After: 7\r\nConnection: close\r\n\r\n{body}")).await;
+    let error = failure(&format!(
+        "HTTP/1.1 429 Too Many\r\nRetry-After: 7\r\nX-Request-Id: req_1\r\nConnection: close\r\n\r\n{body}"
+    ))
+    .await;
     let expected = Error {
         kind: ErrorKind::RateLimit,
         status: Some(429),
         retry_after: Some(Duration::from_secs(7)),
-        message: "local: HTTP 429: Slow down, … of …".to_owned(),
+        message: "local: HTTP 429: Slow down, … of …; wait a little, or choose another model".to_owned(),
+        excerpt: r#"{"error":{"message":"Slow\ndown, … of …","type":"requests"}}"#.to_owned(),
+        request_id: Some("req_1".to_owned()),
     };
     assert_eq!(error, expected);
 }
@@ -152,21 +204,21 @@ async fn a_status_says_what_can_be_done() {
         (302, ErrorKind::Rejected),
         (400, ErrorKind::Rejected),
         (401, ErrorKind::Auth),
-        (402, ErrorKind::Auth),
+        (402, ErrorKind::Billing),
         (403, ErrorKind::Auth),
         (404, ErrorKind::Rejected),
-        (408, ErrorKind::Server),
-        (413, ErrorKind::Rejected),
+        (408, ErrorKind::Timeout),
+        (413, ErrorKind::Overflow),
         (422, ErrorKind::Rejected),
         (500, ErrorKind::Server),
-        (503, ErrorKind::Server),
-        (529, ErrorKind::Server),
+        (503, ErrorKind::Overloaded),
+        (529, ErrorKind::Overloaded),
     ];
     for (status, kind) in kinds {
         let response = format!(
             "HTTP/1.1 {status} X\r\nRetry-After: Fri, 31 Dec 2027 23:59:59 GMT\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
         );
-        let message = format!("local: HTTP {status}: no explanation");
+        let message = format!("local: HTTP {status}: no explanation; {}", kind.advice());
         assert_eq!(failure(&response).await, Error { status: Some(status), ..Error::new(kind, message) });
     }
 }
@@ -175,8 +227,58 @@ async fn a_status_says_what_can_be_done() {
 async fn a_page_is_not_an_answer() {
     let error =
         failure("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n<h1>Hotel\nlogin</h1>").await;
-    let message = "local: the answer is not an event stream but text/html: <h1>Hotel login</h1>";
-    assert_eq!(error, Error { status: Some(200), ..Error::new(ErrorKind::Malformed, message) });
+    let expected = Error {
+        status: Some(200),
+        excerpt: "<h1>Hotel\nlogin</h1>".to_owned(),
+        ..Error::new(
+            ErrorKind::Malformed,
+            "local: the answer is not an event stream but text/html; check baseUrl: this does not look like the model's API",
+        )
+    };
+    assert_eq!(error, expected);
+}
+
+#[tokio::test]
+async fn an_error_is_one_whatever_its_status_and_form() {
+    let body = r#"{"error":{"type":"overloaded_error","message":"Busy"}}"#;
+    let json = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n{body}");
+    let event = format!("{STREAM}data: {body}\n\n");
+    let bare = format!("{STREAM}{body}");
+    for response in [json, event, bare] {
+        let message = "local: Busy; try again in a moment, or choose another model";
+        let expected = Error { excerpt: body.to_owned(), ..Error::new(ErrorKind::Overloaded, message) };
+        assert_eq!(failure(&response).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn tokens_have_their_price() {
+    let (listener, address) = bind().await;
+    let mut target = target(&address);
+    target.spec.prices = Prices { input: 2.0, output: 8.0, cache_read: 1.0, cache_write: 0.0 };
+    let model = Remote::new(target, &Client::default()).unwrap();
+    let usage = "\"usage\":{\"prompt_tokens\":3000000,\"completion_tokens\":500000,\"prompt_tokens_details\":{\"cached_tokens\":1000000}}";
+    let end = format!("{STREAM}data: {{\"choices\":[{{\"finish_reason\":\"stop\"}}],{usage}}}\n\ndata: [DONE]\n\n");
+    let (events, _) = tokio::join!(answer(&model), serve(listener, vec![end.into_bytes()], Then::Close));
+    let cost = Cost { input: 4.0, output: 4.0, cache_read: 1.0, cache_write: 0.0, total: 9.0 };
+    let usage = Usage {
+        input: 2_000_000,
+        output: 500_000,
+        cache_read: 1_000_000,
+        total_tokens: 3_500_000,
+        cost,
+        ..Usage::default()
+    };
+    assert_eq!(events, [Event::Done(Done { stop: StopReason::Stop, usage })]);
+}
+
+#[tokio::test]
+async fn a_heartbeat_is_told() {
+    let (listener, address) = bind().await;
+    let model = model(&address);
+    let first = async { model.stream(question()).next().await };
+    let server = serve(listener, vec![format!("{STREAM}: heartbeat\n\n").into_bytes()], Then::Wait);
+    assert_eq!(tokio::join!(first, server).0, Some(Event::Alive));
 }
 
 #[tokio::test]
@@ -189,18 +291,20 @@ async fn a_cut_is_not_an_end() {
         let [Event::Text(_), Event::Failed(error)] = events.as_slice() else { panic!("{events:?}") };
         assert_eq!(error.kind, ErrorKind::Truncated);
         assert!(error.message.starts_with("local: the answer broke off before its end ("), "{error}");
+        assert!(error.message.ends_with("); try again"), "{error}");
     }
 }
 
 #[tokio::test]
 async fn silence_is_given_up() {
     let (listener, address) = bind().await;
-    let idle = Duration::from_millis(50);
-    let model = OpenAiChat::new(Settings { idle, ..settings(&address) }, &Client::default()).unwrap();
+    let mut target = target(&address);
+    target.spec.idle = Duration::from_millis(50);
+    let model = Remote::new(target, &Client::default()).unwrap();
     let server = serve(listener, vec![format!("{STREAM}{HELLO}").into_bytes()], Then::Wait);
     let (events, _) = tokio::join!(answer(&model), server);
-    let message = "local: nothing came for 50ms, so the request was given up";
-    let expected = [Event::Text("Hello wörld 🦞".to_owned()), Event::Failed(Error::new(ErrorKind::Idle, message))];
+    let message = "local: nothing came for 50ms, so the request was given up; try again, or choose a faster model";
+    let expected = [Event::Text("Hello wörld 🦞".to_owned()), Event::Failed(Error::new(ErrorKind::Timeout, message))];
     assert_eq!(events, expected);
 }
 
@@ -216,16 +320,22 @@ async fn a_server_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn settings_that_cannot_be_sent_are_refused_at_once() {
-    let settings = settings("127.0.0.1:1");
-    let refused = |settings| OpenAiChat::new(settings, &Client::default()).unwrap_err().message;
+async fn what_cannot_be_asked_is_refused_at_once() {
+    let target = target("127.0.0.1:1");
+    let refused = |target: Target| Remote::new(target, &Client::default()).unwrap_err().message;
     assert_eq!(
-        refused(Settings { base_url: "localhost:8080/v1".to_owned(), ..settings.clone() }),
+        refused(Target { base_url: "localhost:8080/v1".to_owned(), ..target.clone() }),
         "the baseUrl of provider local is neither http nor https; it looks like https://host/v1"
     );
     assert_eq!(
-        refused(Settings { api_key: Some(Secret::from("line\nbreak")), ..settings }),
+        refused(Target { auth: Some(Auth::Key(Secret::from("line\nbreak"))), ..target.clone() }),
         "the API key of provider local has characters that HTTP cannot send"
+    );
+    let spec = Spec { api: "smoke-signals".to_owned(), ..target.spec.clone() };
+    assert_eq!(
+        refused(Target { spec, ..target }),
+        "provider local wants api \"smoke-signals\", which is not spoken; known are anthropic-messages, \
+         openai-completions, openai-responses, google-generative-ai"
     );
 }
 

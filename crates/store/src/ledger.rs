@@ -4,7 +4,9 @@ use std::collections::{HashMap, VecDeque};
 
 use homard_proto::{CallId, EntryId, RunId, message::ToolResult, transcript::Entry};
 
-use crate::{AbortReason, Accept, Rec, RunRow, RunState, ToolClass, ToolRow, Unfinished, Verdict, recovery::assistant};
+use crate::{
+    AbortReason, Accept, Origin, Rec, RunRow, RunState, ToolClass, ToolRow, Unfinished, Verdict, recovery::assistant,
+};
 
 /// How many ended runs are remembered; the oldest go first.
 const REMEMBERED: usize = 10_000;
@@ -13,6 +15,8 @@ const REMEMBERED: usize = 10_000;
 #[derive(Debug, Default)]
 pub struct Ledger {
     runs: HashMap<RunId, Known>,
+    /// The runs to which events of channels led; forgotten with them.
+    origins: HashMap<Origin, RunId>,
     accepted: u64,
     ended: VecDeque<RunId>,
 }
@@ -21,6 +25,7 @@ pub struct Ledger {
 struct Known {
     order: u64,
     row: RunRow,
+    origin: Option<Origin>,
     /// What only a run that has not ended needs.
     open: Option<Box<Open>>,
     /// Runs that end with this one.
@@ -61,15 +66,20 @@ impl Ledger {
         match rec {
             Rec::Start(start) => {
                 known.row.session = Some(start.header.id.clone());
+                known.row.started_at.get_or_insert(start.at);
                 known.row.state = RunState::Running;
             }
             Rec::Input(input) => {
                 let waiting =
                     |guest: &&RunId| self.runs.get(*guest).is_some_and(|guest| guest.row.state == RunState::Accepted);
-                let guests: Vec<_> = input.absorbs.iter().filter(waiting).cloned().collect();
+                let guests: Vec<_> =
+                    input.absorbs.iter().filter(|guest| *guest != run).filter(waiting).cloned().collect();
+                let started_at = self.runs.get(run).and_then(|host| host.row.started_at);
                 for guest in &guests {
                     if let Some(guest) = self.runs.get_mut(guest) {
                         guest.row.state = RunState::Absorbed(run.clone());
+                        guest.row.session = Some(input.session.clone());
+                        guest.row.started_at = started_at;
                     }
                 }
                 if let Some(host) = self.runs.get_mut(run) {
@@ -89,12 +99,19 @@ impl Ledger {
             | Rec::ToolDone { .. }
             | Rec::Abort { .. }
             | Rec::Patch { .. }
-            | Rec::Delete { .. } => {}
+            | Rec::Delete { .. }
+            | Rec::Queue(_)
+            | Rec::Deliver { .. } => {}
         }
         Verdict::Stored
     }
 
     fn accept(&mut self, accept: &Accept, refused: &mut Refused) -> Verdict {
+        let before = accept.origin.as_ref().and_then(|origin| self.origins.get(origin));
+        if let Some(Known { row, .. }) = before.and_then(|run| self.runs.get(run)) {
+            refused.0.push(accept.run.clone());
+            return Verdict::Duplicate(Box::new(row.clone()));
+        }
         if let Some(Known { row, .. }) = self.runs.get(&accept.run) {
             refused.0.push(accept.run.clone());
             let same = (&row.principal, &row.method, &row.fingerprint)
@@ -109,11 +126,14 @@ impl Ledger {
             key: accept.key.clone(),
             session: None,
             accepted_at: accept.at,
+            started_at: None,
             state: RunState::Accepted,
         };
         self.accepted += 1;
         let open = Open { accept: accept.clone(), attempts: 0, aborted: None, input: None, tools: Vec::new() };
-        let known = Known { order: self.accepted, row, open: Some(Box::new(open)), absorbed: Vec::new() };
+        let origin = accept.origin.clone();
+        self.origins.extend(origin.clone().map(|origin| (origin, accept.run.clone())));
+        let known = Known { order: self.accepted, row, origin, open: Some(Box::new(open)), absorbed: Vec::new() };
         self.runs.insert(accept.run.clone(), known);
         Verdict::Stored
     }
@@ -126,8 +146,9 @@ impl Ledger {
         }
         if self.ended.len() > REMEMBERED
             && let Some(oldest) = self.ended.pop_front()
+            && let Some(Known { origin: Some(origin), .. }) = self.runs.remove(&oldest)
         {
-            self.runs.remove(&oldest);
+            self.origins.remove(&origin);
         }
     }
 
@@ -151,6 +172,7 @@ impl Ledger {
                 aborted: open.aborted,
                 entries: open.input.as_ref().map(|input| after(&known.row, input)).unwrap_or_default(),
                 tools: open.tools.clone(),
+                guests: known.absorbed.iter().filter_map(|guest| self.row(guest)).collect(),
             })
         };
         open.into_iter().filter_map(unfinished).collect()
@@ -161,7 +183,10 @@ impl Open {
     fn note(&mut self, rec: &Rec) {
         match rec {
             Rec::Start(_) => self.attempts += 1,
-            Rec::Input(input) => self.input = input.entries.last().map(|entry| entry.id.clone()),
+            // The first is its own message; later ones came while it was at work.
+            Rec::Input(input) if self.input.is_none() => {
+                self.input = input.entries.last().map(|entry| entry.id.clone());
+            }
             Rec::ToolIntent { call, class, .. } => {
                 self.tools.push(ToolRow { call: call.clone(), class: *class, result: None });
             }
@@ -171,7 +196,14 @@ impl Open {
             }
             // The calls of earlier messages are answered, and a model may use their ids again.
             Rec::Entry { entry, .. } if assistant(entry).is_some() => self.tools.clear(),
-            Rec::Accept(_) | Rec::Entry { .. } | Rec::Terminal { .. } | Rec::Patch { .. } | Rec::Delete { .. } => {}
+            Rec::Accept(_)
+            | Rec::Input(_)
+            | Rec::Entry { .. }
+            | Rec::Terminal { .. }
+            | Rec::Patch { .. }
+            | Rec::Delete { .. }
+            | Rec::Queue(_)
+            | Rec::Deliver { .. } => {}
         }
     }
 
@@ -204,6 +236,7 @@ mod tests {
             key: AgentId::main().main_session(),
             message: Message::User(User::text("hi", 1)),
             options: crate::Options::default(),
+            origin: None,
             at: 1,
         }))
     }
@@ -214,8 +247,9 @@ mod tests {
             replies: Vec::new(),
             model: (String::new(), String::new()),
             usage: Usage::default(),
-            started_at: None,
+            steps: crate::Steps::default(),
             ended_at: 2,
+            words: None,
         };
         Rec::Terminal { run: RunId::parse(run).unwrap(), ended: Box::new(ended) }
     }

@@ -1,15 +1,18 @@
 //! What is kept: the [`Store`] trait, its records and verdicts, transcripts as the model sees them, and the memory store.
 //!
 //! This crate refuses to know the loop, models and SQLite. A store is the only thing that survives a restart, so
-//! everything above it can be rebuilt from what [`Store::load`], [`Store::run`] and [`Store::recover`] return.
+//! everything above it can be rebuilt from what [`Store::load`], [`Store::run`], [`Store::recover`] and [`Store::outbox`]
+//! return.
 #![warn(missing_docs)]
 
 pub mod branch;
 pub mod ledger;
 pub mod memory;
+pub mod outbox;
 pub mod record;
 pub mod recovery;
 pub mod repair;
+pub mod timeline;
 
 use std::sync::Arc;
 
@@ -17,10 +20,12 @@ use async_trait::async_trait;
 use homard_proto::{CallId, RunId, SessionId, SessionKey, message::ToolResult, session, transcript};
 
 pub use memory::MemoryStore;
+pub use outbox::{Delivery, DeliveryRow, DeliveryState, Target};
 pub use record::{
-    AbortReason, Accept, Ended, Failure, FailureKind, Input, OnRestart, Options, Outcome, Rec, RunRow, RunState, Start,
-    ToolClass, Verdict,
+    AbortReason, Accept, Ended, Failure, FailureKind, Input, OnRestart, Options, Origin, Outcome, Rec, RunRow,
+    RunState, Start, ToolClass, Verdict,
 };
+pub use timeline::{Step, Steps};
 
 /// Why a store did not do it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +54,10 @@ pub trait Store: Send + Sync {
     /// The session that `key` points at, with its transcript; `None` when there is none yet.
     async fn load(&self, key: &SessionKey) -> Result<Option<Session>, Error>;
 
+    /// The lines of this session's transcript, also when `key` points at a newer one by now or the session was deleted;
+    /// `None` when there are none. Lines that came after a deletion stand for the id, not those that were put aside.
+    async fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<transcript::Entry>>, Error>;
+
     /// What is known of a run.
     async fn run(&self, run: &RunId) -> Result<Option<RunRow>, Error>;
 
@@ -60,6 +69,11 @@ pub trait Store: Send + Sync {
 
     /// The runs that a restart found unfinished, in the order in which they were accepted.
     async fn recover(&self) -> Result<Vec<Unfinished>, Error>;
+
+    /// The deliveries that have not arrived, as far as is known, in the order in which they were queued.
+    /// [`outbox::due`] says which may go out. What was being sent when a process ended is
+    /// [`DeliveryState::Unknown`] for the next one, or queued again if the channel is idempotent.
+    async fn outbox(&self) -> Result<Vec<DeliveryRow>, Error>;
 }
 
 /// The right to write. Opaque to everybody but the store that gave it.
@@ -90,6 +104,8 @@ pub struct Unfinished {
     pub entries: Vec<transcript::Entry>,
     /// Its tools with effects that were about to start, and all that answered.
     pub tools: Vec<ToolRow>,
+    /// The runs that end with it.
+    pub guests: Vec<RunRow>,
 }
 
 /// What is known of a tool call of an unfinished run.

@@ -9,8 +9,9 @@ use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, session, transcript::Entry};
 
 use crate::{
-    Error, Fence, Rec, RunRow, Session, Store, Unfinished, Verdict,
+    DeliveryRow, Error, Fence, Rec, RunRow, Session, Store, Unfinished, Verdict,
     ledger::{Ledger, Refused},
+    outbox::Outbox,
 };
 
 /// A store that forgets.
@@ -23,10 +24,18 @@ pub struct MemoryStore {
 struct Inner {
     records: BTreeMap<SessionKey, session::Record>,
     transcripts: HashMap<SessionId, Vec<Entry>>,
+    /// The transcripts of deleted sessions.
+    put_aside: HashMap<SessionId, Vec<Entry>>,
     ledger: Ledger,
+    outbox: Outbox,
 }
 
 impl MemoryStore {
+    /// Makes it what the next process would find.
+    pub fn restart(&self) {
+        self.lock().outbox.lose_track();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -43,6 +52,11 @@ impl Store for MemoryStore {
     async fn load(&self, key: &SessionKey) -> Result<Option<Session>, Error> {
         let inner = self.lock();
         Ok(inner.records.get(key).map(|record| inner.session(record)))
+    }
+
+    async fn transcript(&self, _: &SessionKey, session: &SessionId) -> Result<Option<Vec<Entry>>, Error> {
+        let inner = self.lock();
+        Ok(inner.transcripts.get(session).or_else(|| inner.put_aside.get(session)).cloned())
     }
 
     async fn run(&self, run: &RunId) -> Result<Option<RunRow>, Error> {
@@ -66,6 +80,10 @@ impl Store for MemoryStore {
             let behind = entries.into_iter().flatten().skip_while(|entry| entry.id != *input).skip(1);
             behind.cloned().collect()
         }))
+    }
+
+    async fn outbox(&self) -> Result<Vec<DeliveryRow>, Error> {
+        Ok(self.lock().outbox.undelivered())
     }
 }
 
@@ -97,8 +115,13 @@ impl Inner {
             }
             Rec::Delete { key, expect } => {
                 self.records.remove(&key);
-                self.transcripts.remove(&expect);
+                if let Some(entries) = self.transcripts.remove(&expect) {
+                    self.put_aside.insert(expect, entries);
+                }
+                return Verdict::Archived(None);
             }
+            Rec::Queue(delivery) => return kept(self.outbox.queue(*delivery)),
+            Rec::Deliver { id, state, at } => return kept(self.outbox.mark(&id, &state, at)),
             Rec::Accept(_)
             | Rec::Start(_)
             | Rec::ToolIntent { .. }
@@ -119,4 +142,8 @@ impl Inner {
         let entries = self.transcripts.get(&record.session_id).cloned().unwrap_or_default();
         Session { record: record.clone(), entries }
     }
+}
+
+fn kept(is_kept: bool) -> Verdict {
+    if is_kept { Verdict::Stored } else { Verdict::Skipped }
 }

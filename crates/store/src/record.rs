@@ -1,15 +1,17 @@
 //! What a store is told, and what it answers.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 use homard_proto::{
-    CallId, EntryId, RunId, SessionId, SessionKey,
+    CallId, EntryId, Route, RunId, SessionId, SessionKey,
     message::{Message, ToolResult, Usage},
     session,
     transcript::{Entry, Header},
 };
+
+use crate::{Delivery, DeliveryState, timeline::Steps};
 
 /// One fact to be kept.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,6 +81,17 @@ pub enum Rec {
         /// The session id that the writer believes in.
         expect: SessionId,
     },
+    /// Something is to be said on a channel: from here on it is never lost.
+    Queue(Box<Delivery>),
+    /// A delivery goes a step further, if it can.
+    Deliver {
+        /// Its id.
+        id: String,
+        /// What it becomes.
+        state: DeliveryState,
+        /// Milliseconds since the epoch.
+        at: u64,
+    },
 }
 
 /// A message that was taken in.
@@ -98,8 +111,21 @@ pub struct Accept {
     pub message: Message,
     /// What else its run needs to know.
     pub options: Options,
+    /// The event of a channel that brought it; channels tell of one more than once.
+    pub origin: Option<Origin>,
     /// Milliseconds since the epoch.
     pub at: u64,
+}
+
+/// An event of a channel. As long as its run is remembered, it leads to no other.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Origin {
+    /// The channel.
+    pub channel: String,
+    /// Which of our accounts there heard it.
+    pub account: String,
+    /// What the channel calls it.
+    pub event: String,
 }
 
 /// What a run needs to know beside its message, also after a restart.
@@ -114,6 +140,16 @@ pub struct Options {
     pub extra_prompt: Option<String>,
     /// What its sender wants if a restart finds it unfinished.
     pub on_restart: OnRestart,
+    /// Where it came from, and where its answer goes.
+    #[serde(skip_serializing_if = "is_nowhere")]
+    pub route: Route,
+    /// What it says about its own way through the queue, as it can be typed; empty if nothing.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub queue: String,
+}
+
+fn is_nowhere(route: &Route) -> bool {
+    *route == Route::default()
 }
 
 /// What becomes of a run that a restart finds unfinished.
@@ -178,10 +214,14 @@ pub struct Ended {
     pub model: (String, String),
     /// The sum over all model calls.
     pub usage: Usage,
-    /// When it began; `None` if it never did. Milliseconds since the epoch.
-    pub started_at: Option<u64>,
+    /// What happened on the way.
+    #[serde(default)]
+    pub steps: Steps,
     /// Milliseconds since the epoch.
     pub ended_at: u64,
+    /// What a command was answered, which stands in no transcript.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub words: Option<String>,
 }
 
 /// The ways in which a run can end.
@@ -200,10 +240,16 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AbortReason {
-    /// The user asked for it.
+    /// Somebody asked for it with a request.
     User,
+    /// Somebody asked for it with a message.
+    Stop,
     /// It took longer than it may.
     Timeout,
+    /// A newer message took its place.
+    Interrupted,
+    /// Too many messages waited.
+    Dropped,
 }
 
 /// Why a run could not go on.
@@ -231,8 +277,10 @@ impl Outcome {
         match self {
             Self::Done => None,
             Self::Failed(failure) => Some(&failure.message),
-            Self::Aborted(AbortReason::User) => Some("aborted"),
+            Self::Aborted(AbortReason::User | AbortReason::Stop) => Some("aborted"),
             Self::Aborted(AbortReason::Timeout) => Some("the run took longer than its timeout and was stopped"),
+            Self::Aborted(AbortReason::Interrupted) => Some("interrupted: a newer message took its place"),
+            Self::Aborted(AbortReason::Dropped) => Some("queue_full: too many messages waited in this session"),
         }
     }
 }
@@ -263,10 +311,12 @@ pub struct RunRow {
     pub fingerprint: String,
     /// The session.
     pub key: SessionKey,
-    /// Its transcript, once the run began.
+    /// Its transcript, once the run began or went into another.
     pub session: Option<SessionId>,
     /// Milliseconds since the epoch.
     pub accepted_at: u64,
+    /// When it began first, or that into which it went; `None` if it never did. Milliseconds since the epoch.
+    pub started_at: Option<u64>,
     /// How far it has come.
     pub state: RunState,
 }
@@ -276,11 +326,17 @@ pub struct RunRow {
 pub enum Verdict {
     /// It is kept.
     Stored,
-    /// An [`Accept`] with an id that is known and the same fingerprint: this is what is known of it.
+    /// It is kept, and the transcript was put aside: here, or there was none.
+    Archived(Option<PathBuf>),
+    /// An [`Accept`] with an id that is known and the same fingerprint, or with an origin that is known: this is what is
+    /// known of its run.
     Duplicate(Box<RunRow>),
     /// An [`Accept`] with an id that is known but another fingerprint, or a [`Rec::Patch`] of a session that changed.
     Conflict,
-    /// Not applied, because the run's [`Accept`] in this batch was refused, or the run had already ended.
+    /// An [`Accept`] for which there is no room; the text says what helps.
+    Full(String),
+    /// Not applied, because the run's [`Accept`] in this batch was refused, or the run had already ended, or a delivery
+    /// is known already or cannot go that way.
     Skipped,
 }
 
@@ -296,7 +352,8 @@ impl Rec {
             | Self::Abort { run, .. }
             | Self::Terminal { run, .. } => Some(run),
             Self::Entry { run, .. } | Self::Patch { run, .. } => run.as_ref(),
-            Self::Delete { .. } => None,
+            Self::Queue(delivery) => delivery.run.as_ref(),
+            Self::Delete { .. } | Self::Deliver { .. } => None,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! What a restart does with a run that it finds unfinished: a pure function of what is on disk.
 
 use homard_proto::{
-    CallId,
+    CallId, RunId,
     message::{Assistant, Block, Message, StopReason, ToolResult},
     transcript::{Entry, Kind},
 };
+use serde_json::Value;
 
 use crate::{AbortReason, Failure, FailureKind, OnRestart, Outcome, RunState, ToolClass, ToolRow, Unfinished};
 
@@ -31,7 +32,7 @@ pub enum Plan {
 
 /// Decides about one run.
 pub fn plan(found: &Unfinished, now_ms: u64) -> Plan {
-    let own = own_lines(&found.entries);
+    let own = own_lines(&found.row.run, &found.entries);
     let last = last_answer(own);
     let answers = || last.map(|(at, said)| known_answers(found, at, said, now_ms)).unwrap_or_default();
     let interrupted = |why: &str| {
@@ -70,16 +71,24 @@ pub fn plan(found: &Unfinished, now_ms: u64) -> Plan {
     }
 }
 
-/// The lines of a run among those behind its message: a later message begins another run's. There is one only if the
-/// disk failed when the run should have ended.
-pub fn own_lines(entries: &[Entry]) -> &[Entry] {
-    let next = entries.iter().position(|entry| matches!(message(entry), Some(Message::User(_))));
-    &entries[..next.unwrap_or(entries.len())]
+/// The member of a user's message that names the run which took it in while it was at work.
+pub const STEERED_INTO: &str = "steeredInto";
+
+/// The lines of a run among those behind its message: a later message that it did not take in begins another run's.
+/// There is one only if the disk failed when the run should have ended.
+pub fn own_lines<'a>(run: &RunId, entries: &'a [Entry]) -> &'a [Entry] {
+    let is_next = |entry: &Entry| match message(entry) {
+        Some(Message::User(user)) => user.extra.get(STEERED_INTO).and_then(Value::as_str) != Some(run.as_str()),
+        Some(Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_)) | None => false,
+    };
+    &entries[..entries.iter().position(is_next).unwrap_or(entries.len())]
 }
 
-/// The last assistant message of the run, and where it stands.
+/// The last assistant message of the run, and where it stands; `None` if a message came after it.
 fn last_answer(entries: &[Entry]) -> Option<(usize, &Assistant)> {
-    (0..entries.len()).rev().find_map(|at| assistant(&entries[at]).map(|said| (at, said)))
+    let last =
+        entries.iter().rposition(|entry| matches!(message(entry), Some(Message::User(_) | Message::Assistant(_))))?;
+    assistant(&entries[last]).map(|said| (last, said))
 }
 
 /// The message of an entry that is an assistant's.
@@ -152,6 +161,7 @@ mod tests {
                 key: key.clone(),
                 session: Some(SessionId::parse("s").unwrap()),
                 accepted_at: NOW - 1000,
+                started_at: None,
                 state,
             },
             accept: Accept {
@@ -162,12 +172,14 @@ mod tests {
                 key,
                 message: Message::User(User::text("hi", 0)),
                 options: Options::default(),
+                origin: None,
                 at: NOW - 1000,
             },
             attempts: 1,
             aborted: None,
             entries: Vec::new(),
             tools: Vec::new(),
+            guests: Vec::new(),
         }
     }
 

@@ -6,7 +6,8 @@ use std::{
 };
 
 use homard_agent::{
-    Follower, Hub,
+    Cursor, Follower, Hub, Placed, RunEvent, Slots, Tape,
+    event::AbortReason,
     hub::{Disposition, SubmitError},
     intake,
     tape::State,
@@ -18,7 +19,7 @@ use homard_proto::{
     method::{
         Params,
         agent::{AgentParams, WaitParams},
-        chat::AbortParams,
+        chat::{AbortParams, SendParams},
     },
 };
 use serde_json::{Value, json};
@@ -26,6 +27,7 @@ use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 
 use crate::{
     clock::Clock,
+    tell::sent,
     trace::{Act, Deed},
 };
 
@@ -50,6 +52,8 @@ pub(crate) struct Promises {
     pub(crate) accepted: Vec<RunId>,
     /// These are stopped; with the time.
     pub(crate) stopped: Vec<(Duration, RunId)>,
+    /// The next run of this session is told this.
+    pub(crate) events: Vec<(SessionKey, String)>,
 }
 
 /// The promises of all lives of the hub.
@@ -78,10 +82,11 @@ impl Call {
     }
 
     /// Begins an act.
-    pub(crate) fn begin(act: Act, hub: &Hub, clock: &Clock, promised: &Promised) -> Self {
+    pub(crate) fn begin(act: Act, hub: &Hub, slots: &Slots, clock: &Clock, promised: &Promised) -> Self {
         // Unbounded: an act gets two answers.
         let (answer, answers) = mpsc::unbounded_channel();
-        let caller = Caller { hub: hub.clone(), clock: clock.clone(), promised: promised.clone(), answer };
+        let (hub, slots, clock, promised) = (hub.clone(), slots.clone(), clock.clone(), promised.clone());
+        let caller = Caller { hub, slots, clock, promised, answer };
         let handle = task::spawn("act", caller.act(act.deed.clone()));
         Self { open: Some((answers, handle)), ..Self::silent(act) }
     }
@@ -115,6 +120,7 @@ impl Call {
 /// Where the answers to one act go.
 struct Caller {
     hub: Hub,
+    slots: Slots,
     clock: Clock,
     promised: Promised,
     answer: mpsc::UnboundedSender<Frame>,
@@ -124,17 +130,24 @@ impl Caller {
     async fn act(self, deed: Deed) {
         match deed {
             Deed::Agent { principal, generation, params } => self.agent(&principal, generation, params).await,
+            Deed::Chat { principal, params } => self.chat(&principal, params).await,
             Deed::Wait { generation, params } => self.wait(generation, params).await,
             Deed::Abort { params } => match AbortParams::decode(Generation::Four, Some(params)) {
                 Ok(AbortParams { session_key, run_id }) => {
-                    match SessionKey::parse(&session_key, self.hub.agents().default_id()) {
-                        Ok(key) => self.abort(Some(&key), run_id).await,
-                        Err(error) => self.both(&format!("error {error}")),
+                    if let Some(key) = self.key(&session_key) {
+                        self.abort(Some(&key), run_id).await;
                     }
                 }
                 Err(error) => self.refuse(&error),
             },
             Deed::AbortRun(run) => self.abort(self.hub.session_of(&run).as_ref(), Some(run)).await,
+            Deed::Event { key, text } => self.event(&key, text).await,
+            Deed::Reset { key } => self.reset(&key).await,
+            Deed::Resize(class, size) => self.slots.resize(class, size),
+            Deed::Drain(patience) => {
+                self.hub.drain(patience).await;
+                self.both("stopped");
+            }
             Deed::ShutDown => {
                 self.hub.shut_down().await;
                 self.both("stopped");
@@ -173,6 +186,63 @@ impl Caller {
         }
     }
 
+    async fn chat(&self, principal: &str, params: Value) {
+        let params = match SendParams::decode(Generation::Four, Some(params)) {
+            Ok(params) => params,
+            Err(error) => return self.refuse(&error),
+        };
+        let inbound = match intake::chat(&self.hub, principal, params).await {
+            Ok(inbound) => inbound,
+            Err(error) => return self.refuse(&error),
+        };
+        let accepted = match self.hub.submit(inbound).await {
+            Ok(accepted) => accepted,
+            Err(refused) => return self.both(&refusal(&refused)),
+        };
+        self.promised.lock().accepted.push(accepted.run.clone());
+        let tape = match accepted.disposition {
+            Disposition::New(tape) => {
+                self.both(&placed(tape.placed()));
+                tape
+            }
+            Disposition::InFlight(tape) => {
+                self.both(&format!("in flight as {}", tape.run()));
+                tape
+            }
+            Disposition::Finished(report) => {
+                return self.both(&format!("finished {:?} {}", report.outcome(), json!(report.replies())));
+            }
+        };
+        let state = Follower::new(tape.clone()).end().await;
+        let host = host(&tape).map(|host| format!("absorbed by {host}, ")).unwrap_or_default();
+        self.both(&format!("{host}{}", sent(&state)));
+    }
+
+    async fn event(&self, key: &str, text: String) {
+        let Some(key) = self.key(key) else { return };
+        match self.hub.note_event(&key, text.clone()).await {
+            Ok(()) => {
+                self.both("noted");
+                self.promised.lock().events.push((key, text));
+            }
+            Err(error) => self.both(&format!("error {error}")),
+        }
+    }
+
+    async fn reset(&self, key: &str) {
+        let Some(key) = self.key(key) else { return };
+        match self.hub.reset(&key).await {
+            Ok(record) => self.both(&format!("has {}", record.session_id)),
+            Err(error) => self.both(&format!("error {error}")),
+        }
+    }
+
+    /// The session that is meant, unless that makes no sense.
+    fn key(&self, text: &str) -> Option<SessionKey> {
+        let key = SessionKey::parse(text, self.hub.agents().default_id());
+        key.map_err(|error| self.both(&format!("error {error}"))).ok()
+    }
+
     async fn wait(&self, generation: Generation, params: Value) {
         let params = match WaitParams::decode(generation, Some(params)) {
             Ok(params) => params,
@@ -187,7 +257,7 @@ impl Caller {
 
     async fn abort(&self, key: Option<&SessionKey>, run: Option<RunId>) {
         let stopped = match key {
-            Some(key) => self.hub.abort(key, run).await,
+            Some(key) => self.hub.abort(key, run, AbortReason::User).await,
             None => Vec::new(),
         };
         self.both(&format!("stopped {}", json!(stopped)));
@@ -209,10 +279,41 @@ impl Caller {
     }
 }
 
+/// Where a message ended up.
+fn placed(placed: Placed) -> String {
+    match placed {
+        Placed::Started => "started".to_owned(),
+        Placed::Steered => "steered".to_owned(),
+        Placed::Queued(place) => format!("queued #{place}"),
+        Placed::Collected(place) => format!("collected #{place}"),
+        Placed::Interrupted => "interrupts".to_owned(),
+        Placed::Rejected => "rejected".to_owned(),
+    }
+}
+
+/// The run that a run became a part of.
+fn host(tape: &Tape) -> Option<RunId> {
+    let events = tape.read(&mut Cursor::default());
+    events.into_iter().find_map(|event| match event.kind {
+        RunEvent::Absorbed { by } => Some(by),
+        RunEvent::Started { .. }
+        | RunEvent::Waited(_)
+        | RunEvent::Input(_)
+        | RunEvent::Text { .. }
+        | RunEvent::Thinking { .. }
+        | RunEvent::Assistant { .. }
+        | RunEvent::ToolStarted { .. }
+        | RunEvent::ToolProgress { .. }
+        | RunEvent::ToolEnded { .. }
+        | RunEvent::Ended(_) => None,
+    })
+}
+
 fn refusal(error: &SubmitError) -> String {
     let kind = match error {
         SubmitError::Conflict(_) => "conflict",
         SubmitError::Blocked => "blocked",
+        SubmitError::Overloaded => "overloaded",
         SubmitError::Store(_) => "store",
         SubmitError::Stopping => "stopping",
         SubmitError::Held(_) => "held",

@@ -10,8 +10,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use homard_proto::{RunId, SessionId, SessionKey, session};
-use homard_store::{Error, Fence, Rec, RunRow, Session, Store, Unfinished, Verdict};
+use homard_proto::{RunId, SessionId, SessionKey, message::Message, session, transcript::Entry};
+use homard_store::{DeliveryRow, Error, Fence, Rec, RunRow, RunState, Session, Store, Unfinished, Verdict};
 use tokio::sync::Notify;
 
 /// What goes wrong with a commit.
@@ -38,8 +38,12 @@ pub enum Death {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Taken {
     pub(crate) accepted: Vec<(RunId, SessionKey)>,
+    /// What the messages of these say.
+    pub(crate) said: BTreeMap<RunId, String>,
     /// How many ends of each run it took.
     pub(crate) ends: BTreeMap<RunId, usize>,
+    /// The runs that a run became a part of; one at most, if all is well.
+    pub(crate) hosts: BTreeMap<RunId, Vec<RunId>>,
 }
 
 /// A store whose commits, counted from 1, meet these faults.
@@ -93,11 +97,20 @@ impl<S> FaultyStore<S> {
 impl<S: Store> FaultyStore<S> {
     async fn take(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
         let facts: Vec<_> = batch.iter().map(Fact::of).collect();
+        let waiting = self.waiting(&facts).await?;
         let verdicts = self.inner.commit(fence, batch).await?;
         let mut taken = self.lock();
         for (fact, _) in facts.into_iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Stored) {
             match fact {
-                Fact::Accepted(run, key) => taken.accepted.push((run, key)),
+                Fact::Accepted(run, key, said) => {
+                    taken.accepted.push((run.clone(), key));
+                    taken.said.insert(run, said);
+                }
+                Fact::Absorbed(guests, host) => {
+                    for guest in guests.into_iter().filter(|guest| waiting.contains(guest)) {
+                        taken.hosts.entry(guest).or_default().push(host.clone());
+                    }
+                }
                 Fact::Ended(run) => *taken.ends.entry(run).or_default() += 1,
                 Fact::Other => {}
             }
@@ -105,11 +118,30 @@ impl<S: Store> FaultyStore<S> {
         drop(taken);
         Ok(verdicts)
     }
+
+    /// The runs that a batch would make a part of others, and that are still to be had.
+    async fn waiting(&self, facts: &[Fact]) -> Result<Vec<RunId>, Error> {
+        let mut waiting = Vec::new();
+        for fact in facts {
+            let Fact::Absorbed(guests, _) = fact else { continue };
+            for guest in guests {
+                let row = self.inner.run(guest).await?;
+                let is_new = facts.iter().any(|fact| matches!(fact, Fact::Accepted(run, ..) if run == guest));
+                if row.map_or(is_new, |row| row.state == RunState::Accepted) {
+                    waiting.push(guest.clone());
+                }
+            }
+        }
+        Ok(waiting)
+    }
 }
 
 /// What is remembered of a record.
 enum Fact {
-    Accepted(RunId, SessionKey),
+    /// A run, its session, and what its message says.
+    Accepted(RunId, SessionKey, String),
+    /// These runs became a part of that one.
+    Absorbed(Vec<RunId>, RunId),
     Ended(RunId),
     Other,
 }
@@ -117,16 +149,24 @@ enum Fact {
 impl Fact {
     fn of(rec: &Rec) -> Self {
         match rec {
-            Rec::Accept(accept) => Self::Accepted(accept.run.clone(), accept.key.clone()),
+            Rec::Accept(accept) => {
+                let said = match &accept.message {
+                    Message::User(user) => user.content.text(),
+                    Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => String::new(),
+                };
+                Self::Accepted(accept.run.clone(), accept.key.clone(), said)
+            }
+            Rec::Input(input) => Self::Absorbed(input.absorbs.clone(), input.run.clone()),
             Rec::Terminal { run, .. } => Self::Ended(run.clone()),
             Rec::Start(_)
-            | Rec::Input(_)
             | Rec::Entry { .. }
             | Rec::ToolIntent { .. }
             | Rec::ToolDone { .. }
             | Rec::Abort { .. }
             | Rec::Patch { .. }
-            | Rec::Delete { .. } => Self::Other,
+            | Rec::Delete { .. }
+            | Rec::Queue(_)
+            | Rec::Deliver { .. } => Self::Other,
         }
     }
 }
@@ -156,6 +196,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.load(key).await
     }
 
+    async fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<Entry>>, Error> {
+        self.inner.transcript(key, session).await
+    }
+
     async fn run(&self, run: &RunId) -> Result<Option<RunRow>, Error> {
         self.inner.run(run).await
     }
@@ -170,5 +214,9 @@ impl<S: Store> Store for FaultyStore<S> {
 
     async fn recover(&self) -> Result<Vec<Unfinished>, Error> {
         self.inner.recover().await
+    }
+
+    async fn outbox(&self) -> Result<Vec<DeliveryRow>, Error> {
+        self.inner.outbox().await
     }
 }

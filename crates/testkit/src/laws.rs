@@ -3,6 +3,7 @@
 //! Here is what holds within a life of the hub; what holds over all of them is in `lives`.
 
 mod lives;
+mod messages;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -28,7 +29,7 @@ pub fn broken(played: &Played) -> Vec<String> {
         let mut say = |wrong: String| broken.push(format!("run {}: {wrong}", heard.tape.run()));
         one_end(played, place).into_iter().for_each(&mut say);
         sequence(heard, &told).into_iter().for_each(&mut say);
-        words(heard, &told).into_iter().for_each(&mut say);
+        words(played, heard, &told).into_iter().for_each(&mut say);
         kept(played, heard).into_iter().for_each(&mut say);
     }
     broken.extend(no_overlap(played));
@@ -81,8 +82,8 @@ fn one_end(played: &Played, place: usize) -> Vec<String> {
     match (stored, &state) {
         (None, State::Ended(_)) => wrong.push("told to be over, but the store does not know that".to_owned()),
         (Some(ended), _) => {
-            let entries = played.sessions.iter().flat_map(|(_, session)| &session.entries);
-            let known: BTreeSet<_> = entries.map(|entry| &entry.id).collect();
+            let known: BTreeSet<_> =
+                played.transcripts().flat_map(|(_, entries)| entries).map(|entry| &entry.id).collect();
             let lost = ended.replies.iter().filter(|reply| !known.contains(reply));
             wrong.extend(lost.map(|reply| format!("its stored reply {reply} is not in the transcript")));
         }
@@ -119,7 +120,8 @@ fn sequence(heard: &Heard, told: &[&Told]) -> Vec<String> {
     wrong
 }
 
-fn phase(told: &Told) -> Option<&str> {
+/// Whether a payload tells a beginning or an end.
+pub(crate) fn phase(told: &Told) -> Option<&str> {
     match told.payload.stream {
         Stream::Lifecycle => told.payload.data["phase"].as_str(),
         Stream::Assistant | Stream::Tool | Stream::Thinking | Stream::Other(_) => None,
@@ -128,7 +130,7 @@ fn phase(told: &Told) -> Option<&str> {
 
 /// What was shown as kept is kept.
 fn kept(played: &Played, heard: &Heard) -> Vec<String> {
-    let lines = played.sessions.iter().filter(|(key, _)| key == heard.tape.key()).flat_map(|(_, found)| &found.entries);
+    let lines = played.transcripts().filter(|(key, _)| *key == heard.tape.key()).flat_map(|(_, entries)| entries);
     let lines: Vec<_> = lines.collect();
     // An answer that waited for its line got none if neither the end of its run nor, later, its place was to be had.
     let stored = played.rows.get(heard.tape.run()).map(|row| &row.state);
@@ -148,6 +150,8 @@ fn kept(played: &Played, heard: &Heard) -> Vec<String> {
         }
         RunEvent::Input(input) => lines.iter().filter_map(|line| message(line)).any(|message| *message == **input),
         RunEvent::Started { .. }
+        | RunEvent::Waited(_)
+        | RunEvent::Absorbed { .. }
         | RunEvent::Text { .. }
         | RunEvent::Thinking { .. }
         | RunEvent::ToolStarted { .. }
@@ -159,7 +163,7 @@ fn kept(played: &Played, heard: &Heard) -> Vec<String> {
 }
 
 /// The words that were told piece by piece are the words of the message, byte for byte.
-fn words(heard: &Heard, told: &[&Told]) -> Vec<String> {
+fn words(played: &Played, heard: &Heard, told: &[&Told]) -> Vec<String> {
     if !matches!(heard.tape.state(), State::Ended(_)) {
         return Vec::new();
     }
@@ -172,6 +176,12 @@ fn words(heard: &Heard, told: &[&Told]) -> Vec<String> {
         } else if let RunEvent::Assistant { said: message, .. } = &event.kind {
             said.push(message.text());
         }
+    }
+    // What a command is answered stands in no transcript.
+    if let Some(RunState::Ended(ended)) = played.rows.get(heard.tape.run()).map(|row| &row.state)
+        && let Some(answer) = &ended.words
+    {
+        said.push(answer.clone());
     }
     let before = said_before(heard);
     for (number, text) in (0..).zip(&said).skip(before) {
@@ -195,10 +205,10 @@ fn words(heard: &Heard, told: &[&Told]) -> Vec<String> {
 
 /// How many messages were said before a restart: a run that goes on tells them first, as a whole.
 fn said_before(heard: &Heard) -> usize {
-    let is_new = heard.events.iter().any(|event| matches!(event.kind, RunEvent::Input(_)));
-    let told = heard.events.iter().map(|event| &event.kind).skip_while(|kind| matches!(kind, RunEvent::Started { .. }));
+    let kinds = heard.events.iter().map(|event| &event.kind);
+    let told = kinds.skip_while(|kind| matches!(kind, RunEvent::Started { .. } | RunEvent::Waited(_)));
     let before = told.take_while(|kind| matches!(kind, RunEvent::Assistant { .. } | RunEvent::ToolEnded { .. }));
-    if is_new { 0 } else { before.filter(|kind| matches!(kind, RunEvent::Assistant { .. })).count() }
+    before.filter(|kind| matches!(kind, RunEvent::Assistant { .. })).count()
 }
 
 /// Runs of one session follow one another.

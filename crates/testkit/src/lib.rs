@@ -7,7 +7,8 @@
 //!
 //! Start with [`trace`] (the lines of a file), then [`mod@play`] (the virtual world), [`laws`] (what must always hold) and
 //! [`mod@tell`] (the snapshot's sections). [`sweep`] plays every trace with a death at every commit, [`simulation`] makes
-//! traces by chance. [`script`], [`tools`] and [`faults`] are also for the tests of other crates.
+//! traces by chance. [`script`], [`tools`], [`faults`] and [`powercut`] (what a disk may hold when the power went) are
+//! also for the tests of other crates.
 //!
 //! # Adding a case
 //!
@@ -22,6 +23,7 @@ pub mod chance;
 pub mod faults;
 pub mod laws;
 pub mod play;
+pub mod powercut;
 pub mod script;
 pub mod simulation;
 pub mod sweep;

@@ -4,14 +4,14 @@
 //! of that life, wherever it was. What goes on is the store, the clock, and whoever watches.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     path::PathBuf,
     sync::Arc,
     time::Duration,
 };
 
-use homard_agent::{Agents, Ambient, Hub, Profile, hub::Waited, task};
-use homard_proto::{AgentId, Generation, RunId, SessionKey};
+use homard_agent::{Agents, Ambient, Hub, Profile, Rules, Slots, hub::Waited, task};
+use homard_proto::{AgentId, Generation, RunId, SessionId, SessionKey, transcript::Entry};
 use homard_store::{Fence, MemoryStore, Rec, RunRow, Session, Store};
 use serde_json::json;
 use tokio::{
@@ -24,6 +24,7 @@ use crate::{
     caller::{Call, Promised, Promises},
     clock::Clock,
     faults::{FaultyStore, Taken},
+    laws,
     script::{Answers, Script, Seen},
     tools::{Bench, Launch, Numbering},
     trace::{Act, Deed, Setup, Trace},
@@ -52,6 +53,8 @@ pub struct Played {
     pub(crate) seen_before: usize,
     pub(crate) launches: Vec<Launch>,
     pub(crate) sessions: Vec<(SessionKey, Session)>,
+    /// The transcripts that runs worked in and that their sessions have no longer.
+    pub(crate) past: Vec<(SessionKey, SessionId, Vec<Entry>)>,
     /// What the store took, and how many commits it was asked for.
     pub(crate) taken: Taken,
     pub(crate) commits: u64,
@@ -72,6 +75,34 @@ pub struct Played {
 }
 
 impl Played {
+    /// All transcripts, with the session that each is or was of.
+    pub(crate) fn transcripts(&self) -> impl Iterator<Item = (&SessionKey, &[Entry])> {
+        let past = self.past.iter().map(|(key, _, entries)| (key, entries.as_slice()));
+        past.chain(self.sessions.iter().map(|(key, session)| (key, session.entries.as_slice())))
+    }
+
+    /// When each run began that clients heard of, in the order in which they did.
+    pub fn beginnings(&self) -> impl Iterator<Item = (&RunId, Duration)> {
+        let began = self.log.told.iter().filter(|told| laws::phase(told) == Some("start"));
+        began.map(|told| (self.log.runs[told.run].tape.run(), told.at))
+    }
+
+    /// How many runs were in the model's hands at once, at most.
+    pub fn busiest(&self) -> usize {
+        let ends: BTreeMap<_, _> = self
+            .log
+            .told
+            .iter()
+            .filter(|told| matches!(laws::phase(told), Some("end" | "error")))
+            .map(|told| (told.run, told.at))
+            .collect();
+        let asked = |at: Duration| {
+            let began = self.log.told.iter().filter(|told| laws::phase(told) == Some("start") && told.at <= at);
+            began.filter(|told| ends.get(&told.run).is_none_or(|end| *end > at)).count()
+        };
+        self.log.told.iter().map(|told| asked(told.at)).max().unwrap_or_default()
+    }
+
     /// What was said in each session as the store has it.
     pub fn sessions(&self) -> &[(SessionKey, Session)] {
         &self.sessions
@@ -110,7 +141,8 @@ enum End {
 struct World {
     rigour: Rigour,
     agents: Agents,
-    setup: Setup,
+    rules: Rules,
+    slots: Slots,
     store: Arc<FaultyStore<MemoryStore>>,
     script: Arc<Script>,
     bench: Arc<Bench>,
@@ -133,7 +165,7 @@ struct World {
 impl World {
     fn new(trace: &Trace, script: Script, rigour: Rigour) -> anyhow::Result<Self> {
         let clock = Clock::new();
-        let script = Arc::new(script.on(clock.clone()));
+        let script = Arc::new(script.on(clock.clone()).speaking(trace.setup.api.as_deref()).patient(trace.setup.idle));
         let numbering = match rigour {
             Rigour::Script => Numbering::Plain,
             Rigour::EveryRunEnds => Numbering::Numbered,
@@ -143,7 +175,8 @@ impl World {
         Ok(Self {
             rigour,
             agents: agents(&trace.setup, &script, &bench),
-            setup: trace.setup.clone(),
+            rules: Rules { queue: trace.setup.queue.clone(), freshness: trace.setup.freshness(), ..Rules::default() },
+            slots: Slots::new(trace.setup.slots, 8, 1),
             store: Arc::new(FaultyStore::new(memory, trace.faults.clone())),
             script,
             bench,
@@ -185,7 +218,8 @@ impl World {
         self.seen_before = self.script.seen().len();
         let ambient = self.ambient();
         let store: (Arc<dyn Store>, _) = (self.store.clone(), Fence::default());
-        let (hub, feed) = Hub::start(ambient.clone(), store, self.agents.clone(), self.setup.slots.clone());
+        let (agents, rules) = (self.agents.clone(), self.rules.clone());
+        let (hub, feed) = Hub::start_with(ambient.clone(), store, agents, self.slots.clone(), rules);
         let (stop, stopped) = channel::channel(false);
         let following = task::spawn("follow all runs", self.logbook.clone().follow(feed, self.clock.clone(), stopped));
         let store = self.store.clone();
@@ -229,8 +263,8 @@ impl World {
                     self.calls.push(Call::silent(act));
                     return Ok(End::Again);
                 }
-                self.stopped |= act.deed == Deed::ShutDown;
-                self.calls.push(Call::begin(act, hub, &self.clock, &self.promised));
+                self.stopped |= matches!(act.deed, Deed::ShutDown | Deed::Drain(_));
+                self.calls.push(Call::begin(act, hub, &self.slots, &self.clock, &self.promised));
             }
             for call in &mut self.calls {
                 let complaint = call.finish(PATIENCE).await.err();
@@ -290,6 +324,14 @@ impl World {
         for (key, _) in self.store.list().await? {
             sessions.extend(self.store.load(&key).await?.map(|session| (key, session)));
         }
+        let worked_in: BTreeSet<_> =
+            rows.values().filter_map(|row: &RunRow| Some((row.key.clone(), row.session.clone()?))).collect();
+        let mut past = Vec::new();
+        for (key, id) in worked_in {
+            if !sessions.iter().any(|(now, session)| *now == key && session.record.session_id == id) {
+                past.extend(self.store.transcript(&key, &id).await?.map(|entries| (key, id, entries)));
+            }
+        }
         let mut complaints = self.complaints;
         if self.rigour == Rigour::Script {
             complaints.extend([self.script.complaints(), self.bench.complaints(), self.store.complaints()].concat());
@@ -301,6 +343,7 @@ impl World {
             seen_before: self.seen_before,
             launches: self.bench.launches(),
             sessions,
+            past,
             taken,
             commits: self.store.commits(),
             rows,
@@ -326,6 +369,10 @@ async fn memory(setup: &Setup) -> Result<MemoryStore, homard_store::Error> {
     for (key, record) in &setup.sessions {
         let patch = Rec::Patch { run: None, key: key.clone(), expect: None, record: Box::new(record.clone()) };
         memory.commit(&Fence::default(), vec![patch]).await?;
+        for (_, entry) in setup.lines.iter().filter(|(of, _)| of == key) {
+            let (key, session, entry) = (key.clone(), record.session_id.clone(), Box::new(entry.clone()));
+            memory.commit(&Fence::default(), vec![Rec::Entry { run: None, key, session, entry }]).await?;
+        }
     }
     Ok(memory)
 }
@@ -341,7 +388,7 @@ fn agents(setup: &Setup, script: &Arc<Script>, bench: &Arc<Bench>) -> Agents {
         id,
         model: script.clone(),
         toolbox: bench.toolbox(&setup.tools),
-        timeout: setup.timeout,
+        timeout: Some(setup.timeout),
         tool_mode: setup.tool_mode,
     };
     Agents::new(profile(AgentId::main()), setup.agents.iter().cloned().map(profile))

@@ -104,6 +104,20 @@ impl Script {
         Self { clock, ..self }
     }
 
+    /// The same model behind another wire, if one is named.
+    pub(crate) fn speaking(mut self, api: Option<&str>) -> Self {
+        if let Some(api) = api {
+            self.spec.api = api.to_owned();
+        }
+        self
+    }
+
+    /// The same model with another patience.
+    pub(crate) fn patient(mut self, idle: Duration) -> Self {
+        self.spec.idle = idle;
+        self
+    }
+
     fn with(part: Part) -> Self {
         let spec = Spec {
             provider: "script".to_owned(),
@@ -111,6 +125,7 @@ impl Script {
             api: "scripted".to_owned(),
             context_window: 200_000,
             max_output: 8_000,
+            ..Spec::default()
         };
         let inner = Inner { part, seen: Vec::new(), unexpected: Vec::new() };
         Self { spec, clock: Clock::new(), inner: Mutex::new(inner) }

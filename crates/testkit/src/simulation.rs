@@ -1,4 +1,5 @@
-//! A world made by chance: messages, retries, stops, waits, a bad disk, deaths, and a model that says anything.
+//! A world made by chance: messages that run, wait, steer, collect and interrupt, retries, stops, waits, events, new
+//! transcripts, a bad disk, deaths, and a model that says anything.
 //!
 //! A seed is a trace without `model` lines; the model throws dice of its own, so that it may say something else when it
 //! is asked again. Everything is played out, and then all [laws](crate::laws) must hold.
@@ -33,6 +34,7 @@ pub fn write(seed: u64) -> String {
     let mut dice = Dice::new(seed);
     let mode = dice.pick(&["parallel", "sequential"]);
     let mut lines = vec![format!("set tools={mode} slots={} timeout=20s", 1 + dice.below(3))];
+    lines.push(format!("set queue=\"{}\"", queue(&mut dice)));
     lines.push("set tool put idempotent {}".to_owned());
     let tools = (0..IDS).map(|id| format!("c{id}")).chain(["exec", "read", "put"].map(str::to_owned));
     lines.extend(tools.map(|target| tool(&mut dice, &target)));
@@ -42,7 +44,7 @@ pub fn write(seed: u64) -> String {
         at += dice.below(10) * dice.below(400);
         lines.push(format!("at {at}ms {}", act(&mut dice, number, &mut said)));
         if dice.percent(3) {
-            lines.push(format!("at {at}ms shutdown"));
+            lines.push(format!("at {at}ms {}", dice.pick(&["shutdown", "drain 300ms", "drain 2s"])));
             lines.push(format!("at {}ms restart", at + dice.below(2_000)));
         }
     }
@@ -52,12 +54,17 @@ pub fn write(seed: u64) -> String {
     lines.join("\n")
 }
 
+/// How messages wait.
+fn queue(dice: &mut Dice) -> String {
+    let mode = dice.pick(&["steer", "steer", "followup", "collect", "steer-backlog", "interrupt"]);
+    let drop = dice.pick(&["old", "new", "summarize"]);
+    format!("{mode} debounce:{} cap:{} drop:{drop}", dice.below(3) * dice.below(600), 1 + dice.below(4))
+}
+
 fn act(dice: &mut Dice, number: u64, said: &mut Vec<String>) -> String {
     let throw = dice.below(100);
     if throw < 60 || said.is_empty() {
-        let key = dice.pick(&["a", "b", "c"]);
-        let more = dice.pick(&["", "", "", "", "", "", " timeout=5", " restart=interrupt"]);
-        let say = format!("say \"m{number}\" run=r{number} key={key}{more}");
+        let say = message(dice, number);
         said.push(say.clone());
         return say;
     }
@@ -65,12 +72,37 @@ fn act(dice: &mut Dice, number: u64, said: &mut Vec<String>) -> String {
     let word =
         |start: &str| earlier.split(' ').find_map(|word| word.strip_prefix(start)).unwrap_or_default().to_owned();
     match throw {
-        60..70 => earlier,
-        70..73 => format!("say \"other\" run={}", word("run=")),
-        73..82 => format!("abort {}", word("run=")),
-        82..85 => format!("abort {{\"sessionKey\":\"{}\"}}", word("key=")),
-        85..92 => format!("wait {} for {}ms", word("run="), dice.below(3_000)),
+        60..68 => earlier,
+        68..70 => format!("say \"other\" run={}", word("run=")),
+        70..78 => format!("abort {}", word("run=")),
+        78..81 => format!("abort {{\"sessionKey\":\"{}\"}}", word("key=")),
+        81..84 => format!("chat \"{}\" run=r{number} key={}", dice.pick(&["/stop", "stop"]), word("key=")),
+        84..89 => format!("wait {} for {}ms", word("run="), dice.below(3_000)),
+        89..92 => format!("event \"e{number}\" key={}", word("key=")),
+        92..94 => format!("reset key={}", word("key=")),
+        94..96 => format!("resize main={}", 1 + dice.below(4)),
         _ => "restart".to_owned(),
+    }
+}
+
+/// A message: half of them go by the rules of the queue, and some of these say by which.
+fn message(dice: &mut Dice, number: u64) -> String {
+    let key = dice.pick(&["a", "a", "b", "c"]);
+    let whose = format!("run=r{number} key={key}");
+    match dice.below(20) {
+        0..7 => {
+            let more = dice.pick(&["", "", "", "", "", "", " timeout=5", " restart=interrupt"]);
+            format!("say \"m{number}\" {whose}{more}")
+        }
+        7..12 => format!("chat \"m{number}\" {whose}"),
+        12..16 => {
+            let mode = dice.pick(&["steer", "steer", "followup", "collect", "interrupt"]);
+            format!("chat \"m{number}\" {whose} mode={mode}")
+        }
+        16 => format!("chat \"/queue {} m{number}\" {whose}", queue(dice)),
+        17 => format!("chat \"/queue {}\" {whose}", queue(dice)),
+        18 => format!("chat \"m{number}\" {whose} channel=slack to={}", dice.pick(&["x", "y"])),
+        _ => format!("chat \"{}\" {whose}", dice.pick(&["/new", "/new hello", "/queue default", "/status"])),
     }
 }
 
@@ -81,6 +113,7 @@ fn tool(dice: &mut Dice, target: &str) -> String {
         1 => "panics \"a bug\"".to_owned(),
         2 => format!("takes {takes}ms fails \"no\""),
         3..6 => format!("takes {takes}ms obeys says \"yes\""),
+        6..9 => format!("takes {takes}ms lends says \"yes\""),
         _ => format!("takes {takes}ms says \"yes\""),
     };
     format!("tool {target} {does}")

@@ -43,6 +43,10 @@ pub fn tell(played: &Played) -> String {
         lines.push(format!("{key} {}", json!(session.record)));
         lines.extend(session.entries.iter().map(line));
     }
+    for (key, session, entries) in &played.past {
+        lines.push(format!("{key} had {session}"));
+        lines.extend(entries.iter().map(line));
+    }
     lines.join("\n")
 }
 
@@ -62,12 +66,23 @@ fn answers(act: &Act, frames: &[Frame]) -> Vec<String> {
 
 /// Payloads in order of time; the payload's own time where it is another than that at which it came.
 fn events(played: &Played) -> Vec<String> {
-    let mut lines: Vec<_> = played.log.told.iter().map(|told| (told.at, event(told))).collect();
-    for (number, (at, place)) in played.log.restarts.iter().enumerate() {
-        lines.insert(place + number, (*at, format!("{}ms -- restart --", at.as_millis())));
-    }
-    lines.sort_by_key(|(at, _)| *at);
-    lines.into_iter().map(|(_, line)| line).collect()
+    let log = &played.log;
+    // In which order they came, as far as they came at one time: by the number of payloads before, then by these.
+    const UNTOLD: u8 = 0;
+    const RESTART: u8 = 1;
+    const TOLD: u8 = 2;
+    let mut lines: Vec<_> = (0..).zip(&log.told).map(|(place, told)| (place, TOLD, told.at, event(told))).collect();
+    lines.extend(log.restarts.iter().map(|(at, place)| {
+        let line = format!("{}ms -- restart --", at.as_millis());
+        (*place, RESTART, *at, line)
+    }));
+    lines.extend(log.untold.iter().map(|(at, place, run, text)| {
+        let line = format!("{}ms {} ({text})", at.as_millis(), log.runs[*run].tape.run());
+        (*place, UNTOLD, *at, line)
+    }));
+    lines.sort_by_key(|(place, kind, at, _)| (*place, *at, *kind));
+    lines.sort_by_key(|(_, _, at, _)| *at);
+    lines.into_iter().map(|(_, _, _, line)| line).collect()
 }
 
 fn event(told: &Told) -> String {
@@ -145,7 +160,8 @@ fn brief(block: &Block) -> String {
     }
 }
 
-fn sent(state: &State) -> String {
+/// How a run is doing, and what it said.
+pub(crate) fn sent(state: &State) -> String {
     let mut line = match state {
         State::Ended(end) => match &end.outcome {
             Outcome::Done => "done".to_owned(),

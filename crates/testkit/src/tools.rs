@@ -41,6 +41,8 @@ pub struct Behaviour {
     pub reports: Vec<(Duration, String)>,
     /// Whether it ends when it is told to.
     pub obeys: bool,
+    /// Whether others may be at work in its run's place meanwhile.
+    pub lends: bool,
     /// What it does in the end.
     pub answer: Answer,
 }
@@ -171,14 +173,24 @@ impl Tool for Scripted {
 
     async fn call(&self, cx: ToolCx, _: Value) -> ToolResult {
         let (number, behaviour) = self.bench.launch(&cx, &self.definition);
-        let Some(behaviour) = behaviour else {
+        let Some(mut behaviour) = behaviour else {
             return ToolResult::error("the script has no line for this call");
         };
-        let obeys = behaviour.obeys;
+        if let Answer::Says(result) = &mut behaviour.answer {
+            let workdir = cx.workdir.display().to_string();
+            for block in &mut result.content {
+                if let Block::Text(text) = block {
+                    text.text = text.text.replace("{workdir}", &workdir);
+                }
+            }
+        }
+        let (obeys, lends) = (behaviour.obeys, behaviour.lends);
+        let work = act(behaviour, cx.progress);
+        let work = async { if lends { cx.slot.lend(work).await } else { work.await } };
         let mut result = tokio::select! {
             biased;
             () = cx.cancel.cancelled(), if obeys => ToolResult::error("stopped as it was told to"),
-            result = act(behaviour, cx.progress) => result,
+            result = work => result,
         };
         match self.bench.numbering {
             Numbering::Plain => {}

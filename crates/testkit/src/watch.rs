@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{Cursor, Event, HubEvent, Tape, wire::Projection};
+use homard_agent::{Cursor, Event, HubEvent, RunEvent, Tape, wire::Projection};
 use homard_proto::event::Agent;
 use tokio::{
     sync::{mpsc, watch},
@@ -43,6 +43,8 @@ pub(crate) struct Told {
 pub(crate) struct Log {
     pub(crate) runs: Vec<Heard>,
     pub(crate) told: Vec<Told>,
+    /// What is on a tape and clients are not told: when, how many payloads were told before, whose, and what.
+    pub(crate) untold: Vec<(Duration, usize, usize, String)>,
     /// When the hub died or stopped and began again, and how many payloads were told before.
     pub(crate) restarts: Vec<(Duration, usize)>,
 }
@@ -59,6 +61,9 @@ impl Log {
         let heard = &mut self.runs[run];
         for event in heard.tape.read(&mut heard.cursor) {
             heard.events.push(event.clone());
+            if let Some(text) = untold(&event.kind) {
+                self.untold.push((at, self.told.len(), run, text));
+            }
             let payloads = heard.projection.push(event);
             // Words that were kept back go first, and under their own time.
             let mut time = heard.text_since.filter(|_| !payloads.is_empty()).unwrap_or(at);
@@ -90,6 +95,23 @@ impl Log {
 
     fn has_text(&self) -> bool {
         self.runs.iter().any(|heard| heard.text_since.is_some())
+    }
+}
+
+/// What clients are not told of an event, and whoever reads a snapshot wants to know.
+fn untold(event: &RunEvent) -> Option<String> {
+    match event {
+        RunEvent::Waited(time) => Some(format!("waited {}ms for a slot", time.as_millis())),
+        RunEvent::Absorbed { by } => Some(format!("absorbed by {by}")),
+        RunEvent::Started { .. }
+        | RunEvent::Input(_)
+        | RunEvent::Text { .. }
+        | RunEvent::Thinking { .. }
+        | RunEvent::Assistant { .. }
+        | RunEvent::ToolStarted { .. }
+        | RunEvent::ToolProgress { .. }
+        | RunEvent::ToolEnded { .. }
+        | RunEvent::Ended(_) => None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a model is told before the conversation: for now the system prompt alone.
 
+pub(crate) mod notes;
+
 use std::sync::Arc;
 
 use crate::profile::Profile;

@@ -1,8 +1,10 @@
 //! The front door: take a message in, stop a run, wait for one, look at what is there.
 
 mod recover;
+mod registry;
 mod shared;
 mod words;
+mod work;
 
 use std::{
     sync::{Arc, Mutex},
@@ -19,7 +21,7 @@ use crate::{
     event::AbortReason,
     lane::{
         Job, Queued,
-        chores::{ChangeError, Chore, Deletion, Patch},
+        chores::{ChangeError, Chore, Deleted, Deletion, Patch},
         slots::Slots,
     },
     profile::Agents,
@@ -30,7 +32,11 @@ use crate::{
 use shared::LiveRun;
 pub(crate) use shared::Shared;
 pub(crate) use words::Admission;
-pub use words::{Accepted, Disposition, HubEvent, Inbound, Rules, SubmitError, Waited};
+pub use words::{Accepted, Disposition, HubEvent, Inbound, QueueRules, Rules, SubmitError, Waited};
+pub use work::{Pace, Work};
+
+/// How many runs are alive at most, at work and waiting.
+const MAX_LIVE: usize = 50_000;
 
 /// The front door. Clones are cheap and are the same door.
 #[derive(Debug, Clone)]
@@ -65,6 +71,7 @@ impl Hub {
             agents,
             slots,
             rules,
+            draining: CancellationToken::new(),
             stopping: CancellationToken::new(),
             feed,
             tracker: TaskTracker::new(),
@@ -94,10 +101,11 @@ impl Hub {
     /// The run's id is claimed before anything is awaited: of two equal requests at the same time one runs, and both
     /// get the same answer.
     pub async fn submit(&self, inbound: Inbound) -> Result<Accepted, SubmitError> {
-        if self.0.stopping.is_cancelled() {
+        if self.0.draining.is_cancelled() {
             return Err(SubmitError::Stopping);
         }
         let (run, key) = (inbound.run.clone(), inbound.key.clone());
+        self.await_rival(&inbound).await;
         let (tape, mut admission, is_new) = self.claim(inbound)?;
         let verdict = match admission.wait_for(|admission| !matches!(admission, Admission::Pending)).await {
             Ok(verdict) => verdict.clone(),
@@ -108,15 +116,21 @@ impl Hub {
         match verdict {
             Admission::Accepted if is_new => accepted(tape.accepted_at(), Disposition::New(tape)),
             Admission::Accepted => accepted(tape.accepted_at(), Disposition::InFlight(tape)),
-            Admission::Duplicate(row) => match self.report(&row).await? {
-                Some(report) => accepted(row.accepted_at, Disposition::Finished(Box::new(report))),
-                None => {
+            Admission::Duplicate(row) => match (self.report(&row).await?, self.host_of(&row)) {
+                (Some(report), _) => accepted(row.accepted_at, Disposition::Finished(Box::new(report))),
+                (None, Some(host)) => accepted(row.accepted_at, Disposition::InFlight(host)),
+                (None, None) => {
                     let report = self.bury(&row).await?;
                     accepted(row.accepted_at, Disposition::Finished(Box::new(report)))
                 }
             },
-            Admission::Conflict => Err(SubmitError::Conflict(run)),
+            Admission::Conflict => {
+                // The id is another's, who must not be taken for this one.
+                self.0.forget(&tape);
+                Err(SubmitError::Conflict(run))
+            }
             Admission::Blocked => Err(SubmitError::Blocked),
+            Admission::Overloaded => Err(SubmitError::Overloaded),
             Admission::Failed(error) => {
                 // It may wait behind a busy run to be forgotten; a retry shall not get this old answer until then.
                 self.0.forget(&tape);
@@ -126,23 +140,38 @@ impl Hub {
         }
     }
 
+    /// Waits for what becomes of another request that claims the same id at the moment. Which of them is right is on disk.
+    async fn await_rival(&self, inbound: &Inbound) {
+        loop {
+            let rival = self.0.lock().runs.get(&inbound.run).filter(|known| !known.is_of(inbound)).map(LiveRun::claim);
+            let Some((tape, mut admission)) = rival else { return };
+            let known = admission.wait_for(|admission| !matches!(admission, Admission::Pending)).await;
+            if matches!(known.as_deref(), Ok(Admission::Accepted) | Err(_)) {
+                return;
+            }
+            drop(known);
+            self.0.forget(&tape);
+        }
+    }
+
     /// Claims the id and hands the message to its lane, all under one lock.
     fn claim(&self, inbound: Inbound) -> Result<(Arc<Tape>, watch::Receiver<Admission>, bool), SubmitError> {
-        let asked = (inbound.principal.clone(), inbound.method.clone(), inbound.fingerprint.clone());
         let mut live = self.0.lock();
         if let Some(why) = &live.held {
             return Err(SubmitError::Held(why.clone()));
         }
+        if live.runs.len() >= MAX_LIVE {
+            return Err(SubmitError::Overloaded);
+        }
         if let Some(known) = live.runs.get(&inbound.run) {
-            if known.asked != asked {
+            if !known.is_of(&inbound) {
                 return Err(SubmitError::Conflict(inbound.run));
             }
             return Ok((known.tape.clone(), known.admission.clone(), false));
         }
         let tape = Tape::new(inbound.run.clone(), inbound.key.clone(), self.0.ambient.now_ms(), self.0.feed.clone());
         let (admit, admission) = watch::channel(Admission::Pending);
-        let run = LiveRun { tape: tape.clone(), asked, admission: admission.clone() };
-        live.runs.insert(inbound.run.clone(), run);
+        live.runs.insert(inbound.run.clone(), LiveRun::new(&tape, &inbound, admission.clone()));
         let key = inbound.key.clone();
         let queued = Queued::new(inbound, tape.clone(), admit, &self.0.stopping);
         self.0.send(&mut live, &key, Job::Run(Box::new(queued)));
@@ -150,17 +179,34 @@ impl Hub {
         Ok((tape, admission, true))
     }
 
-    /// Stops a run of a session, or all of them; returns those that were stopped.
-    pub async fn abort(&self, key: &SessionKey, run: Option<RunId>) -> Vec<RunId> {
-        let (tell, told) = oneshot::channel();
-        {
-            let mut live = self.0.lock();
-            if !live.lanes.contains_key(key) {
-                return Vec::new();
+    /// Stops a run of a session, or all of them and those that they started; returns those that were stopped.
+    pub async fn abort(&self, key: &SessionKey, run: Option<RunId>, reason: AbortReason) -> Vec<RunId> {
+        let is_all = run.is_none();
+        let mut stopped = self.0.abort(key, run, reason).await;
+        if is_all {
+            for child in self.0.descendants(key) {
+                stopped.extend(self.0.abort(&child, None, reason).await);
             }
-            self.0.send(&mut live, key, Job::Abort { run, reason: AbortReason::User, tell });
         }
-        told.await.unwrap_or_default()
+        stopped
+    }
+
+    /// Whether a session has something to stop.
+    pub fn is_busy(&self, key: &SessionKey) -> bool {
+        self.0.lock().runs.values().any(|run| run.tape.key() == key)
+    }
+
+    /// What is at work and what waits, oldest first.
+    pub fn work(&self) -> Vec<Work> {
+        let now = self.0.ambient.now_ms();
+        let mut work: Vec<_> = self.0.lock().runs.values().filter_map(|run| Work::of(&run.tape, now)).collect();
+        work.sort_by_key(|work| work.accepted_at);
+        work
+    }
+
+    /// Something happened that the session's next run is told.
+    pub async fn note_event(&self, key: &SessionKey, text: String) -> Result<(), ChangeError> {
+        self.change(key, |tell| Chore::Event(text, tell)).await
     }
 
     /// Changes a session's record, and makes the session if there is none. Returns the record as it is stored.
@@ -175,8 +221,8 @@ impl Hub {
         self.change(key, Chore::Reset).await
     }
 
-    /// Deletes a session once its runs are stopped; returns whether there was one. Its transcript is put aside.
-    pub async fn delete(&self, key: &SessionKey, expected: Option<SessionId>) -> Result<bool, ChangeError> {
+    /// Deletes a session once its runs are stopped; returns what there was, if anything. Its transcript is put aside.
+    pub async fn delete(&self, key: &SessionKey, expected: Option<SessionId>) -> Result<Option<Deleted>, ChangeError> {
         if *key == self.agents().default_id().main_session() {
             return Err(ChangeError::Main(key.clone()));
         }
@@ -201,6 +247,11 @@ impl Hub {
     /// The session of a run that is alive.
     pub fn session_of(&self, run: &RunId) -> Option<SessionKey> {
         self.0.lock().runs.get(run).map(|run| run.tape.key().clone())
+    }
+
+    /// Whether a run of this session is at work or waits for its turn.
+    pub fn is_at_work(&self, key: &SessionKey) -> bool {
+        self.0.lock().runs.values().any(|run| run.tape.key() == key)
     }
 
     /// Waits for the end of a run, for so long at most. The run does not notice.
@@ -264,8 +315,19 @@ impl Hub {
         Ok(loaded.map(|session| (session.record, branch::said(&session.entries))))
     }
 
-    /// Stops all runs, waits until each has ended and everything is stored.
+    /// Takes nothing in and begins nothing any more, and waits so long for what is at work to end. What has not ended by
+    /// then, and what waits, is left as it is on disk: the next start takes it up.
+    pub async fn drain(&self, patience: Duration) {
+        self.0.draining.cancel();
+        self.0.tracker.close();
+        // What is not done by then is cut short.
+        tokio::time::timeout(patience, self.0.tracker.wait()).await.ok();
+        self.shut_down().await;
+    }
+
+    /// Cuts all runs short, waits until each has let go and everything is stored.
     pub async fn shut_down(&self) {
+        self.0.draining.cancel();
         self.0.stopping.cancel();
         self.0.tracker.close();
         self.0.tracker.wait().await;
@@ -274,11 +336,19 @@ impl Hub {
         }
     }
 
-    /// What a stored run came to, with its replies looked up in the transcript; `None` while it is not over.
+    /// The tape of the run that a run became a part of, while that is alive.
+    fn host_of(&self, row: &RunRow) -> Option<Arc<Tape>> {
+        let RunState::Absorbed(host) = &row.state else { return None };
+        self.0.lock().runs.get(host).map(|host| host.tape.clone())
+    }
+
+    /// What a stored run came to, with its replies looked up in its own transcript; `None` while it is not over.
     async fn report(&self, row: &RunRow) -> Result<Option<Reported>, StoreError> {
         let RunState::Ended(ended) = &row.state else { return Ok(None) };
-        let session = self.0.store.load(&row.key).await?;
-        let entries = session.map(|session| session.entries).unwrap_or_default();
-        Ok(Some(Reported::from_row(row, ended, &entries)))
+        let entries = match &row.session {
+            Some(session) => self.0.store.transcript(&row.key, session).await?,
+            None => None,
+        };
+        Ok(Some(Reported::from_row(row, ended, &entries.unwrap_or_default())))
     }
 }

@@ -1,14 +1,17 @@
 //! What the hub does with runs that nobody is at work on: those that a restart finds, and those whose end was not stored.
 
-use homard_proto::message::Usage;
 use homard_store::{
-    Accept, Ended, Error as StoreError, Failure, FailureKind, Outcome, Rec, RunRow, Unfinished,
+    Accept, Error as StoreError, Failure, FailureKind, Outcome, Rec, RunRow, Unfinished,
     recovery::{self, Plan},
 };
 use tokio::sync::watch;
 
-use super::{Admission, Hub, Inbound, shared::LiveRun};
+use super::{
+    Admission, Hub, Inbound,
+    shared::{Live, LiveRun, interrupted},
+};
 use crate::{
+    command::Command,
     lane::{Job, Queued, Resume, epilogue::ending},
     tape::Tape,
     wire::Reported,
@@ -22,10 +25,15 @@ impl Hub {
         let (mut going_on, mut endings) = (Vec::new(), Vec::new());
         for found in self.0.store.recover().await? {
             match self.plan(&found).await? {
-                Plan::Requeue => going_on.push((found.accept, None)),
+                Plan::Requeue => going_on.push((found.accept, None, Vec::new())),
                 Plan::Resume(answers) => {
-                    let resume = Resume { session: found.row.session, entries: found.entries, answers };
-                    going_on.push((found.accept, Some(resume)));
+                    let resume = Resume {
+                        session: found.row.session,
+                        started_at: found.row.started_at,
+                        entries: found.entries,
+                        answers,
+                    };
+                    going_on.push((found.accept, Some(resume), found.guests));
                 }
                 Plan::End(outcome, answers) => endings.extend(ending(&self.0.ambient, &found, outcome, &answers)),
             }
@@ -33,9 +41,9 @@ impl Hub {
         // The ends first: a run that goes on reads the transcript behind them.
         self.0.writer.commit(endings).await?;
         // What was at work is at the end of its transcript, also before a message that the disk once kept from beginning.
-        going_on.sort_by_key(|(_, resume)| resume.is_none());
+        going_on.sort_by_key(|(_, resume, _)| resume.is_none());
         let count = going_on.len();
-        going_on.into_iter().for_each(|(accept, resume)| self.requeue(accept, resume));
+        going_on.into_iter().for_each(|(accept, resume, guests)| self.requeue(accept, resume, guests));
         Ok(count)
     }
 
@@ -65,35 +73,41 @@ impl Hub {
         self.0.lock().held = Some(why.to_owned());
     }
 
-    /// Puts a run that is on disk back in line.
-    fn requeue(&self, accept: Accept, resume: Option<Resume>) {
-        let asked = (accept.principal.clone(), accept.method.clone(), accept.fingerprint.clone());
-        let tape = Tape::new(accept.run.clone(), accept.key.clone(), accept.at, self.0.feed.clone());
-        let (admit, admission) = watch::channel(Admission::Accepted);
+    /// Puts a run that is on disk back in line, with the runs that end with it.
+    fn requeue(&self, accept: Accept, resume: Option<Resume>, guests: Vec<RunRow>) {
         let key = accept.key.clone();
-        let mut inbound = Inbound::from(accept);
-        inbound.command = self.0.rules.command(&inbound.principal, &inbound.message.content.text());
-        let queued = Queued::new(inbound, tape.clone(), admit, &self.0.stopping);
+        let mut live = self.0.lock();
+        let at = accept.at;
+        let mut queued = self.revive(&mut live, Inbound::from(accept), at);
+        queued.host(guests.into_iter().map(|row| {
+            let at = row.accepted_at;
+            self.revive(&mut live, Inbound::from(row), at)
+        }));
         let queued = match resume {
             Some(resume) => queued.resuming(resume),
             None => queued,
         };
-        let mut live = self.0.lock();
-        live.runs.insert(tape.run().clone(), LiveRun { tape, asked, admission });
         self.0.send(&mut live, &key, Job::Run(Box::new(queued)));
+    }
+
+    /// A run that is on disk is alive again.
+    fn revive(&self, live: &mut Live, mut inbound: Inbound, at: u64) -> Queued {
+        let (run, key) = (inbound.run.clone(), inbound.key.clone());
+        let tape = Tape::new(run.clone(), key, at, self.0.feed.clone());
+        let (admit, admission) = watch::channel(Admission::Accepted);
+        let text = inbound.message.content.text();
+        inbound.command = match inbound.key.is_cron() {
+            // A scheduled run has a transcript of its own.
+            true => Some(Command::BeginWith(text)),
+            false => self.0.rules.read(&inbound.principal, &text).command,
+        };
+        live.runs.insert(run, LiveRun::new(&tape, &inbound, admission));
+        Queued::new(inbound, tape, admit, &self.0.stopping)
     }
 
     /// Ends a run whose end was not stored when it came: it is not alive, or its id would still be claimed.
     pub(super) async fn bury(&self, row: &RunRow) -> Result<Reported, StoreError> {
-        let message = "INTERRUPTED: the run's end could not be stored when it came".to_owned();
-        let ended = Ended {
-            outcome: Outcome::Failed(Failure { kind: FailureKind::Internal, message }),
-            replies: Vec::new(),
-            model: (String::new(), String::new()),
-            usage: Usage::default(),
-            started_at: None,
-            ended_at: self.0.ambient.now_ms(),
-        };
+        let ended = interrupted(self.0.ambient.now_ms());
         let terminal = Rec::Terminal { run: row.run.clone(), ended: Box::new(ended.clone()) };
         self.0.writer.commit(vec![terminal]).await?;
         Ok(Reported::from_row(row, &ended, &[]))

@@ -2,27 +2,47 @@
 
 use std::{
     collections::HashMap,
-    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use futures_util::FutureExt;
-use homard_proto::{RunId, SessionKey};
-use homard_store::Store;
+use homard_proto::{RunId, SessionKey, message::Usage};
+use homard_store::{Ended, Failure, FailureKind, Outcome, Rec, Steps, Store};
 use tokio::{
-    sync::{Notify, mpsc, watch},
+    sync::{Notify, mpsc, oneshot, watch},
     task::JoinHandle,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Admission, HubEvent, Rules};
+use super::{
+    Admission, HubEvent, Inbound, Rules,
+    registry::{Mailbox, Registry},
+};
 use crate::{
     ambient::Ambient,
+    event::AbortReason,
     lane::{self, Job, slots::Slots},
     profile::Agents,
     tape::Tape,
     writer::Writer,
 };
+
+/// How often it is tried again to store the end of a run.
+const BURIAL: Duration = Duration::from_secs(1);
+
+/// The end of a run whose own end was not stored when it came.
+pub(super) fn interrupted(at: u64) -> Ended {
+    let message = "INTERRUPTED: the run's end could not be stored when it came".to_owned();
+    Ended {
+        outcome: Outcome::Failed(Failure { kind: FailureKind::Internal, message }),
+        replies: Vec::new(),
+        model: (String::new(), String::new()),
+        usage: Usage::default(),
+        steps: Steps::default(),
+        ended_at: at,
+        words: None,
+    }
+}
 
 /// What the hub and its lanes share.
 pub(crate) struct Shared {
@@ -32,6 +52,9 @@ pub(crate) struct Shared {
     pub(crate) agents: Agents,
     pub(crate) slots: Slots,
     pub(crate) rules: Rules,
+    /// Nothing begins any more.
+    pub(crate) draining: CancellationToken,
+    /// Everything lets go.
     pub(crate) stopping: CancellationToken,
     pub(super) feed: mpsc::UnboundedSender<HubEvent>,
     pub(super) tracker: TaskTracker,
@@ -49,7 +72,7 @@ impl std::fmt::Debug for Shared {
 /// What is alive. One short lock; never held across an await.
 #[derive(Debug, Default)]
 pub(super) struct Live {
-    pub(super) lanes: HashMap<SessionKey, mpsc::UnboundedSender<Job>>,
+    pub(super) lanes: Registry<SessionKey, mpsc::UnboundedSender<Job>>,
     pub(super) runs: HashMap<RunId, LiveRun>,
     /// Why nothing is taken in.
     pub(super) held: Option<String>,
@@ -60,6 +83,25 @@ pub(super) struct LiveRun {
     pub(super) tape: Arc<Tape>,
     pub(super) asked: (String, String, String),
     pub(super) admission: watch::Receiver<Admission>,
+    /// The session that started its session, if one did.
+    pub(super) parent: Option<SessionKey>,
+}
+
+impl LiveRun {
+    pub(super) fn new(tape: &Arc<Tape>, inbound: &Inbound, admission: watch::Receiver<Admission>) -> Self {
+        let asked = (inbound.principal.clone(), inbound.method.clone(), inbound.fingerprint.clone());
+        Self { tape: tape.clone(), asked, admission, parent: inbound.parent() }
+    }
+
+    /// Whether it is the run of this very request.
+    pub(super) fn is_of(&self, inbound: &Inbound) -> bool {
+        let (principal, method, fingerprint) = &self.asked;
+        (principal, method, fingerprint) == (&inbound.principal, &inbound.method, &inbound.fingerprint)
+    }
+
+    pub(super) fn claim(&self) -> (Arc<Tape>, watch::Receiver<Admission>) {
+        (self.tape.clone(), self.admission.clone())
+    }
 }
 
 impl Shared {
@@ -69,45 +111,103 @@ impl Shared {
 
     /// Hands a job to the session's lane, which is started if there is none. The lock is held, so the lane cannot retire.
     pub(super) fn send(self: &Arc<Self>, live: &mut Live, key: &SessionKey, job: Job) {
-        let lane = live.lanes.entry(key.clone()).or_insert_with(|| {
+        live.lanes.send(key, job, || {
             // Unbounded: a message that waits is on disk, or its sender waits with it.
             let (mailbox, jobs) = mpsc::unbounded_channel();
-            let (shared, key) = (self.clone(), key.clone());
-            self.spawn("lane", async move {
-                let life = AssertUnwindSafe(lane::run(shared.clone(), key.clone(), jobs));
-                if life.catch_unwind().await.is_err() {
-                    shared.bury_lane(&key);
-                }
-            });
+            self.spawn("lane", lane::run(self.clone(), key.clone(), jobs));
             mailbox
         });
-        // The lane lives while it is in the map, and we hold the map.
-        lane.send(job).ok();
     }
 
-    /// Cleans up after a bug in a lane: those who follow its runs are told, and the next message gets a new lane. On disk
-    /// the runs are unfinished, and a restart takes them up.
-    fn bury_lane(&self, key: &SessionKey) {
-        tracing::error!(%key, "a session's task panicked");
-        let mut live = self.lock();
-        live.lanes.remove(key);
-        live.runs.retain(|_, run| {
-            let is_lost = run.tape.key() == key;
-            if is_lost {
-                run.tape.break_off("internal error in the session's task; the run goes on after a restart");
+    /// Hands a job to a session's lane.
+    pub(crate) fn post(self: &Arc<Self>, key: &SessionKey, job: Job) {
+        self.send(&mut self.lock(), key, job);
+    }
+
+    /// Stops a run of a session, or all of them; returns those that were stopped.
+    pub(super) async fn abort(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        run: Option<RunId>,
+        reason: AbortReason,
+    ) -> Vec<RunId> {
+        let (tell, told) = oneshot::channel();
+        {
+            let mut live = self.lock();
+            if !live.lanes.contains(key) {
+                return Vec::new();
             }
-            !is_lost
+            self.send(&mut live, key, Job::Abort { run, reason, tell });
+        }
+        told.await.unwrap_or_default()
+    }
+
+    /// The sessions with runs that a session started, and those that these started, and so on.
+    pub(super) fn descendants(&self, key: &SessionKey) -> Vec<SessionKey> {
+        let live = self.lock();
+        let mut found = vec![key.clone()];
+        let mut next = 0;
+        while let Some(parent) = found.get(next).cloned() {
+            let children = live.runs.values().filter(|run| run.parent.as_ref() == Some(&parent));
+            for child in children.map(|run| run.tape.key()) {
+                if !found.contains(child) {
+                    found.push(child.clone());
+                }
+            }
+            next += 1;
+        }
+        found.split_off(1)
+    }
+
+    /// Stops what a session started; returns how many sessions that were.
+    pub(crate) async fn stop_descendants(self: &Arc<Self>, key: &SessionKey, reason: AbortReason) -> usize {
+        let mut stopped = 0;
+        for child in self.descendants(key) {
+            stopped += usize::from(!self.abort(&child, None, reason).await.is_empty());
+        }
+        stopped
+    }
+
+    /// Sees to it that a run whose end could not be stored ends all the same, as soon as the disk takes it.
+    pub(crate) fn bury_later(self: &Arc<Self>, run: RunId) {
+        let shared = self.clone();
+        self.spawn("undertaker", async move {
+            loop {
+                tokio::select! {
+                    biased;
+                    // The next start finds it unfinished.
+                    () = shared.draining.cancelled() => return,
+                    () = tokio::time::sleep(BURIAL) => {}
+                }
+                let ended = interrupted(shared.ambient.now_ms());
+                let terminal = Rec::Terminal { run: run.clone(), ended: Box::new(ended) };
+                if shared.writer.commit(vec![terminal]).await.is_ok() {
+                    // Whoever waits for the run learns of its end from the store.
+                    return shared.arrivals.notify_waiters();
+                }
+            }
         });
     }
 
     /// Ends a lane with nothing to do, unless a job came in the meantime.
     pub(crate) fn retire(&self, key: &SessionKey, jobs: &mpsc::UnboundedReceiver<Job>) -> bool {
+        self.lock().lanes.retire(key, jobs)
+    }
+
+    /// Cleans up after a bug in a lane: those who follow runs that it had taken are told. On disk these are unfinished,
+    /// and a restart takes them up. What it had not taken is not lost: it is for the lane that starts over.
+    pub(crate) fn break_off(&self, key: &SessionKey, jobs: &mut mpsc::UnboundedReceiver<Job>) {
+        tracing::error!(%key, "a session's task panicked");
         let mut live = self.lock();
-        let idle = jobs.is_empty();
-        if idle {
-            live.lanes.remove(key);
-        }
-        idle
+        let mut spared = Vec::new();
+        live.lanes.look_through(key, jobs, |job| spared.extend(job.tape().cloned()));
+        live.runs.retain(|_, run| {
+            let is_lost = run.tape.key() == key && !spared.iter().any(|tape| Arc::ptr_eq(tape, &run.tape));
+            if is_lost {
+                run.tape.break_off("internal error in the session's task; the run goes on after a restart");
+            }
+            !is_lost
+        });
     }
 
     /// Forgets a run that is over; from here on the store answers for it. Another of the same name stays.
@@ -127,3 +227,24 @@ impl Shared {
         crate::task::spawn(name, self.tracker.track_future(future))
     }
 }
+
+impl Mailbox for mpsc::UnboundedSender<Job> {
+    type Job = Job;
+    type Jobs = mpsc::UnboundedReceiver<Job>;
+
+    fn put(&self, job: Job) {
+        // It fails only when the runtime goes down and drops the lane; then nobody waits for the job any more, either.
+        self.send(job).ok();
+    }
+
+    fn is_empty(jobs: &Self::Jobs) -> bool {
+        jobs.is_empty()
+    }
+
+    fn drain(jobs: &mut Self::Jobs) -> Vec<Job> {
+        std::iter::from_fn(|| jobs.try_recv().ok()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,15 +1,16 @@
 //! What goes in and out of the front door.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use homard_proto::{
-    RunId, SessionId, SessionKey,
+    AgentId, Route, RunId, SessionId, SessionKey,
     message::{Message, User},
+    method::{Params, chat::SendParams},
 };
-use homard_store::{Accept, Error as StoreError, OnRestart, RunRow};
+use homard_store::{Accept, Error as StoreError, OnRestart, Options, RunRow};
 
 use crate::{
-    command::{Command, OWNER, Triggers},
+    command::{self, Command, Inline, OWNER, Parsed, Triggers, queue::Overrides},
     freshness::Freshness,
     lane::slots::Class,
     tape::{State, Tape},
@@ -49,21 +50,48 @@ pub struct Inbound {
     pub reports_restart: bool,
     /// What the message asks of the session itself. The lane does it when it is the message's turn.
     pub command: Option<Command>,
+    /// Where it came from, and where its answer goes.
+    pub route: Route,
+    /// What it says about its own way through the queue; `None` for a request that is always a run of its own.
+    pub queue: Option<Inline>,
 }
 
-/// When sessions get a new transcript.
+/// The rules of the house.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rules {
-    /// By themselves.
+    /// When sessions get a new transcript by themselves.
     pub freshness: Freshness,
-    /// By these words.
+    /// The words that give them one.
     pub triggers: Triggers,
+    /// How messages wait.
+    pub queue: QueueRules,
 }
 
 impl Rules {
-    /// The command that a message is, if its sender may give one.
-    pub(crate) fn command(&self, principal: &str, text: &str) -> Option<Command> {
-        if principal == OWNER { self.triggers.parse(text) } else { None }
+    /// What a message turns out to be. Only the owner's are read; anybody else's are taken as they are.
+    pub(crate) fn read(&self, principal: &str, text: &str) -> Parsed {
+        if principal == OWNER {
+            command::parse(text, &self.triggers)
+        } else {
+            Parsed { command: None, inline: Inline::default(), text: text.to_owned() }
+        }
+    }
+}
+
+/// How messages wait, unless they or their sessions say otherwise.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct QueueRules {
+    /// Everywhere.
+    pub all: Overrides,
+    /// On a channel, by its name.
+    pub by_channel: BTreeMap<String, Overrides>,
+}
+
+impl QueueRules {
+    /// The rules of a route's channel, and those of the house.
+    pub(crate) fn of(&self, route: &Route) -> (Overrides, Overrides) {
+        let channel = route.channel.as_ref().and_then(|channel| self.by_channel.get(channel));
+        (channel.copied().unwrap_or_default(), self.all)
     }
 }
 
@@ -100,11 +128,14 @@ pub enum SubmitError {
     /// The session does not take messages.
     #[error("send blocked by session policy")]
     Blocked,
+    /// Too much waits; nothing was taken in.
+    #[error("overloaded: too many messages wait; send it again in a while")]
+    Overloaded,
     /// It could not be stored; nothing was taken in.
     #[error("the message could not be stored: {0}")]
     Store(#[from] StoreError),
     /// The process is going down.
-    #[error("the gateway is stopping; send it again when it is back")]
+    #[error("gateway_draining: the gateway is stopping; send it again when it is back")]
     Stopping,
     /// Nothing is taken in for now; the text says why and what helps.
     #[error("{0}")]
@@ -124,6 +155,8 @@ pub(crate) enum Admission {
     Conflict,
     /// The session does not take messages.
     Blocked,
+    /// There is no room for it.
+    Overloaded,
     /// It is not on disk.
     Failed(StoreError),
 }
@@ -160,6 +193,31 @@ pub enum HubEvent {
     Run(Arc<Tape>),
 }
 
+impl Inbound {
+    /// The session that started its session, if one did.
+    pub(crate) fn parent(&self) -> Option<SessionKey> {
+        let agent = self.key.agent().cloned().unwrap_or_else(AgentId::main);
+        self.spawned_by.as_deref().and_then(|parent| SessionKey::parse(parent, &agent).ok())
+    }
+}
+
+impl From<RunRow> for Inbound {
+    /// A run that became a part of another: its message stands in the transcript.
+    fn from(row: RunRow) -> Self {
+        Self::from(Accept {
+            run: row.run,
+            principal: row.principal,
+            method: row.method,
+            fingerprint: row.fingerprint,
+            key: row.key,
+            message: Message::User(User::text("", row.accepted_at)),
+            options: Options::default(),
+            origin: None,
+            at: row.accepted_at,
+        })
+    }
+}
+
 impl From<Accept> for Inbound {
     /// What was taken in before a restart. What changes the session's record was done then.
     fn from(accept: Accept) -> Self {
@@ -167,11 +225,12 @@ impl From<Accept> for Inbound {
             Message::User(user) => user,
             Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => User::text("", accept.at),
         };
+        let method = accept.method;
         Self {
             class: Class::choose(Some(&accept.options.lane), &accept.key),
             run: accept.run,
             principal: accept.principal,
-            method: accept.method,
+            method: method.clone(),
             fingerprint: accept.fingerprint,
             key: accept.key,
             session: None,
@@ -183,6 +242,8 @@ impl From<Accept> for Inbound {
             extra_prompt: accept.options.extra_prompt,
             reports_restart: accept.options.on_restart == OnRestart::Interrupt,
             command: None,
+            queue: (method == SendParams::METHOD).then(|| Inline::typed(&accept.options.queue)),
+            route: accept.options.route,
         }
     }
 }

@@ -9,13 +9,12 @@ use homard_proto::{
 };
 use homard_store::{Input, Rec, Start};
 
-use super::{Lane, Queued};
+use super::{Lane, Queued, prelude, slots::Lender};
 use crate::{
     ambient::iso,
     command::Command,
-    context,
+    context::{self, notes},
     event::{Event, RunEvent},
-    hub::Inbound,
     profile::Profile,
     run::RunScope,
     writer::Then,
@@ -26,6 +25,8 @@ use crate::{
 pub(crate) struct Resume {
     /// The transcript that it worked in.
     pub(crate) session: Option<SessionId>,
+    /// When it began first. Milliseconds since the epoch.
+    pub(crate) started_at: Option<u64>,
     /// What it added to the transcript after its own message.
     pub(crate) entries: Vec<Entry>,
     /// Answers to open calls that are known; the other open calls are run again.
@@ -36,10 +37,10 @@ impl Lane {
     /// Puts the run's beginning on its way to disk and gathers what the run needs.
     ///
     /// `None` when the session is not at hand: an earlier commit failed, and nothing about it can be trusted.
-    pub(super) fn begin(&mut self, queued: &mut Queued, profile: &Arc<Profile>) -> Option<RunScope> {
+    pub(super) fn begin(&mut self, queued: &mut Queued, profile: &Arc<Profile>, slot: Lender) -> Option<RunScope> {
         let (hub, tape) = (self.hub.clone(), queued.tape.clone());
         let at = hub.ambient.now_ms();
-        let prepared = self.prepare(queued, at);
+        let (prepared, told) = self.prepare(queued, at);
         let session = self.session.as_mut()?;
         let id = session.record.session_id.clone();
         let inherited = session.inherited.take();
@@ -59,6 +60,8 @@ impl Lane {
             tape: tape.clone(),
             session: id.clone(),
             cancel: queued.cancel.clone(),
+            offers: self.offers.clone(),
+            slot,
             system: context::prompt(profile, queued.inbound.extra_prompt.as_deref()),
             history: Vec::new(),
             said: 0,
@@ -71,7 +74,9 @@ impl Lane {
             scope.said = queued.said;
             scope.answers = queued.answers.clone();
         } else {
-            let message = Arc::new(Message::User(queued.inbound.first_message()));
+            let mut message = queued.first_message();
+            notes::attach(&mut message, told);
+            let message = Arc::new(Message::User(message));
             let entry = |kind| Entry { kind, id: hub.ambient.entry_id(), parent_id: None, timestamp: iso(at) };
             let spec = profile.model.spec();
             let mut entries = inherited.map(|inherited| inherited.entries).unwrap_or_default();
@@ -79,8 +84,13 @@ impl Lane {
                 let (provider, model_id) = (spec.provider.clone(), spec.model.clone());
                 entries.push(entry(Kind::ModelChange(ModelChange { provider, model_id, extra: Extra::new() })));
             }
+            if !session.is_marked && prelude::is_needed(&session.history, spec) {
+                session.is_marked = true;
+                entries.push(entry(prelude::mark(at)));
+            }
             entries.push(entry(Kind::message((*message).clone())));
-            records.push(Rec::Input(Input { run, key: self.key.clone(), session: id, absorbs: Vec::new(), entries }));
+            let absorbs = queued.guests.iter().map(|guest| guest.inbound.run.clone()).collect();
+            records.push(Rec::Input(Input { run, key: self.key.clone(), session: id, absorbs, entries }));
             tape.hold(at, RunEvent::Input(message.clone()));
             session.history.push(message);
             facts += 1;
@@ -91,15 +101,17 @@ impl Lane {
     }
 }
 
-impl Inbound {
-    /// What stands in the transcript: a message that begins a new one stands there without the command.
+impl Queued {
+    /// What stands in the transcript: a message that begins a new one stands there without the command, and one that
+    /// speaks for others with all that they said.
     fn first_message(&self) -> User {
-        match &self.command {
-            Some(Command::BeginWith(text)) => {
-                User { extra: self.message.extra.clone(), ..User::text(text, self.message.timestamp) }
-            }
-            Some(Command::Begin { .. }) | None => self.message.clone(),
-        }
+        let inbound = &self.inbound;
+        let text = match (&self.prompt, &inbound.command) {
+            (Some(prompt), _) => prompt,
+            (None, Some(Command::BeginWith(text))) => text,
+            (None, _) => return inbound.message.clone(),
+        };
+        User { extra: inbound.message.extra.clone(), ..User::text(text, inbound.message.timestamp) }
     }
 }
 
@@ -108,6 +120,7 @@ impl Queued {
     pub(super) fn take_up(&mut self, at: u64) {
         if let Some(resume) = self.resume.take() {
             self.session = resume.session;
+            self.started_at = resume.started_at;
             self.said = replay(&self.tape, at, &resume.entries);
             self.answers = resume.answers;
         }

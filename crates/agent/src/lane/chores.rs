@@ -3,13 +3,15 @@
 //! A run at work does not notice a change or a new transcript: it stays in the one that it began in, and ends there.
 //! Only a session that is to be deleted has its runs stopped first.
 
+use std::path::PathBuf;
+
 use homard_proto::{AgentId, Extra, SessionId, SessionKey, session::Record};
 use homard_store::{Error as StoreError, Rec, Verdict};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::{Lane, Queued, open::OpenSession};
-use crate::{event::AbortReason, freshness::Touch};
+use crate::{context::notes, event::AbortReason, freshness::Touch};
 
 /// A change of a session's record from outside.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -43,6 +45,13 @@ pub enum ChangeError {
     Stopping,
 }
 
+/// A session that is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deleted {
+    /// Where its transcript was put, if it had one.
+    pub archive: Option<PathBuf>,
+}
+
 /// Where the outcome of a change goes.
 type Tell<T> = oneshot::Sender<Result<T, ChangeError>>;
 
@@ -53,6 +62,8 @@ pub(crate) enum Chore {
     Patch(Patch, Tell<Record>),
     /// The session gets a new transcript.
     Reset(Tell<Record>),
+    /// The session's next run is told of something that happened.
+    Event(String, Tell<()>),
     /// The session goes.
     Delete(Deletion),
 }
@@ -62,14 +73,14 @@ pub(crate) enum Chore {
 pub(crate) struct Deletion {
     /// The transcript that the caller believes in, if it matters to it.
     pub(crate) expected: Option<SessionId>,
-    /// Whether there was a session.
-    pub(crate) tell: Tell<bool>,
+    /// What was there, if anything was.
+    pub(crate) tell: Tell<Option<Deleted>>,
 }
 
 impl Lane {
     /// Makes a change. `active` is the run whose turn it is. Whoever asked may have gone, and that is fine.
     pub(super) async fn change(&mut self, chore: Chore, active: Option<&mut Queued>) {
-        if active.is_none() && self.queue.is_empty() {
+        if active.is_none() && self.inbox.is_empty() {
             self.refresh();
         }
         match chore {
@@ -82,6 +93,10 @@ impl Lane {
                 let id = self.hub.ambient.session_id();
                 let changed = self.rewrite(|record| Ok(renewed(record, id, at))).await;
                 tell.send(changed).ok();
+            }
+            Chore::Event(text, tell) => {
+                let changed = self.rewrite(|record| Ok(notes::remember(record, &text))).await;
+                tell.send(changed.map(drop)).ok();
             }
             Chore::Delete(deletion) => match self.expects(deletion.expected.as_ref()).await {
                 Ok(()) => {
@@ -149,25 +164,28 @@ impl Lane {
         }
     }
 
-    async fn forget_session(&mut self) -> Result<bool, ChangeError> {
+    async fn forget_session(&mut self) -> Result<Option<Deleted>, ChangeError> {
         self.refresh();
         self.open().await?;
-        let Some(session) = self.session.take() else { return Ok(false) };
+        let Some(session) = self.session.take() else { return Ok(None) };
         let expect = session.record.session_id;
-        self.store(Rec::Delete { key: self.key.clone(), expect }).await?;
-        Ok(true)
+        let archive = self.store(Rec::Delete { key: self.key.clone(), expect }).await?;
+        Ok(Some(Deleted { archive }))
     }
 
-    /// Stores a change. What is not stored as we believed has to be read again.
-    async fn store(&mut self, rec: Rec) -> Result<(), ChangeError> {
-        let verdicts = self.hub.writer.judge(vec![rec]).await;
-        let is_stored = matches!(verdicts.as_deref(), Ok([Verdict::Stored]));
-        self.is_stale |= !is_stored;
-        match verdicts {
-            Ok(_) if is_stored => Ok(()),
-            Ok(_) => Err(ChangeError::Changed),
+    /// Stores a change; returns where it put a transcript, if it did. What is not stored as we believed has to be read
+    /// again.
+    async fn store(&mut self, rec: Rec) -> Result<Option<PathBuf>, ChangeError> {
+        let verdict = self.hub.writer.judge(vec![rec]).await.map(|mut verdicts| verdicts.pop());
+        let stored = match verdict {
+            Ok(Some(Verdict::Stored)) => Ok(None),
+            Ok(Some(Verdict::Archived(archive))) => Ok(archive),
+            Ok(Some(Verdict::Full(why))) => Err(StoreError::Disk(why).into()),
+            Ok(Some(Verdict::Duplicate(_) | Verdict::Conflict | Verdict::Skipped) | None) => Err(ChangeError::Changed),
             Err(error) => Err(error.into()),
-        }
+        };
+        self.is_stale |= stored.is_err();
+        stored
     }
 }
 
@@ -175,7 +193,7 @@ impl Lane {
 const OWN: [&str; 2] = ["sessionId", "updatedAt"];
 
 /// A record with changes: everything else in it stays, also what this version does not know.
-fn merged(record: &Record, changes: &Extra) -> Result<Record, ChangeError> {
+pub(super) fn merged(record: &Record, changes: &Extra) -> Result<Record, ChangeError> {
     let invalid = |error: serde_json::Error| ChangeError::Invalid(error.to_string());
     let mut fields = serde_json::to_value(record).map_err(invalid)?;
     if let Value::Object(fields) = &mut fields {

@@ -10,7 +10,7 @@ use homard_proto::{
     message::{Assistant, Block, Message, StopReason, ToolResult, Usage},
     transcript::{Entry, Kind},
 };
-use homard_store::{Ended, Error as StoreError, Rec, Unfinished, recovery::own_lines};
+use homard_store::{Ended, Error as StoreError, Rec, Steps, Unfinished, recovery::own_lines};
 
 use super::{Lane, Queued, begin::told_before, open::OpenSession};
 use crate::{
@@ -22,18 +22,22 @@ use crate::{
 };
 
 /// What those who follow a run are told when the process goes down.
-const SUSPENDED: &str = "the gateway is stopping; the run goes on when it is back";
+const SUSPENDED: &str = "gateway_draining: the gateway is stopping; the run goes on when it is back";
 
 impl Lane {
     /// Ends a run, whatever became of it.
-    pub(super) async fn end(&mut self, queued: &Queued, profile: &Profile, result: Result<Last, RunError>) {
+    pub(super) async fn end(&mut self, mut queued: Queued, profile: &Profile, result: Result<Last, RunError>) {
+        let guests = std::mem::take(&mut queued.guests);
+        let queued = &queued;
         // Only when everything before is on disk, or was refused by it, is it known how the run ended.
         let stored = self.hub.writer.barrier().await;
         let (at, tape) = (self.hub.ambient.now_ms(), &queued.tape);
         if let Err(error) = stored {
             tape.break_off(&error.to_string());
         }
-        let Some(outcome) = outcome(queued, &result) else { return self.suspend(queued) };
+        let Some(outcome) = outcome(queued, &result) else {
+            return guests.iter().chain([queued]).for_each(|queued| self.suspend(queued));
+        };
         let story = Story::of(&tape.facts());
         // Last words after a hole would not be the answer to what is on disk.
         let mut last = result.ok().filter(|_| tape.broken().is_none()).unwrap_or_default();
@@ -46,17 +50,18 @@ impl Lane {
             usage: story.usage,
             last_usage: story.last_usage,
             session: story.session,
-            started_at: story.started_at,
+            started_at: queued.started_at.or(story.started_at),
             ended_at: at,
         });
         last.records.extend(self.settle(queued, &end));
-        last.records.push(Rec::Terminal { run: queued.inbound.run.clone(), ended: Box::new(ended(&end)) });
-        tape.hold(at, RunEvent::Ended(end));
+        last.records.push(Rec::Terminal { run: queued.inbound.run.clone(), ended: Box::new(ended(&end, story.steps)) });
+        tape.hold(at, RunEvent::Ended(end.clone()));
         last.facts += 1;
         self.hub.writer.send(last.records, Then::end(tape, last.facts));
         // The barrier is behind the terminal record, so the next run of this session cannot overtake it.
         if let Err(error) = self.hub.writer.barrier().await {
             tape.break_off(&error.to_string());
+            self.hub.bury_later(queued.inbound.run.clone());
         }
         match (&mut self.session, tape.broken()) {
             (Some(session), None) if !queued.is_resumed && is_of(queued, session) => {
@@ -66,10 +71,11 @@ impl Lane {
             (Some(_) | None, _) => self.session = None,
         }
         self.hub.forget(&queued.tape);
+        self.see_off(guests, &end, queued.reason).await;
     }
 
     /// Leaves a run as it is on disk, because the process is going down: the next one takes it up.
-    fn suspend(&mut self, queued: &Queued) {
+    pub(super) fn suspend(&self, queued: &Queued) {
         queued.tape.break_off(SUSPENDED);
         self.hub.forget(&queued.tape);
     }
@@ -114,7 +120,10 @@ impl Lane {
         // A run that ends after its session got a new transcript changes nothing of the new one.
         let record = &mut self.session.as_mut().filter(|session| is_of(queued, session))?.record;
         record.updated_at = record.updated_at.max(end.ended_at);
-        record.aborted_last_run = Some(matches!(end.outcome, Outcome::Aborted(_)));
+        // One that was stopped in line leaves nothing half done.
+        if queued.session.is_some() {
+            record.aborted_last_run = Some(matches!(end.outcome, Outcome::Aborted(_)));
+        }
         if end.usage != Usage::default() {
             record.input_tokens = Some(end.usage.input);
             record.output_tokens = Some(end.usage.output);
@@ -133,7 +142,7 @@ fn is_of(queued: &Queued, session: &OpenSession) -> bool {
 /// The records that end a run which a restart found and does not take up again.
 pub(crate) fn ending(ambient: &Ambient, found: &Unfinished, outcome: Outcome, answers: &[ToolResult]) -> Vec<Rec> {
     let at = ambient.now_ms();
-    let own = own_lines(&found.entries);
+    let own = own_lines(&found.row.run, &found.entries);
     let facts: Vec<_> = own.iter().filter_map(|entry| told_before(entry, at)).collect();
     let story = Story::of(&facts);
     let run = &found.row.run;
@@ -154,8 +163,9 @@ pub(crate) fn ending(ambient: &Ambient, found: &Unfinished, outcome: Outcome, an
         replies: story.replies.into_iter().map(|reply| reply.entry).collect(),
         model: story.model.unwrap_or_default(),
         usage: story.usage,
-        started_at: None,
+        steps: story.steps,
         ended_at: at,
+        words: None,
     };
     records.push(Rec::Terminal { run: run.clone(), ended: Box::new(ended) });
     records
@@ -182,14 +192,15 @@ fn outcome(queued: &Queued, result: &Result<Last, RunError>) -> Option<Outcome> 
     }
 }
 
-fn ended(end: &End) -> Ended {
+fn ended(end: &End, steps: Steps) -> Ended {
     Ended {
         outcome: end.outcome.clone(),
         replies: end.replies.iter().map(|reply| reply.entry.clone()).collect(),
         model: end.model.clone(),
         usage: end.usage.clone(),
-        started_at: end.started_at,
+        steps,
         ended_at: end.ended_at,
+        words: None,
     }
 }
 
@@ -219,6 +230,8 @@ struct Story {
     model: Option<(String, String)>,
     usage: Usage,
     last_usage: Usage,
+    /// What happened when.
+    steps: Steps,
     /// How many assistant messages there were.
     said: u32,
     /// The calls of the last assistant message; those of earlier ones were all answered, or there would be no later one.
@@ -261,8 +274,12 @@ impl Story {
                     story.session = Some(session.clone());
                     story.started_at = Some(*at);
                 }
-                RunEvent::Assistant { entry, said } => story.hear(entry, said),
+                RunEvent::Assistant { entry, said } => {
+                    story.steps.add("model", *at);
+                    story.hear(entry, said);
+                }
                 RunEvent::ToolEnded { call, result } => {
+                    story.steps.add(format!("tool {}", result.tool_name), *at);
                     let asked = story.calls.iter_mut().filter(|asked| asked.call == *call);
                     asked.for_each(|asked| asked.answer = Some(result.clone()));
                 }
@@ -271,6 +288,8 @@ impl Story {
                     asked.for_each(|asked| asked.is_started = true);
                 }
                 RunEvent::Input(_)
+                | RunEvent::Absorbed { .. }
+                | RunEvent::Waited(_)
                 | RunEvent::Text { .. }
                 | RunEvent::Thinking { .. }
                 | RunEvent::ToolProgress { .. }
@@ -300,24 +319,29 @@ impl Story {
     }
 }
 
-/// What a run added to the history after its input, results in the order of their calls.
+/// What a run added to the history after its own message, results in the order of their calls.
 fn new_messages(facts: &[Event]) -> Vec<Arc<Message>> {
     let mut messages = Vec::new();
     let mut asked: &Assistant = &Assistant::default();
     let mut answers: Vec<&ToolResult> = Vec::new();
     let place =
         |asked: &Assistant, answer: &ToolResult| asked.tool_calls().position(|call| call.id == answer.tool_call_id);
-    let mut flush = |asked: &Assistant, answers: &mut Vec<&ToolResult>, next: Option<&Assistant>| {
+    let mut flush = |asked: &Assistant, answers: &mut Vec<&ToolResult>, next: Option<Arc<Message>>| {
         answers.sort_by_key(|answer| place(asked, answer));
         messages.extend(answers.drain(..).map(|answer| Arc::new(Message::ToolResult(answer.clone()))));
-        messages.extend(next.map(|said| Arc::new(Message::Assistant(said.clone()))));
+        messages.extend(next);
     };
+    let mut is_own = true;
     for Event { kind, .. } in facts {
         if let RunEvent::ToolEnded { result, .. } = kind {
             answers.push(result);
         } else if let RunEvent::Assistant { said, .. } = kind {
-            flush(asked, &mut answers, Some(said));
+            flush(asked, &mut answers, Some(Arc::new(Message::Assistant((**said).clone()))));
             asked = said;
+        } else if let RunEvent::Input(message) = kind
+            && !std::mem::take(&mut is_own)
+        {
+            flush(asked, &mut answers, Some(message.clone()));
         }
     }
     flush(asked, &mut answers, None);

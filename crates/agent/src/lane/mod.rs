@@ -5,33 +5,45 @@
 
 mod begin;
 pub(crate) mod chores;
+mod control;
 pub(crate) mod epilogue;
+mod guests;
+pub(crate) mod inbox;
+mod line;
 mod open;
+mod prelude;
 pub(crate) mod slots;
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
+use futures_util::FutureExt;
 use homard_proto::{RunId, SessionId, SessionKey, message::ToolResult};
 use homard_store::{Error as StoreError, Rec};
 use tokio::{
-    sync::{OwnedSemaphorePermit, mpsc, oneshot, watch},
+    sync::{mpsc, oneshot, watch},
     task::JoinHandle,
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    command::Command,
-    event::AbortReason,
+    command::{Command, queue::Settings},
+    event::{AbortReason, RunEvent},
     hub::{Admission, Inbound, Shared},
     profile::Profile,
-    run::{self, Last, RunError},
+    run::{self, Handed, Last, RunError},
     tape::Tape,
-    writer::Then,
+    writer::{Then, Writer},
 };
 pub(crate) use begin::Resume;
 use chores::{Chore, Deletion};
+use inbox::{Inbox, Ready, Turn};
 use open::OpenSession;
+use slots::{Lender, Slot};
 
 /// How long a lane with nothing to do keeps its history at hand.
 const IDLE: Duration = Duration::from_secs(30);
@@ -48,6 +60,18 @@ pub(crate) enum Job {
     Abort { run: Option<RunId>, reason: AbortReason, tell: oneshot::Sender<Vec<RunId>> },
     /// Somebody changes the session from outside.
     Change(Chore),
+    /// The run at work asks for a message that came for it.
+    Offer(oneshot::Sender<Handed>),
+}
+
+impl Job {
+    /// The tape of the run that it asks for.
+    pub(crate) fn tape(&self) -> Option<&Arc<Tape>> {
+        match self {
+            Self::Run(queued) => Some(&queued.tape),
+            Self::Abort { .. } | Self::Change(_) | Self::Offer(_) => None,
+        }
+    }
 }
 
 /// A message that waits for its turn.
@@ -60,6 +84,12 @@ pub(crate) struct Queued {
     reason: Option<AbortReason>,
     /// What takes the message in. An idle lane commits it together with the run's beginning.
     accepting: Vec<Rec>,
+    /// How it waits for its turn; `None` for one that is always a run of its own.
+    settings: Option<Settings>,
+    /// What is said in its place, if it speaks for others as well.
+    prompt: Option<String>,
+    /// Messages that its run answers beside its own.
+    guests: Vec<Self>,
     /// Set for a run that a restart found at work, until it goes on.
     resume: Option<Resume>,
     is_resumed: bool,
@@ -68,6 +98,8 @@ pub(crate) struct Queued {
     answers: Vec<ToolResult>,
     /// The transcript that the run works in, once it began.
     session: Option<SessionId>,
+    /// When it began, if that was before this process did.
+    started_at: Option<u64>,
 }
 
 impl Queued {
@@ -86,11 +118,15 @@ impl Queued {
             cancel,
             reason: None,
             accepting: Vec::new(),
+            settings: None,
+            prompt: None,
+            guests: Vec::new(),
             resume: None,
             is_resumed: false,
             said: 0,
             answers: Vec::new(),
             session: None,
+            started_at: None,
         }
     }
 
@@ -101,9 +137,27 @@ impl Queued {
         self
     }
 
+    /// Takes in runs that a restart found to end with this one.
+    pub(crate) fn host(&mut self, guests: impl IntoIterator<Item = Self>) {
+        self.guests.extend(guests);
+    }
+
     /// Whether the message was on disk before this process began.
     fn is_recovered(&self) -> bool {
         matches!(*self.admit.borrow(), Admission::Accepted)
+    }
+
+    /// Whether it is known that the message was not taken in.
+    fn is_refused(&self) -> bool {
+        !matches!(*self.admit.borrow(), Admission::Accepted | Admission::Pending)
+    }
+
+    /// Sends the message on its way to disk, if it is not yet.
+    fn accept(&mut self, writer: &Writer) {
+        if !self.accepting.is_empty() {
+            let records = std::mem::take(&mut self.accepting);
+            writer.send(records, Then::admit(self.admit.clone(), &self.tape));
+        }
     }
 
     /// What is answered without a model, if it is a command that needs none.
@@ -123,7 +177,11 @@ struct Lane {
     hub: Arc<Shared>,
     key: SessionKey,
     jobs: mpsc::UnboundedReceiver<Job>,
-    queue: VecDeque<Queued>,
+    inbox: Inbox<Queued>,
+    /// When the lane began: what waits is measured from here, whatever becomes of the wall clock.
+    origin: Instant,
+    /// Tells the run at work that a message came for it.
+    offers: Arc<AtomicBool>,
     session: Option<OpenSession>,
     /// Who waits for the session to be deleted when the run at work has ended.
     deletions: Vec<Deletion>,
@@ -131,125 +189,124 @@ struct Lane {
     is_stale: bool,
 }
 
-/// A lane's life.
+/// Everything that a lane does until it has nothing to do. A bug in it costs the runs that it had taken; with what it
+/// had not taken it starts over, so that whoever finds it in the registry finds it alive.
 pub(crate) async fn run(hub: Arc<Shared>, key: SessionKey, jobs: mpsc::UnboundedReceiver<Job>) {
-    let mut lane =
-        Lane { hub, key, jobs, queue: VecDeque::new(), session: None, deletions: Vec::new(), is_stale: false };
+    let mut lane = Lane::new(hub, key, jobs);
+    while AssertUnwindSafe(live(&mut lane)).catch_unwind().await.is_err() {
+        lane.hub.break_off(&lane.key, &mut lane.jobs);
+        lane = Lane::new(lane.hub, lane.key, lane.jobs);
+    }
+}
+
+/// A lane's life.
+async fn live(lane: &mut Lane) {
     loop {
-        if let Some(next) = lane.queue.pop_front() {
-            lane.refresh();
-            lane.turn(next).await;
-            lane.delete().await;
-            continue;
-        }
+        let wake = match lane.inbox.ready(lane.now()) {
+            _ if lane.hub.draining.is_cancelled() => {
+                lane.leave().await;
+                None
+            }
+            Ready::Now(_) => {
+                lane.next().await;
+                lane.delete().await;
+                continue;
+            }
+            Ready::Later(at) => Some(lane.origin + Duration::from_millis(at)),
+            Ready::Nothing => None,
+        };
+        let is_idle = lane.inbox.is_empty();
         tokio::select! {
             biased;
             Some(job) = lane.jobs.recv() => lane.take(job, None).await,
-            () = lane.hub.stopping.cancelled() => if lane.hub.retire(&lane.key, &lane.jobs) { return },
-            () = tokio::time::sleep(IDLE) => if lane.hub.retire(&lane.key, &lane.jobs) { return },
+            () = lane.hub.draining.cancelled() => if is_idle && lane.hub.retire(&lane.key, &lane.jobs) { return },
+            () = until(wake), if wake.is_some() => {}
+            () = tokio::time::sleep(IDLE), if is_idle => if lane.hub.retire(&lane.key, &lane.jobs) { return },
         }
     }
 }
 
 impl Lane {
-    /// Does what a job asks for. `active` is the run whose turn it is.
+    fn new(hub: Arc<Shared>, key: SessionKey, jobs: mpsc::UnboundedReceiver<Job>) -> Self {
+        Self {
+            hub,
+            key,
+            jobs,
+            inbox: Inbox::default(),
+            origin: Instant::now(),
+            offers: Arc::default(),
+            session: None,
+            deletions: Vec::new(),
+            is_stale: false,
+        }
+    }
+
+    /// Milliseconds since the lane began.
+    fn now(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Does what a job asks for. `active` is the run at work.
     async fn take(&mut self, job: Job, active: Option<&mut Queued>) {
         match job {
-            Job::Run(queued) if queued.is_recovered() => self.queue.push_back(*queued),
-            Job::Run(queued) => {
-                let is_idle = active.is_none() && self.queue.is_empty();
-                if is_idle {
-                    self.refresh();
-                }
-                if let Some(mut queued) = self.admit(*queued).await {
-                    if !is_idle {
-                        self.accept(&mut queued);
-                    }
-                    self.queue.push_back(queued);
-                }
-            }
+            Job::Run(queued) => self.receive(*queued, active).await,
             Job::Abort { run, reason, tell } => {
                 let stopped = self.abort(run.as_ref(), reason, active).await;
                 // Whoever asked may have gone, and that is fine.
                 tell.send(stopped).ok();
             }
             Job::Change(chore) => self.change(chore, active).await,
+            Job::Offer(tell) => self.offer(tell, active).await,
         }
     }
 
-    /// Sends a message on its way to disk, if it is not yet.
-    fn accept(&self, queued: &mut Queued) {
-        if !queued.accepting.is_empty() {
-            let records = std::mem::take(&mut queued.accepting);
-            self.hub.writer.send(records, Then::admit(queued.admit.clone(), &queued.tape));
+    /// The next turn, once there is a slot for it.
+    async fn next(&mut self) {
+        let Some(slot) = self.slot().await else { return };
+        self.settle_admissions().await;
+        let now = self.now();
+        if let Some(turn) = self.inbox.next(now) {
+            self.refresh();
+            self.turn(turn, slot).await;
         }
     }
 
-    /// Stops a run, or all of them. Whoever asked hears of it once a restart would know it, too.
-    async fn abort(&mut self, run: Option<&RunId>, reason: AbortReason, active: Option<&mut Queued>) -> Vec<RunId> {
-        let meant = |queued: &Queued| run.is_none_or(|run| *run == queued.inbound.run);
-        let mut stopped = Vec::new();
-        // Those that wait first, so that none of them starts when the active one has gone.
-        let (waiting, others) = std::mem::take(&mut self.queue).into_iter().partition(|queued| meant(queued));
-        self.queue = others;
-        for mut queued in Vec::from(waiting) {
-            queued.stop(reason);
-            stopped.push(queued.inbound.run.clone());
-            self.turn_down(queued).await;
-        }
-        if let Some(active) = active.filter(|active| meant(active)) {
-            let run = active.inbound.run.clone();
-            if let Err(error) = self.hub.writer.commit(vec![Rec::Abort { run: run.clone(), reason }]).await {
-                tracing::warn!(%run, %error, "the wish to stop could not be stored");
-            }
-            active.stop(reason);
-            stopped.push(run);
-        }
-        stopped
-    }
-
-    /// One run, from its slot to its end.
-    async fn turn(&mut self, mut queued: Queued) {
-        // An answer without a model needs no slot.
-        let needs_slot = queued.answer().is_none();
-        let slot = match self.hub.slots.try_take(queued.inbound.class) {
-            _ if queued.cancel.is_cancelled() => None,
-            slot if slot.is_some() || !needs_slot => Some(slot),
-            _ => self.wait_for_slot(&mut queued).await.map(Some),
-        };
-        let Some(_slot) = slot else { return self.turn_down(queued).await };
-        // A message that was sent on its way before it came to its turn may have been refused since.
-        if queued.accepting.is_empty() && !is_admitted(&queued).await {
-            return self.never_was(&queued);
-        }
+    /// One run, from its beginning to its end.
+    async fn turn(&mut self, turn: Turn<Queued>, slot: Lender) {
+        let Turn { host: mut queued, guests, prompt } = turn;
+        queued.host(guests);
+        queued.prompt = prompt;
         let profile = self.hub.agents.of(self.key.agent()).clone();
         if let Err(error) = self.open_for(&queued).await {
             tracing::warn!(key = %self.key, %error, "could not read the session");
         }
-        let scope = self.begin(&mut queued, &profile);
+        let scope = self.begin(&mut queued, &profile, slot);
         if !is_admitted(&queued).await {
             return self.never_was(&queued);
         }
         let ended = match scope {
             Some(scope) => {
-                let handle = self.hub.spawn("run", run::drive(scope));
+                let handle = AbortOnDrop(self.hub.spawn("run", run::drive(scope)));
                 self.supervise(&mut queued, handle, &profile).await
             }
             None => Err(RunError::SessionGone),
         };
-        self.end(&queued, &profile, ended).await;
+        self.inbox.withdraw_offers();
+        self.end(queued, &profile, ended).await;
     }
 
-    /// Ends a run that was stopped before it began.
-    async fn turn_down(&mut self, mut queued: Queued) {
-        self.accept(&mut queued);
-        if is_admitted(&queued).await {
+    /// Ends a run that was stopped before it began; says whether it was one.
+    async fn turn_down(&mut self, mut queued: Queued) -> bool {
+        queued.accept(&self.hub.writer);
+        let is_admitted = is_admitted(&queued).await;
+        if is_admitted {
             queued.take_up(self.hub.ambient.now_ms());
             let profile = self.hub.agents.of(self.key.agent()).clone();
-            self.end(&queued, &profile, Err(RunError::Stopped)).await;
+            self.end(queued, &profile, Err(RunError::Stopped)).await;
         } else {
             self.never_was(&queued);
         }
+        is_admitted
     }
 
     /// A message that was not taken in never was a run. Its sender knows; what we believed of the session is void.
@@ -266,37 +323,62 @@ impl Lane {
         }
     }
 
-    /// Waits for a slot, serving the mailbox meanwhile; `None` when the run was stopped first.
-    async fn wait_for_slot(&mut self, queued: &mut Queued) -> Option<OwnedSemaphorePermit> {
-        self.accept(queued);
+    /// A slot for the next turn, serving the mailbox while it waits for one; `None` when no turn is next any more.
+    async fn slot(&mut self) -> Option<Lender> {
+        let Ready::Now(letter) = self.inbox.ready(self.now()) else { return None };
+        // An answer without a model needs no slot.
+        if letter.answer().is_some() {
+            return Some(Lender::default());
+        }
+        let class = letter.inbound.class;
+        if let Some(slot) = self.hub.slots.try_take(class) {
+            return Some(slot.into());
+        }
+        self.accept_all();
+        // Before anything else is taken from the mailbox: nothing may build on what a refused message says.
+        self.settle_admissions().await;
         let slots = self.hub.slots.clone();
-        let slot = slots.take(queued.inbound.class);
+        let slot = slots.take(class);
         tokio::pin!(slot);
         loop {
-            let cancel = queued.cancel.clone();
+            match self.inbox.ready(self.now()) {
+                Ready::Now(letter) if letter.answer().is_none() && letter.inbound.class == class => {}
+                Ready::Now(_) | Ready::Later(_) | Ready::Nothing => return None,
+            }
             tokio::select! {
                 biased;
-                Some(job) = self.jobs.recv() => self.take(job, Some(queued)).await,
-                () = cancel.cancelled() => return None,
-                slot = &mut slot => return Some(slot),
+                Some(job) = self.jobs.recv() => self.take(job, None).await,
+                () = self.hub.draining.cancelled() => return None,
+                slot = &mut slot => return Some(self.granted(slot)),
             }
         }
+    }
+
+    /// A slot that was waited for. A long wait is told.
+    fn granted(&self, slot: Slot) -> Lender {
+        if let Some(waited) = slot.long_wait() {
+            tracing::warn!(key = %self.key, ?waited, "a run waited long for a slot; agents.defaults.maxConcurrent has more");
+            if let Ready::Now(letter) = self.inbox.ready(self.now()) {
+                letter.tape.pass(self.hub.ambient.now_ms(), RunEvent::Waited(waited));
+            }
+        }
+        slot.into()
     }
 
     /// Watches over a run until it is over, serving the mailbox meanwhile.
     async fn supervise(
         &mut self,
         queued: &mut Queued,
-        mut handle: JoinHandle<Result<Last, RunError>>,
+        mut handle: AbortOnDrop,
         profile: &Profile,
     ) -> Result<Last, RunError> {
-        let mut patience = Some(Instant::now() + queued.inbound.timeout.unwrap_or(profile.timeout));
+        let mut patience = queued.inbound.timeout.or(profile.timeout).map(|limit| Instant::now() + limit);
         let mut is_stopping = false;
         let cancel = queued.cancel.clone();
         loop {
             tokio::select! {
                 biased;
-                joined = &mut handle => return joined.unwrap_or_else(|panic| Err(RunError::from(panic))),
+                joined = &mut handle.0 => return joined.unwrap_or_else(|panic| Err(RunError::from(panic))),
                 Some(job) = self.jobs.recv() => self.take(job, Some(queued)).await,
                 () = cancel.cancelled(), if !is_stopping => {
                     is_stopping = true;
@@ -305,13 +387,22 @@ impl Lane {
                 () = until(patience) => {
                     if is_stopping {
                         patience = None;
-                        handle.abort();
+                        handle.0.abort();
                     } else {
                         queued.stop(AbortReason::Timeout);
                     }
                 }
             }
         }
+    }
+}
+
+/// A run goes with the lane that watches over it, should that break.
+struct AbortOnDrop(JoinHandle<Result<Last, RunError>>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use homard_proto::{SessionId, message::Message, session, transcript::Entry};
-use homard_store::{Accept, Error as StoreError, OnRestart, Options, Rec, branch};
+use homard_proto::{SessionId, SessionKey, message::Message, session, transcript::Entry};
+use homard_store::{Accept, Error as StoreError, OnRestart, Options, Rec, RunRow, branch};
 
-use super::{Lane, Queued, chores::renewed, slots::Class};
+use super::{Lane, Queued, chores::renewed, prelude, slots::Class};
 use crate::{
+    command::Command,
+    context::notes,
     freshness::{Freshness, Touch},
     hub::{Admission, Inbound},
 };
@@ -17,6 +19,8 @@ pub(super) struct OpenSession {
     /// Whether the record is not on disk yet, nor on its way.
     is_new: bool,
     pub(super) history: Vec<Arc<Message>>,
+    /// Whether the transcript says that its provider reads a user's turn before it.
+    pub(super) is_marked: bool,
     /// What a new thread takes over from the session that it belongs to, until its first run begins.
     pub(super) inherited: Option<Inherited>,
 }
@@ -29,18 +33,15 @@ pub(super) struct Inherited {
 
 impl Lane {
     /// Makes the records that take a message in, or refuses it.
-    pub(super) async fn admit(&mut self, mut queued: Queued) -> Option<Queued> {
-        let refusal = match self.open().await {
-            Ok(()) => self.session.as_ref().is_some_and(OpenSession::is_closed).then_some(Admission::Blocked),
-            Err(error) => Some(Admission::Failed(error)),
-        };
-        if let Some(refusal) = refusal {
+    pub(super) async fn admit(&mut self, mut queued: Queued, is_idle: bool) -> Option<Queued> {
+        let at = queued.tape.accepted_at();
+        if let Some(refusal) = self.refusal(&queued.inbound, at, is_idle).await {
             self.hub.forget(&queued.tape);
             queued.tape.refuse();
             queued.admit.send_replace(refusal);
             return None;
         }
-        let (inbound, at) = (&queued.inbound, queued.tape.accepted_at());
+        let inbound = &queued.inbound;
         let (ambient, freshness) = (&self.hub.ambient, &self.hub.rules.freshness);
         let session = self.session.get_or_insert_with(|| {
             let id = inbound.session.clone().unwrap_or_else(|| ambient.session_id());
@@ -50,7 +51,7 @@ impl Lane {
         let before = session.record.clone();
         // Here and not when the run begins: the message itself makes the session fresh, and a restart must not forget
         // what was found. A run at work ends in the transcript that it began in.
-        if inbound.may_find_stale() && expect.is_some() && freshness.is_stale(&self.key, &session.record, at) {
+        if expect.is_some() && session.is_stale_for(inbound, &self.key, freshness, at) {
             *session = OpenSession::stored(renewed(&session.record, ambient.session_id(), at));
         }
         session.note(inbound, freshness, at);
@@ -62,6 +63,7 @@ impl Lane {
             key: self.key.clone(),
             message: Message::User(inbound.message.clone()),
             options: options(inbound),
+            origin: None,
             at,
         };
         queued.accepting = vec![Rec::Accept(Box::new(accept))];
@@ -72,6 +74,31 @@ impl Lane {
             queued.accepting.push(Rec::Patch { run, key: self.key.clone(), expect, record });
         }
         Some(queued)
+    }
+
+    /// Why a message is not even tried to be stored.
+    ///
+    /// The store knows whether the id was used before, and says so when the message is stored. But a message that
+    /// changes the session beside others must change nothing if it is refused, so then the store is asked first.
+    async fn refusal(&mut self, inbound: &Inbound, at: u64, is_idle: bool) -> Option<Admission> {
+        if let Err(error) = self.open().await {
+            return Some(Admission::Failed(error));
+        }
+        let session = self.session.as_ref()?;
+        if session.is_closed() {
+            return Some(Admission::Blocked);
+        }
+        let is_stale = session.is_stale_for(inbound, &self.key, &self.hub.rules.freshness, at);
+        // What is done at once, as a stop, must not be done again for a retry either.
+        if inbound.command.is_none() && (is_idle || !(is_stale || inbound.has_settings())) {
+            return None;
+        }
+        match self.hub.store.run(&inbound.run).await {
+            Ok(Some(row)) if inbound.is_same_request(&row) => Some(Admission::Duplicate(Box::new(row))),
+            Ok(Some(_)) => Some(Admission::Conflict),
+            Ok(None) => None,
+            Err(error) => Some(Admission::Failed(error)),
+        }
     }
 
     /// Reads the session for a run that begins. One that was deleted since the message was taken in is made anew.
@@ -94,39 +121,58 @@ impl Lane {
         if let (Some(parent), Some(session)) = (self.hub.store.load(&parent).await?, &mut self.session) {
             let entries: Vec<_> = branch::path(&parent.entries).into_iter().cloned().collect();
             session.history = branch::messages(&entries);
+            session.is_marked = entries.iter().any(prelude::is_mark);
             session.inherited = Some(Inherited { from: parent.record.session_id, entries });
         }
         Ok(())
     }
 
-    /// What has to be stored of the session together with a run's beginning: that it is there, or that a command gave
-    /// it a new transcript. A run that goes on after a restart did that when it began.
-    pub(super) fn prepare(&mut self, queued: &Queued, at: u64) -> Option<Rec> {
-        let session = self.session.as_mut()?;
-        let begins_anew = queued.inbound.command.is_some() && !queued.is_resumed;
-        if !session.is_new && !begins_anew {
-            return None;
-        }
-        let expect = (!std::mem::take(&mut session.is_new)).then(|| session.record.session_id.clone());
+    /// What has to be stored of the session together with a run's beginning, and what the run is told beside its message:
+    /// that the session is there, that a command gave it a new transcript, that what happened was told. A run that goes
+    /// on after a restart did that when it began.
+    pub(super) fn prepare(&mut self, queued: &Queued, at: u64) -> (Option<Rec>, Vec<String>) {
+        let Some(session) = &mut self.session else { return (None, Vec::new()) };
+        let begins_anew = queued.inbound.begins_anew() && !queued.is_resumed;
+        let expect = (!session.is_new).then(|| session.record.session_id.clone());
         if begins_anew {
             *session = OpenSession::stored(renewed(&session.record, self.hub.ambient.session_id(), at));
         }
+        let is_told = !queued.is_resumed && queued.answer().is_none();
+        let notes = if is_told { notes::take(&mut session.record) } else { Vec::new() };
+        if !std::mem::take(&mut session.is_new) && !begins_anew && notes.is_empty() {
+            return (None, notes);
+        }
         let (run, record) = (Some(queued.inbound.run.clone()), Box::new(session.record.clone()));
-        Some(Rec::Patch { run, key: self.key.clone(), expect, record })
+        (Some(Rec::Patch { run, key: self.key.clone(), expect, record }), notes)
     }
 }
 
 impl Inbound {
+    /// Whether it asks for a new transcript.
+    pub(super) fn begins_anew(&self) -> bool {
+        matches!(self.command, Some(Command::Begin { .. } | Command::BeginWith(_)))
+    }
+
     /// Whether it begins a new transcript where the old one is stale. One that names its transcript, or brings a new
     /// one with it, does not; and what machines send neither begins anything nor keeps it fresh.
     fn may_find_stale(&self) -> bool {
         self.session.is_none() && self.command.is_none() && self.touch() == Touch::Person
     }
 
+    /// Whether it changes settings of its session.
+    fn has_settings(&self) -> bool {
+        self.label.is_some() || self.spawned_by.is_some() || self.thinking.is_some()
+    }
+
+    /// Whether a run that is known was asked for in the same way.
+    fn is_same_request(&self, row: &RunRow) -> bool {
+        (&self.principal, &self.method, &self.fingerprint) == (&row.principal, &row.method, &row.fingerprint)
+    }
+
     fn touch(&self) -> Touch {
         match self.class {
             Class::Main => Touch::Person,
-            Class::Subagent | Class::Cron => Touch::Machine,
+            Class::Subagent | Class::Cron | Class::Nested | Class::Heartbeat => Touch::Machine,
         }
     }
 }
@@ -137,12 +183,18 @@ fn options(inbound: &Inbound) -> Options {
         timeout: inbound.timeout,
         extra_prompt: inbound.extra_prompt.clone(),
         on_restart: if inbound.reports_restart { OnRestart::Interrupt } else { OnRestart::Resume },
+        route: inbound.route.clone(),
+        queue: inbound.queue.map(|inline| inline.to_string()).unwrap_or_default(),
     }
 }
 
 impl From<homard_store::Session> for OpenSession {
     fn from(session: homard_store::Session) -> Self {
-        Self { history: branch::messages(&session.entries), record: session.record, is_new: false, inherited: None }
+        Self {
+            history: branch::messages(&session.entries),
+            is_marked: session.entries.iter().any(prelude::is_mark),
+            ..Self::stored(session.record)
+        }
     }
 }
 
@@ -154,7 +206,12 @@ impl OpenSession {
 
     /// A session whose record is on disk, or on its way, and whose transcript is empty.
     pub(super) fn stored(record: session::Record) -> Self {
-        Self { record, is_new: false, history: Vec::new(), inherited: None }
+        Self { record, is_new: false, history: Vec::new(), is_marked: false, inherited: None }
+    }
+
+    /// Whether a message begins a new transcript because this one is stale.
+    fn is_stale_for(&self, inbound: &Inbound, key: &SessionKey, freshness: &Freshness, at: u64) -> bool {
+        inbound.may_find_stale() && freshness.is_stale(key, &self.record, at)
     }
 
     /// Whether the session takes no messages.

@@ -1,9 +1,11 @@
 //! One run: ask the model, run its tools, ask again, until it has nothing left to ask for.
 
+mod cap;
+mod steer;
 mod tools;
 mod turn;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use homard_proto::{
     EntryId, SessionId,
@@ -13,8 +15,11 @@ use homard_proto::{
 use homard_store::{Error as StoreError, Rec};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use steer::Handed;
+
 use crate::{
-    ambient::iso, command::own_words, event::RunEvent, hub::Shared, profile::Profile, tape::Tape, writer::Then,
+    ambient::iso, command::own_words, event::RunEvent, hub::Shared, lane::slots::Lender, profile::Profile, tape::Tape,
+    writer::Then,
 };
 
 /// Why a run cannot go on. What a tool does wrong is never one of these: the model reads it.
@@ -62,6 +67,10 @@ pub(crate) struct RunScope {
     pub(crate) profile: Arc<Profile>,
     pub(crate) tape: Arc<Tape>,
     pub(crate) cancel: CancellationToken,
+    /// Whether a message came for the run.
+    pub(crate) offers: Arc<AtomicBool>,
+    /// The right to be at work.
+    pub(crate) slot: Lender,
     pub(crate) system: Arc<str>,
     pub(crate) history: Vec<Arc<Message>>,
     /// The transcript.
@@ -126,9 +135,17 @@ pub(crate) async fn drive(mut scope: RunScope) -> Result<Last, RunError> {
         tools::answer(&mut scope, &said).await?;
     }
     loop {
+        scope.take_offer().await?;
         match turn::ask(&mut scope).await? {
             turn::Said::Calls(said) => tools::answer(&mut scope, &said).await?,
-            turn::Said::Last(last) => return Ok(last),
+            turn::Said::Last(last) if !scope.has_offer() => return Ok(last),
+            turn::Said::Last(last) => {
+                // Somebody said more meanwhile: this answer is not the last, if the message is still there.
+                scope.hub.writer.send(last.records, Then::publish(&scope.tape, last.facts));
+                if !scope.take_offer().await? {
+                    return Ok(Last::default());
+                }
+            }
         }
     }
 }

@@ -1,6 +1,10 @@
 //! The tool calls of one assistant message: prepared in order, run together or in turn, recorded in order.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use homard_proto::{
@@ -11,7 +15,7 @@ use homard_store::{Rec, ToolClass};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{RunError, RunScope, panic_text};
+use super::{RunError, RunScope, cap::cap, panic_text};
 use crate::{
     event::RunEvent,
     profile::ToolMode,
@@ -22,6 +26,9 @@ use crate::{
 
 /// How long tools may take to end after they were told to.
 const GRACE: Duration = Duration::from_millis(250);
+
+/// What a model reads in place of the result of a call that was not made.
+const SKIPPED: &str = "Skipped because of a queued user message. Read it before you go on.";
 
 /// A call that passed its checks, or the answer that it got instead.
 struct Prepared {
@@ -35,7 +42,7 @@ struct Prepared {
 pub(super) async fn answer(scope: &mut RunScope, said: &Assistant) -> Result<(), RunError> {
     let mut waiting: VecDeque<(usize, Prepared)> =
         said.tool_calls().filter_map(|call| prepare(scope, call)).enumerate().collect();
-    let mut board = Board { results: (0..waiting.len()).map(|_| None).collect(), recorded: 0 };
+    let mut board = Board::new(waiting.len());
     board.take_up(scope, &mut waiting);
     let names: Vec<_> =
         said.tool_calls().filter_map(|call| Some((CallId::parse(&call.id).ok()?, call.name.clone()))).collect();
@@ -49,6 +56,10 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant) -> Result<(),
     let mut give_up = None;
     while board.recorded < names.len() {
         if running.is_empty() && give_up.is_none() {
+            if scope.has_offer() {
+                skip(scope, &mut waiting, &mut board);
+                continue;
+            }
             let batch: Vec<_> = waiting.drain(..together.min(waiting.len())).collect();
             intend(scope, &batch).await?;
             if scope.cancel.is_cancelled() {
@@ -93,6 +104,15 @@ fn prepare(scope: &RunScope, call: &ToolCall) -> Option<Prepared> {
     Some(Prepared { call: id, name: call.name.clone(), arguments, tool })
 }
 
+/// Somebody said more: the model reads that before anything else is done. A call that failed its checks keeps its answer.
+fn skip(scope: &mut RunScope, waiting: &mut VecDeque<(usize, Prepared)>, board: &mut Board) {
+    for (place, Prepared { call, name, arguments, tool }) in waiting.drain(..) {
+        scope.pass(RunEvent::ToolStarted { call: call.clone(), name: name.clone(), arguments });
+        let result = tool.err().unwrap_or_else(|| ToolResult::error(SKIPPED));
+        board.finish(scope, place, &(call, name), result);
+    }
+}
+
 /// Puts on disk that tools with effects are about to start, before they do.
 async fn intend(scope: &RunScope, batch: &[(usize, Prepared)]) -> Result<(), RunError> {
     let effects = batch.iter().filter_map(|(_, call)| match &call.tool {
@@ -124,6 +144,7 @@ fn launch(
         workdir: scope.profile.workdir.clone(),
         cancel: scope.cancel.child_token(),
         progress,
+        slot: scope.slot.clone(),
     };
     async move {
         let (name, arguments) = (call.name, call.arguments);
@@ -162,9 +183,15 @@ fn broke(name: &str, error: tokio::task::JoinError) -> ToolResult {
 struct Board {
     results: Vec<Option<Arc<Answered>>>,
     recorded: usize,
+    /// The calls that may be run again.
+    repeatable: HashSet<usize>,
 }
 
 impl Board {
+    fn new(calls: usize) -> Self {
+        Self { results: vec![None; calls], recorded: 0, repeatable: HashSet::new() }
+    }
+
     /// Starts from what is there already, after a restart: results that are in the transcript count as recorded, and
     /// those that are known besides are not worked for again.
     fn take_up(&mut self, scope: &mut RunScope, waiting: &mut VecDeque<(usize, Prepared)>) {
@@ -185,9 +212,16 @@ impl Board {
                 call.tool = Err(ToolResult { content, details, is_error });
             }
         }
+        let is_repeatable = |call: &Prepared| matches!(&call.tool, Ok(tool) if tool.class() != ToolClass::Effect);
+        self.repeatable = waiting.iter().filter(|(_, call)| is_repeatable(call)).map(|(place, _)| *place).collect();
     }
 
     fn finish(&mut self, scope: &mut RunScope, place: usize, (call, name): &(CallId, String), result: ToolResult) {
+        // The end of the process ends no run: a call that it may have cut off is left open, and the next start runs it.
+        if scope.hub.stopping.is_cancelled() && self.repeatable.contains(&place) {
+            return;
+        }
+        let result = cap(result);
         let at = scope.hub.ambient.now_ms();
         let answered = Arc::new(Answered {
             tool_call_id: call.to_string(),

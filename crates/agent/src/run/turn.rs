@@ -3,15 +3,17 @@
 use std::{collections::HashSet, sync::Arc};
 
 use futures_util::StreamExt;
-use homard_model::{Answer, Error, ErrorKind, Event, Request};
+use homard_model::{Answer, Error, ErrorKind, Event, Request, Spec};
 use homard_proto::{
     CallId,
     message::{Assistant, Block, Message, StopReason, Usage},
 };
 use homard_store::{Rec, repair};
 
+use tokio::time::{Instant, sleep};
+
 use super::{Last, RunError, RunScope};
-use crate::event::RunEvent;
+use crate::{context::notes, event::RunEvent};
 
 /// An answer.
 pub(super) enum Said {
@@ -27,8 +29,9 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
     let policy = repair::Policy::of(&spec.api, &spec.provider, &spec.model);
     let request = Request {
         system: scope.system.clone(),
-        messages: repair::for_model(&scope.history, &policy),
+        messages: notes::spelled_out(repair::for_model(&scope.history, &policy)),
         tools: scope.profile.toolbox.specs(),
+        ..Request::default()
     };
     let mut stream = scope.profile.model.stream(request);
     let mut answer = Answer::default();
@@ -38,6 +41,9 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
     let on_disk = super::on_disk(&hub, &tape);
     tokio::pin!(on_disk);
     let mut is_on_disk = false;
+    // Anything that comes counts, also what carries no words. The timer is looked at when it fires, not set with each word.
+    let mut heard = Instant::now();
+    let mut patience = Box::pin(sleep(spec.idle));
     let (stop, usage) = loop {
         let event = tokio::select! {
             biased;
@@ -47,7 +53,17 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
                 is_on_disk = true;
                 continue;
             }
-            event = stream.next() => event,
+            event = stream.next() => {
+                heard = Instant::now();
+                event
+            }
+            () = &mut patience => {
+                if heard.elapsed() < spec.idle {
+                    patience.as_mut().reset(heard + spec.idle);
+                    continue;
+                }
+                Some(Event::Failed(fell_silent(spec)))
+            }
         };
         match event {
             Some(Event::Text(delta)) => {
@@ -59,6 +75,8 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
                 answer.thinking(&delta);
             }
             Some(Event::Call(delta)) => answer.call(delta),
+            Some(Event::Seal(seal)) => answer.seal(seal),
+            Some(Event::Alive) => {}
             Some(Event::Done(done)) if done.stop == StopReason::Error => {
                 return Err(fail(scope, answer, gave_up(scope)));
             }
@@ -76,6 +94,11 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
     }
     scope.tape.hold(scope.hub.ambient.now_ms(), event);
     Ok(Said::Last(Last { records: vec![line], facts: 1 }))
+}
+
+fn fell_silent(spec: &Spec) -> Error {
+    let message = format!("{}/{} said nothing for {} s", spec.provider, spec.model, spec.idle.as_secs());
+    Error::new(ErrorKind::Timeout, message)
 }
 
 fn gave_up(scope: &RunScope) -> Error {

@@ -1,11 +1,10 @@
-//! `chat.history` and `chat.abort`: what was said, and stop.
+//! `chat.history`: what was said. What is said goes through [`send`].
+
+pub(crate) mod send;
 
 use homard_proto::{
     ErrorShape, Generation,
-    method::{
-        Params,
-        chat::{AbortParams, HistoryParams},
-    },
+    method::{Params, chat::HistoryParams},
 };
 use serde_json::{Value, json};
 
@@ -54,22 +53,6 @@ fn fitting(newest_first: impl Iterator<Item = Value>, bytes: usize) -> Vec<Value
     let mut shown: Vec<_> = newest_first.take_while(fits).collect();
     shown.reverse();
     shown
-}
-
-/// Stops a run of a session, or all of them.
-pub(crate) async fn abort(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: AbortParams = call.params()?;
-    let hub = &call.server.hub;
-    let asked = session_key(&call.server, AbortParams::METHOD, &params.session_key)?;
-    let at_work = params.run_id.as_ref().and_then(|run| hub.session_of(run));
-    let key = match (at_work, call.client.generation) {
-        (Some(other), Generation::Three) if other != asked => {
-            return Err(ErrorShape::invalid("runId does not match sessionKey"));
-        }
-        (at_work, _) => at_work.unwrap_or(asked),
-    };
-    let stopped = hub.abort(&key, params.run_id).await;
-    Ok(json!({"ok": true, "aborted": !stopped.is_empty(), "runIds": stopped}).into())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use homard_agent::hub::{Pace, Work};
 use homard_proto::{
     AgentId, ErrorShape, SessionKey,
     method::gateway::{HealthParams, StatusParams},
@@ -20,6 +21,8 @@ use crate::{
 const HEALTH_RECENT: usize = 5;
 /// How many sessions `status` names.
 const STATUS_RECENT: usize = 10;
+/// How many runs that do not get on are named.
+const SLOW: usize = 20;
 
 /// How the gateway is doing.
 pub(crate) async fn health(mut call: Call) -> Result<Answer, ErrorShape> {
@@ -56,12 +59,25 @@ pub(crate) async fn report(server: &Server) -> Result<Value, ErrorShape> {
         "defaultAgentId": default, "agents": agents,
         "sessions": {"path": sessions::path(server, default), "count": all.len(), "recent": recent},
     });
-    add_notice(server, &mut report);
+    add_work(server, &mut report);
     Ok(report)
 }
 
-/// Says what is not as it should be.
-fn add_notice(server: &Server, report: &mut Value) {
+/// Says how many runs are at work and wait, which of them do not get on, and what else is not as it should be.
+fn add_work(server: &Server, report: &mut Value) {
+    let work = server.hub.work();
+    let count = |pace: Pace| work.iter().filter(|work| work.pace == pace).count();
+    let slow = work.iter().filter(|work| !matches!(work.pace, Pace::Queued | Pace::Running)).take(SLOW);
+    let row = |work: &Work| {
+        json!({
+            "runId": work.run, "sessionKey": work.key, "pace": work.pace.name(), "acceptedAt": work.accepted_at,
+            "quietMs": work.quiet.as_millis() as u64,
+        })
+    };
+    report["work"] = json!({
+        "queued": count(Pace::Queued), "running": count(Pace::Running), "longRunning": count(Pace::LongRunning),
+        "stalled": count(Pace::Stalled), "stuck": count(Pace::Stuck), "slow": slow.map(row).collect::<Vec<_>>(),
+    });
     if let Some(notice) = &server.notice {
         report["notice"] = notice.as_str().into();
     }
@@ -112,7 +128,7 @@ pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
             "recent": recent(&mut all.iter()), "byAgent": ids().map(by_agent).collect::<Vec<_>>(),
         },
     });
-    add_notice(server, &mut report);
+    add_work(server, &mut report);
     Ok(report.into())
 }
 

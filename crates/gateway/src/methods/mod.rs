@@ -2,8 +2,10 @@
 
 pub(crate) mod agent;
 pub(crate) mod chat;
+pub(crate) mod cron;
 pub(crate) mod health;
 pub(crate) mod sessions;
+mod submit;
 
 use std::fmt::Display;
 

@@ -124,7 +124,7 @@ async fn wrong_secrets_are_refused() {
 }
 
 #[tokio::test]
-async fn guessing_is_slowed_down_and_the_owner_still_gets_in() {
+async fn guessing_ends_in_a_lockout_in_which_no_secret_is_looked_at() {
     let world = World::new(says(&["hi"])).await;
     let guess = || {
         tried(&world, |_, _| {
@@ -139,7 +139,9 @@ async fn guessing_is_slowed_down_and_the_owner_still_gets_in() {
     let locked = guess().await.unwrap_err().error;
     assert_eq!(locked["details"]["code"], "AUTH_RATE_LIMITED");
     assert!(locked["retryAfterMs"].as_u64().unwrap() > 290_000);
-    assert!(tried(&world, |_, _| connect(4)).await.is_ok());
+    // R35: a right guess among many wrong ones stays unknown.
+    let right = tried(&world, |_, _| connect(4)).await.unwrap_err().error;
+    assert_eq!(right["details"], locked["details"]);
 }
 
 #[tokio::test]
@@ -312,9 +314,11 @@ async fn hello_says_what_can_be_asked_and_nothing_else() {
                 "methods": [
                     "health", "status", "system-presence", "agent", "agent.wait", "sessions.list", "sessions.resolve",
                     "sessions.preview", "sessions.describe", "sessions.create", "sessions.patch", "sessions.reset",
-                    "sessions.delete", "sessions.compact", "chat.history", "chat.abort",
+                    "sessions.delete", "sessions.compact", "chat.history", "chat.send", "chat.abort",
+                    "cron.status", "cron.list", "cron.get", "cron.runs", "cron.add", "cron.update", "cron.remove",
+                    "cron.run", "wake", "last-heartbeat", "set-heartbeats",
                 ],
-                "events": ["connect.challenge", "agent", "health", "tick", "shutdown"],
+                "events": ["connect.challenge", "agent", "chat", "health", "tick", "shutdown", "cron", "heartbeat"],
             },
             "policy": {"maxPayload": 524_288, "maxBufferedBytes": 1_572_864, "tickIntervalMs": 30_000},
         });

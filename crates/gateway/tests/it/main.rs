@@ -1,7 +1,11 @@
 //! The gateway from outside: a real socket, a scripted model, and what clients see.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
+mod busy;
+mod chat;
+mod cron;
 mod doors;
+mod exchange;
 mod frames;
 mod handshake;
 mod methods;

@@ -63,6 +63,7 @@ async fn health_and_status_say_how_things_are() {
         json!({
             "ok": true, "ts": null, "durationMs": null, "channels": {}, "channelOrder": [], "channelLabels": {},
             "heartbeatSeconds": 0, "defaultAgentId": "main", "sessions": sessions,
+            "work": {"queued": 0, "running": 0, "longRunning": 0, "stalled": 0, "stuck": 0, "slow": []},
             "agents": [{
                 "agentId": "main", "isDefault": true, "sessions": sessions,
                 "heartbeat": {

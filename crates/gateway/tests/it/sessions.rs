@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use homard_agent::{
-    Rules,
+    Deleted, Rules,
     command::OWNER,
     freshness::{Freshness, Mode, Rule},
     hub::Disposition,
@@ -13,11 +13,11 @@ use homard_proto::{
     AgentId, Generation, SessionKey,
     method::{Params, agent::AgentParams},
 };
-use homard_store::{Fence, MemoryStore, Rec, Store};
+use homard_store::{Fence, MemoryStore, Rec, Store, Verdict};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use crate::support::{Socket, World, says, waits};
+use crate::support::{Bent, Socket, World, says, waits};
 
 /// A store with these sessions in it.
 async fn store(sessions: &[(&str, Value)]) -> Arc<MemoryStore> {
@@ -308,6 +308,26 @@ async fn a_deleted_session_is_gone_with_its_runs() {
 }
 
 #[tokio::test]
+async fn a_deletion_says_where_it_put_the_transcript() {
+    let files: fn(Verdict) -> Verdict = |verdict| match verdict {
+        Verdict::Archived(_) => Verdict::Archived(Some("/state/s.jsonl.deleted.1".into())),
+        other @ (Verdict::Stored | Verdict::Duplicate(_) | Verdict::Conflict | Verdict::Full(_) | Verdict::Skipped) => {
+            other
+        }
+    };
+    let store = Bent { after: files, ..Bent::default() };
+    let world = World::over(Arc::new(store), says(&["hi"])).await;
+    let mut socket = world.client(3, json!({})).await;
+    run(&mut socket, "k1", "garden", "one").await;
+    let gone = json!({
+        "ok": true, "key": "agent:main:garden", "deleted": true, "archived": ["/state/s.jsonl.deleted.1"],
+    });
+    assert_eq!(socket.ask("1", "sessions.delete", json!({"key": "garden"})).await["payload"], gone);
+    let again = json!({"ok": true, "key": "agent:main:garden", "deleted": false, "archived": []});
+    assert_eq!(socket.ask("2", "sessions.delete", json!({"key": "garden"})).await["payload"], again);
+}
+
+#[tokio::test]
 async fn a_message_behind_a_deletion_runs_in_a_new_session() {
     let gate = Arc::new(Semaphore::new(0));
     let world = World::new(waits(&gate)).await;
@@ -319,7 +339,7 @@ async fn a_message_behind_a_deletion_runs_in_a_new_session() {
     let inbound = intake::agent(&world.hub, OWNER, params).await.unwrap();
     // Each is handed to the lane when it is first polled, so the message stands behind the deletion.
     let (deleted, accepted) = tokio::join!(world.hub.delete(&key, None), world.hub.submit(inbound));
-    assert_eq!(deleted, Ok(true));
+    assert_eq!(deleted, Ok(Some(Deleted { archive: None })));
     assert!(matches!(accepted.unwrap().disposition, Disposition::New(_)));
     gate.add_permits(1);
     let waited = socket.ask("1", "agent.wait", json!({"runId": "k2"})).await;

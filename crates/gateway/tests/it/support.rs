@@ -15,16 +15,27 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use ed25519_dalek::{Signer, SigningKey};
 use futures_util::{SinkExt, StreamExt, stream};
 use homard_agent::{
-    Agents, Ambient, Hub, Profile, Rules, Slots, ToolMode, task,
+    Agents, Ambient, Hub, Profile, Rules, Slots, ToolMode,
+    schedule::{
+        self, Schedule,
+        heartbeat::{Pulse, Reader},
+        shelf::MemoryShelf,
+    },
+    task,
     tool::{Tool, ToolCx, ToolResult, Toolbox},
 };
 use homard_gateway::{Secret, Settings, bind};
 use homard_model::{Event, EventStream, Model, Request, Spec, ToolSpec, stream::Done};
 use homard_proto::{
-    AgentId,
+    AgentId, RunId, SessionId, SessionKey,
     message::{StopReason, Usage},
+    session::Record,
+    transcript::Entry,
 };
-use homard_store::{Fence, MemoryStore, Store, ToolClass};
+use homard_store::{
+    DeliveryRow, Error as StoreError, Fence, MemoryStore, Rec, RunRow, Session, Store, ToolClass, Unfinished, Verdict,
+};
+use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::{net::TcpStream, sync::Semaphore, task::JoinHandle, time::timeout};
@@ -108,6 +119,58 @@ impl Tool for Echo {
     }
 }
 
+/// What a store makes of a batch before it is stored.
+pub(crate) type Before = fn(&[Rec]) -> Result<(), StoreError>;
+
+/// A memory store that refuses what another kind of store would, and says what that would say.
+pub(crate) struct Bent {
+    pub(crate) store: MemoryStore,
+    pub(crate) before: Before,
+    pub(crate) after: fn(Verdict) -> Verdict,
+}
+
+impl Default for Bent {
+    fn default() -> Self {
+        Self { store: MemoryStore::default(), before: |_| Ok(()), after: |verdict| verdict }
+    }
+}
+
+#[async_trait]
+impl Store for Bent {
+    async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, StoreError> {
+        (self.before)(&batch)?;
+        Ok(self.store.commit(fence, batch).await?.into_iter().map(self.after).collect())
+    }
+
+    async fn load(&self, key: &SessionKey) -> Result<Option<Session>, StoreError> {
+        self.store.load(key).await
+    }
+
+    async fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<Entry>>, StoreError> {
+        self.store.transcript(key, session).await
+    }
+
+    async fn run(&self, run: &RunId) -> Result<Option<RunRow>, StoreError> {
+        self.store.run(run).await
+    }
+
+    async fn list(&self) -> Result<Vec<(SessionKey, Arc<Record>)>, StoreError> {
+        self.store.list().await
+    }
+
+    async fn find(&self, session: &SessionId) -> Result<Option<SessionKey>, StoreError> {
+        self.store.find(session).await
+    }
+
+    async fn recover(&self) -> Result<Vec<Unfinished>, StoreError> {
+        self.store.recover().await
+    }
+
+    async fn outbox(&self) -> Result<Vec<DeliveryRow>, StoreError> {
+        self.store.outbox().await
+    }
+}
+
 /// A gateway at work.
 pub(crate) struct World {
     pub(crate) address: SocketAddr,
@@ -134,6 +197,7 @@ impl World {
             api: "none".to_owned(),
             context_window: 1000,
             max_output: 1000,
+            ..Spec::default()
         };
         let asked: Arc<Mutex<Vec<usize>>> = Arc::default();
         let profile = Profile {
@@ -141,7 +205,7 @@ impl World {
             model: Arc::new(Scripted { spec, script, answers: AtomicUsize::new(0), asked: asked.clone() }),
             toolbox: Toolbox::new([Arc::new(Echo) as Arc<dyn Tool>]),
             workdir: PathBuf::from("."),
-            timeout: Duration::from_secs(60),
+            timeout: Some(Duration::from_secs(60)),
             tool_mode: ToolMode::default(),
         };
         let agents = Agents::new(profile, []);
@@ -150,6 +214,15 @@ impl World {
         let gateway = bind(settings(SocketAddr::from(([127, 0, 0, 1], 0)))).await.unwrap();
         let address = gateway.local_addrs()[0];
         let stop = CancellationToken::new();
+        let planned = schedule::Settings {
+            is_enabled: true,
+            zone: TimeZone::UTC,
+            pulses: vec![Pulse::of(AgentId::main())],
+            file: Reader::new(|_| None),
+        };
+        let shelf = Arc::new(MemoryShelf::default());
+        let (schedule, _) = Schedule::start(&hub, shelf, planned, stop.clone()).await.unwrap();
+        let gateway = gateway.with_schedule(Ok(schedule));
         let serving = task::spawn("gateway", gateway.serve(hub.clone(), feed, stop.clone()));
         Self { address, hub, stop, serving, asked }
     }

@@ -70,8 +70,8 @@ pub(super) struct Args {
     /// Print one JSON document
     #[arg(long)]
     pub(super) json: bool,
-    /// How long the turn may take
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=assemble::MAX_TIMEOUT))]
+    /// How long the turn may take; 0 for as long as it takes
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=assemble::MAX_TIMEOUT))]
     timeout: Option<u64>,
     /// Not supported yet
     #[arg(short, long, value_name = "NUMBER", hide = true)]
@@ -121,7 +121,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
     let message = args.read_message()?;
     let paths = Paths::find()?;
     let config = Config::load(&paths.config)?;
-    let timeout = args.timeout.map_or_else(|| assemble::timeout(&config), Duration::from_secs);
+    let timeout = args.timeout.map_or_else(|| assemble::timeout(&config).unwrap_or_default(), Duration::from_secs);
     let params = args.params(Ambient::system().run_id(), message, timeout)?;
     let tools = args.verbose.as_deref().map(|word| word == "on");
     let shows = if args.json { Shows::nothing() } else { Shows::fitting(tools) };

@@ -3,6 +3,7 @@
 mod agent;
 mod ask;
 mod chaos;
+mod cron;
 mod gateway;
 mod health;
 mod import;
@@ -42,6 +43,8 @@ enum Command {
     Status(ask::Args),
     /// List the sessions, newest first
     Sessions(ask::Args),
+    /// Jobs that run by themselves: list, make, remove and run them
+    Cron(cron::Args),
     /// Take over what another program kept
     Import(import::Args),
     /// Kill a throw-away gateway again and again, and check that nothing is lost or doubled
@@ -54,6 +57,7 @@ impl Cli {
         match &self.command {
             Command::Agent(args) => args.json,
             Command::Gateway(args) => args.wants_json(),
+            Command::Cron(args) => args.json,
             Command::Import(args) => args.wants_json(),
             Command::Health(args) | Command::Status(args) | Command::Sessions(args) => args.json,
             // Its report is a document, also when it fails.
@@ -70,6 +74,7 @@ impl Cli {
             | Command::Health(_)
             | Command::Status(_)
             | Command::Sessions(_)
+            | Command::Cron(_)
             | Command::Import(_)
             | Command::Chaos(_) => "warn",
         }
@@ -83,6 +88,7 @@ impl Cli {
             Command::Health(args) => health::run(&args).await,
             Command::Status(args) => status::run(&args).await,
             Command::Sessions(args) => sessions::run(&args).await,
+            Command::Cron(args) => cron::run(&args).await,
             Command::Import(args) => import::run(&args).await,
             Command::Chaos(args) => chaos::run(args).await,
         }

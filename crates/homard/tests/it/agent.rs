@@ -114,8 +114,8 @@ fn wrong_usage_is_exit_code_two() {
     assert_eq!(told(&["agent", "-m", "x", "--bogus"]), error("unexpected argument '--bogus' found"));
     assert_eq!(told(&["agent", "-m", " \n"]), error("--message is blank; say something"));
     assert_eq!(
-        told(&["agent", "-m", "x", "--timeout", "0"]),
-        error("invalid value '0' for '--timeout <SECONDS>': 0 is not in 1..=10000000")
+        told(&["agent", "-m", "x", "--timeout", "10000001"]),
+        error("invalid value '10000001' for '--timeout <SECONDS>': 10000001 is not in 0..=10000000")
     );
     assert_eq!(
         told(&["agent", "-m", "x", "--to", "+1555"]),

@@ -4,6 +4,7 @@
 mod agent;
 mod calls;
 mod chaos;
+mod cron;
 mod drops;
 mod home;
 mod import;

@@ -70,24 +70,47 @@ fn an_interrupted_turn_in_a_gateway_is_aborted_there() {
     assert_eq!(code, Some(143), "{words}");
 }
 
-// Case 90 (D15): after SIGTERM the state directory is free at once.
+/// A gateway in the middle of a turn whose tool runs a command.
+fn busy<'a>(home: &'a Home, message: &str) -> (crate::home::Gateway<'a>, Process) {
+    let gateway = home.gateway();
+    let mut turn = Process(gateway.command(&["agent", "-m", message, "--verbose", "on"]).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(turn.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    (gateway, turn)
+}
+
+// Case 90 (D15): after Ctrl-C the state directory is free at once.
 #[test]
-fn a_gateway_stops_gracefully_in_the_middle_of_a_turn() {
-    for signal in [Signal::INT, Signal::TERM] {
-        let home = Home::new();
-        let gateway = home.gateway();
-        let mut turn = Process(gateway.command(&SLOW).spawn().unwrap());
-        let mut line = String::new();
-        BufReader::new(turn.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
-        gateway.process.signal(signal);
-        assert_eq!(gateway.end().0, Some(0));
-        assert_eq!(turn.0.wait().unwrap().code(), Some(1));
-        // The turn was not stopped, it is unfinished: the next gateway takes it up.
-        let sessions = home.run(&["sessions", "--json"]).json();
-        assert_eq!(sessions["sessions"][0]["abortedLastRun"], json!(null));
-        let gateway = home.gateway();
-        gateway.run(&["agent", "-m", "help"]);
-        let history = gateway.run(&["gateway", "call", "chat.history", "--params", r#"{"sessionKey":"main"}"#]).json();
-        assert!(history.to_string().contains("That did not work"), "{history}");
-    }
+fn an_interrupted_gateway_leaves_its_turn_to_the_next() {
+    let home = Home::new();
+    let (gateway, mut turn) = busy(&home, "run `sleep 30`");
+    gateway.process.signal(Signal::INT);
+    assert_eq!(gateway.end().0, Some(0));
+    assert_eq!(turn.0.wait().unwrap().code(), Some(1));
+    // The turn was not stopped, it is unfinished: the next gateway takes it up.
+    let sessions = home.run(&["sessions", "--json"]).json();
+    assert_eq!(sessions["sessions"][0]["abortedLastRun"], json!(null));
+    let gateway = home.gateway();
+    gateway.run(&["agent", "-m", "help"]);
+    let history = gateway.run(&["gateway", "call", "chat.history", "--params", r#"{"sessionKey":"main"}"#]).json();
+    assert!(history.to_string().contains("That did not work"), "{history}");
+}
+
+// Case 172, R91: what is at work ends first, and nothing new is taken in.
+#[test]
+fn a_terminated_gateway_lets_its_turn_end() {
+    let home = Home::new();
+    let file = home.work().join("go");
+    let (gateway, mut turn) = busy(&home, &format!("run `until test -e {}; do :; done`", file.display()));
+    gateway.process.signal(Signal::TERM);
+    let refused = loop {
+        let asked = gateway.run(&["agent", "-m", "hi", "--session-id", "other"]);
+        if asked.code != Some(0) {
+            break asked.stderr;
+        }
+    };
+    assert!(refused.contains("gateway_draining"), "{refused}");
+    std::fs::write(file, "").unwrap();
+    assert_eq!(turn.0.wait().unwrap().code(), Some(0));
+    assert_eq!(gateway.end().0, Some(0));
 }

@@ -24,6 +24,7 @@ fn accept(run: &str, text: &str) -> Rec {
         key: AgentId::main().main_session(),
         message: Message::User(User::text(text, 0)),
         options: Options::default(),
+        origin: None,
         at: 1,
     }))
 }
@@ -34,7 +35,8 @@ fn terminal(run: &str) -> Rec {
         replies: Vec::new(),
         model: (String::new(), String::new()),
         usage: Usage::default(),
-        started_at: None,
+        words: None,
+        steps: homard_store::Steps::default(),
         ended_at: 2,
     };
     Rec::Terminal { run: RunId::parse(run).unwrap(), ended: Box::new(ended) }
@@ -59,10 +61,15 @@ async fn below_the_reserve_new_messages_are_refused_and_runs_at_work_go_on() {
         "disk_full: less than 64 MiB are free on the disk of {}; free some space and send it again",
         state.path().display()
     );
-    assert_eq!(refused, Error::Disk(expected));
+    assert_eq!(refused, Error::Disk(expected.clone()));
     let mixed = commit(vec![accept("b", "hi"), terminal("b"), accept("a", "hi"), terminal("a")]).await.unwrap();
-    assert!(matches!(&mixed[..], [Verdict::Skipped, Verdict::Skipped, Verdict::Duplicate(_), Verdict::Skipped]));
-    assert_eq!(commit(vec![accept("c", "hi"), terminal("a")]).await, Ok(vec![Verdict::Skipped, Verdict::Stored]));
+    assert!(matches!(&mixed[..], [Verdict::Full(_), Verdict::Skipped, Verdict::Duplicate(_), Verdict::Skipped]));
+    let Rec::Accept(mut other) = accept("a", "hi") else { unreachable!() };
+    other.fingerprint = "other".to_owned();
+    assert_eq!(commit(vec![Rec::Accept(other)]).await, Ok(vec![Verdict::Conflict]));
+    // Also the one that came with others is told why.
+    let verdicts = Ok(vec![Verdict::Full(expected), Verdict::Stored]);
+    assert_eq!(commit(vec![accept("c", "hi"), terminal("a")]).await, verdicts);
 
     free.store(u64::MAX, Ordering::Relaxed);
     tokio::time::advance(std::time::Duration::from_secs(2)).await;
@@ -85,6 +92,26 @@ async fn a_full_disk_takes_nothing_of_a_batch_and_heals_by_itself() {
     }
     let stored = commit(vec![accept("small", "hi"), accept("large", &"x".repeat(100_000))]).await;
     assert_eq!(stored, Ok(vec![Verdict::Stored; 2]));
+}
+
+#[tokio::test]
+async fn a_full_disk_gets_the_reserve_which_comes_back_when_there_is_room() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = Journal::open(state.path(), || 1).unwrap();
+    let commit = async |batch| journal.commit(&journal.fence(), batch).await;
+    let reserve = state.path().join("journal/reserve.bin");
+    assert_eq!(commit(vec![accept("a", "hi")]).await, Ok(vec![Verdict::Stored]));
+    assert!(!reserve.exists(), "nobody waits for it");
+    journal.room.keep_up().unwrap();
+    assert!(reserve.exists());
+    let pages = |limit: i64| journal.room.desk().db.pragma_update(None, "max_page_count", limit).unwrap();
+    pages(1);
+    commit(vec![accept("large", &"x".repeat(100_000))]).await.unwrap_err();
+    assert!(!reserve.exists());
+    pages(1_000_000);
+    assert_eq!(commit(vec![terminal("a")]).await, Ok(vec![Verdict::Stored]));
+    journal.room.keep_up().unwrap();
+    assert!(reserve.exists());
 }
 
 // R10: the journal's part.

@@ -1,7 +1,10 @@
 //! What every store must do: each behaviour is asked of the memory store and of the journal.
 
 use homard_proto::CallId;
-use homard_store::{AbortReason, Fence, Outcome, Rec, RunState, Store, ToolClass, ToolRow, Unfinished, Verdict};
+use homard_store::{
+    AbortReason, Delivery, DeliveryRow, DeliveryState, Fence, Outcome, Rec, RunState, Store, ToolClass, ToolRow,
+    Unfinished, Verdict, outbox::due,
+};
 
 use crate::words::*;
 
@@ -33,11 +36,17 @@ asked_of_both! {
     a_new_session_id_begins_a_new_transcript
     records_of_a_batch_see_those_before
     a_deleted_session_is_gone_and_its_id_begins_anew
+    a_transcript_is_found_by_its_session_wherever_the_key_points
     a_refused_run_leaves_no_trace
     an_ended_run_says_no_more
     absorbed_runs_end_with_their_host
     open_runs_are_found_in_order
     all_is_known_of_a_run_that_was_at_work
+    an_event_of_a_channel_leads_to_one_run
+    a_run_remembers_when_it_began_first
+    what_a_run_says_on_a_channel_is_queued_with_its_end_or_not_at_all
+    deliveries_to_one_target_go_out_in_order
+    a_delivery_cannot_go_where_it_cannot
 }
 
 async fn a_new_session_is_listed_found_and_empty(store: &dyn Store, fence: &Fence) {
@@ -101,8 +110,8 @@ async fn records_of_a_batch_see_those_before(store: &dyn Store, fence: &Fence) {
         patch("main", None, record("s3")),
     ];
     let mut verdicts = vec![Verdict::Stored; 7];
-    verdicts[4] = Verdict::Conflict;
-    assert_eq!(store.commit(fence, batch).await, Ok(verdicts));
+    (verdicts[4], verdicts[5]) = (Verdict::Conflict, Verdict::Archived(None));
+    assert_eq!(store.commit(fence, batch).await.map(anywhere), Ok(verdicts));
     assert_eq!(listed(store).await, Ok(vec![(key("main"), record("s3"))]));
 }
 
@@ -110,12 +119,29 @@ async fn a_deleted_session_is_gone_and_its_id_begins_anew(store: &dyn Store, fen
     store.commit(fence, vec![patch("main", None, record("s1")), said(MAIN, "a")]).await.unwrap();
     assert_eq!(store.commit(fence, vec![delete("main", "s0")]).await, Ok(vec![Verdict::Conflict]));
     let batch = vec![said(MAIN, "b"), delete("main", "s1"), said(MAIN, "c")];
-    assert_eq!(store.commit(fence, batch).await, Ok(vec![Verdict::Stored; 3]));
+    let verdicts = vec![Verdict::Stored, Verdict::Archived(None), Verdict::Stored];
+    assert_eq!(store.commit(fence, batch).await.map(anywhere), Ok(verdicts));
     assert_eq!(store.load(&key("main")).await, Ok(None));
     assert_eq!(listed(store).await, Ok(vec![]));
     assert_eq!(store.find(&session("s1")).await, Ok(None));
     store.commit(fence, vec![said(MAIN, "d"), patch("main", None, record("s1"))]).await.unwrap();
     assert_eq!(lines(store, "main").await, [under(None, "c"), under(Some("c"), "d")]);
+}
+
+async fn a_transcript_is_found_by_its_session_wherever_the_key_points(store: &dyn Store, fence: &Fence) {
+    let transcript = async |id: &str| store.transcript(&key("main"), &session(id)).await.unwrap();
+    assert_eq!(transcript("s1").await, None);
+    store.commit(fence, vec![patch("main", None, record("s1")), said(MAIN, "a")]).await.unwrap();
+    let batch = vec![patch("main", Some("s1"), record("s2")), said(("main", "s2"), "b")];
+    store.commit(fence, batch).await.unwrap();
+    assert_eq!(transcript("s1").await, Some(vec![under(None, "a")]));
+    assert_eq!(transcript("s2").await, Some(vec![under(None, "b")]));
+    store.commit(fence, vec![delete("main", "s2")]).await.unwrap();
+    assert_eq!(transcript("s2").await, Some(vec![under(None, "b")]));
+    store.commit(fence, vec![patch("main", None, record("s2"))]).await.unwrap();
+    assert_eq!(transcript("s2").await, Some(vec![under(None, "b")]));
+    store.commit(fence, vec![said(("main", "s2"), "c")]).await.unwrap();
+    assert_eq!(transcript("s2").await, Some(vec![under(None, "c")]));
 }
 
 async fn a_refused_run_leaves_no_trace(store: &dyn Store, fence: &Fence) {
@@ -216,6 +242,103 @@ async fn all_is_known_of_a_run_that_was_at_work(store: &dyn Store, fence: &Fence
             call("c1", ToolClass::Idempotent, Some(result("c1", "one"))),
             call("c2", ToolClass::Read, Some(result("c2", "two"))),
         ],
+        guests: Vec::new(),
     };
     assert_eq!(store.recover().await, Ok(vec![expected]));
+}
+
+async fn an_event_of_a_channel_leads_to_one_run(store: &dyn Store, fence: &Fence) {
+    assert_eq!(store.commit(fence, vec![heard("r1", "e1")]).await, Ok(vec![Verdict::Stored]));
+    let known = Box::new(store.run(&run("r1")).await.unwrap().unwrap());
+    let batch = vec![heard("r2", "e1"), input("r2", MAIN, &[], &["a"]), heard("r3", "e2"), heard("r1", "e3")];
+    let same = Verdict::Duplicate(known.clone());
+    let verdicts = vec![same.clone(), Verdict::Skipped, Verdict::Stored, same];
+    assert_eq!(store.commit(fence, batch).await, Ok(verdicts));
+    assert_eq!(store.run(&run("r2")).await, Ok(None));
+    // Also when it is over.
+    store.commit(fence, vec![terminal("r1", Outcome::Done)]).await.unwrap();
+    let known = Box::new(store.run(&run("r1")).await.unwrap().unwrap());
+    let verdicts = store.commit(fence, vec![heard("r4", "e1")]).await;
+    assert_eq!(verdicts, Ok(vec![Verdict::Duplicate(known)]));
+    let [open] = &store.recover().await.unwrap()[..] else { panic!("one is open") };
+    assert_eq!(Rec::Accept(Box::new(open.accept.clone())), heard("r3", "e2"));
+}
+
+async fn a_run_remembers_when_it_began_first(store: &dyn Store, fence: &Fence) {
+    let began = |at| {
+        let Rec::Start(start) = start("host", "main", "s1") else { unreachable!() };
+        Rec::Start(homard_store::Start { at, ..start })
+    };
+    let batch = vec![
+        accept("host", "x"),
+        accept("guest", "y"),
+        began(NOW + 5),
+        input("host", MAIN, &["guest"], &["a", "b"]),
+        began(NOW + 50),
+        terminal("host", Outcome::Done),
+    ];
+    store.commit(fence, batch).await.unwrap();
+    for name in ["host", "guest"] {
+        let row = store.run(&run(name)).await.unwrap().unwrap();
+        assert_eq!((row.started_at, row.session), (Some(NOW + 5), Some(session("s1"))), "{name}");
+    }
+}
+
+fn waiting(delivery: &Delivery) -> DeliveryRow {
+    DeliveryRow::new(delivery.clone())
+}
+
+async fn what_a_run_says_on_a_channel_is_queued_with_its_end_or_not_at_all(store: &dyn Store, fence: &Fence) {
+    let [first, second, notice] =
+        [("d1", Some("r1")), ("d2", Some("r1")), ("d3", None)].map(|(id, name)| delivery(id, "ann", name));
+    let batch = vec![accept("r1", "x"), queue(&first), terminal("r1", Outcome::Done), queue(&second), queue(&notice)];
+    let (yes, no) = (Verdict::Stored, Verdict::Skipped);
+    let verdicts = [&yes, &yes, &yes, &no, &yes].map(Clone::clone).to_vec();
+    assert_eq!(store.commit(fence, batch).await, Ok(verdicts));
+    let again = vec![queue(&second), terminal("r1", Outcome::Done), queue(&notice)];
+    assert_eq!(store.commit(fence, again).await, Ok(vec![no; 3]));
+    assert_eq!(store.outbox().await, Ok(vec![waiting(&first), waiting(&notice)]));
+}
+
+async fn deliveries_to_one_target_go_out_in_order(store: &dyn Store, fence: &Fence) {
+    let [one, two, other] = [("d1", "ann"), ("d2", "ann"), ("d3", "bob")].map(|(id, to)| delivery(id, to, None));
+    store.commit(fence, vec![queue(&one), queue(&two), queue(&other)]).await.unwrap();
+    let rows = store.outbox().await.unwrap();
+    assert_eq!(due(&rows, NOW), [&waiting(&one), &waiting(&other)]);
+    let failed = DeliveryState::Failed { retry_at: NOW + 10, reason: "busy".to_owned() };
+    let starts = |id| deliver(id, DeliveryState::Sending);
+    let batch =
+        vec![starts("d2"), starts("d1"), starts("d2"), starts("d3"), deliver("d1", failed.clone()), starts("d2")];
+    let (yes, no) = (Verdict::Stored, Verdict::Skipped);
+    let verdicts = [&no, &yes, &no, &yes, &yes, &no].map(Clone::clone).to_vec();
+    assert_eq!(store.commit(fence, batch).await, Ok(verdicts));
+    let expected = vec![
+        DeliveryRow { state: failed, attempts: 1, ..waiting(&one) },
+        waiting(&two),
+        DeliveryRow { state: DeliveryState::Sending, attempts: 1, ..waiting(&other) },
+    ];
+    assert_eq!(store.outbox().await, Ok(expected));
+    let batch = vec![starts("d1"), deliver("d1", sent()), starts("d2")];
+    assert_eq!(store.commit(fence, batch).await, Ok(vec![yes; 3]));
+    let left: Vec<_> = store.outbox().await.unwrap().into_iter().map(|row| row.delivery.id).collect();
+    assert_eq!(left, ["d2", "d3"]);
+}
+
+async fn a_delivery_cannot_go_where_it_cannot(store: &dyn Store, fence: &Fence) {
+    let one = delivery("d1", "ann", None);
+    let dead = DeliveryState::Dead { reason: "the chat is gone".to_owned() };
+    let batch = vec![
+        deliver("d1", DeliveryState::Sending),
+        queue(&one),
+        deliver("d1", sent()),
+        deliver("d1", DeliveryState::Sending),
+        deliver("d1", DeliveryState::Unknown),
+        deliver("d1", DeliveryState::Sending),
+        deliver("d1", dead.clone()),
+        deliver("d1", sent()),
+    ];
+    let (yes, no) = (Verdict::Stored, Verdict::Skipped);
+    let verdicts = [&no, &yes, &no, &yes, &yes, &no, &yes, &no].map(Clone::clone).to_vec();
+    assert_eq!(store.commit(fence, batch).await, Ok(verdicts));
+    assert_eq!(store.outbox().await, Ok(vec![DeliveryRow { state: dead, attempts: 1, ..waiting(&one) }]));
 }

@@ -48,29 +48,13 @@ async fn a_deleted_session_does_not_come_back_from_our_own_export() {
     let journal = open(state.path());
     keep(&journal, vec![patch("main", None, at("s1", 1)), patch("kept", None, at("s2", 1))]).await;
     journal.flush().await.unwrap();
-    keep(&journal, vec![delete("main", "s1")]).await;
+    journal.commit(&journal.fence(), vec![delete("main", "s1")]).await.unwrap();
     drop(journal);
     assert_eq!(exported(state.path()).as_object().unwrap().len(), 2);
     let journal = open(state.path());
     assert_eq!(listed(&journal).await, Ok(vec![(key("kept"), at("s2", 1))]));
     journal.flush().await.unwrap();
     assert_eq!(exported(state.path()).as_object().unwrap().len(), 1);
-}
-
-#[tokio::test]
-async fn the_log_of_an_older_version_is_taken_in_and_removed() {
-    let state = tempfile::tempdir().unwrap();
-    fs::create_dir_all(sessions(state.path())).unwrap();
-    let file = json!({"agent:main:main": {"sessionId": "s1", "updatedAt": 1}});
-    fs::write(sessions(state.path()).join("sessions.json"), file.to_string()).unwrap();
-    let line = |key: &str, id: &str, at: u64| json!({"key": key, "record": {"sessionId": id, "updatedAt": at}});
-    let logs = ["sessions.json.log.old", "sessions.json.log"].map(|name| sessions(state.path()).join(name));
-    fs::write(&logs[0], format!("{}\n", line("agent:main:main", "s1", 2))).unwrap();
-    fs::write(&logs[1], format!("{}\n{{\"key\":\"agent:m", line("agent:main:new", "s2", 3))).unwrap();
-    let expected = vec![(key("main"), at("s1", 2)), (key("new"), at("s2", 3))];
-    assert_eq!(listed(&open(state.path())).await, Ok(expected.clone()));
-    assert!(!logs[0].exists() && !logs[1].exists());
-    assert_eq!(listed(&open(state.path())).await, Ok(expected));
 }
 
 #[tokio::test]

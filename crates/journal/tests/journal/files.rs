@@ -15,7 +15,7 @@ use homard_proto::{
     message::{Assistant, Block, Message, StopReason, ToolCall, Usage},
     session::Record,
 };
-use homard_store::{Error, Fence, Outcome, Rec, Store};
+use homard_store::{Error, Fence, Outcome, Rec, Store, Verdict};
 use serde_json::json;
 
 use crate::words::*;
@@ -176,15 +176,25 @@ async fn a_deleted_transcript_is_put_aside() {
     let journal = open(state.path());
     converse(&journal).await;
     let before = fs::read(sessions(state.path()).join("s1.jsonl")).unwrap();
-    keep(&journal, vec![delete("main", "s1"), patch("empty", None, record("s2"))]).await;
-    keep(&journal, vec![delete("empty", "s2")]).await;
+    keep(&journal, vec![patch("empty", None, record("s2"))]).await;
     let aside = sessions(state.path()).join("s1.jsonl.deleted.2026-11-15T02-32-40.355Z");
+    let verdicts = journal.commit(&journal.fence(), vec![delete("main", "s1"), delete("empty", "s2")]).await;
+    assert_eq!(verdicts, Ok(vec![Verdict::Archived(Some(aside.clone())), Verdict::Archived(None)]));
     assert_eq!(named(&sessions(state.path()), ""), std::slice::from_ref(&aside));
     assert_eq!(fs::read(&aside).unwrap(), before);
     journal.flush().await.unwrap();
     drop(journal);
-    assert_eq!(listed(&open(state.path())).await, Ok(vec![]));
+    let journal = open(state.path());
+    assert_eq!(listed(&journal).await, Ok(vec![]));
     assert_eq!(fs::read(&aside).unwrap(), before);
+    let kept = journal.transcript(&key("main"), &session("s1")).await.unwrap().unwrap();
+    assert_eq!(kept.len() + 1, before.split_inclusive(|&byte| byte == b'\n').count());
+    // As the original leaves one at a reset; the last counts.
+    let reset = sessions(state.path()).join("s1-topic-7.jsonl.reset.2026-12-01T00-00-00.000Z");
+    let text = [json!(header("s1")), json!(entry("r"))].map(|line| format!("{line}\n")).concat();
+    fs::write(reset, text).unwrap();
+    assert_eq!(journal.transcript(&key("main"), &session("s1")).await, Ok(Some(vec![entry("r")])));
+    assert_eq!(journal.transcript(&key("main"), &session("s")).await, Ok(None));
 }
 
 #[tokio::test]
@@ -195,7 +205,8 @@ async fn a_deletion_that_a_crash_cut_short_is_finished() {
     journal.flush().await.unwrap();
     let transcript = sessions(state.path()).join("s1.jsonl");
     let before = fs::read_to_string(&transcript).unwrap();
-    keep(&journal, vec![said(MAIN, "late"), delete("main", "s1"), said(MAIN, "new")]).await;
+    let batch = vec![said(MAIN, "late"), delete("main", "s1"), said(MAIN, "new")];
+    journal.commit(&journal.fence(), batch).await.unwrap();
     let copy = crash(state.path());
     let folder = sessions(copy.path());
     let aside = folder.join("s1.jsonl.deleted.2026-11-15T02-32-40.355Z");
@@ -309,4 +320,32 @@ async fn a_process_that_did_not_end_well_is_counted() {
     assert_eq!(unclean(&boot()), 3);
     clock.store(NOW + 5 * 60 * 1000 + 1, Ordering::Relaxed);
     assert_eq!(unclean(&boot()), 0);
+}
+
+// Pitfall: OpenClaw finds a thread's transcript by what the record says, and by nothing else.
+#[tokio::test]
+async fn a_thread_has_a_transcript_that_openclaw_finds() {
+    let state = tempfile::tempdir().unwrap();
+    let (thread, plain) = ("telegram:group:-5:topic:7", "slack:channel:c1:thread:9");
+    fs::create_dir_all(sessions(state.path())).unwrap();
+    fs::write(sessions(state.path()).join("s2.jsonl"), format!("{}\n", serde_json::json!(header("s2")))).unwrap();
+    let journal = open(state.path());
+    for (at, id) in [(thread, "s1"), (plain, "s2")] {
+        keep(&journal, vec![patch(at, None, record(id)), said((at, id), "a")]).await;
+    }
+    journal.flush().await.unwrap();
+    let transcript = sessions(state.path()).join("s1-topic-7.jsonl");
+    assert!(transcript.exists() && !sessions(state.path()).join("s1.jsonl").exists());
+    let exported: serde_json::Value =
+        serde_json::from_slice(&fs::read(sessions(state.path()).join("sessions.json")).unwrap()).unwrap();
+    assert_eq!(exported[key(thread).as_str()]["sessionFile"], transcript.display().to_string());
+    assert_eq!(exported[key(plain).as_str()].get("sessionFile"), None, "a file that is there keeps its name");
+    drop(journal);
+
+    // Also without the database, which knows the name, too.
+    fs::remove_dir_all(state.path().join("journal")).unwrap();
+    let journal = open(state.path());
+    for at in [thread, plain] {
+        assert_eq!(lines(&journal, at).await, [under(None, "a")]);
+    }
 }

@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod both;
+mod cost;
 mod crash;
 mod damage;
 mod export;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use homard_journal::Journal;
-use homard_store::{AbortReason, Fence, MemoryStore, Outcome, Rec, Store, ToolClass};
+use homard_store::{AbortReason, Delivery, DeliveryState, Fence, MemoryStore, Outcome, Rec, Store, ToolClass};
 use proptest::{collection::vec, prelude::*};
 use tempfile::TempDir;
 
@@ -15,6 +15,7 @@ type Name = &'static str;
 #[derive(Debug, Clone)]
 enum Word {
     Accept(Name, Name),
+    Heard(Name, Name),
     Start(Name),
     Input(Name, Option<Name>),
     Intent(Name, Name),
@@ -24,6 +25,8 @@ enum Word {
     Said(Option<Name>, Name),
     Patch { at: Name, fresh: bool, believes: bool },
     Delete { at: Name, believes: bool },
+    Queue { id: Name, run: Option<Name>, is_idempotent: bool },
+    Deliver(Name, DeliveryState),
 }
 
 /// What happens between two batches.
@@ -42,8 +45,19 @@ fn word() -> impl Strategy<Value = Word> {
     let at = || prop::sample::select(&PLACES);
     let call = || prop::sample::select(&["c1", "c2"]);
     let believes = || prop::bool::weighted(0.8);
+    let id = || prop::sample::select(&["d1", "d2", "d3"]);
+    let said = (id(), prop::option::of(run()), any::<bool>());
+    let states = vec![
+        DeliveryState::Sending,
+        DeliveryState::Sending,
+        DeliveryState::Unknown,
+        DeliveryState::Failed { retry_at: NOW, reason: "busy".to_owned() },
+        DeliveryState::Dead { reason: "gone".to_owned() },
+        sent(),
+    ];
     prop_oneof![
         3 => (run(), prop::sample::select(&["x", "y"])).prop_map(|(run, print)| Word::Accept(run, print)),
+        1 => (run(), prop::sample::select(&["e1", "e2"])).prop_map(|(run, event)| Word::Heard(run, event)),
         2 => run().prop_map(Word::Start),
         2 => (run(), prop::option::of(run())).prop_map(|(run, guest)| Word::Input(run, guest)),
         1 => (run(), call()).prop_map(|(run, call)| Word::Intent(run, call)),
@@ -53,6 +67,8 @@ fn word() -> impl Strategy<Value = Word> {
         3 => (prop::option::of(run()), at()).prop_map(|(run, at)| Word::Said(run, at)),
         3 => (at(), any::<bool>(), believes()).prop_map(|(at, fresh, believes)| Word::Patch { at, fresh, believes }),
         1 => (at(), believes()).prop_map(|(at, believes)| Word::Delete { at, believes }),
+        2 => said.prop_map(|(id, run, is_idempotent)| Word::Queue { id, run, is_idempotent }),
+        4 => (id(), prop::sample::select(states)).prop_map(|(id, state)| Word::Deliver(id, state)),
     ]
 }
 
@@ -81,6 +97,7 @@ impl Speaker {
         let place = |at: Name| self.last.get(at).unwrap_or(&new).clone();
         match *word {
             Word::Accept(run, print) => accept(run, print),
+            Word::Heard(run, event) => heard(run, event),
             Word::Start(run) => start(run, "main", &place("main")),
             Word::Input(run, guest) => {
                 input(run, ("main", &place("main")), guest.as_slice(), &[&new, &format!("{new}-2")])
@@ -104,6 +121,8 @@ impl Speaker {
                 None => delete(at, "nobody"),
             },
             Word::Delete { at, believes: false } => delete(at, "nobody"),
+            Word::Queue { id, run, is_idempotent } => queue(&Delivery { is_idempotent, ..delivery(id, "ann", run) }),
+            Word::Deliver(id, ref state) => deliver(id, state.clone()),
         }
     }
 }
@@ -113,6 +132,7 @@ async fn same(journal: &Journal, memory: &MemoryStore) {
         assert_eq!(journal.run(&run(name)).await, memory.run(&run(name)).await);
     }
     assert_eq!(journal.recover().await, memory.recover().await);
+    assert_eq!(journal.outbox().await, memory.outbox().await);
     let sorted = |mut records: Vec<_>| {
         records.sort_by(|a: &(homard_proto::SessionKey, _), b| a.0.cmp(&b.0));
         records
@@ -131,25 +151,28 @@ async fn compare(story: Vec<(Vec<Word>, Between)>) {
     for (words, between) in &story {
         let batch: Vec<_> = words.iter().map(|word| speaker.say(word)).collect();
         let expected = memory.commit(&Fence::default(), batch.clone()).await;
-        assert_eq!(journal.commit(&journal.fence(), batch).await, expected);
+        assert_eq!(journal.commit(&journal.fence(), batch).await.map(anywhere), expected);
         match between {
             Between::Nothing => {}
             Between::Flush => journal.flush().await.unwrap(),
             Between::Reopen => {
                 drop(journal);
                 journal = open(state.path());
+                memory.restart();
             }
             Between::Crash => {
                 let copy = crash(state.path());
                 drop(journal);
                 state = copy;
                 journal = open(state.path());
+                memory.restart();
             }
         }
     }
     same(&journal, &memory).await;
     // And once more as the next process finds it.
     drop(journal);
+    memory.restart();
     same(&open(state.path()), &memory).await;
 }
 

@@ -13,7 +13,11 @@ use homard_proto::{
     session::Record,
     transcript::{Entry, Header, Kind},
 };
-use homard_store::{AbortReason, Accept, Ended, Error, Input, Options, Outcome, Rec, Start, Store, ToolClass, Verdict};
+use homard_store::{
+    AbortReason, Accept, Delivery, DeliveryState, Ended, Error, Input, Options, Origin, Outcome, Rec, Start, Steps,
+    Store, Target, ToolClass, Verdict,
+};
+use serde_json::json;
 
 /// The time at which all tests happen.
 pub(crate) const NOW: u64 = 1_794_709_960_355;
@@ -71,8 +75,17 @@ pub(crate) fn accept(name: &str, fingerprint: &str) -> Rec {
         key: key("main"),
         message: Message::User(User::text("hi", NOW)),
         options: Options { extra_prompt: Some("be brief".to_owned()), ..Options::default() },
+        origin: None,
         at: NOW,
     }))
+}
+
+/// A message that an event of a channel brought.
+pub(crate) fn heard(name: &str, event: &str) -> Rec {
+    let Rec::Accept(mut accept) = accept(name, name) else { unreachable!() };
+    let (channel, account) = ("telegram".to_owned(), "default".to_owned());
+    accept.origin = Some(Origin { channel, account, event: event.to_owned() });
+    Rec::Accept(accept)
 }
 
 pub(crate) fn start(name: &str, at: &str, id: &str) -> Rec {
@@ -102,6 +115,25 @@ pub(crate) fn patch(at: &str, expect: Option<&str>, record: Record) -> Rec {
 
 pub(crate) fn delete(at: &str, expect: &str) -> Rec {
     Rec::Delete { key: key(at), expect: session(expect) }
+}
+
+/// Something to be said to somebody, by a run or by nobody.
+pub(crate) fn delivery(id: &str, to: &str, name: Option<&str>) -> Delivery {
+    let target = Target { channel: "telegram".to_owned(), account: "default".to_owned(), to: to.to_owned() };
+    let (id, key, payload) = (id.to_owned(), format!("key-{id}"), json!({"text": "hello"}));
+    Delivery { id, run: name.map(run), target, part: 0, key, is_idempotent: false, payload, at: NOW }
+}
+
+pub(crate) fn queue(delivery: &Delivery) -> Rec {
+    Rec::Queue(Box::new(delivery.clone()))
+}
+
+pub(crate) fn deliver(id: &str, state: DeliveryState) -> Rec {
+    Rec::Deliver { id: id.to_owned(), state, at: NOW }
+}
+
+pub(crate) fn sent() -> DeliveryState {
+    DeliveryState::Sent { provider_id: Some("17".to_owned()) }
 }
 
 pub(crate) fn intent(name: &str, call: &str, class: ToolClass) -> Rec {
@@ -134,7 +166,8 @@ pub(crate) fn ended(outcome: Outcome) -> Ended {
         replies: Vec::new(),
         model: ("fake".to_owned(), "fake-1".to_owned()),
         usage: Usage::default(),
-        started_at: Some(NOW),
+        words: None,
+        steps: Steps::default(),
         ended_at: NOW,
     }
 }
@@ -147,6 +180,16 @@ pub(crate) fn terminal(name: &str, outcome: Outcome) -> Rec {
 pub(crate) async fn keep(journal: &Journal, batch: Vec<Rec>) {
     let all = vec![Verdict::Stored; batch.len()];
     assert_eq!(journal.commit(&journal.fence(), batch).await.unwrap(), all);
+}
+
+/// Verdicts, whatever the place where a transcript was put aside: the memory store has none.
+pub(crate) fn anywhere(mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
+    for verdict in &mut verdicts {
+        if let Verdict::Archived(place) = verdict {
+            *place = None;
+        }
+    }
+    verdicts
 }
 
 /// The lines of a session.

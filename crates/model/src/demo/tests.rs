@@ -16,6 +16,7 @@ fn request(tools: &[&str], messages: Vec<Message>) -> Request {
         system: "You are Homard.".into(),
         messages: messages.into_iter().map(Arc::new).collect(),
         tools: tools.iter().map(tool).collect(),
+        ..Request::default()
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod chat;
 pub mod connect;
+pub mod cron;
 pub mod gateway;
 pub mod sessions;
 

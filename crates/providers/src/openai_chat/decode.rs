@@ -1,24 +1,30 @@
 //! An answer in the chunks of Chat Completions.
 
-use std::borrow::Cow;
-
 use homard_model::{
-    Error, ErrorKind, Event,
+    Error, ErrorKind, Event, Seal,
+    classify::classify,
     stream::{CallDelta, Done},
 };
 use homard_proto::message::{StopReason, Usage};
-use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
 
-/// An answer that is being read. Pure: the data of the events goes in, the pieces of the answer come out.
-///
-/// It says [`Event::Done`] or [`Event::Failed`] once, and nothing after it.
+use super::chunk::{CallPiece, Choice, Chunk, Delta, Text, Words};
+use crate::{
+    sse::Frame,
+    wire::{Decode, broken_off, malformed},
+};
+
+/// An answer that is being decoded.
 #[derive(Debug, Default)]
-pub struct Decoder {
+pub(crate) struct Decoder {
     calls: Vec<Call>,
+    /// The field in which the reasoning at hand came; it goes back in the same.
+    reasoning: Option<&'static str>,
+    /// Encrypted reasoning that belongs to a call, by the call's id.
+    details: Vec<(String, String)>,
+    has_begun: bool,
     stop: Option<StopReason>,
     usage: Usage,
-    ended: bool,
 }
 
 /// A call that has begun. Its place in the list is its index for the reader.
@@ -30,52 +36,31 @@ struct Call {
     named: bool,
 }
 
-impl Decoder {
-    /// Takes the data of one event.
-    pub fn push(&mut self, data: &str) -> Vec<Event> {
-        let mut events = Vec::new();
-        if self.ended {
-            return events;
+impl Decode for Decoder {
+    fn push(&mut self, frame: &Frame, events: &mut Vec<Event>) {
+        if frame.data.trim() == "[DONE]" {
+            let stop = self.stop.unwrap_or_else(|| self.natural_stop());
+            // An end without a beginning is no answer.
+            events.extend(self.seals());
+            events.push(if self.has_begun { self.done(stop) } else { broken_off() });
+            return;
         }
-        if data.trim() == "[DONE]" {
-            events.push(self.end(Event::Done(Done {
-                stop: self.stop.unwrap_or_else(|| self.natural_stop()),
-                usage: self.usage.clone(),
-            })));
-            return events;
+        match serde_json::from_str::<Chunk<'_>>(&frame.data) {
+            Ok(chunk) if chunk.is_error() => events.push(Event::Failed(classify(None, &[], &frame.data))),
+            Ok(chunk) => self.chunk(chunk, events),
+            Err(error) => events.push(malformed(frame, &error)),
         }
-        match serde_json::from_str::<Chunk<'_>>(data) {
-            Ok(chunk) => self.chunk(chunk, &mut events),
-            Err(error) => {
-                let error =
-                    Error::new(ErrorKind::Malformed, format!("a chunk is not what it should be ({error}): {data}"));
-                events.push(self.end(Event::Failed(error)));
-            }
-        }
-        events
     }
 
-    /// Takes note that the body is over. `None` if the answer had ended before.
-    pub fn finish(&mut self) -> Option<Event> {
-        if self.ended {
-            return None;
-        }
+    fn finish(&mut self) -> Event {
         // Some servers leave out the end marker; the reason to stop is as good.
-        let last = match self.stop {
-            Some(stop) => Event::Done(Done { stop, usage: self.usage.clone() }),
-            None => Event::Failed(Error::new(ErrorKind::Truncated, "the answer broke off before its end")),
-        };
-        Some(self.end(last))
+        self.stop.map_or_else(broken_off, |stop| self.done(stop))
     }
+}
 
-    /// Whether the answer has ended.
-    pub fn ended(&self) -> bool {
-        self.ended
-    }
-
-    fn end(&mut self, last: Event) -> Event {
-        self.ended = true;
-        last
+impl Decoder {
+    fn done(&self, stop: StopReason) -> Event {
+        Event::Done(Done { stop, usage: self.usage.clone() })
     }
 
     fn natural_stop(&self) -> StopReason {
@@ -83,45 +68,85 @@ impl Decoder {
     }
 
     fn chunk(&mut self, chunk: Chunk<'_>, events: &mut Vec<Event>) {
-        if let Some(error) = chunk.error {
-            events.push(self.end(Event::Failed(failure(error.get()))));
-            return;
-        }
-        if let Some(tokens) = chunk.usage {
+        if let Some(tokens) = chunk.usage.or(chunk.x_groq.and_then(|groq| groq.usage)) {
             self.usage = tokens.into();
         }
         // One answer was asked for; a server that sends more is heard for the first.
-        let Some(choice) = chunk.choices.unwrap_or_default().into_iter().find(|choice| choice.index.unwrap_or(0) == 0)
-        else {
-            return;
-        };
+        let mut choices = chunk.choices.unwrap_or_default().into_iter();
+        let Some(choice) = choices.find(|choice| choice.index.unwrap_or(0) == 0) else { return };
+        self.has_begun = true;
+        self.choice(choice, events);
+    }
+
+    fn choice(&mut self, choice: Choice<'_>, events: &mut Vec<Event>) {
         if let Some(tokens) = choice.usage {
             self.usage = tokens.into();
         }
-        let delta = choice.delta.unwrap_or_default();
-        let filled = |text: Option<Text<'_>>| text.map(|text| text.0.into_owned()).filter(|text| !text.is_empty());
-        // Servers that send both names send the same words twice.
-        events.extend(filled(delta.reasoning_content).or(filled(delta.reasoning)).map(Event::Thinking));
-        events.extend(filled(delta.content).map(Event::Text));
-        events.extend(filled(delta.refusal).map(Event::Text));
-        for piece in delta.tool_calls.unwrap_or_default() {
-            events.push(Event::Call(self.call(piece)));
-        }
+        self.delta(choice.delta.unwrap_or_default(), events);
+        let failed = |kind, message: &str| Event::Failed(Error::new(kind, message));
         match choice.finish_reason.as_ref().map(|reason| &*reason.0) {
-            None | Some("") => {}
-            Some("length") => self.stop = Some(StopReason::Length),
+            None | Some("") => return,
+            Some("length" | "model_length") => self.stop = Some(StopReason::Length),
             Some("tool_calls" | "function_call") => self.stop = Some(StopReason::ToolUse),
             Some("content_filter") => {
-                let error = Error::new(ErrorKind::Rejected, "the provider's content filter stopped the answer");
-                events.push(self.end(Event::Failed(error)));
+                events.push(failed(ErrorKind::ContentFilter, "the provider's content filter stopped the answer"));
             }
-            Some("error") => {
-                let error = Error::new(ErrorKind::Server, "the provider failed in the middle of the answer");
-                events.push(self.end(Event::Failed(error)));
+            Some("insufficient_system_resource") => {
+                events.push(failed(ErrorKind::Overloaded, "the provider ran out of room in the middle of the answer"));
+            }
+            Some("error" | "network_error") => {
+                events.push(failed(ErrorKind::Server, "the provider failed in the middle of the answer"));
             }
             // Not only `stop`: servers have their own words, and some say it although they want a call answered.
             Some(_) => self.stop = Some(self.natural_stop()),
         }
+        events.extend(self.seals());
+    }
+
+    fn delta(&mut self, delta: Delta<'_>, events: &mut Vec<Event>) {
+        let filled = |text: Option<Text<'_>>| text.map(|text| text.0.into_owned()).filter(|text| !text.is_empty());
+        for detail in delta.reasoning_details.unwrap_or_default() {
+            if let (Some("reasoning.encrypted"), Some(id)) = (detail["type"].as_str(), detail["id"].as_str()) {
+                self.details.push((id.to_owned(), detail.to_string()));
+            }
+        }
+        // Servers that send several of the names send the same words under each.
+        let named = [
+            ("reasoning_content", filled(delta.reasoning_content)),
+            ("reasoning", filled(delta.reasoning)),
+            ("reasoning_text", filled(delta.reasoning_text)),
+        ];
+        if let Some((field, text)) = named.into_iter().find_map(|(field, text)| Some((field, text?))) {
+            self.reasoning.get_or_insert(field);
+            events.push(Event::Thinking(text));
+        }
+        let (thoughts, words) = match delta.content {
+            Some(Words { thoughts, words }) => (thoughts, words.into_owned()),
+            None => Default::default(),
+        };
+        events.extend((!thoughts.is_empty()).then_some(Event::Thinking(thoughts)));
+        for words in [Some(words), filled(delta.refusal)].into_iter().flatten().filter(|words| !words.is_empty()) {
+            events.extend(self.end_reasoning());
+            events.push(Event::Text(words));
+        }
+        for piece in delta.tool_calls.unwrap_or_default() {
+            events.extend(self.end_reasoning());
+            events.push(Event::Call(self.call(piece)));
+        }
+    }
+
+    fn end_reasoning(&mut self) -> Option<Event> {
+        self.reasoning.take().map(|field| Event::Seal(Seal::Thinking(field.to_owned())))
+    }
+
+    /// What must go back with the blocks, once all of them are there.
+    fn seals(&mut self) -> Vec<Event> {
+        let mut seals: Vec<_> = self.end_reasoning().into_iter().collect();
+        for (id, detail) in self.details.drain(..) {
+            let call = self.calls.iter().position(|call| call.id.as_ref() == Some(&id));
+            seals.extend(call.map(|call| Event::Seal(Seal::Call(call, detail))));
+        }
+        seals
     }
 
     fn call(&mut self, piece: CallPiece<'_>) -> CallDelta {
@@ -137,7 +162,13 @@ impl Decoder {
             call.id.clone_from(&id);
         }
         call.named |= name.is_some();
-        CallDelta { index, id, name, arguments: function.arguments.map(|text| text.0.into_owned()).unwrap_or_default() }
+        let arguments = match function.arguments {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text,
+            // Some servers send the arguments as they are and not as text.
+            Some(json) => json.to_string(),
+        };
+        CallDelta { index, id, name, arguments }
     }
 
     /// Which call a piece belongs to; a new one if it fits none.
@@ -155,149 +186,5 @@ impl Decoder {
             self.calls.push(Call { index, id: None, named: false });
             self.calls.len() - 1
         })
-    }
-}
-
-/// What a provider says in the middle of a stream, instead of a status.
-fn failure(raw: &str) -> Error {
-    let error: Value = serde_json::from_str(raw).unwrap_or_default();
-    let message = match error.get("message").unwrap_or(&error) {
-        Value::String(message) => message.clone(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => raw.to_owned(),
-    };
-    let field = |name| match error.get(name) {
-        Some(Value::String(text)) => text.to_lowercase(),
-        Some(Value::Number(number)) => number.to_string(),
-        _ => String::new(),
-    };
-    let (code, r#type) = (field("code"), field("type"));
-    let status = code.parse().ok().filter(|status| (400..600).contains(status));
-    let says = |word| code.contains(word) || r#type.contains(word);
-    let kind = match status {
-        Some(status) => crate::http::kind_of(status),
-        None if says("rate_limit") || says("too_many") => ErrorKind::RateLimit,
-        None if says("auth") || says("permission") || says("api_key") || says("quota") => ErrorKind::Auth,
-        None if says("invalid") || says("context_length") || says("not_found") => ErrorKind::Rejected,
-        None => ErrorKind::Server,
-    };
-    Error { kind, status, retry_after: None, message }
-}
-
-#[derive(Deserialize)]
-struct Chunk<'a> {
-    #[serde(borrow)]
-    choices: Option<Vec<Choice<'a>>>,
-    usage: Option<Tokens>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Choice<'a> {
-    index: Option<u64>,
-    #[serde(borrow)]
-    delta: Option<Delta<'a>>,
-    #[serde(borrow)]
-    finish_reason: Option<Text<'a>>,
-    usage: Option<Tokens>,
-}
-
-#[derive(Deserialize, Default)]
-struct Delta<'a> {
-    #[serde(borrow)]
-    content: Option<Text<'a>>,
-    #[serde(borrow)]
-    reasoning_content: Option<Text<'a>>,
-    #[serde(borrow)]
-    reasoning: Option<Text<'a>>,
-    #[serde(borrow)]
-    refusal: Option<Text<'a>>,
-    #[serde(borrow)]
-    tool_calls: Option<Vec<CallPiece<'a>>>,
-}
-
-#[derive(Deserialize)]
-struct CallPiece<'a> {
-    index: Option<u64>,
-    #[serde(borrow)]
-    id: Option<Text<'a>>,
-    #[serde(borrow)]
-    function: Option<FunctionPiece<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-struct FunctionPiece<'a> {
-    #[serde(borrow)]
-    name: Option<Text<'a>>,
-    #[serde(borrow)]
-    arguments: Option<Text<'a>>,
-}
-
-/// A text that is copied only where it has escapes; an `Option<Cow<str>>` would always be.
-#[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
-#[derive(Deserialize)]
-struct Tokens {
-    prompt_tokens: Option<u64>,
-    completion_tokens: Option<u64>,
-    total_tokens: Option<u64>,
-    prompt_tokens_details: Option<PromptTokens>,
-}
-
-#[derive(Deserialize)]
-struct PromptTokens {
-    cached_tokens: Option<u64>,
-}
-
-impl From<Tokens> for Usage {
-    fn from(tokens: Tokens) -> Self {
-        let prompt = tokens.prompt_tokens.unwrap_or(0);
-        let output = tokens.completion_tokens.unwrap_or(0);
-        let cache_read = tokens.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0);
-        Self {
-            input: prompt.saturating_sub(cache_read),
-            output,
-            cache_read,
-            total_tokens: tokens.total_tokens.unwrap_or(prompt.saturating_add(output)),
-            ..Self::default()
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn is_last(event: &Event) -> bool {
-        matches!(event, Event::Done(_) | Event::Failed(_))
-    }
-
-    fn chunk() -> impl Strategy<Value = String> {
-        prop_oneof![
-            Just(r#"{"choices":[{"delta":{"content":"a"}}]}"#.to_owned()),
-            Just(r#"{"choices":[{"delta":{"tool_calls":[{"id":"x","function":{"arguments":"{"}},{}]}}]}"#.to_owned()),
-            Just(r#"{"choices":[{"delta":null,"finish_reason":"stop"}]}"#.to_owned()),
-            Just(r#"{"choices":null,"error":null,"usage":null}"#.to_owned()),
-            Just(r#"{"error":{"code":429}}"#.to_owned()),
-            Just("{}".to_owned()),
-            Just("[DONE]".to_owned()),
-            "\\PC*",
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn any_chunks_end_exactly_once_and_last(chunks in proptest::collection::vec(chunk(), 0..8)) {
-            let mut decoder = Decoder::default();
-            let mut events: Vec<_> = chunks.iter().flat_map(|chunk| decoder.push(chunk)).collect();
-            events.extend(decoder.finish());
-            prop_assert_eq!(events.iter().filter(|event| is_last(event)).count(), 1);
-            prop_assert!(events.last().is_some_and(is_last));
-            prop_assert_eq!(decoder.finish(), None);
-            prop_assert_eq!(decoder.push("[DONE]"), Vec::new());
-        }
     }
 }

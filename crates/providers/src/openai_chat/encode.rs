@@ -1,227 +1,179 @@
 //! A question as Chat Completions wants it.
-//!
-//! The wire is strict about one thing: every call is answered directly after the message that made it, and nothing else
-//! is an answer. A history can be less tidy (a run was stopped, a message came in between), so it is put in order here.
 
-use std::{borrow::Cow, sync::Arc};
+use homard_model::{Cache, Level, Request};
+use homard_proto::message::{Block, ThinkingBlock};
+use serde_json::{Map, Value, json};
 
-use homard_model::{Request, ToolSpec};
-use homard_proto::message::{
-    Assistant, Block, Content, ImageBlock, Message, StopReason, ToolCall, ToolResult, join_text,
+use super::body::{Body, Call, Invocation, Line, Part, StreamOptions, Words, function, tool};
+use crate::{
+    Quirks, Target,
+    quirks::{Effort, Limit},
+    turns::{Exchange, Shown, Turn, answered, arguments, data_url, shown_by, turns},
 };
-use serde::Serialize;
-use serde_json::Value;
 
-use super::Settings;
+/// The names under which servers send reasoning, and take it back. The decoder seals reasoning with the one that was used.
+const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
 
 /// Writes a request's body.
-pub fn encode(settings: &Settings, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
-    let limit = (settings.max_output > 0).then_some(settings.max_output);
-    // OpenAI's newer models refuse `max_tokens`; everybody else knows only that.
-    let openai = settings.base_url.starts_with("https://api.openai.com/");
-    let (max_completion_tokens, max_tokens) = if openai { (limit, None) } else { (None, limit) };
+pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
+    let Target { spec, quirks, .. } = target;
+    let limit = request.max_output.or((spec.max_output > 0).then_some(spec.max_output));
+    let (max_tokens, max_completion_tokens) = match quirks.limit {
+        Limit::MaxTokens => (limit, None),
+        Limit::MaxCompletionTokens => (None, limit),
+    };
+    let is_cached = quirks.cache_key && request.cache != Cache::Off;
     serde_json::to_vec(&Body {
-        model: &settings.model,
-        messages: lines(request),
+        model: &spec.model,
+        messages: lines(target, request),
         tools: request.tools.iter().map(tool).collect(),
         stream: true,
-        stream_options: StreamOptions { include_usage: true },
+        stream_options: quirks.asks_for_usage.then_some(StreamOptions { include_usage: true }),
+        store: quirks.store.then_some(false),
         max_tokens,
         max_completion_tokens,
+        prompt_cache_key: request.session.as_deref().filter(|_| is_cached),
+        prompt_cache_retention: (is_cached && request.cache == Cache::Long).then_some("24h"),
+        effort: effort(quirks, request.thinking.clamp(&spec.thinking)),
     })
 }
 
-#[derive(Serialize)]
-struct Body<'a> {
-    model: &'a str,
-    messages: Vec<Line<'a>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Typed<Function<'a>>>,
-    stream: bool,
-    stream_options: StreamOptions,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_tokens: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_completion_tokens: Option<u64>,
+/// How a server is asked to think; nothing where there is nothing to ask.
+fn effort(quirks: &Quirks, level: Level) -> Map<String, Value> {
+    let asked = match (quirks.effort, level) {
+        (Effort::Unasked, _) | (_, Level::Off) => Value::Null,
+        (Effort::Plain, level) => json!({"reasoning_effort": level.as_str()}),
+        (Effort::Nested, level) => json!({"reasoning": {"effort": level.as_str()}}),
+        (Effort::Switch, _) => json!({"thinking": {"type": "enabled"}}),
+        (Effort::Template, _) => json!({"chat_template_kwargs": {"enable_thinking": true}}),
+    };
+    match asked {
+        Value::Object(fields) => fields,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    }
 }
 
-#[derive(Serialize)]
-struct StreamOptions {
-    include_usage: bool,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "role", rename_all = "lowercase")]
-enum Line<'a> {
-    System {
-        content: &'a str,
-    },
-    User {
-        content: Words<'a>,
-    },
-    Assistant {
-        content: Option<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        tool_calls: Vec<Call<'a>>,
-    },
-    Tool {
-        tool_call_id: &'a str,
-        content: Cow<'static, str>,
-    },
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Words<'a> {
-    Plain(String),
-    Parts(Vec<Part<'a>>),
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Part<'a> {
-    Text { text: &'a str },
-    ImageUrl { image_url: ImageUrl },
-}
-
-#[derive(Serialize)]
-struct ImageUrl {
-    url: String,
-}
-
-#[derive(Serialize)]
-struct Call<'a> {
-    id: &'a str,
-    #[serde(flatten)]
-    function: Typed<Invocation<'a>>,
-}
-
-#[derive(Serialize)]
-struct Invocation<'a> {
-    name: &'a str,
-    arguments: String,
-}
-
-#[derive(Serialize)]
-struct Function<'a> {
-    name: &'a str,
-    description: &'a str,
-    parameters: &'a Value,
-}
-
-/// The wire wraps both a tool and a call of it as `{"type": "function", "function": …}`.
-#[derive(Serialize)]
-struct Typed<T> {
-    r#type: &'static str,
-    function: T,
-}
-
-fn function<T>(function: T) -> Typed<T> {
-    Typed { r#type: "function", function }
-}
-
-fn tool(spec: &ToolSpec) -> Typed<Function<'_>> {
-    function(Function { name: &spec.name, description: &spec.description, parameters: &spec.parameters })
-}
-
-fn lines(request: &Request) -> Vec<Line<'_>> {
+fn lines<'a>(target: &Target, request: &'a Request) -> Vec<Line<'a>> {
+    let Target { spec, quirks, .. } = target;
     let mut lines = Vec::with_capacity(request.messages.len() + 1);
     if !request.system.is_empty() {
-        lines.push(Line::System { content: &request.system });
+        let is_developer = quirks.developer_role && !spec.thinking.is_empty();
+        let content = Words::Plain(request.system.to_string());
+        lines.push(if is_developer { Line::Developer { content } } else { Line::System { content } });
     }
-    for (at, message) in request.messages.iter().enumerate() {
-        match &**message {
-            Message::User(user) => lines.extend(words(&user.content).map(|content| Line::User { content })),
-            Message::Assistant(assistant) => exchange(assistant, &request.messages[at + 1..], &mut lines),
-            // A result is written with its call, or not at all. Other roles are not for models.
-            Message::ToolResult(_) | Message::Other(_) => {}
+    for turn in turns(spec, request) {
+        match turn {
+            Turn::User(user) => {
+                if let Some(content) = words(shown_by(user, spec)) {
+                    say(quirks, content, &mut lines);
+                }
+            }
+            Turn::Answer(answer) => exchange(target, answer, &mut lines),
         }
+    }
+    // Only Anthropic's models behind a router want marks; the others remember without.
+    if quirks.cache_marks && spec.model.starts_with("anthropic/") && request.cache != Cache::Off {
+        mark(&mut lines);
     }
     lines
 }
 
-fn words(content: &Content) -> Option<Words<'_>> {
-    let blocks = match content {
-        Content::Text(text) => return (!text.is_empty()).then(|| Words::Plain(text.clone())),
-        Content::Blocks(blocks) => blocks,
-    };
-    if images(blocks).next().is_none() {
-        let text = join_text(blocks);
-        return (!text.is_empty()).then_some(Words::Plain(text));
+/// What the user says. Where no user may speak right behind a result, the model is made to say something between.
+fn say(quirks: &Quirks, content: Words, lines: &mut Vec<Line<'_>>) {
+    if quirks.strict_results && matches!(lines.last(), Some(Line::Tool { .. })) {
+        let content = Some("I have read the results.".to_owned());
+        lines.push(Line::Assistant { content, tool_calls: Vec::new(), reasoning: Map::new() });
     }
-    let parts = blocks.iter().filter_map(|block| match block {
-        Block::Text(block) => (!block.text.is_empty()).then_some(Part::Text { text: &block.text }),
-        Block::Image(image) => Some(image_part(image)),
-        Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => None,
-    });
-    Some(Words::Parts(parts.collect()))
+    lines.push(Line::User { content });
+}
+
+/// Marks the system prompt and the last message of the user as the ends of what is to be remembered.
+fn mark(lines: &mut [Line<'_>]) {
+    let last_user = lines.iter().rposition(|line| matches!(line, Line::User { .. }));
+    for (at, line) in lines.iter_mut().enumerate() {
+        match line {
+            Line::System { content } => content.spread().mark(),
+            Line::User { content } if Some(at) == last_user => content.spread().mark(),
+            // Not marked any more, but in the same form as when it was.
+            Line::User { content } => {
+                content.spread();
+            }
+            Line::Developer { .. } | Line::Assistant { .. } | Line::Tool { .. } => {}
+        }
+    }
+}
+
+/// A user's message, as one text if it is only words; `None` if it is empty.
+fn words(pieces: Vec<Shown<'_>>) -> Option<Words> {
+    let is_plain = pieces.iter().all(|piece| matches!(piece, Shown::Text(_)));
+    match pieces.is_empty() {
+        true => None,
+        false if is_plain => Some(Words::Plain(pieces.iter().map(Shown::text).collect())),
+        false => Some(Words::Parts(pieces.into_iter().map(part).collect())),
+    }
+}
+
+fn part(piece: Shown<'_>) -> Part {
+    match piece {
+        Shown::Text(text) => Part::text(text),
+        Shown::Image(image) => Part::image(data_url(image)),
+    }
 }
 
 /// What the model said and what its tools answered.
-///
-/// Half an answer is not repeated to a model: it was never finished, and its calls were never run.
-fn exchange<'a>(assistant: &'a Assistant, later: &'a [Arc<Message>], lines: &mut Vec<Line<'a>>) {
-    match assistant.stop_reason {
-        StopReason::Error | StopReason::Aborted => return,
-        StopReason::Stop | StopReason::Length | StopReason::ToolUse => {}
-    }
-    let text = assistant.text();
+fn exchange<'a>(target: &Target, answer: Exchange<'a>, lines: &mut Vec<Line<'a>>) {
+    let text = answer.said.text();
     let content = (!text.is_empty()).then_some(text);
-    let tool_calls: Vec<_> = assistant.tool_calls().map(call).collect();
+    let call =
+        |call| Call::new(call, function(Invocation { name: &call.name, arguments: arguments(call).to_string() }));
+    let tool_calls: Vec<_> = answer.said.tool_calls().map(call).collect();
     if content.is_none() && tool_calls.is_empty() {
         return;
     }
-    lines.push(Line::Assistant { content, tool_calls });
+    let replays = answer.is_own && target.quirks.replays_reasoning;
+    let reasoning = if replays { reasoning(&answer) } else { Map::new() };
+    lines.push(Line::Assistant { content, tool_calls, reasoning });
 
-    let mut results: Vec<_> = results(later).collect();
     let mut pictures = Vec::new();
-    for call in assistant.tool_calls() {
-        let found = results.iter().position(|result| result.tool_call_id == call.id).map(|at| results.remove(at));
-        pictures.extend(found.iter().flat_map(|result| images(&result.content)));
-        lines.push(Line::Tool { tool_call_id: &call.id, content: answer(found) });
+    for (call, result) in answer.results {
+        let (images, pieces): (Vec<_>, Vec<_>) =
+            answered(result, &target.spec).into_iter().partition(|piece| piece.image().is_some());
+        let words: String = pieces.iter().map(Shown::text).collect();
+        let content = if words.is_empty() { "(an image, see below)".to_owned() } else { words };
+        pictures.extend(images);
+        let name = target.quirks.strict_results.then_some(call.name.as_str());
+        lines.push(Line::Tool { tool_call_id: &call.id, name, content });
     }
     // A tool's message holds words only, so its pictures follow as if the user had shown them.
     if !pictures.is_empty() {
-        let mut parts = vec![Part::Text { text: "Images from the tool results above:" }];
-        parts.extend(pictures.into_iter().map(image_part));
-        lines.push(Line::User { content: Words::Parts(parts) });
+        let mut parts = vec![Part::text("Images from the tool results above:")];
+        parts.extend(pictures.into_iter().map(part));
+        say(&target.quirks, Words::Parts(parts), lines);
     }
 }
 
-/// The results up to the next thing that a model said: only those can belong to the last calls, whose ids may be used again.
-fn results(later: &[Arc<Message>]) -> impl Iterator<Item = &ToolResult> {
-    let until_model = later.iter().take_while(|message| !matches!(***message, Message::Assistant(_)));
-    until_model.filter_map(|message| match &**message {
-        Message::ToolResult(result) => Some(result),
-        Message::User(_) | Message::Assistant(_) | Message::Other(_) => None,
-    })
-}
-
-fn answer(result: Option<&ToolResult>) -> Cow<'static, str> {
-    let Some(result) = result else { return "(no result: the call was interrupted)".into() };
-    let text = join_text(&result.content);
-    if !text.is_empty() {
-        text.into()
-    } else if images(&result.content).next().is_some() {
-        "(an image, see below)".into()
-    } else {
-        "(no output)".into()
+/// A model's own reasoning in the fields in which it came.
+fn reasoning(answer: &Exchange<'_>) -> Map<String, Value> {
+    let mut fields = Map::new();
+    for field in REASONING {
+        let is_here = |thought: &&ThinkingBlock| thought.thinking_signature.as_deref() == Some(field);
+        let thoughts: Vec<_> = thoughts(answer).filter(is_here).map(|thought| thought.thinking.as_str()).collect();
+        if !thoughts.is_empty() {
+            fields.insert(field.to_owned(), thoughts.join("\n").into());
+        }
     }
+    let seals = answer.said.tool_calls().filter_map(|call| call.extra.get("thoughtSignature")?.as_str());
+    let details: Vec<Value> =
+        seals.filter_map(|seal| serde_json::from_str(seal).ok()).filter(Value::is_object).collect();
+    if !details.is_empty() {
+        fields.insert("reasoning_details".to_owned(), details.into());
+    }
+    fields
 }
 
-/// Servers parse the arguments, so what a model wrote that was not an object goes back as an empty one.
-fn call(call: &ToolCall) -> Call<'_> {
-    let arguments = if call.arguments.is_object() { call.arguments.to_string() } else { "{}".to_owned() };
-    Call { id: &call.id, function: function(Invocation { name: &call.name, arguments }) }
-}
-
-fn images(blocks: &[Block]) -> impl Iterator<Item = &ImageBlock> {
-    blocks.iter().filter_map(|block| match block {
-        Block::Image(image) => Some(image),
-        Block::Text(_) | Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => None,
+fn thoughts<'a>(answer: &Exchange<'a>) -> impl Iterator<Item = &'a ThinkingBlock> {
+    answer.said.content.iter().filter_map(|block| match block {
+        Block::Thinking(thought) => Some(thought),
+        Block::Text(_) | Block::Image(_) | Block::ToolCall(_) | Block::Other(_) => None,
     })
-}
-
-fn image_part(image: &ImageBlock) -> Part<'_> {
-    Part::ImageUrl { image_url: ImageUrl { url: format!("data:{};base64,{}", image.mime_type, image.data) } }
 }

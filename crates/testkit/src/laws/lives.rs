@@ -5,14 +5,18 @@ use std::{
     sync::Arc,
 };
 
-use homard_agent::{hub::Waited, tape::State};
-use homard_proto::{EntryId, RunId, message::Message};
+use homard_agent::{hub::Waited, spelled_out, tape::State};
+use homard_proto::{RunId, message::Message, transcript::Entry};
 use homard_store::{
-    Outcome, RunState, Session, ToolClass,
+    Outcome, RunState, ToolClass,
     repair::{self, Policy},
 };
+use serde_json::json;
 
-use super::{is_cut_short, message};
+use super::{
+    is_cut_short, message,
+    messages::{self, parts},
+};
 use crate::{
     play::{ENCORE, Played},
     tools::LAUNCH,
@@ -21,7 +25,7 @@ use crate::{
 
 /// Everything that is not as it must be.
 pub(super) fn broken(played: &Played) -> Vec<String> {
-    let laws = [ends, stops, told_once, inputs, replies, launches, answers, waits, lines]
+    let laws = [ends, stops, told_once, messages::broken, events, replies, launches, answers, waits, lines]
         .map(|law: fn(&Played) -> Vec<String>| law(played));
     laws.concat()
 }
@@ -40,7 +44,10 @@ fn ends(played: &Played) -> Vec<String> {
     let lost = played.promises.accepted.iter().filter(|run| !played.rows.contains_key(run));
     wrong.extend(lost.map(|run| format!("run {run} was acknowledged and is not in the store")));
     for run in played.rows.keys() {
-        match (played.taken.ends.get(run).copied().unwrap_or_default(), outcome(played, run)) {
+        // One that became a part of another ends with it.
+        let hosts = played.taken.hosts.get(run).into_iter().flatten();
+        let count: usize = hosts.chain([run]).filter_map(|run| played.taken.ends.get(run)).sum();
+        match (count, outcome(played, run)) {
             (1, Some(Outcome::Done)) => {}
             (1, Some(outcome)) if run.as_str().starts_with(ENCORE) && !is_forgiven(played, outcome) => {
                 wrong.push(format!("the message after everything was not answered: {outcome:?}"));
@@ -92,69 +99,30 @@ fn told_once(played: &Played) -> Vec<String> {
     wrong
 }
 
-/// Messages stand in their transcript once, in the order in which they were taken in. One is missing only if its run
-/// never began.
-fn inputs(played: &Played) -> Vec<String> {
+/// What somebody was told that the next run of a session learns is learned once: with a message, or it still waits.
+fn events(played: &Played) -> Vec<String> {
     let mut wrong = Vec::new();
-    let mut written = BTreeSet::new();
-    for (key, session) in &played.sessions {
-        // A thread begins with the messages of the session that it belongs to.
-        let inherited = |run: &str| {
-            let accepted = played.taken.accepted.iter().find(|(accepted, _)| accepted.as_str() == run);
-            accepted.is_some_and(|(_, place)| key.thread_parent().as_ref() == Some(place))
-        };
-        let found: Vec<_> = parts(session).map(|part| part.run).filter(|run| !inherited(run)).collect();
-        let due = played.taken.accepted.iter().filter(|(run, place)| place == key && found.contains(&run.as_str()));
-        let due: Vec<_> = due.map(|(run, _)| run.as_str()).collect();
-        let mut in_order = found.clone();
-        // A run whose beginning the disk refused begins after a restart, behind those that came later.
-        if played.disk_failed {
-            in_order.sort_by_key(|run| due.iter().position(|due| due == run));
+    for (key, text) in &played.promises.events {
+        let note = json!(format!("System event: {text}"));
+        let lines = played.transcripts().filter(|(place, _)| *place == key).flat_map(|(_, entries)| entries);
+        let told = lines
+            .filter(|entry| json!(entry)["message"]["notes"].as_array().is_some_and(|notes| notes.contains(&note)));
+        let record = played.sessions.iter().find(|(place, _)| place == key).map(|(_, session)| json!(session.record));
+        let waits = record.is_some_and(|record| {
+            record["systemEvents"].as_array().is_some_and(|events| events.contains(&json!(text)))
+        });
+        let count = told.count() + usize::from(waits);
+        if count != 1 {
+            wrong.push(format!("the event {text:?} of {key} is told or waits {count} times"));
         }
-        if in_order != due {
-            wrong.push(format!("transcript of {key}: has the messages {found:?}, taken in were {due:?}"));
-        }
-        written.extend(found);
     }
-    let began = played.rows.values().filter(|row| row.session.is_some());
-    let missing = began.filter(|row| !written.contains(row.run.as_str()));
-    wrong.extend(missing.map(|row| format!("run {} began, and its message is in no transcript", row.run)));
     wrong
-}
-
-/// What a run added to a transcript.
-#[derive(Default)]
-struct Part<'a> {
-    run: &'a str,
-    /// The calls that the model made.
-    calls: Vec<&'a str>,
-    /// The lines of its answers.
-    said: Vec<&'a EntryId>,
-}
-
-/// A transcript, run by run.
-fn parts(session: &Session) -> impl Iterator<Item = Part<'_>> {
-    let mut parts: Vec<Part<'_>> = Vec::new();
-    for entry in &session.entries {
-        match (message(entry), parts.last_mut()) {
-            (Some(Message::User(user)), _) => {
-                let key = user.extra.get("idempotencyKey").and_then(|key| key.as_str()).unwrap_or_default();
-                parts.push(Part { run: key.strip_suffix(":user").unwrap_or(key), ..Part::default() });
-            }
-            (Some(Message::Assistant(said)), Some(part)) => {
-                part.said.push(&entry.id);
-                part.calls.extend(said.tool_calls().map(|call| call.id.as_str()));
-            }
-            (Some(Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_)) | None, _) => {}
-        }
-    }
-    parts.into_iter()
 }
 
 /// What is stored as the reply of a run was said in it.
 fn replies(played: &Played) -> Vec<String> {
     let mut wrong = Vec::new();
-    for part in played.sessions.iter().flat_map(|(_, session)| parts(session)) {
+    for part in played.transcripts().flat_map(|(_, entries)| parts(entries)) {
         let Some(RunState::Ended(ended)) =
             played.rows.values().find(|row| row.run.as_str() == part.run).map(|row| &row.state)
         else {
@@ -169,7 +137,7 @@ fn replies(played: &Played) -> Vec<String> {
 /// A tool with effects is started once for each call that is in the transcript, and never for one that is not.
 fn launches(played: &Played) -> Vec<String> {
     let mut allowed: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    for part in played.sessions.iter().flat_map(|(_, session)| parts(session)) {
+    for part in played.transcripts().flat_map(|(_, entries)| parts(entries)) {
         part.calls.iter().for_each(|call| *allowed.entry((part.run, call)).or_default() += 1);
     }
     let mut wrong = Vec::new();
@@ -185,7 +153,7 @@ fn launches(played: &Played) -> Vec<String> {
 /// What a tool answered stands for one call.
 fn answers(played: &Played) -> Vec<String> {
     let mut known = BTreeSet::new();
-    let entries = played.sessions.iter().flat_map(|(_, session)| &session.entries);
+    let entries = played.transcripts().flat_map(|(_, entries)| entries);
     let results = entries.filter_map(message).filter_map(|message| match message {
         Message::ToolResult(result) => homard_proto::message::join_text(&result.content)
             .rsplit_once(LAUNCH)
@@ -213,7 +181,11 @@ fn as_shown(message: &Message) -> Vec<Arc<Message>> {
     let stored = Arc::new(message.clone());
     let policy = Policy::of("scripted", "script", "script-1");
     let mended = repair::for_model(std::slice::from_ref(&stored), &policy);
-    mended.into_iter().take(1).chain([stored]).collect()
+    spelled_out(mended.into_iter().take(1).chain([stored]).collect())
+}
+
+fn says_prelude(entry: &Entry) -> bool {
+    json!(entry)["customType"] == "google-turn-ordering-bootstrap"
 }
 
 /// What the model is shown is what is on disk: in the last life, where everything got there.
@@ -221,11 +193,13 @@ fn lines(played: &Played) -> Vec<String> {
     if played.disk_failed {
         return Vec::new();
     }
-    let entries = played.sessions.iter().flat_map(|(_, session)| &session.entries).filter_map(message);
-    let shown: Vec<_> = entries.flat_map(as_shown).collect();
+    let entries = || played.transcripts().flat_map(|(_, entries)| entries);
+    let shown: Vec<_> = entries().filter_map(message).flat_map(as_shown).collect();
+    // Where a transcript says so, the model is shown a turn of a user before it that nobody took.
+    let preludes = usize::from(entries().any(says_prelude));
     let mut wrong = Vec::new();
     for (number, seen) in (1..).zip(&played.seen).skip(played.seen_before) {
-        let strange = seen.request.messages.iter().find(|message| !shown.contains(message));
+        let strange = seen.request.messages.iter().filter(|message| !shown.contains(message)).nth(preludes);
         wrong.extend(strange.map(|message| format!("model call {number} has a line that is not on disk: {message:?}")));
     }
     wrong

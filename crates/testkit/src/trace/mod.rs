@@ -5,12 +5,19 @@
 //! set    timeout=60s tools=sequential slots=1 agent=ops
 //! set    tool push effect {"type":"object"}
 //! set    session agent:main:main {"sessionId":"old","sendPolicy":"deny"}
+//! set    line agent:main:main {"type":"message","message":{…},"id":"a1","parentId":null,"timestamp":"t"}
+//! set    api=google-generative-ai idle=5m
+//! set    queue="collect debounce:1s cap:2" queue.slack=followup reset=daily
 //! at     0ms    say "deploy it"
 //! at     10ms   say "again" run=k2 key=agent:ops:main timeout=5
+//! at     15ms   chat "stop, use make" mode=steer channel=slack to=c1 thread=9
 //! at     20ms   agent p3 {"message":"hi","idempotencyKey":"k3"}
 //! at     30ms   wait run-1 for 5s
 //! at     500ms  abort run-1
-//! at     600ms  shutdown
+//! at     510ms  event "the build is green" key=main
+//! at     515ms  reset key=main
+//! at     520ms  resize main=3
+//! at     600ms  drain 5s
 //! at     700ms  restart
 //! model  text "On " | 50ms | "it." ; call c1 exec {"cmd":"make"} ; usage in=10 out=2
 //! tool   c1 takes 1s reports "50 %" at 500ms says "built"
@@ -20,28 +27,38 @@
 //! A line that begins with a blank continues the line above it; `"ab"*3` is `"ababab"`.
 //!
 //! - **set**: how the world is before it begins. Every trace has the agent `main` and the tools `exec {cmd}`, which has
-//!   effects, and `read {path}`, which has none.
+//!   effects, and `read {path}`, which has none. `queue=` is how messages wait, as it is typed behind `/queue`.
 //! - **at**: something arrives. `say` is a message (`run= key= agent= session= timeout= thinking= label= lane=
-//!   channel= prompt= restart= as=`); without `run=` its run is called `run-1`, `run-2` and so on. `agent`, `wait` and `abort`
-//!   also take the parameters of the method as JSON, `p3` before them for the older protocol. `shutdown` stops the
-//!   process in good order; `restart` starts it again, and without a `shutdown` kills it first.
+//!   channel= prompt= restart= parent= as=`) that is always a run of its own, `chat` is one that goes by the rules of
+//!   the queue (`run= key= mode= channel= to= account= thread= timeout= as=`); without `run=` its run is called `run-1`,
+//!   `run-2` and so on. `agent`, `chat`, `wait` and `abort` also take the parameters of the method as JSON, `p3` before
+//!   them for the older protocol. `event` is something that the session's next run is told, `reset` gives it a
+//!   new transcript, `resize` changes how many
+//!   runs may be at work. `shutdown` stops the process in good order, `drain` when what is at work has ended or the time
+//!   is up; `restart` starts it again, and without either kills it first.
 //! - **model**: the next answer: `text`, `think`, `call <id> <name> <json>` (`-` for a missing id, `raw "…"` for
 //!   arguments that are not JSON), `pause`, `usage`, `stop <reason>`; and, instead of a good end, `fail <kind> "…"`,
 //!   `cut`, `hang` or `panic "…"`. Pieces joined by `|` arrive one by one; a time among them is a pause.
 //! - **tool**: what a call does, found by its id or by the tool's name: `takes`, `reports "…" at`, `says`, `fails`,
-//!   `panics`, `details <json>`, `hangs` (for ever) and `obeys` (ends when told to).
+//!   `panics`, `details <json>`, `hangs` (for ever), `obeys` (ends when told to) and `lends` (the run's slot, meanwhile).
+//!   `{workdir}` in what it says is the directory that its run works in.
 //! - **fault**: what goes wrong: the number of a commit, counted over all restarts, and why (`ENOSPC`, `EIO`) or for how
 //!   long (`takes`). With `dies` the process dies before that commit takes effect, with `stored dies` after it did but
 //!   before anybody is told; either way it is started again at once.
 
+mod act;
 mod scan;
 mod turn;
 mod verbs;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use homard_agent::{Slots, ToolMode};
-use homard_proto::{AgentId, Generation, RunId, SessionKey, session};
+use homard_agent::{
+    Class, ToolMode,
+    freshness::{Freshness, Mode, Rule},
+    hub::QueueRules,
+};
+use homard_proto::{AgentId, Generation, RunId, SessionKey, session, transcript::Entry};
 use serde_json::Value;
 
 use crate::{
@@ -72,14 +89,24 @@ pub struct Setup {
     pub timeout: Duration,
     /// How several calls of one message are run.
     pub tool_mode: ToolMode,
-    /// How many runs may be at work at once.
-    pub slots: Slots,
+    /// How many conversations may be at work at once.
+    pub slots: usize,
+    /// How messages wait.
+    pub queue: QueueRules,
+    /// Whether sessions get a new transcript every day.
+    pub is_reset_daily: bool,
     /// Agents beside `main`.
     pub agents: Vec<AgentId>,
     /// The tools of every agent.
     pub tools: Vec<Definition>,
     /// Sessions that are there already.
     pub sessions: Vec<(SessionKey, session::Record)>,
+    /// Lines of their transcripts.
+    pub lines: Vec<(SessionKey, Entry)>,
+    /// The wire behind which the model seems to be.
+    pub api: Option<String>,
+    /// How long the model may say nothing.
+    pub idle: Duration,
 }
 
 /// Something that arrives from outside.
@@ -105,6 +132,13 @@ pub enum Deed {
         /// The parameters.
         params: Value,
     },
+    /// The method `chat.send`.
+    Chat {
+        /// Who asks.
+        principal: String,
+        /// The parameters.
+        params: Value,
+    },
     /// The method `agent.wait`.
     Wait {
         /// The protocol whose rules the parameters keep.
@@ -119,6 +153,22 @@ pub enum Deed {
     },
     /// A run shall stop, whatever its session.
     AbortRun(RunId),
+    /// Something happened that a session's next run is told.
+    Event {
+        /// The session.
+        key: String,
+        /// What happened.
+        text: String,
+    },
+    /// A session gets a new transcript.
+    Reset {
+        /// The session.
+        key: String,
+    },
+    /// Another number of runs may be at work.
+    Resize(Class, usize),
+    /// The process goes down, and lets what is at work end for so long.
+    Drain(Duration),
     /// The process goes down, in good order.
     ShutDown,
     /// The process dies, if it is still there, and is started again.
@@ -130,11 +180,24 @@ impl Default for Setup {
         Self {
             timeout: Duration::from_secs(600),
             tool_mode: ToolMode::default(),
-            slots: Slots::default(),
+            slots: 4,
+            queue: QueueRules::default(),
+            is_reset_daily: false,
             agents: Vec::new(),
             tools: usual(),
             sessions: Vec::new(),
+            lines: Vec::new(),
+            api: None,
+            idle: homard_model::spec::IDLE,
         }
+    }
+}
+
+impl Setup {
+    /// When sessions get a new transcript by themselves.
+    pub(crate) fn freshness(&self) -> Freshness {
+        let daily = Rule { mode: Some(Mode::Daily), ..Rule::default() };
+        Freshness { all: self.is_reset_daily.then_some(daily), ..Freshness::default() }
     }
 }
 
@@ -213,7 +276,7 @@ mod tests {
         );
         assert_eq!(
             complaint("at 0ms shout \"a\""),
-            "x.trace:1: expected `say`, `agent`, `wait`, `abort`, `shutdown` or `restart`, found `shout`"
+            "x.trace:1: expected `say`, `chat`, `agent`, `wait`, `abort`, `event`, `reset`, `resize`, `drain`, `shutdown` or `restart`, found `shout`"
         );
         assert_eq!(complaint("at 0ms say hello"), "x.trace:1: expected a \"text\", found `hello`");
         assert_eq!(complaint("at 0ms say \"a"), "x.trace:1: expected a \"text\", found `\"a`");

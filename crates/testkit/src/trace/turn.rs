@@ -134,13 +134,17 @@ fn stop_reason(scan: &mut Scanner<'_>) -> Result<StopReason, Wrong> {
 fn failure(scan: &mut Scanner<'_>) -> Result<Error, Wrong> {
     let kinds = [
         ("connect", ErrorKind::Connect),
+        ("timeout", ErrorKind::Timeout),
         ("rate-limit", ErrorKind::RateLimit),
+        ("overloaded", ErrorKind::Overloaded),
         ("server", ErrorKind::Server),
         ("auth", ErrorKind::Auth),
+        ("billing", ErrorKind::Billing),
         ("rejected", ErrorKind::Rejected),
+        ("overflow", ErrorKind::Overflow),
+        ("content-filter", ErrorKind::ContentFilter),
         ("malformed", ErrorKind::Malformed),
         ("truncated", ErrorKind::Truncated),
-        ("idle", ErrorKind::Idle),
     ];
     let word = scan.word("a kind of failure")?;
     match kinds.iter().find(|(name, _)| *name == word) {

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use homard_agent::{Slots, ToolMode, tool::ToolResult};
-use homard_proto::{AgentId, Generation, RunId, SessionKey};
+use homard_agent::{
+    ToolMode,
+    command::{self, Command, Order, Triggers, queue::Overrides},
+    tool::ToolResult,
+};
+use homard_proto::{AgentId, SessionKey};
 use homard_store::ToolClass;
-use serde_json::json;
 
 use super::{
-    Act, Deed, Trace,
+    Trace, act,
     scan::{Scanner, Wrong},
     turn,
 };
@@ -23,7 +26,7 @@ pub(super) fn read(line: &str, trace: &mut Trace) -> Result<(), Wrong> {
     let whole = scan.clone();
     match scan.peek() {
         "set" => scan.word("").and_then(|_| set(&mut scan, trace)),
-        "at" => scan.word("").and_then(|_| at(&mut scan, trace)),
+        "at" => scan.word("").and_then(|_| act::read(&mut scan, trace)),
         "model" => scan.word("").and_then(|_| turn::read(&mut scan)).map(|turn| trace.turns.push(turn)),
         "tool" => scan.word("").and_then(|_| tool(&mut scan, trace)),
         "fault" => scan.word("").and_then(|_| fault(&mut scan, trace)),
@@ -33,11 +36,17 @@ pub(super) fn read(line: &str, trace: &mut Trace) -> Result<(), Wrong> {
 
 fn set(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
     if scan.take("session") {
-        let key = scan.word("a session key")?;
-        let key = SessionKey::parse(key, &AgentId::main()).map_err(|error| error.to_string())?;
+        let key = key(scan)?;
         let record = scan.json()?;
         let record = serde_json::from_value(record).map_err(|error| format!("expected a session's record: {error}"))?;
         trace.setup.sessions.push((key, record));
+        return scan.end();
+    }
+    if scan.take("line") {
+        let key = key(scan)?;
+        let line = scan.json()?;
+        let line = serde_json::from_value(line).map_err(|error| format!("expected a line of a transcript: {error}"))?;
+        trace.setup.lines.push((key, line));
         return scan.end();
     }
     if scan.take("tool") {
@@ -52,17 +61,41 @@ fn set(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
         let setup = &mut trace.setup;
         match (name, value.as_str()) {
             ("timeout", _) => setup.timeout = Scanner::new(&value).time()?,
+            ("idle", _) => setup.idle = Scanner::new(&value).time()?,
             ("tools", "sequential") => setup.tool_mode = ToolMode::Sequential,
             ("tools", "parallel") => setup.tool_mode = ToolMode::Parallel,
             ("slots", _) => match value.parse() {
-                Ok(main) => setup.slots = Slots::new(main, 8, 1),
+                Ok(main) => setup.slots = main,
                 Err(_) => return before.wrong("a number of slots"),
             },
+            ("queue", _) => setup.queue.all = overrides(&value)?,
+            (name, _) if name.starts_with("queue.") => {
+                let channel = name.trim_start_matches("queue.").to_owned();
+                setup.queue.by_channel.insert(channel, overrides(&value)?);
+            }
+            ("reset", "daily") => setup.is_reset_daily = true,
+            ("api", _) => setup.api = Some(value),
             ("agent", _) => setup.agents.push(AgentId::normalize(&value)),
-            _ => return before.wrong("`timeout=`, `tools=sequential`, `slots=`, `agent=`, `session` or `tool`"),
+            _ => {
+                let expected = "`timeout=`, `idle=`, `tools=sequential`, `slots=`, `queue=`, `reset=daily`, `agent=`, `api=`, \
+                                `session`, `line` or `tool`";
+                return before.wrong(expected);
+            }
         }
     }
     Ok(())
+}
+
+/// What is typed behind `/queue`.
+fn overrides(words: &str) -> Result<Overrides, Wrong> {
+    match command::parse(&format!("/queue {words}"), &Triggers::default()).command {
+        Some(Command::Queue(Order::Set(overrides))) => Ok(overrides),
+        _ => Err(format!("expected what is typed behind /queue, found `{words}`")),
+    }
+}
+
+fn key(scan: &mut Scanner<'_>) -> Result<SessionKey, Wrong> {
+    SessionKey::parse(scan.word("a session key")?, &AgentId::main()).map_err(|error| error.to_string())
 }
 
 fn class(scan: &mut Scanner<'_>) -> Result<ToolClass, Wrong> {
@@ -75,90 +108,17 @@ fn class(scan: &mut Scanner<'_>) -> Result<ToolClass, Wrong> {
     }
 }
 
-fn at(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
-    let at = scan.time()?;
-    let text = scan.rest().to_owned();
-    let expected = "`say`, `agent`, `wait`, `abort`, `shutdown` or `restart`";
-    let deed = match scan.word(expected)? {
-        "say" => say(scan, trace)?,
-        "agent" => Deed::Agent { principal: "owner".to_owned(), generation: generation(scan), params: scan.json()? },
-        "wait" => wait(scan)?,
-        "abort" if scan.rest().starts_with(['{', '[']) => Deed::Abort { params: scan.json()? },
-        "abort" => Deed::AbortRun(run(scan)?),
-        "shutdown" => Deed::ShutDown,
-        "restart" => Deed::Restart,
-        word => return Err(format!("expected {expected}, found `{word}`")),
-    };
-    scan.end()?;
-    trace.acts.push(Act { at, text, deed });
-    Ok(())
-}
-
-fn generation(scan: &mut Scanner<'_>) -> Generation {
-    if scan.take("p3") { Generation::Three } else { Generation::Four }
-}
-
-fn run(scan: &mut Scanner<'_>) -> Result<RunId, Wrong> {
-    let word = scan.word("the name of a run")?;
-    RunId::parse(word).map_err(|error| error.to_string())
-}
-
-/// The settings of `say`, and how the method calls them.
-const SETTINGS: [(&str, &str); 10] = [
-    ("run", "idempotencyKey"),
-    ("key", "sessionKey"),
-    ("agent", "agentId"),
-    ("session", "sessionId"),
-    ("thinking", "thinking"),
-    ("label", "label"),
-    ("lane", "lane"),
-    ("channel", "channel"),
-    ("prompt", "extraSystemPrompt"),
-    ("restart", "onRestart"),
-];
-
-fn say(scan: &mut Scanner<'_>, trace: &Trace) -> Result<Deed, Wrong> {
-    let mut params = json!({"message": scan.quoted()?});
-    let mut principal = "owner".to_owned();
-    while !scan.is_empty() {
-        let (name, value) = scan.setting()?;
-        match (name, SETTINGS.iter().find(|(word, _)| *word == name)) {
-            ("as", _) => principal = value,
-            ("timeout", _) => match value.parse::<u64>() {
-                Ok(seconds) => params["timeout"] = seconds.into(),
-                Err(_) => return Err(format!("expected a number of seconds, found `{value}`")),
-            },
-            (_, Some((_, member))) => params[*member] = value.into(),
-            (_, None) => return Err(format!("expected a setting of `say`, found `{name}`")),
-        }
-    }
-    if params.get("idempotencyKey").is_none() {
-        let earlier = trace.acts.iter().filter(|act| act.text.starts_with("say ")).count();
-        params["idempotencyKey"] = format!("run-{}", earlier + 1).into();
-    }
-    Ok(Deed::Agent { principal, generation: Generation::Four, params })
-}
-
-fn wait(scan: &mut Scanner<'_>) -> Result<Deed, Wrong> {
-    if scan.peek() == "p3" || scan.rest().starts_with(['{', '[']) {
-        return Ok(Deed::Wait { generation: generation(scan), params: scan.json()? });
-    }
-    let mut params = json!({"runId": run(scan)?});
-    if scan.take("for") {
-        params["timeoutMs"] = u64::try_from(scan.time()?.as_millis()).unwrap_or(u64::MAX).into();
-    }
-    Ok(Deed::Wait { generation: Generation::Four, params })
-}
-
 fn tool(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
     let target = scan.word("a call's id or a tool's name")?.to_owned();
-    let mut behaviour = Behaviour { takes: Duration::ZERO, reports: Vec::new(), obeys: false, answer: Answer::Hangs };
+    let mut behaviour =
+        Behaviour { takes: Duration::ZERO, reports: Vec::new(), obeys: false, lends: false, answer: Answer::Hangs };
     let mut answer = None;
     let mut details = None;
     while !scan.is_empty() {
         match scan.word("what the tool does")? {
             "takes" => behaviour.takes = scan.time()?,
             "obeys" => behaviour.obeys = true,
+            "lends" => behaviour.lends = true,
             "hangs" => answer = Some(Answer::Hangs),
             "says" => answer = Some(Answer::Says(ToolResult::text(scan.quoted()?))),
             "fails" => answer = Some(Answer::Says(ToolResult::error(scan.quoted()?))),
@@ -173,7 +133,7 @@ fn tool(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
             }
             word => {
                 return Err(format!(
-                    "expected `takes`, `reports`, `says`, `fails`, `panics`, `details`, `hangs` or `obeys`, found `{word}`"
+                    "expected `takes`, `reports`, `says`, `fails`, `panics`, `details`, `hangs`, `obeys` or `lends`, found `{word}`"
                 ));
             }
         }
@@ -211,30 +171,4 @@ fn fault(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::Value;
-
-    use super::*;
-
-    fn params(line: &str) -> Value {
-        let trace = Trace::read("x", line).unwrap();
-        match &trace.acts.last().unwrap().deed {
-            Deed::Agent { params, .. } => params.clone(),
-            other @ (Deed::Wait { .. } | Deed::Abort { .. } | Deed::AbortRun(_) | Deed::ShutDown | Deed::Restart) => {
-                panic!("{other:?}")
-            }
-        }
-    }
-
-    #[test]
-    fn a_message_is_the_parameters_of_the_method() {
-        assert_eq!(
-            params("at 0ms say \"a\"\nat 1ms say \"b\" key=agent:ops:main timeout=5 label=\"two words\""),
-            json!({"message": "b", "sessionKey": "agent:ops:main", "timeout": 5, "label": "two words", "idempotencyKey": "run-2"})
-        );
-        assert_eq!(params("at 0ms agent {\"message\":1}"), json!({"message": 1}));
-    }
 }

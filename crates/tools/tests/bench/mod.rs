@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use homard_agent::tool::{Progress, Tool, ToolCx, ToolResult};
+use homard_agent::tool::{Lender, Progress, Tool, ToolCx, ToolResult};
 use homard_proto::{AgentId, CallId, RunId, message::Block};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -61,6 +61,7 @@ impl Bench {
             workdir: self.workdir.clone(),
             cancel: self.cancel.clone(),
             progress: Progress::silent(),
+            slot: Lender::default(),
         };
         self.tool(tool).call(cx, arguments).await
     }

@@ -88,8 +88,8 @@ pub(crate) async fn delete(mut call: Call) -> Result<Answer, ErrorShape> {
     }
     let key = meant::<DeleteParams>(&call.server, &params.key, params.agent_id.as_deref())?;
     let deleted = call.server.hub.delete(&key, params.expected_session_id).await.map_err(|error| refusal(&error))?;
-    // The store names the file when it puts it aside, and does not say how.
-    Ok(json!({"ok": true, "key": key, "deleted": deleted, "archived": []}).into())
+    let archived: Vec<_> = deleted.iter().filter_map(|deleted| deleted.archive.as_ref()).collect();
+    Ok(json!({"ok": true, "key": key, "deleted": deleted.is_some(), "archived": archived}).into())
 }
 
 /// Says that nothing is made shorter yet.

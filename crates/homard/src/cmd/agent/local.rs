@@ -5,6 +5,7 @@ use std::env;
 use anyhow::{Context, Result};
 use homard_agent::{
     Follower, Hub,
+    event::AbortReason,
     hub::Disposition,
     intake,
     tape::State,
@@ -101,7 +102,7 @@ fn finished(turn: &Turn, report: &Reported) -> Result<Answer> {
 async fn stop(hub: &Hub, key: &SessionKey, turn: &Turn, follower: Follower, signal: Signal) -> Failure {
     let run = turn.params.idempotency_key.clone();
     let ended = timeout(LEAVING, async {
-        hub.abort(key, Some(run)).await;
+        hub.abort(key, Some(run), AbortReason::User).await;
         follower.end().await
     });
     let state = match ended.await {

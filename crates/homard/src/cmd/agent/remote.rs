@@ -9,6 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{Answer, LEAVING, Turn, interrupted};
 use crate::{
+    assemble,
     client::{Client, Incoming, is_final},
     failure::Failure,
     signal::Signal,
@@ -46,9 +47,11 @@ pub(super) async fn run(mut client: Client, turn: &mut Turn) -> Result<Answer> {
     }
 }
 
-/// How long the gateway's last answer is waited for: a little longer than the run may take.
+/// How long the gateway's last answer is waited for: a little longer than the run may take, where zero is as long as it
+/// takes.
 fn deadline(timeout: Duration) -> Duration {
-    (timeout + Duration::from_secs(30)).max(Duration::from_secs(10))
+    let timeout = if timeout.is_zero() { Duration::from_secs(assemble::MAX_TIMEOUT) } else { timeout };
+    timeout + Duration::from_secs(30)
 }
 
 /// Takes one frame in; `Some` when it was the last answer.

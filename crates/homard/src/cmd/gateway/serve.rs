@@ -1,8 +1,12 @@
 //! `homard gateway run`: the gateway in the foreground, until it is told to stop.
 
 mod claim;
+mod openclaw;
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, anyhow};
 use homard_agent::{Hub, HubEvent, task};
@@ -18,11 +22,13 @@ use crate::{
     paths::{self, PORT, Paths},
     render,
     secret::{self, Secret, Source},
-    signal::Signals,
+    signal::{Signal, Signals},
 };
 
 /// After so many crashes in five minutes unfinished runs are held.
 const CRASHES: u32 = 3;
+/// How long runs at work may take to end after SIGTERM: well within the 90 s that systemd gives.
+const DRAIN: Duration = Duration::from_secs(60);
 /// The exit code when the disk has failed: the system's EX_IOERR.
 const DISK_FAILED: u8 = 74;
 
@@ -64,8 +70,14 @@ pub(super) async fn run(args: Args) -> Result<()> {
     let mut signals = Signals::listen()?;
     let open = || House::open(&config, &paths, &Place::Workspaces);
     let claim = if args.takeover { Claim::Takeover } else { Claim::Polite };
+    let openclaw = openclaw::Lock::find(&paths.state);
+    openclaw.check()?;
     let (house, feed) = claim::open(&paths.state, claim, open).await?;
-    let journal = house.journal.clone();
+    let _kept_off = match openclaw.take() {
+        Ok(held) => held,
+        Err(error) => return house.close().await.and(Err(error.into())),
+    };
+    let (journal, hub) = (house.journal.clone(), house.hub.clone());
     let failed = journal.failed();
     tokio::pin!(failed);
     let stop = CancellationToken::new();
@@ -77,15 +89,18 @@ pub(super) async fn run(args: Args) -> Result<()> {
         served.and(closed)
     };
     tokio::pin!(work);
-    tokio::select! {
+    let signal = tokio::select! {
         biased;
         error = &mut failed => return Err(broken(&error).into()),
-        signal = signals.next() => {
-            tracing::info!(%signal, "stopping");
-            stop.cancel();
-        }
+        signal = signals.next() => signal,
         done = &mut work => return done,
-    }
+    };
+    // Clients hear what their runs come to meanwhile; only then are they sent away.
+    let leave = async move {
+        hub.drain(patience(signal, &hub)).await;
+        stop.cancel();
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
         biased;
         error = &mut failed => Err(broken(&error).into()),
@@ -94,6 +109,22 @@ pub(super) async fn run(args: Args) -> Result<()> {
             Err(Failure { exit: signal.exit_code(), ..Failure::new("interrupted", text) }.into())
         }
         done = work => done,
+        () = leave => Ok(()),
+    }
+}
+
+/// How long runs at work may take to end. Who asks from a terminal wants it back at once; nothing is lost either way.
+fn patience(signal: Signal, hub: &Hub) -> Duration {
+    let runs = hub.work().len();
+    match signal {
+        Signal::Terminate if runs > 0 => {
+            tracing::info!(%signal, runs, seconds = DRAIN.as_secs(), "stopping; runs at work may end first");
+            DRAIN
+        }
+        Signal::Terminate | Signal::Interrupt | Signal::Hangup => {
+            tracing::info!(%signal, runs, "stopping");
+            Duration::ZERO
+        }
     }
 }
 
@@ -158,7 +189,21 @@ async fn serve(
             Some(text)
         }
     };
-    let gateway = gateway.with_notice(notice);
+    let scheduled = match &notice {
+        None => assemble::schedule::start(&house.hub, config, paths, stop.clone()).await,
+        Some(held) => Err(anyhow!("{held}")),
+    };
+    let (schedule, planned) = match scheduled {
+        Ok((schedule, tasks)) => (Ok(schedule), Some(tasks)),
+        Err(error) => {
+            if notice.is_none() {
+                tracing::error!("{error:#}");
+                rows.push(["notice".to_owned(), format!("{error:#}")]);
+            }
+            (Err(format!("{error:#}")), None)
+        }
+    };
+    let gateway = gateway.with_notice(notice).with_schedule(schedule);
     render::print(&render::table(&rows.into_iter().map(Vec::from).collect::<Vec<_>>()))?;
     let closing = CancellationToken::new();
     let mut serving = task::spawn("gateway", gateway.serve(house.hub.clone(), feed, closing.clone()));
@@ -166,6 +211,9 @@ async fn serve(
         biased;
         () = stop.cancelled() => {}
         ended = &mut serving => return ended.context("the gateway broke"),
+    }
+    if let Some(planned) = planned {
+        planned.ended().await;
     }
     // Runs first, so that clients still hear of those that ended.
     house.hub.shut_down().await;

@@ -7,6 +7,7 @@ use serde::{
     de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
+use super::schedule::Heartbeat;
 use crate::config::Text;
 
 /// The section.
@@ -29,6 +30,8 @@ pub(crate) struct Defaults {
     pub(crate) max_concurrent: Option<usize>,
     #[serde(deserialize_with = "super::object")]
     pub(crate) subagents: Subagents,
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) heartbeat: Heartbeat,
 }
 
 /// Runs that runs start.
@@ -48,6 +51,8 @@ pub(crate) struct Agent {
     pub(crate) workspace: Option<Text>,
     #[serde(default)]
     pub(crate) model: Option<Choice>,
+    #[serde(default, deserialize_with = "super::maybe_object")]
+    pub(crate) heartbeat: Option<Heartbeat>,
 }
 
 /// Which model: `"provider/model"`, or `{primary: "provider/model"}`.

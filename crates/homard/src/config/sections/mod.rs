@@ -2,7 +2,9 @@
 
 pub(crate) mod agents;
 pub(crate) mod gateway;
+pub(crate) mod messages;
 pub(crate) mod models;
+pub(crate) mod schedule;
 pub(crate) mod session;
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData};
@@ -19,7 +21,11 @@ pub(crate) struct Config {
     #[serde(deserialize_with = "object")]
     pub(crate) agents: agents::Agents,
     #[serde(deserialize_with = "object")]
+    pub(crate) cron: schedule::Cron,
+    #[serde(deserialize_with = "object")]
     pub(crate) gateway: gateway::Gateway,
+    #[serde(deserialize_with = "object")]
+    pub(crate) messages: messages::Messages,
     #[serde(deserialize_with = "object")]
     pub(crate) models: models::Models,
     #[serde(deserialize_with = "object")]

@@ -1,4 +1,4 @@
-//! How a gateway gets its state directory: at once, a moment after a crash, or from another process with `--takeover`.
+//! How a gateway gets its state directory: when nobody has it, or from another process with `--takeover`.
 
 use std::{path::Path, time::Duration};
 
@@ -7,7 +7,7 @@ use homard_journal::lock::{self, Holder};
 use homard_store::Error as StoreError;
 use tokio::time::{Instant, sleep};
 
-/// How long a process that is gone may keep the directory, and how often that is tried.
+/// How long a process that was killed may take to go, and how often that is looked at.
 const PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(5);
 
@@ -21,24 +21,22 @@ pub(super) enum Claim {
 }
 
 /// Opens a state directory.
-///
-/// One that was killed may keep it for a moment: a command that it was just starting has its lock until it begins.
 pub(super) async fn open<T>(state: &Path, claim: Claim, open: impl Fn() -> Result<T>) -> Result<T> {
     let begun = Instant::now();
     let mut killed = None;
     loop {
         let error = match open() {
-            Err(error) if is_locked(&error) && begun.elapsed() < PATIENCE => error,
+            Err(error) if claim == Claim::Takeover && is_locked(&error) && begun.elapsed() < PATIENCE => error,
             opened => return opened,
         };
-        match (lock::holder(state), claim) {
-            (Some(holder), Claim::Takeover) if killed.as_ref() != Some(&holder) => {
+        match lock::holder(state) {
+            Some(holder) if killed.as_ref() != Some(&holder) => {
                 tracing::warn!(%holder, "taking over the state directory");
                 kill(&holder)?;
                 killed = Some(holder);
             }
-            (Some(_), Claim::Polite) => return Err(error),
-            (Some(_), Claim::Takeover) | (None, _) => sleep(RETRY).await,
+            Some(_) | None if killed.is_some() => sleep(RETRY).await,
+            Some(_) | None => return Err(error),
         }
     }
 }

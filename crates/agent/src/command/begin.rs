@@ -1,0 +1,96 @@
+//! The words that begin a new transcript.
+
+use super::{Command, without};
+
+/// The words that begin a new transcript.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Triggers(Vec<String>);
+
+impl Default for Triggers {
+    fn default() -> Self {
+        Self::new(["/new", "/reset"])
+    }
+}
+
+impl Triggers {
+    /// These words, in any case; blank ones are left out.
+    pub fn new(words: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let words = words.into_iter().map(|word| word.as_ref().trim().to_lowercase());
+        Self(words.filter(|word| !word.is_empty()).collect())
+    }
+
+    /// The command that a text is, if it is one: a trigger alone, or a trigger, a blank and the rest.
+    pub fn parse(&self, text: &str) -> Option<Command> {
+        let text = text.trim();
+        let begun = self.0.iter().filter_map(|word| Some((word.as_str(), without(text, word)?)));
+        let (word, rest) =
+            begun.into_iter().find(|(_, rest)| rest.is_empty() || rest.starts_with(char::is_whitespace))?;
+        Some(match (word, rest.trim_start()) {
+            ("/reset", "") => Command::Begin { answer: "Session reset." },
+            (_, "") => Command::Begin { answer: "New session started." },
+            (_, rest) => Command::BeginWith(rest.to_owned()),
+        })
+    }
+
+    /// The words themselves, in lower case.
+    pub(super) fn words(&self) -> &[String] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn with(rest: &str) -> Option<Command> {
+        Some(Command::BeginWith(rest.to_owned()))
+    }
+
+    const NEW: Option<Command> = Some(Command::Begin { answer: "New session started." });
+    const RESET: Option<Command> = Some(Command::Begin { answer: "Session reset." });
+
+    #[test]
+    fn a_trigger_is_read_in_any_case_and_the_rest_keeps_its_own() {
+        let parse = |text| Triggers::default().parse(text);
+        assert_eq!(parse("/NEW hello There"), with("hello There"));
+        assert_eq!(parse(" /new "), NEW);
+        assert_eq!(parse("/Reset"), RESET);
+        assert_eq!(parse("/reset  what\n is  new?"), with("what\n is  new?"));
+        assert_eq!(parse("/new\nhello"), with("hello"));
+    }
+
+    #[test]
+    fn everything_else_is_for_the_model() {
+        for text in ["/newer", "/new-york", "new", "say /new", "/ne", "//new", "", "/resetting all", "/help"] {
+            assert_eq!(Triggers::default().parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn triggers_can_be_chosen() {
+        let triggers = Triggers::new(["Von Vorn", " ", "ÉTOILE"]);
+        assert_eq!(triggers.parse("von vorn Bitte"), with("Bitte"));
+        assert_eq!(triggers.parse("étoile"), NEW);
+        assert_eq!(triggers.parse("/new"), None);
+        assert_eq!(Triggers::new([] as [&str; 0]).parse("/new"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_follows_a_trigger_is_kept_as_it_is(word in "/[a-zA-Zİß]{1,6}", rest in "\\PC{0,30}") {
+            let rest = rest.trim();
+            let expected = if rest.is_empty() { NEW } else { with(rest) };
+            prop_assume!(word.to_lowercase() != "/reset");
+            prop_assert_eq!(Triggers::new([&word]).parse(&format!("{word} {rest}")), expected);
+        }
+
+        #[test]
+        fn no_text_is_too_strange_to_parse(words in proptest::collection::vec("\\PC{0,6}", 0..3), text in "\\PC{0,30}") {
+            if let Some(Command::BeginWith(rest)) = Triggers::new(words).parse(&text) {
+                prop_assert!(text.trim().ends_with(&rest));
+            }
+        }
+    }
+}

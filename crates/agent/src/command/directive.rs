@@ -1,0 +1,375 @@
+//! `/queue`: on its own it changes the session, within a longer message it holds for that message.
+
+use std::{fmt, time::Duration};
+
+use super::{
+    Change, StatusFacts, after,
+    queue::{Drop, LONGEST_DEBOUNCE, Mode, Overrides, Settings, resolve},
+    quoted,
+};
+
+/// What `/queue` on its own asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Order {
+    /// To be told how it is now.
+    Show,
+    /// That the session keeps this.
+    Set(Overrides),
+    /// That the session has no wishes of its own.
+    Reset,
+    /// Something that cannot be; a line for each mistake.
+    Wrong(Vec<String>),
+}
+
+/// What a message says about its own way through the queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Inline {
+    /// Nothing: its session counts.
+    #[default]
+    Nothing,
+    /// This.
+    Set(Overrides),
+    /// That its session does not count.
+    Reset,
+}
+
+impl fmt::Display for Inline {
+    /// As it is written behind `/queue`; nothing if it is nothing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Set(overrides) => overrides.fmt(f),
+            Self::Reset => f.write_str("reset"),
+        }
+    }
+}
+
+impl Inline {
+    /// What is written behind `/queue`: the way back from [`Display`](fmt::Display).
+    pub(crate) fn typed(words: &str) -> Self {
+        match Wish::read(words) {
+            Wish { is_reset: true, .. } => Self::Reset,
+            Wish { overrides, .. } if overrides == Overrides::default() => Self::Nothing,
+            Wish { overrides, .. } => Self::Set(overrides),
+        }
+    }
+
+    /// What holds for the message. See [`resolve`].
+    pub fn settings(&self, session: &Overrides, channel: &Overrides, config: &Overrides) -> Settings {
+        let none = Overrides::default();
+        match self {
+            Self::Nothing => resolve(&none, session, channel, config),
+            Self::Set(overrides) => resolve(overrides, session, channel, config),
+            Self::Reset => resolve(&none, &none, channel, config),
+        }
+    }
+}
+
+/// A `/queue` in a text.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// The message is nothing else, or cannot be obeyed.
+    Alone(Order),
+    /// The message is longer; this is left of it.
+    Within(Inline, String),
+}
+
+/// The first `/queue` that asks for something, at the beginning of a text or after a blank. In the middle of a sentence
+/// the bare word asks for nothing.
+pub(super) fn find(text: &str) -> Option<Found> {
+    text.match_indices('/').find_map(|(at, _)| {
+        let (before, rest) = text.split_at(at);
+        let is_word = before.is_empty() || before.ends_with(char::is_whitespace);
+        let arguments = after(rest, "/queue").filter(|_| is_word)?;
+        Wish::read(arguments).judge(before)
+    })
+}
+
+/// What is written behind a `/queue`.
+#[derive(Debug, Default)]
+struct Wish<'a> {
+    overrides: Overrides,
+    is_reset: bool,
+    wrong: Vec<String>,
+    /// What follows the last word that was understood.
+    rest: &'a str,
+}
+
+impl<'a> Wish<'a> {
+    fn read(arguments: &'a str) -> Self {
+        let mut wish = Self { rest: arguments, ..Self::default() };
+        while !wish.is_reset {
+            let rest = wish.rest.trim_start();
+            let (word, rest) = rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len()));
+            if !wish.take(word) {
+                break;
+            }
+            wish.rest = rest;
+        }
+        wish
+    }
+
+    /// Takes a word, if it is one of ours. A second mode is not: the message that follows may begin with such a word.
+    fn take(&mut self, word: &str) -> bool {
+        if let Some((name, value)) = word.split_once([':', '=']) {
+            return self.take_option(&name.to_lowercase(), value);
+        }
+        if ["default", "reset", "clear"].iter().any(|known| word.eq_ignore_ascii_case(known)) {
+            self.is_reset = true;
+            return true;
+        }
+        let mode = Mode::parse(word).filter(|_| self.overrides.mode.is_none());
+        self.overrides.mode = mode.or(self.overrides.mode);
+        mode.is_some()
+    }
+
+    fn take_option(&mut self, name: &str, value: &str) -> bool {
+        let mistake = match name {
+            "debounce" => {
+                self.overrides.debounce = duration(value);
+                self.overrides.debounce.is_none().then_some("no debounce: give a time such as 500ms, 2s or 1m")
+            }
+            "cap" => {
+                self.overrides.cap = number(value).map(|cap| cap as usize).filter(|cap| *cap > 0);
+                self.overrides.cap.is_none().then_some("no cap: give a number of messages, at least 1")
+            }
+            "drop" => {
+                self.overrides.drop = Drop::parse(value);
+                self.overrides.drop.is_none().then_some("no drop rule: choose old, new or summarize")
+            }
+            _ => return false,
+        };
+        self.wrong.extend(mistake.map(|mistake| format!("{} is {mistake}.", quoted(value))));
+        true
+    }
+
+    /// What it comes to behind a text; `None` if it is not meant for us.
+    fn judge(self, before: &str) -> Option<Found> {
+        let is_first = before.trim().is_empty();
+        let is_alone = is_first && self.rest.trim().is_empty();
+        if !self.wrong.is_empty() {
+            let mut lines = self.wrong;
+            lines.extend((!is_alone).then(|| "Your message went no further; correct it and send it again.".to_owned()));
+            return Some(Found::Alone(Order::Wrong(lines)));
+        }
+        if !self.is_reset && self.overrides == Overrides::default() {
+            let unknown = self.rest.split_whitespace().next();
+            let order = unknown.map_or(Order::Show, |word| {
+                let modes = Mode::ALL.map(Mode::name).join(", ");
+                Order::Wrong(vec![format!("{} is no queue mode: choose one of {modes}.", quoted(word))])
+            });
+            return is_first.then_some(Found::Alone(order));
+        }
+        Some(match (is_alone, self.is_reset) {
+            (true, true) => Found::Alone(Order::Reset),
+            (true, false) => Found::Alone(Order::Set(self.overrides)),
+            (false, true) => Found::Within(Inline::Reset, joined(before, self.rest)),
+            (false, false) => Found::Within(Inline::Set(self.overrides), joined(before, self.rest)),
+        })
+    }
+}
+
+/// Two parts of a text from between which something was taken: of the blanks there only the larger break stays, and
+/// every other byte stays as it was.
+fn joined(before: &str, after: &str) -> String {
+    let (head, tail) = (before.trim_end(), after.trim_start());
+    let lines = |blank: &str| blank.matches('\n').count();
+    let (left, right) = (&before[head.len()..], &after[..after.len() - tail.len()]);
+    let between = match (lines(left), lines(right)) {
+        _ if head.is_empty() || tail.is_empty() => "",
+        (0, 0) => " ",
+        (left_lines, right_lines) if left_lines > right_lines => left,
+        _ => right,
+    };
+    [head, between, tail].concat()
+}
+
+/// A number as people write it: digits, perhaps with a fraction.
+fn number(text: &str) -> Option<f64> {
+    let is_plain = text.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
+    text.parse().ok().filter(|_| is_plain)
+}
+
+/// A time with its unit; milliseconds without one.
+fn duration(text: &str) -> Option<Duration> {
+    let (amount, unit) = text.split_at(text.find(|letter: char| letter.is_alphabetic()).unwrap_or(text.len()));
+    let unit = match unit.to_lowercase().as_str() {
+        "" | "ms" => 1.0,
+        "s" => 1_000.0,
+        "m" => 60_000.0,
+        "h" => 3_600_000.0,
+        "d" => 86_400_000.0,
+        _ => return None,
+    };
+    let duration = Duration::from_millis((number(amount)? * unit).round() as u64);
+    (duration <= LONGEST_DEBOUNCE).then_some(duration)
+}
+
+impl Order {
+    /// What the session keeps of it, and what is answered.
+    pub(super) fn change(&self, facts: &StatusFacts<'_>) -> Change {
+        match self {
+            Self::Show => {
+                let modes = Mode::ALL.map(Mode::name).join(", ");
+                let rules = Drop::ALL.map(Drop::name).join("|");
+                Change::says(format!(
+                    "Queue: {}\nModes: {modes}\nOptions: debounce:<time, such as 500ms, 2s or 1m> cap:<messages> \
+                     drop:{rules}\n/queue default takes this session's own settings back.",
+                    facts.queue
+                ))
+            }
+            Self::Set(overrides) => {
+                Change { fields: overrides.fields(), reply: format!("Queue of this session: {overrides}") }
+            }
+            Self::Reset => Change {
+                fields: Overrides::CLEARED.to_vec(),
+                reply: "This session has no queue settings of its own any more.".to_owned(),
+            },
+            Self::Wrong(lines) => Change::says(lines.join("\n")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::{
+        super::{queue::tests::overrides, tests::Scene},
+        *,
+    };
+
+    fn set(overrides: Overrides) -> Option<Found> {
+        Some(Found::Alone(Order::Set(overrides)))
+    }
+
+    fn mode(mode: Mode) -> Overrides {
+        Overrides { mode: Some(mode), ..Overrides::default() }
+    }
+
+    fn wrong(lines: &[&str]) -> Option<Found> {
+        Some(Found::Alone(Order::Wrong(lines.iter().map(|line| (*line).to_owned()).collect())))
+    }
+
+    #[test]
+    fn on_its_own_it_is_for_the_session() {
+        let all = Overrides {
+            mode: Some(Mode::Collect),
+            debounce: Some(Duration::from_secs(2)),
+            cap: Some(25),
+            drop: Some(Drop::Old),
+        };
+        assert_eq!(find("/queue collect debounce:2s cap:25 drop:old"), set(all));
+        assert_eq!(find(" /queue DROP=Oldest cap=25.9\nCOALESCE Debounce=2000 "), set(all));
+        assert_eq!(find("/QUEUE interrupt"), set(mode(Mode::Interrupt)));
+        for text in ["/queue:followup", "/queue: followup", "/queue :follow-ups"] {
+            assert_eq!(find(text), set(mode(Mode::Followup)), "{text}");
+        }
+        for text in ["/queue default", "/queue Reset", "/queue cap:3 clear"] {
+            assert_eq!(find(text), Some(Found::Alone(Order::Reset)), "{text}");
+        }
+        for text in ["/queue", "/Queue:", "\t/queue\n"] {
+            assert_eq!(find(text), Some(Found::Alone(Order::Show)), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn within_a_message_it_is_for_that_message_and_leaves_it() {
+        for (text, inline, left) in [
+            ("hey /queue steer please", Inline::Set(mode(Mode::Steer)), "hey please"),
+            ("/queue interrupt Look  here", Inline::Set(mode(Mode::Interrupt)), "Look  here"),
+            ("look here\n/QUEUE:queued", Inline::Set(mode(Mode::Steer)), "look here"),
+            ("/queue reset now", Inline::Reset, "now"),
+            ("/queue steer abort that", Inline::Set(mode(Mode::Steer)), "abort that"),
+            ("if x:\n  /queue collect\n    y\n\n  z", Inline::Set(mode(Mode::Collect)), "if x:\n    y\n\n  z"),
+            ("a\n\n/queue collect b", Inline::Set(mode(Mode::Collect)), "a\n\nb"),
+            ("no /queue here, but /queue collect", Inline::Set(mode(Mode::Collect)), "no /queue here, but"),
+        ] {
+            assert_eq!(find(text), Some(Found::Within(inline, left.to_owned())), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        let times = ["0", "250", "250ms", "1.5s", "2M", "1h", "365d"];
+        let millis = [0, 250, 250, 1_500, 120_000, 3_600_000, 31_536_000_000];
+        assert_eq!(times.map(duration), millis.map(|ms| Some(Duration::from_millis(ms))));
+        for text in ["", "s", "-1", "1w", "1 s", "1e3", "inf", "1.2.3s", "366d", "1sm", "٣s"] {
+            assert_eq!(duration(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn each_mistake_is_named() {
+        let modes = "choose one of steer, followup, collect, steer-backlog, interrupt.";
+        assert_eq!(find("/queue bogus"), wrong(&[&format!("\"bogus\" is no queue mode: {modes}")]));
+        assert_eq!(find("/queue the:photos now"), wrong(&[&format!("\"the:photos\" is no queue mode: {modes}")]));
+        assert_eq!(find("/queue cap:0"), wrong(&["\"0\" is no cap: give a number of messages, at least 1."]));
+        assert_eq!(
+            find("/queue collect debounce:soon cap:x drop: "),
+            wrong(&[
+                "\"soon\" is no debounce: give a time such as 500ms, 2s or 1m.",
+                "\"x\" is no cap: give a number of messages, at least 1.",
+                "\"\" is no drop rule: choose old, new or summarize.",
+            ])
+        );
+        assert_eq!(
+            find("go on /queue drop=all"),
+            wrong(&[
+                "\"all\" is no drop rule: choose old, new or summarize.",
+                "Your message went no further; correct it and send it again.",
+            ])
+        );
+    }
+
+    #[test]
+    fn elsewhere_the_word_is_just_a_word() {
+        for text in ["what is /queue", "hey /queue bogus", "a/queue collect", "/queues collect", "//queue collect", ""]
+        {
+            assert_eq!(find(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_session_keeps_what_was_asked_and_says_so() {
+        let scene = Scene::new(json!({}));
+        assert_eq!(
+            scene.told("/queue coalesce debounce:2s cap:25 drop:oldest"),
+            (
+                json!({"queueMode": "collect", "queueDebounceMs": 2000, "queueCap": 25, "queueDrop": "old"}),
+                "Queue of this session: collect debounce:2000ms cap:25 drop:old".to_owned()
+            )
+        );
+        assert_eq!(scene.told("/queue cap:3"), (json!({"queueCap": 3}), "Queue of this session: cap:3".to_owned()));
+        assert_eq!(
+            scene.told("/queue default"),
+            (
+                json!({"queueMode": null, "queueDebounceMs": null, "queueCap": null, "queueDrop": null}),
+                "This session has no queue settings of its own any more.".to_owned()
+            )
+        );
+    }
+
+    #[test]
+    fn asked_or_wrong_it_keeps_nothing() {
+        let scene = Scene::new(json!({}));
+        let status = "Queue: steer debounce:500ms cap:20 drop:summarize\n\
+                      Modes: steer, followup, collect, steer-backlog, interrupt\n\
+                      Options: debounce:<time, such as 500ms, 2s or 1m> cap:<messages> drop:old|new|summarize\n\
+                      /queue default takes this session's own settings back.";
+        assert_eq!(scene.told("/queue"), (json!({}), status.to_owned()));
+        let mistakes = "\"0\" is no cap: give a number of messages, at least 1.\n\
+                        \"x\" is no drop rule: choose old, new or summarize.";
+        assert_eq!(scene.told("/queue collect cap:0 drop:x"), (json!({}), mistakes.to_owned()));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_can_be_read(asked in overrides().prop_filter("asks", |asked| *asked != Overrides::default())) {
+            prop_assert_eq!(find(&format!("/queue {asked}")), set(asked));
+            let within = Some(Found::Within(Inline::Set(asked), "a  b c  d".to_owned()));
+            prop_assert_eq!(find(&format!("a  b \t/queue  {asked}  c  d")), within);
+        }
+    }
+}

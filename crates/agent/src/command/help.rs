@@ -1,0 +1,183 @@
+//! What a session says about itself, and about what it can be told.
+
+use std::time::Duration;
+
+use homard_proto::{RunId, SessionKey, session::Record};
+
+use super::{begin::Triggers, levels::Level, queue::Settings};
+
+/// What answers to commands are made of.
+#[derive(Debug, Clone, Copy)]
+pub struct StatusFacts<'a> {
+    /// Homard's version.
+    pub version: &'a str,
+    /// The model that answers, as `provider/model`.
+    pub model: &'a str,
+    /// The models that may be chosen, as `provider/model`; none when any may be.
+    pub models: &'a [String],
+    /// The session.
+    pub key: &'a SessionKey,
+    /// What is remembered of it.
+    pub record: &'a Record,
+    /// How its messages wait.
+    pub queue: Settings,
+    /// How many wait.
+    pub waiting: usize,
+    /// The run at work, and for how long it has been.
+    pub at_work: Option<(&'a RunId, Duration)>,
+    /// The words that begin a new transcript.
+    pub triggers: &'a Triggers,
+}
+
+/// The answer to `/status`.
+pub(super) fn status(facts: &StatusFacts<'_>) -> String {
+    let StatusFacts { version, model, key, record, queue, waiting, .. } = facts;
+    let run = match facts.at_work {
+        Some((run, elapsed)) => format!("{run}, at work for {}", span(elapsed)),
+        None => "none at work".to_owned(),
+    };
+    let lines = [
+        format!("Homard {version}"),
+        format!("Model: {model}"),
+        format!("Session: {key} (id {})", record.session_id),
+        format!("Context: {}; compactions: {}", context(record), compactions(record)),
+        format!(
+            "Thinking: {}; verbose: {}; reasoning: {}",
+            Level::Thinking.current(facts),
+            Level::Verbose.current(facts),
+            Level::Reasoning.current(facts)
+        ),
+        format!("Queue: {queue}; waiting: {waiting}"),
+        format!("Run: {run}"),
+    ];
+    lines.join("\n")
+}
+
+fn context(record: &Record) -> String {
+    match (record.total_tokens, record.context_tokens) {
+        (Some(used), Some(window)) if window > 0 => {
+            // In a wider number, so that a record with nonsense in it cannot overflow.
+            let percent = u128::from(used) * 100 / u128::from(window);
+            format!("{used} of {window} tokens ({percent} %)")
+        }
+        (Some(used), _) => format!("{used} tokens"),
+        (None, Some(window)) => format!("nothing yet of {window} tokens"),
+        (None, None) => "nothing yet".to_owned(),
+    }
+}
+
+fn compactions(record: &Record) -> u64 {
+    record.extra.get("compactionCount").and_then(serde_json::Value::as_u64).unwrap_or(0)
+}
+
+/// A time in its two largest units.
+fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} m {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} m"),
+    }
+}
+
+/// The answer to `/help`.
+pub(super) fn help(triggers: &Triggers) -> String {
+    let level = |level: Level, meaning: &str| (level.commands().join(", "), "[level]", meaning.to_owned());
+    let plain = |name: &str, arguments, meaning: &str| (name.to_owned(), arguments, meaning.to_owned());
+    let commands = [
+        (triggers.words().join(", "), "[message]", "begin a new transcript, with this message".to_owned()),
+        plain("/stop", "", "stop the run and drop what waits; during a run, the bare word does it, too"),
+        plain("/queue", "[mode] [option:value]", "what becomes of messages that come in during a run"),
+        level(Level::Thinking, "how hard the model thinks"),
+        level(Level::Verbose, "how much you are told of tools"),
+        level(Level::Reasoning, "whether you see the model's reasoning"),
+        plain("/model", "[provider/model]", "which model answers"),
+        plain("/status", "", "how this session stands"),
+        plain("/help, /commands", "", "this list"),
+    ];
+    let mut lines = vec!["Commands:".to_owned()];
+    for (names, arguments, meaning) in commands.into_iter().filter(|(names, ..)| !names.is_empty()) {
+        let usage = [names.as_str(), arguments].join(" ");
+        lines.push(format!("{}: {meaning}", usage.trim_end()));
+    }
+    lines.push("A setting without a value tells what it is and what it can be; default takes it back.".to_owned());
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::tests::Scene, *};
+
+    #[test]
+    fn help_names_every_command() {
+        let expected = "\
+Commands:
+/new, /reset [message]: begin a new transcript, with this message
+/stop: stop the run and drop what waits; during a run, the bare word does it, too
+/queue [mode] [option:value]: what becomes of messages that come in during a run
+/think, /thinking, /t [level]: how hard the model thinks
+/verbose, /v [level]: how much you are told of tools
+/reasoning, /reason [level]: whether you see the model's reasoning
+/model [provider/model]: which model answers
+/status: how this session stands
+/help, /commands: this list
+A setting without a value tells what it is and what it can be; default takes it back.";
+        assert_eq!(Scene::new(json!({})).told("/help"), (json!({}), expected.to_owned()));
+    }
+
+    #[test]
+    fn help_knows_which_words_begin_a_transcript() {
+        let second = |words: &[&str]| help(&Triggers::new(words)).lines().nth(1).unwrap().to_owned();
+        assert_eq!(second(&["Anew"]), "anew [message]: begin a new transcript, with this message");
+        let stop = "/stop: stop the run and drop what waits; during a run, the bare word does it, too";
+        assert_eq!(second(&[]), stop);
+    }
+
+    #[test]
+    fn status_tells_how_a_busy_session_stands() {
+        let record = json!({
+            "totalTokens": 50_100, "contextTokens": 200_000, "compactionCount": 2,
+            "thinkingLevel": "high", "verboseLevel": "full", "reasoningLevel": "stream",
+        });
+        let expected = "\
+Homard 1.2.3
+Model: anthropic/opus
+Session: agent:main:main (id s-1)
+Context: 50100 of 200000 tokens (25 %); compactions: 2
+Thinking: high; verbose: full; reasoning: stream
+Queue: steer debounce:500ms cap:20 drop:summarize; waiting: 2
+Run: run-1, at work for 1 m 5 s";
+        let scene = Scene { is_busy: true, ..Scene::new(record) };
+        assert_eq!(scene.told("/status"), (json!({}), expected.to_owned()));
+    }
+
+    #[test]
+    fn status_tells_how_a_new_session_stands() {
+        let expected = "\
+Homard 1.2.3
+Model: anthropic/opus
+Session: agent:main:main (id s-1)
+Context: nothing yet; compactions: 0
+Thinking: off; verbose: off; reasoning: off
+Queue: steer debounce:500ms cap:20 drop:summarize; waiting: 0
+Run: none at work";
+        assert_eq!(Scene::new(json!({})).told("/status"), (json!({}), expected.to_owned()));
+    }
+
+    #[test]
+    fn a_context_is_told_as_far_as_it_is_known() {
+        let told = |record| context(&Scene::new(record).record);
+        assert_eq!(told(json!({"totalTokens": 7, "contextTokens": 0})), "7 tokens");
+        assert_eq!(told(json!({"contextTokens": 9})), "nothing yet of 9 tokens");
+        let full = told(json!({"totalTokens": u64::MAX, "contextTokens": u64::MAX}));
+        assert_eq!(full, "18446744073709551615 of 18446744073709551615 tokens (100 %)");
+    }
+
+    #[test]
+    fn times_are_told_in_two_units() {
+        let told = [0, 59, 60, 3_599, 3_600, 90_061].map(|seconds| span(Duration::from_secs(seconds)));
+        assert_eq!(told, ["0 s", "59 s", "1 m 0 s", "59 m 59 s", "1 h 0 m", "25 h 1 m"]);
+    }
+}

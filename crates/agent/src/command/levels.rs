@@ -1,0 +1,251 @@
+//! The settings of a session that are one word: how hard the model thinks, how much is told, which model it is.
+
+use super::{Change, StatusFacts, after, quoted};
+use crate::intake;
+
+/// A setting with levels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// How hard the model thinks.
+    Thinking,
+    /// How much is told of tools.
+    Verbose,
+    /// Whether the model's reasoning is shown.
+    Reasoning,
+}
+
+impl Level {
+    const ALL: [Self; 3] = [Self::Thinking, Self::Verbose, Self::Reasoning];
+
+    /// The setting that a text is about, and what it says about it.
+    pub(super) fn parse(text: &str) -> Option<(Self, &str)> {
+        let found = |level: Self| level.commands().iter().find_map(|name| after(text.trim(), name));
+        Self::ALL.into_iter().find_map(|level| Some((level, found(level)?.trim())))
+    }
+
+    /// The levels, weakest first where there is an order.
+    pub fn words(self) -> &'static [&'static str] {
+        match self {
+            Self::Thinking => &intake::THINKING_LEVELS,
+            Self::Verbose => &["off", "on", "full"],
+            Self::Reasoning => &["off", "on", "stream"],
+        }
+    }
+
+    /// The level that a word means, in any case.
+    pub fn level(self, word: &str) -> Option<&'static str> {
+        let word = word.trim().to_lowercase();
+        match (self, word.as_str()) {
+            (Self::Thinking, word) => intake::thinking(word),
+            (Self::Verbose | Self::Reasoning, "true" | "yes") => Some("on"),
+            (Self::Verbose | Self::Reasoning, "false" | "no") => Some("off"),
+            (Self::Verbose, "all") => Some("full"),
+            (Self::Reasoning, "live") => Some("stream"),
+            (Self::Verbose | Self::Reasoning, word) => self.words().iter().find(|known| **known == word).copied(),
+        }
+    }
+
+    pub(super) fn commands(self) -> &'static [&'static str] {
+        match self {
+            Self::Thinking => &["/think", "/thinking", "/t"],
+            Self::Verbose => &["/verbose", "/v"],
+            Self::Reasoning => &["/reasoning", "/reason"],
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Thinking => "Thinking",
+            Self::Verbose => "Verbose",
+            Self::Reasoning => "Reasoning",
+        }
+    }
+
+    /// Its member in a session's record.
+    fn field(self) -> &'static str {
+        match self {
+            Self::Thinking => "thinkingLevel",
+            Self::Verbose => "verboseLevel",
+            Self::Reasoning => "reasoningLevel",
+        }
+    }
+
+    /// What a session has now.
+    pub(super) fn current<'a>(self, facts: &StatusFacts<'a>) -> &'a str {
+        let kept = match self {
+            Self::Thinking => facts.record.thinking_level.as_deref(),
+            Self::Verbose => facts.record.verbose_level.as_deref(),
+            Self::Reasoning => facts.record.extra.get(self.field()).and_then(|level| level.as_str()),
+        };
+        kept.unwrap_or("off")
+    }
+
+    /// What the session keeps when somebody says a word about it, and what is answered.
+    pub(super) fn change(self, word: &str, facts: &StatusFacts<'_>) -> Change {
+        let (title, choices) = (self.title(), self.words().join(", "));
+        if word.is_empty() {
+            return Change::says(format!("{title}: {}\nChoose one of {choices}, or default.", self.current(facts)));
+        }
+        if word.eq_ignore_ascii_case("default") {
+            return Change { fields: vec![(self.field(), None)], reply: format!("{title}: default") };
+        }
+        let Some(level) = self.level(word) else {
+            let title = title.to_lowercase();
+            return Change::says(format!("{} is no {title} level: choose one of {choices}.", quoted(word)));
+        };
+        // Being off is what the absence of a level says, except where a configuration may say otherwise.
+        let is_kept = level != "off" || self == Self::Verbose;
+        Change { fields: vec![(self.field(), is_kept.then(|| level.into()))], reply: format!("{title}: {level}") }
+    }
+}
+
+/// What the session keeps when somebody names a model, and what is answered.
+pub(super) fn change_model(name: &str, facts: &StatusFacts<'_>) -> Change {
+    let keep = |provider: Option<&str>, model: Option<&str>, reply: String| Change {
+        fields: vec![("providerOverride", provider.map(Into::into)), ("modelOverride", model.map(Into::into))],
+        reply,
+    };
+    let choices = match facts.models {
+        [] => "write it as provider/model".to_owned(),
+        models => format!("choose one of {}", models.join(", ")),
+    };
+    if name.is_empty() {
+        return Change::says(format!("Model: {}\nFor another one, {choices}, or default.", facts.model));
+    }
+    if name.eq_ignore_ascii_case("default") {
+        return keep(None, None, "Model: default, from the next run on".to_owned());
+    }
+    let known = facts.models.iter().find(|known| known.eq_ignore_ascii_case(name)).map(String::as_str);
+    let unlisted = (facts.models.is_empty() && !name.contains(char::is_whitespace)).then_some(name);
+    match known.or(unlisted).and_then(|name| name.split_once('/')) {
+        Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
+            keep(Some(provider), Some(model), format!("Model: {provider}/{model}, from the next run on"))
+        }
+        _ => Change::says(format!("{} is no model here: {choices}.", quoted(name))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{super::tests::Scene, *};
+
+    fn scene() -> Scene {
+        Scene::new(json!({"thinkingLevel": "high", "reasoningLevel": "stream"}))
+    }
+
+    fn told(text: &str) -> (Value, String) {
+        scene().told(text)
+    }
+
+    fn says(reply: &str) -> (Value, String) {
+        (json!({}), reply.to_owned())
+    }
+
+    #[test]
+    fn each_setting_has_its_commands() {
+        for (level, commands) in [
+            (Level::Thinking, ["/think", "/thinking", "/T"].as_slice()),
+            (Level::Verbose, &["/verbose", "/v", "/Verbose"]),
+            (Level::Reasoning, &["/reasoning", "/reason"]),
+        ] {
+            for command in commands {
+                assert_eq!(Level::parse(command), Some((level, "")), "{command}");
+                for text in [format!("{command} on"), format!("{command}:on"), format!(" {command} : on ")] {
+                    assert_eq!(Level::parse(&text), Some((level, "on")), "{text:?}");
+                }
+            }
+        }
+        for text in ["/tt", "/think-hard", "/vi x", "think high", "x /think high"] {
+            assert_eq!(Level::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn each_level_has_its_words() {
+        for (level, meant, words) in [
+            (Level::Thinking, "off", "off OFF"),
+            (Level::Thinking, "minimal", "minimal min think"),
+            (Level::Thinking, "low", "low on enable enabled thinkhard"),
+            (Level::Thinking, "medium", "medium mid med harder thinkharder"),
+            (Level::Thinking, "high", "high ultra ultrathink highest max"),
+            (Level::Thinking, "xhigh", "xhigh x-high"),
+            (Level::Verbose, "off", "off false no"),
+            (Level::Verbose, "on", "on true Yes"),
+            (Level::Verbose, "full", "full all"),
+            (Level::Reasoning, "off", "off false no"),
+            (Level::Reasoning, "on", "on true yes"),
+            (Level::Reasoning, "stream", "stream Live"),
+        ] {
+            for word in words.split(' ') {
+                assert_eq!(level.level(word), Some(meant), "{level:?} {word}");
+            }
+        }
+        let unknown = [(Level::Thinking, "yes"), (Level::Verbose, "stream"), (Level::Reasoning, "all")];
+        assert_eq!(unknown.map(|(level, word)| level.level(word)), [None; 3]);
+    }
+
+    #[test]
+    fn a_level_is_kept_in_its_own_word_and_off_clears_it() {
+        let kept = |field: &str, value: Value, reply: &str| (json!({field: value}), reply.to_owned());
+        assert_eq!(told("/think Ultra"), kept("thinkingLevel", json!("high"), "Thinking: high"));
+        assert_eq!(told("/t:off"), kept("thinkingLevel", Value::Null, "Thinking: off"));
+        assert_eq!(told("/thinking default"), kept("thinkingLevel", Value::Null, "Thinking: default"));
+        assert_eq!(told("/v all"), kept("verboseLevel", json!("full"), "Verbose: full"));
+        assert_eq!(told("/v off"), kept("verboseLevel", json!("off"), "Verbose: off"));
+        assert_eq!(told("/verbose DEFAULT"), kept("verboseLevel", Value::Null, "Verbose: default"));
+        assert_eq!(told("/reason live"), kept("reasoningLevel", json!("stream"), "Reasoning: stream"));
+        assert_eq!(told("/reasoning off"), kept("reasoningLevel", Value::Null, "Reasoning: off"));
+    }
+
+    #[test]
+    fn without_a_word_the_level_and_the_choices_are_told() {
+        let levels = "off, minimal, low, medium, high, xhigh";
+        assert_eq!(told("/think"), says(&format!("Thinking: high\nChoose one of {levels}, or default.")));
+        assert_eq!(told("/v"), says("Verbose: off\nChoose one of off, on, full, or default."));
+        assert_eq!(told("/reason"), says("Reasoning: stream\nChoose one of off, on, stream, or default."));
+    }
+
+    #[test]
+    fn a_wrong_level_is_named_with_the_choices() {
+        let levels = "off, minimal, low, medium, high, xhigh";
+        assert_eq!(told("/t 7"), says(&format!("\"7\" is no thinking level: choose one of {levels}.")));
+        assert_eq!(told("/v high"), says("\"high\" is no verbose level: choose one of off, on, full."));
+        assert_eq!(
+            told("/reason on and\non"),
+            says("\"on and on\" is no reasoning level: choose one of off, on, stream.")
+        );
+    }
+
+    #[test]
+    fn a_model_is_kept_with_its_provider() {
+        let kept = |provider: Value, model: Value, reply: &str| {
+            (json!({"providerOverride": provider, "modelOverride": model}), reply.to_owned())
+        };
+        let chosen = kept(json!("openai"), json!("gpt/x"), "Model: openai/gpt/x, from the next run on");
+        assert_eq!(told("/model openai/gpt/x"), chosen);
+        let cleared = kept(Value::Null, Value::Null, "Model: default, from the next run on");
+        assert_eq!(told("/model: default"), cleared);
+        let scene = Scene { models: vec!["openai/gpt/x".to_owned(), "a/b".to_owned()], ..scene() };
+        assert_eq!(scene.told("/model OpenAI/GPT/x"), chosen);
+    }
+
+    #[test]
+    fn a_model_that_is_none_is_named_with_the_choices() {
+        for name in ["big", "a/", "/b", "a/b c"] {
+            let reply = format!("\"{name}\" is no model here: write it as provider/model.");
+            assert_eq!(told(&format!("/model {name}")), says(&reply));
+        }
+        assert_eq!(
+            told("/model"),
+            says("Model: anthropic/opus\nFor another one, write it as provider/model, or default.")
+        );
+        let scene = Scene { models: vec!["openai/gpt".to_owned(), "a/b".to_owned()], ..scene() };
+        assert_eq!(scene.told("/model c/d"), says("\"c/d\" is no model here: choose one of openai/gpt, a/b."));
+        assert_eq!(
+            scene.told("/model"),
+            says("Model: anthropic/opus\nFor another one, choose one of openai/gpt, a/b, or default.")
+        );
+    }
+}

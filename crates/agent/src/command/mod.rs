@@ -1,0 +1,398 @@
+//! What a message asks of its session instead of a model. No I/O: a command is a value, and so is what it changes.
+//!
+//! Only the owner may give commands. From anybody else such a message is plain text, and a text that begins with a slash
+//! and is no command reaches the model as it was written.
+
+mod begin;
+mod directive;
+mod help;
+mod levels;
+pub mod queue;
+pub mod stop;
+
+use homard_proto::{
+    Extra,
+    message::{Assistant, Block},
+};
+use serde_json::Value;
+
+pub use begin::Triggers;
+pub use directive::{Inline, Order};
+pub use help::StatusFacts;
+pub use levels::Level;
+pub use stop::Stop;
+
+use directive::Found;
+
+/// The principal whose commands are obeyed.
+pub const OWNER: &str = "owner";
+
+/// What a message asks of its session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// A new transcript, and nothing else.
+    Begin {
+        /// What is answered, without a model.
+        answer: &'static str,
+    },
+    /// A new transcript, with this as its first message.
+    BeginWith(String),
+    /// That it stops what it does.
+    Stop(Stop),
+    /// Something about how messages wait.
+    Queue(Order),
+    /// Another level, or to be told which it is if the word is empty.
+    Level(Level, String),
+    /// Another model, or to be told which it is if the name is empty.
+    Model(String),
+    /// To be told how it stands.
+    Status,
+    /// To be told what it understands.
+    Help,
+}
+
+/// A member of a session's record by its name, and its new value; `None` clears it.
+pub type Field = (&'static str, Option<Value>);
+
+/// What a command does to its session's record, and what is answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// What is kept; nothing for a command that only asks, or that went wrong.
+    pub fields: Vec<Field>,
+    /// The answer, without a model.
+    pub reply: String,
+}
+
+impl Change {
+    fn says(reply: String) -> Self {
+        Self { fields: Vec::new(), reply }
+    }
+
+    /// The fields as a [`Patch`](crate::Patch) takes them.
+    pub fn changes(&self) -> Extra {
+        self.fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone().unwrap_or_default())).collect()
+    }
+}
+
+impl Command {
+    /// What is answered without a model, if that is known without a look at the session.
+    pub(crate) fn answer(&self) -> Option<&'static str> {
+        match self {
+            Self::Begin { answer } => Some(answer),
+            Self::BeginWith(_)
+            | Self::Stop(_)
+            | Self::Queue(_)
+            | Self::Level(..)
+            | Self::Model(_)
+            | Self::Status
+            | Self::Help => None,
+        }
+    }
+
+    /// What it changes and what is answered; `None` for what takes more than a new record: a new transcript or a stop.
+    pub fn change(&self, facts: &StatusFacts<'_>) -> Option<Change> {
+        match self {
+            Self::Begin { .. } | Self::BeginWith(_) | Self::Stop(_) => None,
+            Self::Queue(order) => Some(order.change(facts)),
+            Self::Level(level, word) => Some(level.change(word, facts)),
+            Self::Model(name) => Some(levels::change_model(name, facts)),
+            Self::Status => Some(Change::says(help::status(facts))),
+            Self::Help => Some(Change::says(help::help(facts.triggers))),
+        }
+    }
+}
+
+/// What a message turned out to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parsed {
+    /// What it asks of its session.
+    pub command: Option<Command>,
+    /// What it says about its own way through the queue.
+    pub inline: Inline,
+    /// What is left for the model: everything, byte for byte, unless something above was found in it. A bare stop word
+    /// is left, too, for a session with nothing to stop.
+    pub text: String,
+}
+
+/// Reads a message of the owner.
+pub fn parse(text: &str, triggers: &Triggers) -> Parsed {
+    let (command, inline, text) = match whole(text, triggers) {
+        Some(command) => {
+            let left = match &command {
+                Command::BeginWith(rest) => rest.clone(),
+                Command::Stop(Stop::Word) => text.to_owned(),
+                Command::Begin { .. }
+                | Command::Stop(Stop::Slash)
+                | Command::Queue(_)
+                | Command::Level(..)
+                | Command::Model(_)
+                | Command::Status
+                | Command::Help => String::new(),
+            };
+            (Some(command), Inline::Nothing, left)
+        }
+        None => match directive::find(text) {
+            Some(Found::Alone(order)) => (Some(Command::Queue(order)), Inline::Nothing, String::new()),
+            Some(Found::Within(inline, rest)) => (None, inline, rest),
+            None => (None, Inline::Nothing, text.to_owned()),
+        },
+    };
+    Parsed { command, inline, text }
+}
+
+/// The command that a whole message is, if it is one.
+fn whole(text: &str, triggers: &Triggers) -> Option<Command> {
+    if let Some(stop) = Stop::parse(text) {
+        return Some(Command::Stop(stop));
+    }
+    if let Some(begin) = triggers.parse(text) {
+        return Some(begin);
+    }
+    if let Some((level, word)) = Level::parse(text) {
+        return Some(Command::Level(level, word.to_owned()));
+    }
+    let text = text.trim();
+    if let Some(name) = after(text, "/model") {
+        return Some(Command::Model(name.trim().to_owned()));
+    }
+    let is_alone = |name: &str| after(text, name) == Some("");
+    if is_alone("/status") {
+        return Some(Command::Status);
+    }
+    (is_alone("/help") || is_alone("/commands")).then_some(Command::Help)
+}
+
+/// What follows a command at the beginning of a text: after its name comes the end, a blank or a colon.
+fn after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let rest = without(text, name)?;
+    let is_name = rest.is_empty() || rest.starts_with(':') || rest.starts_with(char::is_whitespace);
+    is_name.then(|| rest.trim_start().strip_prefix(':').unwrap_or(rest))
+}
+
+/// What follows a word, which is in lower case, at the beginning of a text in any case.
+fn without<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+    let (mut rest, mut wanted) = (text.chars(), word.chars().peekable());
+    while wanted.peek().is_some() {
+        for letter in rest.next()?.to_lowercase() {
+            if wanted.next() != Some(letter) {
+                return None;
+            }
+        }
+    }
+    Some(rest.as_str())
+}
+
+/// How much of somebody's words an answer repeats, in characters.
+const QUOTED: usize = 40;
+
+/// Somebody's words in an answer: on one line, and not too many.
+fn quoted(words: &str) -> String {
+    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    match words.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("\"{}…\"", words[..end].trim_end()),
+        None => format!("\"{words}\""),
+    }
+}
+
+/// What Homard itself says in a conversation: no model, no cost.
+pub(crate) fn own_words(text: &str, at: u64) -> Assistant {
+    Assistant {
+        content: vec![Block::text(text)],
+        api: "homard".to_owned(),
+        provider: "homard".to_owned(),
+        model: "command".to_owned(),
+        timestamp: at,
+        ..Assistant::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use homard_proto::{RunId, SessionKey, session::Record};
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::{
+        queue::{Drop, Mode, Overrides, Settings},
+        *,
+    };
+
+    /// A session to ask things of.
+    pub(super) struct Scene {
+        pub(super) key: SessionKey,
+        pub(super) record: Record,
+        pub(super) run: RunId,
+        pub(super) is_busy: bool,
+        pub(super) models: Vec<String>,
+        pub(super) triggers: Triggers,
+    }
+
+    impl Scene {
+        pub(super) fn new(mut record: Value) -> Self {
+            record["sessionId"] = "s-1".into();
+            Self {
+                key: SessionKey::parse("agent:main:main", &homard_proto::AgentId::normalize("main")).unwrap(),
+                record: serde_json::from_value(record).unwrap(),
+                run: RunId::parse("run-1").unwrap(),
+                is_busy: false,
+                models: Vec::new(),
+                triggers: Triggers::default(),
+            }
+        }
+
+        pub(super) fn facts(&self) -> StatusFacts<'_> {
+            StatusFacts {
+                version: "1.2.3",
+                model: "anthropic/opus",
+                models: &self.models,
+                key: &self.key,
+                record: &self.record,
+                queue: Settings::default(),
+                waiting: if self.is_busy { 2 } else { 0 },
+                at_work: self.is_busy.then_some((&self.run, Duration::from_secs(65))),
+                triggers: &self.triggers,
+            }
+        }
+
+        /// What a text changes, and what is answered.
+        pub(super) fn told(&self, text: &str) -> (Value, String) {
+            let command = parse(text, &self.triggers).command.unwrap();
+            let change = command.change(&self.facts()).unwrap();
+            (change.changes().into(), change.reply)
+        }
+    }
+
+    fn read(text: &str) -> Parsed {
+        parse(text, &Triggers::default())
+    }
+
+    fn command(command: Command, text: &str) -> Parsed {
+        Parsed { command: Some(command), inline: Inline::Nothing, text: text.to_owned() }
+    }
+
+    fn untouched(text: &str) -> Parsed {
+        Parsed { command: None, inline: Inline::Nothing, text: text.to_owned() }
+    }
+
+    #[test]
+    fn every_family_has_its_commands() {
+        for (text, expected) in [
+            ("/new", Command::Begin { answer: "New session started." }),
+            (" /Stop ", Command::Stop(Stop::Slash)),
+            ("/queue", Command::Queue(Order::Show)),
+            ("/think: high", Command::Level(Level::Thinking, "high".to_owned())),
+            ("/v", Command::Level(Level::Verbose, String::new())),
+            ("/model a/b", Command::Model("a/b".to_owned())),
+            ("/MODEL", Command::Model(String::new())),
+            ("/status", Command::Status),
+            ("/help", Command::Help),
+            ("/Commands ", Command::Help),
+        ] {
+            assert_eq!(read(text), command(expected, ""), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_command_leaves_is_for_the_model() {
+        assert_eq!(read("/new  Hi  /t"), command(Command::BeginWith("Hi  /t".to_owned()), "Hi  /t"));
+        assert_eq!(read(" wait "), command(Command::Stop(Stop::Word), " wait "));
+    }
+
+    #[test]
+    fn what_is_no_command_reaches_the_model_as_it_was_written() {
+        for text in [
+            "/deploy now",
+            "  /deploy\tnow \n",
+            "/help me",
+            "/status of the build?",
+            "/stop it",
+            "/tmp/x is full",
+            "/v1/models",
+            "/models",
+            "/thinker",
+            "say /think high",
+            "what does /queue do?",
+            "",
+        ] {
+            assert_eq!(read(text), untouched(text));
+        }
+    }
+
+    #[test]
+    fn a_change_is_a_patch_in_which_null_clears() {
+        let change = Change { fields: vec![("a", Some(1.into())), ("b", None)], reply: String::new() };
+        assert_eq!(Value::from(change.changes()), json!({"a": 1, "b": null}));
+    }
+
+    #[test]
+    fn answers_repeat_few_words_on_one_line() {
+        assert_eq!(quoted("a \n b"), "\"a b\"");
+        assert_eq!(quoted(&"é".repeat(40)), format!("\"{}\"", "é".repeat(40)));
+        assert_eq!(quoted(&"é".repeat(41)), format!("\"{}…\"", "é".repeat(40)));
+    }
+
+    #[test]
+    fn the_message_counts_before_its_session() {
+        let session = Overrides { mode: Some(Mode::Collect), drop: Some(Drop::New), ..Overrides::default() };
+        let config = Overrides { cap: Some(3), ..Overrides::default() };
+        let settings = |text| read(text).inline.settings(&session, &Overrides::default(), &config).to_string();
+        assert_eq!(settings("hello"), "collect debounce:500ms cap:3 drop:new");
+        assert_eq!(settings("hello /queue abort cap=7"), "interrupt debounce:500ms cap:7 drop:new");
+        assert_eq!(settings("/queue reset hello"), "steer debounce:500ms cap:3 drop:summarize");
+    }
+
+    /// Texts that look a lot like commands.
+    fn near_commands() -> impl Strategy<Value = String> {
+        let piece = prop_oneof![
+            proptest::sample::select(vec![
+                "/queue",
+                "/QUEUE:",
+                "/think",
+                "/t",
+                "/model",
+                "/new",
+                "/stop",
+                "stop",
+                "collect",
+                "abort",
+                "reset",
+                "cap:0",
+                "cap=2",
+                "debounce:1e9",
+                "debounce:2S",
+                "drop:",
+                " ",
+                "\n",
+                "  ",
+                ":",
+                "/",
+                "é",
+                "K",
+            ])
+            .prop_map(str::to_owned),
+            "\\PC{0,4}",
+        ];
+        proptest::collection::vec(piece, 0..10).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn only_a_directive_is_ever_taken_out_of_a_text(text in near_commands()) {
+            let parsed = read(&text);
+            let mut words = text.split_whitespace();
+            prop_assert!(parsed.text.split_whitespace().all(|word| words.any(|other| other == word)), "{parsed:?}");
+            if parsed.command.is_none() && parsed.inline == Inline::Nothing {
+                prop_assert_eq!(parsed.text, text);
+            }
+        }
+
+        #[test]
+        fn a_text_without_a_slash_is_left_alone(text in "[^/]*") {
+            let left = read(&text);
+            prop_assert_eq!(&left.text, &text);
+            prop_assert_eq!(left.command, Stop::parse(&text).map(Command::Stop));
+        }
+    }
+}

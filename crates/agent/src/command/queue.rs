@@ -1,0 +1,298 @@
+//! What happens to messages that come in during a run, and who has a say in it.
+
+use std::{fmt, time::Duration};
+
+use homard_proto::session::Record;
+use serde_json::Value;
+
+use super::Field;
+
+/// The longest wait for more messages: a year. Beyond it a clock would overflow some day.
+pub(super) const LONGEST_DEBOUNCE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// What becomes of a message that comes in during a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// The run hears of it at once.
+    Steer,
+    /// It gets a run of its own afterwards.
+    Followup,
+    /// It gets one run afterwards, together with the others that wait.
+    Collect,
+    /// The run hears of it at once, and it gets a run of its own afterwards.
+    SteerBacklog,
+    /// It stops the run and takes its place.
+    Interrupt,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Steer, Self::Followup, Self::Collect, Self::SteerBacklog, Self::Interrupt];
+
+    /// The mode that a word means, in any case.
+    pub fn parse(word: &str) -> Option<Self> {
+        Some(match word.trim().to_lowercase().as_str() {
+            "steer" | "steering" | "queue" | "queued" => Self::Steer,
+            "followup" | "followups" | "follow-up" | "follow-ups" => Self::Followup,
+            "collect" | "coalesce" => Self::Collect,
+            "steer-backlog" | "steer+backlog" | "steer_backlog" => Self::SteerBacklog,
+            "interrupt" | "interrupts" | "abort" => Self::Interrupt,
+            _ => return None,
+        })
+    }
+
+    /// The word that is kept.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Steer => "steer",
+            Self::Followup => "followup",
+            Self::Collect => "collect",
+            Self::SteerBacklog => "steer-backlog",
+            Self::Interrupt => "interrupt",
+        }
+    }
+}
+
+/// Which message goes when too many wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drop {
+    /// The oldest, without a word.
+    Old,
+    /// The one that comes in.
+    New,
+    /// The oldest, but a line of it stays.
+    Summarize,
+}
+
+impl Drop {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Old, Self::New, Self::Summarize];
+
+    /// The rule that a word means, in any case.
+    pub fn parse(word: &str) -> Option<Self> {
+        Some(match word.trim().to_lowercase().as_str() {
+            "old" | "oldest" => Self::Old,
+            "new" | "newest" => Self::New,
+            "summarize" | "summary" => Self::Summarize,
+            _ => return None,
+        })
+    }
+
+    /// The word that is kept.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Old => "old",
+            Self::New => "new",
+            Self::Summarize => "summarize",
+        }
+    }
+}
+
+/// How messages wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// What becomes of them.
+    pub mode: Mode,
+    /// How long it must be quiet before those that wait get their run.
+    pub debounce: Duration,
+    /// How many may wait; at least one.
+    pub cap: usize,
+    /// Which goes when that is too few.
+    pub drop: Drop,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { mode: Mode::Steer, debounce: Duration::from_millis(500), cap: 20, drop: Drop::Summarize }
+    }
+}
+
+/// What somebody wants otherwise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// See [`Settings::mode`].
+    pub mode: Option<Mode>,
+    /// See [`Settings::debounce`].
+    pub debounce: Option<Duration>,
+    /// See [`Settings::cap`].
+    pub cap: Option<usize>,
+    /// See [`Settings::drop`].
+    pub drop: Option<Drop>,
+}
+
+/// What holds for a message: what it says itself, else its session, else its channel, else the configuration.
+pub fn resolve(inline: &Overrides, session: &Overrides, channel: &Overrides, config: &Overrides) -> Settings {
+    let Overrides { mode, debounce, cap, drop } = inline.or(session).or(channel).or(config);
+    let standard = Settings::default();
+    Settings {
+        mode: mode.unwrap_or(standard.mode),
+        debounce: debounce.unwrap_or(standard.debounce).min(LONGEST_DEBOUNCE),
+        cap: cap.unwrap_or(standard.cap).max(1),
+        drop: drop.unwrap_or(standard.drop),
+    }
+}
+
+const MODE: &str = "queueMode";
+const DEBOUNCE: &str = "queueDebounceMs";
+const CAP: &str = "queueCap";
+const DROP: &str = "queueDrop";
+
+impl Overrides {
+    /// The members of a record without any of them.
+    pub const CLEARED: [Field; 4] = [(MODE, None), (DEBOUNCE, None), (CAP, None), (DROP, None)];
+
+    /// These, and others where these say nothing.
+    fn or(&self, others: &Self) -> Self {
+        Self {
+            mode: self.mode.or(others.mode),
+            debounce: self.debounce.or(others.debounce),
+            cap: self.cap.or(others.cap),
+            drop: self.drop.or(others.drop),
+        }
+    }
+
+    /// The members of a record that keep them; what they say nothing about is not among them.
+    pub fn fields(&self) -> Vec<Field> {
+        let fields = [
+            (MODE, self.mode.map(|mode| mode.name().into())),
+            (DEBOUNCE, self.debounce.map(|debounce| Value::from(debounce.as_millis() as u64))),
+            (CAP, self.cap.map(Value::from)),
+            (DROP, self.drop.map(|drop| drop.name().into())),
+        ];
+        fields.into_iter().filter(|(_, value)| value.is_some()).collect()
+    }
+}
+
+impl From<&Record> for Overrides {
+    /// What a session wants otherwise. What makes no sense there says nothing.
+    fn from(record: &Record) -> Self {
+        let word = |name| record.extra.get(name).and_then(Value::as_str);
+        let number = |name| record.extra.get(name).and_then(Value::as_f64);
+        Self {
+            mode: word(MODE).and_then(Mode::parse),
+            // A float becomes the nearest whole number that there is, so nothing is negative.
+            debounce: number(DEBOUNCE).map(|ms| Duration::from_millis(ms as u64).min(LONGEST_DEBOUNCE)),
+            cap: number(CAP).map(|cap| cap as usize),
+            drop: word(DROP).and_then(Drop::parse),
+        }
+    }
+}
+
+impl fmt::Display for Overrides {
+    /// As they are written behind `/queue`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = [
+            self.mode.map(|mode| mode.name().to_owned()),
+            self.debounce.map(|debounce| format!("debounce:{}ms", debounce.as_millis())),
+            self.cap.map(|cap| format!("cap:{cap}")),
+            self.drop.map(|drop| format!("drop:{}", drop.name())),
+        ];
+        f.write_str(&words.into_iter().flatten().collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl fmt::Display for Settings {
+    /// As they are written behind `/queue`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mode, debounce, cap, drop } = *self;
+        Overrides { mode: Some(mode), debounce: Some(debounce), cap: Some(cap), drop: Some(drop) }.fmt(f)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::{option, prelude::*, sample::select};
+    use serde_json::json;
+
+    use super::*;
+
+    /// Whatever can be asked for.
+    pub(in crate::command) fn overrides() -> impl Strategy<Value = Overrides> {
+        let debounce = (0..=LONGEST_DEBOUNCE.as_millis() as u64).prop_map(Duration::from_millis);
+        let parts = (
+            option::of(select(Mode::ALL.to_vec())),
+            option::of(debounce),
+            option::of(1..1_000_000_000_usize),
+            option::of(select(Drop::ALL.to_vec())),
+        );
+        parts.prop_map(|(mode, debounce, cap, drop)| Overrides { mode, debounce, cap, drop })
+    }
+
+    fn record(mut fields: Value) -> Record {
+        fields["sessionId"] = "s".into();
+        serde_json::from_value(fields).unwrap()
+    }
+
+    #[test]
+    fn a_mode_has_many_names() {
+        for (mode, words) in [
+            (Mode::Steer, "steer steering queue queued STEER"),
+            (Mode::Followup, "followup followups follow-up follow-ups"),
+            (Mode::Collect, "collect coalesce Collect"),
+            (Mode::SteerBacklog, "steer-backlog steer+backlog steer_backlog"),
+            (Mode::Interrupt, "interrupt interrupts abort"),
+        ] {
+            for word in words.split(' ') {
+                assert_eq!(Mode::parse(word), Some(mode), "{word}");
+            }
+            assert_eq!(Mode::parse(mode.name()), Some(mode));
+        }
+        assert_eq!(Mode::parse("bogus"), None);
+    }
+
+    #[test]
+    fn a_drop_rule_has_two_names() {
+        let words = ["old", "oldest", "new", "Newest", "summarize", "summary", "none"];
+        let rules = [Some(Drop::Old), Some(Drop::New), Some(Drop::Summarize)];
+        let expected: Vec<_> = rules.into_iter().flat_map(|rule| [rule, rule]).chain([None]).collect();
+        assert_eq!(words.map(Drop::parse).to_vec(), expected);
+    }
+
+    #[test]
+    fn the_nearest_voice_counts_for_each_setting_by_itself() {
+        let none = Overrides::default();
+        let inline = Overrides { mode: Some(Mode::Interrupt), ..none };
+        let session = Overrides { mode: Some(Mode::Collect), cap: Some(0), ..none };
+        let channel = Overrides { mode: Some(Mode::Followup), cap: Some(5), debounce: Some(Duration::MAX), ..none };
+        let config = Overrides { debounce: Some(Duration::ZERO), drop: Some(Drop::Old), ..none };
+        assert_eq!(
+            resolve(&inline, &session, &channel, &config),
+            Settings { mode: Mode::Interrupt, debounce: LONGEST_DEBOUNCE, cap: 1, drop: Drop::Old }
+        );
+        assert_eq!(
+            resolve(&none, &none, &none, &config),
+            Settings { mode: Mode::Steer, debounce: Duration::ZERO, cap: 20, drop: Drop::Old }
+        );
+        let standard =
+            Settings { mode: Mode::Steer, debounce: Duration::from_millis(500), cap: 20, drop: Drop::Summarize };
+        assert_eq!(resolve(&none, &none, &none, &none), standard);
+    }
+
+    #[test]
+    fn a_record_is_read_as_openclaw_writes_it() {
+        let read = |fields| Overrides::from(&record(fields));
+        assert_eq!(
+            read(json!({"queueMode": "queue", "queueDebounceMs": 12.7, "queueCap": 2.9, "queueDrop": "oldest"})),
+            Overrides {
+                mode: Some(Mode::Steer),
+                debounce: Some(Duration::from_millis(12)),
+                cap: Some(2),
+                drop: Some(Drop::Old),
+            }
+        );
+        assert_eq!(
+            read(json!({"queueMode": "bogus", "queueDebounceMs": -5, "queueCap": -1, "queueDrop": 7})),
+            Overrides { debounce: Some(Duration::ZERO), cap: Some(0), ..Overrides::default() }
+        );
+        assert_eq!(read(json!({"queueMode": null, "queueCap": "3"})), Overrides::default());
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_record_keeps_is_what_was_asked_for(asked in overrides()) {
+            let fields: serde_json::Map<_, _> =
+                asked.fields().into_iter().map(|(name, value)| (name.to_owned(), value.unwrap())).collect();
+            prop_assert_eq!(Overrides::from(&record(fields.into())), asked);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The words that stop what a session is doing.
+
+/// How somebody asked for a stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// With `/stop`: always meant as a command.
+    Slash,
+    /// With a bare word such as `stop`: a command only while something is at work, else a message like any other.
+    Word,
+}
+
+const WORDS: [&str; 6] = ["stop", "esc", "abort", "wait", "exit", "interrupt"];
+
+impl Stop {
+    /// The wish that a text is, if it is one and nothing else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        if text.eq_ignore_ascii_case("/stop") {
+            return Some(Self::Slash);
+        }
+        WORDS.iter().any(|word| text.eq_ignore_ascii_case(word)).then_some(Self::Word)
+    }
+}
+
+/// What is answered when so many runs and so many sub-agents were stopped.
+pub fn reply(runs: usize, subagents: usize) -> String {
+    let count = |n: usize, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
+    match (runs, subagents) {
+        (0, 0) => "There was nothing to stop.".to_owned(),
+        (runs, 0) => format!("Stopped {}.", count(runs, "run")),
+        (0, subagents) => format!("Stopped {}.", count(subagents, "sub-agent")),
+        (runs, subagents) => format!("Stopped {} and {}.", count(runs, "run"), count(subagents, "sub-agent")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_and_the_bare_words_are_told_apart() {
+        for text in ["/stop", " /STOP\n"] {
+            assert_eq!(Stop::parse(text), Some(Stop::Slash), "{text:?}");
+        }
+        for text in ["stop", "Esc", "ABORT", "wait", "\texit ", "interrupt"] {
+            assert_eq!(Stop::parse(text), Some(Stop::Word), "{text:?}");
+        }
+        for text in ["", "/stop it", "/stopp", "stop!", "wait a moment", "/wait", "halt"] {
+            assert_eq!(Stop::parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_reply_counts_what_was_stopped() {
+        assert_eq!(reply(0, 0), "There was nothing to stop.");
+        assert_eq!(reply(1, 0), "Stopped 1 run.");
+        assert_eq!(reply(2, 1), "Stopped 2 runs and 1 sub-agent.");
+        assert_eq!(reply(0, 3), "Stopped 3 sub-agents.");
+    }
+}

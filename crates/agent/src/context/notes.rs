@@ -1,0 +1,120 @@
+//! What a run is told beside its message: things that happened since the last one, and that the last one was stopped.
+//!
+//! Events wait in the session's record until a run takes them, with its message, in one commit: none is lost, and none is
+//! told twice. They are kept beside the words of the message, so that people read what they wrote, and the model reads the
+//! same bytes every time.
+
+use std::sync::Arc;
+
+use homard_proto::{
+    message::{Block, Content, Message, User},
+    session::Record,
+};
+use serde_json::{Value, json};
+
+/// The member of a record that holds what happened.
+const EVENTS: &str = "systemEvents";
+
+/// The member of a message that holds what its run is told.
+const NOTES: &str = "notes";
+
+/// How many events wait at most; the oldest go first.
+const MOST: usize = 20;
+
+/// What a model is told when the run before was stopped.
+const STOPPED: &str = "The run before this message was stopped before it was done. \
+                       Check what is there before you build on it.";
+
+/// A record that remembers one more event.
+pub(crate) fn remember(record: &Record, text: &str) -> Record {
+    let mut record = record.clone();
+    let mut events = match record.extra.shift_remove(EVENTS) {
+        Some(Value::Array(events)) => events,
+        Some(_) | None => Vec::new(),
+    };
+    events.push(text.trim().into());
+    events.drain(..events.len().saturating_sub(MOST));
+    record.extra.insert(EVENTS.to_owned(), events.into());
+    record
+}
+
+/// Whether something happened that no run was told yet.
+pub(crate) fn are_waiting(record: &Record) -> bool {
+    record.extra.get(EVENTS).and_then(Value::as_array).is_some_and(|events| !events.is_empty())
+}
+
+/// Takes out of a record what its next run is told.
+pub(crate) fn take(record: &mut Record) -> Vec<String> {
+    let stopped = record.aborted_last_run == Some(true);
+    let mut notes: Vec<_> = stopped.then(|| STOPPED.to_owned()).into_iter().collect();
+    if stopped {
+        record.aborted_last_run = Some(false);
+    }
+    if let Some(Value::Array(events)) = record.extra.shift_remove(EVENTS) {
+        notes.extend(events.iter().filter_map(Value::as_str).map(|event| format!("System event: {event}")));
+    }
+    notes
+}
+
+/// Puts notes on a message.
+pub(crate) fn attach(message: &mut User, notes: Vec<String>) {
+    if !notes.is_empty() {
+        message.extra.insert(NOTES.to_owned(), json!(notes));
+    }
+}
+
+/// The conversation with its notes, as a model reads it.
+pub fn spelled_out(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
+    messages.into_iter().map(|message| with_notes(&message).map_or(message, Arc::new)).collect()
+}
+
+fn with_notes(message: &Message) -> Option<Message> {
+    let Message::User(user) = message else { return None };
+    let notes = user.extra.get(NOTES)?.as_array()?;
+    let lines: Vec<_> = notes.iter().filter_map(Value::as_str).collect();
+    let text = format!("[{}]\n\n", lines.join("]\n["));
+    let mut user = user.clone();
+    match &mut user.content {
+        Content::Text(words) => words.insert_str(0, &text),
+        Content::Blocks(blocks) => match blocks.first_mut() {
+            Some(Block::Text(words)) => words.text.insert_str(0, &text),
+            Some(Block::Image(_) | Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_)) | None => {
+                blocks.insert(0, Block::text(text.trim_end()));
+            }
+        },
+    }
+    Some(Message::User(user))
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::SessionId;
+
+    use super::*;
+
+    #[test]
+    fn what_happened_is_told_once_and_beside_the_words() {
+        let mut record = Record::new(SessionId::parse("s").unwrap(), 0);
+        record.aborted_last_run = Some(true);
+        let mut record = remember(&remember(&record, " rain "), "sun");
+        let notes = take(&mut record);
+        assert_eq!(notes, [STOPPED, "System event: rain", "System event: sun"]);
+        assert_eq!((take(&mut record), record.aborted_last_run), (Vec::new(), Some(false)));
+        let mut user = User::text("hello", 1);
+        attach(&mut user, notes[1..].to_vec());
+        assert_eq!(user.content.text(), "hello");
+        let read = spelled_out(vec![Arc::new(Message::User(user))]);
+        let Message::User(read) = &*read[0] else { panic!("{read:?}") };
+        assert_eq!(read.content.text(), "[System event: rain]\n[System event: sun]\n\nhello");
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_events_go() {
+        let mut record = Record::new(SessionId::parse("s").unwrap(), 0);
+        for number in 0..30 {
+            record = remember(&record, &number.to_string());
+        }
+        let notes = take(&mut record);
+        assert_eq!((notes.len(), notes[0].as_str()), (MOST, "System event: 10"));
+    }
+}

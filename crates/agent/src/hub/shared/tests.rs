@@ -1,0 +1,98 @@
+//! Lanes that go and lanes that break, in a hub.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use futures_util::{StreamExt, future::join_all, stream};
+use homard_model::{Event, EventStream, Model, Request, Spec, stream::Done};
+use homard_proto::{
+    AgentId,
+    message::{StopReason, Usage},
+};
+use homard_store::{Fence, MemoryStore};
+use serde_json::json;
+
+use super::*;
+use crate::{
+    Hub, Outcome, Profile, ToolMode,
+    hub::{Accepted, Disposition, SubmitError, Waited},
+    intake,
+    tool::Toolbox,
+};
+
+/// Longer than a lane with nothing to do stays.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A model that says hello, but panics in the lane when it is asked for the first time what it is.
+struct Hello {
+    spec: Spec,
+    breaks: AtomicBool,
+}
+
+impl Model for Hello {
+    fn spec(&self) -> &Spec {
+        assert!(!self.breaks.swap(false, Ordering::Relaxed), "a bug");
+        &self.spec
+    }
+
+    fn stream(&self, _: Request) -> EventStream {
+        let done = Done { stop: StopReason::Stop, usage: Usage::default() };
+        stream::iter([Event::Text("hello".to_owned()), Event::Done(done)]).boxed()
+    }
+}
+
+fn hub(breaks: bool) -> Hub {
+    let spec = Spec { provider: "test".to_owned(), model: "hello".to_owned(), ..Spec::default() };
+    let profile = Profile {
+        id: AgentId::main(),
+        model: Arc::new(Hello { spec, breaks: breaks.into() }),
+        toolbox: Toolbox::default(),
+        workdir: "/".into(),
+        timeout: Some(LONG),
+        tool_mode: ToolMode::default(),
+    };
+    let store = (Arc::new(MemoryStore::default()) as Arc<dyn Store>, Fence::default());
+    Hub::start(Ambient::fixed(0), store, Agents::new(profile, []), Slots::default()).0
+}
+
+async fn submit(hub: &Hub, session: &str, run: &str) -> Result<Accepted, SubmitError> {
+    let params = json!({"message": "hi", "idempotencyKey": run, "sessionKey": session});
+    let inbound = intake::agent(hub, "someone", serde_json::from_value(params).unwrap()).await.unwrap();
+    hub.submit(inbound).await
+}
+
+/// What a run came to.
+async fn end(hub: &Hub, run: &str) -> Outcome {
+    match hub.wait(&RunId::parse(run).unwrap(), LONG * 10_000).await {
+        Ok(Waited::Ended(report)) => report.outcome().clone(),
+        other => panic!("{run} did not end: {other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_sessions_leave_no_lane_behind() {
+    let hub = &hub(false);
+    let names: Vec<_> = (0..10_000).map(|n| (format!("agent:main:s{n}"), format!("r{n}"))).collect();
+    let accepted = join_all(names.iter().map(|(session, run)| submit(hub, session, run))).await;
+    let keys: Vec<_> = accepted.into_iter().map(|accepted| accepted.unwrap().key).collect();
+    let alive = || {
+        let live = hub.0.lock();
+        let lanes = keys.iter().filter(|key| live.lanes.contains(key)).count();
+        (lanes, live.runs.len(), hub.0.tracker.len())
+    };
+    assert_eq!(alive().0, 10_000);
+    join_all(names.iter().map(|(_, run)| end(hub, run))).await;
+    tokio::time::sleep(LONG).await;
+    assert_eq!(alive(), (0, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_that_breaks_loses_only_what_it_had_taken() {
+    let hub = &hub(true);
+    let (first, second) = tokio::join!(submit(hub, "agent:main:s", "r1"), submit(hub, "agent:main:s", "r2"));
+    assert!(matches!(first, Err(SubmitError::Stopping)), "{first:?}");
+    assert!(matches!(second, Ok(Accepted { disposition: Disposition::New(_), .. })), "{second:?}");
+    assert_eq!(end(hub, "r2").await, Outcome::Done);
+}

@@ -1,0 +1,131 @@
+//! Commands that are answered at once, whatever is at work: they say or change how the session stands.
+//!
+//! Such a command is a run like any other, with an id, an answer and one end, but it leaves no line in the transcript:
+//! it is not a part of the conversation, and it must not come between a call and its result.
+
+use std::{sync::Arc, time::Duration};
+
+use homard_proto::message::Usage;
+use homard_store::{AbortReason, Ended, Outcome, Rec, Steps};
+
+use super::{Lane, Queued, chores::merged, inbox::Letter};
+use crate::{
+    command::{Change, Command, StatusFacts, Stop, queue::Overrides, stop},
+    event::{End, Reply, RunEvent},
+    writer::Then,
+};
+
+impl Queued {
+    /// Whether it is a command that is answered at once. A bare word only stops something if there is something to stop.
+    pub(super) fn is_control(&self, is_busy: bool) -> bool {
+        match &self.inbound.command {
+            Some(Command::Begin { .. } | Command::BeginWith(_)) | None => false,
+            Some(Command::Stop(Stop::Word)) => is_busy,
+            Some(
+                Command::Stop(Stop::Slash)
+                | Command::Queue(_)
+                | Command::Level(..)
+                | Command::Model(_)
+                | Command::Status
+                | Command::Help,
+            ) => true,
+        }
+    }
+}
+
+impl Lane {
+    /// Does what a command asks for, and answers it.
+    pub(super) async fn control(&mut self, mut queued: Queued, active: Option<&mut Queued>) {
+        let Some(command) = queued.inbound.command.clone() else { return };
+        let change = match command {
+            Command::Stop(_) => {
+                let runs = self.abort(None, AbortReason::Stop, active).await.len();
+                let children = self.hub.stop_descendants(&self.key, AbortReason::Stop).await;
+                Change { fields: Vec::new(), reply: stop::reply(runs, children) }
+            }
+            Command::Begin { .. }
+            | Command::BeginWith(_)
+            | Command::Queue(_)
+            | Command::Level(..)
+            | Command::Model(_)
+            | Command::Status
+            | Command::Help => self.consider(&command, &queued, active.as_deref()),
+        };
+        let at = self.hub.ambient.now_ms();
+        let run = queued.inbound.run.clone();
+        let mut records = std::mem::take(&mut queued.accepting);
+        let is_new = !records.is_empty();
+        if !change.fields.is_empty()
+            && let Some(session) = &mut self.session
+        {
+            // The fields are those of a record, so they always make one.
+            if let Ok(record) = merged(&session.record, &change.changes()) {
+                session.record = record;
+            }
+            let (expect, record) = (Some(session.record.session_id.clone()), Box::new(session.record.clone()));
+            records.push(Rec::Patch { run: Some(run.clone()), key: self.key.clone(), expect, record });
+        }
+        let end = self.answered(change.reply, at);
+        let ended = Ended {
+            outcome: Outcome::Done,
+            replies: Vec::new(),
+            model: end.model.clone(),
+            usage: Usage::default(),
+            steps: Steps::default(),
+            ended_at: at,
+            words: end.replies.first().map(|reply| reply.text.clone()),
+        };
+        records.push(Rec::Terminal { run, ended: Box::new(ended) });
+        if let Some(reply) = end.replies.first() {
+            queued.tape.text(at, 0, &reply.text);
+        }
+        queued.tape.hold(at, RunEvent::Ended(Arc::new(end)));
+        let then = if is_new { Then::admit(queued.admit.clone(), &queued.tape) } else { Then::default() };
+        self.hub.writer.send(records, then.and_publish(&queued.tape, 1));
+        if super::is_admitted(&queued).await {
+            self.hub.forget(&queued.tape);
+        } else {
+            self.never_was(&queued);
+        }
+    }
+
+    /// What a command changes, and what is answered.
+    fn consider(&self, command: &Command, queued: &Queued, active: Option<&Queued>) -> Change {
+        let nothing = || Change { fields: Vec::new(), reply: "There is no such session.".to_owned() };
+        let Some(session) = &self.session else { return nothing() };
+        let spec = self.hub.agents.of(self.key.agent()).model.spec();
+        let (channel, config) = self.hub.rules.queue.of(&queued.inbound.route);
+        let now = self.hub.ambient.now_ms();
+        let since = |active: &Queued| Duration::from_millis(now.saturating_sub(active.tape.accepted_at()));
+        let facts = StatusFacts {
+            version: env!("CARGO_PKG_VERSION"),
+            model: &format!("{}/{}", spec.provider, spec.model),
+            models: &[],
+            key: &self.key,
+            record: &session.record,
+            queue: crate::command::queue::resolve(
+                &Overrides::default(),
+                &Overrides::from(&session.record),
+                &channel,
+                &config,
+            ),
+            waiting: self.inbox.len(),
+            at_work: active.map(|active| (active.run(), since(active))),
+            triggers: &self.hub.rules.triggers,
+        };
+        command.change(&facts).unwrap_or_else(nothing)
+    }
+
+    fn answered(&self, reply: String, at: u64) -> End {
+        End {
+            outcome: Outcome::Done,
+            replies: vec![Reply { entry: self.hub.ambient.entry_id(), text: reply }],
+            model: ("homard".to_owned(), "command".to_owned()),
+            usage: Usage::default(),
+            last_usage: Usage::default(),
+            session: self.session.as_ref().map(|session| session.record.session_id.clone()),
+            started_at: Some(at),
+            ended_at: at,
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What becomes of messages that a run answered beside its own, when it is over.
+
+use std::sync::Arc;
+
+use homard_store::{AbortReason, RunState};
+
+use super::{Lane, Queued};
+use crate::event::{End, RunEvent};
+
+impl Lane {
+    /// Ends the guests of a run together with it. The store knows which of them became a part of it: the others are
+    /// still messages, and get a turn of their own, unless somebody stopped everything.
+    pub(super) async fn see_off(&mut self, guests: Vec<Queued>, end: &End, reason: Option<AbortReason>) {
+        let mut left = Vec::new();
+        for mut guest in guests {
+            match self.hub.store.run(&guest.inbound.run).await {
+                Ok(Some(row)) if matches!(row.state, RunState::Ended(_)) => {
+                    let end = End { replies: Vec::new(), usage: Default::default(), ..end.clone() };
+                    guest.tape.pass(end.ended_at, RunEvent::Ended(Arc::new(end)));
+                    self.hub.forget(&guest.tape);
+                }
+                Ok(Some(_)) => match reason {
+                    Some(reason @ (AbortReason::User | AbortReason::Stop | AbortReason::Interrupted)) => {
+                        guest.stop(reason);
+                        self.decline(guest).await;
+                    }
+                    Some(AbortReason::Timeout | AbortReason::Dropped) | None => left.push(guest),
+                },
+                Ok(None) => self.never_was(&guest),
+                Err(error) => {
+                    guest.tape.break_off(&error.to_string());
+                    self.hub.forget(&guest.tape);
+                }
+            }
+        }
+        self.inbox.put_back(left);
+    }
+
+    /// [`turn_down`](Self::turn_down), for one whose end is a part of another's.
+    fn decline(&mut self, guest: Queued) -> std::pin::Pin<Box<dyn Future<Output = bool> + Send + '_>> {
+        Box::pin(self.turn_down(guest))
+    }
+}

@@ -1,0 +1,281 @@
+//! Whatever happens, in whatever order: nothing is lost, and nothing comes out twice.
+//!
+//! `PROPTEST_CASES=100000` makes a long run of it.
+
+use std::collections::BTreeMap;
+
+use proptest::{collection::vec, prelude::*, sample::select};
+
+use super::{model::Model, *};
+
+/// Something that happens to a session.
+#[derive(Debug, Clone)]
+enum Move {
+    Push(Option<Settings>, Route),
+    /// The next turn begins, if no run is at work.
+    Start,
+    /// The run at work ends.
+    End,
+    /// The run at work asks for a message, and does this with it.
+    Offer(Then),
+    /// Somebody stops a message that waits: the one at this place, round and round.
+    Abort(usize),
+    /// Somebody stops everything.
+    Stop,
+    Pass(u64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Then {
+    /// It becomes a part of the run.
+    Commits,
+    /// The run has ended before it could hear of it.
+    IsGone,
+    /// The run ends without having stored it.
+    Fails,
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let settings = (
+        select(Mode::ALL.to_vec()),
+        select(vec![0, 0, 40, 100]).prop_map(Duration::from_millis),
+        1..5_usize,
+        select(Drop::ALL.to_vec()),
+    );
+    let settings = settings.prop_map(|(mode, debounce, cap, drop)| Settings { mode, debounce, cap, drop });
+    let nowhere = Route::new(None, Some("C1"), None, None);
+    let routes = vec![Route::default(), slack("1"), slack("1"), slack("1"), slack("2"), telegram("1"), nowhere];
+    let then = select(vec![Then::Commits, Then::Commits, Then::IsGone, Then::Fails]);
+    // Few kinds of settings in one sequence, so that queues grow before something clears them.
+    vec(prop_oneof![1 => Just(None), 5 => settings.prop_map(Some)], 1..5).prop_flat_map(move |settings| {
+        let happens = prop_oneof![
+            12 => (select(settings), select(routes.clone())).prop_map(|(settings, route)| Move::Push(settings, route)),
+            4 => Just(Move::Start),
+            2 => Just(Move::End),
+            4 => then.clone().prop_map(Move::Offer),
+            1 => (0..8_usize).prop_map(Move::Abort),
+            1 => prop_oneof![9 => Just(Move::Pass(0)), 1 => Just(Move::Stop)],
+            4 => (0..60_u64).prop_map(Move::Pass),
+        ];
+        vec(happens, 1..60)
+    })
+}
+
+/// How a message came out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    Rejected,
+    GivenBack,
+    Stopped,
+    Answered,
+    SummedUp,
+}
+
+/// The run at work, and the message that it took without having stored it.
+#[derive(Debug, Default)]
+struct Run {
+    unstored: Vec<Note>,
+    is_stopped: bool,
+    is_over: bool,
+}
+
+#[derive(Default)]
+struct World {
+    inbox: Inbox<Note>,
+    model: Model,
+    now: u64,
+    run: Option<Run>,
+    pushed: usize,
+    /// By number, which is also a message's text and run.
+    fates: BTreeMap<usize, Fate>,
+    shown: Vec<String>,
+    last_answered: Option<usize>,
+    /// The last accepted message with settings, and when it came.
+    newest: Option<(Settings, u64)>,
+}
+
+impl World {
+    fn apply(&mut self, happens: Move) {
+        match happens {
+            Move::Push(settings, route) => self.push(settings, route),
+            Move::Start => self.start(),
+            Move::End => self.end(),
+            Move::Offer(then) => self.offer(then),
+            Move::Abort(place) => self.abort(place),
+            Move::Stop => self.stop(),
+            Move::Pass(time) => self.now += time,
+        }
+        self.look();
+    }
+
+    fn push(&mut self, settings: Option<Settings>, route: Route) {
+        let number = self.pushed;
+        self.pushed += 1;
+        let note = Note { settings, ..plain(&number.to_string()) }.on(route);
+        let (is_running, was_empty) = (self.run.is_some(), self.inbox.is_empty());
+        let pushed = self.inbox.push(note.clone(), is_running, self.now);
+        assert_eq!(pushed, self.model.push(note.clone(), is_running, self.now));
+        let (placed, gone) = match pushed {
+            Pushed::In { placed, gone } => (placed, gone),
+            Pushed::Full(back) => {
+                assert_eq!((&back, settings.map(|settings| settings.drop)), (&note, Some(Drop::New)));
+                return self.settle(&[back], Fate::Rejected);
+            }
+        };
+        assert_eq!(placed == Placed::Started, !is_running && was_empty);
+        let is_interrupt = placed == Placed::Interrupted;
+        assert!(gone.iter().all(|gone| is_interrupt || gone.settings.is_some()), "a plain request was dropped");
+        self.settle(&gone, Fate::GivenBack);
+        if let (true, Some(run)) = (is_interrupt, &mut self.run) {
+            run.is_stopped = true;
+        }
+        if let Some(settings) = settings {
+            self.newest = Some((settings, self.now));
+            let queued = self.model.line.iter().filter(|waiting| waiting.is_queued()).count();
+            assert!(queued <= settings.cap, "{queued} wait");
+        }
+    }
+
+    fn start(&mut self) {
+        if self.run.is_some() {
+            return;
+        }
+        let dropped = self.model.dropped.clone();
+        let has_plain = self.model.line.iter().any(|waiting| waiting.note.settings.is_none());
+        let front_is_queued = self.model.line.first().is_none_or(super::model::Waiting::is_queued);
+        let turn = self.inbox.next(self.now);
+        assert_eq!(turn, self.model.next(self.now));
+        let Some(Turn { host, guests, prompt }) = turn else { return };
+        self.run = Some(Run::default());
+        if let (true, false, Some((settings, at))) = (front_is_queued, has_plain, self.newest) {
+            assert!(Duration::from_millis(self.now - at) >= settings.debounce, "it was not quiet for long enough");
+        }
+        let all: Vec<_> = guests.into_iter().chain([host.clone()]).collect();
+        assert!(all.len() == 1 || all.iter().all(|note| note.settings.is_some()), "a plain request was merged");
+        if prompt.is_some_and(|prompt| prompt.starts_with("[Queued messages")) {
+            assert!(all.iter().all(|note| note.route == host.route), "routes were merged");
+        }
+        let (summed_up, answered): (Vec<_>, Vec<_>) = all.into_iter().partition(|note| dropped.contains(note));
+        assert!(summed_up.is_empty() || summed_up == dropped, "a summary tells of all that was dropped");
+        self.settle(&summed_up, Fate::SummedUp);
+        self.answer(&answered);
+    }
+
+    fn offer(&mut self, then: Then) {
+        let Some(run) = self.run.as_mut().filter(|run| !run.is_over) else { return };
+        let offered = self.inbox.offer();
+        assert_eq!(offered, self.model.offer());
+        match offered {
+            None => {}
+            Some(Offer::Copy(text)) => {
+                assert!(!self.shown.contains(&text), "{text} was shown twice");
+                self.shown.push(text);
+            }
+            Some(Offer::Take(note)) => match then {
+                Then::Commits => self.answer(&[note]),
+                Then::IsGone => {
+                    run.is_over = true;
+                    self.model.put_back(std::slice::from_ref(&note));
+                    self.inbox.put_back([note]);
+                }
+                Then::Fails => {
+                    run.is_over = true;
+                    run.unstored.push(note);
+                }
+            },
+        }
+    }
+
+    fn end(&mut self) {
+        let Some(run) = self.run.take() else { return };
+        self.inbox.withdraw_offers();
+        self.model.withdraw_offers();
+        if run.is_stopped {
+            self.settle(&run.unstored, Fate::Stopped);
+        } else {
+            self.model.put_back(&run.unstored);
+            self.inbox.put_back(run.unstored);
+        }
+    }
+
+    fn abort(&mut self, place: usize) {
+        let all = self.model.all();
+        if all.is_empty() {
+            return;
+        }
+        let meant = all[place % all.len()].clone();
+        let out = self.inbox.take_out(|note| note.run == meant.run);
+        assert_eq!(out, std::slice::from_ref(&meant));
+        self.model.take_out(|note| note.run == meant.run);
+        self.settle(&out, Fate::Stopped);
+    }
+
+    fn stop(&mut self) {
+        let out = self.inbox.clear();
+        assert_eq!(out, self.model.take_out(|_| true));
+        self.settle(&out, Fate::Stopped);
+        if let Some(run) = &mut self.run {
+            run.is_stopped = true;
+        }
+    }
+
+    fn answer(&mut self, notes: &[Note]) {
+        for note in notes {
+            let number = Some(number(note));
+            assert!(self.last_answered < number, "{number:?} was overtaken by {:?}", self.last_answered);
+            self.last_answered = number;
+        }
+        self.settle(notes, Fate::Answered);
+    }
+
+    fn settle(&mut self, notes: &[Note], fate: Fate) {
+        for note in notes {
+            assert_eq!(self.fates.insert(number(note), fate), None, "{note:?} came out twice, now as {fate:?}");
+        }
+    }
+
+    /// Compares what is with what should be.
+    fn look(&mut self) {
+        assert_eq!(waiting(&mut self.inbox), self.model.all());
+        assert_eq!(self.inbox.has_offer(), self.model.offered().is_some());
+        let all = self.model.all();
+        let expected = match self.model.ready_at(self.now) {
+            None => Ready::Nothing,
+            Some(at) if at > self.now => Ready::Later(at),
+            Some(_) => {
+                let own = self.model.line.first().filter(|first| !first.is_queued());
+                Ready::Now(own.map_or(&all[0], |own| &own.note))
+            }
+        };
+        assert_eq!(self.inbox.ready(self.now), expected);
+    }
+
+    /// Runs go on until nothing waits; then every message has come out.
+    fn finish(&mut self) {
+        self.apply(Move::End);
+        for _ in 0..=self.pushed {
+            [Move::Pass(100), Move::Start, Move::End].into_iter().for_each(|happens| self.apply(happens));
+        }
+        assert_eq!(self.fates.keys().copied().collect::<Vec<_>>(), (0..self.pushed).collect::<Vec<_>>());
+    }
+}
+
+fn number(note: &Note) -> usize {
+    note.text.parse().unwrap()
+}
+
+fn config() -> ProptestConfig {
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    ProptestConfig { cases: config.cases.max(1_000), ..config }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn every_message_comes_out_once_in_order_and_by_the_rules(moves in moves()) {
+        let mut world = World::default();
+        moves.into_iter().for_each(|happens| world.apply(happens));
+        world.finish();
+    }
+}

@@ -1,0 +1,93 @@
+//! How much of a tool's answer is kept: neither a transcript nor a model's context is the place for a flood.
+
+use homard_proto::message::Block;
+use serde_json::json;
+
+use crate::tool::ToolResult;
+
+/// How many characters of a result's text are kept, and how many bytes of its details.
+const CAP: usize = 400_000;
+
+/// The result, cut where it is too long. Pictures stay: what takes them in bounds them.
+pub(super) fn cap(mut result: ToolResult) -> ToolResult {
+    let length = |block: &Block| match block {
+        Block::Text(text) => text.text.chars().count(),
+        Block::Image(_) | Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => 0,
+    };
+    let total: usize = result.content.iter().map(length).sum();
+    if total > CAP {
+        let mut room = CAP;
+        for block in &mut result.content {
+            if let Block::Text(text) = block {
+                let end = end(&text.text, room);
+                room = room.saturating_sub(text.text.chars().count());
+                text.text.truncate(end);
+            }
+        }
+        result.content.retain(|block| !matches!(block, Block::Text(text) if text.text.is_empty()));
+        let kept: usize = result.content.iter().map(length).sum();
+        result.content.push(Block::text(format!(
+            "[This result had {total} characters. The first {kept} are kept; ask for less at a time to see the rest.]"
+        )));
+    }
+    result.details = result.details.map(|details| match details.to_string().len() {
+        bytes if bytes > CAP => json!({"omitted": true, "bytes": bytes}),
+        _ => details,
+    });
+    result
+}
+
+/// Where a text ends that has room for so many characters: behind its last whole line, if that is most of it.
+fn end(text: &str, room: usize) -> usize {
+    let Some((end, _)) = text.char_indices().nth(room) else { return text.len() };
+    match text[..end].rfind('\n') {
+        Some(line) if line > end / 5 * 4 => line + 1,
+        Some(_) | None => end,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(result: &ToolResult) -> Vec<&str> {
+        let texts = result.content.iter().map(|block| match block {
+            Block::Text(text) => Some(&*text.text),
+            Block::Image(_) | Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => None,
+        });
+        texts.flatten().collect()
+    }
+
+    fn notice(had: usize, kept: usize) -> String {
+        format!(
+            "[This result had {had} characters. The first {kept} are kept; ask for less at a time to see the rest.]"
+        )
+    }
+
+    #[test]
+    fn what_fits_stays_as_it_is() {
+        let result = ToolResult::text("é".repeat(CAP)).with_details(json!({"a": 1}));
+        assert_eq!(cap(result.clone()), result);
+    }
+
+    #[test]
+    fn a_text_ends_behind_a_line_if_that_is_most_of_it() {
+        let lines = "0123456789\n".repeat(40_000);
+        assert_eq!(texts(&cap(ToolResult::text(lines.clone()))), [&lines[..399_993], &notice(440_000, 399_993)]);
+        let one = format!("a\n{}", "é".repeat(CAP));
+        assert_eq!(texts(&cap(ToolResult::text(&*one)))[1], notice(CAP + 2, CAP));
+    }
+
+    #[test]
+    fn blocks_behind_the_one_that_is_cut_are_left_out() {
+        let mut result = ToolResult::text("a".repeat(CAP - 1));
+        result.content.extend([Block::text("bb"), Block::text("c")]);
+        assert_eq!(texts(&cap(result)), [&*"a".repeat(CAP - 1), "b", &notice(CAP + 2, CAP)]);
+    }
+
+    #[test]
+    fn details_are_kept_whole_or_not_at_all() {
+        let result = ToolResult::text("a").with_details(json!("x".repeat(CAP)));
+        assert_eq!(cap(result).details, Some(json!({"omitted": true, "bytes": CAP + 2})));
+    }
+}

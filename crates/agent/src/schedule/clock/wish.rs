@@ -1,0 +1,128 @@
+//! What the clock is asked: make, change, remove and run jobs.
+
+use homard_proto::{Extra, RunId};
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::{Clock, Error};
+use crate::schedule::{
+    due,
+    edit::{self, House},
+    job::Job,
+};
+
+/// What came of the wish to run a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ran {
+    /// It is at work, or has just been.
+    Begun(RunId),
+    /// It is not its time.
+    NotDue,
+    /// It is at work since earlier.
+    AlreadyRunning,
+}
+
+/// Whether a job is run in any case, or only if it is its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Only if it is its time.
+    Due,
+    /// In any case.
+    Force,
+}
+
+type Tell<T> = oneshot::Sender<Result<T, Error>>;
+
+/// What the clock is asked.
+#[derive(Debug)]
+pub(in crate::schedule) enum Wish {
+    Add(Extra, Tell<Job>),
+    Change(String, Extra, Tell<Job>),
+    Remove(String, Tell<bool>),
+    Run(String, Mode, Tell<Ran>),
+}
+
+impl Clock {
+    /// Does what is asked. Whoever asked may have gone, and that is fine.
+    pub(super) async fn heed(&mut self, wish: Wish) {
+        match wish {
+            Wish::Add(fields, tell) => tell.send(self.add(fields).await).ok(),
+            Wish::Change(id, patch, tell) => tell.send(self.change(&id, patch).await).ok(),
+            Wish::Remove(id, tell) => tell.send(self.remove(&id).await).ok(),
+            Wish::Run(id, mode, tell) => tell.send(self.run_now(&id, mode).await).ok(),
+        };
+    }
+
+    async fn add(&mut self, fields: Extra) -> Result<Job, Error> {
+        let id = self.hub.ambient().nonce();
+        let mut job = edit::make(fields, &id, self.house()).map_err(Error::Invalid)?;
+        self.plan(&mut job);
+        let mut jobs = self.jobs.clone();
+        jobs.push(job.clone());
+        self.keep(jobs).await?;
+        let next = job.state.next_run_at_ms;
+        self.news.tell("cron", json!({"jobId": job.id, "action": "added", "nextRunAtMs": next}));
+        Ok(job)
+    }
+
+    async fn change(&mut self, id: &str, patch: Extra) -> Result<Job, Error> {
+        let mut jobs = self.jobs.clone();
+        let job = jobs.iter_mut().find(|job| job.id == id).ok_or_else(|| Error::Unknown(id.to_owned()))?;
+        let mut changed = edit::change(job, patch, self.house()).map_err(Error::Invalid)?;
+        self.plan(&mut changed);
+        job.clone_from(&changed);
+        self.complaints.remove(id);
+        self.keep(jobs).await?;
+        let next = changed.state.next_run_at_ms;
+        self.news.tell("cron", json!({"jobId": id, "action": "updated", "nextRunAtMs": next}));
+        Ok(changed)
+    }
+
+    async fn remove(&mut self, id: &str) -> Result<bool, Error> {
+        let jobs: Vec<_> = self.jobs.iter().filter(|job| job.id != id).cloned().collect();
+        if jobs.len() == self.jobs.len() {
+            return Ok(false);
+        }
+        self.keep(jobs).await?;
+        self.news.tell("cron", json!({"jobId": id, "action": "removed"}));
+        Ok(true)
+    }
+
+    async fn run_now(&mut self, id: &str, mode: Mode) -> Result<Ran, Error> {
+        let now = self.now();
+        let mut jobs = self.jobs.clone();
+        let job = jobs.iter_mut().find(|job| job.id == id).ok_or_else(|| Error::Unknown(id.to_owned()))?;
+        if let Some(why) = job.unsupported() {
+            return Err(Error::Invalid(why));
+        }
+        if job.state.running_at_ms.is_some() {
+            return Ok(Ran::AlreadyRunning);
+        }
+        let due = due::due(job, &self.zone, now).ok().filter(|_| job.enabled);
+        let slot = match (mode, due.and_then(|due| due.run)) {
+            (Mode::Due, None) => return Ok(Ran::NotDue),
+            (Mode::Due, Some(slot)) => {
+                job.state.settled_at_ms = Some(slot);
+                slot
+            }
+            (Mode::Force, _) => now,
+        };
+        let run = job.run_id(slot).ok_or_else(|| Error::Invalid(format!("\"{id}\" cannot name a run")))?;
+        job.state.running_at_ms = Some(now);
+        job.state.running_slot_ms = Some(slot);
+        self.keep(jobs).await?;
+        self.start(id, slot).await;
+        Ok(Ran::Begun(run))
+    }
+
+    fn house(&self) -> House<'_> {
+        House { agents: self.hub.agents(), zone: &self.zone, now: self.now() }
+    }
+
+    /// Says when a job runs next.
+    fn plan(&self, job: &mut Job) {
+        let after = job.state.settled_at_ms.unwrap_or(0).max(self.now());
+        let next = due::next(job, &self.zone, after).ok().flatten();
+        job.state.next_run_at_ms = next.filter(|_| job.enabled);
+    }
+}

@@ -1,0 +1,233 @@
+//! When a job is due: a pure function of the job, its state and the time.
+//!
+//! Every slot ends exactly once: as ran, as missed (nobody was there), or as skipped (somebody was, but could not).
+//! What is behind `settledAtMs` has its end. A recurring slot that nobody ran within a minute is missed, also the
+//! newest one: a morning's report is not wanted in the evening. A job that runs once is run up to an hour late.
+
+use croner::{
+    Cron as Pattern,
+    parser::{CronParser, Seconds},
+};
+use jiff::{Timestamp, Zoned, civil, tz::TimeZone};
+
+use super::job::{At, Job, When};
+
+/// How late a recurring slot may run.
+const LATE_MS: u64 = 60_000;
+/// How late a slot that comes once may run.
+const LATE_ONCE_MS: u64 = 3_600_000;
+/// The smallest distance between two slots.
+pub const LEAST_MS: u64 = 1_000;
+/// How many missed slots of a cron expression are counted one by one.
+const COUNTED: u64 = 100_000;
+/// How far a clock may be behind what was settled before we believe that it was set back. Until then the same slots
+/// come again, and have their end.
+const SET_BACK_MS: u64 = 24 * 3_600_000;
+
+/// What is to be done about a job now.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Due {
+    /// The slots that went by while nobody was there.
+    pub missed: Option<Missed>,
+    /// The slot to run now.
+    pub run: Option<u64>,
+    /// The slot after that.
+    pub next: Option<u64>,
+    /// The new `settledAtMs`.
+    pub settled: Option<u64>,
+}
+
+/// Slots that nobody ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Missed {
+    /// The oldest.
+    pub first: u64,
+    /// The newest.
+    pub last: u64,
+    /// How many.
+    pub count: u64,
+    /// Whether there may be more: beyond a number they are not counted one by one.
+    pub is_at_least: bool,
+}
+
+/// Why a schedule makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Not a time.
+    #[error("schedule.at \"{0}\" is not a time; write it as 2026-11-15T08:30:00Z")]
+    Time(String),
+    /// Not a cron expression.
+    #[error("schedule.expr \"{0}\" is not a cron expression ({1}); write five fields, as in \"0 7 * * 1-5\"")]
+    Expression(String, String),
+    /// Not a time zone.
+    #[error("schedule.tz \"{0}\" is not a time zone; write one as Europe/Berlin")]
+    Zone(String),
+    /// A schedule of another version.
+    #[error("schedule.kind is not supported; use at, every or cron")]
+    Kind,
+}
+
+/// What is to be done about a job now. `zone` is the machine's, for expressions that name none.
+pub fn due(job: &Job, zone: &TimeZone, now: u64) -> Result<Due, Error> {
+    let slots = Slots::of(job, zone)?;
+    let settled = settled(job, now);
+    let Some(passed) = slots.between(settled, now) else {
+        let settled = job.state.settled_at_ms.map(|_| settled);
+        return Ok(Due { next: slots.after(settled.unwrap_or(0).max(now)), settled, ..Due::default() });
+    };
+    let tolerance = if matches!(slots, Slots::Once(_)) { LATE_ONCE_MS } else { LATE_MS };
+    let is_in_time = now - passed.last <= tolerance;
+    let missed = if is_in_time {
+        passed.before_last.map(|last| Missed { last, count: passed.count - 1, ..passed.missed() })
+    } else {
+        Some(passed.missed())
+    };
+    Ok(Due { missed, run: is_in_time.then_some(passed.last), next: slots.after(now), settled: Some(passed.last) })
+}
+
+/// The first slot after a moment.
+pub fn next(job: &Job, zone: &TimeZone, after: u64) -> Result<Option<u64>, Error> {
+    Ok(Slots::of(job, zone)?.after(after))
+}
+
+/// Up to where everything has its end. A file of OpenClaw's says only what was planned next, or what ran last.
+fn settled(job: &Job, now: u64) -> u64 {
+    let state = &job.state;
+    let planned = state.next_run_at_ms.map(|next| next.saturating_sub(1));
+    let settled = match (&job.schedule, state.settled_at_ms) {
+        (_, Some(settled)) => settled,
+        (When::At(_), None) => state.last_run_at_ms.unwrap_or(0),
+        (When::Every(_) | When::Cron(_) | When::Other(_), None) => {
+            planned.or(state.last_run_at_ms).unwrap_or(job.created_at_ms)
+        }
+    };
+    if settled > now.saturating_add(SET_BACK_MS) { now } else { settled }
+}
+
+/// The slots of a schedule.
+enum Slots {
+    Once(u64),
+    Every { anchor: u64, every: u64 },
+    Pattern(Box<Pattern>, TimeZone),
+}
+
+/// The slots in a stretch of time.
+struct Passed {
+    first: u64,
+    before_last: Option<u64>,
+    last: u64,
+    count: u64,
+    is_at_least: bool,
+}
+
+impl Passed {
+    fn missed(&self) -> Missed {
+        Missed { first: self.first, last: self.last, count: self.count, is_at_least: self.is_at_least }
+    }
+}
+
+impl Slots {
+    fn of(job: &Job, zone: &TimeZone) -> Result<Self, Error> {
+        match &job.schedule {
+            When::At(at) => moment(at).map(Self::Once),
+            When::Every(every) => Ok(Self::Every {
+                anchor: every.anchor_ms.unwrap_or(job.created_at_ms),
+                every: every.every_ms.max(LEAST_MS),
+            }),
+            When::Cron(cron) => {
+                let zone = match cron.tz.as_deref().map(str::trim).filter(|tz| !tz.is_empty()) {
+                    Some(tz) => TimeZone::get(tz).map_err(|_unknown| Error::Zone(tz.to_owned()))?,
+                    None => zone.clone(),
+                };
+                let parser = CronParser::builder().seconds(Seconds::Optional).build();
+                let pattern = parser
+                    .parse(cron.expr.trim())
+                    .map_err(|why| Error::Expression(cron.expr.clone(), why.to_string().to_lowercase()))?;
+                Ok(Self::Pattern(Box::new(pattern), zone))
+            }
+            When::Other(_) => Err(Error::Kind),
+        }
+    }
+
+    /// The first slot after a moment.
+    fn after(&self, moment: u64) -> Option<u64> {
+        match self {
+            Self::Once(at) => (*at > moment).then_some(*at),
+            Self::Every { anchor, .. } if moment < *anchor => Some(*anchor),
+            Self::Every { anchor, every } => {
+                let steps = (moment - anchor) / every + 1;
+                steps.checked_mul(*every).and_then(|far| far.checked_add(*anchor))
+            }
+            Self::Pattern(pattern, zone) => {
+                // Slots are whole seconds, so the one after the second that a moment is in is after the moment.
+                let second = zoned(moment, zone)?;
+                let found = pattern.find_next_occurrence(&second, false).ok()?;
+                ms(&found).filter(|slot| *slot > moment)
+            }
+        }
+    }
+
+    /// The slots after one moment, up to another.
+    fn between(&self, after: u64, until: u64) -> Option<Passed> {
+        let first = self.after(after).filter(|first| *first <= until)?;
+        match self {
+            Self::Once(_) => Some(Passed { first, before_last: None, last: first, count: 1, is_at_least: false }),
+            Self::Every { every, .. } => {
+                let more = (until - first) / every;
+                let last = first + more * every;
+                let before_last = (more > 0).then(|| last - every);
+                Some(Passed { first, before_last, last, count: more + 1, is_at_least: false })
+            }
+            Self::Pattern(pattern, zone) => {
+                let mut passed = Passed { first, before_last: None, last: first, count: 1, is_at_least: false };
+                while let Some(slot) = self.after(passed.last).filter(|slot| *slot <= until) {
+                    if passed.count == COUNTED {
+                        passed.is_at_least = true;
+                        let back = |from: u64, inclusive| {
+                            ms(&pattern.find_previous_occurrence(&zoned(from, zone)?, inclusive).ok()?)
+                        };
+                        passed.last = back(until, true).unwrap_or(slot);
+                        passed.before_last = back(passed.last, false);
+                        break;
+                    }
+                    passed.count += 1;
+                    passed.before_last = Some(passed.last);
+                    passed.last = slot;
+                }
+                Some(passed)
+            }
+        }
+    }
+}
+
+/// A moment, to the second.
+fn zoned(at: u64, zone: &TimeZone) -> Option<Zoned> {
+    Some(Timestamp::from_second(i64::try_from(at / 1000).ok()?).ok()?.to_zoned(zone.clone()))
+}
+
+fn ms(at: &Zoned) -> Option<u64> {
+    u64::try_from(at.timestamp().as_millisecond()).ok()
+}
+
+/// The moment that is meant: a time with a zone, one without in UTC, a day, or milliseconds.
+fn moment(at: &At) -> Result<u64, Error> {
+    let text = match (&at.at, at.at_ms) {
+        (Some(text), _) => text.trim(),
+        (None, Some(ms)) => return Ok(ms),
+        (None, None) => "",
+    };
+    let utc = |time: civil::DateTime| time.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
+    if text.len() > 8 && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return text.parse().map_err(|_too_long| Error::Time(text.to_owned()));
+    }
+    let parsed: Option<Timestamp> = text
+        .parse()
+        .ok()
+        .or_else(|| text.parse().ok().and_then(utc))
+        .or_else(|| text.parse::<civil::Date>().ok().and_then(|day| utc(day.at(0, 0, 0, 0))));
+    let ms = parsed.and_then(|time| u64::try_from(time.as_millisecond()).ok());
+    ms.ok_or_else(|| Error::Time(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests;

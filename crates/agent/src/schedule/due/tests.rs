@@ -1,0 +1,228 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+const HOUR: u64 = 3_600_000;
+const DAY: u64 = 24 * HOUR;
+const YEAR: u64 = 365 * DAY;
+/// 2026-11-15T00:00:00Z.
+const BIRTH: u64 = 1_794_700_800_000;
+
+fn job(schedule: &Value) -> Job {
+    let job = json!({
+        "id": "j", "name": "j", "createdAtMs": BIRTH, "schedule": schedule, "sessionTarget": "isolated",
+        "payload": {"kind": "agentTurn", "message": "x"},
+    });
+    serde_json::from_value(job).unwrap()
+}
+
+fn every(ms: u64) -> Job {
+    job(&json!({"kind": "every", "everyMs": ms}))
+}
+
+fn pattern(expr: &str) -> Job {
+    job(&json!({"kind": "cron", "expr": expr}))
+}
+
+fn berlin() -> TimeZone {
+    TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap()
+}
+
+fn at(text: &str) -> u64 {
+    u64::try_from(text.parse::<Timestamp>().unwrap().as_millisecond()).unwrap()
+}
+
+/// Looks at a job at these times; returns what ran when, and how many slots were missed.
+fn look(job: &mut Job, zone: &TimeZone, times: impl IntoIterator<Item = u64>) -> (Vec<(u64, u64)>, u64) {
+    let (mut ran, mut missed) = (Vec::new(), 0);
+    for now in times {
+        let due = due(job, zone, now).unwrap();
+        ran.extend(due.run.map(|slot| (slot, now)));
+        missed += due.missed.map_or(0, |missed| missed.count);
+        job.state.settled_at_ms = due.settled;
+        job.state.next_run_at_ms = due.next;
+    }
+    (ran, missed)
+}
+
+/// All slots up to a time, found one by one.
+fn slots(job: &Job, zone: &TimeZone, until: u64) -> Vec<u64> {
+    let from = next(job, zone, BIRTH).unwrap();
+    std::iter::successors(from, |&slot| next(job, zone, slot).unwrap()).take_while(|&slot| slot <= until).collect()
+}
+
+#[test]
+fn slots_are_counted_from_the_anchor() {
+    assert_eq!(slots(&every(HOUR), &TimeZone::UTC, BIRTH + 3 * HOUR), [1, 2, 3].map(|n| BIRTH + n * HOUR));
+    let anchored = job(&json!({"kind": "every", "everyMs": HOUR, "anchorMs": BIRTH + 90_000}));
+    assert_eq!(slots(&anchored, &TimeZone::UTC, BIRTH + 2 * HOUR), [90_000, 90_000 + HOUR].map(|ms| BIRTH + ms));
+    let hasty = every(1);
+    assert_eq!(next(&hasty, &TimeZone::UTC, BIRTH).unwrap(), Some(BIRTH + LEAST_MS));
+}
+
+#[test]
+fn a_slot_that_nobody_ran_in_time_is_missed_also_the_newest() {
+    let mut down = every(HOUR);
+    let due_now = due(&down, &TimeZone::UTC, BIRTH + 3 * HOUR + 61_000).unwrap();
+    let missed = Missed { first: BIRTH + HOUR, last: BIRTH + 3 * HOUR, count: 3, is_at_least: false };
+    let settled = Some(BIRTH + 3 * HOUR);
+    assert_eq!(due_now, Due { missed: Some(missed), run: None, next: Some(BIRTH + 4 * HOUR), settled });
+    // Back within the minute, the newest still runs.
+    let due_now = due(&down, &TimeZone::UTC, BIRTH + 3 * HOUR + 60_000).unwrap();
+    let missed = Missed { last: BIRTH + 2 * HOUR, count: 2, ..missed };
+    assert_eq!(due_now, Due { missed: Some(missed), run: settled, next: Some(BIRTH + 4 * HOUR), settled });
+    down.state.settled_at_ms = settled;
+    let nothing = Due { next: Some(BIRTH + 4 * HOUR), settled, ..Due::default() };
+    assert_eq!(due(&down, &TimeZone::UTC, BIRTH + 3 * HOUR + 60_000), Ok(nothing));
+}
+
+#[test]
+fn what_comes_once_runs_up_to_an_hour_late() {
+    let once = |text: &str| job(&json!({"kind": "at", "at": text}));
+    let slot = at("2026-11-15T08:30:00Z");
+    let run = |late: u64| due(&once("2026-11-15T08:30:00Z"), &TimeZone::UTC, slot + late).unwrap();
+    assert_eq!(run(0), Due { run: Some(slot), settled: Some(slot), ..Due::default() });
+    assert_eq!(run(HOUR), run(0));
+    let missed = Missed { first: slot, last: slot, count: 1, is_at_least: false };
+    assert_eq!(run(HOUR + 1), Due { missed: Some(missed), settled: Some(slot), ..Due::default() });
+    let mut done = once("2026-11-15T08:30:00Z");
+    done.state.settled_at_ms = Some(slot);
+    assert_eq!(due(&done, &TimeZone::UTC, slot + 5).unwrap().run, None);
+    for same in ["2026-11-15T09:30:00+01:00", "2026-11-15T08:30", "2026-11-15 08:30:00", &slot.to_string()] {
+        assert_eq!(next(&once(same), &TimeZone::UTC, 0), Ok(Some(slot)), "{same}");
+    }
+    assert_eq!(next(&once("2026-11-15"), &TimeZone::UTC, 0), Ok(Some(BIRTH)));
+    assert_eq!(next(&job(&json!({"kind": "at", "atMs": slot})), &TimeZone::UTC, 0), Ok(Some(slot)));
+    assert_eq!(next(&once("tomorrow"), &TimeZone::UTC, 0), Err(Error::Time("tomorrow".to_owned())));
+}
+
+#[test]
+fn a_file_of_openclaws_is_taken_up_where_it_was_left() {
+    let mut planned = every(HOUR);
+    planned.state.next_run_at_ms = Some(BIRTH + 5 * HOUR);
+    assert_eq!(due(&planned, &TimeZone::UTC, BIRTH + 5 * HOUR + 5).unwrap().run, Some(BIRTH + 5 * HOUR));
+    assert_eq!(due(&planned, &TimeZone::UTC, BIRTH + 7 * HOUR).unwrap().missed.map(|missed| missed.count), Some(2));
+    let mut ran = job(&json!({"kind": "at", "atMs": BIRTH + HOUR}));
+    ran.state.last_run_at_ms = Some(BIRTH + HOUR + 3);
+    assert_eq!(due(&ran, &TimeZone::UTC, BIRTH + HOUR + 10), Ok(Due::default()));
+}
+
+#[test]
+fn a_clock_that_jumps_ahead_misses_and_one_that_is_set_back_runs_nothing_twice() {
+    let mut hourly = every(HOUR);
+    let now = BIRTH + 10 * HOUR + 5;
+    let (ran, missed) = look(&mut hourly, &TimeZone::UTC, [now, now - HOUR, now + 30, now + HOUR]);
+    assert_eq!((ran, missed), (vec![(BIRTH + 10 * HOUR, now), (BIRTH + 11 * HOUR, now + HOUR)], 9));
+    // A year ahead and back: the year is not waited for.
+    let (ran, missed) = look(&mut hourly, &TimeZone::UTC, [now + YEAR, now + HOUR + 10, now + 2 * HOUR]);
+    assert_eq!(ran, [(BIRTH + 10 * HOUR + YEAR, now + YEAR), (BIRTH + 12 * HOUR, now + 2 * HOUR)]);
+    assert_eq!(missed, 365 * 24 - 2);
+}
+
+#[test]
+fn a_time_that_the_clocks_skip_or_repeat_comes_once_a_day() {
+    let early = pattern("30 2 * * *");
+    let from = |start: &str, days: usize| {
+        let first = next(&early, &berlin(), at(start)).unwrap();
+        let all = std::iter::successors(first, |&slot| next(&early, &berlin(), slot).unwrap());
+        all.take(days).map(crate::ambient::iso).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        from("2026-03-27T12:00:00Z", 3),
+        ["2026-03-28T01:30:00.000Z", "2026-03-29T01:00:00.000Z", "2026-03-30T00:30:00.000Z"]
+    );
+    assert_eq!(
+        from("2026-10-23T12:00:00Z", 3),
+        ["2026-10-24T00:30:00.000Z", "2026-10-25T00:30:00.000Z", "2026-10-26T01:30:00.000Z"]
+    );
+}
+
+#[test]
+fn a_zone_of_the_job_counts_before_the_machines() {
+    let tokyo = job(&json!({"kind": "cron", "expr": "0 9 * * *", "tz": "Asia/Tokyo"}));
+    assert_eq!(next(&tokyo, &berlin(), BIRTH), Ok(Some(BIRTH + DAY)));
+    let nowhere = job(&json!({"kind": "cron", "expr": "0 9 * * *", "tz": "Mars/Base"}));
+    assert_eq!(next(&nowhere, &berlin(), BIRTH), Err(Error::Zone("Mars/Base".to_owned())));
+    let words = next(&pattern("every day"), &berlin(), BIRTH).unwrap_err().to_string();
+    assert!(words.starts_with("schedule.expr \"every day\" is not a cron expression ("), "{words}");
+    assert_eq!(next(&pattern("0 0 30 2 *"), &berlin(), BIRTH), Ok(None));
+}
+
+#[test]
+fn very_many_missed_slots_are_not_counted_to_the_end() {
+    let due = due(&pattern("* * * * *"), &TimeZone::UTC, BIRTH + YEAR + 90_000).unwrap();
+    let last = BIRTH + YEAR + 60_000;
+    let missed = Missed { first: BIRTH + 60_000, last: last - 60_000, count: COUNTED - 1, is_at_least: true };
+    assert_eq!(due, Due { missed: Some(missed), run: Some(last), next: Some(last + 60_000), settled: Some(last) });
+}
+
+fn any_job() -> impl Strategy<Value = Job> {
+    prop_oneof![
+        (LEAST_MS..3 * HOUR).prop_map(every),
+        prop::sample::select(vec![
+            "*/7 * * * *",
+            "30 2 * * *",
+            "0 */3 * * *",
+            "15,45 1-4 * * *",
+            "0 0 1 * *",
+            "0 12 * * 1-5",
+        ])
+        .prop_map(pattern),
+    ]
+}
+
+/// Steps of the clock: seconds, hours, and an hour back now and then.
+fn steps() -> impl Strategy<Value = Vec<i64>> {
+    let hour = HOUR as i64;
+    let step = prop_oneof![6 => 1..90_000i64, 3 => 1..10 * hour, 1 => Just(-hour), 1 => Just(hour)];
+    prop::collection::vec(step, 1..60)
+}
+
+fn times(from: u64, steps: &[i64]) -> Vec<u64> {
+    let walk = steps.iter().scan(from, |now, step| {
+        *now = now.saturating_add_signed(*step).max(from);
+        Some(*now)
+    });
+    walk.collect()
+}
+
+proptest! {
+    #[test]
+    fn no_slot_comes_twice_and_none_is_forgotten(
+        mut job in any_job(), steps in steps(), start in 0..YEAR, is_berlin in any::<bool>()
+    ) {
+        let zone = if is_berlin { berlin() } else { TimeZone::UTC };
+        // The job is as old as the walk, which may begin anywhere in a year: also where clocks are changed.
+        job.state.settled_at_ms = Some(BIRTH + start);
+        let walk = times(BIRTH + start, &steps);
+        let (ran, missed) = look(&mut job, &zone, walk.iter().copied());
+        let newest = walk.iter().copied().max().unwrap();
+        let first = next(&job, &zone, BIRTH + start).unwrap();
+        let all = std::iter::successors(first, |&slot| next(&job, &zone, slot).unwrap());
+        let all: Vec<_> = all.take_while(|&slot| slot <= newest).collect();
+        prop_assert!(all.windows(2).all(|pair| pair[0] < pair[1]));
+        prop_assert!(ran.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        prop_assert!(ran.iter().all(|(slot, now)| all.contains(slot) && now - slot <= LATE_MS));
+        prop_assert_eq!(ran.len() as u64 + missed, all.len() as u64);
+    }
+
+}
+
+proptest! {
+    // A year of minutes is long to count.
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    #[test]
+    fn a_year_ahead_and_back_leaves_the_job_alive(mut job in any_job(), start in 0..YEAR, back in DAY..YEAR) {
+        let now = BIRTH + start;
+        let (ran, _) = look(&mut job, &TimeZone::UTC, [now, now + YEAR, now + YEAR - back]);
+        let next = job.state.next_run_at_ms.unwrap();
+        let calm = now + YEAR - back;
+        let from = calm.max(job.state.settled_at_ms.unwrap());
+        prop_assert_eq!(Ok(Some(next)), super::next(&job, &TimeZone::UTC, from));
+        // A month is the rarest of these jobs; what was settled ahead of the clock is at most a day away.
+        prop_assert!(next <= calm + 32 * DAY + DAY);
+        prop_assert!(ran.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+}

@@ -1,0 +1,142 @@
+//! How jobs are made and changed: what may be said, what is filled in, and what is wrong in plain words.
+
+use homard_proto::{AgentId, Extra};
+use jiff::tz::TimeZone;
+use serde_json::{Value, json};
+
+use super::{
+    due::{self, LEAST_MS},
+    job::{Job, Payload, State, When},
+};
+use crate::profile::Agents;
+
+/// How far back a moment may lie when a job for it is made: a clock may be a little behind.
+const PAST_MS: u64 = 60_000;
+
+/// What a job is checked against.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct House<'a> {
+    pub(super) agents: &'a Agents,
+    pub(super) zone: &'a TimeZone,
+    pub(super) now: u64,
+}
+
+/// Makes a job of what a client says, or says what is wrong with it.
+pub(super) fn make(mut fields: Extra, id: &str, house: House<'_>) -> Result<Job, String> {
+    fields.retain(|name, value| !value.is_null() && !is_ours(name));
+    let kind = |fields: &Extra, name: &str| fields.get(name).map(|value| value["kind"].clone());
+    let target = if kind(&fields, "payload") == Some(json!("systemEvent")) { "main" } else { "isolated" };
+    if kind(&fields, "schedule") == Some(json!("at")) && !fields.contains_key("deleteAfterRun") {
+        fields.insert("deleteAfterRun".to_owned(), true.into());
+    }
+    for (name, value) in [("sessionTarget", json!(target)), ("wakeMode", json!("now")), ("enabled", json!(true))] {
+        fields.entry(name).or_insert(value);
+    }
+    for (name, value) in [("id", json!(id)), ("createdAtMs", json!(house.now)), ("updatedAtMs", json!(house.now))] {
+        fields.insert(name.to_owned(), value);
+    }
+    check(read(fields)?, house, None)
+}
+
+/// Changes a job as a client says, or says what is wrong with that. Slots that went by while it was off are not missed.
+pub(super) fn change(job: &Job, patch: Extra, house: House<'_>) -> Result<Job, String> {
+    let Value::Object(mut fields) = json!(job) else { return Err("the job cannot be written".to_owned()) };
+    for (name, value) in patch {
+        let is_merged = matches!(name.as_str(), "payload" | "delivery");
+        match (fields.get_mut(&name), value) {
+            _ if is_ours(&name) => {}
+            (_, Value::Null) => drop(fields.shift_remove(&name)),
+            (Some(Value::Object(old)), Value::Object(new)) if is_merged && is_same_kind(old, &new) => merge(old, new),
+            (_, value) => drop(fields.insert(name, value)),
+        }
+    }
+    fields.insert("updatedAtMs".to_owned(), house.now.into());
+    let changed = read(fields)?;
+    let begins_anew = changed.schedule != job.schedule || (changed.enabled && !job.enabled);
+    let mut changed = check(changed, house, Some(job))?;
+    if begins_anew {
+        changed.state.settled_at_ms = (!matches!(changed.schedule, When::At(_))).then_some(house.now);
+        changed.state.last_run_at_ms =
+            changed.state.last_run_at_ms.filter(|_| !matches!(changed.schedule, When::At(_)));
+        changed.state.next_run_at_ms = None;
+    }
+    Ok(changed)
+}
+
+/// What only the schedule itself says of a job.
+fn is_ours(name: &str) -> bool {
+    matches!(name, "id" | "state" | "createdAtMs" | "updatedAtMs")
+}
+
+fn is_same_kind(old: &Extra, new: &Extra) -> bool {
+    ["kind", "mode"].iter().all(|name| new.get(*name).is_none_or(|kind| old.get(*name) == Some(kind)))
+}
+
+/// New values over old ones; `null` clears one.
+fn merge(old: &mut Extra, new: Extra) {
+    for (name, value) in new {
+        if value.is_null() {
+            old.shift_remove(&name);
+        } else {
+            old.insert(name, value);
+        }
+    }
+}
+
+fn read(fields: Extra) -> Result<Job, String> {
+    serde_json::from_value(Value::Object(fields)).map_err(|why| why.to_string().replace('`', "\""))
+}
+
+fn check(mut job: Job, house: House<'_>, before: Option<&Job>) -> Result<Job, String> {
+    job.name = job.name.trim().to_owned();
+    if job.name.is_empty() {
+        return Err("name must not be blank".to_owned());
+    }
+    if let Some(why) = job.unsupported() {
+        return Err(why);
+    }
+    let words = match &job.payload {
+        Payload::SystemEvent(event) => ("payload.text", event.text.as_str()),
+        Payload::AgentTurn(turn) => ("payload.message", turn.message.as_str()),
+        Payload::Other(_) => ("payload", ""),
+    };
+    if words.1.trim().is_empty() {
+        return Err(format!("{} must not be blank", words.0));
+    }
+    if let Payload::AgentTurn(turn) = &job.payload
+        && let Some(level) = turn.thinking.as_deref().filter(|level| crate::intake::thinking(level).is_none())
+    {
+        return Err(format!(
+            "payload.thinking \"{level}\" is not a level; use {}",
+            crate::intake::THINKING_LEVELS.join("|")
+        ));
+    }
+    if let Some(raw) = &job.agent_id
+        && house.agents.get(&AgentId::normalize(raw)).is_none()
+    {
+        return Err(format!("unknown agent id \"{}\"", raw.trim()));
+    }
+    let is_rescheduled = before.is_none_or(|before| before.schedule != job.schedule || !before.enabled);
+    if is_rescheduled && job.enabled {
+        check_schedule(&job, house)?;
+    }
+    if before.is_none() {
+        job.state = State::default();
+    }
+    Ok(job)
+}
+
+/// A schedule must come at least once more.
+fn check_schedule(job: &Job, house: House<'_>) -> Result<(), String> {
+    if let When::Every(every) = &job.schedule
+        && every.every_ms < LEAST_MS
+    {
+        return Err(format!("schedule.everyMs must be at least {LEAST_MS}"));
+    }
+    let next = due::next(job, house.zone, house.now.saturating_sub(PAST_MS)).map_err(|why| why.to_string())?;
+    match (next, &job.schedule) {
+        (Some(_), _) => Ok(()),
+        (None, When::At(_)) => Err("schedule.at is in the past".to_owned()),
+        (None, When::Every(_) | When::Cron(_) | When::Other(_)) => Err("the schedule never comes".to_owned()),
+    }
+}

@@ -1,0 +1,261 @@
+//! The task that lets agents look whether there is something to do: regularly, and when something happened.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use homard_proto::{AgentId, SessionKey};
+use jiff::tz::TimeZone;
+use serde_json::{Value, json};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Answer, Facts, Pulse, Reader, Skip, prompt, read, skip};
+use crate::{
+    context::notes,
+    hub::Hub,
+    lane::slots::Class,
+    schedule::{
+        News,
+        turn::{self, Ask, Came},
+    },
+};
+
+/// How soon a session that was busy is tried again when it was woken.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long the same words are not told again.
+const SAME: Duration = Duration::from_secs(24 * 60 * 60);
+/// How much of an answer events carry.
+const PREVIEW: usize = 200;
+/// A moment that does not come.
+const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// A handle on the heartbeats.
+#[derive(Debug, Clone)]
+pub struct Heart {
+    // Unbounded: a wake is a few bytes, and whoever sends many waits for the disk before each.
+    wishes: mpsc::UnboundedSender<Wish>,
+    last: watch::Receiver<Option<Arc<Value>>>,
+    pulses: Arc<[Pulse]>,
+}
+
+#[derive(Debug)]
+enum Wish {
+    Wake(AgentId, String),
+    Enable(bool, oneshot::Sender<()>),
+}
+
+impl Heart {
+    /// How the last one went, as the `heartbeat` event says it.
+    pub fn last(&self) -> Option<Arc<Value>> {
+        self.last.borrow().clone()
+    }
+
+    /// Turns all heartbeats on or off, until the process ends.
+    pub async fn enable(&self, is_enabled: bool) {
+        let (tell, told) = oneshot::channel();
+        if self.wishes.send(Wish::Enable(is_enabled, tell)).is_ok() {
+            // Silence means that the process is going down.
+            told.await.ok();
+        }
+    }
+
+    /// The heartbeats, by agent.
+    pub fn pulses(&self) -> &[Pulse] {
+        &self.pulses
+    }
+
+    /// Lets an agent look now.
+    pub(in crate::schedule) fn wake(&self, agent: AgentId, why: String) {
+        // Without the task the process is going down.
+        self.wishes.send(Wish::Wake(agent, why)).ok();
+    }
+}
+
+/// The heartbeats, about to start.
+pub(in crate::schedule) struct Beating {
+    hub: Hub,
+    zone: TimeZone,
+    pulses: Arc<[Pulse]>,
+    file: Reader,
+    news: News,
+    wishes: mpsc::UnboundedReceiver<Wish>,
+    last: watch::Sender<Option<Arc<Value>>>,
+    is_enabled: bool,
+    /// When each agent looks next.
+    due: BTreeMap<AgentId, Instant>,
+    /// Who was woken, why, and when it is tried.
+    woken: BTreeMap<AgentId, (String, Instant)>,
+    /// What each agent said last, and when.
+    said: HashMap<AgentId, (String, Instant)>,
+    beats: FuturesUnordered<BoxFuture<'static, Beat>>,
+}
+
+/// A heartbeat that is over.
+struct Beat {
+    agent: AgentId,
+    why: String,
+    began: Instant,
+    came: Option<Came>,
+}
+
+/// Makes the heartbeats and a handle on them.
+pub(in crate::schedule) fn prepare(
+    (hub, zone): (&Hub, TimeZone),
+    pulses: Vec<Pulse>,
+    file: Reader,
+    news: &News,
+) -> (Heart, Beating) {
+    let pulses: Arc<[Pulse]> = pulses.into();
+    let (wish, wishes) = mpsc::unbounded_channel();
+    let (last, see) = watch::channel(None);
+    let beating = Beating {
+        hub: hub.clone(),
+        zone,
+        pulses: pulses.clone(),
+        file,
+        news: news.clone(),
+        wishes,
+        last,
+        is_enabled: true,
+        due: BTreeMap::new(),
+        woken: BTreeMap::new(),
+        said: HashMap::new(),
+        beats: FuturesUnordered::new(),
+    };
+    (Heart { wishes: wish, last: see, pulses }, beating)
+}
+
+impl Beating {
+    /// The task's life.
+    pub(in crate::schedule) async fn run(mut self, stop: CancellationToken) {
+        let now = Instant::now();
+        for pulse in self.pulses.iter().filter(|pulse| !pulse.every.is_zero()) {
+            self.due.insert(pulse.agent.clone(), now + pulse.every);
+        }
+        loop {
+            let next = self.due.values().chain(self.woken.values().map(|(_, at)| at)).min().copied();
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                Some(beat) = self.beats.next(), if !self.beats.is_empty() => self.finish(beat),
+                Some(wish) = self.wishes.recv() => self.heed(wish),
+                () = sleep_until(next.unwrap_or(now + FAR)) => self.look().await,
+            }
+        }
+    }
+
+    fn heed(&mut self, wish: Wish) {
+        match wish {
+            Wish::Wake(agent, why) => {
+                self.woken.entry(agent).or_insert((why, Instant::now()));
+            }
+            Wish::Enable(is_enabled, tell) => {
+                self.is_enabled = is_enabled;
+                // Whoever asked may have gone, and that is fine.
+                tell.send(()).ok();
+            }
+        }
+    }
+
+    /// Lets everybody look whose time it is.
+    async fn look(&mut self) {
+        let now = Instant::now();
+        for pulse in self.pulses.clone().iter() {
+            let is_due = self.due.get_mut(&pulse.agent).filter(|at| **at <= now).map(|at| *at = now + pulse.every);
+            let woken = self.woken.get(&pulse.agent).filter(|(_, at)| *at <= now).map(|(why, _)| why.clone());
+            let why = match (woken, is_due) {
+                (Some(why), _) => why,
+                (None, Some(())) => "interval".to_owned(),
+                (None, None) => continue,
+            };
+            self.beat(pulse, why).await;
+        }
+        // Nobody looks for an agent without a heartbeat.
+        self.woken.retain(|agent, _| self.pulses.iter().any(|pulse| pulse.agent == *agent));
+    }
+
+    async fn beat(&mut self, pulse: &Pulse, why: String) {
+        let (agent, key) = (&pulse.agent, pulse.agent.main_session());
+        let now = self.hub.ambient().now_ms();
+        let file = self.file.read(agent);
+        let facts = Facts {
+            is_enabled: self.is_enabled && !pulse.every.is_zero(),
+            is_in_hours: pulse.hours.as_ref().is_none_or(|hours| hours.contains(now)),
+            is_busy: self.hub.is_at_work(&key),
+            has_event: self.has_event(&key).await,
+            file: file.as_deref(),
+        };
+        match (skip(facts), self.woken.get_mut(agent)) {
+            // What happened shall be heard as soon as it can.
+            (Some(Skip::Busy), Some((_, at))) => *at = Instant::now() + RETRY,
+            (Some(skip), _) => {
+                self.woken.remove(agent);
+                self.tell(json!({"ts": now, "status": "skipped", "reason": skip.reason(), "agentId": agent}));
+            }
+            (None, _) => {
+                self.woken.remove(agent);
+                let text = prompt(pulse, file.as_deref(), (now, &self.zone));
+                let ask = Ask { run: self.hub.ambient().run_id(), key, class: Class::Heartbeat, text };
+                let (hub, inbound, agent) = (self.hub.clone(), ask.inbound(now), agent.clone());
+                let began = Instant::now();
+                self.beats
+                    .push(Box::pin(async move { Beat { agent, why, began, came: turn::run(&hub, inbound).await } }));
+            }
+        }
+    }
+
+    /// Whether something happened that the session was not told yet.
+    async fn has_event(&mut self, key: &SessionKey) -> bool {
+        let sessions = self.hub.sessions().await.unwrap_or_default();
+        sessions.iter().any(|(other, record)| other == key && notes::are_waiting(record))
+    }
+
+    /// Tells how a heartbeat went.
+    fn finish(&mut self, beat: Beat) {
+        let Beat { agent, why, began, came } = beat;
+        let Some(came) = came else { return };
+        let ack_max = self.pulses.iter().find(|pulse| pulse.agent == agent).map_or(0, |pulse| pulse.ack_max);
+        let (status, reason, preview) = match came.said.map(|said| read(&said, ack_max)) {
+            Err(error) => ("failed", error, None),
+            Ok(Answer::Empty) => ("ok-empty", why, None),
+            Ok(Answer::Nothing) => ("ok-token", why, None),
+            Ok(Answer::Words(words)) => {
+                let preview: String = words.chars().take(PREVIEW).collect();
+                if self.is_said(&agent, words) {
+                    ("skipped", "duplicate".to_owned(), Some(preview))
+                } else {
+                    ("sent", why, Some(preview))
+                }
+            }
+        };
+        let mut told = json!({
+            "ts": self.hub.ambient().now_ms(), "status": status, "reason": reason, "agentId": agent,
+            "durationMs": began.elapsed().as_millis() as u64,
+        });
+        if let Some(preview) = preview {
+            told["preview"] = preview.into();
+        }
+        self.tell(told);
+    }
+
+    /// Whether an agent said the same a while ago; if not, it has now.
+    fn is_said(&mut self, agent: &AgentId, words: String) -> bool {
+        let is_same = self.said.get(agent).is_some_and(|(said, at)| *said == words && at.elapsed() < SAME);
+        if !is_same {
+            self.said.insert(agent.clone(), (words, Instant::now()));
+        }
+        is_same
+    }
+
+    fn tell(&self, payload: Value) {
+        self.news.tell("heartbeat", payload.clone());
+        self.last.send_replace(Some(Arc::new(payload)));
+    }
+}

@@ -1,0 +1,289 @@
+//! Heartbeats: now and then an agent looks whether there is something to do.
+//!
+//! Pure here: when one is due to be skipped, what is asked, and what an answer means. The task is in `beat`.
+
+mod beat;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use homard_proto::AgentId;
+use jiff::{Timestamp, tz::TimeZone};
+
+use super::turn::clock_line;
+pub use beat::Heart;
+pub(super) use beat::prepare;
+
+/// How often when nobody says so.
+pub const EVERY: Duration = Duration::from_secs(30 * 60);
+/// How much may stand beside the word for "nothing" before it counts as an answer, when nobody says so.
+pub const ACK_MAX: usize = 300;
+/// The word for "nothing to do".
+pub const OK: &str = "HEARTBEAT_OK";
+/// The largest part of HEARTBEAT.md that an agent reads.
+const FILE: usize = 20_000;
+
+/// How an agent's HEARTBEAT.md is read; `None` when there is none.
+#[derive(Clone)]
+pub struct Reader(Arc<Read>);
+
+type Read = dyn Fn(&AgentId) -> Option<String> + Send + Sync;
+
+impl Reader {
+    /// Reads with this.
+    pub fn new(read: impl Fn(&AgentId) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    fn read(&self, agent: &AgentId) -> Option<String> {
+        (self.0)(agent)
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reader")
+    }
+}
+
+/// An agent's heartbeat.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pulse {
+    /// The agent.
+    pub agent: AgentId,
+    /// How often; zero is never.
+    pub every: Duration,
+    /// When it may.
+    pub hours: Option<Hours>,
+    /// What it is asked instead of our own words.
+    pub prompt: Option<String>,
+    /// How much may stand beside [`OK`] before it counts as an answer.
+    pub ack_max: usize,
+}
+
+impl Pulse {
+    /// A heartbeat as it is when nobody says otherwise.
+    pub fn of(agent: AgentId) -> Self {
+        Self { agent, every: EVERY, hours: None, prompt: None, ack_max: ACK_MAX }
+    }
+}
+
+/// Hours of a day, by the clock of a time zone. They may go past midnight.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hours {
+    start: u16,
+    end: u16,
+    zone: TimeZone,
+}
+
+impl Hours {
+    /// Hours from `HH:MM` to `HH:MM`; the end may be 24:00. `None` when one of them is not a time.
+    pub fn parse(start: &str, end: &str, zone: TimeZone) -> Option<Self> {
+        let start = minutes(start).filter(|start| *start < 24 * 60)?;
+        Some(Self { start, end: minutes(end)?, zone })
+    }
+
+    /// Whether a moment is in them. If they end where they start, every moment is.
+    fn contains(&self, now: u64) -> bool {
+        let time =
+            i64::try_from(now).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX);
+        let time = time.to_zoned(self.zone.clone());
+        let now = u16::from(time.hour().unsigned_abs()) * 60 + u16::from(time.minute().unsigned_abs());
+        if self.start <= self.end {
+            self.start == self.end || (self.start..self.end).contains(&now)
+        } else {
+            now >= self.start || now < self.end
+        }
+    }
+}
+
+fn minutes(text: &str) -> Option<u16> {
+    let (hour, minute) = text.trim().split_once(':')?;
+    let two = |text: &str| (text.len() == 2).then(|| text.parse::<u16>().ok()).flatten();
+    let (hour, minute) = (two(hour)?, two(minute)?);
+    (minute < 60 && hour * 60 + minute <= 24 * 60).then_some(hour * 60 + minute)
+}
+
+/// Why a heartbeat is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Skip {
+    Disabled,
+    QuietHours,
+    Busy,
+    NoFile,
+    EmptyFile,
+}
+
+impl Skip {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Disabled => "disabled",
+            Self::QuietHours => "quiet-hours",
+            Self::Busy => "requests-in-flight",
+            Self::NoFile => "no-heartbeat-file",
+            Self::EmptyFile => "empty-heartbeat-file",
+        }
+    }
+}
+
+/// What decides whether a heartbeat is left out.
+#[derive(Debug, Clone, Copy)]
+struct Facts<'a> {
+    is_enabled: bool,
+    is_in_hours: bool,
+    is_busy: bool,
+    /// Whether something happened that the session shall hear of.
+    has_event: bool,
+    file: Option<&'a str>,
+}
+
+fn skip(facts: Facts<'_>) -> Option<Skip> {
+    match facts {
+        Facts { is_enabled: false, .. } => Some(Skip::Disabled),
+        Facts { is_in_hours: false, .. } => Some(Skip::QuietHours),
+        Facts { is_busy: true, .. } => Some(Skip::Busy),
+        Facts { has_event: true, .. } => None,
+        Facts { file: None, .. } => Some(Skip::NoFile),
+        Facts { file: Some(text), .. } => is_empty(text).then_some(Skip::EmptyFile),
+    }
+}
+
+/// Whether a file asks for nothing: blanks, headings, and list items with nothing in them.
+fn is_empty(text: &str) -> bool {
+    text.lines().map(str::trim).all(|line| {
+        let item = line.trim_start_matches(['-', '*', '+']).trim();
+        let heading = line.trim_start_matches('#');
+        let is_heading = heading.len() < line.len() && (heading.is_empty() || heading.starts_with(char::is_whitespace));
+        is_heading || item.is_empty() || matches!(item, "[ ]" | "[x]" | "[X]" | "[]")
+    })
+}
+
+/// What the agent is asked.
+fn prompt(pulse: &Pulse, file: Option<&str>, now: (u64, &TimeZone)) -> String {
+    let own = format!(
+        "This is a heartbeat: nobody has written to you. Look at what happened and at what is below, and do what is \
+         asked for now. \
+         Do not take up old matters that nobody asks about. If there is nothing to do or to tell, answer {OK} and \
+         nothing else."
+    );
+    let mut text = pulse.prompt.clone().filter(|prompt| !prompt.trim().is_empty()).unwrap_or(own);
+    if let Some(file) = file.filter(|file| !is_empty(file)) {
+        let cut = &file[..file.floor_char_boundary(FILE)];
+        text.push_str(&format!("\n\nHEARTBEAT.md:\n{}", cut.trim()));
+        if cut.len() < file.len() {
+            text.push_str("\n…(the rest is left out; read the file)");
+        }
+    }
+    format!("{text}\n\n{}", clock_line(now.0, now.1))
+}
+
+/// What an answer to a heartbeat means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Answer {
+    /// Nothing was said.
+    Empty,
+    /// There is nothing to do.
+    Nothing,
+    /// This.
+    Words(String),
+}
+
+/// Reads an answer. The word for "nothing" counts at either end, also in simple dress; what is left is kept as it is.
+fn read(text: &str, ack_max: usize) -> Answer {
+    let dressed = |c: char| c.is_whitespace() || matches!(c, '*' | '_' | '`' | '.' | '!');
+    let mut rest = text.trim();
+    let mut has_ok = false;
+    loop {
+        let start = rest.trim_start_matches(['*', '_', '`']).strip_prefix(OK);
+        let start = start.map(|rest| rest.trim_start_matches(dressed));
+        let end = rest
+            .trim_end_matches(dressed)
+            .strip_suffix(OK)
+            .map(|rest| rest.trim_end_matches(['*', '_', '`']).trim_end());
+        match start.or(end) {
+            Some(shorter) => (rest, has_ok) = (shorter, true),
+            None => break,
+        }
+    }
+    match (rest.is_empty(), has_ok) {
+        (true, false) => Answer::Empty,
+        (true, true) => Answer::Nothing,
+        (false, true) if rest.chars().count() <= ack_max => Answer::Nothing,
+        (false, _) => Answer::Words(rest.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-11-15T00:00:00Z, a Sunday.
+    const MIDNIGHT: u64 = 1_794_700_800_000;
+
+    #[test]
+    fn a_heartbeat_is_left_out_for_the_first_reason_that_holds() {
+        let calm =
+            Facts { is_enabled: true, is_in_hours: true, is_busy: false, has_event: false, file: Some("- look") };
+        assert_eq!(skip(calm), None);
+        assert_eq!(skip(Facts { file: None, ..calm }), Some(Skip::NoFile));
+        assert_eq!(skip(Facts { file: Some("# Later\n- "), ..calm }), Some(Skip::EmptyFile));
+        // Something that happened is told whatever the file says, but not into a busy session or the night.
+        let told = Facts { has_event: true, file: None, ..calm };
+        assert_eq!(skip(told), None);
+        assert_eq!(skip(Facts { is_busy: true, ..told }), Some(Skip::Busy));
+        assert_eq!(skip(Facts { is_in_hours: false, is_busy: true, ..told }), Some(Skip::QuietHours));
+        assert_eq!(skip(Facts { is_enabled: false, is_in_hours: false, ..told }), Some(Skip::Disabled));
+    }
+
+    #[test]
+    fn a_file_of_headings_and_empty_items_asks_for_nothing() {
+        for empty in ["", " \n\t\n", "# Tasks\n\n## Later\n", "- \n* [ ]\n+\n- [x]", "#"] {
+            assert!(is_empty(empty), "{empty:?}");
+        }
+        for full in ["look", "# Tasks\n- [ ] mail", "#tag", "1.", "> "] {
+            assert!(!is_empty(full), "{full:?}");
+        }
+    }
+
+    #[test]
+    fn hours_may_go_past_midnight() {
+        let at = |hours: &Hours, time: u64| hours.contains(MIDNIGHT + time * 60_000);
+        let day = Hours::parse("08:00", "22:30", TimeZone::UTC).unwrap();
+        assert_eq!([479, 480, 1349, 1350].map(|minute| at(&day, minute)), [false, true, true, false]);
+        let night = Hours::parse("22:00", "06:00", TimeZone::UTC).unwrap();
+        assert_eq!([0, 359, 360, 1320].map(|minute| at(&night, minute)), [true, true, false, true]);
+        let late = Hours::parse("20:00", "24:00", TimeZone::UTC).unwrap();
+        assert_eq!([1199, 1200, 1439].map(|minute| at(&late, minute)), [false, true, true]);
+        let tokyo = Hours::parse("08:00", "10:00", TimeZone::posix("JST-9").unwrap()).unwrap();
+        assert_eq!([0, 60].map(|minute| at(&tokyo, minute)), [true, false]);
+        let always = Hours::parse("07:00", "07:00", TimeZone::UTC).unwrap();
+        assert!(at(&always, 0));
+        for wrong in [("24:00", "08:00"), ("8:00", "09:00"), ("08:60", "09:00"), ("08:00", "24:01"), ("", "09:00")] {
+            assert_eq!(Hours::parse(wrong.0, wrong.1, TimeZone::UTC), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn the_word_for_nothing_counts_at_either_end() {
+        for nothing in [OK, " **HEARTBEAT_OK**", "HEARTBEAT_OK.", "all quiet HEARTBEAT_OK", "HEARTBEAT_OK HEARTBEAT_OK"]
+        {
+            assert_eq!(read(nothing, 300), Answer::Nothing, "{nothing}");
+        }
+        assert_eq!(read(" \n", 300), Answer::Empty);
+        assert_eq!(read("mail:\n\n  two  letters", 300), Answer::Words("mail:\n\n  two  letters".to_owned()));
+        assert_eq!(read("HEARTBEAT_OK\nmail:\n\n  two", 5), Answer::Words("mail:\n\n  two".to_owned()));
+        assert_eq!(read("say HEARTBEAT_OK now", 300), Answer::Words("say HEARTBEAT_OK now".to_owned()));
+    }
+
+    #[test]
+    fn the_agent_reads_its_file_and_the_time() {
+        let pulse = Pulse { prompt: Some("Look.".to_owned()), ..Pulse::of(AgentId::main()) };
+        let now = (MIDNIGHT, &TimeZone::UTC);
+        assert_eq!(
+            prompt(&pulse, Some("- water\n"), now),
+            "Look.\n\nHEARTBEAT.md:\n- water\n\nCurrent time: Sunday, 2026-11-15 00:00 +00:00 (UTC)"
+        );
+        let long = prompt(&pulse, Some(&"ä".repeat(FILE)), now);
+        assert!(long.len() < FILE + 200 && long.contains("…(the rest is left out; read the file)"));
+        assert!(prompt(&Pulse::of(AgentId::main()), None, now).contains(OK));
+    }
+}

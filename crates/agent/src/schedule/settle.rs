@@ -1,0 +1,88 @@
+//! What becomes of slots, in a job and in its story. Pure.
+
+use homard_proto::AgentId;
+use serde_json::{Value, json};
+
+use super::{
+    due::{Due, Missed},
+    job::{Job, When},
+    turn::{self, Came},
+};
+
+/// A slot at work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Turn {
+    pub(super) job: String,
+    pub(super) slot: u64,
+    pub(super) began: u64,
+}
+
+/// What is to be told, and what is to be started.
+pub(super) type Todo<'a> = (&'a mut Vec<(String, Value)>, &'a mut Vec<(String, u64)>);
+
+/// Puts into a job what is due, and notes what follows from it.
+pub(super) fn settle(job: &mut Job, due: &Due, now: u64, (lines, starts): Todo<'_>) {
+    job.state.settled_at_ms = due.settled;
+    job.state.next_run_at_ms = due.next;
+    if let Some(missed) = due.missed {
+        job.state.missed_slots = Some(job.state.missed_slots.unwrap_or(0) + missed.count);
+        lines.push((job.id.clone(), missed_line(job, missed, now)));
+        if matches!(job.schedule, When::At(_)) {
+            job.enabled = false;
+        }
+    }
+    let Some(slot) = due.run else { return };
+    if job.state.running_at_ms.is_some() {
+        let why = "skipped: the run before is still at work";
+        lines.push((
+            job.id.clone(),
+            json!({
+                "ts": now, "jobId": job.id, "action": "finished", "status": "skipped", "outcome": "skipped",
+                "error": why, "slotMs": slot, "runAtMs": slot, "nextRunAtMs": due.next,
+            }),
+        ));
+        return;
+    }
+    job.state.running_at_ms = Some(now);
+    job.state.running_slot_ms = Some(slot);
+    starts.push((job.id.clone(), slot));
+}
+
+fn missed_line(job: &Job, missed: Missed, now: u64) -> Value {
+    let count = if missed.is_at_least { format!("at least {}", missed.count) } else { missed.count.to_string() };
+    let why = format!("missed {count}: nobody was there to run it in time");
+    json!({
+        "ts": now, "jobId": job.id, "action": "finished", "status": "skipped", "outcome": "missed", "error": why,
+        "slotMs": missed.last, "firstSlotMs": missed.first, "slots": missed.count, "runAtMs": missed.last,
+        "nextRunAtMs": job.state.next_run_at_ms,
+    })
+}
+
+/// How a run went, for the story.
+pub(super) fn ran_line(turn: &Turn, came: &Came, job: Option<&Job>, (default, now): (&AgentId, u64)) -> Value {
+    let (status, error) = match &came.said {
+        Ok(_) => ("ok", None),
+        Err(why) => ("error", Some(why)),
+    };
+    let key = job.and_then(|job| job.session(default)).filter(|_| came.session.is_some());
+    json!({
+        "ts": now, "jobId": turn.job, "action": "finished", "status": status, "outcome": "ran", "error": error,
+        "summary": came.said.as_deref().ok().map(turn::summary), "sessionId": came.session, "sessionKey": key,
+        "runId": job.and_then(|job| job.run_id(turn.slot)), "runAtMs": turn.began, "slotMs": turn.slot,
+        "durationMs": now.saturating_sub(turn.began), "nextRunAtMs": job.and_then(|job| job.state.next_run_at_ms),
+    })
+}
+
+/// Writes into a job how its run ended.
+pub(super) fn note_end(job: &mut Job, turn: &Turn, error: Option<String>, now: u64) {
+    let status = if error.is_none() { "ok" } else { "error" };
+    let state = &mut job.state;
+    state.running_at_ms = None;
+    state.running_slot_ms = None;
+    state.last_run_at_ms = Some(turn.began);
+    state.last_status = Some(status.to_owned());
+    state.last_run_status = Some(status.to_owned());
+    state.last_duration_ms = Some(now.saturating_sub(turn.began));
+    state.consecutive_errors = Some(if error.is_none() { 0 } else { state.consecutive_errors.unwrap_or(0) + 1 });
+    state.last_error = error;
+}

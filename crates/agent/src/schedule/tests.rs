@@ -1,0 +1,463 @@
+use std::{
+    path::PathBuf,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, stream};
+use homard_model::{Event, EventStream, Model, Request, Spec, stream::Done};
+use homard_proto::{
+    SessionKey,
+    message::{Message, StopReason, Usage},
+};
+use homard_store::{Fence, MemoryStore};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use super::{
+    heartbeat::{Hours, Reader},
+    shelf::MemoryShelf,
+    *,
+};
+use crate::{Agents, Ambient, Profile, Slots, ToolMode, tool::Toolbox};
+
+/// 2026-11-15T00:00:00Z.
+const BIRTH: u64 = 1_794_700_800_000;
+const HOUR: u64 = 3_600_000;
+
+/// A model that says the same each time, once it is let; and remembers what it was asked last.
+#[derive(Debug)]
+struct Parrot {
+    spec: Spec,
+    says: Mutex<String>,
+    gate: Semaphore,
+    asked: Mutex<Vec<String>>,
+}
+
+struct Perched(Arc<Parrot>);
+
+impl Model for Perched {
+    fn spec(&self) -> &Spec {
+        &self.0.spec
+    }
+
+    fn stream(&self, request: Request) -> EventStream {
+        let words = request.messages.last().map(|message| match &**message {
+            Message::User(user) => user.content.text(),
+            Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => String::new(),
+        });
+        self.0.asked.lock().unwrap().extend(words);
+        let parrot = self.0.clone();
+        let said = stream::once(async move {
+            parrot.gate.acquire().await.unwrap().forget();
+            let said = parrot.says.lock().unwrap().clone();
+            Event::Text(said)
+        });
+        said.chain(stream::iter([Event::Done(Done { stop: StopReason::Stop, usage: Usage::default() })])).boxed()
+    }
+}
+
+/// A hub with one agent, a shelf, and the schedule over both.
+struct World {
+    hub: Hub,
+    parrot: Arc<Parrot>,
+    shelf: Arc<dyn Shelf>,
+    schedule: Schedule,
+    tasks: Tasks,
+    stop: CancellationToken,
+}
+
+fn hub(words: &str, permits: usize) -> (Hub, Arc<Parrot>) {
+    let spec = Spec { provider: "test".to_owned(), model: "parrot".to_owned(), idle: Duration::MAX, ..Spec::default() };
+    let (says, gate) = (Mutex::new(words.to_owned()), Semaphore::new(permits));
+    let parrot = Arc::new(Parrot { spec, says, gate, asked: Mutex::default() });
+    let profile = Profile {
+        id: AgentId::main(),
+        model: Arc::new(Perched(parrot.clone())),
+        toolbox: Toolbox::new([]),
+        workdir: PathBuf::from("."),
+        timeout: Some(Duration::from_secs(20 * 3600)),
+        tool_mode: ToolMode::default(),
+    };
+    let store = (Arc::new(MemoryStore::default()) as Arc<dyn homard_store::Store>, Fence::default());
+    let (hub, _) = Hub::start(Ambient::fixed(BIRTH), store, Agents::new(profile, []), Slots::default());
+    (hub, parrot)
+}
+
+/// No heartbeats by themselves, and no file.
+fn calm() -> Settings {
+    settings(Pulse { every: Duration::from_secs(1_000_000), ..Pulse::of(AgentId::main()) }, None)
+}
+
+fn settings(pulse: Pulse, file: Option<&'static str>) -> Settings {
+    let file = Reader::new(move |_| file.map(str::to_owned));
+    Settings { is_enabled: true, zone: TimeZone::UTC, pulses: vec![pulse], file }
+}
+
+impl World {
+    async fn new(jobs: Vec<Value>, settings: Settings) -> Self {
+        Self::over(hub("done", 1000), Arc::new(MemoryShelf::with(jobs)), settings).await
+    }
+
+    async fn over((hub, parrot): (Hub, Arc<Parrot>), shelf: Arc<dyn Shelf>, settings: Settings) -> Self {
+        let stop = CancellationToken::new();
+        let (schedule, tasks) = Schedule::start(&hub, shelf.clone(), settings, stop.clone()).await.unwrap();
+        Self { hub, parrot, shelf, schedule, tasks, stop }
+    }
+
+    /// The schedule goes, and another comes over the same hub and shelf.
+    async fn restart(self) -> Self {
+        self.stop.cancel();
+        self.tasks.ended().await;
+        Self::over((self.hub, self.parrot), self.shelf, calm()).await
+    }
+
+    async fn runs(&self, job: &str) -> Vec<Value> {
+        self.shelf.runs(job).await.unwrap()
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.parrot.asked.lock().unwrap().clone()
+    }
+
+    fn job(&self, id: &str) -> Value {
+        self.schedule.seen().jobs.iter().find(|job| job.id == id).map_or(Value::Null, |job| json!(job))
+    }
+}
+
+/// The next news of this kind. The clock moves while nobody has anything else to do.
+async fn heard(news: &mut broadcast::Receiver<(&'static str, Value)>, name: &str, action: &str) -> Value {
+    loop {
+        let (event, payload) = news.recv().await.unwrap();
+        if event == name && (action.is_empty() || payload["action"] == action) {
+            return payload;
+        }
+    }
+}
+
+fn isolated(id: &str, schedule: &Value) -> Value {
+    json!({
+        "id": id, "name": "Look", "createdAtMs": BIRTH, "schedule": schedule, "sessionTarget": "isolated",
+        "payload": {"kind": "agentTurn", "message": "look round"},
+    })
+}
+
+fn hourly(id: &str) -> Value {
+    isolated(id, &json!({"kind": "every", "everyMs": HOUR}))
+}
+
+fn event(id: &str, wake: &str) -> Value {
+    json!({
+        "id": id, "name": "Tell", "createdAtMs": BIRTH, "schedule": {"kind": "every", "everyMs": HOUR},
+        "sessionTarget": "main", "wakeMode": wake, "payload": {"kind": "systemEvent", "text": "water the plants"},
+    })
+}
+
+/// What a story says, without what changes from run to run.
+fn told(lines: &[Value]) -> Vec<Value> {
+    lines
+        .iter()
+        .map(|line| json!([line["outcome"], line["status"], line["slotMs"].as_u64().unwrap() - BIRTH]))
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_isolated_job_runs_in_its_own_session_with_a_new_transcript_each_time() {
+    let world = World::new(vec![hourly("j1")], calm()).await;
+    let mut news = world.schedule.listen();
+    for _ in 0..2 {
+        heard(&mut news, "cron", "finished").await;
+    }
+    let lines = world.runs("j1").await;
+    assert_eq!(told(&lines), [json!(["ran", "ok", HOUR]), json!(["ran", "ok", 2 * HOUR])]);
+    assert_eq!(lines[0]["runId"], format!("cron-j1-{}", BIRTH + HOUR));
+    assert_eq!((&lines[0]["sessionKey"], &lines[0]["summary"]), (&json!("agent:main:cron:j1"), &json!("done")));
+    assert_ne!(lines[0]["sessionId"], lines[1]["sessionId"]);
+    assert_eq!(world.asked()[0], "[cron:j1 Look] look round\nCurrent time: Sunday, 2026-11-15 01:00 +00:00 (UTC)");
+    let key = SessionKey::parse("agent:main:cron:j1", &AgentId::main()).unwrap();
+    assert_eq!(world.hub.history(&key).await.unwrap().unwrap().1.len(), 2);
+    let state = &world.job("j1")["state"];
+    assert_eq!((&state["lastStatus"], &state["nextRunAtMs"]), (&json!("ok"), &json!(BIRTH + 3 * HOUR)));
+    assert_eq!(state.get("runningAtMs"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_in_the_middle_of_a_slot_does_not_run_it_twice() {
+    let world = World::over(hub("done", 0), Arc::new(MemoryShelf::with(vec![hourly("j1")])), calm()).await;
+    heard(&mut world.schedule.listen(), "cron", "started").await;
+    let world = world.restart().await;
+    let mut news = world.schedule.listen();
+    world.parrot.gate.add_permits(1);
+    heard(&mut news, "cron", "finished").await;
+    assert_eq!((told(&world.runs("j1").await), world.asked().len()), (vec![json!(["ran", "ok", HOUR])], 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_ended_unseen_is_written_down_once() {
+    let mut begun = hourly("j1");
+    begun["state"] = json!({"settledAtMs": BIRTH, "runningAtMs": BIRTH, "runningSlotMs": BIRTH});
+    let world = World::new(vec![begun.clone()], calm()).await;
+    heard(&mut world.schedule.listen(), "cron", "finished").await;
+    // As if the crash had come before the job was kept, and then before the story was.
+    world.shelf.save(vec![begun.clone()]).await.unwrap();
+    let world = world.restart().await;
+    let mut news = world.schedule.listen();
+    heard(&mut news, "cron", "started").await;
+    heard(&mut news, "cron", "finished").await;
+    let lines = told(&world.runs("j1").await);
+    assert_eq!((lines, world.asked().len()), (vec![json!(["ran", "ok", 0]), json!(["ran", "ok", HOUR])], 2));
+    let (hub, parrot) = (world.hub.clone(), world.parrot.clone());
+    begun["state"]["settledAtMs"] = json!(BIRTH + HOUR);
+    let fresh = World::over((hub, parrot), Arc::new(MemoryShelf::with(vec![begun])), calm()).await;
+    heard(&mut fresh.schedule.listen(), "cron", "finished").await;
+    assert_eq!((told(&fresh.runs("j1").await)[0].clone(), fresh.asked().len()), (json!(["ran", "ok", 0]), 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_was_there_to_run_is_counted_and_told() {
+    let mut old = hourly("j1");
+    old["createdAtMs"] = json!(BIRTH - 5 * HOUR - 120_000);
+    let mut once = isolated("j2", &json!({"kind": "at", "atMs": BIRTH - 2 * HOUR}));
+    once["deleteAfterRun"] = json!(true);
+    let late = isolated("j3", &json!({"kind": "at", "atMs": BIRTH - 600_000}));
+    let world = World::new(vec![old, once, late], calm()).await;
+    let mut news = world.schedule.listen();
+    while heard(&mut news, "cron", "finished").await["jobId"] != "j3" {}
+    let line = world.runs("j1").await[0].clone();
+    assert_eq!((&line["outcome"], &line["slots"]), (&json!("missed"), &json!(5)));
+    assert_eq!(line["error"], "missed 5: nobody was there to run it in time");
+    assert_eq!(world.job("j1")["state"]["missedSlots"], 5);
+    assert_eq!((&world.runs("j2").await[0]["outcome"], &world.job("j2")["enabled"]), (&json!("missed"), &json!(false)));
+    assert_eq!((&world.runs("j3").await[0]["outcome"], &world.job("j3")["enabled"]), (&json!("ran"), &json!(false)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_is_skipped_while_the_one_before_is_at_work() {
+    let world = World::over(hub("done", 0), Arc::new(MemoryShelf::with(vec![hourly("j1")])), calm()).await;
+    let mut news = world.schedule.listen();
+    assert_eq!(heard(&mut news, "cron", "finished").await["error"], "skipped: the run before is still at work");
+    assert_eq!(world.schedule.run("j1", Mode::Force).await, Ok(Ran::AlreadyRunning));
+    world.parrot.gate.add_permits(1);
+    heard(&mut news, "cron", "finished").await;
+    let expected = [json!(["skipped", "skipped", 2 * HOUR]), json!(["ran", "ok", HOUR])];
+    assert_eq!(told(&world.runs("j1").await), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_can_be_run_by_hand() {
+    let world = World::new(vec![hourly("j1"), event("j2", "next-heartbeat")], calm()).await;
+    assert_eq!(world.schedule.run("j1", Mode::Due).await, Ok(Ran::NotDue));
+    assert_eq!(world.schedule.run("j9", Mode::Force).await, Err(Error::Unknown("j9".to_owned())));
+    let mut news = world.schedule.listen();
+    let run = homard_proto::RunId::parse(&format!("cron-j1-{BIRTH}")).unwrap();
+    assert_eq!(world.schedule.run("j1", Mode::Force).await, Ok(Ran::Begun(run)));
+    heard(&mut news, "cron", "finished").await;
+    assert_eq!(told(&world.runs("j1").await), [json!(["ran", "ok", 0])]);
+    assert_eq!(world.job("j1")["state"]["nextRunAtMs"], BIRTH + HOUR);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_comes_once_goes_when_it_ran_well() {
+    let world = World::new(Vec::new(), calm()).await;
+    let fields = json!({
+        "name": "once", "schedule": {"kind": "at", "at": "2026-11-15T03:00:00Z"},
+        "payload": {"kind": "agentTurn", "message": "x"},
+    });
+    let Value::Object(fields) = fields else { panic!() };
+    let mut news = world.schedule.listen();
+    let job = world.schedule.add(fields).await.unwrap();
+    let made = (job.delete_after_run, job.session_target, job.state.next_run_at_ms);
+    assert_eq!(made, (Some(true), job::Target::Isolated, Some(BIRTH + 3 * HOUR)));
+    heard(&mut news, "cron", "removed").await;
+    assert_eq!(
+        (world.schedule.seen().jobs.len(), told(&world.runs(&job.id).await)),
+        (0, vec![json!(["ran", "ok", 3 * HOUR])])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_of_the_main_session_is_told_there_and_wakes_it() {
+    let world = World::new(vec![event("j1", "now")], calm()).await;
+    let mut news = world.schedule.listen();
+    let beat = heard(&mut news, "heartbeat", "").await;
+    assert_eq!(
+        (&beat["status"], &beat["reason"], &beat["preview"]),
+        (&json!("sent"), &json!("cron:j1"), &json!("done"))
+    );
+    assert_eq!(world.schedule.heart().last().as_deref(), Some(&beat));
+    let asked = world.asked();
+    assert!(asked[0].starts_with("[System event: water the plants]"), "{asked:?}");
+    assert_eq!(told(&world.runs("j1").await), [json!(["ran", "ok", HOUR])]);
+    // The same answer again is not news.
+    let beat = heard(&mut news, "heartbeat", "").await;
+    assert_eq!((&beat["status"], &beat["reason"]), (&json!("skipped"), &json!("duplicate")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_can_wait_for_the_next_heartbeat() {
+    let pulse = Pulse { every: Duration::from_secs(90 * 60), ..Pulse::of(AgentId::main()) };
+    let world = World::new(vec![event("j1", "next-heartbeat")], settings(pulse, None)).await;
+    let mut news = world.schedule.listen();
+    let beat = heard(&mut news, "heartbeat", "").await;
+    assert_eq!((&beat["reason"], beat["ts"].as_u64()), (&json!("interval"), Some(BIRTH + 90 * 60_000)));
+    assert!(world.asked()[0].contains("[System event: water the plants]"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn heartbeats_say_why_they_are_left_out() {
+    let hours = Hours::parse("00:00", "02:45", TimeZone::UTC);
+    let pulse = Pulse { hours, ..Pulse::of(AgentId::main()) };
+    let world = World::new(Vec::new(), settings(pulse, Some("# Tasks\n- \n"))).await;
+    let mut news = world.schedule.listen();
+    let beat = heard(&mut news, "heartbeat", "").await;
+    let expected = json!({
+        "ts": BIRTH + HOUR / 2, "status": "skipped", "reason": "empty-heartbeat-file", "agentId": "main",
+    });
+    assert_eq!(beat, expected);
+    world.schedule.heart().enable(false).await;
+    assert_eq!(heard(&mut news, "heartbeat", "").await["reason"], "disabled");
+    world.schedule.heart().enable(true).await;
+    for _ in 0..3 {
+        assert_eq!(heard(&mut news, "heartbeat", "").await["reason"], "empty-heartbeat-file");
+    }
+    assert_eq!(heard(&mut news, "heartbeat", "").await["reason"], "quiet-hours");
+    assert_eq!(world.asked(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wake_waits_for_a_busy_session() {
+    let world = World::over(hub("HEARTBEAT_OK", 0), Arc::new(MemoryShelf::default()), calm()).await;
+    let ask = turn::Ask {
+        run: world.hub.ambient().run_id(),
+        key: AgentId::main().main_session(),
+        class: crate::Class::Main,
+        text: "hello".to_owned(),
+    };
+    world.hub.submit(ask.inbound(BIRTH)).await.unwrap();
+    let mut news = world.schedule.listen();
+    world.schedule.wake(None, "the post came", &job::Wake::Now).await.unwrap();
+    tokio::time::advance(Duration::from_secs(5)).await;
+    world.parrot.gate.add_permits(2);
+    let beat = heard(&mut news, "heartbeat", "").await;
+    assert_eq!((&beat["status"], &beat["reason"]), (&json!("ok-token"), &json!("wake")));
+    assert!(world.asked()[1].contains("[System event: the post came]"), "{:?}", world.asked());
+}
+
+/// A shelf that keeps nothing while it is full.
+#[derive(Debug, Default)]
+struct FullShelf(MemoryShelf, AtomicBool);
+
+#[async_trait]
+impl Shelf for FullShelf {
+    fn place(&self) -> String {
+        self.0.place()
+    }
+
+    async fn load(&self) -> Result<Vec<Value>, StoreError> {
+        self.0.load().await
+    }
+
+    async fn save(&self, jobs: Vec<Value>) -> Result<(), StoreError> {
+        match self.1.load(Ordering::SeqCst) {
+            true => Err(StoreError::Disk("full".to_owned())),
+            false => self.0.save(jobs).await,
+        }
+    }
+
+    async fn append(&self, job: &str, line: Value) -> Result<(), StoreError> {
+        self.0.append(job, line).await
+    }
+
+    async fn runs(&self, job: &str) -> Result<Vec<Value>, StoreError> {
+        self.0.runs(job).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_kept_is_not_started() {
+    let shelf = Arc::new(FullShelf(MemoryShelf::with(vec![hourly("j1")]), AtomicBool::new(true)));
+    let world = World::over(hub("done", 1000), shelf.clone(), calm()).await;
+    let refused = world.schedule.update("j1", serde_json::Map::new()).await;
+    assert_eq!(refused, Err(Error::Store(StoreError::Disk("full".to_owned()))));
+    tokio::time::advance(Duration::from_millis(HOUR + 30_000)).await;
+    assert_eq!(world.asked(), Vec::<String>::new());
+    shelf.1.store(false, Ordering::SeqCst);
+    heard(&mut world.schedule.listen(), "cron", "finished").await;
+    assert_eq!(told(&world.runs("j1").await), [json!(["ran", "ok", HOUR])]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_cannot_be_read_is_kept() {
+    let strange = json!({"id": 7, "from": "the future"});
+    let world = World::new(vec![strange.clone(), hourly("j1")], calm()).await;
+    assert_eq!(world.schedule.remove("j1").await, Ok(true));
+    assert_eq!(world.schedule.remove("j1").await, Ok(false));
+    assert_eq!(world.shelf.load().await.unwrap(), [strange]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_job_begins_anew() {
+    let mut off = hourly("j1");
+    off["enabled"] = json!(false);
+    off["createdAtMs"] = json!(BIRTH - 50 * HOUR);
+    let world = World::new(vec![off], calm()).await;
+    let patch = |patch: Value| patch.as_object().unwrap().clone();
+    let on =
+        world.schedule.update("j1", patch(json!({"enabled": true, "id": "other", "agentId": null}))).await.unwrap();
+    assert_eq!((on.id.as_str(), on.state.next_run_at_ms), ("j1", Some(BIRTH + HOUR)));
+    let patched = patch(json!({"payload": {"kind": "agentTurn", "thinking": "low"}, "name": "New"}));
+    let changed = world.schedule.update("j1", patched).await.unwrap();
+    assert_eq!(json!(changed.payload), json!({"kind": "agentTurn", "message": "look round", "thinking": "low"}));
+    assert_eq!((changed.name.as_str(), changed.state.missed_slots), ("New", None));
+    let sooner = patch(json!({"schedule": {"kind": "cron", "expr": "*/5 * * * *"}}));
+    assert_eq!(world.schedule.update("j1", sooner).await.unwrap().state.next_run_at_ms, Some(BIRTH + 300_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_makes_no_sense_is_refused_in_plain_words() {
+    let world = World::new(Vec::new(), calm()).await;
+    let (every, turn) = (json!({"kind": "every", "everyMs": 5000}), json!({"kind": "agentTurn", "message": "x"}));
+    for (fields, why) in [
+        (json!({"name": " ", "schedule": every, "payload": turn}), "name must not be blank"),
+        (json!({"name": "j", "payload": turn}), "missing field \"schedule\""),
+        (
+            json!({"name": "j", "schedule": every, "payload": {"kind": "agentTurn", "message": " "}}),
+            "payload.message must not be blank",
+        ),
+        (
+            json!({"name": "j", "schedule": {"kind": "every", "everyMs": 5}, "payload": turn}),
+            "schedule.everyMs must be at least 1000",
+        ),
+        (
+            json!({"name": "j", "schedule": {"kind": "at", "at": "2026-11-14T23:58:00Z"}, "payload": turn}),
+            "schedule.at is in the past",
+        ),
+        (
+            json!({"name": "j", "schedule": {"kind": "cron", "expr": "0 0 30 2 *"}, "payload": turn}),
+            "the schedule never comes",
+        ),
+        (
+            json!({"name": "j", "schedule": {"kind": "every"}, "payload": turn}),
+            "schedule.everyMs is missing or not a whole number of milliseconds",
+        ),
+        (json!({"name": "j", "schedule": every, "payload": turn, "agentId": "nobody"}), "unknown agent id \"nobody\""),
+        (
+            json!({
+                "name": "j", "schedule": every, "payload": {"kind": "agentTurn", "message": "x", "thinking": "hard"},
+            }),
+            "payload.thinking \"hard\" is not a level; use off|minimal|low|medium|high|xhigh",
+        ),
+        (
+            json!({"name": "j", "schedule": every, "payload": turn, "sessionTarget": "main"}),
+            "a job of the main session needs payload.kind \"systemEvent\"; use it, or sessionTarget \"isolated\"",
+        ),
+    ] {
+        let Value::Object(fields) = fields else { panic!() };
+        assert_eq!(world.schedule.add(fields).await, Err(Error::Invalid(why.to_owned())));
+    }
+    assert_eq!(world.schedule.seen().jobs, []);
+}

@@ -1,0 +1,173 @@
+//! A scheduled run: how it is asked for, and what came of it.
+
+use std::time::Duration;
+
+use homard_proto::{Generation, RunId, SessionKey, message::User, route::Route};
+use jiff::{Timestamp, tz::TimeZone};
+use serde_json::Value;
+
+use super::job::{AgentTurn, Job};
+use crate::{
+    command::Command,
+    hub::{Disposition, Hub, Inbound, SubmitError},
+    intake,
+    lane::slots::Class,
+    tape::{Follower, State},
+    wire::Reported,
+};
+
+/// Who sends what the schedule sends.
+const PRINCIPAL: &str = "schedule";
+/// The longest that a run may ask for, in seconds: a year.
+const MAX_SECONDS: f64 = 365.0 * 24.0 * 3600.0;
+/// How much of an answer the story of a job keeps.
+const SUMMARY: usize = 2_000;
+
+/// What a run is asked for with.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) run: RunId,
+    pub(super) key: SessionKey,
+    pub(super) class: Class,
+    pub(super) text: String,
+}
+
+impl Ask {
+    /// Something for the hub. The run's id says all that matters, so a restart may ask for it again.
+    pub(super) fn inbound(self, now: u64) -> Inbound {
+        Inbound {
+            fingerprint: self.run.to_string(),
+            run: self.run,
+            principal: PRINCIPAL.to_owned(),
+            method: self.class.name().to_owned(),
+            key: self.key,
+            session: None,
+            message: User::text(self.text, now),
+            class: self.class,
+            timeout: None,
+            thinking: None,
+            label: None,
+            spawned_by: None,
+            extra_prompt: None,
+            reports_restart: false,
+            command: None,
+            route: Route::default(),
+            queue: None,
+        }
+    }
+}
+
+/// What the hub is given for a slot of an isolated job: always a new transcript.
+pub(super) fn isolated(ask: Ask, job: &Job, turn: &AgentTurn, now: u64) -> Inbound {
+    let seconds = turn.timeout_seconds.filter(|seconds| *seconds > 0.0);
+    let command = Some(Command::BeginWith(ask.text.clone()));
+    Inbound {
+        timeout: seconds.map(|seconds| Duration::from_secs_f64(seconds.min(MAX_SECONDS))),
+        thinking: turn.thinking.as_deref().and_then(intake::thinking).map(str::to_owned),
+        label: Some(format!("Cron: {}", job.name)),
+        command,
+        ..ask.inbound(now)
+    }
+}
+
+/// What an isolated job's agent reads.
+pub(super) fn prompt(job: &Job, turn: &AgentTurn, now: u64, zone: &TimeZone) -> String {
+    let Job { id, name, .. } = job;
+    format!("[cron:{id} {name}] {}\n{}", turn.message.trim(), clock_line(now, zone))
+}
+
+/// The line that tells an agent what time it is.
+pub(super) fn clock_line(now: u64, zone: &TimeZone) -> String {
+    let time = i64::try_from(now).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX);
+    let place = zone.iana_name().map(|name| format!(" ({name})")).unwrap_or_default();
+    format!("Current time: {}{place}", time.to_zoned(zone.clone()).strftime("%A, %Y-%m-%d %H:%M %:z"))
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Came {
+    /// What was said last, or what went wrong.
+    pub(super) said: Result<String, String>,
+    /// The transcript, if it came to that.
+    pub(super) session: Option<String>,
+    /// Whether it had ended before it was asked for.
+    pub(super) is_old: bool,
+}
+
+impl Came {
+    pub(super) fn failed(why: String) -> Self {
+        Self { said: Err(why), session: None, is_old: false }
+    }
+}
+
+/// Asks for a run and waits for its end; `None` when the process goes down first, and the next one asks again.
+pub(super) async fn run(hub: &Hub, inbound: Inbound) -> Option<Came> {
+    let (run, key) = (inbound.run.clone(), inbound.key.clone());
+    let tape = match hub.submit(inbound).await {
+        Ok(accepted) => match accepted.disposition {
+            Disposition::New(tape) | Disposition::InFlight(tape) => tape,
+            Disposition::Finished(report) => return Some(Came { is_old: true, ..came(&report) }),
+        },
+        Err(SubmitError::Stopping) => return None,
+        Err(
+            error @ (SubmitError::Conflict(_)
+            | SubmitError::Blocked
+            | SubmitError::Overloaded
+            | SubmitError::Store(_)
+            | SubmitError::Held(_)),
+        ) => return Some(Came::failed(error.to_string())),
+    };
+    match Follower::new(tape).end().await {
+        State::Ended(end) => Some(came(&Reported::of(&run, &key, &end))),
+        State::Broken(why) => Some(Came::failed(why)),
+        State::Refused | State::Queued | State::Running => None,
+    }
+}
+
+fn came(report: &Reported) -> Came {
+    let facts = report.result(Generation::Four);
+    let session = facts["meta"]["agentMeta"]["sessionId"].as_str().map(str::to_owned);
+    let said = match report.outcome().error() {
+        None => Ok(report.replies().last().cloned().unwrap_or_default()),
+        Some(why) => Err(why.to_owned()),
+    };
+    Came { said, session, is_old: false }
+}
+
+/// The beginning of an answer.
+pub(super) fn summary(said: &str) -> Value {
+    let said = said.trim();
+    match said.char_indices().nth(SUMMARY) {
+        None => said.into(),
+        Some((at, _)) => format!("{}…", &said[..at]).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::schedule::job::Payload;
+
+    #[test]
+    fn a_job_is_asked_with_its_name_and_the_time() {
+        let job: Job = serde_json::from_value(json!({
+            "id": "j1", "name": "Daily look", "schedule": {"kind": "every", "everyMs": 5}, "sessionTarget": "isolated",
+            "payload": {"kind": "agentTurn", "message": " look\nround "},
+        }))
+        .unwrap();
+        let Payload::AgentTurn(turn) = &job.payload else { panic!("{job:?}") };
+        let zone = TimeZone::get("Europe/Berlin").unwrap();
+        assert_eq!(
+            prompt(&job, turn, 1_794_700_800_000, &zone),
+            "[cron:j1 Daily look] look\nround\nCurrent time: Sunday, 2026-11-15 01:00 +01:00 (Europe/Berlin)"
+        );
+    }
+
+    #[test]
+    fn a_long_answer_is_cut_in_the_story() {
+        assert_eq!(summary(" short "), json!("short"));
+        assert_eq!(summary(&"ä".repeat(SUMMARY + 1)), json!(format!("{}…", "ä".repeat(SUMMARY))));
+    }
+}

@@ -1,0 +1,233 @@
+//! What came of a run, and the answers to requests about it. Here the generations differ.
+
+use homard_proto::{
+    EntryId, ErrorShape, Generation, RunId, SessionId, SessionKey,
+    message::{Message, Usage},
+    transcript::{Entry, Kind},
+};
+use homard_store::{Ended, RunRow};
+use serde_json::{Value, json};
+
+use super::stop_reason;
+use crate::{
+    event::{AbortReason, End, Failure, FailureKind, Outcome},
+    hub::{Accepted, Disposition, Waited},
+    lane::inbox::Placed,
+};
+
+/// What came of a run, as clients are told: while it is fresh from its tape, later from the store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reported {
+    run: RunId,
+    key: SessionKey,
+    session: Option<SessionId>,
+    outcome: Outcome,
+    replies: Vec<String>,
+    model: (String, String),
+    usage: Usage,
+    started_at: Option<u64>,
+    ended_at: u64,
+}
+
+impl Reported {
+    /// From a run that has just ended.
+    pub fn of(run: &RunId, key: &SessionKey, end: &End) -> Self {
+        Self {
+            run: run.clone(),
+            key: key.clone(),
+            session: end.session.clone(),
+            outcome: end.outcome.clone(),
+            replies: end.replies.iter().map(|reply| reply.text.clone()).collect(),
+            model: end.model.clone(),
+            usage: end.usage.clone(),
+            started_at: end.started_at,
+            ended_at: end.ended_at,
+        }
+    }
+
+    /// From the store, with the replies looked up in the transcript.
+    pub(crate) fn from_row(row: &RunRow, ended: &Ended, entries: &[Entry]) -> Self {
+        let said = |entry: &Entry| match &entry.kind {
+            Kind::Message(said) => match &said.message {
+                Message::Assistant(assistant) => Some(assistant.text()),
+                Message::User(_) | Message::ToolResult(_) | Message::Other(_) => None,
+            },
+            Kind::ModelChange(_) | Kind::Other(_) => None,
+        };
+        let reply = |id: &EntryId| entries.iter().find(|entry| entry.id == *id).and_then(said);
+        Self {
+            run: row.run.clone(),
+            key: row.key.clone(),
+            session: row.session.clone(),
+            outcome: ended.outcome.clone(),
+            replies: ended.replies.iter().filter_map(reply).chain(ended.words.clone()).collect(),
+            model: ended.model.clone(),
+            usage: ended.usage.clone(),
+            started_at: row.started_at,
+            ended_at: ended.ended_at,
+        }
+    }
+
+    /// How it ended.
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    /// What the user reads.
+    pub fn replies(&self) -> &[String] {
+        &self.replies
+    }
+
+    /// The second answer to `agent`: a payload, and an error beside it when the run did not end well.
+    ///
+    /// Protocol 3 learns of a model's failure in a payload, protocol 4 in an error; and protocol 3 shows every
+    /// assistant message, protocol 4 the last one.
+    pub fn response(&self, generation: Generation) -> (Value, Option<ErrorShape>) {
+        match (&self.outcome, generation) {
+            (Outcome::Done, _)
+            | (Outcome::Aborted(AbortReason::User | AbortReason::Stop | AbortReason::Interrupted), Generation::Three)
+            | (Outcome::Failed(Failure { kind: FailureKind::Model, .. }), Generation::Three) => {
+                (self.completed(generation), None)
+            }
+            (Outcome::Aborted(AbortReason::User | AbortReason::Stop | AbortReason::Interrupted), Generation::Four) => {
+                let stop_reason = stop_reason(&self.outcome);
+                let stopped =
+                    json!({"runId": self.run, "status": "timeout", "summary": "aborted", "stopReason": stop_reason});
+                (stopped, None)
+            }
+            (Outcome::Failed(_) | Outcome::Aborted(AbortReason::Timeout | AbortReason::Dropped), _) => {
+                failed(&self.run, self.outcome.error().unwrap_or_default())
+            }
+        }
+    }
+
+    /// The answer to a `chat.send` that was answered before. It says how the run ended, not what was said.
+    fn resent(&self, generation: Generation) -> (Value, Option<ErrorShape>) {
+        match self.response(generation) {
+            (answer, None) if answer["status"] == "ok" => (json!({"runId": self.run, "status": "ok"}), None),
+            (mut answer, None) => {
+                answer["endedAt"] = self.ended_at.into();
+                (answer, None)
+            }
+            error @ (_, Some(_)) => error,
+        }
+    }
+
+    fn completed(&self, generation: Generation) -> Value {
+        json!({"runId": self.run, "status": "ok", "summary": "completed", "result": self.result(generation)})
+    }
+
+    /// What a run gives: payloads for the user, facts for programs.
+    pub fn result(&self, generation: Generation) -> Value {
+        let shown = match generation {
+            Generation::Three => &self.replies[..],
+            Generation::Four => &self.replies[self.replies.len().saturating_sub(1)..],
+        };
+        let mut payloads: Vec<_> = shown.iter().map(|text| json!({"text": text, "mediaUrl": null})).collect();
+        if let Outcome::Failed(failure) = &self.outcome {
+            payloads.push(json!({"text": failure.message, "mediaUrl": null, "isError": true}));
+        }
+        let usage = &self.usage;
+        json!({
+            "payloads": payloads,
+            "meta": {
+                "durationMs": self.ended_at.saturating_sub(self.started_at.unwrap_or(self.ended_at)),
+                "agentMeta": {
+                    "sessionId": self.session, "sessionKey": self.key, "provider": self.model.0, "model": self.model.1,
+                    "usage": {
+                        "input": usage.input, "output": usage.output, "cacheRead": usage.cache_read,
+                        "cacheWrite": usage.cache_write, "total": usage.total_tokens,
+                    },
+                },
+                "aborted": matches!(self.outcome, Outcome::Aborted(_)),
+            },
+        })
+    }
+
+    /// The answer to `agent.wait`.
+    fn waited(&self, generation: Generation) -> Value {
+        let status = if self.outcome == Outcome::Done { "ok" } else { "error" };
+        let mut answer = json!({"runId": self.run, "status": status});
+        if let Some(at) = self.started_at {
+            answer["startedAt"] = at.into();
+        }
+        answer["endedAt"] = self.ended_at.into();
+        if let Some(error) = self.outcome.error() {
+            answer["error"] = error.into();
+        }
+        if generation == Generation::Four {
+            answer["stopReason"] = stop_reason(&self.outcome).into();
+        }
+        answer
+    }
+}
+
+/// The first answer to `agent`.
+pub fn accepted(generation: Generation, accepted: &Accepted) -> (Value, Option<ErrorShape>) {
+    let status = match (&accepted.disposition, generation) {
+        (Disposition::Finished(report), _) => return report.response(generation),
+        (Disposition::New(_), _) | (Disposition::InFlight(_), Generation::Three) => "accepted",
+        (Disposition::InFlight(_), Generation::Four) => "in_flight",
+    };
+    let mut answer = json!({"runId": accepted.run, "status": status});
+    if status == "accepted" {
+        answer["acceptedAt"] = accepted.at.into();
+    }
+    if generation == Generation::Four {
+        answer["sessionKey"] = accepted.key.as_str().into();
+        answer["agentId"] = accepted.key.agent().map(ToString::to_string).into();
+    }
+    (answer, None)
+}
+
+/// The first answer to `chat.send`.
+pub fn sent(generation: Generation, accepted: &Accepted) -> (Value, Option<ErrorShape>) {
+    match &accepted.disposition {
+        Disposition::New(tape) if tape.placed() == Placed::Rejected => {
+            let full = Outcome::Aborted(AbortReason::Dropped);
+            let why = format!("{}; send it under a new id when fewer do", full.error().unwrap_or_default());
+            failed(&accepted.run, &why)
+        }
+        Disposition::New(tape) => {
+            let mut answer = json!({"runId": accepted.run, "status": "started"});
+            if generation == Generation::Four {
+                note_place(&mut answer, tape.placed());
+            }
+            (answer, None)
+        }
+        Disposition::InFlight(_) => (json!({"runId": accepted.run, "status": "in_flight"}), None),
+        Disposition::Finished(report) => report.resent(generation),
+    }
+}
+
+/// Adds to the answer where the message ended up.
+pub fn note_place(answer: &mut Value, placed: Placed) {
+    let (disposition, position) = match placed {
+        Placed::Started => ("started", None),
+        Placed::Steered => ("steered", None),
+        Placed::Queued(place) => ("queued", Some(place)),
+        Placed::Collected(place) => ("collected", Some(place)),
+        Placed::Interrupted => ("interrupted", None),
+        Placed::Rejected => ("rejected", None),
+    };
+    answer["disposition"] = disposition.into();
+    if let Some(place) = position {
+        answer["position"] = place.into();
+    }
+}
+
+fn failed(run: &RunId, why: &str) -> (Value, Option<ErrorShape>) {
+    (json!({"runId": run, "status": "error", "summary": why}), Some(ErrorShape::unavailable(why)))
+}
+
+/// The answer to `agent.wait`.
+pub fn waited(generation: Generation, run: &RunId, waited: &Waited) -> Value {
+    match (waited, generation) {
+        (Waited::Ended(report), _) => report.waited(generation),
+        (Waited::Broken(why), _) => json!({"runId": run, "status": "error", "error": why}),
+        (Waited::Queued, Generation::Four) => {
+            json!({"runId": run, "status": "pending", "timeoutPhase": "queue", "providerStarted": false})
+        }
+        (Waited::Queued, Generation::Three) | (Waited::Timeout, _) => json!({"runId": run, "status": "timeout"}),
+    }
+}

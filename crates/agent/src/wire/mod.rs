@@ -1,0 +1,211 @@
+//! How a run is told to clients: a pure projection of its events, for both generations at once.
+//!
+//! Payloads are a superset that either generation reads, so an event is serialised once for all who listen. What really
+//! differs, the answers to requests, takes a [`Generation`](homard_proto::Generation).
+
+mod answer;
+mod chat;
+
+use homard_proto::{
+    event::{Agent, Stream},
+    message::Block,
+};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    event::{AbortReason, End, Event, Outcome, RunEvent},
+    tape::Tape,
+};
+pub use answer::{Reported, accepted, note_place, sent, waited};
+pub use chat::{News, Telling};
+
+/// How much of a tool's text an event carries.
+const TOOL_TEXT: usize = 8_000;
+
+/// One run on its way to clients. `seq` counts what was made here, so it has no holes.
+#[derive(Debug)]
+pub struct Projection {
+    run: String,
+    key: String,
+    agent: Option<String>,
+    session: Option<String>,
+    started_at: Option<u64>,
+    seq: u64,
+    /// Which assistant message is being told, all of its text, and how much of that was told.
+    message: Option<u32>,
+    text: String,
+    told: usize,
+    at: u64,
+}
+
+impl Projection {
+    /// The beginning of a run's story.
+    pub fn new(tape: &Tape) -> Self {
+        Self {
+            run: tape.run().to_string(),
+            key: tape.key().to_string(),
+            agent: tape.key().agent().map(ToString::to_string),
+            session: None,
+            started_at: None,
+            seq: 0,
+            message: None,
+            text: String::new(),
+            told: 0,
+            at: 0,
+        }
+    }
+
+    /// Takes in an event. Text is kept until [`flush`](Self::flush), so that many tokens make one event; anything else
+    /// is told at once, after the text before it.
+    pub fn push(&mut self, event: Event) -> Vec<Agent> {
+        if let RunEvent::Text { message, delta } = event.kind {
+            let mut told = Vec::new();
+            if self.message != Some(message) {
+                told.extend(self.flush());
+                self.message = Some(message);
+                self.text.clear();
+                self.told = 0;
+            }
+            self.text.push_str(&delta);
+            self.at = event.at;
+            return told;
+        }
+        let mut told: Vec<_> = self.flush().into_iter().collect();
+        let at = event.at;
+        told.extend(self.step(event.kind, at).map(|(stream, data)| self.agent_event(stream, data, at)));
+        told
+    }
+
+    /// Whether an event is more of the message that is being told.
+    fn goes_on(&self, event: &Event) -> bool {
+        matches!(event.kind, RunEvent::Text { message, .. } if self.message == Some(message))
+    }
+
+    /// Whether there is text that was not told yet.
+    pub fn has_text(&self) -> bool {
+        self.told < self.text.len()
+    }
+
+    /// Tells the text so far: all of it, and what is new.
+    pub fn flush(&mut self) -> Option<Agent> {
+        if !self.has_text() {
+            return None;
+        }
+        let data = json!({"text": self.text, "delta": self.text[self.told..]});
+        self.told = self.text.len();
+        Some(self.agent_event(Stream::Assistant, data, self.at))
+    }
+
+    fn step(&mut self, kind: RunEvent, at: u64) -> Option<(Stream, Value)> {
+        match kind {
+            RunEvent::Started { session } => {
+                self.session = Some(session.to_string());
+                self.started_at = Some(at);
+                Some((Stream::Lifecycle, json!({"phase": "start", "startedAt": at})))
+            }
+            RunEvent::ToolStarted { call, name, arguments } => {
+                Some((Stream::Tool, json!({"phase": "start", "name": name, "toolCallId": call, "args": arguments})))
+            }
+            RunEvent::ToolProgress { call, name, partial } => {
+                let partial = tool_result(&partial.content, partial.details.as_ref());
+                Some((
+                    Stream::Tool,
+                    json!({"phase": "update", "name": name, "toolCallId": call, "partialResult": partial}),
+                ))
+            }
+            RunEvent::ToolEnded { call, result } => Some((
+                Stream::Tool,
+                json!({
+                    "phase": "result", "name": result.tool_name, "toolCallId": call, "isError": result.is_error,
+                    "result": tool_result(&result.content, result.details.as_ref()),
+                }),
+            )),
+            RunEvent::Ended(end) => Some((Stream::Lifecycle, lifecycle_end(&end))),
+            // Reasoning becomes visible with the settings that say to whom.
+            RunEvent::Waited(_)
+            | RunEvent::Input(_)
+            | RunEvent::Absorbed { .. }
+            | RunEvent::Text { .. }
+            | RunEvent::Thinking { .. }
+            | RunEvent::Assistant { .. } => None,
+        }
+    }
+
+    fn agent_event(&mut self, stream: Stream, data: Value, ts: u64) -> Agent {
+        self.seq += 1;
+        Agent {
+            run_id: self.run.clone(),
+            session_id: self.session.clone().filter(|_| stream == Stream::Lifecycle),
+            stream,
+            data,
+            session_key: Some(self.key.clone()),
+            agent_id: self.agent.clone(),
+            seq: Some(self.seq),
+            ts,
+            extra: Map::new(),
+        }
+    }
+}
+
+fn lifecycle_end(end: &End) -> Value {
+    let mut data = Map::new();
+    // A run that was stopped has ended; only one that broke has failed.
+    let phase = if matches!(end.outcome, Outcome::Failed(_)) { "error" } else { "end" };
+    data.insert("phase".to_owned(), phase.into());
+    if let Some(at) = end.started_at {
+        data.insert("startedAt".to_owned(), at.into());
+    }
+    data.insert("endedAt".to_owned(), end.ended_at.into());
+    data.insert("aborted".to_owned(), matches!(end.outcome, Outcome::Aborted(_)).into());
+    data.insert("stopReason".to_owned(), stop_reason(&end.outcome).into());
+    if let Some(error) = end.outcome.error() {
+        data.insert("error".to_owned(), error.into());
+    }
+    data.insert("executionSettled".to_owned(), true.into());
+    Value::Object(data)
+}
+
+fn stop_reason(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Done => "stop",
+        Outcome::Failed(_) => "error",
+        Outcome::Aborted(AbortReason::User) => "rpc",
+        Outcome::Aborted(AbortReason::Stop) => "stop",
+        Outcome::Aborted(AbortReason::Timeout) => "timeout",
+        Outcome::Aborted(AbortReason::Interrupted) => "interrupted",
+        Outcome::Aborted(AbortReason::Dropped) => "dropped",
+    }
+}
+
+/// A tool's result as events carry it: long text is cut, pictures are counted and left out.
+fn tool_result(content: &[Block], details: Option<&Value>) -> Value {
+    let block = |block: &Block| match block {
+        Block::Text(text) => json!({"type": "text", "text": cut(&text.text)}),
+        Block::Image(image) => {
+            json!({"type": "image", "mimeType": image.mime_type, "bytes": image.data.len(), "omitted": true})
+        }
+        Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => json!(block),
+    };
+    let mut result = json!({"content": content.iter().map(block).collect::<Vec<_>>()});
+    if let Some(details) = details {
+        result["details"] = shorten(details);
+    }
+    result
+}
+
+/// Details repeat a tool's output; their texts are cut as the result's own.
+fn shorten(details: &Value) -> Value {
+    match details {
+        Value::String(text) => cut(text).into(),
+        Value::Array(items) => items.iter().map(shorten).collect(),
+        Value::Object(fields) => fields.iter().map(|(key, value)| (key.clone(), shorten(value))).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => details.clone(),
+    }
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(TOOL_TEXT) {
+        None => text.to_owned(),
+        Some((at, _)) => format!("{}\n…(truncated)…", &text[..at]),
+    }
+}

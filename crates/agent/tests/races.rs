@@ -1,0 +1,166 @@
+//! Submitters, lanes that go when they have nothing to do, and lanes that break, in thousands of orders of their steps.
+//!
+//! The registry is the hub's own file; only the lock around it and the mailboxes are such that each of their uses is a
+//! place where another thread may go first.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+#[path = "../src/hub/registry.rs"]
+mod registry;
+
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use registry::{Mailbox, Registry};
+use shuttle::{
+    check_pct, check_random,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+const KEYS: usize = 2;
+const SUBMITTERS: usize = 3;
+const ROUNDS: usize = 2;
+const SCHEDULES: usize = 3_000;
+
+/// What a submitter sends. A job of the first submitter breaks its lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Job {
+    key: usize,
+    submitter: usize,
+    round: usize,
+}
+
+impl Job {
+    fn breaks_its_lane(self) -> bool {
+        self.submitter == 0
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+struct Queue(Arc<Mutex<VecDeque<Job>>>);
+
+impl Mailbox for Queue {
+    type Job = Job;
+    type Jobs = Self;
+
+    fn put(&self, job: Job) {
+        self.0.lock().unwrap().push_back(job);
+    }
+
+    fn is_empty(jobs: &Self) -> bool {
+        jobs.0.lock().unwrap().is_empty()
+    }
+
+    fn drain(jobs: &mut Self) -> Vec<Job> {
+        jobs.0.lock().unwrap().drain(..).collect()
+    }
+}
+
+/// How a lane leaves when it finds nothing to do; returns whether it may.
+type Retire = fn(&House, usize, &Queue) -> bool;
+
+/// As the hub does it.
+fn retire(house: &House, key: usize, jobs: &Queue) -> bool {
+    house.lanes.lock().unwrap().retire(&key, jobs)
+}
+
+/// The mistake that all this is about: a job may come after the look and before the lock.
+fn look_before_locking(house: &House, key: usize, jobs: &Queue) -> bool {
+    Queue::is_empty(jobs) && house.lanes.lock().unwrap().retire(&key, &Queue::default())
+}
+
+/// What a hub and its lanes share.
+#[derive(Default)]
+struct House {
+    lanes: Mutex<Registry<usize, Queue>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Whether somebody is at work on a key.
+    at_work: [AtomicBool; KEYS],
+    taken: Mutex<Vec<Job>>,
+}
+
+impl House {
+    fn submit(self: &Arc<Self>, job: Job, retire: Retire) {
+        self.lanes.lock().unwrap().send(&job.key, job, || {
+            let (house, jobs) = (self.clone(), Queue::default());
+            let lane = jobs.clone();
+            let thread = thread::spawn(move || while house.live(job.key, &lane, retire).is_err() {});
+            self.threads.lock().unwrap().push(thread);
+            jobs
+        });
+    }
+
+    /// A lane's life, until it retires or breaks.
+    fn live(&self, key: usize, jobs: &Queue, retire: Retire) -> Result<(), Job> {
+        loop {
+            let next = jobs.0.lock().unwrap().pop_front();
+            match next {
+                Some(job) => self.work(job, jobs)?,
+                None if retire(self, key, jobs) => return Ok(()),
+                None => {}
+            }
+        }
+    }
+
+    fn work(&self, job: Job, jobs: &Queue) -> Result<(), Job> {
+        assert!(!self.at_work[job.key].swap(true, Ordering::SeqCst), "two lanes are at work on one key");
+        self.taken.lock().unwrap().push(job);
+        let result = if job.breaks_its_lane() {
+            let mut spared = Vec::new();
+            self.lanes.lock().unwrap().look_through(&job.key, &mut jobs.clone(), |job| spared.push(*job));
+            assert!(!spared.contains(&job), "a job that was taken is in the mailbox");
+            Err(job)
+        } else {
+            Ok(())
+        };
+        self.at_work[job.key].store(false, Ordering::SeqCst);
+        result
+    }
+}
+
+/// Everybody submits to every key, several times.
+fn a_busy_day(retire: Retire) {
+    let house = Arc::new(House::default());
+    let jobs = |submitter| (0..ROUNDS).flat_map(move |round| (0..KEYS).map(move |key| Job { key, submitter, round }));
+    let submitters = (0..SUBMITTERS).map(|submitter| {
+        let house = house.clone();
+        thread::spawn(move || jobs(submitter).for_each(|job| house.submit(job, retire)))
+    });
+    let submitters: Vec<_> = submitters.collect();
+    submitters.into_iter().for_each(|submitter| submitter.join().unwrap());
+    // All jobs are submitted, so no lane starts any more.
+    let lanes = std::mem::take(&mut *house.threads.lock().unwrap());
+    lanes.into_iter().for_each(|lane| lane.join().unwrap());
+
+    let mut taken = house.taken.lock().unwrap().clone();
+    // Stable, so that a key's jobs of one submitter stay in the order in which they were taken.
+    taken.sort_by_key(|job| (job.submitter, job.key));
+    let mut submitted: Vec<_> = (0..SUBMITTERS).flat_map(jobs).collect();
+    submitted.sort_by_key(|job| (job.submitter, job.key));
+    assert_eq!(taken, submitted, "each job is taken once, and in its order");
+    let registry = house.lanes.lock().unwrap();
+    let left: Vec<_> = (0..KEYS).filter(|key| registry.contains(key)).collect();
+    assert_eq!(left, [0; 0], "no lane is left");
+}
+
+#[test]
+fn every_job_is_taken_once_in_random_orders() {
+    check_random(|| a_busy_day(retire), SCHEDULES);
+}
+
+#[test]
+fn every_job_is_taken_once_in_orders_with_few_but_nasty_turns() {
+    check_pct(|| a_busy_day(retire), SCHEDULES, 3);
+}
+
+#[test]
+fn a_lane_that_looks_before_it_locks_would_be_caught() {
+    let random = catch_unwind(AssertUnwindSafe(|| check_random(|| a_busy_day(look_before_locking), SCHEDULES)));
+    let pct = catch_unwind(AssertUnwindSafe(|| check_pct(|| a_busy_day(look_before_locking), SCHEDULES, 3)));
+    assert_eq!([random.is_err(), pct.is_err()], [true, true]);
+}

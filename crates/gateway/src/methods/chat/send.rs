@@ -1,0 +1,103 @@
+//! `chat.send` and `chat.abort`: say something, and stop.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use homard_agent::{
+    Follower, Inbound,
+    command::{Command, Stop},
+    event::AbortReason,
+    hub::SubmitError,
+    intake, wire,
+};
+use homard_proto::{
+    ErrorShape, Generation, RunId, SessionKey,
+    method::{
+        Params,
+        chat::{AbortParams, SendParams},
+    },
+};
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::{
+    methods::{
+        session_key,
+        submit::{OWNER, submit},
+        unavailable,
+    },
+    router::{Answer, Call},
+};
+
+/// How long a run that was stopped may take to end before its caller is answered all the same.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Takes a message in, or does what it says if it is a word that stops.
+pub(crate) async fn send(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: SendParams = call.params()?;
+    let inbound = intake::chat(&call.server.hub, OWNER, params).await?;
+    if is_stop(&call, &inbound) {
+        check_policy(&call, &inbound.key).await?;
+        return Ok(stop(&call, &inbound.key, None, AbortReason::Stop).await);
+    }
+    let (accepted, hold) = submit(&call, inbound).await?;
+    let (payload, error) = wire::sent(call.client.generation, &accepted);
+    Ok(Answer::Held(payload, error, hold))
+}
+
+/// Whether a message stops what is at work. A bare word is one like any other if nothing is, and its own run does not
+/// count: that is the same message once more.
+fn is_stop(call: &Call, inbound: &Inbound) -> bool {
+    let hub = &call.server.hub;
+    match &inbound.command {
+        Some(Command::Stop(Stop::Slash)) => true,
+        Some(Command::Stop(Stop::Word)) => hub.session_of(&inbound.run).is_none() && hub.is_busy(&inbound.key),
+        Some(
+            Command::Begin { .. }
+            | Command::BeginWith(_)
+            | Command::Queue(_)
+            | Command::Level(..)
+            | Command::Model(_)
+            | Command::Status
+            | Command::Help,
+        )
+        | None => false,
+    }
+}
+
+/// A session that takes no messages takes no such word, either.
+async fn check_policy(call: &Call, key: &SessionKey) -> Result<(), ErrorShape> {
+    let sessions = call.server.hub.sessions().await.map_err(unavailable)?;
+    let record = sessions.iter().find(|(known, _)| known == key).map(|(_, record)| record);
+    match record.and_then(|record| record.send_policy.as_deref()) {
+        Some("deny") => Err(ErrorShape::invalid(SubmitError::Blocked.to_string())),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Stops a run of a session, or all of them.
+pub(crate) async fn abort(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: AbortParams = call.params()?;
+    let asked = session_key(&call.server, AbortParams::METHOD, &params.session_key)?;
+    let at_work = params.run_id.as_ref().and_then(|run| call.server.hub.session_of(run));
+    let key = match (at_work, call.client.generation) {
+        (Some(other), Generation::Three) if other != asked => {
+            return Err(ErrorShape::invalid("runId does not match sessionKey"));
+        }
+        (at_work, _) => at_work.unwrap_or(asked),
+    };
+    Ok(stop(&call, &key, params.run_id, AbortReason::User).await)
+}
+
+/// Stops runs, and answers once everybody was told how they ended.
+async fn stop(call: &Call, key: &SessionKey, run: Option<RunId>, reason: AbortReason) -> Answer {
+    let hub = &call.server.hub;
+    let stopped = hub.abort(key, run, reason).await;
+    // One that nobody follows any more has ended.
+    let ends = stopped.iter().filter_map(|run| hub.follow(run)).map(Follower::end);
+    if timeout(GRACE, join_all(ends)).await.is_err() {
+        tracing::warn!(%key, "a run that was stopped takes long to end");
+    }
+    call.server.projector.drain().await;
+    json!({"ok": true, "aborted": !stopped.is_empty(), "runIds": stopped}).into()
+}

@@ -1,0 +1,237 @@
+//! `cron.*`, `wake`, `last-heartbeat` and `set-heartbeats`: what is done without anybody asking, and when.
+
+use std::cmp::Ordering;
+
+use homard_agent::schedule::{
+    self, Mode, Ran, Schedule,
+    job::{Job, Wake},
+};
+use homard_proto::{
+    AgentId, ErrorShape, Generation, SessionKey,
+    method::{
+        Params,
+        cron::{
+            AddParams, GetParams, LastHeartbeatParams, ListParams, RemoveParams, RunParams, RunsParams,
+            SetHeartbeatsParams, StatusParams, UpdateParams, WakeParams, Which,
+        },
+    },
+};
+use serde_json::{Value, json};
+
+use super::unavailable;
+use crate::router::{Answer, Call};
+
+/// How many jobs or runs newer clients get when they do not say.
+const PAGE: usize = 200;
+/// How many runs older clients get when they do not say.
+const OLD_PAGE: usize = 200;
+
+/// Whether there is a schedule, how many jobs, and when the next one runs.
+pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
+    let StatusParams {} = call.params()?;
+    let schedule = schedule(&call)?;
+    let seen = schedule.seen();
+    let next = seen.jobs.iter().filter(|job| job.enabled).filter_map(|job| job.state.next_run_at_ms).min();
+    let next = next.filter(|_| seen.is_enabled);
+    let answer = json!({
+        "enabled": seen.is_enabled, "storePath": schedule.place(), "jobs": seen.jobs.len(), "nextWakeAtMs": next,
+    });
+    Ok(answer.into())
+}
+
+/// The jobs, next first.
+pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: ListParams = call.params()?;
+    let seen = schedule(&call)?.seen();
+    let default = call.server.hub.agents().default_id();
+    let mut jobs: Vec<&Job> = seen.jobs.iter().filter(|job| is_meant(job, &params, default)).collect();
+    jobs.sort_by(|a, b| order(a, b, params.sort_by.as_deref()));
+    if params.sort_dir.as_deref() == Some("desc") {
+        jobs.reverse();
+    }
+    let jobs: Vec<Value> = jobs.into_iter().map(|job| json!(job)).collect();
+    let answer = match call.client.generation {
+        Generation::Three => json!({"jobs": jobs}),
+        Generation::Four => {
+            let mut page = page(&jobs, "jobs", params.offset, params.limit);
+            page["snapshotRevision"] = seen.revision.to_string().into();
+            page
+        }
+    };
+    Ok(answer.into())
+}
+
+/// A part of a list, and where the rest is.
+fn page(all: &[Value], name: &str, offset: Option<usize>, limit: Option<usize>) -> Value {
+    let (total, limit) = (all.len(), limit.unwrap_or(PAGE));
+    let offset = offset.unwrap_or(0).min(total);
+    let next = (offset + limit).min(total);
+    let has_more = next < total;
+    json!({
+        name: &all[offset..next], "total": total, "offset": offset, "limit": limit, "hasMore": has_more,
+        "nextOffset": has_more.then_some(next),
+    })
+}
+
+fn is_meant(job: &Job, params: &ListParams, default: &AgentId) -> bool {
+    let is_shown = match params.enabled.as_deref() {
+        Some("all") => true,
+        Some("enabled") => job.enabled,
+        Some("disabled") => !job.enabled,
+        Some(_) | None => job.enabled || params.include_disabled == Some(true),
+    };
+    let query = params.query.as_deref().unwrap_or_default().trim().to_lowercase();
+    let description = job.extra.get("description").and_then(Value::as_str).unwrap_or_default();
+    let is_found = [job.name.as_str(), description].iter().any(|text| text.to_lowercase().contains(&query));
+    let is_whose = params.agent_id.as_deref().is_none_or(|id| job.agent(default) == AgentId::normalize(id));
+    is_shown && is_found && is_whose
+}
+
+/// By what is asked for; a job that does not run again comes last.
+fn order(a: &Job, b: &Job, by: Option<&str>) -> Ordering {
+    match by {
+        Some("name") => a.name.to_lowercase().cmp(&b.name.to_lowercase()),
+        Some("updatedAtMs") => a.updated_at_ms.cmp(&b.updated_at_ms),
+        Some(_) | None => {
+            let next = |job: &Job| job.state.next_run_at_ms.unwrap_or(u64::MAX);
+            next(a).cmp(&next(b))
+        }
+    }
+}
+
+/// One job.
+pub(crate) async fn get(mut call: Call) -> Result<Answer, ErrorShape> {
+    let GetParams { which } = call.params()?;
+    let id = named::<GetParams>(&which)?;
+    let seen = schedule(&call)?.seen();
+    let job = seen.jobs.iter().find(|job| job.id == id);
+    let job = job.ok_or_else(|| refusal::<GetParams>(&schedule::Error::Unknown(id.to_owned())))?;
+    Ok(json!(job).into())
+}
+
+/// Makes a job.
+pub(crate) async fn add(mut call: Call) -> Result<Answer, ErrorShape> {
+    let AddParams(fields) = call.params()?;
+    let job = schedule(&call)?.add(fields).await.map_err(|error| refusal::<AddParams>(&error))?;
+    Ok(json!(job).into())
+}
+
+/// Changes a job.
+pub(crate) async fn update(mut call: Call) -> Result<Answer, ErrorShape> {
+    let UpdateParams { which, patch } = call.params()?;
+    let id = named::<UpdateParams>(&which)?;
+    let job = schedule(&call)?.update(id, patch).await.map_err(|error| refusal::<UpdateParams>(&error))?;
+    Ok(json!(job).into())
+}
+
+/// Removes a job.
+pub(crate) async fn remove(mut call: Call) -> Result<Answer, ErrorShape> {
+    let RemoveParams { which } = call.params()?;
+    let id = named::<RemoveParams>(&which)?;
+    let removed = schedule(&call)?.remove(id).await.map_err(|error| refusal::<RemoveParams>(&error))?;
+    Ok(json!({"ok": true, "removed": removed}).into())
+}
+
+/// Runs a job now; does not wait for its end.
+pub(crate) async fn run(mut call: Call) -> Result<Answer, ErrorShape> {
+    let RunParams { which, mode } = call.params()?;
+    let id = named::<RunParams>(&which)?;
+    let mode = if mode.as_deref() == Some("due") { Mode::Due } else { Mode::Force };
+    let ran = schedule(&call)?.run(id, mode).await.map_err(|error| refusal::<RunParams>(&error))?;
+    let answer = match (ran, call.client.generation) {
+        (Ran::Begun(_), Generation::Three) => json!({"ok": true, "ran": true}),
+        (Ran::Begun(run), Generation::Four) => json!({"ok": true, "enqueued": true, "runId": run}),
+        (Ran::NotDue, _) => json!({"ok": true, "ran": false, "reason": "not-due"}),
+        (Ran::AlreadyRunning, _) => json!({"ok": true, "ran": false, "reason": "already-running"}),
+    };
+    Ok(answer.into())
+}
+
+/// How a job's runs went: the last ones, oldest first, for older clients; pages, newest first, for newer ones.
+pub(crate) async fn runs(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: RunsParams = call.params()?;
+    let schedule = schedule(&call)?;
+    let jobs: Vec<String> = if params.scope.as_deref() == Some("all") {
+        schedule.seen().jobs.iter().map(|job| job.id.clone()).collect()
+    } else {
+        vec![named::<RunsParams>(&params.which)?.to_owned()]
+    };
+    let mut lines = Vec::new();
+    for job in &jobs {
+        lines.extend(schedule.runs(job).await.map_err(|error| refusal::<RunsParams>(&error))?);
+    }
+    let status = params.status.as_deref().filter(|status| *status != "all");
+    lines.retain(|line| {
+        let found = line["status"].as_str().unwrap_or_default();
+        status.is_none_or(|status| status == found)
+            && (params.statuses.is_empty() || params.statuses.iter().any(|status| status == found))
+    });
+    lines.sort_by_key(|line| line["ts"].as_u64());
+    let answer = match call.client.generation {
+        Generation::Three => {
+            let first = lines.len().saturating_sub(params.limit.unwrap_or(OLD_PAGE));
+            json!({"entries": &lines[first..]})
+        }
+        Generation::Four => {
+            if params.sort_dir.as_deref() != Some("asc") {
+                lines.reverse();
+            }
+            page(&lines, "entries", params.offset, params.limit)
+        }
+    };
+    Ok(answer.into())
+}
+
+/// Tells a main session something, now or with its next heartbeat.
+pub(crate) async fn wake(mut call: Call) -> Result<Answer, ErrorShape> {
+    let WakeParams { mode, text, agent_id, session_key } = call.params()?;
+    let wrong = |why: String| ErrorShape::invalid(format!("invalid wake params: {why}"));
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(wrong("text must not be blank".to_owned()));
+    }
+    let agents = call.server.hub.agents();
+    let key = session_key.map(|key| SessionKey::parse(&key, agents.default_id())).transpose();
+    let key = key.map_err(|error| wrong(format!("sessionKey: {error}")))?;
+    let agent =
+        agent_id.as_deref().map(AgentId::normalize).or_else(|| key.as_ref().and_then(SessionKey::agent).cloned());
+    if let Some(unknown) = agent.as_ref().filter(|agent| agents.get(agent).is_none()) {
+        return Err(wrong(format!("unknown agent id \"{unknown}\"")));
+    }
+    let mode = if mode == "now" { Wake::Now } else { Wake::NextHeartbeat };
+    schedule(&call)?.wake(agent, text, &mode).await.map_err(unavailable)?;
+    Ok(json!({"ok": true}).into())
+}
+
+/// How the last heartbeat went.
+pub(crate) async fn last_heartbeat(mut call: Call) -> Result<Answer, ErrorShape> {
+    let LastHeartbeatParams {} = call.params()?;
+    // Without a schedule there was none.
+    let last = schedule(&call).ok().and_then(|schedule| schedule.heart().last());
+    Ok(last.map_or(Value::Null, |last| (*last).clone()).into())
+}
+
+/// Turns heartbeats on or off, until the gateway stops.
+pub(crate) async fn set_heartbeats(mut call: Call) -> Result<Answer, ErrorShape> {
+    let SetHeartbeatsParams { enabled } = call.params()?;
+    schedule(&call)?.heart().enable(enabled).await;
+    Ok(json!({"ok": true, "enabled": enabled}).into())
+}
+
+fn schedule(call: &Call) -> Result<&Schedule, ErrorShape> {
+    call.server.schedule.as_ref().map_err(ErrorShape::unavailable)
+}
+
+fn named<P: Params>(which: &Which) -> Result<&str, ErrorShape> {
+    let missing = || ErrorShape::invalid(format!("invalid {} params: missing id", P::METHOD));
+    which.job().ok_or_else(missing)
+}
+
+fn refusal<P: Params>(error: &schedule::Error) -> ErrorShape {
+    let why = format!("invalid {} params: {error}", P::METHOD);
+    match error {
+        schedule::Error::Invalid(_) | schedule::Error::Unknown(_) => ErrorShape::invalid(why),
+        schedule::Error::Store(error) => ErrorShape::unavailable(error.to_string()),
+        schedule::Error::Stopping => ErrorShape { retryable: Some(true), ..ErrorShape::unavailable(error.to_string()) },
+    }
+}

@@ -1,0 +1,66 @@
+//! How a message is handed in, whichever method it came with.
+
+use homard_agent::{
+    Inbound,
+    hub::{Accepted, Disposition, SubmitError},
+};
+use homard_proto::{ErrorShape, Generation};
+
+use super::unavailable;
+use crate::{
+    projector::{Detail, Hold},
+    router::Call,
+};
+
+/// Who sends what comes in with the shared secret.
+pub(super) const OWNER: &str = "owner";
+
+/// Hands a message in. The news of its run are held until the sender was answered.
+pub(super) async fn submit(call: &Call, inbound: Inbound) -> Result<(Accepted, Hold), ErrorShape> {
+    let (hub, projector) = (&call.server.hub, &call.server.projector);
+    let run = inbound.run.clone();
+    // Before the run can begin, or its first tool could be missed.
+    let detail = tool_detail(call, &inbound).await?;
+    if let Some(detail) = detail {
+        projector.watch(run.clone(), &call.client, detail);
+    }
+    let hold = projector.hold(run.clone());
+    let submitted = hub.submit(inbound).await;
+    let is_new = matches!(&submitted, Ok(accepted) if matches!(accepted.disposition, Disposition::New(_)));
+    if detail.is_some() && !is_new {
+        projector.unwatch(run, &call.client);
+    }
+    Ok((submitted.map_err(|error| refusal(&error))?, hold))
+}
+
+/// How much the caller is told of the run's tools. Clients of protocol 3 get what their session's setting says.
+async fn tool_detail(call: &Call, inbound: &Inbound) -> Result<Option<Detail>, ErrorShape> {
+    let hub = &call.server.hub;
+    // Whoever started the run watches it; a repeated request does not.
+    if !call.client.tool_events || hub.session_of(&inbound.run).is_some() {
+        return Ok(None);
+    }
+    match call.client.generation {
+        Generation::Four => Ok(Some(Detail::Full)),
+        Generation::Three => {
+            let sessions = hub.sessions().await.map_err(unavailable)?;
+            let record = sessions.into_iter().find(|(key, _)| *key == inbound.key).map(|(_, record)| record);
+            Ok(match record.and_then(|record| record.verbose_level.clone()).as_deref() {
+                Some("on") => Some(Detail::Brief),
+                Some("full") => Some(Detail::Full),
+                Some(_) | None => None,
+            })
+        }
+    }
+}
+
+fn refusal(error: &SubmitError) -> ErrorShape {
+    let why = error.to_string();
+    match error {
+        SubmitError::Conflict(_) | SubmitError::Blocked => ErrorShape::invalid(why),
+        SubmitError::Store(_) | SubmitError::Held(_) => ErrorShape::unavailable(why),
+        SubmitError::Stopping | SubmitError::Overloaded => {
+            ErrorShape { retryable: Some(true), ..ErrorShape::unavailable(why) }
+        }
+    }
+}

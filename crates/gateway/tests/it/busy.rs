@@ -1,0 +1,292 @@
+//! A conversation with an agent that is busy: where messages end up, and that none is lost.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream};
+use homard_agent::{
+    Rules,
+    command::queue::{Drop, Mode, Overrides},
+    hub::QueueRules,
+};
+use homard_model::Event;
+use homard_proto::message::StopReason;
+use homard_store::MemoryStore;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::{
+    exchange::{is_end, lawful, lines, text, until},
+    support::{Script, Socket, World, done},
+};
+
+fn message(run: &str) -> Value {
+    json!({"sessionKey": "main", "message": format!("message {run}"), "idempotencyKey": run})
+}
+
+/// Says "one", and "more" when it may; every later answer waits for that, too, and is "two".
+fn pauses(gate: &Arc<Semaphore>) -> Script {
+    let gate = gate.clone();
+    Arc::new(move |answer| {
+        let gate = gate.clone();
+        let rest = stream::once(async move {
+            gate.acquire().await.unwrap().forget();
+            Event::Text(if answer == 0 { " more" } else { "two" }.to_owned())
+        });
+        let first = stream::iter((answer == 0).then(|| Event::Text("one".to_owned())));
+        first.chain(rest).chain(stream::iter([done(StopReason::Stop)])).boxed()
+    })
+}
+
+async fn ruled(script: Script, all: Overrides) -> World {
+    let queue = QueueRules { all, ..QueueRules::default() };
+    World::ruled(Arc::new(MemoryStore::default()), script, Rules { queue, ..Rules::default() }).await
+}
+
+fn mode(mode: Mode) -> Overrides {
+    Overrides { mode: Some(mode), debounce: Some(Duration::ZERO), cap: Some(100), drop: None }
+}
+
+/// Begins a run that waits at the gate.
+async fn begin(socket: &mut Socket) -> Vec<Value> {
+    socket.send("a", "chat.send", message("a")).await;
+    until(socket, |frame| frame["event"] == "chat").await
+}
+
+/// What is answered to a message that ended up here.
+fn placed(protocol: u64, run: &str, disposition: &str, position: Option<u64>) -> Value {
+    let mut answer = json!({"runId": run, "status": "started"});
+    if protocol == 4 {
+        answer["disposition"] = disposition.into();
+        if let Some(position) = position {
+            answer["position"] = position.into();
+        }
+    }
+    answer
+}
+
+#[tokio::test]
+async fn a_message_to_a_busy_agent_is_steered_into_its_run() {
+    for protocol in [3, 4] {
+        let gate = Arc::new(Semaphore::new(0));
+        let world = World::new(pauses(&gate)).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        let mut frames = begin(&mut socket).await;
+        let sent = socket.ask("b", "chat.send", message("b")).await;
+        assert_eq!(sent["payload"], placed(protocol, "b", "steered", None));
+        gate.add_permits(1);
+        frames.extend(until(&mut socket, |frame| is_end(frame, "b")).await);
+        gate.add_permits(1);
+        frames.extend(until(&mut socket, |frame| is_end(frame, "a")).await);
+        assert_eq!(
+            lines(&frames),
+            [
+                "a true",
+                "agent a 1 lifecycle start",
+                "agent a 2 assistant +\"one\"",
+                "chat a 2 delta +\"one\" =\"one\"",
+                "agent a 3 assistant +\" more\"",
+                "chat a 3 delta +\" more\" =\"one more\"",
+                "chat b 1 final",
+                "agent a 4 assistant +\"two\"",
+                "chat a 4 delta +\"\\n\\ntwo\" =\"one more\\n\\ntwo\"",
+                "agent a 5 lifecycle end",
+                "chat a 5 final =\"one more\\n\\ntwo\" because \"stop\"",
+            ]
+        );
+        let waited = socket.ask("w", "agent.wait", json!({"runId": "b"})).await;
+        assert_eq!(waited["payload"]["status"], "ok");
+        // That its run has ended was told, too; a conversation hears of it no more.
+        socket.send("c", "chat.send", message("c")).await;
+        gate.add_permits(1);
+        frames.extend(until(&mut socket, |frame| is_end(frame, "c")).await);
+        let chat = |frame: &&Value| frame["event"] == "chat" && frame["payload"]["runId"] == "b";
+        assert_eq!(frames.iter().filter(chat).count(), 1);
+        let history = socket.ask("h", "chat.history", json!({"sessionKey": "main"})).await;
+        let roles: Vec<_> =
+            history["payload"]["messages"].as_array().unwrap().iter().map(|said| &said["role"]).collect();
+        assert_eq!(roles, ["user", "assistant", "user", "assistant", "user", "assistant"]);
+    }
+}
+
+#[tokio::test]
+async fn messages_to_a_busy_agent_are_collected_into_one_turn() {
+    for protocol in [3, 4] {
+        let gate = Arc::new(Semaphore::new(0));
+        let world = ruled(pauses(&gate), mode(Mode::Collect)).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        let mut frames = begin(&mut socket).await;
+        for (run, place) in [("b", 1), ("c", 2)] {
+            let sent = socket.ask(run, "chat.send", message(run)).await;
+            assert_eq!(sent["payload"], placed(protocol, run, "collected", Some(place)));
+        }
+        gate.add_permits(2);
+        frames.extend(until(&mut socket, |frame| is_end(frame, "b")).await);
+        assert_eq!(
+            lines(&frames)[4..],
+            [
+                "agent a 3 assistant +\" more\"",
+                "chat a 3 delta +\" more\" =\"one more\"",
+                "agent a 4 lifecycle end",
+                "chat a 4 final =\"one more\" because \"stop\"",
+                "agent c 1 lifecycle start",
+                "agent c 2 assistant +\"two\"",
+                "chat c 2 delta +\"two\" =\"two\"",
+                "agent c 3 lifecycle end",
+                "chat c 3 final =\"two\" because \"stop\"",
+                "agent b 1 lifecycle end",
+                "chat b 1 final because \"stop\"",
+            ]
+        );
+        assert_eq!(lawful(&frames).len(), 3);
+        let again = socket.ask("d", "chat.send", message("b")).await;
+        assert_eq!(again["payload"], json!({"runId": "b", "status": "ok"}));
+    }
+}
+
+#[tokio::test]
+async fn messages_that_wait_know_their_place_and_are_stopped_with_the_run() {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = ruled(pauses(&gate), mode(Mode::Followup)).await;
+    let mut socket = world.client(4, json!({})).await;
+    let mut frames = begin(&mut socket).await;
+    let sent = socket.ask("b", "chat.send", message("b")).await;
+    assert_eq!(sent["payload"], placed(4, "b", "queued", Some(1)));
+    let accepted = socket.ask("c", "agent", message("c")).await;
+    assert_eq!(json!([accepted["payload"]["disposition"], accepted["payload"]["position"]]), json!(["queued", 2]));
+    let health = socket.ask("h", "health", json!({})).await;
+    assert_eq!(
+        health["payload"]["work"],
+        json!({"queued": 2, "running": 1, "longRunning": 0, "stalled": 0, "stuck": 0, "slow": []})
+    );
+    socket.send("x", "chat.abort", json!({"sessionKey": "main"})).await;
+    let ending = until(&mut socket, |frame| frame["id"] == "x").await;
+    assert_eq!(ending.last().unwrap()["payload"], json!({"ok": true, "aborted": true, "runIds": ["b", "c", "a"]}));
+    frames.extend(ending);
+    let ends = lawful(&frames);
+    let told: Vec<_> =
+        ends.iter().map(|(run, end)| (run.as_str(), end["state"].as_str().unwrap(), text(end))).collect();
+    assert_eq!(told, [("a", "aborted", Some("one")), ("b", "aborted", None), ("c", "aborted", None)]);
+    assert!(ends.values().all(|end| end["stopReason"] == "rpc"));
+}
+
+#[tokio::test]
+async fn a_message_for_which_there_is_no_room_is_refused() {
+    for protocol in [3, 4] {
+        let gate = Arc::new(Semaphore::new(0));
+        let rules = Overrides { cap: Some(1), drop: Some(Drop::New), ..mode(Mode::Followup) };
+        let world = ruled(pauses(&gate), rules).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        let mut frames = begin(&mut socket).await;
+        assert_eq!(socket.ask("b", "chat.send", message("b")).await["ok"], true);
+        socket.send("c", "chat.send", message("c")).await;
+        frames.extend(until(&mut socket, |frame| is_end(frame, "c")).await);
+        let why = "queue_full: too many messages waited in this session; send it under a new id when fewer do";
+        let refused = frames.iter().find(|frame| frame["id"] == "c").unwrap();
+        assert_eq!(refused["error"], json!({"code": "UNAVAILABLE", "message": why}));
+        assert_eq!(refused["payload"], json!({"runId": "c", "status": "error", "summary": why}));
+        let again = socket.ask("d", "chat.send", message("c")).await;
+        assert_eq!((&again["ok"], &again["error"]["code"]), (&json!(false), &json!("UNAVAILABLE")));
+        gate.add_permits(2);
+        frames.extend(until(&mut socket, |frame| is_end(frame, "b")).await);
+        let states: Vec<_> = lawful(&frames).into_values().map(|end| end["state"].clone()).collect();
+        assert_eq!(states, ["final", "final", "aborted"]);
+    }
+}
+
+#[tokio::test]
+async fn a_newer_message_takes_the_place_of_what_is_at_work() {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = World::new(pauses(&gate)).await;
+    let mut socket = world.client(4, json!({})).await;
+    let mut frames = begin(&mut socket).await;
+    let mut params = message("b");
+    params["queueMode"] = "interrupt".into();
+    socket.send("b", "chat.send", params).await;
+    frames.extend(until(&mut socket, |frame| is_end(frame, "a")).await);
+    gate.add_permits(1);
+    frames.extend(until(&mut socket, |frame| is_end(frame, "b")).await);
+    let sent = frames.iter().find(|frame| frame["id"] == "b").unwrap();
+    assert_eq!(sent["payload"], placed(4, "b", "interrupted", None));
+    let ends = lawful(&frames);
+    let end = |run: &str| (ends[run]["state"].clone(), ends[run]["stopReason"].clone());
+    assert_eq!(end("a"), (json!("aborted"), json!("interrupted")));
+    assert_eq!(end("b"), (json!("final"), json!("stop")));
+}
+
+#[tokio::test]
+async fn fifty_messages_to_a_busy_agent_drain_and_none_is_lost() {
+    for (protocol, how) in [(3, Mode::Followup), (4, Mode::Followup), (3, Mode::Collect), (4, Mode::Collect)] {
+        let gate = Arc::new(Semaphore::new(0));
+        let world = ruled(pauses(&gate), mode(how)).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        let mut frames = begin(&mut socket).await;
+        let names: Vec<_> = (0..50).map(|n| format!("m{n:02}")).collect();
+        for name in &names {
+            socket.send(name, "chat.send", message(name)).await;
+        }
+        let mut waiting: BTreeSet<_> = names.iter().map(String::as_str).collect();
+        while !waiting.is_empty() {
+            let frame = socket.next().await;
+            if frame["type"] == "res" {
+                assert_eq!(frame["payload"]["status"], "started", "{frame}");
+                assert!(waiting.remove(frame["id"].as_str().unwrap()), "{frame}");
+            }
+            frames.push(frame);
+        }
+        gate.add_permits(51);
+        let mut left: BTreeSet<_> = names.iter().map(String::as_str).chain(["a"]).collect();
+        while !left.is_empty() {
+            let frame = socket.next().await;
+            if let Some(run) = frame["payload"]["runId"].as_str()
+                && is_end(&frame, run)
+            {
+                assert!(left.remove(run), "{frame}");
+            }
+            frames.push(frame);
+        }
+        let ends = lawful(&frames);
+        assert!(ends.values().all(|end| end["state"] == "final"));
+        let answered = ends.values().filter(|end| text(end).is_some()).count();
+        assert_eq!(answered, if how == Mode::Followup { 51 } else { 2 });
+        let history = socket.ask("h", "chat.history", json!({"sessionKey": "main"})).await;
+        let messages = history["payload"]["messages"].as_array().unwrap();
+        let said: String =
+            messages.iter().filter(|said| said["role"] == "user").map(|said| said["content"].to_string()).collect();
+        // Each once, and in the order in which they were sent.
+        let places: Vec<_> =
+            names.iter().map(|name| said.match_indices(name.as_str()).map(|(at, _)| at).collect::<Vec<_>>()).collect();
+        assert!(places.iter().all(|places| places.len() == 1), "{said}");
+        assert!(places.is_sorted(), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_that_stops_says_so_to_those_who_wait() {
+    let world = ruled(pauses(&Arc::new(Semaphore::new(0))), mode(Mode::Followup)).await;
+    let mut socket = world.client(4, json!({})).await;
+    let mut frames = begin(&mut socket).await;
+    socket.ask("b", "chat.send", message("b")).await;
+    socket.send("w", "agent.wait", json!({"runId": "b"})).await;
+    // Questions are heard in order, so this one comes behind the wait.
+    socket.ask("h", "health", json!({})).await;
+    world.hub.drain(Duration::ZERO).await;
+    let mut ended = BTreeSet::new();
+    let mut waited = None;
+    while ended.len() < 2 || waited.is_none() {
+        let frame = socket.next().await;
+        if frame["event"] == "chat" && frame["payload"]["state"] != "delta" {
+            ended.insert(frame["payload"]["runId"].as_str().unwrap().to_owned());
+        }
+        if frame["id"] == "w" {
+            waited = Some(frame["payload"].clone());
+        }
+        frames.push(frame);
+    }
+    let why = "gateway_draining: the gateway is stopping; the run goes on when it is back";
+    assert_eq!(waited, Some(json!({"runId": "b", "status": "error", "error": why})));
+    let ends = lawful(&frames);
+    assert!(ends.values().all(|end| end["state"] == "error" && end["errorMessage"] == why), "{ends:?}");
+    let refused = socket.ask("c", "chat.send", message("c")).await;
+    assert_eq!((&refused["error"]["code"], &refused["error"]["retryable"]), (&json!("UNAVAILABLE"), &json!(true)));
+    assert!(refused["error"]["message"].as_str().unwrap().starts_with("gateway_draining"), "{refused}");
+}

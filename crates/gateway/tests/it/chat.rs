@@ -1,0 +1,370 @@
+//! A conversation with an agent that is not busy with anything else: `chat.send`, its events, and how it is stopped.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use homard_model::{Error as ModelError, ErrorKind, Event, stream::CallDelta};
+use homard_proto::{AgentId, SessionId, SessionKey, message::StopReason, session::Record};
+use homard_store::{Fence, MemoryStore, Rec, Store};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::{
+    exchange::{is_end, lawful, lines, text, until},
+    support::{Script, World, done, says, waits},
+};
+
+/// Each time all of the text is told, so these are more than all buffers between us and a client hold.
+const ROUNDS: usize = 16;
+const ROUND: usize = 128 << 10;
+
+fn message(run: &str, text: &str) -> Value {
+    json!({"sessionKey": "main", "message": text, "idempotencyKey": run})
+}
+
+/// The answer to a message that found nothing to wait for.
+fn started(protocol: u64, run: &str) -> Value {
+    let mut answer = json!({"runId": run, "status": "started"});
+    if protocol == 4 {
+        answer["disposition"] = "started".into();
+    }
+    answer
+}
+
+#[tokio::test]
+async fn a_message_is_acknowledged_streamed_and_finished() {
+    for protocol in [3, 4] {
+        let gate = Arc::new(Semaphore::new(0));
+        let world = World::new(waits(&gate)).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        let mut other = world.client(protocol, json!({})).await;
+        socket.send("r1", "chat.send", message("k", "hello")).await;
+        let mut frames = until(&mut socket, |frame| frame["event"] == "chat").await;
+        assert_eq!(frames[0]["payload"], started(protocol, "k"));
+        let again = other.ask("r2", "chat.send", message("k", "hello")).await;
+        assert_eq!(again["payload"], json!({"runId": "k", "status": "in_flight"}));
+        gate.add_permits(1);
+        frames.extend(until(&mut socket, |frame| is_end(frame, "k")).await);
+        assert_eq!(
+            lines(&frames),
+            [
+                "r1 true",
+                "agent k 1 lifecycle start",
+                "agent k 2 assistant +\"hello\"",
+                "chat k 2 delta +\"hello\" =\"hello\"",
+                "agent k 3 assistant +\" world\"",
+                "chat k 3 delta +\" world\" =\"hello world\"",
+                "agent k 4 lifecycle end",
+                "chat k 4 final =\"hello world\" because \"stop\"",
+            ]
+        );
+        let last = lawful(&frames).remove("k").unwrap();
+        let timestamp = &last["message"]["timestamp"];
+        assert!(timestamp.is_u64());
+        assert_eq!(
+            last,
+            json!({
+                "runId": "k", "sessionKey": "agent:main:main", "agentId": "main", "seq": 4, "state": "final",
+                "stopReason": "stop",
+                "message": {
+                    "role": "assistant", "content": [{"type": "text", "text": "hello world"}], "timestamp": timestamp,
+                },
+            })
+        );
+        let later = other.ask("r3", "chat.send", message("k", "hello")).await;
+        assert_eq!((&later["ok"], &later["payload"]), (&json!(true), &json!({"runId": "k", "status": "ok"})));
+        let waited = other.ask("r4", "agent.wait", json!({"runId": "k", "timeoutMs": 500})).await;
+        assert_eq!(waited["payload"]["status"], "ok");
+        let blank = other.ask("r5", "chat.send", message("e", "  ")).await;
+        assert_eq!(blank["error"], json!({"code": "INVALID_REQUEST", "message": "message or attachment required"}));
+    }
+}
+
+#[tokio::test]
+async fn a_run_of_agent_ends_for_everybody_before_it_is_answered_again() {
+    for protocol in [3, 4] {
+        let world = World::new(says(&["hi"])).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        let params = json!({"message": "x", "sessionKey": "main", "idempotencyKey": "k"});
+        let accepted = socket.ask("a", "agent", params).await;
+        let disposition = accepted["payload"].get("disposition");
+        assert_eq!(disposition, (protocol == 4).then(|| json!("started")).as_ref());
+        let frames = until(&mut socket, |frame| frame["id"] == "a").await;
+        lawful(&frames);
+        assert_eq!(
+            lines(&frames),
+            [
+                "agent k 1 lifecycle start",
+                "agent k 2 assistant +\"hi\"",
+                "chat k 2 delta +\"hi\" =\"hi\"",
+                "agent k 3 lifecycle end",
+                "chat k 3 final =\"hi\" because \"stop\"",
+                "a true",
+            ]
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_was_said_before_a_tool_was_called_stays() {
+    let script: Script = Arc::new(|answer| {
+        if answer > 0 {
+            return stream::iter([Event::Text("Done.".to_owned()), done(StopReason::Stop)]).boxed();
+        }
+        let (id, name) = (Some("call-1".to_owned()), Some("echo".to_owned()));
+        let call = CallDelta { index: 0, id, name, arguments: "{}".to_owned() };
+        let said = Event::Text("Let me look.".to_owned());
+        stream::iter([said, Event::Call(call), done(StopReason::ToolUse)]).boxed()
+    });
+    for protocol in [3, 4] {
+        let world = World::new(script.clone()).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        socket.send("r", "chat.send", message("k", "x")).await;
+        let frames = until(&mut socket, |frame| is_end(frame, "k")).await;
+        let chat: Vec<_> =
+            frames.iter().filter(|frame| frame["event"] == "chat").map(|frame| &frame["payload"]).collect();
+        let told: Vec<_> =
+            chat.iter().map(|payload| (payload["state"].as_str().unwrap(), text(payload).unwrap())).collect();
+        assert_eq!(
+            told,
+            [("delta", "Let me look."), ("delta", "Let me look.\n\nDone."), ("final", "Let me look.\n\nDone."),]
+        );
+        lawful(&frames);
+        // Whoever starts a run hears of its tools, as with `agent`.
+        let tools = frames.iter().filter(|frame| frame["payload"]["stream"] == "tool").count();
+        assert_eq!(tools, if protocol == 4 { 3 } else { 0 });
+    }
+}
+
+#[tokio::test]
+async fn a_failed_model_ends_the_conversation_with_an_error() {
+    let fails: Script = Arc::new(|_| {
+        let error = ModelError::new(ErrorKind::Rejected, "400 no such model");
+        stream::iter([Event::Failed(error)]).boxed()
+    });
+    for protocol in [3, 4] {
+        let world = World::new(fails.clone()).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        socket.send("r", "chat.send", message("k", "x")).await;
+        let frames = until(&mut socket, |frame| is_end(frame, "k")).await;
+        let last = lawful(&frames).remove("k").unwrap();
+        assert_eq!((&last["state"], &last["seq"], last.get("message")), (&json!("error"), &json!(2), None));
+        let why = last["errorMessage"].clone();
+        assert!(why.as_str().unwrap().contains("400 no such model"), "{why}");
+        let again = socket.ask("r2", "chat.send", message("k", "x")).await;
+        if protocol == 3 {
+            assert_eq!(again["payload"], json!({"runId": "k", "status": "ok"}));
+        } else {
+            assert_eq!(again["payload"], json!({"runId": "k", "status": "error", "summary": why}));
+            assert_eq!(again["error"], json!({"code": "UNAVAILABLE", "message": why}));
+        }
+    }
+}
+
+/// Cases 169 and 170.
+#[tokio::test]
+async fn a_stopped_run_is_told_before_the_stop_is_answered() {
+    for protocol in [3, 4] {
+        let world = World::new(waits(&Arc::new(Semaphore::new(0)))).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        let abort = |key: &str| json!({"sessionKey": key, "runId": "k"});
+        socket.send("r1", "chat.send", message("k", "x")).await;
+        let mut frames = until(&mut socket, |frame| frame["event"] == "chat").await;
+        if protocol == 3 {
+            let elsewhere = socket.ask("r2", "chat.abort", abort("other")).await;
+            assert_eq!(
+                elsewhere["error"],
+                json!({"code": "INVALID_REQUEST", "message": "runId does not match sessionKey"})
+            );
+        }
+        let key = if protocol == 3 { "main" } else { "other" };
+        socket.send("r3", "chat.abort", abort(key)).await;
+        let ending = until(&mut socket, |frame| frame["id"] == "r3").await;
+        assert_eq!(
+            lines(&ending),
+            ["agent k 3 lifecycle end", "chat k 3 aborted =\"hello\" because \"rpc\"", "r3 true"]
+        );
+        assert_eq!(ending.last().unwrap()["payload"], json!({"ok": true, "aborted": true, "runIds": ["k"]}));
+        frames.extend(ending);
+        lawful(&frames);
+        let nothing = json!({"ok": true, "aborted": false, "runIds": []});
+        assert_eq!(socket.ask("r4", "chat.abort", abort("main")).await["payload"], nothing);
+        let again = socket.ask("r5", "chat.send", message("k", "x")).await;
+        let ended_at = again["payload"]["endedAt"].clone();
+        if protocol == 3 {
+            assert_eq!(again["payload"], json!({"runId": "k", "status": "ok"}));
+        } else {
+            assert!(ended_at.is_u64());
+            assert_eq!(
+                again["payload"],
+                json!({
+                    "runId": "k", "status": "timeout", "summary": "aborted", "stopReason": "rpc", "endedAt": ended_at,
+                })
+            );
+        }
+        let waited = socket.ask("r6", "agent.wait", json!({"runId": "k", "timeoutMs": 500})).await;
+        assert_eq!((&waited["payload"]["status"], &waited["payload"]["error"]), (&json!("error"), &json!("aborted")));
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_takes_too_long_says_so() {
+    let world = World::new(waits(&Arc::new(Semaphore::new(0)))).await;
+    let mut socket = world.client(4, json!({})).await;
+    let mut params = message("k", "x");
+    params["timeoutMs"] = 50.into();
+    socket.send("r", "chat.send", params).await;
+    let frames = until(&mut socket, |frame| is_end(frame, "k")).await;
+    let last = lawful(&frames).remove("k").unwrap();
+    assert_eq!((&last["state"], &last["stopReason"]), (&json!("aborted"), &json!("timeout")));
+}
+
+#[tokio::test]
+async fn words_that_stop_start_no_run() {
+    for (protocol, word) in [(3, "/stop"), (3, "stop"), (4, " /STOP"), (4, "Esc")] {
+        let world = World::new(waits(&Arc::new(Semaphore::new(0)))).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        socket.send("r1", "chat.send", message("k", "x")).await;
+        let mut frames = until(&mut socket, |frame| frame["event"] == "chat").await;
+        socket.send("r2", "chat.send", message("s", word)).await;
+        let ending = until(&mut socket, |frame| frame["id"] == "r2").await;
+        assert_eq!(
+            lines(&ending),
+            ["agent k 3 lifecycle end", "chat k 3 aborted =\"hello\" because \"stop\"", "r2 true"]
+        );
+        assert_eq!(ending.last().unwrap()["payload"], json!({"ok": true, "aborted": true, "runIds": ["k"]}));
+        frames.extend(ending);
+        assert_eq!(lawful(&frames).into_keys().collect::<Vec<_>>(), ["k"]);
+        let waited = socket.ask("r3", "agent.wait", json!({"runId": "s", "timeoutMs": 0})).await;
+        assert_eq!(waited["payload"], json!({"runId": "s", "status": "timeout"}));
+    }
+}
+
+#[tokio::test]
+async fn a_bare_word_is_a_message_when_there_is_nothing_to_stop() {
+    for protocol in [3, 4] {
+        let world = World::new(says(&["ok"])).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        let nothing = json!({"ok": true, "aborted": false, "runIds": []});
+        assert_eq!(socket.ask("r1", "chat.send", message("s", "/stop")).await["payload"], nothing);
+        socket.send("r2", "chat.send", message("w", "wait")).await;
+        let frames = until(&mut socket, |frame| is_end(frame, "w")).await;
+        assert_eq!(frames[0]["payload"], started(protocol, "w"));
+        assert_eq!(text(&lawful(&frames)["w"]), Some("ok"));
+        let history = socket.ask("r3", "chat.history", json!({"sessionKey": "main"})).await;
+        assert_eq!(history["payload"]["messages"][0]["content"][0]["text"], "wait");
+    }
+}
+
+#[tokio::test]
+async fn the_same_bare_word_once_more_does_not_stop_its_own_run() {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = World::new(waits(&gate)).await;
+    let mut socket = world.client(4, json!({})).await;
+    socket.ask("r1", "chat.send", message("w", "wait")).await;
+    let again = socket.ask("r2", "chat.send", message("w", "wait")).await;
+    assert_eq!(again["payload"], json!({"runId": "w", "status": "in_flight"}));
+    gate.add_permits(1);
+    assert_eq!(socket.ask("r3", "agent.wait", json!({"runId": "w"})).await["payload"]["status"], "ok");
+}
+
+#[tokio::test]
+async fn a_session_that_takes_no_messages_takes_no_stop_either() {
+    let store = MemoryStore::default();
+    let key = SessionKey::parse("shut", &AgentId::main()).unwrap();
+    let mut record = Record::new(SessionId::parse("s").unwrap(), 1);
+    record.send_policy = Some("deny".to_owned());
+    let patch = Rec::Patch { run: None, key, expect: None, record: Box::new(record) };
+    store.commit(&Fence::default(), vec![patch]).await.unwrap();
+    let world = World::over(Arc::new(store), says(&["hi"])).await;
+    let mut socket = world.client(3, json!({})).await;
+    for text in ["hello", "/stop"] {
+        let params = json!({"sessionKey": "shut", "message": text, "idempotencyKey": text});
+        assert_eq!(
+            socket.ask("r", "chat.send", params).await["error"],
+            json!({"code": "INVALID_REQUEST", "message": "send blocked by session policy"})
+        );
+    }
+}
+
+#[tokio::test]
+async fn commands_are_answered_while_a_run_streams() {
+    for protocol in [3, 4] {
+        let gate = Arc::new(Semaphore::new(0));
+        let world = World::new(waits(&gate)).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        socket.send("r", "chat.send", message("k", "x")).await;
+        let mut frames = until(&mut socket, |frame| frame["event"] == "chat").await;
+        for (command, word) in [("/status", "scripted"), ("/queue", "steer"), ("/help", "/stop")] {
+            socket.send(command, "chat.send", message(command, command)).await;
+            let answer = until(&mut socket, |frame| is_end(frame, command)).await;
+            assert_eq!(answer[0]["payload"], started(protocol, command));
+            let chat: Vec<_> = answer.iter().filter(|frame| frame["event"] == "chat").collect();
+            assert_eq!(chat.len(), 1);
+            let last = &chat[0]["payload"];
+            assert_eq!((&last["state"], &last["seq"]), (&json!("final"), &json!(1)));
+            assert_eq!(
+                (&last["message"]["stopReason"], &last["message"]["usage"]["totalTokens"]),
+                (&json!("stop"), &json!(0))
+            );
+            assert!(text(last).unwrap().contains(word), "{last}");
+            frames.extend(answer);
+        }
+        gate.add_permits(1);
+        frames.extend(until(&mut socket, |frame| is_end(frame, "k")).await);
+        let ends = lawful(&frames);
+        assert_eq!(ends.keys().collect::<Vec<_>>(), ["/help", "/queue", "/status", "k"]);
+        assert_eq!(text(&ends["k"]), Some("hello world"));
+        let history = socket.ask("h", "chat.history", json!({"sessionKey": "main"})).await;
+        assert_eq!(history["payload"]["messages"].as_array().unwrap().len(), 2);
+    }
+}
+
+/// Case 171.
+#[tokio::test]
+async fn a_conversation_goes_on_when_its_client_leaves() {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = World::new(waits(&gate)).await;
+    let mut socket = world.client(4, json!({})).await;
+    socket.ask("r", "chat.send", message("k", "x")).await;
+    drop(socket);
+    let mut other = world.client(4, json!({})).await;
+    other.send("w", "agent.wait", json!({"runId": "k"})).await;
+    gate.add_permits(1);
+    assert_eq!(other.answer("w").await["payload"]["status"], "ok");
+    let again = other.ask("r", "chat.send", message("k", "x")).await;
+    assert_eq!(again["payload"], json!({"runId": "k", "status": "ok"}));
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_not_in_the_way_of_one_that_does() {
+    let gate = Arc::new(Semaphore::new(0));
+    let goes_on = gate.clone();
+    let talks: Script = Arc::new(move |_| {
+        let gate = goes_on.clone();
+        let words = stream::iter(0..ROUNDS).then(move |_| {
+            let gate = gate.clone();
+            async move {
+                gate.acquire().await.unwrap().forget();
+                Event::Text("x".repeat(ROUND))
+            }
+        });
+        words.chain(stream::iter([done(StopReason::Stop)])).boxed()
+    });
+    let world = World::new(talks).await;
+    let mut idle = world.client(4, json!({})).await;
+    let mut socket = world.client(4, json!({})).await;
+    socket.send("r", "chat.send", message("k", "x")).await;
+    let mut frames = Vec::new();
+    for round in 1..ROUNDS {
+        gate.add_permits(1);
+        let heard = |frame: &Value| text(&frame["payload"]).is_some_and(|text| text.len() == round * ROUND);
+        frames.extend(until(&mut socket, heard).await);
+    }
+    gate.add_permits(1);
+    frames.extend(until(&mut socket, |frame| is_end(frame, "k")).await);
+    assert_eq!(text(&lawful(&frames)["k"]).unwrap().len(), ROUNDS * ROUND);
+    let (frames, close) = idle.rest().await;
+    assert!(!frames.iter().any(|frame| is_end(frame, "k")));
+    assert!(close.is_none_or(|close| close == (1008, "slow consumer".to_owned())));
+}

@@ -1,0 +1,221 @@
+//! Scheduled work as clients see it, in both generations.
+
+use serde_json::{Value, json};
+
+use crate::support::{Socket, World, says};
+
+async fn refused(socket: &mut Socket, method: &str, params: Value) -> String {
+    let answer = socket.ask("refused", method, params).await;
+    assert_eq!((&answer["ok"], &answer["error"]["code"]), (&json!(false), &json!("INVALID_REQUEST")), "{answer}");
+    answer["error"]["message"].as_str().unwrap().to_owned()
+}
+
+/// The next event of this name that is so.
+async fn event(socket: &mut Socket, name: &str, is_meant: impl Fn(&Value) -> bool) -> Value {
+    loop {
+        let mut frame = socket.next().await;
+        if frame["event"] == name && is_meant(&frame["payload"]) {
+            return frame["payload"].take();
+        }
+    }
+}
+
+fn daily() -> Value {
+    json!({
+        "name": "Daily", "schedule": {"kind": "every", "everyMs": 86_400_000}, "sessionTarget": "isolated",
+        "wakeMode": "now", "payload": {"kind": "agentTurn", "message": "look"}, "delivery": {"mode": "none"},
+    })
+}
+
+async fn add(socket: &mut Socket, job: Value) -> Value {
+    let answer = socket.ask("add", "cron.add", job).await;
+    assert_eq!(answer["ok"], true, "{answer}");
+    answer["payload"].clone()
+}
+
+/// A number that is there, taken out so that the rest can be compared.
+fn take_number(value: &mut Value) -> u64 {
+    value.take().as_u64().unwrap()
+}
+
+#[tokio::test]
+async fn a_job_is_made_changed_found_and_removed() {
+    let world = World::new(says(&["hi"])).await;
+    let mut socket = world.client(3, json!({})).await;
+    let status = socket.ask("1", "cron.status", json!({})).await["payload"].take();
+    assert_eq!(status, json!({"enabled": true, "storePath": "memory", "jobs": 0, "nextWakeAtMs": null}));
+
+    let mut job = add(&mut socket, daily()).await;
+    let id = job["id"].as_str().unwrap().to_owned();
+    let next = job["state"]["nextRunAtMs"].as_u64().unwrap();
+    let created = take_number(&mut job["createdAtMs"]);
+    assert_eq!((take_number(&mut job["updatedAtMs"]), next), (created, created + 86_400_000));
+    let mut expected = daily();
+    expected["id"] = json!(id);
+    expected["enabled"] = json!(true);
+    expected["createdAtMs"] = Value::Null;
+    expected["updatedAtMs"] = Value::Null;
+    expected["state"] = json!({"nextRunAtMs": next});
+    assert_eq!(job, expected);
+
+    let status = socket.ask("2", "cron.status", json!({})).await["payload"].take();
+    assert_eq!((&status["jobs"], &status["nextWakeAtMs"]), (&json!(1), &json!(next)));
+    let patch = json!({"jobId": id, "patch": {"enabled": false, "name": "Never"}});
+    let off = socket.ask("3", "cron.update", patch).await["payload"].take();
+    assert_eq!(
+        (&off["name"], &off["enabled"], off["state"].get("nextRunAtMs")),
+        (&json!("Never"), &json!(false), None)
+    );
+    assert_eq!(socket.ask("4", "cron.list", json!({})).await["payload"], json!({"jobs": []}));
+    let all = socket.ask("5", "cron.list", json!({"includeDisabled": true})).await["payload"].take();
+    assert_eq!(all, json!({"jobs": [off]}));
+    assert_eq!(socket.ask("6", "cron.get", json!({"id": id})).await["payload"], off);
+    assert_eq!(
+        socket.ask("7", "cron.remove", json!({"id": id})).await["payload"],
+        json!({"ok": true, "removed": true})
+    );
+    assert_eq!(
+        socket.ask("8", "cron.remove", json!({"id": id})).await["payload"],
+        json!({"ok": true, "removed": false})
+    );
+}
+
+#[tokio::test]
+async fn newer_clients_get_pages_of_one_revision() {
+    let world = World::new(says(&["hi"])).await;
+    let mut socket = world.client(4, json!({})).await;
+    for name in ["b", "a", "c"] {
+        let mut job = daily();
+        job["name"] = json!(name);
+        add(&mut socket, job).await;
+    }
+    let params = json!({"limit": 2, "sortBy": "name", "trigger": "all", "scheduleKind": "all"});
+    let mut first = socket.ask("1", "cron.list", params).await["payload"].take();
+    let names: Vec<_> = first["jobs"].as_array().unwrap().iter().map(|job| job["name"].clone()).collect();
+    assert_eq!(names, ["a", "b"]);
+    first["jobs"] = json!([]);
+    let expected = json!({
+        "jobs": [], "total": 3, "offset": 0, "limit": 2, "hasMore": true, "nextOffset": 2, "snapshotRevision": "4",
+    });
+    assert_eq!(first, expected);
+    let rest = json!({"limit": 2, "offset": 2, "sortBy": "name", "sortDir": "asc", "enabled": "all"});
+    let rest = socket.ask("2", "cron.list", rest).await["payload"].take();
+    assert_eq!(
+        (&rest["jobs"][0]["name"], &rest["hasMore"], &rest["nextOffset"]),
+        (&json!("c"), &json!(false), &Value::Null)
+    );
+    let found = socket.ask("3", "cron.list", json!({"query": "B"})).await["payload"].take();
+    assert_eq!((&found["total"], &found["jobs"][0]["name"]), (&json!(1), &json!("b")));
+}
+
+#[tokio::test]
+async fn a_job_is_run_by_hand_and_everybody_hears_of_it() {
+    let world = World::new(says(&["all quiet"])).await;
+    let (mut old, mut new) = (world.client(3, json!({})).await, world.client(4, json!({})).await);
+    let id = add(&mut old, daily()).await["id"].as_str().unwrap().to_owned();
+    assert_eq!(event(&mut new, "cron", |_| true).await["action"], "added");
+    let not_due = json!({"ok": true, "ran": false, "reason": "not-due"});
+    assert_eq!(old.ask("1", "cron.run", json!({"id": id, "mode": "due"})).await["payload"], not_due);
+    assert_eq!(old.ask("2", "cron.run", json!({"id": id})).await["payload"], json!({"ok": true, "ran": true}));
+    let finished = event(&mut new, "cron", |cron| cron["action"] == "finished").await;
+    assert_eq!((&finished["jobId"], &finished["status"]), (&json!(id), &json!("ok")));
+    assert_eq!(
+        (&finished["summary"], &finished["sessionKey"]),
+        (&json!("all quiet"), &json!(format!("agent:main:cron:{id}")))
+    );
+    let entries = old.ask("3", "cron.runs", json!({"id": id})).await["payload"].take();
+    assert_eq!(entries, json!({"entries": [finished]}));
+
+    let again = new.ask("4", "cron.run", json!({"jobId": id, "mode": "force"})).await["payload"].take();
+    assert_eq!((&again["ok"], &again["enqueued"]), (&json!(true), &json!(true)));
+    let finished = event(&mut new, "cron", |cron| cron["action"] == "finished").await;
+    assert_eq!(finished["runId"], again["runId"]);
+    let runs = json!({"scope": "all", "limit": 1, "status": "all", "deliveryStatus": "unknown"});
+    let page = new.ask("5", "cron.runs", runs).await["payload"].take();
+    let expected = json!({
+        "entries": [finished], "total": 2, "offset": 0, "limit": 1, "hasMore": true, "nextOffset": 1,
+    });
+    assert_eq!(page, expected);
+}
+
+#[tokio::test]
+async fn a_wake_is_told_to_the_main_session() {
+    let world = World::new(says(&["HEARTBEAT_OK"])).await;
+    let mut socket = world.client(4, json!({})).await;
+    assert_eq!(socket.ask("1", "last-heartbeat", json!({})).await["payload"], Value::Null);
+    let wake = json!({"mode": "now", "text": "the post came"});
+    assert_eq!(socket.ask("2", "wake", wake.clone()).await["payload"], json!({"ok": true}));
+    let mut beat = event(&mut socket, "heartbeat", |_| true).await;
+    assert_eq!(socket.ask("3", "last-heartbeat", json!({})).await["payload"], beat);
+    take_number(&mut beat["ts"]);
+    take_number(&mut beat["durationMs"]);
+    let expected = json!({"ts": null, "status": "ok-token", "reason": "wake", "agentId": "main", "durationMs": null});
+    assert_eq!(beat, expected);
+    let sessions = socket.ask("4", "sessions.list", json!({})).await["payload"].take();
+    assert_eq!(sessions["sessions"][0]["key"], "agent:main:main");
+    let off = socket.ask("5", "set-heartbeats", json!({"enabled": false})).await["payload"].take();
+    assert_eq!(off, json!({"ok": true, "enabled": false}));
+    socket.ask("6", "wake", wake).await;
+    assert_eq!(event(&mut socket, "heartbeat", |_| true).await["reason"], "disabled");
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_in_plain_words() {
+    let world = World::new(says(&["hi"])).await;
+    let mut old = world.client(3, json!({})).await;
+    let with = |name: &str, value: Value| {
+        let mut job = daily();
+        job[name] = value;
+        job
+    };
+    for (method, params, why) in [
+        (
+            "cron.add",
+            json!({"name": "x"}),
+            "must have required property 'schedule'; must have required property 'payload'",
+        ),
+        ("cron.add", with("name", json!(" ")), "name must not be blank"),
+        ("cron.add", with("agentId", json!("nobody")), "unknown agent id \"nobody\""),
+        ("cron.add", with("trigger", json!({})), "at root: unexpected property 'trigger'"),
+        (
+            "cron.add",
+            with("schedule", json!({"kind": "cron", "expr": "0 7 * * *", "tz": "Mars/Base"})),
+            "schedule.tz \"Mars/Base\" is not a time zone; write one as Europe/Berlin",
+        ),
+        (
+            "cron.add",
+            with("schedule", json!({"kind": "at", "at": "soon"})),
+            "schedule.at \"soon\" is not a time; write it as 2026-11-15T08:30:00Z",
+        ),
+        ("cron.update", json!({"id": "j9", "patch": {}}), "unknown cron job id: j9"),
+        ("cron.run", json!({"id": "j9"}), "unknown cron job id: j9"),
+        ("cron.get", json!({"id": "j9"}), "unknown cron job id: j9"),
+        ("cron.remove", json!({}), "missing id"),
+        ("cron.runs", json!({}), "missing id"),
+        ("wake", json!({"mode": "now", "text": " "}), "text must not be blank"),
+    ] {
+        assert_eq!(refused(&mut old, method, params).await, format!("invalid {method} params: {why}"));
+    }
+    let mut new = world.client(4, json!({})).await;
+    let job = with("trigger", json!({"script": "true"}));
+    assert_eq!(
+        refused(&mut new, "cron.add", job).await,
+        "invalid cron.add params: trigger is not supported; leave it out"
+    );
+    let wake = json!({"mode": "now", "text": "x", "sessionKey": "agent:nobody:main"});
+    assert_eq!(refused(&mut new, "wake", wake).await, "invalid wake params: unknown agent id \"nobody\"");
+}
+
+#[tokio::test]
+async fn looking_needs_less_than_changing() {
+    let world = World::new(says(&["hi"])).await;
+    let mut reader = world.client(3, json!({"scopes": ["operator.read"]})).await;
+    for method in ["cron.status", "cron.list", "last-heartbeat"] {
+        assert_eq!(reader.ask("1", method, json!({})).await["ok"], true, "{method}");
+    }
+    let mut writer = world.client(3, json!({"scopes": ["operator.write"]})).await;
+    assert_eq!(refused(&mut reader, "wake", json!({})).await, "missing scope: operator.write");
+    for method in ["cron.add", "cron.update", "cron.remove", "cron.run", "set-heartbeats"] {
+        assert_eq!(refused(&mut writer, method, json!({})).await, "missing scope: operator.admin", "{method}");
+    }
+}

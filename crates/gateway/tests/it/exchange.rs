@@ -1,0 +1,98 @@
+//! What was said on a socket, in lines that can be read and compared, and the laws that all of it keeps.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::support::Socket;
+
+/// The frames from here to one that is meant, that one included.
+pub(crate) async fn until(socket: &mut Socket, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let mut frames = Vec::new();
+    loop {
+        let frame = socket.next().await;
+        let done = is_last(&frame);
+        frames.push(frame);
+        if done {
+            return frames;
+        }
+    }
+}
+
+/// Whether a frame is the last that a conversation hears of a run.
+pub(crate) fn is_end(frame: &Value, run: &str) -> bool {
+    frame["event"] == "chat" && frame["payload"]["runId"] == run && frame["payload"]["state"] != "delta"
+}
+
+/// The text of a message in an event.
+pub(crate) fn text(payload: &Value) -> Option<&str> {
+    payload["message"]["content"][0]["text"].as_str()
+}
+
+/// What frames say, one line each, without times.
+pub(crate) fn lines(frames: &[Value]) -> Vec<String> {
+    frames.iter().map(line).collect()
+}
+
+fn line(frame: &Value) -> String {
+    let payload = &frame["payload"];
+    let run = payload["runId"].as_str().unwrap_or_default();
+    let seq = &payload["seq"];
+    match frame["event"].as_str() {
+        None => format!("{} {}", frame["id"].as_str().unwrap(), frame["ok"]),
+        Some("agent") => {
+            let data = &payload["data"];
+            let what = data["phase"].as_str().map_or_else(|| format!("+{}", data["delta"]), str::to_owned);
+            format!("agent {run} {seq} {} {what}", payload["stream"].as_str().unwrap())
+        }
+        Some("chat") => {
+            let mut line = format!("chat {run} {seq} {}", payload["state"].as_str().unwrap());
+            for (mark, value) in [
+                ("+", payload["deltaText"].as_str()),
+                ("=", text(payload)),
+                ("!", payload["errorMessage"].as_str()),
+                ("because ", payload["stopReason"].as_str()),
+            ] {
+                if let Some(value) = value {
+                    line += &format!(" {mark}{value:?}");
+                }
+            }
+            line
+        }
+        Some(other) => other.to_owned(),
+    }
+}
+
+/// What holds whatever happens: events are numbered without holes, a conversation hears of a run what its `agent` events
+/// say, and hears of its end once. Returns the last event of each run.
+pub(crate) fn lawful(frames: &[Value]) -> BTreeMap<String, Value> {
+    let events: Vec<_> = frames.iter().filter(|frame| frame["type"] == "event").collect();
+    let numbers: Vec<_> = events.iter().map(|frame| frame["seq"].as_u64().unwrap()).collect();
+    assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");
+    let (mut steps, mut texts, mut ends) = (BTreeMap::new(), BTreeMap::<_, String>::new(), BTreeMap::new());
+    for frame in events {
+        let (payload, name) = (&frame["payload"], frame["event"].as_str().unwrap());
+        let run = payload["runId"].as_str().unwrap_or_default().to_owned();
+        let seq = payload["seq"].as_u64().unwrap_or_default();
+        if name == "agent" {
+            // What other connections' tools do is not heard here, but it counts.
+            assert!(steps.insert(run, seq).is_none_or(|last| last < seq), "{frame}");
+        } else if name == "chat" {
+            assert!(!ends.contains_key(&run), "after the end: {frame}");
+            // An end without a step of its own has the next number.
+            let step = steps.get(&run).copied().unwrap_or_default();
+            let is_next = payload["state"] != "delta" && seq == step + 1;
+            assert!(seq == step || is_next || seq == 1, "{frame}");
+            let said = texts.entry(run.clone()).or_default();
+            if payload["state"] == "delta" {
+                *said += payload["deltaText"].as_str().unwrap();
+                assert_eq!(text(payload), Some(said.as_str()));
+            } else {
+                let is_command = said.is_empty();
+                assert!(is_command || payload["state"] == "error" || text(payload) == Some(said), "{frame}");
+                ends.insert(run, payload.clone());
+            }
+        }
+    }
+    ends
+}

@@ -1,0 +1,95 @@
+//! From the config to a schedule at work: jobs in their file, and a heartbeat for each agent.
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::{Result, anyhow};
+use async_trait::async_trait;
+use homard_agent::{
+    Ambient, Hub,
+    schedule::{
+        Schedule, Settings, Tasks,
+        heartbeat::{Pulse, Reader},
+        shelf::Shelf,
+    },
+};
+use homard_journal::CronFiles;
+use homard_proto::AgentId;
+use homard_store::Error as StoreError;
+use jiff::tz::TimeZone;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::Config,
+    paths::{self, Paths},
+};
+
+/// Starts what is done without anybody asking. Meant for a gateway only.
+pub(crate) async fn start(
+    hub: &Hub,
+    config: &Config,
+    paths: &Paths,
+    stop: CancellationToken,
+) -> Result<(Schedule, Tasks)> {
+    let place = |text: &str| paths::expand(Path::new(text), paths::home().as_deref());
+    let files = match &config.cron.store {
+        Some(file) => CronFiles::at(place(file.as_str())),
+        None => CronFiles::new(&paths.state),
+    };
+    let shelf = Arc::new(Files { files, ambient: hub.ambient().clone() });
+    let agents = hub.agents().clone();
+    let settings = Settings {
+        is_enabled: config.cron.enabled.unwrap_or(true) && paths::setting("SKIP_CRON").is_none(),
+        zone: TimeZone::system(),
+        pulses: pulses(hub, config, paths)?,
+        file: Reader::new(move |agent| {
+            let file = agents.get(agent)?.workdir.join("HEARTBEAT.md");
+            std::fs::read_to_string(file).ok()
+        }),
+    };
+    Ok(Schedule::start(hub, shelf, settings, stop).await?)
+}
+
+/// The heartbeats. As soon as one agent has its own, only those with their own have any.
+fn pulses(hub: &Hub, config: &Config, paths: &Paths) -> Result<Vec<Pulse>> {
+    let (all, listed) = (&config.agents.defaults.heartbeat, &config.agents.list);
+    let wrong = |why: String| anyhow!("config file {}: {why}", paths.config.display());
+    let own: Vec<_> = listed.iter().filter(|agent| agent.heartbeat.is_some()).collect();
+    if own.is_empty() {
+        return Ok(vec![all.pulse(None, hub.agents().default_id().clone()).map_err(wrong)?]);
+    }
+    let pulse = |agent: &&crate::config::agents::Agent| {
+        all.pulse(agent.heartbeat.as_ref(), AgentId::normalize(agent.id.as_str())).map_err(wrong)
+    };
+    own.iter().map(pulse).collect()
+}
+
+/// The jobs of a state directory.
+#[derive(Debug)]
+struct Files {
+    files: CronFiles,
+    ambient: Ambient,
+}
+
+#[async_trait]
+impl Shelf for Files {
+    fn place(&self) -> String {
+        self.files.path().display().to_string()
+    }
+
+    async fn load(&self) -> Result<Vec<Value>, StoreError> {
+        self.files.load(self.ambient.now_ms()).await
+    }
+
+    async fn save(&self, jobs: Vec<Value>) -> Result<(), StoreError> {
+        self.files.save(jobs).await
+    }
+
+    async fn append(&self, job: &str, line: Value) -> Result<(), StoreError> {
+        self.files.append(job, line).await
+    }
+
+    async fn runs(&self, job: &str) -> Result<Vec<Value>, StoreError> {
+        self.files.runs(job).await
+    }
+}

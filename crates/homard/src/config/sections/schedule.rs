@@ -1,0 +1,171 @@
+//! `cron` and `agents.*.heartbeat`: what is done without anybody asking, and when.
+
+use std::{fmt, time::Duration};
+
+use homard_agent::schedule::heartbeat::{Hours, Pulse};
+use homard_proto::AgentId;
+use jiff::tz::TimeZone;
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, Unexpected, Visitor},
+};
+
+use crate::config::Text;
+
+/// The section `cron`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Cron {
+    pub(crate) enabled: Option<bool>,
+    /// The file of the jobs, if it is not the state directory's.
+    pub(crate) store: Option<Text>,
+}
+
+/// A heartbeat; what an agent's own does not say is taken from that of all.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Heartbeat {
+    #[serde(deserialize_with = "duration")]
+    every: Option<Duration>,
+    #[serde(deserialize_with = "super::maybe_object")]
+    active_hours: Option<ActiveHours>,
+    prompt: Option<Text>,
+    ack_max_chars: Option<usize>,
+}
+
+/// When an agent may look.
+#[derive(Debug, Deserialize)]
+struct ActiveHours {
+    start: Option<String>,
+    end: Option<String>,
+    timezone: Option<String>,
+}
+
+impl Heartbeat {
+    /// An agent's heartbeat, or what is wrong with it.
+    pub(crate) fn pulse(&self, own: Option<&Self>, agent: AgentId) -> Result<Pulse, String> {
+        let plain = Pulse::of(agent);
+        let hours = own.and_then(|own| own.active_hours.as_ref()).or(self.active_hours.as_ref());
+        let prompt = own.and_then(|own| own.prompt.as_ref()).or(self.prompt.as_ref());
+        Ok(Pulse {
+            every: own.and_then(|own| own.every).or(self.every).unwrap_or(plain.every),
+            hours: hours.map(ActiveHours::hours).transpose()?,
+            prompt: prompt.map(|prompt| prompt.as_str().to_owned()),
+            ack_max: own.and_then(|own| own.ack_max_chars).or(self.ack_max_chars).unwrap_or(plain.ack_max),
+            ..plain
+        })
+    }
+}
+
+impl ActiveHours {
+    fn hours(&self) -> Result<Hours, String> {
+        let zone = match self.timezone.as_deref().map(str::trim) {
+            None | Some("" | "user" | "local") => TimeZone::system(),
+            Some(name) => TimeZone::get(name).map_err(|_unknown| {
+                format!(
+                    "heartbeat.activeHours.timezone is \"{name}\", which is not a time zone; write one as Europe/Berlin"
+                )
+            })?,
+        };
+        let (start, end) = (self.start.as_deref().unwrap_or("00:00"), self.end.as_deref().unwrap_or("24:00"));
+        Hours::parse(start, end, zone)
+            .ok_or_else(|| format!("heartbeat.activeHours is \"{start}\" to \"{end}\"; write both as HH:MM"))
+    }
+}
+
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    struct Span;
+
+    impl Visitor<'_> for Span {
+        type Value = Option<Duration>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a time such as \"30m\" or \"1h\"")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+            span(text).map(Some).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+        }
+    }
+
+    deserializer.deserialize_str(Span)
+}
+
+/// A time such as `90s`, `30m`, `1h` or `2d`; a number alone is minutes.
+pub(crate) fn span(text: &str) -> Option<Duration> {
+    let text = text.trim().to_lowercase();
+    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let seconds = match text[at..].trim() {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "" | "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return None,
+    };
+    let number: f64 = text[..at].parse().ok()?;
+    Duration::try_from_secs_f64(number * seconds).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn pulses(text: &str) -> Result<Vec<Pulse>, String> {
+        let config = Config::parse(text)?;
+        let all = &config.agents.defaults.heartbeat;
+        config
+            .agents
+            .list
+            .iter()
+            .map(|agent| all.pulse(agent.heartbeat.as_ref(), AgentId::normalize(agent.id.as_str())))
+            .collect()
+    }
+
+    #[test]
+    fn an_agent_says_what_is_different_from_all() {
+        let text = "{agents: {defaults: {heartbeat: {every: '1h', prompt: 'Look.', ackMaxChars: 9}},
+            list: [{id: 'a'}, {id: 'b', heartbeat: {
+                every: '0m', activeHours: {start: '08:00', end: '24:00', timezone: 'UTC'}}}]}}";
+        let all = Pulse {
+            every: Duration::from_secs(3600),
+            prompt: Some("Look.".to_owned()),
+            ack_max: 9,
+            ..Pulse::of(AgentId::normalize("a"))
+        };
+        let hours = Hours::parse("08:00", "24:00", TimeZone::UTC);
+        let own = Pulse { agent: AgentId::normalize("b"), every: Duration::ZERO, hours, ..all.clone() };
+        assert_eq!(pulses(text), Ok(vec![all, own]));
+        assert_eq!(pulses("{agents: {list: [{id: 'a'}]}}"), Ok(vec![Pulse::of(AgentId::normalize("a"))]));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let wrong = |heartbeat: &str| {
+            pulses(&format!("{{agents: {{list: [{{id: 'a', heartbeat: {heartbeat}}}]}}}}")).unwrap_err()
+        };
+        assert_eq!(
+            wrong("{every: 'often'}"),
+            "line 1, column 47: agents.list[0].heartbeat.every must be a time such as \"30m\" or \"1h\""
+        );
+        assert_eq!(
+            wrong("{activeHours: {start: '8', end: '20:00'}}"),
+            "heartbeat.activeHours is \"8\" to \"20:00\"; write both as HH:MM"
+        );
+        assert_eq!(
+            wrong("{activeHours: {timezone: 'Mars/Base'}}"),
+            "heartbeat.activeHours.timezone is \"Mars/Base\", which is not a time zone; write one as Europe/Berlin"
+        );
+    }
+
+    #[test]
+    fn times_are_read_with_their_unit() {
+        let seconds = |text| span(text).map(|span| span.as_secs_f64());
+        assert_eq!(
+            ["30", "1.5h", "90s", "2d", "500ms", "0m"].map(seconds),
+            [1800.0, 5400.0, 90.0, 172_800.0, 0.5, 0.0].map(Some)
+        );
+        assert_eq!(["", "m", "1w", "-5m", "1h30m"].map(seconds), [None; 5]);
+    }
+}

@@ -1,0 +1,258 @@
+//! R10 and R11: a disk that fails, and one that is full.
+//!
+//! `GRID=all` lets each of the first fifty syncs fail, and fills the disk twenty times.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    chaos::life::{Life, Traced, doorbell_in, is_long, run, said_by, transcripts},
+    home::{Home, Process},
+};
+
+/// When a traced call began, in seconds since the epoch.
+fn time(line: &str) -> f64 {
+    line.split_whitespace().nth(1).and_then(|time| time.parse().ok()).unwrap_or_else(|| panic!("no time: {line}"))
+}
+
+/// Whether a line of a trace tells of a failed sync of what holds runs and messages. SQLite goes on after one of a
+/// folder, and a list of sessions that could not be written is written anew.
+fn matters(line: &str) -> bool {
+    line.contains("(INJECTED)") && [".db>", "-wal>", ".jsonl>"].iter().any(|ending| line.contains(ending))
+}
+
+/// What came of failing syncs.
+#[derive(Debug, Default)]
+struct Failed {
+    accepted: usize,
+    /// Gateways that did not come so far as to listen.
+    at_start: usize,
+    /// How long one lived on at most.
+    lived_on: Duration,
+}
+
+impl Failed {
+    /// Lets the nth sync of each thread fail. `None` where there is no `strace`.
+    async fn at(&mut self, sync: usize) -> Option<()> {
+        let home = Home::new();
+        Life::begin(&home, &[]).await.kill();
+        let file = home.work().join("trace.txt");
+        let inject = format!("inject=fdatasync,fsync:error=EIO:when={sync}");
+        let calls = "trace=fdatasync,fsync,sendto";
+        let words = ["-ttt", "-y", "-s", "200", "-e", calls, "-e", &inject, "-o", file.to_str().unwrap()];
+        let (life, words) = Traced::begin(&home, &words)?.listen(&home).await;
+        let mut accepted = Vec::new();
+        let (mut process, code) = match life {
+            Ok(mut life) => {
+                for number in 0..500 {
+                    let key = format!("k{number}");
+                    // The gateway may be gone before it is asked again.
+                    let Some(id) = life.try_ask("agent", &run(&key, "s", "help")).await else { break };
+                    match life.first_answer(&id).await {
+                        Some(answer) if answer["payload"]["status"] == "accepted" => accepted.push(key),
+                        Some(_) | None => break,
+                    }
+                }
+                (life.process, 74)
+            }
+            // It is free to say in another way that it cannot even start.
+            Err(process) => (process, 1),
+        };
+        let words = words.join().unwrap();
+        assert_eq!(process.0.wait().unwrap().code(), Some(code), "sync {sync}: {words}");
+        assert!(words.contains("error: the disk failed while ") || words.contains("error: cannot sync "), "{words}");
+        self.look(&fs::read_to_string(file).unwrap());
+        let mut life = Life::begin(&home, &[]).await;
+        for key in &accepted {
+            assert_eq!(life.wait(key).await["status"], "ok", "sync {sync}, {key}");
+        }
+        self.accepted += accepted.len();
+        self.at_start += usize::from(code == 1);
+        Some(())
+    }
+
+    /// Looks whether anything was accepted after the failure, and how long the gateway lived on.
+    fn look(&mut self, trace: &str) {
+        let lines: Vec<_> = trace.lines().collect();
+        let failed = lines.iter().position(|line| matters(line));
+        let failed = failed.or_else(|| lines.iter().rposition(|line| line.contains("(INJECTED)")));
+        let after = &lines[failed.unwrap_or_else(|| panic!("it ended, and no sync had failed:\n{trace}"))..];
+        // The client sends one run after the other. One that was stored before may still be on its way to be told.
+        let late = after.iter().filter(|line| line.contains(r#"\"status\":\"accepted\""#)).count();
+        assert!(late <= 1, "accepted after a failure:\n{trace}");
+        let lived_on = time(after[after.len() - 1]) - time(after[0]);
+        self.lived_on = self.lived_on.max(Duration::from_secs_f64(lived_on));
+    }
+}
+
+#[tokio::test]
+async fn r10_a_disk_that_fails_to_sync_ends_the_gateway_and_nothing_that_was_accepted_is_lost() {
+    let syncs = if is_long() { (1..=50).collect() } else { vec![12, 17, 24] };
+    let mut failed = Failed::default();
+    for sync in &syncs {
+        if failed.at(*sync).await.is_none() {
+            eprintln!("skipped: r10: strace is not installed");
+            return;
+        }
+    }
+    println!("{} syncs failed: {failed:?}", syncs.len());
+    assert!(failed.accepted > 0);
+    assert!(!is_long() || failed.lived_on < Duration::from_secs(1), "{failed:?}");
+}
+
+/// How large the small disk is: room for what is kept free for runs at work, for the reserve, and for some runs.
+const SIZE: u64 = 128 * 1024 * 1024;
+
+/// A gateway with a disk of its own, which nobody else sees, and the way there. `None` where that is not possible.
+async fn on_a_small_disk(home: &Home) -> Option<(Life, PathBuf)> {
+    fs::create_dir(home.state()).unwrap();
+    let mount = format!("mount -t tmpfs -o size={SIZE} homard \"$HOMARD_STATE_DIR\"");
+    let plain = home.command(&["gateway", "run", "--port", "0", "--recover"]);
+    let below = |script: &str, rights: &str| {
+        let mut command = Command::new("unshare");
+        command.args([rights, "sh", "-c", script, "sh"]).arg(plain.get_program()).args(plain.get_args());
+        command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(home.work());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+    };
+    let works = |rights: &&str| below(&mount, rights).status().is_ok_and(|status| status.success());
+    let rights = ["-rm", "-m"].into_iter().find(works)?;
+    let process = Process(below(&format!("{mount} && exec \"$@\""), rights).spawn().unwrap());
+    let root = Path::new("/proc").join(process.0.id().to_string()).join("root");
+    let state = root.join(home.state().strip_prefix("/").unwrap());
+    Some((Life::of(home, process).await.ok().expect("it ended before it listened"), state))
+}
+
+/// Leaves so much room on a disk.
+fn fill(filler: &Path, leave: u64) {
+    let room = rustix::fs::statvfs(filler.parent().unwrap()).unwrap();
+    let mut left = (room.f_bavail * room.f_frsize).saturating_sub(leave);
+    let mut file = fs::File::create(filler).unwrap();
+    let block = [b'x'; 64 * 1024];
+    while left > 0 {
+        let next = left.min(block.len() as u64);
+        // The gateway writes meanwhile, so the disk may be full before the sum says so.
+        if file.write_all(&block[..next as usize]).is_err() {
+            return;
+        }
+        left -= next;
+    }
+}
+
+/// The runs of a gateway on a small disk.
+struct Sender {
+    life: Life,
+    accepted: Vec<String>,
+    refused: usize,
+}
+
+impl Sender {
+    /// Sends a run; false when it is refused for want of room.
+    async fn send(&mut self, message: &str) -> bool {
+        let key = format!("k{}", self.accepted.len() + self.refused);
+        let id = self.life.ask("agent", &run(&key, &format!("s{}", self.refused % 5), message)).await;
+        let answer = self.life.answer(&id).await;
+        if answer["payload"]["status"] == "accepted" {
+            self.accepted.push(key);
+            return true;
+        }
+        let words = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(words.contains("disk_full: ") && words.contains("free some space"), "{answer}");
+        assert_eq!(answer["error"]["code"], "UNAVAILABLE", "{answer}");
+        self.refused += 1;
+        false
+    }
+
+    /// Fills the disk and frees it again; returns how long it then took until a run was accepted.
+    async fn cycle(&mut self, state: &Path, leave: u64, ring: &impl Fn() -> String) -> Duration {
+        let before = self.accepted.len();
+        let go = format!("go-{before}");
+        let (filler, command) = (state.join("filler"), format!("until [ -e {go} ]; do sleep 0.01; done"));
+        assert!(self.send(&format!("run `echo ready > doorbell; {command}`")).await);
+        assert_eq!(ring(), "ready\n");
+        let at_work = self.accepted.last().unwrap().clone();
+        fill(&filler, leave);
+        while self.send("help").await {}
+        fs::write(state.join("workspace").join(go), "").unwrap();
+        if leave > 0 {
+            // There is room for runs at work.
+            assert_eq!(self.life.wait(&at_work).await["status"], "ok");
+        }
+        fs::remove_file(&filler).unwrap();
+        let freed = Instant::now();
+        while !self.send("help").await {}
+        let healed = freed.elapsed();
+        for key in &self.accepted[before..] {
+            let end = self.life.wait(key).await;
+            assert!(matches!(end["status"].as_str(), Some("ok" | "error")), "{key}: {end}");
+        }
+        healed
+    }
+}
+
+/// Copies a state directory, as a crash would leave it.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for item in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (kind, to) = (item.file_type().unwrap(), to.join(item.file_name()));
+        if kind.is_dir() {
+            copy(&item.path(), &to);
+        } else if kind.is_file() {
+            fs::copy(item.path(), to).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn r11_a_full_disk_refuses_clearly_tears_nothing_and_heals_by_itself() {
+    let home = Home::new();
+    let Some((life, state)) = on_a_small_disk(&home).await else {
+        eprintln!("skipped: r11: a file system cannot be mounted here");
+        return;
+    };
+    let ring = doorbell_in(&state.join("workspace"));
+    let mut sender = Sender { life, accepted: Vec::new(), refused: 0 };
+    let mut slowest = Duration::ZERO;
+    let cycles = if is_long() { 20 } else { 2 };
+    for cycle in 0..cycles {
+        // There is room for runs at work, or none at all.
+        let leave = if cycle % 2 == 0 { 20 * 1024 * 1024 } else { 0 };
+        slowest = slowest.max(sender.cycle(&state, leave, &ring).await);
+    }
+    let Sender { mut life, accepted, refused } = sender;
+    let mut before = Vec::<Value>::new();
+    for key in &accepted {
+        before.push(life.wait(key).await);
+    }
+    let failed = before.iter().filter(|end| end["status"] != "ok").count();
+    println!(
+        "{cycles} times full: {} accepted, {failed} of them failed, {refused} refused; healed in {slowest:?}",
+        accepted.len()
+    );
+    life.process.signal(Signal::STOP);
+    copy(&state, &home.state());
+    life.kill();
+
+    let mut life = Life::begin(&home, &[]).await;
+    for (key, before) in accepted.iter().zip(&before) {
+        assert_eq!(life.wait(key).await, *before);
+    }
+    let mut told: Vec<_> = said_by("user", &transcripts(&home).concat())
+        .iter()
+        .map(|message| message["idempotencyKey"].as_str().unwrap().strip_suffix(":user").unwrap().to_owned())
+        .collect();
+    let mut expected = accepted;
+    told.sort();
+    expected.sort();
+    assert_eq!(json!(told), json!(expected));
+    assert!(!is_long() || slowest < Duration::from_secs(2), "it took {slowest:?} to heal");
+}

@@ -1,0 +1,67 @@
+//! R7: kills while a command with effects is about to run, runs, and has run.
+//!
+//! `GRID=all` kills five hundred times.
+
+use std::fs;
+
+use crate::{
+    chaos::life::{Life, doorbell_in, is_long, run, said_by, transcripts},
+    home::Home,
+};
+
+/// When the gateway dies.
+#[derive(Debug, Clone, Copy)]
+enum Death {
+    /// As soon as the run is accepted.
+    Accepted,
+    /// While the command works.
+    AtWork,
+    /// When the command has ended, and its result may be stored or not.
+    Ending,
+}
+
+#[tokio::test]
+async fn r7_a_command_runs_at_most_once_whenever_the_gateway_dies() {
+    let home = Home::new();
+    let workspace = home.state().join("workspace");
+    let ring = doorbell_in(&workspace);
+    let rounds = if is_long() { 500 } else { 12 };
+    let mut unknown = 0;
+    for round in 0..rounds {
+        let death = [Death::Accepted, Death::AtWork, Death::Ending][round % 3];
+        let (key, count) = (format!("k{round}"), format!("count-{round}"));
+        let command = match death {
+            Death::Accepted => format!("echo once >> {count}"),
+            Death::AtWork => {
+                format!("echo once >> {count}; echo ready > doorbell; until [ -e go-{round} ]; do sleep 0.01; done")
+            }
+            Death::Ending => format!("echo once >> {count}; echo ready > doorbell"),
+        };
+        let mut life = Life::begin(&home, &[]).await;
+        life.accept(&run(&key, &format!("s{round}"), &format!("run `{command}`"))).await;
+        match death {
+            Death::Accepted => {}
+            Death::AtWork | Death::Ending => assert_eq!(ring(), "ready\n"),
+        }
+        life.kill();
+        fs::write(workspace.join(format!("go-{round}")), "").unwrap();
+        let mut life = Life::begin(&home, &[]).await;
+        assert_eq!(life.wait(&key).await["status"], "ok", "round {round}");
+        life.kill();
+        let effects = fs::read_to_string(workspace.join(&count)).unwrap_or_default();
+        match death {
+            // It may have died when the command was about to begin, and then nobody knows.
+            Death::Accepted => assert!(["", "once\n"].contains(&effects.as_str()), "round {round}: {effects:?}"),
+            Death::AtWork | Death::Ending => assert_eq!(effects, "once\n", "round {round}"),
+        }
+    }
+    let told = transcripts(&home);
+    assert_eq!(told.len(), rounds);
+    for messages in &told {
+        let results = said_by("toolResult", messages);
+        assert_eq!(results.len(), 1, "{results:?}");
+        unknown += usize::from(results[0]["isError"] == true);
+    }
+    assert!(unknown >= rounds / 3, "all that died at work are not known");
+    println!("{rounds} kills: no effect came twice; {unknown} were told as unknown");
+}

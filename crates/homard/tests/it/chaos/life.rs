@@ -1,0 +1,182 @@
+//! A gateway that is going to die, and what is on disk then.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+};
+
+use futures_util::SinkExt;
+use rustix::{
+    fs::{CWD, FileType, Mode, mknodat},
+    process::Signal,
+};
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::{
+    home::{Home, Process},
+    socket::{Socket, connect, hear, tell},
+};
+
+/// Whether all of the grids is wanted, as `cargo xtask chaos` does, and not a slice.
+#[allow(clippy::disallowed_methods, reason = "whoever runs the tests says how much of the grids they want")]
+pub(crate) fn is_long() -> bool {
+    std::env::var("GRID").is_ok_and(|how| how == "all")
+}
+
+/// One life of a gateway, and a client of it.
+pub(crate) struct Life {
+    pub(crate) process: Process,
+    pub(crate) socket: Socket,
+    asked: usize,
+}
+
+impl Life {
+    /// A gateway on the state of a home. It dies often here, so it is told to take up what it finds all the same.
+    pub(crate) async fn begin(home: &Home, more: &[&str]) -> Self {
+        let args = [&["gateway", "run", "--port", "0", "--recover"], more].concat();
+        let process = Process(home.command(&args).stderr(Stdio::null()).spawn().unwrap());
+        Self::of(home, process).await.ok().expect("it ended before it listened")
+    }
+
+    /// A gateway that was just started; the process alone if it ended before it listened.
+    pub(crate) async fn of(home: &Home, mut process: Process) -> Result<Self, Process> {
+        let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
+        let listening = |line: String| line.split_once("ws://127.0.0.1:").map(|(_, port)| port.trim().parse().unwrap());
+        let Some(port) = lines.find_map(|line| listening(line.unwrap())) else { return Err(process) };
+        // Whatever else it says must not fill the pipe.
+        thread::spawn(move || lines.count());
+        let token = home.state().join("gateway-token");
+        let seen =
+            Path::new("/proc").join(process.0.id().to_string()).join("root").join(token.strip_prefix("/").unwrap());
+        let token = fs::read_to_string(&token).or_else(|_| fs::read_to_string(seen)).unwrap();
+        let socket = connect(port, token.trim()).await;
+        Ok(Self { process, socket, asked: 0 })
+    }
+
+    pub(crate) async fn ask(&mut self, method: &str, params: &Value) -> String {
+        self.asked += 1;
+        let id = self.asked.to_string();
+        tell(&mut self.socket, &json!({"type": "req", "id": id, "method": method, "params": params})).await;
+        id
+    }
+
+    /// Asks a gateway that may be about to end; `None` when it is gone.
+    pub(crate) async fn try_ask(&mut self, method: &str, params: &Value) -> Option<String> {
+        self.asked += 1;
+        let id = self.asked.to_string();
+        let request = json!({"type": "req", "id": id, "method": method, "params": params});
+        self.socket.send(Message::text(request.to_string())).await.ok().map(|()| id)
+    }
+
+    /// The next answer to a request.
+    pub(crate) async fn answer(&mut self, id: &str) -> Value {
+        self.first_answer(id).await.expect("the gateway went away")
+    }
+
+    /// The first answer to a request; `None` when the gateway went away.
+    pub(crate) async fn first_answer(&mut self, id: &str) -> Option<Value> {
+        loop {
+            let frame = hear(&mut self.socket).await?;
+            if frame["type"] == "res" && frame["id"] == id {
+                return Some(frame);
+            }
+        }
+    }
+
+    /// Sends a run, and returns when it is accepted.
+    pub(crate) async fn accept(&mut self, run: &Value) -> String {
+        let id = self.ask("agent", run).await;
+        assert_eq!(self.answer(&id).await["payload"]["status"], "accepted");
+        id
+    }
+
+    pub(crate) async fn wait(&mut self, run: &str) -> Value {
+        let id = self.ask("agent.wait", &json!({"runId": run, "timeoutMs": 60_000})).await;
+        self.answer(&id).await["payload"].clone()
+    }
+
+    /// Ends it without a chance to do anything.
+    pub(crate) fn kill(self) {
+        self.end(Signal::KILL);
+    }
+
+    /// Ends it, and returns its exit code.
+    pub(crate) fn end(mut self, signal: Signal) -> Option<i32> {
+        self.process.signal(signal);
+        self.process.0.wait().unwrap().code()
+    }
+}
+
+/// A gateway below `strace`, which steps aside: the process is the gateway's own.
+pub(crate) struct Traced {
+    process: Process,
+    /// What the gateway and `strace` wrote to stderr; there when both have ended.
+    words: thread::JoinHandle<String>,
+}
+
+impl Traced {
+    /// `None` where there is no `strace`.
+    pub(crate) fn begin(home: &Home, words: &[&str]) -> Option<Self> {
+        let plain = home.command(&["gateway", "run", "--port", "0", "--recover"]);
+        let mut command = Command::new("strace");
+        command.args(["-D", "-f"]).args(words).arg(plain.get_program()).args(plain.get_args()).env_clear();
+        command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(home.work());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = Process(command.spawn().ok()?);
+        let mut stderr = process.0.stderr.take().unwrap();
+        let words = thread::spawn(move || {
+            let mut words = String::new();
+            stderr.read_to_string(&mut words).unwrap();
+            words
+        });
+        Some(Self { process, words })
+    }
+
+    /// A client of it, and what waits for its last words; the process alone if it ended before it listened.
+    pub(crate) async fn listen(self, home: &Home) -> (Result<Life, Process>, thread::JoinHandle<String>) {
+        (Life::of(home, self.process).await, self.words)
+    }
+}
+
+pub(crate) fn run(key: &str, session: &str, message: &str) -> Value {
+    json!({"message": message, "sessionKey": session, "idempotencyKey": key})
+}
+
+/// A place where a command can say that it is at work, and a reader who waits for that.
+pub(crate) fn doorbell(home: &Home) -> impl FnOnce() -> String {
+    let ring = doorbell_in(&home.state().join("workspace"));
+    move || ring()
+}
+
+/// A doorbell that can be rung often.
+pub(crate) fn doorbell_in(workspace: &Path) -> impl Fn() -> String + use<> {
+    let path = workspace.join("doorbell");
+    fs::create_dir_all(workspace).unwrap();
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    move || {
+        let mut words = String::new();
+        File::open(&path).unwrap().read_to_string(&mut words).unwrap();
+        words
+    }
+}
+
+/// The messages of every transcript, each with its role.
+pub(crate) fn transcripts(home: &Home) -> Vec<Vec<Value>> {
+    let files = fs::read_dir(home.state().join("agents/main/sessions")).unwrap().map(|item| item.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|ending| ending == "jsonl"));
+    files.map(|path| messages(&path)).collect()
+}
+
+fn messages(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| line["type"] == "message").map(|line| line["message"].clone()).collect()
+}
+
+pub(crate) fn said_by(role: &str, messages: &[Value]) -> Vec<Value> {
+    messages.iter().filter(|message| message["role"] == role).cloned().collect()
+}

@@ -1,0 +1,249 @@
+//! R2: the power goes at any moment of a recorded day. Whatever the disk kept of what was not synced, the database's
+//! sectors and its log's among them, all that clients were told is there.
+//!
+//! `GRID=all` cuts the power ten thousand times.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use homard_journal::Journal;
+use homard_proto::{RunId, SessionKey, transcript::Entry};
+use homard_store::{Error, RunRow, RunState, Store};
+use homard_testkit::powercut::{CALLS, Cut, Recording};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    chaos::life::{Life, Traced, is_long, run},
+    home::Home,
+};
+
+const NOW: u64 = 1_794_709_960_355;
+
+/// Records a life of the gateway. `None` where there is no `strace`.
+async fn record(home: &Home, recording: &mut Recording, name: &str, rounds: usize, end: Signal) -> Option<()> {
+    let file = home.work().join(format!("{name}.txt"));
+    let calls = format!("trace={CALLS}");
+    let words = ["-s", "100000000", "-e", &calls, "-o", file.to_str().unwrap()];
+    let (life, words) = Traced::begin(home, &words)?.listen(home).await;
+    let mut life = life.ok().expect("it ended before it listened");
+    live(&mut life, name, rounds).await;
+    if end == Signal::TERM {
+        for number in 0..rounds {
+            life.wait(&format!("{name}-{number}")).await;
+        }
+    }
+    life.end(end);
+    words.join().unwrap();
+    // What commands do is not ours to keep, and the reserve is only room.
+    let passed_by = ["workspace", "journal/reserve.bin"];
+    recording.add(&fs::read_to_string(file).unwrap(), &home.state(), &passed_by).unwrap();
+    Some(())
+}
+
+/// Keeps three sessions busy.
+async fn live(life: &mut Life, name: &str, rounds: usize) {
+    for number in 0..rounds {
+        let message = match number % 6 {
+            0 => "help".to_owned(),
+            1 => format!("run `echo {number} >> notes.txt`"),
+            2 => "What files are here?".to_owned(),
+            // Some are so long that the log fills up and goes to the database.
+            3 => "A long story. ".repeat(if is_long() && number < 12 { 5_000 } else { 200 }),
+            4 => "What time is it?".to_owned(),
+            _ => "Write a note: buy milk".to_owned(),
+        };
+        let id = life.accept(&run(&format!("{name}-{number}"), &format!("s{}", number % 3), &message)).await;
+        if number % 4 == 0 {
+            life.answer(&id).await;
+        }
+    }
+}
+
+/// How everything came out in the end.
+struct Story {
+    rows: BTreeMap<RunId, RunRow>,
+    transcripts: BTreeMap<SessionKey, Vec<Entry>>,
+    /// How long a transcript is at least when a run has ended.
+    needs: BTreeMap<RunId, (SessionKey, usize)>,
+}
+
+impl Story {
+    async fn read(state: &Path, runs: &[String]) -> Self {
+        let journal = Journal::open(state, || NOW).unwrap();
+        let (mut rows, mut transcripts, mut needs) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        for (key, _) in journal.list().await.unwrap() {
+            let entries = journal.load(&key).await.unwrap().unwrap().entries;
+            transcripts.insert(key, entries);
+        }
+        for run in runs.iter().map(|run| RunId::parse(run).unwrap()) {
+            let row = journal.run(&run).await.unwrap().unwrap_or_else(|| panic!("{run} is not known"));
+            let RunState::Ended(ended) = &row.state else { panic!("{run} did not end: {row:?}") };
+            let own = json!(format!("{run}:user"));
+            let is_own = |entry: &&Entry| serde_json::to_value(entry).unwrap()["message"]["idempotencyKey"] == own;
+            assert_eq!(transcripts[&row.key].iter().filter(is_own).count(), 1, "{run}");
+            let last = ended.replies.last().unwrap_or_else(|| panic!("{run} has no answer"));
+            let place = transcripts[&row.key].iter().position(|entry| entry.id == *last).unwrap();
+            needs.insert(run.clone(), (row.key.clone(), place + 1));
+            rows.insert(run, row);
+        }
+        Self { rows, transcripts, needs }
+    }
+
+    /// What is wrong with what a power cut left.
+    async fn broken(&self, state: &Path, cut: &Cut) -> Vec<String> {
+        let mut wrong = self.lost(state, cut).await.unwrap_or_else(|error| vec![error.to_string()]);
+        let sessions = cut.files.get(Path::new("agents/main/sessions/sessions.json"));
+        if sessions.is_some_and(|text| serde_json::from_slice::<Value>(text).is_err()) {
+            wrong.push("sessions.json is no JSON".to_owned());
+        }
+        wrong.extend(torn(state));
+        wrong
+    }
+
+    /// What clients were told, and what is not so in the journal.
+    async fn lost(&self, state: &Path, cut: &Cut) -> Result<Vec<String>, Error> {
+        let journal = Journal::open(state, || NOW)?;
+        let (mut wrong, mut lengths) = (Vec::new(), BTreeMap::new());
+        for (key, _) in journal.list().await? {
+            let entries = journal.load(&key).await?.map(|session| session.entries).unwrap_or_default();
+            if self.transcripts.get(&key).is_none_or(|all| !all.starts_with(&entries)) {
+                wrong.push(format!("the transcript of {key} is not as it was written"));
+            }
+            lengths.insert(key, entries.len());
+        }
+        let (accepted, ended) = told(cut);
+        for (run, reference) in &self.rows {
+            let row = journal.run(run).await?;
+            if row.is_none() && accepted.contains(run.as_str()) {
+                wrong.push(format!("{run} was accepted and is lost"));
+            }
+            let Some(row) = row.filter(|row| matches!(row.state, RunState::Ended(_))) else {
+                if ended.contains(run.as_str()) {
+                    wrong.push(format!("the end of {run} is lost"));
+                }
+                continue;
+            };
+            if row != *reference {
+                wrong.push(format!("{run} ended in another way: {row:?}"));
+            }
+            let (key, length) = &self.needs[run];
+            if lengths.get(key).is_none_or(|found| found < length) {
+                wrong.push(format!("{run} ended, and its answer is lost"));
+            }
+        }
+        let order: Vec<_> = journal.recover().await?.iter().map(|one| one.row.accepted_at).collect();
+        if !order.is_sorted() {
+            wrong.push(format!("unfinished runs are out of order: {order:?}"));
+        }
+        Ok(wrong)
+    }
+}
+
+/// The runs that clients were told are accepted, and those that they were told have ended.
+fn told(cut: &Cut) -> (BTreeSet<&str>, BTreeSet<&str>) {
+    let (mut accepted, mut ended) = (BTreeSet::new(), BTreeSet::new());
+    for frame in &cut.told {
+        let payload = &frame["payload"];
+        let Some(run) = payload["runId"].as_str() else { continue };
+        match (frame["event"].as_str(), payload["status"].as_str(), payload["data"]["phase"].as_str()) {
+            (None, Some("accepted"), _) => accepted.insert(run),
+            (None, Some("ok" | "error"), _) | (Some("agent"), _, Some("end" | "error"))
+                if frame["event"].is_null() || payload["stream"] == "lifecycle" =>
+            {
+                ended.insert(run)
+            }
+            _ => false,
+        };
+    }
+    (accepted, ended)
+}
+
+/// Transcripts with lines that are not whole, and a database that was set aside.
+fn torn(state: &Path) -> Vec<String> {
+    let files = |folder: &str| fs::read_dir(state.join(folder)).into_iter().flatten().map(|item| item.unwrap().path());
+    let is_whole = |path: &Path| {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.ends_with('\n') && text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok())
+    };
+    let transcripts = files("agents/main/sessions").filter(|path| path.extension().is_some_and(|end| end == "jsonl"));
+    let torn = transcripts.filter(|path| !is_whole(path)).map(|path| format!("{} is torn", path.display()));
+    let aside = files("journal").filter(|path| path.to_string_lossy().contains("corrupt"));
+    torn.chain(aside.map(|path| format!("{} was set aside", path.display()))).collect()
+}
+
+/// Puts on a disk what a power cut left.
+fn put(cut: &Cut) -> TempDir {
+    // Nobody pulls the plug here, so memory is good enough, and it is fast.
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    for path in &cut.folders {
+        fs::create_dir(folder.path().join(path)).unwrap();
+    }
+    for (path, bytes) in &cut.files {
+        fs::write(folder.path().join(path), bytes).unwrap();
+    }
+    folder
+}
+
+/// Cuts the power once for every seed, and returns how often that broke something, with the first such case.
+async fn cut(recording: &Recording, story: &Story, seeds: u64) -> (u64, Option<String>) {
+    let (mut count, mut first) = (0, None);
+    for (done, cut) in recording.cuts(0..seeds).enumerate() {
+        let state = put(&cut);
+        let wrong = story.broken(state.path(), &cut).await;
+        if !wrong.is_empty() {
+            count += 1;
+            first.get_or_insert_with(|| format!("seed {}:\n  {}", cut.seed, wrong.join("\n  ")));
+        }
+        if done % 1_000 == 999 {
+            println!("{} power cuts", done + 1);
+        }
+    }
+    (count, first)
+}
+
+fn names(name: &str, rounds: usize) -> impl Iterator<Item = String> {
+    (0..rounds).map(move |number| format!("{name}-{number}"))
+}
+
+#[tokio::test]
+async fn r2_whatever_a_power_cut_keeps_what_clients_were_told_is_there() {
+    let home = Home::new();
+    let mut recording = Recording::default();
+    let (rounds, seeds) = if is_long() { (50, 10_000) } else { (12, 200) };
+    // The second ends without a word, so the third has something to take up.
+    for (name, end) in [("a", Signal::TERM), ("b", Signal::KILL), ("c", Signal::TERM)] {
+        if record(&home, &mut recording, name, rounds, end).await.is_none() {
+            eprintln!("skipped: r2: strace is not installed");
+            return;
+        }
+    }
+    let mut files = recording.files();
+    files.retain(|path, bytes| fs::read(home.state().join(path)).ok().as_ref() != Some(bytes));
+    assert_eq!(files.keys().collect::<Vec<_>>(), Vec::<&std::path::PathBuf>::new(), "the recording lacks something");
+    let runs: Vec<_> = ["a", "b", "c"].into_iter().flat_map(|name| names(name, rounds)).collect();
+    let story = Story::read(&home.state(), &runs).await;
+    let (broken, first) = cut(&recording, &story, seeds).await;
+    println!("{seeds} power cuts in {} frames: {broken} broke something", recording.told());
+    assert_eq!((broken, first), (0, None));
+    let careless = cut(&recording.without_syncs(), &story, 40).await;
+    assert!(careless.0 > 10, "nobody noticed that there was no sync: {careless:?}");
+}
+
+#[tokio::test]
+async fn r2_a_journal_in_a_state_directory_that_was_there_before_is_not_lost() {
+    let home = Home::new();
+    let folders = ["agents", "agents/main", "agents/main/sessions"];
+    fs::create_dir_all(home.state().join(folders[2])).unwrap();
+    let mut recording = Recording::with_folders(&folders).unwrap();
+    if record(&home, &mut recording, "a", 3, Signal::TERM).await.is_none() {
+        eprintln!("skipped: r2: strace is not installed");
+        return;
+    }
+    let story = Story::read(&home.state(), &names("a", 3).collect::<Vec<_>>()).await;
+    assert_eq!(cut(&recording, &story, if is_long() { 1_000 } else { 200 }).await, (0, None));
+}

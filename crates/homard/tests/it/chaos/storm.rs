@@ -1,0 +1,126 @@
+//! R6: half of what clients send was sent before, some of it with other words, and the gateway dies meanwhile.
+//!
+//! `GRID=all` sends ten thousand requests and kills twenty times.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use homard_testkit::chance::Dice;
+use serde_json::{Value, json};
+
+use crate::{
+    chaos::life::{Life, is_long, run, said_by, transcripts},
+    home::Home,
+    socket::hear,
+};
+
+/// So many requests are sent before their answers are read.
+const AT_ONCE: usize = 25;
+
+/// What clients have sent, and what they know of it.
+struct Clients {
+    dice: Dice,
+    /// How many keys there are.
+    keys: usize,
+    /// Those that were acknowledged.
+    known: Vec<usize>,
+    conflicts: usize,
+    /// How often a repetition was refused because the same key was on its way with other words. That does no harm: it
+    /// is sent again.
+    mistaken: usize,
+}
+
+/// A request.
+#[derive(Clone, Copy)]
+struct Request {
+    key: usize,
+    /// Whether its words are others than those that the key came with first.
+    is_changed: bool,
+}
+
+impl Request {
+    fn params(self) -> Value {
+        let message = if self.is_changed { "What time is it?" } else { "help" };
+        run(&format!("k{}", self.key), &format!("s{}", self.key % 40), message)
+    }
+}
+
+impl Clients {
+    fn next(&mut self) -> Request {
+        if self.keys > 0 && self.dice.percent(50) {
+            if !self.known.is_empty() && self.dice.percent(20) {
+                return Request { key: *self.dice.pick(&self.known), is_changed: true };
+            }
+            return Request { key: self.dice.below(self.keys as u64) as usize, is_changed: false };
+        }
+        self.keys += 1;
+        Request { key: self.keys - 1, is_changed: false }
+    }
+
+    /// Reads answers until there is one to each request, or the gateway is gone; returns what has to be sent again.
+    async fn read(&mut self, life: &mut Life, mut open: BTreeMap<String, Request>) -> Vec<Request> {
+        let mut again = Vec::new();
+        while !open.is_empty() {
+            let Some(frame) = hear(&mut life.socket).await else { break };
+            let Some(request) = frame["id"].as_str().and_then(|id| open.remove(id)) else { continue };
+            if request.is_changed {
+                assert!(is_conflict(&frame), "{frame}");
+                self.conflicts += 1;
+            } else if is_conflict(&frame) {
+                self.mistaken += 1;
+                again.push(request);
+            } else {
+                assert_eq!((&frame["ok"], frame["error"].is_null()), (&json!(true), true), "{frame}");
+                self.known.push(request.key);
+            }
+        }
+        again.extend(open.into_values());
+        again
+    }
+}
+
+fn is_conflict(frame: &Value) -> bool {
+    frame["error"]["message"].as_str().is_some_and(|words| words.starts_with("idempotency_conflict"))
+}
+
+#[tokio::test]
+async fn r6_no_key_makes_two_runs_in_a_storm_of_repetitions_and_kills() {
+    let home = Home::new();
+    let (requests, kills) = if is_long() { (10_000, 20) } else { (300, 3) };
+    let mut clients = Clients { dice: Dice::new(6), keys: 0, known: Vec::new(), conflicts: 0, mistaken: 0 };
+    let mut life = Life::begin(&home, &[]).await;
+    let (mut sent, mut killed, mut again) = (0, 0, Vec::new());
+    while sent < requests || !again.is_empty() {
+        let mut open = BTreeMap::new();
+        for _ in 0..AT_ONCE {
+            let request = again.pop().unwrap_or_else(|| clients.next());
+            open.insert(life.ask("agent", &request.params()).await, request);
+            sent += 1;
+        }
+        if killed < kills && sent * (kills + 1) >= requests * (killed + 1) {
+            killed += 1;
+            // Some of them are on their way, some are being stored, some are at work.
+            life.kill();
+            again = open.into_values().collect();
+            life = Life::begin(&home, &[]).await;
+        } else {
+            again = clients.read(&mut life, open).await;
+        }
+    }
+    let mut ends = BTreeMap::<String, usize>::new();
+    for key in 0..clients.keys {
+        let end = life.wait(&format!("k{key}")).await;
+        *ends.entry(end["status"].as_str().unwrap_or("none").to_owned()).or_default() += 1;
+    }
+    let told: Vec<_> = said_by("user", &transcripts(&home).concat())
+        .iter()
+        .map(|message| message["idempotencyKey"].as_str().unwrap().to_owned())
+        .collect();
+    let once: BTreeSet<_> = told.iter().cloned().collect();
+    let Clients { keys, conflicts, mistaken, .. } = clients;
+    println!(
+        "{sent} requests, {killed} kills, {keys} keys ({ends:?}), {conflicts} conflicts, {mistaken} mistaken ones"
+    );
+    assert_eq!((told.len(), once.len()), (keys, keys));
+    assert_eq!(ends, [("ok".to_owned(), keys)].into());
+    assert!(conflicts > 0 && killed == kills);
+}

@@ -1,0 +1,273 @@
+//! Scheduled jobs as OpenClaw keeps them: `cron/jobs.json`, and the story of each job in `cron/runs/<job>.jsonl`.
+//!
+//! The file is replaced whole, and the one before stays beside it as `jobs.json.bak`. A file that cannot be read is
+//! never written over: a copy is set aside, and nothing is scheduled until somebody has looked at it.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use homard_store::Error;
+use serde_json::{Map, Value, json};
+
+use crate::disk;
+
+/// From how many bytes a story is cut.
+const STORY_BYTES: u64 = 2_000_000;
+/// How many of its last lines stay then.
+const STORY_LINES: usize = 2_000;
+
+/// The jobs of a state directory. Whoever has the directory's lock has one of these, and nobody else.
+#[derive(Debug, Clone)]
+pub struct CronFiles {
+    file: PathBuf,
+    /// Held while something is written. Holds the members of the file that are not the jobs, once they are known.
+    rest: Arc<Mutex<Option<Map<String, Value>>>>,
+}
+
+impl CronFiles {
+    /// The jobs of this state directory. Touches nothing yet.
+    pub fn new(state_dir: &Path) -> Self {
+        Self::at(state_dir.join("cron").join("jobs.json"))
+    }
+
+    /// The jobs in this file, with the story of their runs beside it.
+    pub fn at(file: PathBuf) -> Self {
+        Self { file, rest: Arc::default() }
+    }
+
+    /// The file of the jobs.
+    pub fn path(&self) -> &Path {
+        &self.file
+    }
+
+    fn folder(&self) -> &Path {
+        self.file.parent().unwrap_or(Path::new("."))
+    }
+
+    /// The jobs. `now_ms` names the copy of a file that cannot be read.
+    pub async fn load(&self, now_ms: u64) -> Result<Vec<Value>, Error> {
+        self.blocking(move |files| files.read(now_ms)).await
+    }
+
+    /// Keeps these jobs instead of those before. Refused until the file was read.
+    pub async fn save(&self, jobs: Vec<Value>) -> Result<(), Error> {
+        self.blocking(move |files| files.write(jobs)).await
+    }
+
+    /// Adds a line to the story of a job.
+    pub async fn append(&self, job: &str, line: Value) -> Result<(), Error> {
+        let job = job.to_owned();
+        self.blocking(move |files| files.add_line(&job, &line)).await
+    }
+
+    /// The story of a job, oldest first. Lines that are no JSON are passed over.
+    pub async fn runs(&self, job: &str) -> Result<Vec<Value>, Error> {
+        let job = job.to_owned();
+        self.blocking(move |files| {
+            let bytes = disk::read(&files.story(&job)?)?.unwrap_or_default();
+            Ok(bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
+        })
+        .await
+    }
+
+    async fn blocking<T, F>(&self, work: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Self) -> Result<T, Error> + Send + 'static,
+    {
+        let files = self.clone();
+        match tokio::task::spawn_blocking(move || work(&files)).await {
+            Ok(outcome) => outcome,
+            Err(reason) => {
+                Err(Error::Disk(format!("the schedule's files were left in the middle of a call: {reason}")))
+            }
+        }
+    }
+
+    fn read(&self, now_ms: u64) -> Result<Vec<Value>, Error> {
+        let path = self.path();
+        let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(bytes) = disk::read(path)? else {
+            *rest = Some(Map::from_iter([("version".to_owned(), json!(1))]));
+            return Ok(Vec::new());
+        };
+        match understood(&bytes) {
+            Ok((jobs, others)) => {
+                *rest = Some(others);
+                Ok(jobs)
+            }
+            Err(why) => {
+                *rest = None;
+                disk::set_aside_once(path, "corrupt", &bytes, now_ms)?;
+                Err(Error::Corrupt(format!(
+                    "{path} cannot be read: {why}; nothing is scheduled. A copy is beside it. Correct the file, put \
+                     {path}.bak in its place, or move it away; then start the gateway again",
+                    path = path.display()
+                )))
+            }
+        }
+    }
+
+    fn write(&self, jobs: Vec<Value>) -> Result<(), Error> {
+        let path = self.path();
+        let rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut file) = rest.clone() else {
+            return Err(Error::Corrupt(format!("{} was not read, so it is not written", path.display())));
+        };
+        file.insert("jobs".to_owned(), jobs.into());
+        let bytes = serde_json::to_vec_pretty(&file).map_err(|reason| disk::unwritable(&reason))?;
+        self.make_folder(self.folder())?;
+        if let Some(before) = disk::read(path)? {
+            if before == bytes {
+                return Ok(());
+            }
+            let backup = path.with_added_extension("bak");
+            disk::publish(&disk::draft(&backup, &before)?, &backup)?;
+        }
+        disk::publish(&disk::draft(path, &bytes)?, path)
+    }
+
+    /// Where the story of a job is. A job's name comes from a file that anybody may have edited.
+    fn story(&self, job: &str) -> Result<PathBuf, Error> {
+        let is_plain = |c: char| !c.is_control() && !matches!(c, '/' | '\\');
+        if job.is_empty() || job.len() > 200 || job.starts_with('.') || !job.chars().all(is_plain) {
+            return Err(Error::Disk(format!("job id {job:?} cannot name a file")));
+        }
+        Ok(self.folder().join("runs").join(format!("{job}.jsonl")))
+    }
+
+    fn add_line(&self, job: &str, line: &Value) -> Result<(), Error> {
+        let path = self.story(job)?;
+        let _writing = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        self.make_folder(&self.folder().join("runs"))?;
+        let length = disk::length(&path)?;
+        let is_torn = length > 0 && disk::read_from(&path, length - 1)? != b"\n";
+        let line = format!("{}{line}\n", if is_torn { "\n" } else { "" });
+        let append = || {
+            let mut file = disk::private().append(true).create(true).open(&path)?;
+            file.write_all(line.as_bytes())?;
+            file.sync_data()
+        };
+        append().map_err(disk::failed("write to", &path))?;
+        match length {
+            0 => disk::sync_folder(&self.folder().join("runs")),
+            1..=STORY_BYTES => Ok(()),
+            _ => shorten(&path),
+        }
+    }
+
+    fn make_folder(&self, folder: &Path) -> Result<(), Error> {
+        if disk::make_folder(folder)? {
+            for above in folder.ancestors().skip(1).take(2) {
+                disk::sync_folder(above)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The jobs in a file, and what else is in it.
+fn understood(bytes: &[u8]) -> Result<(Vec<Value>, Map<String, Value>), String> {
+    let file: Value = serde_json::from_slice(bytes).map_err(|why| why.to_string())?;
+    let Value::Object(mut file) = file else { return Err("it is not an object".to_owned()) };
+    match file.shift_remove("jobs") {
+        Some(Value::Array(jobs)) => Ok((jobs, file)),
+        Some(_) => Err("\"jobs\" is not a list".to_owned()),
+        None => Err("it has no \"jobs\"".to_owned()),
+    }
+}
+
+/// Leaves the last lines of a story.
+fn shorten(path: &Path) -> Result<(), Error> {
+    let text = fs::read(path).map_err(disk::failed("read", path))?;
+    let lines: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();
+    let kept = lines[lines.len().saturating_sub(STORY_LINES)..].concat();
+    if kept.len() == text.len() { Ok(()) } else { disk::publish(&disk::draft(path, &kept)?, path) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files() -> (tempfile::TempDir, CronFiles) {
+        let state = tempfile::tempdir().unwrap();
+        let files = CronFiles::new(state.path());
+        (state, files)
+    }
+
+    fn text(path: &Path) -> String {
+        fs::read_to_string(path).unwrap()
+    }
+
+    #[tokio::test]
+    async fn jobs_are_kept_as_openclaw_writes_them_with_the_file_before_beside() {
+        let (state, files) = files();
+        assert_eq!(files.load(1).await, Ok(Vec::new()));
+        files.save(Vec::new()).await.unwrap();
+        assert_eq!(text(files.path()), "{\n  \"version\": 1,\n  \"jobs\": []\n}");
+        files.save(vec![json!({"id": "j1"})]).await.unwrap();
+        assert_eq!(text(&state.path().join("cron/jobs.json.bak")), "{\n  \"version\": 1,\n  \"jobs\": []\n}");
+        let again = CronFiles::new(state.path());
+        assert_eq!(again.load(2).await, Ok(vec![json!({"id": "j1"})]));
+    }
+
+    #[tokio::test]
+    async fn what_else_is_in_the_file_stays() {
+        let (state, files) = files();
+        fs::create_dir(state.path().join("cron")).unwrap();
+        fs::write(files.path(), r#"{"version": 7, "jobs": [], "by": "another"}"#).unwrap();
+        files.load(1).await.unwrap();
+        files.save(vec![json!(1)]).await.unwrap();
+        let kept: Value = serde_json::from_str(&text(files.path())).unwrap();
+        assert_eq!(kept, json!({"version": 7, "by": "another", "jobs": [1]}));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_read_is_set_aside_and_never_written_over() {
+        let (state, files) = files();
+        assert!(matches!(files.save(Vec::new()).await, Err(Error::Corrupt(_))));
+        fs::create_dir(state.path().join("cron")).unwrap();
+        for (broken, why) in [
+            ("{\"jobs\": [", "EOF while parsing a list at line 1 column 10"),
+            ("[]", "it is not an object"),
+            ("{\"jobs\": 7}", "\"jobs\" is not a list"),
+            ("{}", "it has no \"jobs\""),
+        ] {
+            fs::write(files.path(), broken).unwrap();
+            let Err(Error::Corrupt(told)) = files.load(5).await else { panic!("{broken}") };
+            assert!(told.contains(why), "{told}");
+            assert!(matches!(files.save(vec![json!(1)]).await, Err(Error::Corrupt(_))));
+            assert_eq!(text(files.path()), broken);
+        }
+        assert!(text(&state.path().join("cron/jobs.json.corrupt-5")).starts_with("{\"jobs\": ["));
+    }
+
+    #[tokio::test]
+    async fn a_story_grows_line_by_line_also_behind_a_torn_one() {
+        let (state, files) = files();
+        files.append("j1", json!({"n": 1})).await.unwrap();
+        let path = state.path().join("cron/runs/j1.jsonl");
+        fs::write(&path, "{\"n\":1}\n{\"n\":").unwrap();
+        files.append("j1", json!({"n": 2})).await.unwrap();
+        assert_eq!(files.runs("j1").await, Ok(vec![json!({"n": 1}), json!({"n": 2})]));
+        assert_eq!(files.runs("nobody").await, Ok(Vec::new()));
+        for hostile in ["../jobs", "a/b", ".hidden", "", "a\\b", "a\0"] {
+            assert!(files.append(hostile, json!(1)).await.is_err(), "{hostile:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_story_keeps_its_last_lines() {
+        let (state, files) = files();
+        fs::create_dir_all(state.path().join("cron/runs")).unwrap();
+        let long = format!("{{\"n\":\"{}\"}}\n", "x".repeat(1_000)).repeat(2_500);
+        fs::write(state.path().join("cron/runs/j1.jsonl"), long).unwrap();
+        files.append("j1", json!({"n": "last"})).await.unwrap();
+        let lines = files.runs("j1").await.unwrap();
+        assert_eq!((lines.len(), lines.last()), (STORY_LINES, Some(&json!({"n": "last"}))));
+    }
+}

@@ -1,0 +1,112 @@
+//! The deliveries in the database. What may become of one is said in [`homard_store::outbox`].
+
+use homard_store::{Delivery, DeliveryRow, DeliveryState};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::{
+    db::{self, json, parsed},
+    runs::{BITE, KEEP_FOR},
+};
+
+type Result<T> = rusqlite::Result<T>;
+
+/// Queues a delivery; `false` when its id is known.
+pub(crate) fn queue(db: &Connection, delivery: &Delivery) -> Result<bool> {
+    let sql = "INSERT OR IGNORE INTO outbox(id, target, delivery, state) VALUES (?1, ?2, ?3, ?4)";
+    let values = params![delivery.id, json(&delivery.target)?, json(delivery)?, json(&DeliveryState::Queued)?];
+    Ok(db.prepare_cached(sql)?.execute(values)? > 0)
+}
+
+/// Takes a delivery a step further; `false` when it cannot go there.
+pub(crate) fn mark(db: &Connection, id: &str, wanted: &DeliveryState, at: u64) -> Result<bool> {
+    let sql = "SELECT * FROM outbox WHERE id = ?1";
+    let found = db.prepare_cached(sql)?.query_row([id], |row| Ok((row.get("seq")?, decode(row)?))).optional()?;
+    let Some((seq, row)) = found else { return Ok(false) };
+    if *wanted == DeliveryState::Sending && before(db, seq, &row)?.iter().any(|other| other.holds_up(at)) {
+        return Ok(false);
+    }
+    match row.next(wanted, at) {
+        Some(next) => put(db, &next, at).map(|()| true),
+        None => Ok(false),
+    }
+}
+
+/// What is undelivered and was queued before, to the same target.
+fn before(db: &Connection, seq: i64, row: &DeliveryRow) -> Result<Vec<DeliveryRow>> {
+    let sql = "SELECT * FROM outbox WHERE is_sent = 0 AND target = ?1 AND seq < ?2";
+    db.prepare_cached(sql)?.query_map(params![json(&row.delivery.target)?, seq], decode)?.collect()
+}
+
+fn put(db: &Connection, row: &DeliveryRow, at: u64) -> Result<()> {
+    let sql = "UPDATE outbox SET state = ?2, attempts = ?3, is_sent = ?4, final_at = ?5 WHERE id = ?1";
+    let is_sent = matches!(row.state, DeliveryState::Sent { .. });
+    let final_at = row.state.is_final().then_some(at);
+    let values = params![row.delivery.id, json(&row.state)?, row.attempts, is_sent, final_at];
+    db.prepare_cached(sql)?.execute(values)?;
+    Ok(())
+}
+
+/// What was being sent when the last process ended is not known any more.
+pub(crate) fn lose_track(db: &Connection, now_ms: u64) -> Result<()> {
+    for row in undelivered(db)?.iter().filter(|row| row.state == DeliveryState::Sending) {
+        if let Some(next) = row.next(&DeliveryState::Unknown, now_ms) {
+            put(db, &next, now_ms)?;
+        }
+    }
+    Ok(())
+}
+
+/// Those that have not arrived, as far as is known, in the order in which they were queued.
+pub(crate) fn undelivered(db: &Connection) -> Result<Vec<DeliveryRow>> {
+    let sql = "SELECT * FROM outbox WHERE is_sent = 0 ORDER BY seq";
+    db.prepare_cached(sql)?.query_map([], decode)?.collect()
+}
+
+/// Forgets a bite of what is over. Until then nothing with the same id is queued; a run is known for as long.
+pub(crate) fn tidy(db: &Connection, now_ms: u64) -> Result<()> {
+    let sql = "DELETE FROM outbox WHERE seq IN (SELECT seq FROM outbox WHERE final_at < ?1 LIMIT ?2)";
+    db.prepare_cached(sql)?.execute(params![now_ms.saturating_sub(KEEP_FOR), BITE])?;
+    Ok(())
+}
+
+fn decode(row: &Row<'_>) -> Result<DeliveryRow> {
+    let delivery = parsed(row, "delivery")?.ok_or_else(db::missing)?;
+    let state = parsed(row, "state")?.ok_or_else(db::missing)?;
+    Ok(DeliveryRow { delivery, state, attempts: row.get("attempts")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_store::Target;
+
+    use super::*;
+
+    #[test]
+    fn what_is_over_is_forgotten_after_a_day_and_the_rest_is_not() {
+        let state = tempfile::tempdir().unwrap();
+        let db = db::open(&crate::layout::Layout::create(state.path()).unwrap()).unwrap();
+        let target = |id: &str| Target { channel: String::new(), account: String::new(), to: id.to_owned() };
+        for id in ["sent", "dead", "unknown", "waits"] {
+            let (target, id, key, payload) = (target(id), id.to_owned(), String::new(), serde_json::Value::Null);
+            let delivery = Delivery { id, run: None, target, part: 0, key, is_idempotent: false, payload, at: 0 };
+            assert!(queue(&db, &delivery).unwrap());
+        }
+        for (id, state) in [
+            ("sent", DeliveryState::Sending),
+            ("sent", DeliveryState::Sent { provider_id: None }),
+            ("dead", DeliveryState::Dead { reason: String::new() }),
+            ("unknown", DeliveryState::Sending),
+            ("unknown", DeliveryState::Unknown),
+        ] {
+            assert!(mark(&db, id, &state, 5).unwrap(), "{id}");
+        }
+        let known = || -> Vec<String> {
+            let mut statement = db.prepare("SELECT id FROM outbox ORDER BY seq").unwrap();
+            statement.query_map([], |row| row.get(0)).unwrap().map(rusqlite::Result::unwrap).collect()
+        };
+        tidy(&db, KEEP_FOR + 5).unwrap();
+        assert_eq!(known(), ["sent", "dead", "unknown", "waits"]);
+        tidy(&db, KEEP_FOR + 6).unwrap();
+        assert_eq!(known(), ["unknown", "waits"]);
+    }
+}

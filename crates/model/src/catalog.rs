@@ -1,0 +1,203 @@
+//! The models that are known without asking anybody: what each is, what it costs, and where it is.
+//!
+//! The facts are in `data/catalog.txt`, one line for each model; `cargo xtask catalogue` writes it from a public package.
+//! Nothing is parsed before somebody asks, and then only the lines that were asked for. [`resolve`] is where to start: it
+//! also knows what a config adds ([`extend`]).
+
+mod extend;
+
+use crate::{Level, Prices, Spec};
+
+pub use extend::{Configured, Mode, Offer, extend, resolve};
+
+const CATALOG: &str = include_str!("../data/catalog.txt");
+
+/// Other names of providers.
+const PROVIDERS: &[(&str, &str)] =
+    &[("z.ai", "zai"), ("z-ai", "zai"), ("opencode-zen", "opencode"), ("kimi-code", "kimi-coding")];
+
+/// Names under which people know a model of a provider that calls it differently.
+const MODELS: &[(&str, &str, &str)] = &[
+    ("google", "gemini-3-pro", "gemini-3-pro-preview"),
+    ("google", "gemini-3-flash", "gemini-3-flash-preview"),
+    ("google", "gemini-3.1-pro", "gemini-3.1-pro-preview"),
+];
+
+/// A model and where it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// What it is.
+    pub spec: Spec,
+    /// What comes before the wire's own path; empty if nobody said.
+    pub base_url: String,
+}
+
+/// The package that the facts are from, its version and its date.
+pub fn source() -> &'static str {
+    CATALOG.lines().next().unwrap_or_default().trim_start_matches("# ")
+}
+
+/// The names of all providers with known models, the best known first.
+pub fn providers() -> impl Iterator<Item = &'static str> {
+    let mut last = "";
+    let is_new = move |name: &&'static str| std::mem::replace(&mut last, *name) != *name;
+    sections().map(|section| section.provider).filter(is_new)
+}
+
+/// The models of a provider; none if it is not known. Models that are not listed are asked in the way of the first one.
+pub fn provider(provider: &str) -> impl Iterator<Item = Entry> + use<> {
+    let provider = provider_name(provider);
+    let own = sections().filter(move |section| section.provider == provider);
+    own.flat_map(|section| section.models().filter_map(move |line| section.entry(line)))
+}
+
+/// A model that is known, under its own name or another that people have for it.
+pub fn find(provider: &str, model: &str) -> Option<Entry> {
+    let provider = provider_name(provider);
+    let model = model_name(&provider, model);
+    let own = sections().filter(|section| section.provider == provider);
+    own.into_iter().find_map(|section| {
+        let line = section.models().find(|line| line.split(' ').next() == Some(model))?;
+        section.entry(line)
+    })
+}
+
+/// The name that the catalogue has for a provider; any other name as it is, in lower case.
+pub fn provider_name(name: &str) -> String {
+    let name = name.trim().to_lowercase();
+    PROVIDERS.iter().find(|(other, _)| *other == name).map_or(name, |(_, own)| (*own).to_owned())
+}
+
+/// The name that a provider has for a model.
+pub fn model_name<'a>(provider: &str, model: &'a str) -> &'a str {
+    let known = MODELS.iter().find(|(owner, other, _)| *owner == provider && *other == model);
+    known.map_or(model, |(_, _, own)| own)
+}
+
+/// The models of a provider that are asked at one place.
+#[derive(Debug, Clone, Copy)]
+struct Section {
+    provider: &'static str,
+    api: &'static str,
+    base_url: &'static str,
+    lines: &'static str,
+}
+
+/// The catalogue's sections. What comes before the first one is for people.
+fn sections() -> impl Iterator<Item = Section> {
+    CATALOG.split("\n[").skip(1).filter_map(|section| {
+        let (head, lines) = section.split_once('\n')?;
+        let (provider, place) = head.split_once("] ")?;
+        let (api, base_url) = place.split_once(' ')?;
+        Some(Section { provider, api, base_url, lines })
+    })
+}
+
+impl Section {
+    fn models(self) -> impl Iterator<Item = &'static str> {
+        self.lines.lines()
+    }
+
+    /// The model of a line. That every line can be read is a test's business.
+    fn entry(self, line: &str) -> Option<Entry> {
+        let mut words = line.split(' ');
+        let model = words.next()?.to_owned();
+        let context_window = words.next()?.parse().ok()?;
+        let max_output = words.next()?.parse().ok()?;
+        let thinking = match words.next()? {
+            "-" => Vec::new(),
+            levels => levels.split(',').map(Level::parse).collect::<Option<_>>()?,
+        };
+        let sees = words.next()? == "images";
+        let mut price = || words.next()?.parse().ok();
+        let prices = Prices { input: price()?, output: price()?, cache_read: price()?, cache_write: price()? };
+        let (provider, api) = (self.provider.to_owned(), self.api.to_owned());
+        let spec = Spec { provider, model, api, context_window, max_output, thinking, sees, prices, ..Spec::default() };
+        words.next().is_none().then(|| Entry { spec, base_url: self.base_url.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_line_is_a_model_with_sane_numbers() {
+        let lines: usize = sections().map(|section| section.models().count()).sum();
+        let entries: Vec<_> = providers().flat_map(provider).collect();
+        assert_eq!((entries.len(), entries.len() > 500), (lines, true));
+        for Entry { spec, base_url } in &entries {
+            assert!(spec.context_window > 0 && spec.max_output > 0, "{spec:?}");
+            assert!(spec.max_output <= spec.context_window, "{spec:?}");
+            let Prices { input, output, cache_read, cache_write } = spec.prices;
+            assert!([input, output, cache_read, cache_write].iter().all(|price| (0.0..10_000.0).contains(price)));
+            assert!(spec.thinking.is_sorted_by(|a, b| a < b), "{spec:?}");
+            assert!(base_url.starts_with("https://") && !base_url.ends_with('/'), "{base_url}");
+        }
+        let names: HashSet<_> = entries.iter().map(|entry| (&entry.spec.provider, &entry.spec.model)).collect();
+        assert_eq!(names.len(), entries.len(), "a model is there twice");
+    }
+
+    #[test]
+    fn the_large_providers_are_there_and_each_once() {
+        let all: Vec<_> = providers().collect();
+        let once: HashSet<_> = all.iter().collect();
+        assert_eq!(once.len(), all.len());
+        for wanted in ["anthropic", "openai", "google", "openrouter", "mistral", "xai", "deepseek", "groq"] {
+            assert!(all.contains(&wanted) && provider(wanted).count() > 1, "{wanted}");
+        }
+        assert_eq!(provider("nobody").next(), None);
+    }
+
+    #[test]
+    fn a_known_model_has_all_its_facts() {
+        let expected = Entry {
+            spec: Spec {
+                provider: "anthropic".to_owned(),
+                model: "claude-opus-4-5".to_owned(),
+                api: "anthropic-messages".to_owned(),
+                context_window: 200_000,
+                max_output: 64_000,
+                thinking: crate::thinking::USUAL.to_vec(),
+                sees: true,
+                prices: Prices { input: 5.0, output: 25.0, cache_read: 0.5, cache_write: 6.25 },
+                ..Spec::default()
+            },
+            base_url: "https://api.anthropic.com".to_owned(),
+        };
+        assert_eq!(find("Anthropic", "claude-opus-4-5"), Some(expected));
+        assert_eq!(find("anthropic", "claude-opus"), None);
+    }
+
+    #[test]
+    fn a_model_is_found_at_whichever_place_of_its_provider_it_is() {
+        for section in sections() {
+            let line = section.models().last().unwrap();
+            let found = find(section.provider, line.split(' ').next().unwrap()).unwrap();
+            assert_eq!((found.spec.api.as_str(), found.base_url.as_str()), (section.api, section.base_url));
+        }
+    }
+
+    #[test]
+    fn other_names_are_understood() {
+        let found = |provider, model| find(provider, model).map(|Entry { spec, .. }| (spec.provider, spec.model));
+        let name = |provider: &str, model: &str| Some((provider.to_owned(), model.to_owned()));
+        assert_eq!(found("google", "gemini-3-flash"), name("google", "gemini-3-flash-preview"));
+        assert_eq!(found("Z.AI", "glm-4.7"), name("zai", "glm-4.7"));
+        assert_eq!(model_name("google", "gemini-3-pro"), "gemini-3-pro-preview");
+        assert_eq!(model_name("opencode", "gemini-3-flash"), "gemini-3-flash");
+        for (_, own) in PROVIDERS {
+            assert!(provider(own).next().is_some(), "{own}");
+        }
+    }
+
+    #[test]
+    fn the_source_has_a_version_and_a_date() {
+        let words: Vec<_> = source().split(' ').collect();
+        let [package, version, date] = words[..] else { panic!("{words:?}") };
+        assert!(package.starts_with('@') && version.split('.').count() == 3, "{words:?}");
+        assert!(date.parse::<jiff::civil::Date>().is_ok(), "{date}");
+    }
+}

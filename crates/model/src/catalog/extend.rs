@@ -1,0 +1,258 @@
+//! What a config adds to the catalogue, or puts in its place.
+
+use super::{Entry, model_name, provider, provider_name};
+use crate::{Prices, Spec, thinking};
+
+/// The wire of a provider of which nothing is known.
+const API: &str = "openai-responses";
+/// How much a listed model may write, unless something else is known.
+const MAX_OUTPUT: u64 = 8_192;
+
+/// What becomes of the known models that a config does not list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// They stay.
+    #[default]
+    Merge,
+    /// They go: only what the config has is there.
+    Replace,
+}
+
+/// A provider as a config has it (`models.providers.<id>`).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Configured {
+    /// Its name.
+    pub id: String,
+    /// Where it is; if absent, where the catalogue says.
+    pub base_url: Option<String>,
+    /// The wire of all its models; if absent, what the catalogue says.
+    pub api: Option<String>,
+    /// The models that are listed.
+    pub models: Vec<Offer>,
+}
+
+/// A model as a config has it. What is absent is as the catalogue says.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Offer {
+    /// Its name.
+    pub id: String,
+    /// Its wire; wins over the provider's.
+    pub api: Option<String>,
+    /// How many tokens fit into its context.
+    pub context_window: Option<u64>,
+    /// How many tokens it may write.
+    pub max_output: Option<u64>,
+    /// Whether it thinks.
+    pub reasons: Option<bool>,
+    /// Whether it sees pictures.
+    pub sees: Option<bool>,
+    /// What it costs.
+    pub prices: Option<Prices>,
+}
+
+/// All models there are: of each configured provider the listed ones first, in their order, then its known ones; then the
+/// known ones of all others. What a config says wins over what is known.
+pub fn extend(known: Vec<Entry>, configured: &[Configured], mode: Mode) -> Vec<Entry> {
+    let mut all: Vec<Entry> = Vec::new();
+    let mut rest = known;
+    for own in configured {
+        let name = provider_name(&own.id);
+        let (mut theirs, others) = rest.into_iter().partition::<Vec<_>, _>(|entry| entry.spec.provider == name);
+        rest = others;
+        theirs.iter_mut().for_each(|entry| own.place(entry));
+        for offer in &own.models {
+            let model = model_name(&name, &offer.id);
+            let known = theirs.iter().find(|entry| entry.spec.model == model).cloned();
+            all.push(offer.apply(known.unwrap_or_else(|| own.assume(theirs.first(), model))));
+        }
+        let is_listed = |entry: &Entry| own.models.iter().any(|offer| model_name(&name, &offer.id) == entry.spec.model);
+        all.extend(theirs.into_iter().filter(|entry| mode == Mode::Merge && !is_listed(entry)));
+    }
+    all.extend(rest.into_iter().filter(|_| mode == Mode::Merge));
+    all
+}
+
+/// A model by its provider and name, as [`extend`] would have it.
+///
+/// A model that nobody lists is assumed to be like others of its provider, with the usual window. None if the provider is
+/// neither configured nor known.
+pub fn resolve(configured: &[Configured], mode: Mode, provider_id: &str, model: &str) -> Option<Entry> {
+    let name = provider_name(provider_id);
+    let own = configured.iter().find(|own| provider_name(&own.id) == name);
+    if own.is_none() && mode == Mode::Replace {
+        return None;
+    }
+    let model = model_name(&name, model);
+    let all = extend(provider(&name).collect(), own.map(std::slice::from_ref).unwrap_or_default(), mode);
+    if let Some(found) = all.into_iter().find(|entry| entry.spec.model == model) {
+        return Some(found);
+    }
+    let mut like = provider(&name).next();
+    let Some(own) = own else { return like.map(|like| assume(&like, model)) };
+    like.iter_mut().for_each(|like| own.place(like));
+    Some(own.assume(like.as_ref(), model))
+}
+
+/// A model of which only the name is known, asked like another of its provider.
+fn assume(like: &Entry, model: &str) -> Entry {
+    let Spec { provider, api, .. } = like.spec.clone();
+    Entry { spec: Spec { provider, api, model: model.to_owned(), ..Spec::default() }, base_url: like.base_url.clone() }
+}
+
+impl Configured {
+    /// Puts a known model under the config's name, at the config's place.
+    fn place(&self, entry: &mut Entry) {
+        entry.spec.provider.clone_from(&self.id);
+        if let Some(base_url) = &self.base_url {
+            entry.base_url.clone_from(base_url);
+        }
+        if let Some(api) = &self.api {
+            entry.spec.api.clone_from(api);
+        }
+    }
+
+    fn assume(&self, like: Option<&Entry>, model: &str) -> Entry {
+        like.map(|like| assume(like, model)).unwrap_or_else(|| {
+            let (provider, api) = (self.id.clone(), self.api.clone().unwrap_or_else(|| API.to_owned()));
+            let base_url = self.base_url.clone().unwrap_or_default();
+            Entry { spec: Spec { provider, api, model: model.to_owned(), ..Spec::default() }, base_url }
+        })
+    }
+}
+
+impl Offer {
+    /// What this says, and for the rest what the entry has.
+    fn apply(&self, mut entry: Entry) -> Entry {
+        let spec = &mut entry.spec;
+        spec.api = self.api.clone().unwrap_or_else(|| std::mem::take(&mut spec.api));
+        spec.context_window = self.context_window.unwrap_or(spec.context_window);
+        let usual = if spec.max_output == 0 { MAX_OUTPUT } else { spec.max_output };
+        spec.max_output = self.max_output.unwrap_or_else(|| usual.min(spec.context_window));
+        match self.reasons {
+            Some(true) if spec.thinking.is_empty() => spec.thinking = thinking::USUAL.to_vec(),
+            Some(false) => spec.thinking.clear(),
+            Some(true) | None => {}
+        }
+        spec.sees = self.sees.unwrap_or(spec.sees);
+        spec.prices = self.prices.unwrap_or(spec.prices);
+        entry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Level;
+
+    fn known(provider: &str, model: &str) -> Entry {
+        let spec = Spec {
+            provider: provider.to_owned(),
+            model: model.to_owned(),
+            api: "anthropic-messages".to_owned(),
+            context_window: 1_000,
+            max_output: 100,
+            thinking: vec![Level::High],
+            ..Spec::default()
+        };
+        Entry { spec, base_url: "https://known".to_owned() }
+    }
+
+    fn configured(id: &str, models: Vec<Offer>) -> Configured {
+        Configured { id: id.to_owned(), models, ..Configured::default() }
+    }
+
+    fn offer(id: &str) -> Offer {
+        Offer { id: id.to_owned(), ..Offer::default() }
+    }
+
+    fn names(entries: &[Entry]) -> Vec<String> {
+        entries.iter().map(|entry| format!("{}/{}", entry.spec.provider, entry.spec.model)).collect()
+    }
+
+    #[test]
+    fn listed_models_come_first_and_unlisted_ones_stay_only_in_a_merge() {
+        let all = || vec![known("a", "1"), known("b", "1"), known("b", "2")];
+        let config = [configured("b", vec![offer("new"), offer("2")]), configured("c", vec![offer("x")])];
+        assert_eq!(names(&extend(all(), &config, Mode::Merge)), ["b/new", "b/2", "b/1", "c/x", "a/1"]);
+        assert_eq!(names(&extend(all(), &config, Mode::Replace)), ["b/new", "b/2", "c/x"]);
+        assert_eq!(extend(all(), &[], Mode::Merge), all());
+    }
+
+    #[test]
+    fn what_the_config_says_wins_and_the_rest_is_as_known() {
+        let prices = Prices { input: 1.0, ..Prices::default() };
+        let said = Offer {
+            api: Some("openai-completions".to_owned()),
+            context_window: Some(50),
+            reasons: Some(false),
+            sees: Some(false),
+            prices: Some(prices),
+            ..offer("1")
+        };
+        let mut expected = known("a", "1");
+        expected.spec.api = "openai-completions".to_owned();
+        (expected.spec.context_window, expected.spec.max_output) = (50, 50);
+        (expected.spec.thinking, expected.spec.sees, expected.spec.prices) = (Vec::new(), false, prices);
+        assert_eq!(extend(vec![known("a", "1")], &[configured("a", vec![said])], Mode::Merge), [expected]);
+        let silent = [configured("a", vec![offer("1")])];
+        assert_eq!(extend(vec![known("a", "1")], &silent, Mode::Replace), [known("a", "1")]);
+    }
+
+    #[test]
+    fn a_configured_place_is_for_all_models_of_the_provider() {
+        let place = (Some("http://proxy/v1".to_owned()), Some("openai-completions".to_owned()));
+        let config = Configured { base_url: place.0, api: place.1, ..configured("A", vec![offer("new")]) };
+        let all = extend(vec![known("a", "1"), known("b", "1")], &[config], Mode::Merge);
+        let places: Vec<_> = all.iter().map(|entry| (entry.spec.api.as_str(), entry.base_url.as_str())).collect();
+        let moved = ("openai-completions", "http://proxy/v1");
+        assert_eq!(places, [moved, moved, ("anthropic-messages", "https://known")]);
+        assert_eq!(names(&all), ["A/new", "A/1", "b/1"]);
+    }
+
+    #[test]
+    fn a_model_that_only_the_config_knows_gets_what_is_usual() {
+        let config = [configured("mine", vec![Offer { reasons: Some(true), ..offer("m") }])];
+        let spec = Spec {
+            provider: "mine".to_owned(),
+            model: "m".to_owned(),
+            api: "openai-responses".to_owned(),
+            context_window: 200_000,
+            max_output: 8_192,
+            thinking: thinking::USUAL.to_vec(),
+            ..Spec::default()
+        };
+        assert_eq!(extend(Vec::new(), &config, Mode::Merge), [Entry { spec, base_url: String::new() }]);
+    }
+
+    #[test]
+    fn a_model_that_nobody_lists_is_assumed_at_a_provider_that_is_there() {
+        let resolved = |configured: &[Configured], mode, provider, model| {
+            let entry = resolve(configured, mode, provider, model)?;
+            Some((format!("{} {}", entry.spec.api, entry.base_url), entry.spec.context_window, entry.spec.max_output))
+        };
+        let place = |place: &str, window, output| Some((place.to_owned(), window, output));
+        let anthropic = "anthropic-messages https://api.anthropic.com";
+        assert_eq!(resolved(&[], Mode::Merge, "anthropic", "claude-next"), place(anthropic, 200_000, 0));
+        assert_eq!(resolved(&[], Mode::Merge, "anthropic", "claude-opus-4-5"), place(anthropic, 200_000, 64_000));
+        assert_eq!(resolved(&[], Mode::Replace, "anthropic", "claude-opus-4-5"), None);
+        assert_eq!(resolved(&[], Mode::Merge, "nobody", "m"), None);
+
+        let proxy = Some("http://proxy".to_owned());
+        let config = [Configured { base_url: proxy, ..configured("anthropic", vec![offer("claude-opus-4-5")]) }];
+        let moved = "anthropic-messages http://proxy";
+        assert_eq!(resolved(&config, Mode::Merge, "anthropic", "claude-opus-4-5"), place(moved, 200_000, 64_000));
+        assert_eq!(resolved(&config, Mode::Replace, "anthropic", "claude-next"), place(moved, 200_000, 0));
+        let mine = [configured("mine", Vec::new())];
+        assert_eq!(resolved(&mine, Mode::Replace, "mine", "m"), place("openai-responses ", 200_000, 0));
+    }
+
+    #[test]
+    fn other_names_lead_to_the_model_whoever_lists_it() {
+        let listed = Offer { context_window: Some(7), ..offer("gemini-3-flash") };
+        let config = [configured("google", vec![listed])];
+        let entry = resolve(&config, Mode::Merge, "google", "gemini-3-flash-preview").unwrap();
+        assert_eq!((entry.spec.model.as_str(), entry.spec.context_window), ("gemini-3-flash-preview", 7));
+        let unlisted = resolve(&[], Mode::Merge, "google", "gemini-3-pro").unwrap();
+        assert_eq!(unlisted.spec.model, "gemini-3-pro-preview");
+    }
+}

@@ -1,0 +1,245 @@
+//! What a provider means by a refusal.
+//!
+//! A refusal is told from an answer by where it stands, never by its words: a status that is not success, or an error
+//! object in the stream. Within it the structured facts count first (error type and code, then the status); its words
+//! are read only where providers give no other sign, as with a conversation that is too long.
+
+mod words;
+
+use std::time::Duration;
+
+use jiff::fmt::rfc2822::DateTimeParser;
+use serde_json::Value;
+
+use crate::error::{Error, ErrorKind};
+
+/// How much of a body an error keeps, in characters.
+pub const EXCERPT: usize = 600;
+
+/// A refusal as a value. `status` is `None` for an error object in the stream of an answer that had begun.
+///
+/// Names in `headers` are lower case. Whose words these are and which keys they may hold is not known here: who knows
+/// it names the one and cuts out the others.
+pub fn classify(status: Option<u16>, headers: &[(String, String)], body: &str) -> Error {
+    let refusal = Refusal::read(body);
+    let status = status.or_else(|| refusal.status());
+    let kind = refusal.kind(status);
+    let said = if refusal.message.is_empty() { "no explanation" } else { refusal.message.trim_end_matches('.') };
+    let message = match status {
+        Some(status) => format!("HTTP {status}: {said}"),
+        None => said.to_owned(),
+    };
+    let header = |name: &str| headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+    let ids = ["request-id", "x-request-id", "x-goog-request-id", "cf-ray"];
+    Error {
+        kind,
+        status,
+        retry_after: wait(&header).or(refusal.retry_after),
+        message,
+        excerpt: head(body),
+        request_id: ids.into_iter().find_map(header).map(str::to_owned).or(refusal.request_id),
+    }
+}
+
+/// The beginning of a text.
+fn head(text: &str) -> String {
+    match text.trim().char_indices().nth(EXCERPT) {
+        Some((cut, _)) => format!("{}…", &text.trim()[..cut]),
+        None => text.trim().to_owned(),
+    }
+}
+
+/// How long the headers ask to wait. A date is counted from the answer's own date, so that no clock is needed.
+fn wait<'a>(header: &impl Fn(&str) -> Option<&'a str>) -> Option<Duration> {
+    let number = |name| header(name).and_then(|text| text.trim().parse::<f64>().ok());
+    let seconds = number("retry-after-ms").map(|ms| ms / 1000.0).or_else(|| number("retry-after")).or_else(|| {
+        let time = |name| DateTimeParser::new().parse_timestamp(header(name)?.trim()).ok();
+        Some(time("retry-after")?.duration_since(time("date")?).as_secs_f64().max(0.0))
+    });
+    Duration::try_from_secs_f64(seconds?).ok()
+}
+
+/// The facts in a body.
+#[derive(Default)]
+struct Refusal {
+    /// Types, codes and reasons, in lower case.
+    names: Vec<String>,
+    message: String,
+    retry_after: Option<Duration>,
+    request_id: Option<String>,
+}
+
+impl Refusal {
+    fn read(body: &str) -> Self {
+        let body = body.trim();
+        let Ok(json) = serde_json::from_str::<Value>(body) else {
+            return Self { message: head(body), ..Self::default() };
+        };
+        // Gemini wraps its error in a list.
+        let outer = json.get(0).unwrap_or(&json);
+        let error = outer.get("error").filter(|error| !error.is_null()).unwrap_or(outer);
+        let details = error.get("details").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let places = [error, error.get("innererror").unwrap_or(&Value::Null)].into_iter().chain(details);
+        let named = places.flat_map(|place| ["type", "code", "status", "reason"].map(|name| place.get(name)));
+        let mut names: Vec<_> = named.flatten().filter_map(name_of).collect();
+        let metadata = error.get("metadata");
+        // OpenRouter says so by what it shows.
+        names.extend(metadata.and_then(|metadata| metadata.get("flagged_input")).map(|_| "content_filter".to_owned()));
+        let said = error.get("message").or_else(|| outer.get("message")).or_else(|| outer.get("detail"));
+        let message = said.unwrap_or(error).as_str().map_or_else(|| head(body), head);
+        let request_id = outer.get("request_id").and_then(Value::as_str).map(str::to_owned);
+        let delay = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str()?.strip_suffix('s'));
+        let retry_after =
+            delay.and_then(|delay| delay.parse().ok()).and_then(|delay| Duration::try_from_secs_f64(delay).ok());
+        let raw = metadata.and_then(|metadata| metadata.get("raw")).and_then(Value::as_str);
+        // A router passes on what the provider behind it said.
+        let message = raw.map_or_else(|| message.clone(), |raw| head(&format!("{message}: {raw}")));
+        Self { names, message, retry_after, request_id }
+    }
+
+    /// A status that stands in the body, because the answer's own was good.
+    fn status(&self) -> Option<u16> {
+        self.names.iter().find_map(|name| name.parse().ok().filter(|status| (400..600).contains(status)))
+    }
+
+    fn kind(&self, status: Option<u16>) -> ErrorKind {
+        let by_status = status.map(kind_of);
+        let by_name = words::NAMES.iter().find(|(name, _)| self.names.iter().any(|known| known == name));
+        let by_name = by_name.map(|(_, kind)| *kind);
+        let is_wrong = words::WRONG.iter().any(|name| self.names.iter().any(|known| known == name));
+        let otherwise = if is_wrong { ErrorKind::Rejected } else { ErrorKind::Server };
+        let kind = by_name.or(by_status).unwrap_or(otherwise);
+        let text = self.message.to_lowercase();
+        let says = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
+        if matches!(kind, ErrorKind::Rejected | ErrorKind::Server) && says(words::OVERFLOW) {
+            ErrorKind::Overflow
+        } else if by_name.is_none() && says(words::NO_MONEY) {
+            // A name says it better: Gemini speaks of billing when it only wants a pause.
+            ErrorKind::Billing
+        } else {
+            kind
+        }
+    }
+}
+
+fn name_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(name) => Some(name.to_lowercase()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// What a status alone says.
+fn kind_of(status: u16) -> ErrorKind {
+    match status {
+        401 | 403 => ErrorKind::Auth,
+        402 => ErrorKind::Billing,
+        408 | 504 | 524 => ErrorKind::Timeout,
+        413 => ErrorKind::Overflow,
+        429 => ErrorKind::RateLimit,
+        503 | 529 => ErrorKind::Overloaded,
+        // 425 asks to come again.
+        425 | 500.. => ErrorKind::Server,
+        _ => ErrorKind::Rejected,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn kind(status: Option<u16>, body: &str) -> ErrorKind {
+        classify(status, &[], body).kind
+    }
+
+    #[test]
+    fn structure_counts_before_status_and_status_before_words() {
+        let error = |r#type: &str, message: &str| json!({"error": {"type": r#type, "message": message}}).to_string();
+        for (status, body, expected) in [
+            (Some(429), error("insufficient_quota", "You exceeded your current quota"), ErrorKind::Billing),
+            (Some(429), error("requests", "Limit reached"), ErrorKind::RateLimit),
+            (Some(429), error("RESOURCE_EXHAUSTED", "check your plan and billing details"), ErrorKind::RateLimit),
+            (Some(400), error("invalid_request_error", "Your credit balance is too low"), ErrorKind::Billing),
+            (
+                Some(400),
+                error("invalid_request_error", "prompt is too long: 9 tokens > 8 maximum"),
+                ErrorKind::Overflow,
+            ),
+            (Some(400), error("invalid_request_error", "messages: roles must alternate"), ErrorKind::Rejected),
+            (
+                Some(400),
+                error("invalid_request_error", "rate limit, overloaded, 429, 500, timeout"),
+                ErrorKind::Rejected,
+            ),
+            (Some(500), error("api_error", "prompt is too long"), ErrorKind::Overflow),
+            (Some(200), error("overloaded_error", "Overloaded"), ErrorKind::Overloaded),
+            (None, error("overloaded_error", "Overloaded"), ErrorKind::Overloaded),
+            (None, error("rate_limit_error", "billing is fine"), ErrorKind::RateLimit),
+            (None, json!({"error": {"code": 502, "message": "upstream"}}).to_string(), ErrorKind::Server),
+            (None, json!({"error": "it broke"}).to_string(), ErrorKind::Server),
+            (Some(503), String::new(), ErrorKind::Overloaded),
+            (Some(413), "<html>Request Entity Too Large</html>".to_owned(), ErrorKind::Overflow),
+            (Some(404), "page not found".to_owned(), ErrorKind::Rejected),
+            (Some(404), error("api_error", "model not found, try pulling it first"), ErrorKind::Rejected),
+            (Some(302), String::new(), ErrorKind::Rejected),
+        ] {
+            assert_eq!(kind(status, &body), expected, "{status:?} {body}");
+        }
+    }
+
+    #[test]
+    fn every_server_says_in_its_own_words_that_it_is_too_much() {
+        for said in [
+            "input length and `max_tokens` exceed context limit: 199000 + 8192 > 200000",
+            "Your input exceeds the context window of this model. Please adjust your input and try again.",
+            "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.",
+            "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).",
+            "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+            "Please reduce the length of the messages or completion.",
+            "the request exceeds the available context size, try increasing it",
+            "The number of tokens to keep from the initial prompt is greater than the context length.",
+            "Prompt contains 150000 tokens, too large for model with 131072 maximum context length",
+        ] {
+            let body = json!({"object": "error", "message": said, "type": "BadRequestError", "code": 400});
+            assert_eq!(kind(Some(400), &body.to_string()), ErrorKind::Overflow, "{said}");
+        }
+    }
+
+    #[test]
+    fn a_wait_is_in_a_header_or_in_the_body() {
+        let wait = |headers: &[(&str, &str)], body: &str| {
+            let headers: Vec<_> =
+                headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            classify(Some(429), &headers, body).retry_after
+        };
+        let date = ("date", "Fri, 31 Dec 2027 23:59:00 GMT");
+        assert_eq!(wait(&[("retry-after", "7")], ""), Some(Duration::from_secs(7)));
+        assert_eq!(wait(&[("retry-after", "7"), ("retry-after-ms", "500")], ""), Some(Duration::from_millis(500)));
+        assert_eq!(wait(&[("retry-after", "Fri, 31 Dec 2027 23:59:59 GMT"), date], ""), Some(Duration::from_secs(59)));
+        assert_eq!(wait(&[("retry-after", "Fri, 31 Dec 2027 23:58:59 GMT"), date], ""), Some(Duration::ZERO));
+        assert_eq!(wait(&[("retry-after", "Fri, 31 Dec 2027 23:59:59 GMT")], ""), None);
+        assert_eq!((wait(&[("retry-after", "-1")], ""), wait(&[("retry-after", "NaN")], "")), (None, None));
+        let body =
+            json!([{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": [{"retryDelay": "34.5s"}]}}]);
+        assert_eq!(wait(&[], &body.to_string()), Some(Duration::from_millis(34_500)));
+    }
+
+    #[test]
+    fn an_error_keeps_the_facts() {
+        let body =
+            r#"{"type":"error","error":{"type":"not_found_error","message":"model: nope"},"request_id":"req_1"}"#;
+        let expected = Error {
+            status: Some(404),
+            excerpt: body.to_owned(),
+            request_id: Some("req_1".to_owned()),
+            ..Error::new(ErrorKind::Rejected, "HTTP 404: model: nope")
+        };
+        assert_eq!(classify(Some(404), &[], body), expected);
+        let named = classify(Some(404), &[("request-id".to_owned(), "req_2".to_owned())], body);
+        assert_eq!(named.request_id.as_deref(), Some("req_2"));
+        assert_eq!(classify(Some(500), &[], &"é".repeat(9_999)).excerpt, format!("{}…", "é".repeat(EXCERPT)));
+    }
+}

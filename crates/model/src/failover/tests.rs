@@ -1,0 +1,261 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    roster::tests::{candidate, roster},
+    standing::Book,
+};
+
+fn error(kind: ErrorKind) -> Error {
+    Error::new(kind, format!("{kind:?}"))
+}
+
+fn begin(ranks: &[&str], terms: Terms) -> (Failover, Arc<Book>) {
+    let book = Arc::new(Book::default());
+    (Failover::begin(roster(ranks, book.clone()), terms, 0), book)
+}
+
+fn asked(failover: &Failover) -> String {
+    format!("{:?}", failover.candidate())
+}
+
+fn told(failover: &Failover) -> Vec<String> {
+    failover.notes().iter().map(ToString::to_string).collect()
+}
+
+fn note(name: &str, fate: Fate, reason: &str, why: &str) -> Note {
+    Note { candidate: candidate(name), fate, reason: reason.to_owned(), why: why.to_owned() }
+}
+
+// Cases 174 and 213: a rate limit that names no end goes to the next at once, and is remembered.
+#[test]
+fn a_rate_limited_profile_gives_way_to_the_next_and_rests() {
+    let (mut failover, book) = begin(&["p/m as a, p/m as b"], Terms::default());
+    assert_eq!(failover.failed(&error(ErrorKind::RateLimit), 0), Step::Next);
+    assert_eq!(asked(&failover), "p/m as b");
+    assert_eq!(failover.notes(), [note("p/m as a", Fate::Failed, "rate_limit", "RateLimit")]);
+    failover.succeeded(10);
+    assert_eq!(book.standing().rest("a", "m", 10).unwrap().until, 30_000);
+    assert_eq!(failover.sticky().map(|profile| &**profile), Some("b"));
+}
+
+// Case 176.
+#[test]
+fn a_pinned_profile_is_not_rotated_but_the_next_model_is_asked() {
+    let terms = Terms { preferred: Preferred::Pinned("b".into()), ..Terms::default() };
+    let (mut failover, _) = begin(&["p/m as a, p/m as b", "q/n as c"], terms);
+    assert_eq!(asked(&failover), "p/m as b");
+    assert_eq!(failover.failed(&error(ErrorKind::Auth), 0), Step::Next);
+    assert_eq!(asked(&failover), "q/n as c");
+}
+
+// Case 177. Whoever rests is asked only when there is nobody else.
+#[test]
+fn a_provider_that_rests_is_passed_over_with_a_reason_and_asked_last() {
+    let book = Arc::new(Book::default());
+    book.change(|standing| standing.failed("a", "m", &error(ErrorKind::RateLimit), 0));
+    let mut failover = Failover::begin(roster(&["p/m as a", "q/n as c"], book), Terms::default(), 1);
+    assert_eq!(asked(&failover), "q/n as c");
+    let passed = note("p/m as a", Fate::Skipped, "rate_limit", "not asked, it rests for another 30 s");
+    assert_eq!(failover.notes(), [passed]);
+    assert_eq!(failover.failed(&error(ErrorKind::Billing), 2), Step::Next);
+    assert_eq!(asked(&failover), "p/m as a");
+    let Step::End(all) = failover.failed(&error(ErrorKind::Auth), 3) else { panic!("somebody is left") };
+    assert!(all.message.starts_with("no model answered: q/n: Billing (billing) | p/m: Auth (auth); "), "{all}");
+}
+
+// Case 178.
+#[test]
+fn a_wrong_question_is_asked_once() {
+    for kind in [ErrorKind::Rejected, ErrorKind::ContentFilter] {
+        let (mut failover, book) = begin(&["p/m as a", "q/n as c"], Terms::default());
+        assert_eq!(failover.failed(&error(kind), 0), Step::End(error(kind)));
+        assert_eq!(book.standing(), crate::standing::Standing::default());
+    }
+}
+
+#[test]
+fn a_model_that_does_not_exist_gives_way_to_the_next() {
+    let (mut failover, _) = begin(&["p/m as a", "q/n as c"], Terms::default());
+    let gone = Error { status: Some(404), ..error(ErrorKind::Rejected) };
+    assert_eq!(failover.failed(&gone, 0), Step::Next);
+    assert_eq!(told(&failover), ["p/m: Rejected (model_not_found)"]);
+}
+
+// Case 179, and 17 candidates of which only the last works.
+#[test]
+fn everybody_is_asked_and_each_failure_has_a_reason() {
+    let ranks: Vec<_> = (0..17).map(|n| format!("p{n}/m as k{n}")).collect();
+    let ranks: Vec<_> = ranks.iter().map(String::as_str).collect();
+    let kinds = [ErrorKind::Auth, ErrorKind::Billing, ErrorKind::Timeout, ErrorKind::RateLimit];
+    let (mut failover, _) = begin(&ranks, Terms { deadline: Some(600_000), ..Terms::default() });
+    for n in 0..16 {
+        assert_eq!(failover.failed(&error(kinds[n % 4]), n as u64), Step::Next);
+    }
+    assert_eq!((asked(&failover).as_str(), failover.notes().len()), ("p16/m as k16", 16));
+    assert_eq!(failover.sticky(), None);
+    let Step::End(all) = failover.failed(&error(ErrorKind::Auth), 17) else { panic!("somebody is left") };
+    assert_eq!((all.kind, all.message.matches(" | ").count()), (ErrorKind::Auth, 16));
+    assert!(all.message.contains("p1/m: Billing (billing) | p2/m: Timeout (timeout) | p3/m: RateLimit (rate_limit)"));
+    assert!(all.message.contains("`homard models status`"), "{all}");
+}
+
+// Case 180.
+#[test]
+fn a_refused_level_is_replaced_by_an_offered_one_each_once() {
+    let refusal = Error::new(ErrorKind::Rejected, "reasoning effort: supported values are: 'high', 'low'");
+    let (mut failover, _) = begin(&["p/m as a", "q/n as c"], Terms { level: Level::Medium, ..Terms::default() });
+    // The model has low and high, so medium was asked for as high.
+    assert_eq!(failover.failed(&refusal, 0), Step::Think(Level::Low));
+    assert_eq!((failover.level(), asked(&failover).as_str()), (Level::Low, "p/m as a"));
+    assert_eq!(failover.failed(&error(ErrorKind::Auth), 0), Step::Next);
+    assert_eq!((failover.level(), asked(&failover).as_str()), (Level::Medium, "q/n as c"));
+    assert_eq!(failover.failed(&refusal, 0), Step::Think(Level::Low));
+    assert!(matches!(failover.failed(&refusal, 0), Step::End(_)));
+}
+
+// Case 214.
+#[test]
+fn the_only_candidate_is_asked_until_the_budget_is_spent_and_rests_after_the_run() {
+    let (mut failover, book) = begin(&["p/m as a"], Terms::default());
+    let mut now = 0;
+    for _ in 0..9 {
+        let Step::Wait(wait) = failover.failed(&error(ErrorKind::RateLimit), now) else { panic!("gave up too early") };
+        now += wait.as_millis() as u64;
+    }
+    assert_eq!(failover.failed(&error(ErrorKind::RateLimit), now), Step::End(error(ErrorKind::RateLimit)));
+    assert_eq!(book.standing().get("a").unwrap().cooldown_until, Some(now + 30_000));
+}
+
+#[test]
+fn a_refused_key_is_not_shown_again_for_another_model() {
+    let (mut failover, _) = begin(&["p/m as a", "p/n as a", "q/n as c"], Terms::default());
+    assert_eq!(failover.failed(&error(ErrorKind::Auth), 0), Step::Next);
+    assert_eq!(asked(&failover), "q/n as c");
+    let skipped = note("p/n as a", Fate::Skipped, "auth", "not asked, a was just refused");
+    assert_eq!(failover.notes(), [note("p/m as a", Fate::Failed, "auth", "Auth"), skipped]);
+}
+
+// Case 165.
+#[test]
+fn a_run_whose_time_is_up_counts_against_the_model() {
+    let (mut failover, book) = begin(&["p/m as a"], Terms { deadline: Some(1_000), ..Terms::default() });
+    failover.timed_out(1_000);
+    assert_eq!(book.standing().rest("a", "m", 1_000).unwrap().reason, "timeout");
+    assert_eq!(told(&failover), ["p/m: the run's time was up (timeout)"]);
+}
+
+#[test]
+fn nobody_is_asked_after_the_deadline() {
+    let (mut failover, _) = begin(&["p/m as a", "q/n as c"], Terms { deadline: Some(1_000), ..Terms::default() });
+    let Step::End(all) = failover.failed(&error(ErrorKind::Auth), 1_000) else { panic!("asked too late") };
+    assert!(all.message.contains("p/m: Auth (auth) | q/n: no time was left (timeout); "), "{all}");
+}
+
+// Case 167: time that is used is gone; what is left is shared.
+#[test]
+fn silence_is_borne_only_for_a_share_of_the_time() {
+    let (mut failover, _) =
+        begin(&["p/m as a", "q/n as c", "r/o as d"], Terms { deadline: Some(90_000), ..Terms::default() });
+    assert_eq!(failover.idle(0), Duration::from_secs(30));
+    assert_eq!(failover.failed(&error(ErrorKind::Timeout), 30_000), Step::Next);
+    assert_eq!(failover.idle(70_000), Duration::from_secs(10));
+    assert_eq!(failover.idle(89_000), LEAST_IDLE);
+    let (failover, _) = begin(&["p/m as a", "q/n as c"], Terms::default());
+    assert_eq!(failover.idle(0), crate::spec::IDLE);
+}
+
+#[test]
+fn a_conversation_that_is_too_long_is_shortened_not_asked_around() {
+    let (mut failover, _) = begin(&["p/m as a", "q/n as c"], Terms::default());
+    assert_eq!(failover.failed(&error(ErrorKind::Overflow), 0), Step::Compact);
+    assert_eq!((asked(&failover).as_str(), failover.notes()), ("p/m as a", &[][..]));
+    // What to do when it does not get shorter is the caller's to say.
+    assert_eq!(failover.give_up(&error(ErrorKind::Overflow), 1), error(ErrorKind::Overflow));
+}
+
+// Case 182: a fallback answers for the rest of the run, and is not what the session prefers.
+#[test]
+fn a_fallback_stays_for_the_run_and_whoever_failed_may_help_later() {
+    let (mut failover, _) = begin(&["p/m as a", "q/n as c"], Terms::default());
+    assert_eq!(failover.failed(&error(ErrorKind::Auth), 0), Step::Next);
+    failover.succeeded(5);
+    assert_eq!((asked(&failover).as_str(), failover.sticky()), ("q/n as c", None));
+    assert_eq!(failover.failed(&error(ErrorKind::Billing), 100_000), Step::Next);
+    assert_eq!(asked(&failover), "p/m as a");
+    let Step::End(all) = failover.failed(&error(ErrorKind::Auth), 100_001) else { panic!("somebody is left") };
+    assert!(all.message.starts_with("no model answered: q/n: Billing (billing) | p/m: Auth (auth); "), "{all}");
+}
+
+const KINDS: [ErrorKind; 10] = [
+    ErrorKind::Connect,
+    ErrorKind::Timeout,
+    ErrorKind::RateLimit,
+    ErrorKind::Overloaded,
+    ErrorKind::Server,
+    ErrorKind::Auth,
+    ErrorKind::Billing,
+    ErrorKind::Malformed,
+    ErrorKind::Truncated,
+    ErrorKind::Timeout,
+];
+
+/// What the candidate does next: answers, or fails this way, asking for this wait.
+fn outcome() -> impl Strategy<Value = Option<(ErrorKind, Option<u64>)>> {
+    let failure = (proptest::sample::select(&KINDS[..]), proptest::option::of(0..90_u64));
+    proptest::option::weighted(0.95, failure)
+}
+
+proptest! {
+    #[test]
+    fn each_candidate_has_one_turn_and_none_is_lost(
+        outcomes in proptest::collection::vec((outcome(), 0..5_000_u64), 1..200),
+        keys in proptest::collection::vec(0..6_usize, 1..18),
+        resting in proptest::collection::vec((0..6_usize, 0..18_usize), 0..6),
+        deadline in proptest::option::of(1..400_000_u64),
+        seed in any::<u64>(),
+    ) {
+        let ranks: Vec<_> = keys.iter().enumerate().map(|(n, key)| format!("p/m{n} as k{key}")).collect();
+        let ranks: Vec<_> = ranks.iter().map(String::as_str).collect();
+        let book = Arc::new(Book::default());
+        for (key, model) in resting {
+            let (key, model) = (format!("k{key}"), format!("m{model}"));
+            book.change(|standing| standing.failed(&key, &model, &error(ErrorKind::RateLimit), 0));
+        }
+        let terms = Terms { deadline, seed, ..Terms::default() };
+        let mut failover = Failover::begin(roster(&ranks, book.clone()), terms, 0);
+        let (mut now, mut since, mut waits) = (0, 0, 0);
+        let mut turns = vec![asked(&failover)];
+        for (outcome, took) in outcomes {
+            now += took;
+            let Some((kind, seconds)) = outcome else {
+                failover.succeeded(now);
+                prop_assert!(book.standing().rest(&failover.candidate().profile, &failover.candidate().model.spec().model, now).is_none());
+                (since, waits, turns) = (failover.notes().len(), 0, vec![asked(&failover)]);
+                continue;
+            };
+            let failure = Error { retry_after: seconds.map(Duration::from_secs), ..error(kind) };
+            match failover.failed(&failure, now) {
+                Step::Wait(wait) => {
+                    now += wait.as_millis() as u64;
+                    waits += 1;
+                    prop_assert!(deadline.is_none_or(|deadline| now < deadline));
+                    prop_assert!(waits <= 17);
+                }
+                Step::Next => {
+                    prop_assert!(!turns.contains(&asked(&failover)), "{turns:?}");
+                    prop_assert!(deadline.is_none_or(|deadline| now < deadline));
+                    turns.push(asked(&failover));
+                }
+                Step::End(_) => {
+                    let noted: BTreeSet<_> = failover.notes()[since..].iter().map(|note| format!("{:?}", note.candidate)).collect();
+                    prop_assert_eq!(noted, ranks.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>());
+                    break;
+                }
+                step @ (Step::Think(_) | Step::Compact) => prop_assert!(false, "{step:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Who may answer, and in which order.
+
+use std::{cmp::Reverse, collections::HashSet, fmt, sync::Arc};
+
+use crate::{
+    Model,
+    standing::{Book, Rest, Standing},
+};
+
+/// A model, asked with one credential.
+#[derive(Clone)]
+pub struct Candidate {
+    /// The model, ready to be asked.
+    pub model: Arc<dyn Model>,
+    /// The credential's id, such as `anthropic:default`, or a name for where it comes from.
+    pub profile: Arc<str>,
+    /// What it is.
+    pub credential: Credential,
+}
+
+/// What a credential is. The one that comes first here is used first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Credential {
+    Oauth,
+    Token,
+    ApiKey,
+}
+
+/// A model of the chain, with the credentials of its provider.
+#[derive(Debug, Clone)]
+pub struct Rank {
+    /// One for each credential.
+    pub candidates: Vec<Candidate>,
+    /// In which order they are asked.
+    pub order: Order,
+}
+
+/// In which order the credentials of a provider are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// As they stand: somebody wrote the order down.
+    Given,
+    /// By what they are, then in turn: the one that rested longest comes first.
+    InTurn,
+}
+
+/// Which credential a session prefers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Preferred {
+    /// None yet.
+    #[default]
+    Any,
+    /// The one that answered last, unless it rests: it knows the beginning of the conversation.
+    Sticky(Arc<str>),
+    /// The one that a person chose. It is the only one of its provider, and it is asked even while it rests.
+    Pinned(Arc<str>),
+}
+
+/// Who may answer: never nobody.
+///
+/// A model that a person chose for a session is strict: such a roster has one rank, without the fallbacks.
+#[derive(Debug, Clone)]
+pub struct Roster {
+    pub(crate) first: Candidate,
+    ranks: Arc<[Rank]>,
+    /// How they stand.
+    pub(crate) book: Arc<Book>,
+}
+
+impl fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} as {}", self.profile)
+    }
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spec = self.model.spec();
+        write!(f, "{}/{}", spec.provider, spec.model)
+    }
+}
+
+impl PartialEq for Candidate {
+    /// The same model with the same credential.
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Candidate {
+    fn key(&self) -> (&str, &str, &str) {
+        let spec = self.model.spec();
+        (&self.profile, &spec.provider, &spec.model)
+    }
+
+    pub(crate) fn rest(&self, standing: &Standing, now: u64) -> Option<Rest> {
+        standing.rest(&self.profile, &self.model.spec().model, now)
+    }
+}
+
+impl Preferred {
+    fn is_pinned(&self, candidate: &Candidate) -> bool {
+        matches!(self, Self::Pinned(profile) if *profile == candidate.profile)
+    }
+
+    /// When a candidate comes: 0 for now, else when its rest ends.
+    pub(crate) fn turn(&self, candidate: &Candidate, standing: &Standing, now: u64) -> u64 {
+        if self.is_pinned(candidate) {
+            return 0;
+        }
+        candidate.rest(standing, now).map_or(0, |rest| rest.until)
+    }
+}
+
+impl Roster {
+    /// The chain of models: the first choice, then the fallbacks. One that stands twice counts once; `None` if nobody
+    /// is left.
+    pub fn new(mut ranks: Vec<Rank>, book: Arc<Book>) -> Option<Self> {
+        let mut known = HashSet::new();
+        for rank in &mut ranks {
+            rank.candidates.retain(|candidate| {
+                let (profile, provider, model) = candidate.key();
+                known.insert((profile.to_owned(), provider.to_owned(), model.to_owned()))
+            });
+        }
+        let first = ranks.iter().find_map(|rank| rank.candidates.first())?.clone();
+        Some(Self { first, ranks: ranks.into(), book })
+    }
+
+    /// Everybody in the order in which they are asked now: whoever rests comes last, the shortest rest first.
+    pub fn order(&self, now: u64, preferred: &Preferred) -> Vec<Candidate> {
+        let standing = self.book.lock();
+        let mut order = self.chain(&standing, preferred);
+        order.sort_by_key(|candidate| preferred.turn(candidate, &standing, now));
+        order
+    }
+
+    /// Everybody in the order in which they would be asked if nobody rested.
+    pub(crate) fn chain(&self, standing: &Standing, preferred: &Preferred) -> Vec<Candidate> {
+        let mut chain = Vec::new();
+        for Rank { candidates, order } in self.ranks.iter() {
+            let mut rank: Vec<_> = candidates.iter().collect();
+            match order {
+                Order::Given => {}
+                Order::InTurn => rank.sort_by_key(|candidate| {
+                    let stats = standing.get(&candidate.profile);
+                    (candidate.credential, stats.and_then(|stats| stats.last_used))
+                }),
+            }
+            match preferred {
+                Preferred::Any => {}
+                Preferred::Sticky(profile) => rank.sort_by_key(|candidate| Reverse(candidate.profile == *profile)),
+                // A credential of another provider says nothing about this one.
+                Preferred::Pinned(_) if !rank.iter().any(|candidate| preferred.is_pinned(candidate)) => {}
+                Preferred::Pinned(_) => rank.retain(|candidate| preferred.is_pinned(candidate)),
+            }
+            chain.extend(rank.into_iter().cloned());
+        }
+        chain
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

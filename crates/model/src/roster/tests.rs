@@ -1,0 +1,100 @@
+use futures_util::{StreamExt, stream};
+
+use super::*;
+use crate::{Error, ErrorKind, Event, EventStream, Level, Request, Spec};
+
+/// A model that only has a name: who is asked is decided without asking.
+struct Named(Spec);
+
+impl Model for Named {
+    fn spec(&self) -> &Spec {
+        &self.0
+    }
+
+    fn stream(&self, _: Request) -> EventStream {
+        stream::empty::<Event>().boxed()
+    }
+}
+
+/// `anthropic/claude as anthropic:work`, with an API key; it has the levels low and high.
+pub(crate) fn candidate(name: &str) -> Candidate {
+    let (model, profile) = name.split_once(" as ").unwrap();
+    let (provider, model) = model.split_once('/').unwrap();
+    let spec = Spec {
+        provider: provider.to_owned(),
+        model: model.to_owned(),
+        thinking: vec![Level::Low, Level::High],
+        ..Spec::default()
+    };
+    Candidate { model: Arc::new(Named(spec)), profile: profile.into(), credential: Credential::ApiKey }
+}
+
+/// Each text is a rank, with its candidates after commas, in the given order.
+pub(crate) fn roster(ranks: &[&str], book: Arc<Book>) -> Roster {
+    let rank = |names: &&str| Rank { candidates: names.split(", ").map(candidate).collect(), order: Order::Given };
+    Roster::new(ranks.iter().map(rank).collect(), book).unwrap()
+}
+
+fn names(order: &[Candidate]) -> Vec<&str> {
+    order.iter().map(|candidate| &*candidate.profile).collect()
+}
+
+fn fails(book: &Book, profile: &str, now: u64) {
+    book.change(|standing| standing.failed(profile, "m", &Error::new(ErrorKind::RateLimit, "no"), now));
+}
+
+#[test]
+fn a_given_order_is_kept_and_whoever_rests_comes_last_by_the_end_of_the_rest() {
+    let book = Arc::new(Book::default());
+    let roster = roster(&["p/m as c, p/m as a, p/m as b", "q/n as d"], book.clone());
+    assert_eq!(names(&roster.order(0, &Preferred::Any)), ["c", "a", "b", "d"]);
+    fails(&book, "c", 20);
+    fails(&book, "a", 10);
+    assert_eq!(names(&roster.order(30, &Preferred::Any)), ["b", "d", "a", "c"]);
+    assert_eq!(names(&roster.order(30_010, &Preferred::Any)), ["a", "b", "d", "c"]);
+}
+
+#[test]
+fn without_an_order_the_kind_counts_and_then_who_rested_longest() {
+    let book = Arc::new(Book::default());
+    let with = |name: &str, credential| Candidate { credential, ..candidate(name) };
+    let candidates = vec![
+        with("p/m as key", Credential::ApiKey),
+        with("p/m as used", Credential::Token),
+        with("p/m as used before", Credential::Token),
+        with("p/m as fresh", Credential::Token),
+        with("p/m as login", Credential::Oauth),
+    ];
+    book.change(|standing| {
+        standing.succeeded("used", "m", 9);
+        standing.succeeded("used before", "m", 8);
+    });
+    let roster = Roster::new(vec![Rank { candidates, order: Order::InTurn }], book).unwrap();
+    assert_eq!(names(&roster.order(10, &Preferred::Any)), ["login", "fresh", "used before", "used", "key"]);
+}
+
+#[test]
+fn a_sticky_credential_comes_first_unless_it_rests() {
+    let book = Arc::new(Book::default());
+    let roster = roster(&["p/m as a, p/m as b", "p/n as a, p/n as b"], book.clone());
+    let sticky = Preferred::Sticky("b".into());
+    assert_eq!(names(&roster.order(0, &sticky)), ["b", "a", "b", "a"]);
+    fails(&book, "b", 0);
+    assert_eq!(names(&roster.order(0, &sticky)), ["a", "b", "a", "b"]);
+}
+
+#[test]
+fn a_pinned_credential_is_the_only_one_of_its_provider_and_does_not_rest() {
+    let book = Arc::new(Book::default());
+    let roster = roster(&["p/m as a, p/m as b", "q/n as c, q/n as d"], book.clone());
+    fails(&book, "b", 0);
+    assert_eq!(names(&roster.order(0, &Preferred::Pinned("b".into()))), ["b", "c", "d"]);
+    assert_eq!(names(&roster.order(0, &Preferred::Pinned("gone".into()))), ["a", "c", "d", "b"]);
+}
+
+#[test]
+fn who_stands_twice_counts_once_and_nobody_is_no_roster() {
+    let twice = roster(&["p/m as a", "q/n as c", "p/m as a, p/m as b"], Arc::default());
+    assert_eq!(names(&twice.order(0, &Preferred::Any)), ["a", "c", "b"]);
+    assert!(Roster::new(vec![Rank { candidates: Vec::new(), order: Order::Given }], Arc::default()).is_none());
+}

@@ -1,0 +1,326 @@
+//! How credentials and their models stand: when each was last used, which failed lately, and until when they rest.
+//!
+//! What is kept is OpenClaw's `usageStats`, with a map of models beside its fields.
+//!
+//! | Failure | Rests | How long |
+//! |---|---|---|
+//! | rate limit, overload, timeout, no connection, broken answer, unknown model, 403 | this model of the profile | 30 s, 1 min, 5 min |
+//! | 401 | the profile | 30 s, 1 min, 5 min |
+//! | no money | the profile | 10 min |
+//! | wrong request, too long, content filter | nobody | – |
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use homard_proto::Extra;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind};
+
+/// How long the first, the second and each later failure in a row is held against somebody.
+pub const COOLDOWNS: [u64; 3] = [30_000, 60_000, 300_000];
+
+/// How long an account without money is left alone.
+pub const NO_MONEY: u64 = 600_000;
+
+/// After how long without a failure the earlier ones are forgotten. Nobody rests for longer, whatever a provider asks.
+pub const FORGOTTEN: u64 = 24 * 3_600_000;
+
+/// Why somebody did not answer, by OpenClaw's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Reason {
+    Auth,
+    Billing,
+    Format,
+    ModelNotFound,
+    Overloaded,
+    RateLimit,
+    Timeout,
+    Unknown,
+}
+
+impl Reason {
+    /// The reason behind a failure.
+    pub fn of(error: &Error) -> Self {
+        match error.kind {
+            ErrorKind::Connect | ErrorKind::Timeout => Self::Timeout,
+            ErrorKind::RateLimit => Self::RateLimit,
+            ErrorKind::Overloaded => Self::Overloaded,
+            ErrorKind::Server | ErrorKind::Malformed | ErrorKind::Truncated => Self::Unknown,
+            ErrorKind::Auth => Self::Auth,
+            ErrorKind::Billing => Self::Billing,
+            ErrorKind::Rejected if is_unknown_model(error) => Self::ModelNotFound,
+            ErrorKind::Rejected | ErrorKind::Overflow | ErrorKind::ContentFilter => Self::Format,
+        }
+    }
+
+    /// Its name on disk and in error texts.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auth => "auth",
+            Self::Billing => "billing",
+            Self::Format => "format",
+            Self::ModelNotFound => "model_not_found",
+            Self::Overloaded => "overloaded",
+            Self::RateLimit => "rate_limit",
+            Self::Timeout => "timeout",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Whether the refusal is about the model's name and not about what was asked: another model may well answer it.
+pub(crate) fn is_unknown_model(error: &Error) -> bool {
+    error.kind == ErrorKind::Rejected && matches!(error.status, Some(404 | 410))
+}
+
+/// Against whom a failure is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// The profile, with all its models.
+    Profile,
+    /// One model of the profile.
+    Model,
+    /// Nobody: the question is at fault.
+    Nobody,
+}
+
+impl Blame {
+    /// Whose fault a failure is.
+    pub fn of(error: &Error) -> Self {
+        match error.kind {
+            // "You may not do this" is mostly said of a model; "I do not know you" is said of the key.
+            ErrorKind::Auth if error.status == Some(403) => Self::Model,
+            ErrorKind::Auth | ErrorKind::Billing => Self::Profile,
+            ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::RateLimit | ErrorKind::Overloaded => Self::Model,
+            ErrorKind::Server | ErrorKind::Malformed | ErrorKind::Truncated => Self::Model,
+            ErrorKind::Rejected if is_unknown_model(error) => Self::Model,
+            ErrorKind::Rejected | ErrorKind::Overflow | ErrorKind::ContentFilter => Self::Nobody,
+        }
+    }
+}
+
+/// How all profiles stand, by their ids: the value of `usageStats`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Standing {
+    profiles: BTreeMap<String, Stats>,
+}
+
+/// How a profile stands, or one of its models. Times are milliseconds since the epoch.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Stats {
+    /// When it answered last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_used: Option<u64>,
+    /// Until when others come first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cooldown_until: Option<u64>,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cooldown_reason: Option<String>,
+    /// The only model that this is about; all of them, if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cooldown_model: Option<String>,
+    /// Until when it has no money.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disabled_until: Option<u64>,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disabled_reason: Option<String>,
+    /// Failures in a row. Those during a cooldown are the same trouble and do not count again.
+    pub error_count: u32,
+    /// All failures since the last answer, by reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub failure_counts: BTreeMap<String, u64>,
+    /// When it failed last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_failure_at: Option<u64>,
+    /// How its models stand that failed lately. OpenClaw does not know this field.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub models: BTreeMap<String, Self>,
+    /// Fields that are kept for OpenClaw.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// Why and until when others come first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rest {
+    /// Milliseconds since the epoch.
+    pub until: u64,
+    /// By OpenClaw's names.
+    pub reason: String,
+}
+
+impl Standing {
+    /// How a profile stands, if it was ever used.
+    pub fn get(&self, profile: &str) -> Option<&Stats> {
+        self.profiles.get(profile)
+    }
+
+    /// All profiles that were ever used, by id.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Stats)> {
+        self.profiles.iter().map(|(id, stats)| (id.as_str(), stats))
+    }
+
+    /// Whether a model of a profile rests, and the longest reason why.
+    pub fn rest(&self, profile: &str, model: &str, now: u64) -> Option<Rest> {
+        let stats = self.profiles.get(profile)?;
+        let is_meant = stats.cooldown_model.as_deref().is_none_or(|meant| meant == model);
+        let rest = |until: Option<u64>, reason: &Option<String>| {
+            let reason = reason.clone().unwrap_or_else(|| Reason::Unknown.as_str().to_owned());
+            until.filter(|until| *until > now).map(|until| Rest { until, reason })
+        };
+        let scoped = stats.models.get(model);
+        let rests = [
+            rest(stats.disabled_until, &stats.disabled_reason),
+            rest(stats.cooldown_until.filter(|_| is_meant), &stats.cooldown_reason),
+            scoped.and_then(|scoped| rest(scoped.cooldown_until, &scoped.cooldown_reason)),
+        ];
+        rests.into_iter().flatten().max_by_key(|rest| rest.until)
+    }
+
+    /// Takes note of a failure after which nobody tries again.
+    pub fn failed(&mut self, profile: &str, model: &str, error: &Error, now: u64) {
+        let blame = Blame::of(error);
+        if blame == Blame::Nobody {
+            return;
+        }
+        let stats = self.profiles.entry(profile.to_owned()).or_default();
+        stats.unfold();
+        stats.count(Reason::of(error), now);
+        match blame {
+            Blame::Profile => stats.punish(error, now),
+            Blame::Model => {
+                let scoped = stats.models.entry(model.to_owned()).or_default();
+                scoped.count(Reason::of(error), now);
+                scoped.punish(error, now);
+            }
+            Blame::Nobody => {}
+        }
+        stats.fold(now);
+    }
+
+    /// Takes note of an answer: what was held against the profile and this model is forgotten. Other models rest on.
+    ///
+    /// Only a whole answer counts; an answer that failed must not wipe the cooldown that it earned.
+    pub fn succeeded(&mut self, profile: &str, model: &str, now: u64) {
+        let stats = self.profiles.entry(profile.to_owned()).or_default();
+        stats.unfold();
+        stats.models.remove(model);
+        let Stats { models, extra, .. } = std::mem::take(stats);
+        *stats = Stats { last_used: Some(now), models, extra, ..Stats::default() };
+        stats.fold(now);
+    }
+}
+
+impl Stats {
+    /// Moves a cooldown of one model from the profile's fields to the model's.
+    fn unfold(&mut self) {
+        if let Some(model) = self.cooldown_model.take() {
+            let (until, reason) = (self.cooldown_until.take(), self.cooldown_reason.take());
+            let scoped = self.models.entry(model).or_default();
+            if scoped.cooldown_until < until {
+                (scoped.cooldown_until, scoped.cooldown_reason) = (until, reason);
+            }
+        }
+    }
+
+    /// Shows the longest cooldown of a model in the profile's fields, where OpenClaw looks, if all of it does not rest.
+    fn fold(&mut self, now: u64) {
+        let longest = self.models.iter().max_by_key(|(_, scoped)| scoped.cooldown_until);
+        if let Some((model, scoped)) = longest
+            && scoped.cooldown_until > Some(now)
+            && self.cooldown_until <= Some(now)
+        {
+            self.cooldown_until = scoped.cooldown_until;
+            self.cooldown_reason.clone_from(&scoped.cooldown_reason);
+            self.cooldown_model = Some(model.clone());
+        }
+    }
+
+    fn count(&mut self, reason: Reason, now: u64) {
+        if self.last_failure_at.is_some_and(|last| now.saturating_sub(last) > FORGOTTEN) {
+            self.error_count = 0;
+            self.failure_counts.clear();
+        }
+        self.last_failure_at = Some(now);
+        *self.failure_counts.entry(reason.as_str().to_owned()).or_default() += 1;
+    }
+
+    /// Lengthens the rest, never shortens it.
+    fn punish(&mut self, error: &Error, now: u64) {
+        let reason = Reason::of(error);
+        let asked = error.retry_after.map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let (until, why) = if reason == Reason::Billing {
+            (&mut self.disabled_until, &mut self.disabled_reason)
+        } else {
+            (&mut self.cooldown_until, &mut self.cooldown_reason)
+        };
+        let is_resting = until.is_some_and(|until| until > now);
+        if !is_resting {
+            self.error_count = self.error_count.saturating_add(1);
+        }
+        let step = match (reason, is_resting) {
+            (Reason::Billing, _) => NO_MONEY,
+            (_, true) => 0,
+            (_, false) => COOLDOWNS[(self.error_count.max(1) as usize - 1).min(COOLDOWNS.len() - 1)],
+        };
+        let end = now.saturating_add(step.max(asked).min(FORGOTTEN));
+        if until.is_none_or(|until| until < end) {
+            *until = Some(end);
+            *why = Some(reason.as_str().to_owned());
+        }
+    }
+}
+
+/// The one copy of a [`Standing`] that all runs share, and whoever keeps it on disk.
+pub struct Book {
+    standing: Mutex<Standing>,
+    keep: Box<dyn Fn(&Standing) + Send + Sync>,
+}
+
+impl fmt::Debug for Book {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Book").field("standing", &self.standing).finish_non_exhaustive()
+    }
+}
+
+impl Book {
+    /// A book that begins like this and tells `keep` of each change. `keep` must not block: it is called on the way.
+    pub fn new(standing: Standing, keep: impl Fn(&Standing) + Send + Sync + 'static) -> Self {
+        Self { standing: Mutex::new(standing), keep: Box::new(keep) }
+    }
+
+    /// How everybody stands now.
+    pub fn standing(&self) -> Standing {
+        self.lock().clone()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Standing> {
+        // A panic elsewhere leaves at worst one failure uncounted.
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Standing)) {
+        let mut standing = self.lock();
+        change(&mut standing);
+        (self.keep)(&standing);
+    }
+}
+
+impl Default for Book {
+    /// An empty book that nobody keeps.
+    fn default() -> Self {
+        Self::new(Standing::default(), |_| {})
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! How hard a model thinks: the levels, the words for them, and what a model makes of a level that it does not have.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind};
+
+/// How hard a model thinks, from not at all to as hard as it can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Level {
+    #[default]
+    Off,
+    Minimal,
+    Low,
+    Medium,
+    High,
+    Xhigh,
+}
+
+/// What a model that reasons takes, as far as nothing else is known of it.
+pub const USUAL: &[Level] = &[Level::Minimal, Level::Low, Level::Medium, Level::High];
+
+const ALL: [Level; 6] = [Level::Off, Level::Minimal, Level::Low, Level::Medium, Level::High, Level::Xhigh];
+
+impl Level {
+    /// The level that a person means by a word.
+    pub fn parse(word: &str) -> Option<Self> {
+        let word: String = word.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+        match word.as_str() {
+            "off" | "none" | "disable" | "disabled" => Some(Self::Off),
+            "minimal" | "min" | "think" => Some(Self::Minimal),
+            "low" | "on" | "enable" | "enabled" | "thinkhard" => Some(Self::Low),
+            "medium" | "mid" | "med" | "harder" | "thinkharder" => Some(Self::Medium),
+            "high" | "highest" | "max" | "ultra" | "ultrathink" | "thinkhardest" => Some(Self::High),
+            "xhigh" => Some(Self::Xhigh),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Minimal => "minimal",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Xhigh => "xhigh",
+        }
+    }
+
+    /// The level that is asked for instead: the next higher one that the model has, else the next lower one.
+    ///
+    /// Every model can be asked not to think, and one without levels can be asked nothing else.
+    pub fn clamp(self, available: &[Self]) -> Self {
+        if self == Self::Off {
+            return self;
+        }
+        let higher = available.iter().copied().filter(|level| *level >= self).min();
+        higher.or_else(|| available.iter().copied().max()).unwrap_or(Self::Off)
+    }
+}
+
+/// The levels that a refusal offers instead, in its order; none, unless it is about reasoning.
+///
+/// Only a refusal that names the parameter counts: "supported values" of something else must not change how a model
+/// thinks.
+pub fn offered(error: &Error) -> Vec<Level> {
+    let text = format!("{} {}", error.message, error.excerpt).to_lowercase();
+    let is_about_thinking = ["reasoning", "thinking", "effort"].iter().any(|word| text.contains(word));
+    let list = ["supported values", "supported levels", "must be one of", "expected one of", "one of:"]
+        .iter()
+        .find_map(|intro| text.split_once(intro));
+    let (ErrorKind::Rejected, true, Some((_, list))) = (error.kind, is_about_thinking, list) else {
+        return Vec::new();
+    };
+    // The list ends with its sentence; what is said after it may use the same words.
+    let list = list.split(['.', '\n', '{', '}']).next().unwrap_or_default();
+    let mut levels = Vec::new();
+    for word in list.split(|c: char| !c.is_ascii_alphanumeric()) {
+        let level = ALL.into_iter().find(|level| level.as_str() == word);
+        levels.extend(level.filter(|level| !levels.contains(level)));
+    }
+    levels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_mean_levels() {
+        for (words, level) in [
+            ("off none", Level::Off),
+            ("think min minimal", Level::Minimal),
+            ("on enable low thinkhard think-hard", Level::Low),
+            ("mid med medium harder think_harder", Level::Medium),
+            ("high ultra ultrathink highest max HIGH", Level::High),
+            ("xhigh x-high", Level::Xhigh),
+        ] {
+            assert!(words.split(' ').all(|word| Level::parse(word) == Some(level)), "{words}");
+            assert_eq!(Level::parse(level.as_str()), Some(level));
+        }
+        assert_eq!((Level::parse("very"), Level::parse("")), (None, None));
+    }
+
+    #[test]
+    fn a_level_that_is_missing_becomes_the_next_higher_or_else_lower_one() {
+        use Level::{High, Low, Medium, Minimal, Off, Xhigh};
+        for (wanted, available, given) in [
+            (Minimal, &[Low, High][..], Low),
+            (Medium, &[Low, High], High),
+            (Xhigh, USUAL, High),
+            (Xhigh, &[High, Xhigh], Xhigh),
+            (Off, &[High], Off),
+            (High, &[], Off),
+        ] {
+            assert_eq!(wanted.clamp(available), given, "{wanted:?} of {available:?}");
+        }
+    }
+
+    #[test]
+    fn levels_are_offered_only_by_a_refusal_about_reasoning() {
+        let offer = |kind, text: &str| offered(&Error::new(kind, text));
+        let text = "Unsupported value: 'reasoning_effort' does not support 'medium'. Supported values are: 'low', 'high'. high is best";
+        assert_eq!(offer(ErrorKind::Rejected, text), [Level::Low, Level::High]);
+        assert_eq!(offer(ErrorKind::Server, text), []);
+        assert_eq!(offer(ErrorKind::Rejected, "'verbosity': supported values are: 'low', 'high'"), []);
+        assert_eq!(offer(ErrorKind::Rejected, "reasoning is not supported"), []);
+    }
+}

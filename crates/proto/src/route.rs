@@ -1,0 +1,59 @@
+//! Where a message came from, and where its answer goes.
+
+use serde::{Deserialize, Serialize};
+
+/// A place outside that messages come from and answers go to; empty for a client of the gateway itself.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Route {
+    /// The chat platform, in lower case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// The person or group there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// The account that talks to them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// The thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
+}
+
+impl Route {
+    /// A route of these parts; blank ones count as absent.
+    pub fn new(channel: Option<&str>, to: Option<&str>, account: Option<&str>, thread: Option<&str>) -> Self {
+        let part = |part: Option<&str>| part.map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned);
+        Self {
+            channel: part(channel).map(|channel| channel.to_lowercase()),
+            to: part(to),
+            account: part(account),
+            thread: part(thread),
+        }
+    }
+
+    /// Whether it leads somewhere: nowhere outside at all, or to somebody on a platform.
+    pub fn is_whole(&self) -> bool {
+        *self == Self::default() || (self.channel.is_some() && self.to.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_leads_to_somebody_or_is_empty() {
+        let route = Route::new(Some(" Slack "), Some("C1"), Some(" "), Some("1.5"));
+        let expected = Route {
+            channel: Some("slack".to_owned()),
+            to: Some("C1".to_owned()),
+            account: None,
+            thread: Some("1.5".to_owned()),
+        };
+        assert_eq!(route, expected);
+        assert!(route.is_whole() && Route::default().is_whole());
+        assert!(!Route::new(Some("slack"), None, None, None).is_whole());
+        assert!(!Route::new(None, Some("C1"), None, None).is_whole());
+    }
+}

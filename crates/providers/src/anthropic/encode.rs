@@ -1,0 +1,142 @@
+//! A question as Messages wants it.
+//!
+//! Users and models take turns, results are the first thing that a user says after calls, and a model's thoughts go back
+//! exactly as they came, in their places, or not at all.
+
+use std::borrow::Cow;
+
+use homard_model::{Cache, Request, Spec};
+use homard_proto::message::{self, ImageBlock, ThinkingBlock, ToolCall, ToolResult};
+use serde_json::Value;
+
+use super::{
+    body::{Block, Body, CacheControl, Line, Part, Role, Source, Tool},
+    think,
+};
+use crate::{
+    Target,
+    turns::{Exchange, Shown, Turn, answered, arguments, shown_by, turns},
+};
+
+/// The pictures that are taken.
+const PICTURES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
+
+/// Writes a request's body.
+pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
+    let spec = &target.spec;
+    let mut messages = lines(spec, request);
+    let (max_tokens, thinking) = think::plan(spec, request, !is_thoughtless(&messages));
+    let mut tools: Vec<_> = request.tools.iter().map(Tool::from).collect();
+    let mut system: Vec<_> = text(&request.system).map(Part::from).into_iter().collect();
+    // Marks stand where the prompt changes least: behind the tools, the system prompt, and what the user said last.
+    let mark = mark(target, request.cache);
+    if let Some(tool) = tools.last_mut() {
+        tool.cache_control = mark;
+    }
+    let last_words =
+        messages.last_mut().filter(|line| line.role == Role::User).and_then(|line| line.content.last_mut());
+    for part in [system.last_mut(), last_words].into_iter().flatten() {
+        part.cache_control = mark;
+    }
+    serde_json::to_vec(&Body { model: &spec.model, max_tokens, stream: true, system, tools, messages, thinking })
+}
+
+fn mark(target: &Target, cache: Cache) -> Option<CacheControl> {
+    // Others than Anthropic know only the short time.
+    let is_anthropic = target.base_url.starts_with("https://api.anthropic.com");
+    match cache {
+        Cache::Off => None,
+        Cache::Short => Some(CacheControl { r#type: "ephemeral", ttl: None }),
+        Cache::Long => Some(CacheControl { r#type: "ephemeral", ttl: is_anthropic.then_some("1h") }),
+    }
+}
+
+/// Whether calls are still open, and no answer since the user last spoke has thoughts.
+fn is_thoughtless(lines: &[Line<'_>]) -> bool {
+    let has = |line: &Line<'_>, kind: fn(&Block<'_>) -> bool| line.content.iter().any(|part| kind(&part.block));
+    let is_result = |block: &Block<'_>| matches!(block, Block::ToolResult { .. });
+    let is_thought = |block: &Block<'_>| matches!(block, Block::Thinking { .. } | Block::RedactedThinking { .. });
+    let asked = lines.iter().rposition(|line| line.role == Role::User && !has(line, is_result));
+    let since = &lines[asked.map_or(0, |asked| asked + 1)..];
+    !since.is_empty() && !since.iter().any(|line| has(line, is_thought))
+}
+
+fn lines<'a>(spec: &Spec, request: &'a Request) -> Vec<Line<'a>> {
+    let mut lines = Vec::new();
+    for turn in turns(spec, request) {
+        match turn {
+            Turn::User(user) => {
+                let said = shown_by(user, spec).into_iter().filter_map(show);
+                say(Role::User, said.map(Part::from).collect(), &mut lines);
+            }
+            Turn::Answer(Exchange { said, is_own, results }) => {
+                let blocks = said.content.iter().filter_map(|block| spoken(block, is_own));
+                say(Role::Assistant, blocks.map(Part::from).collect(), &mut lines);
+                let results = results.into_iter().map(|(call, result)| answer(spec, call, result));
+                say(Role::User, results.map(Part::from).collect(), &mut lines);
+            }
+        }
+    }
+    lines
+}
+
+/// Nobody speaks twice in a row, and nobody says nothing.
+fn say<'a>(role: Role, mut content: Vec<Part<'a>>, lines: &mut Vec<Line<'a>>) {
+    match lines.last_mut() {
+        _ if content.is_empty() => {}
+        Some(line) if line.role == role => line.content.append(&mut content),
+        _ => lines.push(Line { role, content }),
+    }
+}
+
+/// A text that says something; blank ones are refused.
+fn text(text: &str) -> Option<Block<'_>> {
+    (!text.trim().is_empty()).then_some(Block::Text { text: Cow::Borrowed(text) })
+}
+
+fn show(piece: Shown<'_>) -> Option<Block<'_>> {
+    match piece {
+        Shown::Text(words) => text(words),
+        Shown::Image(image) if PICTURES.contains(&image.mime_type.as_str()) => Some(picture(image)),
+        Shown::Image(image) => {
+            let text = format!("(an image was left out: its type {} is not taken)", image.mime_type);
+            Some(Block::Text { text: Cow::Owned(text) })
+        }
+    }
+}
+
+fn picture(image: &ImageBlock) -> Block<'_> {
+    Block::Image { source: Source { r#type: "base64", media_type: &image.mime_type, data: &image.data } }
+}
+
+fn spoken(block: &message::Block, is_own: bool) -> Option<Block<'_>> {
+    match block {
+        message::Block::Text(block) => text(&block.text),
+        message::Block::Thinking(thought) => thinking(thought).filter(|_| is_own),
+        message::Block::ToolCall(call) => {
+            Some(Block::ToolUse { id: &call.id, name: &call.name, input: arguments(call) })
+        }
+        message::Block::Image(_) | message::Block::Other(_) => None,
+    }
+}
+
+/// Thoughts are taken back only with their seal.
+fn thinking(thought: &ThinkingBlock) -> Option<Block<'_>> {
+    let seal = thought.thinking_signature.as_deref().filter(|seal| !seal.is_empty())?;
+    let is_redacted = thought.extra.get("redacted").and_then(Value::as_bool).unwrap_or(false);
+    Some(match is_redacted {
+        true => Block::RedactedThinking { data: seal },
+        false => Block::Thinking { thinking: &thought.thinking, signature: seal },
+    })
+}
+
+fn answer<'a>(spec: &Spec, call: &'a ToolCall, result: Option<&'a ToolResult>) -> Block<'a> {
+    let mut content: Vec<_> = answered(result, spec).into_iter().filter_map(show).collect();
+    if content.is_empty() {
+        content.push(Block::Text { text: Cow::Borrowed("(no output)") });
+    }
+    // A failed result must be words only, so one with a picture is not called failed.
+    let has_picture = content.iter().any(|block| matches!(block, Block::Image { .. }));
+    let is_error = result.is_none_or(|result| result.is_error) && !has_picture;
+    Block::ToolResult { tool_use_id: &call.id, content, is_error }
+}

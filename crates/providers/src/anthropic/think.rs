@@ -1,0 +1,132 @@
+//! How Claude is asked to think: older models get a budget of tokens, newer ones an effort.
+
+use homard_model::{Level, Request, Spec};
+use serde::Serialize;
+
+/// What a model may write of which nothing is known; the wire wants a number.
+const MAX_OUTPUT: u64 = 8_192;
+/// What it may write besides its thoughts, unless more is asked for.
+const USUAL_OUTPUT: u64 = 32_000;
+/// The smallest budget that is taken, and the room that is left for words.
+const LEAST: u64 = 1_024;
+
+/// The fields of a request that are about thinking.
+#[derive(Serialize, Debug, PartialEq, Eq, Default)]
+pub(super) struct Thinking {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<Mode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_config: Option<OutputConfig>,
+}
+
+#[derive(Serialize, Debug, PartialEq, Eq)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Mode {
+    Enabled {
+        budget_tokens: u64,
+    },
+    Adaptive {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        display: Option<&'static str>,
+    },
+}
+
+#[derive(Serialize, Debug, PartialEq, Eq)]
+struct OutputConfig {
+    effort: &'static str,
+}
+
+/// How much the model may write, and how it is asked to think.
+///
+/// With a budget, the answer that calls are still open for must begin with its thoughts; `may_budget` is false if it does
+/// not, because another model gave it or thinking was off.
+pub(super) fn plan(spec: &Spec, request: &Request, may_budget: bool) -> (u64, Thinking) {
+    let most = if spec.max_output == 0 { MAX_OUTPUT } else { spec.max_output };
+    let output = request.max_output.unwrap_or(most.min(USUAL_OUTPUT));
+    let level = request.thinking.clamp(&spec.thinking);
+    if level == Level::Off {
+        return (output, Thinking::default());
+    }
+    let generation = generation(&spec.model);
+    if generation >= (4, 6) {
+        let output_config = Some(OutputConfig { effort: effort(level, generation) });
+        // Newer models keep their thoughts to themselves unless asked.
+        let display = (generation > (4, 6)).then_some("summarized");
+        return (output, Thinking { thinking: Some(Mode::Adaptive { display }), output_config });
+    }
+    // Thoughts count as output, so the limit makes room for them.
+    let limit = output.saturating_add(budget(level)).min(most.max(output));
+    let budget_tokens = budget(level).min(limit.saturating_sub(LEAST));
+    if !may_budget || budget_tokens < LEAST {
+        return (output, Thinking::default());
+    }
+    (limit, Thinking { thinking: Some(Mode::Enabled { budget_tokens }), output_config: None })
+}
+
+fn budget(level: Level) -> u64 {
+    match level {
+        Level::Off => 0,
+        Level::Minimal => LEAST,
+        Level::Low => 2_048,
+        Level::Medium => 8_192,
+        Level::High => 16_384,
+        Level::Xhigh => 32_768,
+    }
+}
+
+/// The effort's name. The highest was called otherwise at first.
+fn effort(level: Level, generation: (u32, u32)) -> &'static str {
+    match level {
+        Level::Off | Level::Minimal | Level::Low => "low",
+        Level::Medium => "medium",
+        Level::High => "high",
+        Level::Xhigh if generation == (4, 6) => "max",
+        Level::Xhigh => "xhigh",
+    }
+}
+
+/// The generation in a model's name, such as 4.6 in `claude-opus-4-6-20260205`; zero if it names none.
+fn generation(model: &str) -> (u32, u32) {
+    let Some((_, version)) = model.split_once("claude-") else { return (0, 0) };
+    // Old names have the numbers before the family, and a number of many digits is a date.
+    let numbers = version.split(['-', '.', '@', ':']).skip_while(|part| part.parse::<u32>().is_err());
+    let mut numbers = numbers.map_while(|part| part.parse().ok().filter(|number| *number < 100));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generations_are_read_from_names() {
+        for (name, expected) in [
+            ("claude-opus-4-6", (4, 6)),
+            ("claude-opus-4-6-20260205", (4, 6)),
+            ("anthropic/claude-sonnet-4.6", (4, 6)),
+            ("claude-sonnet-4-20250514", (4, 0)),
+            ("claude-haiku-4-5@20251001", (4, 5)),
+            ("claude-fable-5", (5, 0)),
+            ("us.anthropic.claude-sonnet-5-5-v1:0", (5, 5)),
+            ("claude-3-5-sonnet-20241022", (3, 5)),
+            ("claude-mythos-preview", (0, 0)),
+            ("MiniMax-M2", (0, 0)),
+        ] {
+            assert_eq!(generation(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_budget_leaves_room_for_words() {
+        let planned = |max_output, asked, thinking| {
+            let spec = Spec { max_output, thinking: homard_model::thinking::USUAL.to_vec(), ..Spec::default() };
+            plan(&spec, &Request { max_output: asked, thinking, ..Request::default() }, true)
+        };
+        let enabled = |budget_tokens| Thinking { thinking: Some(Mode::Enabled { budget_tokens }), output_config: None };
+        assert_eq!(planned(64_000, None, Level::Low), (34_048, enabled(2_048)));
+        assert_eq!(planned(64_000, Some(1_000), Level::High), (17_384, enabled(16_360)));
+        assert_eq!(planned(8_192, None, Level::High), (8_192, enabled(7_168)));
+        assert_eq!(planned(1_500, None, Level::High), (1_500, Thinking::default()));
+        assert_eq!(planned(0, None, Level::Off), (8_192, Thinking::default()));
+    }
+}

@@ -1,0 +1,54 @@
+//! Google's Gemini.
+
+mod body;
+mod chunk;
+mod decode;
+mod encode;
+mod schema;
+mod thinking;
+
+pub(crate) use decode::Decoder;
+pub(crate) use encode::encode;
+
+use crate::{
+    Auth, Target,
+    wire::{Place, bearer},
+};
+
+/// Where requests go. A name may say what kind of model it is, as `tunedModels/mine` does.
+pub(crate) fn place(target: &Target) -> Place {
+    let model = &target.spec.model;
+    let kind = if model.contains('/') { "" } else { "models/" };
+    Place { path: format!("{kind}{model}:streamGenerateContent"), query: Some("alt=sse") }
+}
+
+/// How one is let in. A key is never in the URL, which gets into logs.
+pub(crate) fn headers(target: &Target) -> Vec<(&'static str, String)> {
+    match &target.auth {
+        Some(Auth::Key(key)) => vec![("x-goog-api-key", key.expose().trim().to_owned())],
+        Some(Auth::Token(_)) | None => bearer(target),
+    }
+}
+
+/// Whether a model is older than Gemini 3, which brought thinking levels, ids of calls and pictures in results.
+fn is_old(model: &str) -> bool {
+    let model = model.to_ascii_lowercase();
+    let Some((_, version)) = model.split_once("gemini-") else { return false };
+    let major: String = version.chars().take_while(char::is_ascii_digit).collect();
+    // A name without a number, such as `gemini-flash-latest`, means the newest.
+    major.parse::<u64>().is_ok_and(|major| major < 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_models_age_is_in_its_name() {
+        let old = ["gemini-2.5-pro", "models/gemini-2.0-flash", "Gemini-1.5-flash"];
+        let new =
+            ["gemini-3-pro-preview", "gemini-3.8-flash", "gemini-10", "gemini-flash-latest", "gemma-4-31b-it", ""];
+        assert!(old.into_iter().all(is_old));
+        assert!(!new.into_iter().any(is_old));
+    }
+}

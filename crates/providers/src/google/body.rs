@@ -1,0 +1,137 @@
+//! The body of a request to Gemini.
+
+use homard_proto::message::ImageBlock;
+use serde::Serialize;
+use serde_json::Value;
+
+/// What stands still comes first, and the conversation last: so a longer one begins with the bytes of a shorter one.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Body<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) system_instruction: Option<Instruction<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) tools: Vec<Tools<'a>>,
+    pub(super) generation_config: Generation,
+    pub(super) contents: Vec<Content<'a>>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Instruction<'a> {
+    pub(super) parts: [Part<'a>; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Tools<'a> {
+    pub(super) function_declarations: Vec<Declaration<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Declaration<'a> {
+    pub(super) name: &'a str,
+    pub(super) description: &'a str,
+    pub(super) parameters_json_schema: Value,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Generation {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_output_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) thinking_config: Option<Thinking>,
+}
+
+#[derive(Debug, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Thinking {
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) include_thoughts: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) thinking_level: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) thinking_budget: Option<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Role {
+    User,
+    Model,
+}
+
+#[derive(Serialize)]
+pub(super) struct Content<'a> {
+    pub(super) role: Role,
+    pub(super) parts: Vec<Part<'a>>,
+}
+
+impl Content<'_> {
+    /// Whether it holds what tools answered, which stands alone: as many answers as there were calls, and nothing else.
+    pub(super) fn is_results(&self) -> bool {
+        self.parts.iter().any(|part| part.function_response.is_some())
+    }
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Part<'a> {
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) thought: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) inline_data: Option<Blob<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) function_call: Option<Call<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) function_response: Option<Response<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) thought_signature: Option<&'a str>,
+}
+
+impl<'a> Part<'a> {
+    pub(super) fn text(text: &'a str) -> Self {
+        Self { text: Some(text), ..Self::default() }
+    }
+
+    pub(super) fn image(image: &'a ImageBlock) -> Self {
+        let blob = Blob { mime_type: &image.mime_type, data: &image.data };
+        Self { inline_data: Some(blob), ..Self::default() }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Blob<'a> {
+    mime_type: &'a str,
+    data: &'a str,
+}
+
+#[derive(Serialize)]
+pub(super) struct Call<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<&'a str>,
+    pub(super) name: &'a str,
+    pub(super) args: std::borrow::Cow<'a, Value>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Response<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<&'a str>,
+    pub(super) name: &'a str,
+    pub(super) response: Outcome,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) parts: Vec<Part<'a>>,
+}
+
+/// The two keys under which Gemini looks for what a tool said.
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Outcome {
+    Output(String),
+    Error(String),
+}

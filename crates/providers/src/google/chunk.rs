@@ -1,0 +1,78 @@
+//! The chunks of an answer of Gemini, as far as they are read. Nothing in them is certain to be there.
+
+use homard_proto::message::Usage;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Chunk {
+    pub(super) error: Option<Box<RawValue>>,
+    pub(super) candidates: Option<Vec<Candidate>>,
+    pub(super) prompt_feedback: Option<Feedback>,
+    pub(super) usage_metadata: Option<Tokens>,
+    pub(super) response_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Feedback {
+    pub(super) block_reason: Option<String>,
+    pub(super) block_reason_message: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Candidate {
+    pub(super) index: Option<u64>,
+    pub(super) content: Option<Content>,
+    pub(super) finish_reason: Option<String>,
+    pub(super) finish_message: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Content {
+    pub(super) parts: Option<Vec<Part>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Part {
+    pub(super) text: Option<String>,
+    pub(super) thought: Option<bool>,
+    pub(super) thought_signature: Option<String>,
+    pub(super) function_call: Option<Call>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Call {
+    pub(super) id: Option<String>,
+    pub(super) name: Option<String>,
+    /// As it was written, so that it goes back in the same order.
+    pub(super) args: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Tokens {
+    prompt_token_count: Option<u64>,
+    cached_content_token_count: Option<u64>,
+    candidates_token_count: Option<u64>,
+    thoughts_token_count: Option<u64>,
+    tool_use_prompt_token_count: Option<u64>,
+    total_token_count: Option<u64>,
+}
+
+impl From<Tokens> for Usage {
+    fn from(tokens: Tokens) -> Self {
+        // What is cached is part of the prompt; thoughts are not part of the answer.
+        let prompt = tokens.prompt_token_count.unwrap_or(0);
+        let cache_read = tokens.cached_content_token_count.unwrap_or(0).min(prompt);
+        let input = (prompt - cache_read).saturating_add(tokens.tool_use_prompt_token_count.unwrap_or(0));
+        let written = tokens.candidates_token_count.unwrap_or(0);
+        let output = written.saturating_add(tokens.thoughts_token_count.unwrap_or(0));
+        let all = input.saturating_add(cache_read).saturating_add(output);
+        let total_tokens = tokens.total_token_count.unwrap_or(all);
+        Self { input, output, cache_read, total_tokens, ..Self::default() }
+    }
+}

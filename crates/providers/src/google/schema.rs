@@ -1,0 +1,160 @@
+//! A tool's schema as Gemini takes it.
+//!
+//! It reads JSON Schema, but stumbles over references, so these are replaced by what they refer to. One schema that it
+//! does not take costs the whole request, with all other tools.
+
+use serde_json::{Map, Value, json};
+
+/// Keywords that describe the schema and not what it allows, and those that nothing refers to any more.
+const DROPPED: [&str; 7] = ["$schema", "$id", "$anchor", "$comment", "$vocabulary", "$defs", "definitions"];
+
+/// How many schemas a schema may unfold into. References to references could make it grow without bounds.
+const MOST: usize = 5_000;
+
+/// A schema that Gemini takes: of an object, and without references.
+pub(super) fn accepted(root: &Value) -> Value {
+    let mut unfolding = Unfolding { root, open: Vec::new(), left: MOST };
+    match unfolding.schema(root) {
+        Value::Object(mut fields) if !fields.is_empty() => {
+            fields.entry("type").or_insert_with(|| "object".into());
+            Value::Object(fields)
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
+            json!({"type": "object", "properties": {}})
+        }
+    }
+}
+
+/// A schema whose references are being replaced.
+struct Unfolding<'a> {
+    root: &'a Value,
+    /// The references that are being replaced right now; one of them again would never end.
+    open: Vec<&'a str>,
+    left: usize,
+}
+
+impl<'a> Unfolding<'a> {
+    fn schema(&mut self, schema: &'a Value) -> Value {
+        let Value::Object(fields) = schema else { return schema.clone() };
+        self.left = self.left.saturating_sub(1);
+        let mut unfolded = self.target(fields);
+        for (name, value) in fields {
+            let value = match name.as_str() {
+                "$ref" => continue,
+                name if DROPPED.contains(&name) => continue,
+                // Here names are the tool's own, and only what they name are schemas.
+                "properties" | "patternProperties" | "dependentSchemas" => self.named(value),
+                // Here are values and no schemas.
+                "enum" | "const" | "default" | "examples" | "required" => value.clone(),
+                _ => self.schemas(value),
+            };
+            unfolded.insert(name.clone(), value);
+        }
+        Value::Object(unfolded)
+    }
+
+    /// What a schema refers to; nothing, which allows everything, if that is not known or does not end.
+    fn target(&mut self, fields: &'a Map<String, Value>) -> Map<String, Value> {
+        let Some(reference) = fields.get("$ref").and_then(Value::as_str) else { return Map::new() };
+        let found = reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
+        let Some(found) = found.filter(|_| self.left > 0 && !self.open.contains(&reference)) else {
+            return Map::new();
+        };
+        self.open.push(reference);
+        let target = self.schema(found);
+        self.open.pop();
+        match target {
+            Value::Object(fields) => fields,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+        }
+    }
+
+    fn named(&mut self, schemas: &'a Value) -> Value {
+        match schemas {
+            Value::Object(fields) => fields.iter().map(|(name, schema)| (name.clone(), self.schema(schema))).collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => schemas.clone(),
+        }
+    }
+
+    /// One schema, or a list of them.
+    fn schemas(&mut self, value: &'a Value) -> Value {
+        match value {
+            Value::Array(list) => list.iter().map(|schema| self.schema(schema)).collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => self.schema(value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_are_replaced_and_what_stands_beside_them_wins() {
+        let schema = json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "type": "object",
+            "additionalProperties": false,
+            "properties": {
+                "kind": {"$ref": "#/$defs/Kind", "description": "Which one"},
+                "definitions": {"type": "array", "items": {"$ref": "#/$defs/Kind"}},
+                "default": {"anyOf": [{"$ref": "#/$defs/Kind"}, {"type": "null"}], "default": {"$ref": "kept"}},
+            },
+            "required": ["kind"],
+            "$defs": {"Kind": {"type": "string", "description": "A kind", "enum": ["a", "b"]}},
+        });
+        let kind = json!({"type": "string", "description": "A kind", "enum": ["a", "b"]});
+        let expected = json!({
+            "type": "object",
+            "additionalProperties": false,
+            "properties": {
+                "kind": {"type": "string", "description": "Which one", "enum": ["a", "b"]},
+                "definitions": {"type": "array", "items": kind},
+                "default": {"anyOf": [kind, {"type": "null"}], "default": {"$ref": "kept"}},
+            },
+            "required": ["kind"],
+        });
+        assert_eq!(accepted(&schema), expected);
+    }
+
+    #[test]
+    fn a_reference_that_does_not_end_allows_everything() {
+        let tree = json!({
+            "type": "object",
+            "properties": {"child": {"$ref": "#"}, "lost": {"$ref": "#/$defs/None"}, "far": {"$ref": "https://x"}},
+        });
+        let expected = json!({
+            "type": "object",
+            "properties": {
+                "child": {
+                    "type": "object",
+                    "properties": {"child": {}, "lost": {}, "far": {}},
+                },
+                "lost": {},
+                "far": {},
+            },
+        });
+        assert_eq!(accepted(&tree), expected);
+    }
+
+    #[test]
+    fn a_schema_that_unfolds_without_bounds_is_cut() {
+        let mut defs = Map::new();
+        for level in 0..40 {
+            let next = json!({"$ref": format!("#/$defs/{}", level + 1)});
+            defs.insert(level.to_string(), json!({"type": "object", "properties": {"a": next, "b": next}}));
+        }
+        let bomb = json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/0"}}, "$defs": defs});
+        assert!(accepted(&bomb).to_string().len() < 500_000);
+    }
+
+    #[test]
+    fn a_tool_without_parameters_takes_an_empty_object() {
+        let empty = json!({"type": "object", "properties": {}});
+        assert_eq!(
+            [json!(null), json!({}), json!(true)].map(|schema| accepted(&schema)),
+            [(); 3].map(|()| empty.clone())
+        );
+        assert_eq!(accepted(&json!({"properties": {}})), empty);
+    }
+}

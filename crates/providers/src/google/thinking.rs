@@ -1,0 +1,97 @@
+//! How Gemini is asked to think: older models by a budget of tokens, newer ones by a level.
+
+use homard_model::{Level, Spec};
+
+use super::{body::Thinking, is_old};
+
+/// How a model is asked to think; nothing where it does not.
+pub(super) fn config(spec: &Spec, wanted: Level, limit: Option<u64>) -> Option<Thinking> {
+    // The newer ones cannot be asked not to think, only to think as little as they can.
+    let least = *spec.thinking.iter().min()?;
+    let level = wanted.clamp(&spec.thinking);
+    let include_thoughts = level != Level::Off;
+    Some(if is_old(&spec.model) {
+        let thinking_budget = Some(budget(&spec.model, level, limit));
+        Thinking { include_thoughts, thinking_budget, ..Thinking::default() }
+    } else {
+        let thinking_level = Some(word(if include_thoughts { level } else { least }));
+        Thinking { include_thoughts, thinking_level, ..Thinking::default() }
+    })
+}
+
+fn word(level: Level) -> &'static str {
+    match level {
+        Level::Off | Level::Minimal => "MINIMAL",
+        Level::Low => "LOW",
+        Level::Medium => "MEDIUM",
+        // There is nothing above.
+        Level::High | Level::Xhigh => "HIGH",
+    }
+}
+
+/// How many tokens a model may think. They are part of what it may write, so half of that stays for the answer.
+fn budget(model: &str, level: Level, limit: Option<u64>) -> u64 {
+    let model = model.to_ascii_lowercase();
+    let is_pro = model.contains("pro");
+    let (least, most) = match (is_pro, model.contains("lite")) {
+        (true, _) => (128, 32_768),
+        (false, true) => (512, 24_576),
+        (false, false) => (1, 24_576),
+    };
+    let tokens = match level {
+        // The larger model always thinks.
+        Level::Off if is_pro => least,
+        Level::Off => return 0,
+        Level::Minimal => 512,
+        Level::Low => 2_048,
+        Level::Medium => 8_192,
+        Level::High | Level::Xhigh => most,
+    };
+    tokens.min(limit.map_or(most, |limit| limit / 2)).max(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(model: &str, has: &[Level], wanted: Level, limit: Option<u64>) -> Option<Thinking> {
+        config(&Spec { model: model.to_owned(), thinking: has.to_vec(), ..Spec::default() }, wanted, limit)
+    }
+
+    fn by_level(include_thoughts: bool, level: &'static str) -> Option<Thinking> {
+        Some(Thinking { include_thoughts, thinking_level: Some(level), thinking_budget: None })
+    }
+
+    fn by_budget(include_thoughts: bool, budget: u64) -> Option<Thinking> {
+        Some(Thinking { include_thoughts, thinking_level: None, thinking_budget: Some(budget) })
+    }
+
+    #[test]
+    fn newer_models_take_a_level_and_cannot_be_silenced() {
+        use Level::{High, Low, Medium, Minimal, Off, Xhigh};
+        let flash = [Low, Medium, High];
+        assert_eq!(ask("gemini-3.8-flash", &flash, Minimal, None), by_level(true, "LOW"));
+        assert_eq!(ask("gemini-3.8-flash", &flash, Medium, None), by_level(true, "MEDIUM"));
+        assert_eq!(ask("gemini-3.8-flash", &flash, Xhigh, None), by_level(true, "HIGH"));
+        assert_eq!(ask("gemini-3.8-flash", &flash, Off, None), by_level(false, "LOW"));
+        assert_eq!(ask("gemini-flash-latest", homard_model::thinking::USUAL, Off, None), by_level(false, "MINIMAL"));
+        assert_eq!(ask("gemini-3-pro-preview", &[Low, High], Medium, None), by_level(true, "HIGH"));
+    }
+
+    #[test]
+    fn older_models_take_a_budget_that_leaves_room_for_the_answer() {
+        use Level::{High, Low, Minimal, Off};
+        let usual = homard_model::thinking::USUAL;
+        assert_eq!(ask("gemini-2.5-flash", usual, Off, None), by_budget(false, 0));
+        assert_eq!(ask("gemini-2.5-pro", usual, Off, None), by_budget(false, 128));
+        assert_eq!(ask("gemini-2.5-flash-lite", usual, Minimal, Some(100)), by_budget(true, 512));
+        assert_eq!(ask("gemini-2.5-pro", usual, High, Some(65_536)), by_budget(true, 32_768));
+        assert_eq!(ask("gemini-2.5-flash", usual, High, None), by_budget(true, 24_576));
+        assert_eq!(ask("gemini-2.5-flash", usual, Low, Some(1_000)), by_budget(true, 500));
+    }
+
+    #[test]
+    fn a_model_that_does_not_reason_is_asked_nothing() {
+        assert_eq!(ask("gemini-2.0-flash", &[], Level::High, None), None);
+    }
+}

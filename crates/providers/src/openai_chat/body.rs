@@ -1,0 +1,162 @@
+//! The body of a request of Chat Completions.
+
+use homard_model::ToolSpec;
+use homard_proto::message::ToolCall;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+#[derive(Serialize)]
+pub(super) struct Body<'a> {
+    pub(super) model: &'a str,
+    pub(super) messages: Vec<Line<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) tools: Vec<Typed<Function<'a>>>,
+    pub(super) stream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stream_options: Option<StreamOptions>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) store: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_completion_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) prompt_cache_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) prompt_cache_retention: Option<&'static str>,
+    #[serde(flatten)]
+    pub(super) effort: Map<String, Value>,
+}
+
+#[derive(Serialize)]
+pub(super) struct StreamOptions {
+    pub(super) include_usage: bool,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+pub(super) enum Line<'a> {
+    System {
+        content: Words,
+    },
+    Developer {
+        content: Words,
+    },
+    User {
+        content: Words,
+    },
+    Assistant {
+        content: Option<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<Call<'a>>,
+        #[serde(flatten)]
+        reasoning: Map<String, Value>,
+    },
+    Tool {
+        tool_call_id: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<&'a str>,
+        content: String,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Words {
+    Plain(String),
+    Parts(Vec<Part>),
+}
+
+impl Words {
+    /// The form that can be marked.
+    pub(super) fn spread(&mut self) -> &mut Self {
+        if let Self::Plain(text) = self {
+            *self = Self::Parts(vec![Part::text(std::mem::take(text))]);
+        }
+        self
+    }
+
+    /// Marks its end as the end of what is to be remembered. A picture cannot be marked.
+    pub(super) fn mark(&mut self) {
+        if let Self::Parts(parts) = self
+            && let Some(Part::Text { cache_control, .. }) =
+                parts.iter_mut().rfind(|part| matches!(part, Part::Text { .. }))
+        {
+            *cache_control = Some(CacheControl { r#type: "ephemeral" });
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Part {
+    Text {
+        text: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<CacheControl>,
+    },
+    ImageUrl {
+        image_url: ImageUrl,
+    },
+}
+
+impl Part {
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into(), cache_control: None }
+    }
+
+    pub(super) fn image(url: String) -> Self {
+        Self::ImageUrl { image_url: ImageUrl { url } }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct CacheControl {
+    r#type: &'static str,
+}
+
+#[derive(Serialize)]
+pub(super) struct ImageUrl {
+    url: String,
+}
+
+#[derive(Serialize)]
+pub(super) struct Call<'a> {
+    id: &'a str,
+    #[serde(flatten)]
+    function: Typed<Invocation<'a>>,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(call: &'a ToolCall, function: Typed<Invocation<'a>>) -> Self {
+        Self { id: &call.id, function }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct Invocation<'a> {
+    pub(super) name: &'a str,
+    pub(super) arguments: String,
+}
+
+#[derive(Serialize)]
+pub(super) struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+}
+
+/// The wire wraps both a tool and a call of it as `{"type": "function", "function": …}`.
+#[derive(Serialize)]
+pub(super) struct Typed<T> {
+    r#type: &'static str,
+    function: T,
+}
+
+pub(super) fn function<T>(function: T) -> Typed<T> {
+    Typed { r#type: "function", function }
+}
+
+pub(super) fn tool(spec: &ToolSpec) -> Typed<Function<'_>> {
+    function(Function { name: &spec.name, description: &spec.description, parameters: &spec.parameters })
+}

@@ -1,0 +1,106 @@
+//! The body of a request of Responses.
+
+use std::borrow::Cow;
+
+use homard_model::ToolSpec;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// The conversation comes last, so that a longer one begins with the bytes of the shorter.
+#[derive(Serialize)]
+pub(super) struct Body<'a> {
+    pub(super) model: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) instructions: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) parallel_tool_calls: Option<bool>,
+    pub(super) stream: bool,
+    pub(super) store: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_output_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reasoning: Option<Reasoning>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub(super) include: &'static [&'static str],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) prompt_cache_key: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) prompt_cache_retention: Option<&'static str>,
+    pub(super) input: Vec<Item<'a>>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Reasoning {
+    pub(super) effort: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) summary: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Item<'a> {
+    Message {
+        role: &'static str,
+        content: Words<'a>,
+        #[serde(flatten)]
+        mark: Mark,
+    },
+    FunctionCall {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        id: Option<&'a str>,
+        call_id: Cow<'a, str>,
+        name: &'a str,
+        arguments: String,
+    },
+    FunctionCallOutput {
+        call_id: Cow<'a, str>,
+        output: Words<'a>,
+    },
+    /// As the provider sent it; its type is one of its fields.
+    #[serde(untagged)]
+    Reasoning(Map<String, Value>),
+}
+
+/// What makes a message the provider's own.
+#[derive(Serialize, Default)]
+pub(super) struct Mark {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) status: Option<&'static str>,
+    /// Whether it is a comment or the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) phase: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Words<'a> {
+    Plain(Cow<'a, str>),
+    Parts(Vec<Part<'a>>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Part<'a> {
+    InputText { text: &'a str },
+    InputImage { detail: &'static str, image_url: String },
+    OutputText { text: &'a str, annotations: [(); 0] },
+}
+
+#[derive(Serialize)]
+pub(super) struct Tool<'a> {
+    r#type: &'static str,
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+    /// Nothing said means yes on this wire, and that refuses most schemas.
+    strict: bool,
+}
+
+pub(super) fn tool(spec: &ToolSpec) -> Tool<'_> {
+    let ToolSpec { name, description, parameters } = spec;
+    Tool { r#type: "function", name, description, parameters, strict: false }
+}

@@ -1,0 +1,125 @@
+//! The events of Responses, as far as they are read. Nothing in them is certain to be there.
+
+use homard_proto::message::Usage;
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+#[derive(Deserialize)]
+pub(super) struct Chunk<'a> {
+    pub(super) r#type: Option<String>,
+    pub(super) sequence_number: Option<i64>,
+    pub(super) output_index: Option<u64>,
+    pub(super) item_id: Option<String>,
+    pub(super) content_index: Option<u64>,
+    pub(super) summary_index: Option<u64>,
+    pub(super) delta: Option<Value>,
+    text: Option<Value>,
+    refusal: Option<Value>,
+    arguments: Option<Value>,
+    pub(super) name: Option<String>,
+    pub(super) part: Option<Part>,
+    #[serde(borrow)]
+    pub(super) item: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) response: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) error: Option<&'a RawValue>,
+}
+
+impl Chunk<'_> {
+    /// The whole text of the part that this event ends.
+    pub(super) fn whole(&mut self) -> String {
+        let own = self.text.take().or_else(|| self.refusal.take()).or_else(|| self.arguments.take());
+        own.map(text).or_else(|| self.part.take().map(Part::words)).unwrap_or_default()
+    }
+}
+
+/// A text. Some servers send arguments as they are and not as text.
+pub(super) fn text(value: Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text,
+        value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => value.to_string(),
+    }
+}
+
+/// What kind of item it is: looked at first, because those that are not read look as they like.
+#[derive(Deserialize)]
+pub(super) struct Kind {
+    pub(super) r#type: Option<String>,
+}
+
+/// A piece of an answer.
+#[derive(Deserialize)]
+pub(super) struct Output {
+    pub(super) id: Option<String>,
+    pub(super) call_id: Option<String>,
+    pub(super) name: Option<String>,
+    pub(super) arguments: Option<Value>,
+    pub(super) phase: Option<String>,
+    pub(super) content: Option<Vec<Part>>,
+    pub(super) summary: Option<Vec<Part>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Part {
+    pub(super) r#type: Option<String>,
+    text: Option<String>,
+    refusal: Option<String>,
+}
+
+impl Part {
+    pub(super) fn words(self) -> String {
+        self.text.or(self.refusal).unwrap_or_default()
+    }
+}
+
+/// The answer as its last event tells it.
+#[derive(Deserialize, Default)]
+pub(super) struct Response<'a> {
+    pub(super) status: Option<String>,
+    #[serde(borrow)]
+    pub(super) error: Option<&'a RawValue>,
+    pub(super) incomplete_details: Option<Incomplete>,
+    #[serde(borrow)]
+    pub(super) output: Option<Vec<&'a RawValue>>,
+    pub(super) usage: Option<Tokens>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Incomplete {
+    pub(super) reason: Option<String>,
+}
+
+/// Reasoning is a part of the output and is not counted apart.
+#[derive(Deserialize)]
+pub(super) struct Tokens {
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    total_tokens: Option<u64>,
+    input_tokens_details: Option<InputTokens>,
+}
+
+#[derive(Deserialize, Default)]
+struct InputTokens {
+    cached_tokens: Option<u64>,
+    cache_write_tokens: Option<u64>,
+}
+
+impl From<Tokens> for Usage {
+    fn from(tokens: Tokens) -> Self {
+        let prompt = tokens.input_tokens.unwrap_or(0);
+        let details = tokens.input_tokens_details.unwrap_or_default();
+        let cache_read = details.cached_tokens.unwrap_or(0).min(prompt);
+        let cache_write = details.cache_write_tokens.unwrap_or(0).min(prompt - cache_read);
+        let output = tokens.output_tokens.unwrap_or(0);
+        Self {
+            input: prompt - cache_read - cache_write,
+            output,
+            cache_read,
+            cache_write,
+            total_tokens: tokens.total_tokens.unwrap_or(prompt.saturating_add(output)),
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! An answer in the events of Responses.
+//!
+//! Items are said in their order, one after the other: what comes of a later one waits until the earlier is whole.
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use homard_model::{Error, ErrorKind, Event, classify::classify, stream::Done};
+use homard_proto::message::{StopReason, Usage};
+
+use super::{
+    chunk::{self, Chunk, Output, Response, text},
+    item::{Item, Kind, Place},
+};
+use crate::{
+    sse::Frame,
+    wire::{Decode, broken_off, malformed},
+};
+
+/// An answer that is being decoded.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    /// In the order of the answer.
+    items: Vec<Item>,
+    calls: usize,
+    /// The events so far: their numbers and hashes.
+    numbers: HashMap<i64, u64>,
+}
+
+impl Decode for Decoder {
+    fn push(&mut self, frame: &Frame, events: &mut Vec<Event>) {
+        if frame.data.trim() == "[DONE]" {
+            events.push(broken_off());
+            return;
+        }
+        let taken = serde_json::from_str(&frame.data).and_then(|chunk| self.chunk(chunk, frame, events));
+        if let Err(error) = taken {
+            events.push(malformed(frame, &error));
+        }
+    }
+
+    fn finish(&mut self) -> Event {
+        broken_off()
+    }
+}
+
+impl Decoder {
+    fn chunk(&mut self, mut chunk: Chunk<'_>, frame: &Frame, events: &mut Vec<Event>) -> serde_json::Result<()> {
+        if self.is_repeated(chunk.sequence_number, &frame.data) {
+            return Ok(());
+        }
+        let name = chunk.r#type.take().unwrap_or_else(|| frame.event.clone());
+        match name.as_str() {
+            "response.completed" | "response.incomplete" | "response.failed" | "response.done" => {
+                return self.end(&name, &chunk, events);
+            }
+            "response.output_item.added" => self.begin_item(&chunk)?,
+            "response.output_item.done" => self.end_item(&chunk)?,
+            name if name == "error" || chunk.error.is_some() => {
+                events.push(Event::Failed(classify(None, &[], &frame.data)));
+            }
+            name => match (place(name, &chunk), name.rsplit('.').next()) {
+                (Some((kind, place)), Some("delta")) => {
+                    let delta = chunk.delta.take().map(text).unwrap_or_default();
+                    self.item(&chunk, kind).add(place, &delta);
+                }
+                (Some((kind, place)), Some("done")) => {
+                    let whole = chunk.whole();
+                    let name = chunk.name.take();
+                    let item = self.item(&chunk, kind);
+                    item.name = item.name.take().or(name);
+                    item.complete(place, whole);
+                }
+                (Some(_), _) => {}
+                // `response.created`, `response.in_progress`, heartbeats, and what was not asked for.
+                (None, _) => events.push(Event::Alive),
+            },
+        }
+        self.say(events);
+        Ok(())
+    }
+
+    /// Whether an event came before. Servers that do not really count give all of them the same number, so one that
+    /// looks the same counts only if numbers differ.
+    fn is_repeated(&mut self, number: Option<i64>, data: &str) -> bool {
+        let Some(number) = number else { return false };
+        let mut hasher = DefaultHasher::new();
+        data.hash(&mut hasher);
+        let hash = hasher.finish();
+        self.numbers.insert(number, hash) == Some(hash) && self.numbers.len() > 1
+    }
+
+    /// Says what can be said: all whole items from the beginning, and what there is of the next.
+    fn say(&mut self, events: &mut Vec<Event>) {
+        for item in &mut self.items {
+            if item.is_said {
+                continue;
+            }
+            item.say(&mut self.calls, events);
+            if !item.is_whole {
+                break;
+            }
+        }
+    }
+
+    fn begin_item(&mut self, chunk: &Chunk<'_>) -> serde_json::Result<()> {
+        let Some((kind, output)) = read(chunk.item)? else { return Ok(()) };
+        // Words may come before their beginning, but a second beginning is another item.
+        let index = chunk.output_index;
+        let known = self.with_id(kind, output.id.as_deref()).or_else(|| {
+            let fits = |item: &Item| item.kind == kind && Some(item.index) == index && !item.has_begun;
+            self.items.iter().rposition(fits)
+        });
+        let at = known.unwrap_or_else(|| self.insert(index, kind));
+        self.items[at].begin(&output);
+        self.items[at].has_begun = true;
+        Ok(())
+    }
+
+    fn end_item(&mut self, chunk: &Chunk<'_>) -> serde_json::Result<()> {
+        let (Some((kind, output)), Some(json)) = (read(chunk.item)?, chunk.item) else { return Ok(()) };
+        let at = self.find(kind, output.id.as_deref(), chunk.output_index);
+        let at = at.unwrap_or_else(|| self.insert(chunk.output_index, kind));
+        self.items[at].end(output, json.get());
+        Ok(())
+    }
+
+    /// The item that an event is about; a new one if it is the first.
+    fn item(&mut self, chunk: &Chunk<'_>, kind: Kind) -> &mut Item {
+        let at = self.find(kind, chunk.item_id.as_deref(), chunk.output_index);
+        let at = at.unwrap_or_else(|| {
+            let at = self.insert(chunk.output_index, kind);
+            self.items[at].id.clone_from(&chunk.item_id);
+            at
+        });
+        &mut self.items[at]
+    }
+
+    /// An item by its id, or else by its place: some servers give an item another id in every event.
+    fn find(&self, kind: Kind, id: Option<&str>, index: Option<u64>) -> Option<usize> {
+        self.with_id(kind, id).or_else(|| {
+            let is_there = |item: &Item| match index {
+                Some(index) => item.index == index,
+                None => id.is_none() || item.id.is_none(),
+            };
+            self.items.iter().rposition(|item| item.kind == kind && is_there(item))
+        })
+    }
+
+    fn with_id(&self, kind: Kind, id: Option<&str>) -> Option<usize> {
+        let id = id.filter(|id| !id.is_empty())?;
+        self.items.iter().position(|item| item.kind == kind && item.id.as_deref() == Some(id))
+    }
+
+    /// A new item in its place, or at the end if that is not known.
+    fn insert(&mut self, index: Option<u64>, kind: Kind) -> usize {
+        let next = || self.items.last().map_or(0, |last| last.index.saturating_add(1));
+        let index = index.unwrap_or_else(next);
+        let at = self.items.partition_point(|item| item.index <= index);
+        self.items.insert(at, Item::new(index, kind));
+        at
+    }
+
+    fn end(&mut self, name: &str, chunk: &Chunk<'_>, events: &mut Vec<Event>) -> serde_json::Result<()> {
+        let response = match chunk.response {
+            Some(json) => serde_json::from_str(json.get())?,
+            None => Response::default(),
+        };
+        let status = response.status.as_deref().unwrap_or(name.trim_start_matches("response."));
+        if matches!(status, "failed" | "cancelled") || name == "response.failed" {
+            let error = response.error.map_or("null", |error| error.get());
+            events.push(Event::Failed(classify(None, &[], &format!("{{\"error\":{error}}}"))));
+            return Ok(());
+        }
+        for (index, json) in (0..).zip(response.output.iter().flatten()) {
+            self.recall(index, json)?;
+        }
+        for item in &mut self.items {
+            item.is_whole = true;
+        }
+        self.say(events);
+        let reason = response.incomplete_details.and_then(|details| details.reason);
+        let is_incomplete = status == "incomplete" || name == "response.incomplete";
+        let stop = match (is_incomplete, reason.as_deref()) {
+            (true, Some("content_filter")) => {
+                let message = "the provider's content filter stopped the answer";
+                events.push(Event::Failed(Error::new(ErrorKind::ContentFilter, message)));
+                return Ok(());
+            }
+            (true, _) => StopReason::Length,
+            (false, _) if self.calls > 0 => StopReason::ToolUse,
+            (false, _) => StopReason::Stop,
+        };
+        // An end that tells nothing, after nothing, is no answer.
+        let is_answer = chunk.response.is_some() || !self.items.is_empty();
+        let usage = response.usage.map(Usage::from).unwrap_or_default();
+        events.push(if is_answer { Event::Done(Done { stop, usage }) } else { broken_off() });
+        Ok(())
+    }
+
+    /// Takes an item from the list at the end of the answer, unless it is known: servers number the list differently.
+    fn recall(&mut self, index: u64, json: &serde_json::value::RawValue) -> serde_json::Result<()> {
+        let Some((kind, output)) = read(Some(json))? else { return Ok(()) };
+        let called = |item: &Item| output.call_id.is_some() && item.call_id == output.call_id;
+        let there = |item: &Item| item.kind == kind && item.index == index;
+        let known = self.with_id(kind, output.id.as_deref());
+        let known = known.or_else(|| self.items.iter().position(called)).or_else(|| self.items.iter().position(there));
+        let is_free = self.items.iter().all(|item| item.index != index);
+        if let Some(at) = known.or_else(|| is_free.then(|| self.insert(Some(index), kind))) {
+            self.items[at].end(output, json.get());
+        }
+        Ok(())
+    }
+}
+
+/// An item, if it is of a kind that is read.
+fn read(json: Option<&serde_json::value::RawValue>) -> serde_json::Result<Option<(Kind, Output)>> {
+    let Some(json) = json else { return Ok(None) };
+    let chunk::Kind { r#type } = serde_json::from_str(json.get())?;
+    let Some(kind) = r#type.as_deref().and_then(Kind::named) else { return Ok(None) };
+    Ok(Some((kind, serde_json::from_str(json.get())?)))
+}
+
+/// Which part of an item an event is about.
+fn place(name: &str, chunk: &Chunk<'_>) -> Option<(Kind, Place)> {
+    let content = Place::Content(chunk.content_index.unwrap_or(0));
+    let part = chunk.part.as_ref().and_then(|part| part.r#type.as_deref());
+    let (what, _) = name.strip_prefix("response.")?.rsplit_once('.')?;
+    match (what, part) {
+        ("content_part", Some("reasoning_text")) | ("reasoning_text", _) => Some((Kind::Reasoning, content)),
+        ("content_part" | "output_text" | "refusal", _) => Some((Kind::Message, content)),
+        ("reasoning_summary_text" | "reasoning_summary_part", _) => {
+            Some((Kind::Reasoning, Place::Summary(chunk.summary_index.unwrap_or(0))))
+        }
+        ("function_call_arguments", _) => Some((Kind::Call, Place::Content(0))),
+        _ => None,
+    }
+}

@@ -1,0 +1,258 @@
+//! A question as Responses wants it.
+//!
+//! Nothing is kept by the provider (`store: false`), so everything that it said goes back with every question: its
+//! reasoning, encrypted, in its place, and its messages and calls under the ids that it gave them.
+
+use std::borrow::Cow;
+
+use homard_model::{Cache, Level, Request, Spec};
+use homard_proto::message::{Block, TextBlock, ThinkingBlock, ToolCall};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::body::{Body, Item, Mark, Part, Reasoning, Words, tool};
+use crate::{
+    Target,
+    quirks::Effort,
+    turns::{Exchange, Shown, Turn, answered, arguments, data_url, shown_by, turns},
+};
+
+/// The longest id that is taken.
+const LONGEST: usize = 64;
+/// The shortest answer that may be asked for.
+const LEAST: u64 = 16;
+
+/// Writes a request's body.
+pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
+    let Target { spec, quirks, .. } = target;
+    let limit = request.max_output.or((spec.max_output > 0).then_some(spec.max_output));
+    let is_cached = quirks.cache_key && request.cache != Cache::Off;
+    // A model that does not reason refuses to be asked for its reasoning.
+    let include: &[_] = if spec.thinking.is_empty() { &[] } else { &["reasoning.encrypted_content"] };
+    serde_json::to_vec(&Body {
+        model: &spec.model,
+        instructions: &request.system,
+        tools: request.tools.iter().map(tool).collect(),
+        parallel_tool_calls: (!request.tools.is_empty()).then_some(true),
+        stream: true,
+        store: false,
+        max_output_tokens: limit.map(|limit| limit.max(LEAST)),
+        reasoning: reasoning(target, request.thinking),
+        include,
+        prompt_cache_key: request.session.as_deref().filter(|_| is_cached).map(short),
+        prompt_cache_retention: (is_cached && request.cache == Cache::Long).then_some("24h"),
+        input: input(spec, request),
+    })
+}
+
+/// How the model is asked to think. Nothing said would mean `medium`, so a model that cannot be asked not to think is
+/// asked to think as little as it can.
+fn reasoning(target: &Target, level: Level) -> Option<Reasoning> {
+    let levels = &target.spec.thinking;
+    if target.quirks.effort == Effort::Unasked {
+        return None;
+    }
+    Some(match level.clamp(levels) {
+        Level::Off if levels.contains(&Level::Off) => Reasoning { effort: "none", summary: None },
+        Level::Off => Reasoning { effort: levels.iter().min()?.as_str(), summary: None },
+        level @ (Level::Minimal | Level::Low | Level::Medium | Level::High | Level::Xhigh) => {
+            Reasoning { effort: level.as_str(), summary: Some("auto") }
+        }
+    })
+}
+
+fn input<'a>(spec: &Spec, request: &'a Request) -> Vec<Item<'a>> {
+    let mut items = Vec::with_capacity(request.messages.len());
+    for turn in turns(spec, request) {
+        match turn {
+            Turn::User(user) => {
+                let parts: Vec<_> = shown_by(user, spec).into_iter().map(part).collect();
+                if !parts.is_empty() {
+                    items.push(Item::Message { role: "user", content: Words::Parts(parts), mark: Mark::default() });
+                }
+            }
+            Turn::Answer(answer) => exchange(spec, answer, &mut items),
+        }
+    }
+    items
+}
+
+fn part(piece: Shown<'_>) -> Part<'_> {
+    match piece {
+        Shown::Text(text) => Part::InputText { text },
+        Shown::Image(image) => Part::InputImage { detail: "auto", image_url: data_url(image) },
+    }
+}
+
+/// What becomes of the ids that a provider gave to its items.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ids {
+    /// Somebody else gave them.
+    Foreign,
+    /// They would call for reasoning that is not there any more.
+    Lost,
+    Kept,
+}
+
+/// What the model said and what its tools answered.
+fn exchange<'a>(spec: &Spec, answer: Exchange<'a>, items: &mut Vec<Item<'a>>) {
+    let Exchange { said, is_own, results } = answer;
+    let is_whole = said.content.iter().all(|block| match block {
+        Block::Thinking(thought) => thoughts(thought).is_some(),
+        Block::Text(_) | Block::Image(_) | Block::ToolCall(_) | Block::Other(_) => true,
+    });
+    let ids = match (is_own, is_whole) {
+        (false, _) => Ids::Foreign,
+        (true, false) => Ids::Lost,
+        (true, true) => Ids::Kept,
+    };
+    let begin = items.len();
+    for block in &said.content {
+        match block {
+            Block::Thinking(thought) if is_own => items.extend(thoughts(thought).map(Item::Reasoning)),
+            Block::Text(text) if !text.text.is_empty() => items.push(message(text, ids)),
+            Block::ToolCall(call) => items.push(Item::FunctionCall {
+                id: item_id(call).filter(|_| ids == Ids::Kept),
+                call_id: call_id(call, is_own),
+                name: &call.name,
+                arguments: arguments(call).to_string(),
+            }),
+            Block::Thinking(_) | Block::Text(_) | Block::Image(_) | Block::Other(_) => {}
+        }
+    }
+    // Reasoning that led to nothing, because the answer was cut off, is refused.
+    while items.len() > begin && matches!(items.last(), Some(Item::Reasoning(_))) {
+        items.pop();
+    }
+    for (call, result) in results {
+        let output = output(answered(result, spec));
+        items.push(Item::FunctionCallOutput { call_id: call_id(call, is_own), output });
+    }
+}
+
+/// What a tool answered, as one text if it is only words.
+fn output(pieces: Vec<Shown<'_>>) -> Words<'_> {
+    if pieces.iter().all(|piece| piece.image().is_none()) {
+        return Words::Plain(pieces.iter().map(Shown::text).collect());
+    }
+    Words::Parts(pieces.into_iter().map(part).collect())
+}
+
+/// The item of reasoning that a seal holds, if it can go back: one without content would be looked up by its id, and
+/// the provider has not kept it.
+fn thoughts(thought: &ThinkingBlock) -> Option<Map<String, Value>> {
+    let mut item: Map<String, Value> = serde_json::from_str(thought.thinking_signature.as_deref()?).ok()?;
+    item.retain(|_, value| !value.is_null());
+    let is_encrypted = item.get("encrypted_content").and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+    if is_encrypted {
+        // Both would be refused.
+        item.remove("content");
+    }
+    let is_open = item.get("content").and_then(Value::as_array).is_some_and(|parts| !parts.is_empty());
+    let is_reasoning = item.get("type").and_then(Value::as_str) == Some("reasoning");
+    item.remove("status");
+    item.entry("summary").or_insert_with(|| Value::Array(Vec::new()));
+    (is_reasoning && (is_encrypted || is_open)).then_some(item)
+}
+
+fn message(block: &TextBlock, ids: Ids) -> Item<'_> {
+    let text = block.text.as_str();
+    let seal = block.extra.get("textSignature").and_then(Value::as_str);
+    let mark = match ids {
+        Ids::Foreign => Mark::default(),
+        Ids::Lost => Mark { id: None, status: None, ..seal.map(mark).unwrap_or_default() },
+        Ids::Kept => seal.map(mark).unwrap_or_default(),
+    };
+    let content = match mark.id {
+        Some(_) => Words::Parts(vec![Part::OutputText { text, annotations: [] }]),
+        None => Words::Plain(text.into()),
+    };
+    Item::Message { role: "assistant", content, mark }
+}
+
+/// What a message's seal says: its id, or in newer transcripts `{"v":1,"id":…,"phase":…}`.
+fn mark(seal: &str) -> Mark {
+    #[derive(Deserialize)]
+    struct Both {
+        id: String,
+        phase: Option<String>,
+    }
+    let Both { id, phase } = serde_json::from_str(seal).unwrap_or_else(|_| Both { id: seal.to_owned(), phase: None });
+    let id = Some(id).filter(|id| is_fitting(id));
+    Mark { status: id.as_ref().map(|_| "completed"), id, phase }
+}
+
+/// The provider's id of a call as an item: what stands behind the bar in `call_id|item_id`.
+fn item_id(call: &ToolCall) -> Option<&str> {
+    call.id.split_once('|').map(|(_, item)| item).filter(|item| is_fitting(item))
+}
+
+/// The id that binds a call and its result. A provider knows its own, whatever they look like; those of others are made
+/// to fit.
+fn call_id(call: &ToolCall, is_own: bool) -> Cow<'_, str> {
+    let id = call.id.split_once('|').map_or(call.id.as_str(), |(id, _)| id);
+    if is_own { short(id) } else { fitting(id) }
+}
+
+fn is_fitting(id: &str) -> bool {
+    (1..=LONGEST).contains(&id.len()) && id.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-'))
+}
+
+fn short(id: &str) -> Cow<'_, str> {
+    if (1..=LONGEST).contains(&id.len()) { id.into() } else { fitting(id) }
+}
+
+/// The same id for the same text, and different ones for different texts (FNV-1a).
+fn fitting(text: &str) -> Cow<'_, str> {
+    if is_fitting(text) {
+        return text.into();
+    }
+    let hash = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let readable: String = text.chars().filter(char::is_ascii_alphanumeric).take(LONGEST - 17).collect();
+    format!("{readable}_{hash:016x}").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use homard_proto::message::Message;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_longer_conversation_begins_with_the_bytes_of_the_shorter() {
+        let spec = Spec {
+            api: "openai-responses".to_owned(),
+            thinking: vec![Level::Low],
+            max_output: 8_192,
+            ..Spec::default()
+        };
+        let target = Target::new(spec, "https://api.openai.com/v1");
+        let seal = r#"{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAA"}"#;
+        let messages: Vec<Arc<Message>> = serde_json::from_value(json!([
+            {"role": "user", "content": "Go"},
+            {"role": "assistant", "api": "openai-responses", "stopReason": "toolUse", "content": [
+                {"type": "thinking", "thinking": "", "thinkingSignature": seal},
+                {"type": "text", "text": "I look.", "textSignature": "msg_1"},
+                {"type": "toolCall", "id": "call_a|fc_1", "name": "ls", "arguments": {}},
+            ]},
+            {"role": "toolResult", "toolCallId": "call_a|fc_1", "toolName": "ls", "content": [{"type": "text", "text": "a"}]},
+            {"role": "user", "content": "Thanks"},
+        ]))
+        .unwrap();
+        let body = |count: usize| {
+            let session = Some("s1".into());
+            let request = Request { messages: messages[..count].to_vec(), session, ..Request::default() };
+            String::from_utf8(encode(&target, &request).unwrap()).unwrap()
+        };
+        for (shorter, longer) in [(1, 3), (3, 4)] {
+            let (shorter, longer) = (body(shorter), body(longer));
+            let open = shorter.strip_suffix("]}").unwrap();
+            assert!(longer.starts_with(open), "{shorter}\n{longer}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A piece of an answer under construction: a message, reasoning or a call.
+//!
+//! Its text comes in deltas, then whole with the end of its part, then whole again with the end of the item, and once
+//! more with the end of the answer. Servers leave out any of them, so what was said is remembered and only the rest of
+//! it is said.
+
+use std::collections::BTreeMap;
+
+use homard_model::{Event, Seal, stream::CallDelta};
+use serde_json::json;
+
+use super::chunk::{Output, Part, text};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Message,
+    Reasoning,
+    Call,
+}
+
+impl Kind {
+    /// The kind that the wire calls so. Others are the provider's own tools, which are not asked for.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        match name {
+            "message" => Some(Self::Message),
+            "reasoning" => Some(Self::Reasoning),
+            "function_call" => Some(Self::Call),
+            _ => None,
+        }
+    }
+}
+
+/// A place in an item: reasoning has a summary and contents, the others only contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    Summary(u64),
+    Content(u64),
+}
+
+#[derive(Debug)]
+pub(super) struct Item {
+    /// Its place in the answer.
+    pub(super) index: u64,
+    pub(super) kind: Kind,
+    pub(super) id: Option<String>,
+    pub(super) call_id: Option<String>,
+    pub(super) name: Option<String>,
+    phase: Option<String>,
+    /// The item as it came: reasoning goes back like this.
+    json: Option<String>,
+    parts: BTreeMap<Place, Words>,
+    /// Which call of the answer it is, once that was said.
+    call: Option<usize>,
+    /// Its beginning was there.
+    pub(super) has_begun: bool,
+    /// All of it is there.
+    pub(super) is_whole: bool,
+    /// All of it was said.
+    pub(super) is_said: bool,
+}
+
+/// A text of which a part was said.
+#[derive(Debug, Default)]
+struct Words {
+    text: String,
+    said: usize,
+    is_whole: bool,
+}
+
+impl Words {
+    /// Takes the whole text. If it contradicts what was said already, that stays.
+    fn complete(&mut self, whole: String) {
+        if whole.len() >= self.text.len() && whole.starts_with(&self.text[..self.said]) {
+            self.text = whole;
+        }
+        self.is_whole = true;
+    }
+
+    /// What was not said yet.
+    fn rest(&mut self) -> String {
+        let rest = self.text[self.said..].to_owned();
+        self.said = self.text.len();
+        rest
+    }
+}
+
+impl Item {
+    pub(super) fn new(index: u64, kind: Kind) -> Self {
+        Self {
+            index,
+            kind,
+            id: None,
+            call_id: None,
+            name: None,
+            phase: None,
+            json: None,
+            parts: BTreeMap::new(),
+            call: None,
+            has_begun: false,
+            is_whole: false,
+            is_said: false,
+        }
+    }
+
+    /// Takes the next words of a part. What comes after its end was in its end.
+    pub(super) fn add(&mut self, place: Place, delta: &str) {
+        let words = self.parts.entry(place).or_default();
+        if !words.is_whole && !self.is_whole {
+            words.text.push_str(delta);
+        }
+    }
+
+    /// Takes a whole part.
+    pub(super) fn complete(&mut self, place: Place, whole: String) {
+        if !self.is_whole {
+            self.parts.entry(place).or_default().complete(whole);
+        }
+    }
+
+    /// Takes the names of the item.
+    pub(super) fn begin(&mut self, output: &Output) {
+        let fill = |name: &mut Option<String>, value: &Option<String>| {
+            if name.as_ref().is_none_or(String::is_empty) {
+                name.clone_from(value);
+            }
+        };
+        fill(&mut self.id, &output.id);
+        fill(&mut self.call_id, &output.call_id);
+        fill(&mut self.name, &output.name);
+        fill(&mut self.phase, &output.phase);
+    }
+
+    /// Takes the whole item, also as JSON.
+    pub(super) fn end(&mut self, output: Output, json: &str) {
+        if self.is_whole {
+            return;
+        }
+        self.begin(&output);
+        let parts = |list: Option<Vec<Part>>| (0..).zip(list.unwrap_or_default());
+        for (at, part) in parts(output.summary) {
+            self.complete(Place::Summary(at), part.words());
+        }
+        for (at, part) in parts(output.content) {
+            self.complete(Place::Content(at), part.words());
+        }
+        if let Some(arguments) = output.arguments {
+            self.complete(Place::Content(0), text(arguments));
+        }
+        self.json = Some(json.to_owned());
+        self.is_whole = true;
+    }
+
+    /// Says what was not said yet, as far as nothing before it is missing. `calls` counts the calls of the answer.
+    pub(super) fn say(&mut self, calls: &mut usize, events: &mut Vec<Event>) {
+        match self.kind {
+            Kind::Message | Kind::Reasoning => self.say_words(events),
+            Kind::Call => self.say_call(calls, events),
+        }
+        if self.is_whole && !self.is_said {
+            events.extend(self.seal().map(Event::Seal));
+            self.is_said = true;
+        }
+    }
+
+    fn say_words(&mut self, events: &mut Vec<Event>) {
+        let mut has_spoken = false;
+        for words in self.parts.values_mut() {
+            let is_first = words.said == 0;
+            let mut rest = words.rest();
+            if !rest.is_empty() {
+                match self.kind {
+                    Kind::Reasoning => {
+                        if has_spoken && is_first {
+                            rest.insert_str(0, "\n\n");
+                        }
+                        events.push(Event::Thinking(rest));
+                    }
+                    Kind::Message | Kind::Call => events.push(Event::Text(rest)),
+                }
+            }
+            has_spoken |= words.said > 0;
+            if !words.is_whole && !self.is_whole {
+                break;
+            }
+        }
+    }
+
+    fn say_call(&mut self, calls: &mut usize, events: &mut Vec<Event>) {
+        let arguments = self.parts.entry(Place::Content(0)).or_default();
+        match self.call {
+            Some(index) => {
+                let arguments = arguments.rest();
+                if !arguments.is_empty() {
+                    events.push(Event::Call(CallDelta { index, arguments, ..CallDelta::default() }));
+                }
+            }
+            // Without its names it cannot begin; if they never come, it has none.
+            None if self.has_begun || self.is_whole => {
+                let index = *calls;
+                *calls += 1;
+                self.call = Some(index);
+                let arguments = arguments.rest();
+                events.push(Event::Call(CallDelta { index, id: self.bound_id(), name: self.name.clone(), arguments }));
+            }
+            None => {}
+        }
+    }
+
+    /// A call's id in transcripts: that which binds its result, and that of the item.
+    fn bound_id(&self) -> Option<String> {
+        let filled = |id: &Option<String>| id.clone().filter(|id| !id.is_empty());
+        match (filled(&self.call_id), filled(&self.id)) {
+            (Some(call), Some(item)) => Some(format!("{call}|{item}")),
+            (call, item) => call.or(item),
+        }
+    }
+
+    fn seal(&self) -> Option<Seal> {
+        match self.kind {
+            Kind::Message => {
+                let id = self.id.as_ref().filter(|id| !id.is_empty())?;
+                let has_spoken = self.parts.values().any(|words| words.said > 0);
+                let mark = match &self.phase {
+                    Some(phase) => json!({"v": 1, "id": id, "phase": phase}).to_string(),
+                    None => id.clone(),
+                };
+                has_spoken.then_some(Seal::Text(mark))
+            }
+            Kind::Reasoning => self.json.clone().map(Seal::Thinking),
+            Kind::Call => None,
+        }
+    }
+}

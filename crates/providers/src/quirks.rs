@@ -1,0 +1,203 @@
+//! How servers of one wire differ from one another, as a table.
+//!
+//! A provider that is not here is asked in the way that most servers understand.
+
+/// How a server differs from others of its wire. Config may change each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quirks {
+    /// The field that limits the answer.
+    pub limit: Limit,
+    /// Whether the system prompt of a model that reasons is sent as `developer`.
+    pub developer_role: bool,
+    /// How it is asked to think.
+    pub effort: Effort,
+    /// Whether it takes its reasoning back.
+    pub replays_reasoning: bool,
+    /// Whether it must be asked for the usage of a streamed answer.
+    pub asks_for_usage: bool,
+    /// Whether it keeps answers unless told not to.
+    pub store: bool,
+    /// Whether it takes a key that keeps a session on the machine that remembers it.
+    pub cache_key: bool,
+    /// Whether it takes cache marks as Anthropic does.
+    pub cache_marks: bool,
+    /// Whether a tool's result names the tool, and no user may speak right behind it.
+    pub strict_results: bool,
+}
+
+/// The field that limits the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// The old name, which everybody knows but OpenAI's newer models.
+    MaxTokens,
+    /// OpenAI's new name.
+    MaxCompletionTokens,
+}
+
+/// How a model is asked to think.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// It cannot be asked: it thinks or it does not.
+    Unasked,
+    /// `reasoning_effort: "low"`.
+    Plain,
+    /// `reasoning: {effort: "low"}`.
+    Nested,
+    /// `thinking: {type: "enabled"}`.
+    Switch,
+    /// `chat_template_kwargs: {enable_thinking: true}`.
+    Template,
+}
+
+/// A provider that is known by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Provider {
+    /// Its name in configs.
+    pub id: &'static str,
+    /// Where it is.
+    pub base_url: &'static str,
+    /// The wire that it speaks.
+    pub api: &'static str,
+    /// Where its key is in the environment; the first that is set counts.
+    pub env: &'static [&'static str],
+    /// Whether it runs on one's own machine, and needs no key.
+    pub is_local: bool,
+    /// How it differs.
+    pub quirks: Quirks,
+}
+
+/// What most servers understand.
+const USUAL: Quirks = Quirks {
+    limit: Limit::MaxTokens,
+    developer_role: false,
+    effort: Effort::Plain,
+    replays_reasoning: true,
+    asks_for_usage: true,
+    store: false,
+    cache_key: false,
+    cache_marks: false,
+    strict_results: false,
+};
+
+const OPENAI: Quirks = Quirks {
+    limit: Limit::MaxCompletionTokens,
+    developer_role: true,
+    replays_reasoning: false,
+    store: true,
+    cache_key: true,
+    ..USUAL
+};
+
+/// All providers that are known by name. In an environment with several keys the first counts.
+pub const PROVIDERS: &[Provider] = &[
+    cloud(
+        "anthropic",
+        "https://api.anthropic.com",
+        "anthropic-messages",
+        &["ANTHROPIC_OAUTH_TOKEN", "ANTHROPIC_API_KEY"],
+    ),
+    Provider {
+        quirks: OPENAI,
+        ..cloud("openai", "https://api.openai.com/v1", "openai-responses", &["OPENAI_API_KEY"])
+    },
+    cloud(
+        "google",
+        "https://generativelanguage.googleapis.com/v1beta",
+        "google-generative-ai",
+        &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+    ),
+    Provider {
+        quirks: Quirks { effort: Effort::Nested, cache_marks: true, ..USUAL },
+        ..chat("openrouter", "https://openrouter.ai/api/v1", &["OPENROUTER_API_KEY"])
+    },
+    Provider {
+        quirks: Quirks { effort: Effort::Unasked, ..USUAL },
+        ..chat("xai", "https://api.x.ai/v1", &["XAI_API_KEY"])
+    },
+    Provider {
+        quirks: Quirks {
+            effort: Effort::Unasked,
+            replays_reasoning: false,
+            asks_for_usage: false,
+            strict_results: true,
+            ..USUAL
+        },
+        ..chat("mistral", "https://api.mistral.ai/v1", &["MISTRAL_API_KEY"])
+    },
+    Provider {
+        quirks: Quirks { limit: Limit::MaxCompletionTokens, ..USUAL },
+        ..chat("groq", "https://api.groq.com/openai/v1", &["GROQ_API_KEY"])
+    },
+    Provider {
+        quirks: Quirks { effort: Effort::Switch, ..USUAL },
+        ..chat("deepseek", "https://api.deepseek.com/v1", &["DEEPSEEK_API_KEY"])
+    },
+    local("ollama", "http://127.0.0.1:11434/v1", &["OLLAMA_API_KEY"]),
+    local("lmstudio", "http://127.0.0.1:1234/v1", &["LMSTUDIO_API_KEY"]),
+    local("vllm", "http://127.0.0.1:8000/v1", &["VLLM_API_KEY"]),
+    Provider {
+        quirks: Quirks { effort: Effort::Template, ..USUAL },
+        ..local("llamacpp", "http://127.0.0.1:8080/v1", &["LLAMA_API_KEY"])
+    },
+];
+
+const fn cloud(id: &'static str, base_url: &'static str, api: &'static str, env: &'static [&'static str]) -> Provider {
+    Provider { id, base_url, api, env, is_local: false, quirks: USUAL }
+}
+
+const fn chat(id: &'static str, base_url: &'static str, env: &'static [&'static str]) -> Provider {
+    cloud(id, base_url, "openai-completions", env)
+}
+
+const fn local(id: &'static str, base_url: &'static str, env: &'static [&'static str]) -> Provider {
+    Provider { is_local: true, ..chat(id, base_url, env) }
+}
+
+/// A provider by the name that configs give it.
+pub fn provider(id: &str) -> Option<&'static Provider> {
+    let id: String = id.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+    PROVIDERS.iter().find(|provider| provider.id == id)
+}
+
+/// The quirks of a server: known by its host, whatever the config calls it, or else by that name.
+pub fn of(id: &str, base_url: &str) -> Quirks {
+    let cloud = PROVIDERS.iter().filter(|provider| !provider.is_local);
+    let by_host = cloud.into_iter().find(|provider| host(provider.base_url) == host(base_url));
+    by_host.or_else(|| provider(id)).map_or(USUAL, |provider| provider.quirks)
+}
+
+fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split(['/', ':', '?']).next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Wire, is_self_hosted};
+
+    #[test]
+    fn a_server_is_known_by_its_host_and_then_by_its_name() {
+        let limit = |id: &str, base_url: &str| of(id, base_url).limit;
+        assert_eq!(limit("mine", "https://api.openai.com/v1"), Limit::MaxCompletionTokens);
+        assert_eq!(limit("openai", "http://127.0.0.1:9/v1"), Limit::MaxCompletionTokens);
+        assert_eq!(limit("openai", "https://openrouter.ai/api/v1"), Limit::MaxTokens);
+        assert_eq!(limit("mine", "https://api.openai.com.example/v1"), Limit::MaxTokens);
+    }
+
+    #[test]
+    fn names_are_read_in_any_spelling() {
+        assert_eq!(provider("llama.cpp").map(|provider| provider.id), Some("llamacpp"));
+        assert_eq!(provider("LM-Studio").map(|provider| provider.id), Some("lmstudio"));
+        assert_eq!(provider("nobody"), None);
+    }
+
+    #[test]
+    fn every_provider_can_be_asked() {
+        for provider in PROVIDERS {
+            assert!(Wire::named(provider.api).is_some(), "{provider:?}");
+            assert_eq!(is_self_hosted(provider.base_url), provider.is_local, "{provider:?}");
+            assert!(!provider.env.is_empty(), "{provider:?}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Recorded answers, conversations and refusals of every wire, and what must become of them; see corpus/README.md.
+
+#[path = "corpus/case.rs"]
+mod case;
+#[path = "corpus/mutate.rs"]
+mod mutate;
+
+use std::path::Path;
+
+use case::{Case, Outcome, compare};
+use homard_model::{Answer, Event, classify::classify};
+use homard_providers::Wire;
+use serde_json::{Value, json};
+
+datatest_stable::harness! {
+    { test = a_stream_becomes_its_events, root = "tests/corpus", pattern = r"stream\.sse$" },
+    { test = a_stream_is_the_same_however_it_is_split, root = "tests/corpus", pattern = r"stream\.sse$" },
+    { test = a_damaged_stream_ends_exactly_once, root = "tests/corpus", pattern = r"stream\.sse$" },
+    { test = a_cut_stream_is_not_taken_for_whole, root = "tests/corpus", pattern = r"stream\.sse$" },
+    { test = an_answer_is_given_back, root = "tests/corpus", pattern = r"replay\.json$" },
+    { test = a_history_becomes_its_request, root = "tests/corpus", pattern = r"history\.json$" },
+    { test = a_conversation_begins_as_it_began_before, root = "tests/corpus", pattern = r"history\.json$" },
+    { test = a_refusal_becomes_its_failure, root = "tests/corpus", pattern = r"error\.json$" },
+}
+
+fn a_stream_becomes_its_events(path: &Path) -> Outcome {
+    let case = Case::at(path)?;
+    let events = read(case.wire, [case.bytes("stream.sse")?.as_slice()]);
+    compare(&case.file("events.json"), &events.iter().map(case::shown).collect())
+}
+
+fn a_stream_is_the_same_however_it_is_split(path: &Path) -> Outcome {
+    let case = Case::at(path)?;
+    let bytes = case.bytes("stream.sse")?;
+    let whole = read(case.wire, [bytes.as_slice()]);
+    for size in [1, 2, 3, 7, 37, 64] {
+        assert_eq!(read(case.wire, bytes.chunks(size)), whole, "in pieces of {size}");
+    }
+    for at in (0..bytes.len()).step_by(1 + bytes.len() / 300) {
+        let (head, tail) = bytes.split_at(at);
+        assert_eq!(read(case.wire, [head, tail]), whole, "split at {at}");
+    }
+    Ok(())
+}
+
+fn a_damaged_stream_ends_exactly_once(path: &Path) -> Outcome {
+    let case = Case::at(path)?;
+    let bytes = case.bytes("stream.sse")?;
+    for seed in 0..mutate::rounds() {
+        let damaged = mutate::damaged(&bytes, seed);
+        let events = read(case.wire, damaged.chunks(61));
+        let ends = events.iter().filter(|event| is_last(event)).count();
+        assert!(ends == 1 && events.last().is_some_and(is_last), "seed {seed}: {events:?}");
+    }
+    Ok(())
+}
+
+fn a_cut_stream_is_not_taken_for_whole(path: &Path) -> Outcome {
+    let case = Case::at(path)?;
+    let bytes = case.bytes("stream.sse")?;
+    let whole = read(case.wire, [bytes.as_slice()]);
+    // Only the end of a line changes what is known.
+    let line_ends = (0..bytes.len()).filter(|at| matches!(bytes[*at], b'\n' | b'\r'));
+    for end in line_ends {
+        let events = read(case.wire, [&bytes[..end]]);
+        let is_good = matches!(events.last(), Some(Event::Done(_)));
+        assert!(!is_good || said(&events) == said(&whole), "cut at {end}, this is taken for all of it: {events:?}");
+    }
+    Ok(())
+}
+
+/// The events without the end and the signs of life.
+fn said(events: &[Event]) -> Vec<&Event> {
+    events.iter().filter(|event| !is_last(event) && **event != Event::Alive).collect()
+}
+
+fn an_answer_is_given_back(path: &Path) -> Outcome {
+    let case = Case::at(path)?;
+    let mut answer = Answer::default();
+    for event in read(case.wire, [case.bytes("stream.sse")?.as_slice()]) {
+        match event {
+            Event::Text(delta) => answer.text(&delta),
+            Event::Thinking(delta) => answer.thinking(&delta),
+            Event::Call(delta) => answer.call(delta),
+            Event::Seal(seal) => answer.seal(seal),
+            Event::Alive | Event::Done(_) => {}
+            Event::Failed(error) => return Err(error.into()),
+        }
+    }
+    let blocks = serde_json::to_value(answer.into_blocks())?;
+    let body = case.encode(&case::conversation(&blocks))?;
+    compare(path, &json!({"blocks": blocks, "request": body}))
+}
+
+fn a_history_becomes_its_request(path: &Path) -> Outcome {
+    let case = Case::at(path)?;
+    compare(&case.file("request.json"), &case.encode(&case.json("history.json")?)?)
+}
+
+/// Providers remember the beginning of a request, so it must not change while a conversation goes on.
+fn a_conversation_begins_as_it_began_before(path: &Path) -> Outcome {
+    let case = Case::at(path)?;
+    let mut history = case.json("history.json")?;
+    let mut later = case.prompt(&history)?;
+    let messages = history["messages"].as_array().cloned().unwrap_or_default();
+    for answer in (1..messages.len()).rev().filter(|at| is_answer(&messages[*at]) && is_question(&messages[at - 1])) {
+        history["messages"] = messages[..answer].into();
+        let earlier = case.prompt(&history)?;
+        assert!(later.starts_with(&earlier), "after {answer} messages it began with {earlier:#?}, then {later:#?}");
+        later = earlier;
+    }
+    Ok(())
+}
+
+fn is_question(message: &Value) -> bool {
+    message["role"] == "user" || message["role"] == "toolResult"
+}
+
+fn is_answer(message: &Value) -> bool {
+    message["role"] == "assistant" && message["stopReason"] != "error" && message["stopReason"] != "aborted"
+}
+
+fn a_refusal_becomes_its_failure(path: &Path) -> Outcome {
+    let case = Case::at(path)?;
+    let refusal = case.json("error.json")?;
+    let status = refusal["status"].as_u64().map(u16::try_from).transpose()?;
+    let headers = refusal["headers"].as_object().into_iter().flatten();
+    let headers: Vec<_> =
+        headers.map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned())).collect();
+    let body = refusal["body"].as_str().map_or_else(|| refusal["body"].to_string(), str::to_owned);
+    compare(&case.file("failure.json"), &case::shown(&Event::Failed(classify(status, &headers, &body))))
+}
+
+fn read<'a>(wire: Wire, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Event> {
+    let mut reader = wire.reader();
+    let mut events: Vec<_> = pieces.into_iter().flat_map(|piece| reader.push(piece)).collect();
+    events.extend(reader.finish());
+    assert_eq!((reader.push(b"data: {}\n\n"), reader.finish()), (Vec::new(), None), "it goes on after its end");
+    events
+}
+
+fn is_last(event: &Event) -> bool {
+    matches!(event, Event::Done(_) | Event::Failed(_))
+}

@@ -1,0 +1,71 @@
+//! Damage to bytes, the same for the same seed.
+
+/// How many damaged copies of each stream are read, unless `FUZZ_ROUNDS` says otherwise.
+const ROUNDS: u64 = 300;
+
+#[allow(clippy::disallowed_methods, reason = "a switch for whoever runs the tests")]
+pub(crate) fn rounds() -> u64 {
+    std::env::var("FUZZ_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS)
+}
+
+/// What a stream is made of, and what breaks readers.
+const PIECES: [&[u8]; 16] = [
+    b"\n",
+    b"\n\n",
+    b"\r",
+    b"data: ",
+    b"event: ",
+    b"null",
+    b"{}",
+    b"[]",
+    b"\"",
+    b"}",
+    b"-1",
+    b"1e999",
+    b"18446744073709551616",
+    b"\xff\xfe",
+    b"\\ud800",
+    b"[DONE]",
+];
+
+/// A copy with one to four wounds: a byte changed, a piece cut out, doubled, moved or put in, or the end cut off.
+pub(crate) fn damaged(bytes: &[u8], seed: u64) -> Vec<u8> {
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ bytes.len() as u64);
+    let mut bytes = bytes.to_vec();
+    for _ in 0..=dice.below(4) {
+        let at = dice.below(bytes.len() + 1);
+        let end = (at + dice.below(40)).min(bytes.len());
+        match dice.below(7) {
+            0 if at < bytes.len() => bytes[at] ^= 1 << dice.below(8),
+            1 => drop(bytes.drain(at..end)),
+            2 => {
+                let piece = bytes[at..end].to_vec();
+                bytes.splice(end..end, piece);
+            }
+            3 => bytes.truncate(at),
+            4 => {
+                let piece: Vec<_> = bytes.drain(at..end).collect();
+                let there = dice.below(bytes.len() + 1);
+                bytes.splice(there..there, piece);
+            }
+            _ => {
+                let piece = PIECES[dice.below(PIECES.len())];
+                bytes.splice(at..at, piece.iter().copied());
+            }
+        }
+    }
+    bytes
+}
+
+/// Numbers that look drawn; xorshift64*.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 = self.0.max(1);
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        usize::try_from(self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33).unwrap_or(0) % most.max(1)
+    }
+}

@@ -1,0 +1,217 @@
+use std::collections::BTreeMap;
+
+use proptest::{collection::vec, prelude::*};
+
+use super::*;
+
+const RETRY: u64 = 10;
+
+/// What a call of the channel comes to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    Answered,
+    /// No answer in time, though it may have arrived.
+    Silent {
+        arrives: bool,
+    },
+    /// No answer at all: only a crash ends it.
+    Hangs {
+        arrives: bool,
+    },
+    TryLater,
+    Never,
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Queue {
+        to: u8,
+        is_idempotent: bool,
+    },
+    /// The next that is due is sent.
+    Send(usize, Fate),
+    /// Somebody sends what need not be due.
+    Stray(usize),
+    Crash,
+    Wait(u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let fate = prop_oneof![
+        4 => Just(Fate::Answered),
+        2 => any::<bool>().prop_map(|arrives| Fate::Silent { arrives }),
+        2 => any::<bool>().prop_map(|arrives| Fate::Hangs { arrives }),
+        2 => Just(Fate::TryLater),
+        1 => Just(Fate::Never),
+    ];
+    prop_oneof![
+        4 => (0..2_u8, any::<bool>()).prop_map(|(to, is_idempotent)| Event::Queue { to, is_idempotent }),
+        6 => (0..4_usize, fate).prop_map(|(nth, fate)| Event::Send(nth, fate)),
+        1 => (0..20_usize).prop_map(Event::Stray),
+        2 => Just(Event::Crash),
+        3 => prop_oneof![9 => 1..RETRY, 1 => Just(TTL_MS)].prop_map(Event::Wait),
+    ]
+}
+
+/// An outbox, and the channels as they see it.
+#[derive(Default)]
+struct World {
+    outbox: Outbox,
+    now: u64,
+    /// The keys that arrived, in order.
+    heard: Vec<String>,
+    /// Those that were refused for good.
+    refused: Vec<String>,
+}
+
+impl World {
+    fn queue(&mut self, to: u8, is_idempotent: bool) {
+        let id = format!("d{:03}", self.outbox.0.len());
+        let (target, key) = (target(to), id.clone());
+        let delivery =
+            Delivery { id, run: None, target, part: 0, key, is_idempotent, payload: Value::Null, at: self.now };
+        assert!(self.outbox.queue(delivery.clone()));
+        assert!(!self.outbox.queue(delivery), "an id is queued once");
+    }
+
+    fn mark(&mut self, id: &str, state: &DeliveryState) -> bool {
+        self.outbox.mark(id, state, self.now)
+    }
+
+    fn send(&mut self, nth: usize, fate: Fate) {
+        let rows = self.outbox.undelivered();
+        let Some(id) = due(&rows, self.now).get(nth).map(|row| row.delivery.id.clone()) else { return };
+        assert!(self.mark(&id, &DeliveryState::Sending), "{id} is due");
+        assert!(!self.mark(&id, &DeliveryState::Sending), "{id} is on its way");
+        let reason = String::new();
+        let answer = match fate {
+            Fate::Answered => Some(DeliveryState::Sent { provider_id: Some("p".to_owned()) }),
+            Fate::Silent { .. } => Some(DeliveryState::Unknown),
+            Fate::Hangs { .. } => None,
+            Fate::TryLater => Some(DeliveryState::Failed { retry_at: self.now + RETRY, reason }),
+            Fate::Never => Some(DeliveryState::Dead { reason }),
+        };
+        match fate {
+            Fate::Answered | Fate::Silent { arrives: true } | Fate::Hangs { arrives: true } => {
+                self.heard.push(id.clone());
+            }
+            Fate::Never => self.refused.push(id.clone()),
+            Fate::Silent { arrives: false } | Fate::Hangs { arrives: false } | Fate::TryLater => {}
+        }
+        assert!(answer.is_none_or(|answer| self.mark(&id, &answer)), "{id} is answered");
+    }
+
+    fn stray(&mut self, nth: usize) {
+        let Some(id) = self.outbox.0.get(nth).map(|row| row.delivery.id.clone()) else { return };
+        assert!(!self.mark(&id, &DeliveryState::Queued), "nobody puts {id} back");
+        if self.mark(&id, &DeliveryState::Sending) {
+            self.heard.push(id.clone());
+            assert!(self.mark(&id, &DeliveryState::Sent { provider_id: None }));
+        }
+    }
+
+    fn live(&mut self, event: &Event) {
+        match *event {
+            Event::Queue { to, is_idempotent } => self.queue(to, is_idempotent),
+            Event::Send(nth, fate) => self.send(nth, fate),
+            Event::Stray(nth) => self.stray(nth),
+            Event::Crash => self.outbox.lose_track(),
+            Event::Wait(time) => self.now += time,
+        }
+    }
+
+    /// The process comes back, and nothing goes wrong any more.
+    fn settle(&mut self) {
+        self.outbox.lose_track();
+        for _ in 0..self.outbox.0.len() {
+            self.now += RETRY;
+            while !due(&self.outbox.undelivered(), self.now).is_empty() {
+                self.send(0, Fate::Answered);
+            }
+        }
+    }
+
+    fn check(&self) {
+        let mut order: BTreeMap<_, Vec<&str>> = BTreeMap::new();
+        for row in &self.outbox.0 {
+            let (delivery, id) = (&row.delivery, &row.delivery.id);
+            let arrivals = self.heard.iter().filter(|heard| *heard == id).count();
+            assert!(arrivals <= 1 || delivery.is_idempotent, "{id} was sent twice");
+            match row.state {
+                DeliveryState::Sent { .. } => assert!(arrivals > 0, "{id} was lost"),
+                DeliveryState::Dead { .. } => assert!(self.refused.contains(id), "{id} was given up"),
+                DeliveryState::Unknown => assert!(!delivery.is_idempotent, "{id} could have been sent again"),
+                DeliveryState::Queued | DeliveryState::Failed { .. } => {
+                    assert!(row.is_expired(self.now), "{id} was forgotten");
+                }
+                DeliveryState::Sending => panic!("{id} is still on its way"),
+            }
+        }
+        for heard in &self.heard {
+            let row = self.outbox.0.iter().find(|row| row.delivery.id == *heard).unwrap();
+            let order = order.entry(&row.delivery.target.to).or_default();
+            if !order.contains(&heard.as_str()) {
+                order.push(heard);
+            }
+        }
+        assert!(order.values().all(|order| order.is_sorted()), "{order:?}");
+    }
+}
+
+fn target(to: u8) -> Target {
+    Target { channel: "telegram".to_owned(), account: "default".to_owned(), to: to.to_string() }
+}
+
+proptest! {
+    // I8
+    #[test]
+    fn nothing_is_sent_twice_nor_lost_nor_out_of_order(events in vec(event(), 0..60)) {
+        let mut world = World::default();
+        events.iter().for_each(|event| world.live(event));
+        world.settle();
+        world.check();
+    }
+}
+
+fn row(state: DeliveryState, is_idempotent: bool) -> DeliveryRow {
+    let mut world = World::default();
+    world.queue(0, is_idempotent);
+    DeliveryRow { state, ..world.outbox.0.remove(0) }
+}
+
+#[test]
+fn what_is_over_stays_so_and_what_is_unknown_waits_for_a_word() {
+    let (queued, sending, unknown) = (DeliveryState::Queued, DeliveryState::Sending, DeliveryState::Unknown);
+    let sent = DeliveryState::Sent { provider_id: None };
+    let failed = DeliveryState::Failed { retry_at: 5, reason: "away".to_owned() };
+    let dead = DeliveryState::Dead { reason: "blocked".to_owned() };
+    let ways = |from: &DeliveryState| {
+        let row = row(from.clone(), false);
+        let mut ways = vec![&queued, &sending, &sent, &failed, &unknown, &dead];
+        ways.retain(|to| row.next(to, 0).is_some());
+        ways
+    };
+    assert_eq!(ways(&queued), [&sending, &dead]);
+    assert_eq!(ways(&failed), [&sending, &dead]);
+    assert_eq!(ways(&sending), [&sent, &failed, &unknown, &dead]);
+    assert_eq!(ways(&unknown), [&sent, &failed, &dead]);
+    assert!(ways(&sent).is_empty() && ways(&dead).is_empty());
+    assert_eq!(row(sending.clone(), true).next(&unknown, 0), Some(row(queued.clone(), true)));
+}
+
+#[test]
+fn what_waited_too_long_neither_goes_out_nor_holds_up_the_others() {
+    let mut world = World::default();
+    world.queue(0, true);
+    world.now = TTL_MS;
+    world.queue(0, true);
+    let due_at = |now| {
+        let rows = world.outbox.undelivered();
+        due(&rows, now).into_iter().map(|row| row.delivery.id.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(due_at(TTL_MS), ["d000"]);
+    assert_eq!(due_at(TTL_MS + 1), ["d001"]);
+    assert!(world.outbox.undelivered()[0].is_expired(TTL_MS + 1));
+    assert!(!world.outbox.mark("d000", &DeliveryState::Sending, TTL_MS + 1));
+    assert!(world.outbox.mark("d001", &DeliveryState::Sending, TTL_MS + 1));
+}

@@ -1,0 +1,252 @@
+//! What becomes of messages: each stands in its transcript once, by itself, in the run that took it in, or among others.
+
+use std::collections::BTreeMap;
+
+use homard_proto::{
+    EntryId, RunId, SessionKey,
+    message::Message,
+    method::{Params, chat::SendParams},
+    transcript::Entry,
+};
+use homard_store::{Outcome, RunRow, RunState, recovery::STEERED_INTO};
+
+use super::message;
+use crate::play::Played;
+
+/// What a run added to a transcript.
+#[derive(Default)]
+pub(super) struct Part<'a> {
+    pub(super) run: &'a str,
+    /// The line of its own message.
+    own: Line<'a>,
+    /// The lines of messages that came while it was at work.
+    taken: Vec<Line<'a>>,
+    /// The calls that the model made.
+    pub(super) calls: Vec<&'a str>,
+    /// The lines of its answers.
+    pub(super) said: Vec<&'a EntryId>,
+}
+
+/// A line of a user.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Line<'a> {
+    /// The run that it asked for; empty for words that were only shown to another.
+    run: &'a str,
+    /// The run that took it in while it was at work.
+    host: Option<&'a str>,
+    text: String,
+}
+
+/// A transcript, run by run.
+pub(super) fn parts(entries: &[Entry]) -> impl Iterator<Item = Part<'_>> {
+    let mut parts: Vec<Part<'_>> = Vec::new();
+    for entry in entries {
+        match (message(entry), parts.last_mut()) {
+            (Some(Message::User(user)), last) => {
+                let member = |name: &str| user.extra.get(name).and_then(|value| value.as_str());
+                let key = member("idempotencyKey").unwrap_or_default();
+                let (run, host) = (key.strip_suffix(":user").unwrap_or(key), member(STEERED_INTO));
+                let line = Line { run, host, text: user.content.text() };
+                match last {
+                    Some(part) if host == Some(part.run) => part.taken.push(line),
+                    Some(_) | None => parts.push(Part { run, own: line, ..Part::default() }),
+                }
+            }
+            (Some(Message::Assistant(said)), Some(part)) => {
+                part.said.push(&entry.id);
+                part.calls.extend(said.tool_calls().map(|call| call.id.as_str()));
+            }
+            (Some(Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_)) | None, _) => {}
+        }
+    }
+    parts.into_iter()
+}
+
+/// Messages stand in their transcript once, in the order in which they were taken in. One is missing only if its run
+/// never began, or if it stands among others in the message of the run that speaks for it.
+pub(super) fn broken(played: &Played) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut written: BTreeMap<&str, Vec<Line<'_>>> = BTreeMap::new();
+    for (key, entries) in played.transcripts() {
+        // A thread begins with the messages of the session that it belongs to.
+        let inherited = |run: &str| {
+            let accepted = played.taken.accepted.iter().find(|(accepted, _)| accepted.as_str() == run);
+            accepted.is_some_and(|(_, place)| key.thread_parent().as_ref() == Some(place))
+        };
+        let parts: Vec<_> = parts(entries).filter(|part| !inherited(part.run)).collect();
+        wrong.extend(strays(played, key, &parts).into_iter().map(|stray| format!("transcript of {key}: {stray}")));
+        let lines = parts.into_iter().flat_map(|part| [vec![part.own], part.taken].concat());
+        let lines: Vec<_> = lines.filter(|line| !line.run.is_empty()).collect();
+        wrong.extend(disorder(played, key, &lines));
+        lines.into_iter().for_each(|line| written.entry(line.run).or_default().push(line));
+    }
+    for row in played.rows.values() {
+        let lines = written.get(row.run.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let hosts = played.taken.hosts.get(&row.run).map(Vec::as_slice).unwrap_or_default();
+        let why = match hosts {
+            [] => alone(played, row, lines),
+            [host] => with_host(played, &row.run, host, (lines, written.get(host.as_str()))),
+            _ => Some(format!("became a part of {hosts:?}")),
+        };
+        wrong.extend(why.map(|why| format!("the message of run {} {why}", row.run)));
+    }
+    wrong
+}
+
+/// Lines that nobody sent, and lines in a run that is not theirs.
+fn strays(played: &Played, key: &SessionKey, parts: &[Part<'_>]) -> Vec<String> {
+    let is_sent = |text: &str| {
+        let mut runs = played.taken.accepted.iter().filter(|(_, place)| place == key);
+        runs.any(|(run, _)| played.taken.said.get(run).is_some_and(|said| said == text))
+    };
+    let mut strays = Vec::new();
+    for part in parts {
+        strays.extend(part.own.host.map(|host| format!("the line of {:?} for {host} is not in it", part.run)));
+        let made_up = part.taken.iter().filter(|line| line.run.is_empty() && !is_sent(&line.text));
+        strays.extend(made_up.map(|line| format!("nobody sent {:?}", line.text)));
+    }
+    strays
+}
+
+/// Messages that do not stand in the order in which they were taken in.
+fn disorder(played: &Played, key: &SessionKey, lines: &[Line<'_>]) -> Option<String> {
+    // A run whose beginning the disk refused begins after a restart, behind those that came later.
+    if played.disk_failed {
+        return None;
+    }
+    let due = |line: &Line<'_>| played.taken.accepted.iter().position(|(run, _)| run.as_str() == line.run);
+    let (found, order): (Vec<_>, Vec<_>) = lines.iter().map(|line| (line.run, due(line))).unzip();
+    let is_wrong = |(place, first): (usize, &Option<usize>)| {
+        let mut later = (place + 1..).zip(&order[place + 1..]);
+        later.any(|(other, second)| second < first && !may_overtake(played, found[place], found[other]))
+    };
+    let is_taken_in = order.iter().all(Option::is_some);
+    (!is_taken_in || order.iter().enumerate().any(is_wrong))
+        .then(|| format!("transcript of {key}: has the messages {found:?}, taken in as {order:?}"))
+}
+
+/// Whether a message may stand before one that came earlier: one that is always a run of its own may, because there may
+/// have been no room for the other, which then gave up its place and is told of later.
+fn may_overtake(played: &Played, later: &str, earlier: &str) -> bool {
+    let by_rules = |run: &str| {
+        let row = played.rows.values().find(|row| row.run.as_str() == run);
+        let said = played.taken.said.iter().find(|(id, _)| id.as_str() == run);
+        row.is_some_and(|row| row.method == SendParams::METHOD) && said.is_some_and(|(_, said)| !said.starts_with('/'))
+    };
+    !by_rules(later) && by_rules(earlier)
+}
+
+/// What is wrong with a message that did not become a part of another's run.
+fn alone(played: &Played, row: &RunRow, lines: &[Line<'_>]) -> Option<String> {
+    let said = played.taken.said.get(&row.run).map(String::as_str).unwrap_or_default();
+    match (lines, row.session.is_some()) {
+        ([], true) => Some("is in no transcript, and its run began".to_owned()),
+        ([], false) => match &row.state {
+            RunState::Ended(ended) if ended.outcome == Outcome::Done && ended.words.is_none() => {
+                Some("is in no transcript, and its run is done".to_owned())
+            }
+            RunState::Ended(_) | RunState::Accepted | RunState::Running | RunState::Absorbed(_) => None,
+        },
+        ([line], true) if line.host.is_some() => Some(format!("was taken in by {:?}, who does not know", line.host)),
+        ([line], true) => {
+            let guests: Vec<_> = collected(played, &row.run);
+            // A command that begins a new transcript does not stand in it.
+            let is_own = said.ends_with(line.text.as_str());
+            match Digest::read(&line.text) {
+                None => (!is_own || !guests.is_empty()).then(|| format!("is {said:?} and became {:?}", line.text)),
+                Some(digest) => digest.lacks(guests.into_iter().chain([said])),
+            }
+        }
+        ([_], false) => Some("is in a transcript, and its run never began".to_owned()),
+        (_, _) => Some(format!("is in transcripts {} times", lines.len())),
+    }
+}
+
+/// What is wrong with a message that became a part of another's run.
+fn with_host(
+    played: &Played,
+    run: &RunId,
+    host: &RunId,
+    (lines, of_host): (&[Line<'_>], Option<&Vec<Line<'_>>>),
+) -> Option<String> {
+    match lines {
+        // It is among those in the message of its host, or that one is complained about.
+        [] if of_host.is_some_and(|lines| lines.iter().any(|line| Digest::read(&line.text).is_some())) => None,
+        [] => Some(format!("became a part of {host} and is not there")),
+        [line] if line.host != Some(host.as_str()) => Some(format!("became a part of {host} and stands alone")),
+        [line] => {
+            let said = played.taken.said.get(run).map(String::as_str).unwrap_or_default();
+            (line.text != said).then(|| format!("is {said:?} and became {:?}", line.text))
+        }
+        _ => Some(format!("is in transcripts {} times", lines.len())),
+    }
+}
+
+/// What the messages say that became a part of a run and have no line of their own.
+fn collected<'a>(played: &'a Played, host: &RunId) -> Vec<&'a str> {
+    let has_line = |guest: &RunId| {
+        let lines = played.transcripts().flat_map(|(_, entries)| parts(entries)).flat_map(|part| part.taken);
+        lines.into_iter().any(|line| line.run == guest.as_str())
+    };
+    let guests = played.taken.hosts.iter().filter(|(guest, hosts)| hosts.contains(host) && !has_line(guest));
+    guests.filter_map(|(guest, _)| played.taken.said.get(guest).map(String::as_str)).collect()
+}
+
+/// How a message begins that speaks for several.
+const COLLECTED: &str = "[Queued messages while agent was busy]";
+/// How the words about dropped messages begin.
+const OVERFLOW: &str = "[Queue overflow] Dropped ";
+
+/// What stands in a message that speaks for several.
+#[derive(Debug, PartialEq)]
+struct Digest<'a> {
+    /// What is there word for word.
+    blocks: Vec<&'a str>,
+    /// How many were dropped.
+    dropped: usize,
+}
+
+impl<'a> Digest<'a> {
+    fn read(text: &'a str) -> Option<Self> {
+        let rest = text.strip_prefix(COLLECTED).unwrap_or(text).trim_start();
+        if rest.len() == text.len() && !text.starts_with(OVERFLOW) {
+            return None;
+        }
+        let dropped = rest.strip_prefix(OVERFLOW).and_then(|rest| rest.split(' ').next()?.parse().ok());
+        let blocks =
+            rest.split("---\nQueued #").skip(1).map(|block| block.split_once('\n').unwrap_or((block, "")).1.trim());
+        Some(Self { blocks: blocks.collect(), dropped: dropped.unwrap_or_default() })
+    }
+
+    /// What is wrong with it if it speaks for these.
+    fn lacks<'b>(mut self, texts: impl Iterator<Item = &'b str>) -> Option<String> {
+        let mut missing = Vec::new();
+        for text in texts.map(str::trim) {
+            match self.blocks.iter().position(|block| *block == text) {
+                Some(place) => drop(self.blocks.remove(place)),
+                None => missing.push(text),
+            }
+        }
+        (missing.len() != self.dropped || !self.blocks.is_empty()).then(|| {
+            format!("speaks for {missing:?} too few and {:?} too many, with {} dropped", self.blocks, self.dropped)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_speaks_for_several_has_each_once() {
+        let text = "[Queued messages while agent was busy]\n\n[Queue overflow] Dropped 1 message due to cap.\nSummary:\n- a\n\n\
+                    ---\nQueued #1\nb\n\n---\nQueued #2\nc\nd";
+        let digest = || Digest::read(text).unwrap();
+        assert_eq!(digest(), Digest { blocks: vec!["b", "c\nd"], dropped: 1 });
+        assert_eq!(digest().lacks(["a", "b", "c\nd"].into_iter()), None);
+        for wrong in [&["b", "c\nd"][..], &["a", "b"], &["a", "b", "c\nd", "e"], &["a", "b", "b", "c\nd"]] {
+            assert!(digest().lacks(wrong.iter().copied()).is_some(), "{wrong:?}");
+        }
+        assert_eq!(Digest::read("plain"), None);
+    }
+}

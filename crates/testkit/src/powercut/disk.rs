@@ -1,0 +1,296 @@
+//! A disk that keeps what was synced, and of the rest what chance wants.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use super::Event;
+use crate::chance::Dice;
+
+/// What a disk writes whole or not at all.
+const SECTOR: u64 = 512;
+
+/// A file or a folder, by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Node {
+    File(usize),
+    Folder(usize),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum FileOp {
+    /// These bytes, at this place.
+    Write(u64, Vec<u8>),
+    /// The file ends here from now on.
+    Cut(u64),
+}
+
+impl FileOp {
+    /// How long a file is after it.
+    fn length(&self, before: u64) -> u64 {
+        match self {
+            Self::Write(at, bytes) => before.max(at + bytes.len() as u64),
+            Self::Cut(length) => *length,
+        }
+    }
+}
+
+/// The names as the process sees them.
+#[derive(Debug, Clone)]
+pub(super) struct Tree {
+    folders: Vec<BTreeMap<String, Node>>,
+    lengths: Vec<u64>,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self { folders: vec![BTreeMap::new()], lengths: Vec::new() }
+    }
+}
+
+impl Tree {
+    pub(super) fn find(&self, path: &Path) -> Option<Node> {
+        path.iter().try_fold(Node::Folder(0), |node, name| match node {
+            Node::Folder(folder) => self.folders.get(folder)?.get(name.to_str()?).copied(),
+            Node::File(_) => None,
+        })
+    }
+
+    pub(super) fn new_file(&mut self) -> Node {
+        self.lengths.push(0);
+        Node::File(self.lengths.len() - 1)
+    }
+
+    pub(super) fn new_folder(&mut self) -> Node {
+        self.folders.push(BTreeMap::new());
+        Node::Folder(self.folders.len() - 1)
+    }
+
+    pub(super) fn length(&self, file: usize) -> u64 {
+        self.lengths.get(file).copied().unwrap_or_default()
+    }
+
+    pub(super) fn take(&mut self, event: &Event) {
+        match event {
+            Event::File(file, op) => {
+                if let Some(length) = self.lengths.get_mut(*file) {
+                    *length = op.length(*length);
+                }
+            }
+            Event::Names(folder, changes) => {
+                if let Some(names) = self.folders.get_mut(*folder) {
+                    change(names, changes);
+                }
+            }
+            Event::Synced { .. } | Event::Told(_) => {}
+        }
+    }
+}
+
+/// Names that change; `None` is one that goes.
+pub(super) type Names = Vec<(String, Option<Node>)>;
+
+fn change(names: &mut BTreeMap<String, Node>, changes: &[(String, Option<Node>)]) {
+    for (name, node) in changes {
+        match node {
+            Some(node) => names.insert(name.clone(), *node),
+            None => names.remove(name),
+        };
+    }
+}
+
+/// Something on the disk, and what happened to it since it was synced, with the number of each event.
+#[derive(Debug)]
+struct Synced<T, C> {
+    safe: T,
+    since: Vec<(usize, C)>,
+}
+
+impl<T: Default, C> Default for Synced<T, C> {
+    fn default() -> Self {
+        Self { safe: T::default(), since: Vec::new() }
+    }
+}
+
+impl<T, C> Synced<T, C> {
+    /// Takes out what happened before an event, in order.
+    fn before(&mut self, begun: usize) -> Vec<C> {
+        let (done, left) = self.since.drain(..).partition(|(at, _)| *at < begun);
+        self.since = left;
+        let done: Vec<(usize, C)> = done;
+        done.into_iter().map(|(_, what)| what).collect()
+    }
+}
+
+/// The disk.
+#[derive(Debug, Default)]
+pub(super) struct Disk {
+    files: Vec<Synced<Vec<u8>, FileOp>>,
+    folders: Vec<Synced<BTreeMap<String, Node>, Names>>,
+}
+
+/// Files by their paths, and folders.
+type Found = (BTreeMap<PathBuf, Vec<u8>>, Vec<PathBuf>);
+
+/// The thing with this number, which may be new.
+fn at<T: Default>(things: &mut Vec<T>, number: usize) -> &mut T {
+    if things.len() <= number {
+        things.resize_with(number + 1, T::default);
+    }
+    &mut things[number]
+}
+
+impl Disk {
+    pub(super) fn take(&mut self, number: usize, event: &Event) {
+        match event {
+            Event::File(file, op) => at(&mut self.files, *file).since.push((number, op.clone())),
+            Event::Names(folder, changes) => at(&mut self.folders, *folder).since.push((number, changes.clone())),
+            Event::Synced { node: Node::File(file), begun } => {
+                let file = at(&mut self.files, *file);
+                for op in file.before(*begun) {
+                    apply(&mut file.safe, &op);
+                }
+            }
+            Event::Synced { node: Node::Folder(folder), begun } => {
+                let folder = at(&mut self.folders, *folder);
+                for changes in folder.before(*begun) {
+                    change(&mut folder.safe, &changes);
+                }
+            }
+            Event::Told(_) => {}
+        }
+    }
+
+    /// The files with all that happened to them.
+    pub(super) fn everything(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        self.found(&mut Fate::Kept).0
+    }
+
+    /// The files after a power cut.
+    pub(super) fn cut(&self, dice: &mut Dice) -> Found {
+        // Disks differ: one writes nearly everything at once, another nearly nothing.
+        let newest = *dice.pick(&[0, 10, 50, 90, 100]);
+        self.found(&mut Fate::Drawn { dice, newest })
+    }
+
+    fn found(&self, fate: &mut Fate<'_>) -> Found {
+        let (mut files, mut folders) = (BTreeMap::new(), Vec::new());
+        let mut unseen = vec![(PathBuf::new(), 0)];
+        while let Some((path, number)) = unseen.pop() {
+            let Some(folder) = self.folders.get(number) else { continue };
+            let kept = fate.draw(0, folder.since.len());
+            let mut names = folder.safe.clone();
+            folder.since[..kept].iter().for_each(|(_, changes)| change(&mut names, changes));
+            for (name, node) in names {
+                let path = path.join(name);
+                match node {
+                    Node::File(file) => {
+                        let content = self.files.get(file).map_or_else(Vec::new, |file| content(file, fate));
+                        files.insert(path, content);
+                    }
+                    Node::Folder(folder) => {
+                        folders.push(path.clone());
+                        unseen.push((path, folder));
+                    }
+                }
+            }
+        }
+        folders.sort();
+        (files, folders)
+    }
+}
+
+/// How much of what was not synced is on the disk.
+enum Fate<'a> {
+    /// All.
+    Kept,
+    /// What the dice say; so many times in a hundred the newest.
+    Drawn { dice: &'a mut Dice, newest: u64 },
+}
+
+impl Fate<'_> {
+    /// How many changes were made, out of these bounds.
+    fn draw(&mut self, least: usize, most: usize) -> usize {
+        match self {
+            Self::Kept => most,
+            Self::Drawn { dice, newest } => {
+                if dice.percent(*newest) {
+                    return most;
+                }
+                least + dice.below((most - least) as u64 + 1) as usize
+            }
+        }
+    }
+}
+
+/// Does to all of a file what was done to it.
+fn apply(bytes: &mut Vec<u8>, op: &FileOp) {
+    bytes.resize(op.length(bytes.len() as u64) as usize, 0);
+    if let FileOp::Write(at, new) = op {
+        bytes[*at as usize..][..new.len()].copy_from_slice(new);
+    }
+}
+
+/// What is in a file: its length is one that it had, and each sector what one of its writes left.
+fn content(file: &Synced<Vec<u8>, FileOp>, fate: &mut Fate<'_>) -> Vec<u8> {
+    let mut lengths = vec![file.safe.len() as u64];
+    for (_, op) in &file.since {
+        lengths.push(op.length(lengths.last().copied().unwrap_or_default()));
+    }
+    let grown = fate.draw(0, file.since.len());
+    let mut bytes = file.safe.clone();
+    bytes.resize(lengths[grown] as usize, 0);
+    for (sector, touched) in touched(file, &lengths) {
+        let begin = (sector * SECTOR) as usize;
+        if begin >= bytes.len() {
+            continue;
+        }
+        // A cut that is on the disk took what was there before; one that is not hides what came after.
+        let is_cut = |at: &usize| matches!(file.since[*at].1, FileOp::Cut(_));
+        let least = touched.iter().rposition(|at| is_cut(at) && *at < grown).map_or(0, |last| last + 1);
+        let most = touched.iter().position(|at| is_cut(at) && *at >= grown).unwrap_or(touched.len());
+        let kept = fate.draw(least, most);
+        let end = bytes.len().min(begin + SECTOR as usize);
+        let written = written(&file.safe, sector, touched[..kept].iter().map(|at| &file.since[*at].1));
+        bytes[begin..end].copy_from_slice(&written[..end - begin]);
+    }
+    bytes
+}
+
+/// The sectors that were changed since the last sync, each with the places of its changes.
+fn touched(file: &Synced<Vec<u8>, FileOp>, lengths: &[u64]) -> BTreeMap<u64, Vec<usize>> {
+    let longest = lengths.iter().copied().max().unwrap_or_default();
+    let mut sectors: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    for (at, (_, op)) in file.since.iter().enumerate() {
+        let (begin, end) = match op {
+            FileOp::Write(begin, bytes) => (*begin, begin + bytes.len() as u64),
+            FileOp::Cut(length) => (*length, longest),
+        };
+        for sector in begin / SECTOR..end.div_ceil(SECTOR) {
+            sectors.entry(sector).or_default().push(at);
+        }
+    }
+    sectors
+}
+
+/// A sector after these changes.
+fn written<'a>(safe: &[u8], sector: u64, changes: impl Iterator<Item = &'a FileOp>) -> [u8; SECTOR as usize] {
+    let (begin, mut bytes) = (sector * SECTOR, [0; SECTOR as usize]);
+    let before = safe.get(begin as usize..).unwrap_or_default();
+    let length = before.len().min(bytes.len());
+    bytes[..length].copy_from_slice(&before[..length]);
+    for op in changes {
+        match op {
+            FileOp::Write(at, new) => {
+                let (from, to) = ((*at).max(begin), (at + new.len() as u64).min(begin + SECTOR));
+                if from < to {
+                    bytes[(from - begin) as usize..(to - begin) as usize]
+                        .copy_from_slice(&new[(from - at) as usize..(to - at) as usize]);
+                }
+            }
+            FileOp::Cut(length) => bytes[length.saturating_sub(begin).min(SECTOR) as usize..].fill(0),
+        }
+    }
+    bytes
+}

@@ -1,0 +1,196 @@
+//! What arrives: what follows `at`.
+
+use homard_agent::Class;
+use homard_proto::{Generation, RunId};
+use serde_json::{Value, json};
+
+use super::{
+    Act, Deed, Trace,
+    scan::{Scanner, Wrong},
+};
+
+/// Reads what follows `at` into the trace.
+pub(super) fn read(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
+    let at = scan.time()?;
+    let text = scan.rest().to_owned();
+    let expected = "`say`, `chat`, `agent`, `wait`, `abort`, `event`, `reset`, `resize`, `drain`, `shutdown` or \
+                    `restart`";
+    let deed = match scan.word(expected)? {
+        "say" => say(scan, trace)?,
+        "chat" => chat(scan, trace)?,
+        "agent" => Deed::Agent { principal: "owner".to_owned(), generation: generation(scan), params: scan.json()? },
+        "wait" => wait(scan)?,
+        "abort" if scan.rest().starts_with(['{', '[']) => Deed::Abort { params: scan.json()? },
+        "abort" => Deed::AbortRun(run(scan)?),
+        "event" => Deed::Event { text: scan.quoted()?, key: key(scan)? },
+        "reset" => Deed::Reset { key: key(scan)? },
+        "resize" => resize(scan)?,
+        "drain" => Deed::Drain(scan.time()?),
+        "shutdown" => Deed::ShutDown,
+        "restart" => Deed::Restart,
+        word => return Err(format!("expected {expected}, found `{word}`")),
+    };
+    scan.end()?;
+    trace.acts.push(Act { at, text, deed });
+    Ok(())
+}
+
+fn generation(scan: &mut Scanner<'_>) -> Generation {
+    if scan.take("p3") { Generation::Three } else { Generation::Four }
+}
+
+fn run(scan: &mut Scanner<'_>) -> Result<RunId, Wrong> {
+    let word = scan.word("the name of a run")?;
+    RunId::parse(word).map_err(|error| error.to_string())
+}
+
+/// The name of a run that has none: messages are counted.
+fn next_run(trace: &Trace) -> String {
+    let is_message = |act: &&Act| act.text.starts_with("say ") || act.text.starts_with("chat ");
+    format!("run-{}", trace.acts.iter().filter(is_message).count() + 1)
+}
+
+/// The settings of `say`, and how the method calls them.
+const SAY: [(&str, &str); 11] = [
+    ("run", "idempotencyKey"),
+    ("key", "sessionKey"),
+    ("agent", "agentId"),
+    ("session", "sessionId"),
+    ("thinking", "thinking"),
+    ("label", "label"),
+    ("lane", "lane"),
+    ("channel", "channel"),
+    ("prompt", "extraSystemPrompt"),
+    ("restart", "onRestart"),
+    ("parent", "spawnedBy"),
+];
+
+/// The settings of `chat`, and how the method calls them.
+const CHAT: [(&str, &str); 7] = [
+    ("run", "idempotencyKey"),
+    ("key", "sessionKey"),
+    ("mode", "queueMode"),
+    ("channel", "originatingChannel"),
+    ("to", "originatingTo"),
+    ("account", "originatingAccountId"),
+    ("thread", "originatingThreadId"),
+];
+
+/// The settings of a message, as parameters; `timeout` is a number of these. Returns who sends it, too.
+fn settings(
+    scan: &mut Scanner<'_>,
+    verb: &str,
+    known: &[(&str, &str)],
+    timeout: (&str, &str),
+    params: &mut Value,
+) -> Result<String, Wrong> {
+    let mut principal = "owner".to_owned();
+    while !scan.is_empty() {
+        let (name, value) = scan.setting()?;
+        match (name, known.iter().find(|(word, _)| *word == name)) {
+            ("as", _) => principal = value,
+            ("timeout", _) => match value.parse::<u64>() {
+                Ok(number) => params[timeout.0] = number.into(),
+                Err(_) => return Err(format!("expected a number of {}, found `{value}`", timeout.1)),
+            },
+            (_, Some((_, member))) => params[*member] = value.into(),
+            (_, None) => return Err(format!("expected a setting of `{verb}`, found `{name}`")),
+        }
+    }
+    Ok(principal)
+}
+
+fn say(scan: &mut Scanner<'_>, trace: &Trace) -> Result<Deed, Wrong> {
+    let mut params = json!({"message": scan.quoted()?});
+    let principal = settings(scan, "say", &SAY, ("timeout", "seconds"), &mut params)?;
+    if params.get("idempotencyKey").is_none() {
+        params["idempotencyKey"] = next_run(trace).into();
+    }
+    Ok(Deed::Agent { principal, generation: Generation::Four, params })
+}
+
+fn chat(scan: &mut Scanner<'_>, trace: &Trace) -> Result<Deed, Wrong> {
+    if scan.rest().starts_with('{') {
+        return Ok(Deed::Chat { principal: "owner".to_owned(), params: scan.json()? });
+    }
+    let mut params = json!({"message": scan.quoted()?, "sessionKey": "main"});
+    let principal = settings(scan, "chat", &CHAT, ("timeoutMs", "milliseconds"), &mut params)?;
+    if params.get("idempotencyKey").is_none() {
+        params["idempotencyKey"] = next_run(trace).into();
+    }
+    Ok(Deed::Chat { principal, params })
+}
+
+fn wait(scan: &mut Scanner<'_>) -> Result<Deed, Wrong> {
+    if scan.peek() == "p3" || scan.rest().starts_with(['{', '[']) {
+        return Ok(Deed::Wait { generation: generation(scan), params: scan.json()? });
+    }
+    let mut params = json!({"runId": run(scan)?});
+    if scan.take("for") {
+        params["timeoutMs"] = u64::try_from(scan.time()?.as_millis()).unwrap_or(u64::MAX).into();
+    }
+    Ok(Deed::Wait { generation: Generation::Four, params })
+}
+
+/// The session that an act is about.
+fn key(scan: &mut Scanner<'_>) -> Result<String, Wrong> {
+    if scan.is_empty() {
+        return Ok("main".to_owned());
+    }
+    match scan.setting()? {
+        ("key", key) => Ok(key),
+        (name, _) => Err(format!("expected `key=`, found `{name}`")),
+    }
+}
+
+fn resize(scan: &mut Scanner<'_>) -> Result<Deed, Wrong> {
+    let before = scan.clone();
+    let (name, value) = scan.setting()?;
+    let class = match name {
+        "main" => Class::Main,
+        "subagent" => Class::Subagent,
+        "cron" => Class::Cron,
+        _ => return before.wrong("`main=`, `subagent=` or `cron=`"),
+    };
+    match value.parse() {
+        Ok(size) => Ok(Deed::Resize(class, size)),
+        Err(_) => before.wrong("a number of slots"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params(line: &str) -> Value {
+        let mut trace = Trace::read("x", line).unwrap();
+        match trace.acts.pop().unwrap().deed {
+            Deed::Agent { params, .. } | Deed::Chat { params, .. } => params,
+            other @ (Deed::Wait { .. }
+            | Deed::Abort { .. }
+            | Deed::AbortRun(_)
+            | Deed::Event { .. }
+            | Deed::Reset { .. }
+            | Deed::Resize(..)
+            | Deed::Drain(_)
+            | Deed::ShutDown
+            | Deed::Restart) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_message_is_the_parameters_of_the_method() {
+        assert_eq!(
+            params("at 0ms say \"a\"\nat 1ms say \"b\" key=agent:ops:main timeout=5 label=\"two words\""),
+            json!({"message": "b", "sessionKey": "agent:ops:main", "timeout": 5, "label": "two words", "idempotencyKey": "run-2"})
+        );
+        assert_eq!(params("at 0ms agent {\"message\":1}"), json!({"message": 1}));
+        assert_eq!(
+            params("at 0ms say \"a\"\nat 1ms chat \"b\" mode=collect channel=slack to=c1 thread=9 timeout=5"),
+            json!({
+                "message": "b", "sessionKey": "main", "idempotencyKey": "run-2", "queueMode": "collect",
+                "originatingChannel": "slack", "originatingTo": "c1", "originatingThreadId": "9", "timeoutMs": 5,
+            })
+        );
+    }
+}

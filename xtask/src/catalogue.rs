@@ -1,0 +1,256 @@
+//! `catalogue`: writes the models that Homard knows from a pinned npm package.
+//!
+//! Facts are taken from the package's data files, and nothing else: names, windows, limits, prices, what a model sees
+//! and how hard it can think. The package is fetched by npm and checked against [`INTEGRITY`], so that the same version
+//! always gives the same bytes. For newer models raise [`VERSION`] and [`INTEGRITY`], run it, and read the difference.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::shell;
+
+/// The package from which OpenClaw has its catalogue, under its present name. Its licence is MIT.
+const PACKAGE: &str = "@earendil-works/pi-ai";
+const VERSION: &str = "1.5.0";
+const INTEGRITY: &str =
+    "sha512-VeWxNqTHSqRCf8AcY/6kvNwh+neRL6MPxZPePVztIQy6qqK9MR/YoCSN/ZgDnIyCD3pqEXgRyQbzk4KV4uvjbg==";
+
+/// Where the package keeps its data.
+const DATA: &str = "package/dist/providers/data";
+/// What is written.
+const CATALOGUE: &str = "crates/model/data/catalog.txt";
+
+/// The wires that Homard speaks; what else the package knows is left out.
+const WIRES: &[&str] = &["anthropic-messages", "openai-completions", "openai-responses", "google-generative-ai"];
+
+/// A provider that is taken over.
+struct Source {
+    /// Its name in configs.
+    provider: &'static str,
+    /// Its name in the package.
+    file: &'static str,
+    /// Wire and place, where Homard asks it in another way than the package does.
+    asked: Option<(&'static str, &'static str)>,
+}
+
+/// The providers that have a key in the environment, in the order of the file.
+const SOURCES: &[Source] = &[
+    same("anthropic"),
+    same("openai"),
+    same("google"),
+    chat("openrouter", "https://openrouter.ai/api/v1"),
+    chat("xai", "https://api.x.ai/v1"),
+    chat("mistral", "https://api.mistral.ai/v1"),
+    same("groq"),
+    same("deepseek"),
+    same("cerebras"),
+    same("minimax"),
+    Source { provider: "moonshot", file: "moonshotai", asked: None },
+    same("kimi-coding"),
+    same("zai"),
+    same("opencode"),
+    same("github-copilot"),
+    same("vercel-ai-gateway"),
+];
+
+const fn same(provider: &'static str) -> Source {
+    Source { provider, file: provider, asked: None }
+}
+
+const fn chat(provider: &'static str, base_url: &'static str) -> Source {
+    Source { provider, file: provider, asked: Some(("openai-completions", base_url)) }
+}
+
+/// Models by the wire and the place at which they are asked.
+type Sections = BTreeMap<(String, String), BTreeMap<String, String>>;
+
+/// Fetches the package and writes the catalogue.
+pub(crate) fn run() -> Result<()> {
+    let data = fetch(&shell::root().join("target").join("catalogue"))?;
+    let manifest = read(&data, ".manifest")?;
+    let date = manifest["generatedAt"].as_str().and_then(|time| time.get(..10)).context("the package has no date")?;
+    let mut text = format!(
+        "# {PACKAGE} {VERSION} {date}\n\
+         # Written by `cargo xtask catalogue`; do not edit.\n\
+         # [provider] wire url, then its models: name window output thinking images, and the dollars that a million\n\
+         # tokens cost: prompt, answer, prompt read from the cache, prompt written to it.\n"
+    );
+    for source in SOURCES {
+        let models = read(&data, source.file)?;
+        write_provider(&mut text, source, &models).with_context(|| format!("the package's {}", source.file))?;
+    }
+    let path = shell::root().join(CATALOGUE);
+    fs::write(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("{CATALOGUE}: {} bytes from {PACKAGE} {VERSION} of {date}", text.len());
+    Ok(())
+}
+
+/// Has npm fetch the package, and unpacks it; the folder with its data.
+fn fetch(folder: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let mut npm = Command::new("npm");
+    npm.args(["pack", "--json", "--silent", &format!("{PACKAGE}@{VERSION}")]).current_dir(folder);
+    let told = shell::output(&mut npm).context("npm is needed to fetch the package; it comes with Node")?;
+    let told: Value = serde_json::from_slice(&told).context("npm pack did not write JSON")?;
+    let integrity = told[0]["integrity"].as_str().unwrap_or_default();
+    ensure!(integrity == INTEGRITY, "{PACKAGE} {VERSION} should be {INTEGRITY}, but is {integrity}");
+    let archive = told[0]["filename"].as_str().context("npm pack names no file")?;
+    let mut tar = Command::new("tar");
+    tar.args(["-xzf", archive]).current_dir(folder);
+    shell::run(&mut tar)?;
+    Ok(folder.join(DATA))
+}
+
+fn read(data: &Path, name: &str) -> Result<Value> {
+    let path = data.join(format!("{name}.json"));
+    let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is not JSON", path.display()))
+}
+
+/// Writes the sections of a provider; the one with most models comes first, and stands for models that are not listed.
+fn write_provider(text: &mut String, source: &Source, models: &Value) -> Result<()> {
+    let by_wire = models.as_object().context("is no object")?;
+    let listed = by_wire.values().filter_map(Value::as_object).flat_map(|models| models.values());
+    let mut sections = Sections::new();
+    for model in listed.filter(|model| model["type"] == "chat") {
+        let name = model["id"].as_str().context("a model has no id")?;
+        let own = (model["api"].as_str().unwrap_or_default(), model["baseUrl"].as_str().unwrap_or_default());
+        let (api, base_url) = source.asked.unwrap_or(own);
+        if WIRES.contains(&api) {
+            let facts = facts(model, api).with_context(|| name.to_owned())?;
+            let section = sections.entry((api.to_owned(), base_url.to_owned())).or_default();
+            let before = section.insert(name.to_owned(), facts);
+            ensure!(before.is_none(), "{name} is there twice");
+        }
+    }
+    let mut sections: Vec<_> = sections.into_iter().collect();
+    ensure!(!sections.is_empty(), "has no model that can be asked");
+    sections.sort_by_key(|(_, models)| std::cmp::Reverse(models.len()));
+    for ((api, base_url), models) in sections {
+        writeln!(text, "[{}] {api} {base_url}", source.provider)?;
+        for (name, facts) in models {
+            ensure!(!name.contains(char::is_whitespace), "\"{name}\" has a blank in it");
+            writeln!(text, "{name} {facts}")?;
+        }
+    }
+    Ok(())
+}
+
+/// What is written of a model, but for its name.
+fn facts(model: &Value, api: &str) -> Result<String> {
+    let window = model["contextWindow"].as_u64().context("no context window")?;
+    // A model or two are said to write more than fits.
+    let output = model["maxTokens"].as_u64().context("no output limit")?.min(window);
+    let levels = match levels(model, api) {
+        levels if levels.is_empty() => "-".to_owned(),
+        levels => levels.join(","),
+    };
+    let sees = model["input"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "image"));
+    let images = if sees { "images" } else { "-" };
+    let mut line = format!("{window} {output} {levels} {images}");
+    for kind in ["input", "output", "cacheRead", "cacheWrite"] {
+        let price = model["cost"][kind].as_number().with_context(|| format!("no price for {kind}"))?;
+        write!(line, " {price}")?;
+    }
+    Ok(line)
+}
+
+/// The levels of a model, from the package's map of levels to the words for them.
+///
+/// | the map says | then the level |
+/// |---|---|
+/// | `null` | is missing |
+/// | nothing | is there if it is one of the usual four |
+/// | its own name | is there |
+/// | another word | is missing: asking for it would be refused, and the next one is asked for instead |
+/// | for `off`, any word | is there: the model must be told not to think |
+///
+/// `max` is above all that Homard has. Where it is all that there is above `high`, Homard's Anthropic wire asks for it by
+/// `xhigh`.
+fn levels(model: &Value, api: &str) -> Vec<&'static str> {
+    if model["reasoning"] != true {
+        return Vec::new();
+    }
+    let words = &model["thinkingLevelMap"];
+    let is_there = |level: &&str| match words.get(*level) {
+        Some(Value::String(word)) => *level == "off" || word.eq_ignore_ascii_case(level),
+        Some(_) => false,
+        None if *level == "xhigh" => api == "anthropic-messages" && words["max"].is_string(),
+        None => *level != "off",
+    };
+    ["off", "minimal", "low", "medium", "high", "xhigh"].into_iter().filter(is_there).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn model(name: &str, changes: &Value) -> Value {
+        let mut model = json!({
+            "id": name, "type": "chat", "api": "openai-responses", "baseUrl": "https://a/v1", "reasoning": false,
+            "input": ["text"], "contextWindow": 1000, "maxTokens": 100,
+            "cost": {"input": 1, "output": 2.5, "cacheRead": 0, "cacheWrite": 0.125},
+        });
+        for (key, value) in changes.as_object().unwrap() {
+            model[key] = value.clone();
+        }
+        model
+    }
+
+    #[test]
+    fn models_are_listed_by_wire_and_the_largest_section_is_first() {
+        let sees = json!({"reasoning": true, "input": ["text", "image"], "maxTokens": 2000});
+        let models = json!({
+            "anthropic-messages": {"c": model("c", &json!({"api": "anthropic-messages", "baseUrl": "https://b"}))},
+            "openai-responses": {"z": model("z", &json!({})), "a": model("a", &sees)},
+            "pictures": {"p": model("p", &json!({"type": "image"}))},
+            "unknown": {"u": model("u", &json!({"api": "unknown"}))},
+        });
+        let mut text = String::new();
+        write_provider(&mut text, &same("x"), &models).unwrap();
+        assert_eq!(
+            text,
+            "[x] openai-responses https://a/v1\n\
+             a 1000 1000 minimal,low,medium,high images 1 2.5 0 0.125\n\
+             z 1000 100 - - 1 2.5 0 0.125\n\
+             [x] anthropic-messages https://b\n\
+             c 1000 100 - - 1 2.5 0 0.125\n"
+        );
+    }
+
+    #[test]
+    fn levels_follow_the_packages_map() {
+        for (map, api, expected) in [
+            (json!(null), "openai-responses", "minimal,low,medium,high"),
+            (json!({"off": "none", "minimal": null, "xhigh": "xhigh"}), "", "off,low,medium,high,xhigh"),
+            (json!({"off": null, "minimal": "low", "low": "LOW", "high": "default"}), "", "low,medium"),
+            (json!({"max": "max"}), "anthropic-messages", "minimal,low,medium,high,xhigh"),
+            (json!({"max": "max"}), "openai-completions", "minimal,low,medium,high"),
+            (json!({"xhigh": null, "max": "max"}), "anthropic-messages", "minimal,low,medium,high"),
+        ] {
+            let thinks = model("m", &json!({"reasoning": true, "thinkingLevelMap": map}));
+            assert_eq!(levels(&thinks, api).join(","), expected, "{map}");
+        }
+        assert_eq!(levels(&model("m", &json!({"thinkingLevelMap": {"xhigh": "xhigh"}})), ""), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_missing_or_twice_there_is_named() {
+        let written = |models: Value| write_provider(&mut String::new(), &same("x"), &models).unwrap_err().to_string();
+        let twice = json!({"a": {"m": model("m", &json!({})), "n": model("m", &json!({}))}});
+        assert_eq!(written(twice), "m is there twice");
+        assert_eq!(written(json!({"a": {"m": model("m", &json!({"api": "b"}))}})), "has no model that can be asked");
+        let priceless = facts(&model("m", &json!({"cost": {"input": 1}})), "").unwrap_err();
+        assert_eq!(priceless.to_string(), "no price for output");
+    }
+}

@@ -51,6 +51,27 @@ pub enum RunEvent {
         /// The new words.
         delta: String,
     },
+    /// What was told of the message that the model is at is void: it is asked again.
+    Rewound {
+        /// Which assistant message of this run, from 0.
+        message: u32,
+    },
+    /// The model failed, and is asked again after so long.
+    Retrying {
+        /// How long.
+        after: Duration,
+        /// What went wrong.
+        why: String,
+    },
+    /// Somebody was passed over: the next one is asked.
+    Switched {
+        /// Who, as `provider/model`.
+        from: String,
+        /// In a word, such as `rate_limit`.
+        reason: String,
+        /// What went wrong.
+        why: String,
+    },
     /// An assistant message is complete (stored).
     Assistant {
         /// Its line in the transcript.

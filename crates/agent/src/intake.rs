@@ -94,6 +94,7 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         extra_prompt: params.extra_system_prompt,
         reports_restart: params.on_restart.as_deref() == Some("interrupt"),
         command,
+        is_literal: false,
         route: Route::default(),
         queue: None,
     })
@@ -138,6 +139,7 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         extra_prompt: None,
         reports_restart: false,
         command,
+        is_literal: params.suppress_command_interpretation == Some(true),
         route: params.route(),
         queue: Some(if inline == Inline::Nothing { asked.unwrap_or_default() } else { inline }),
     })

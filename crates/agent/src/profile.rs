@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
-use homard_model::Model;
+use homard_model::{Spec, retry::Limits, roster::Roster};
 use homard_proto::AgentId;
 
 use crate::tool::Toolbox;
@@ -12,8 +12,12 @@ use crate::tool::Toolbox;
 pub struct Profile {
     /// Its id.
     pub id: AgentId,
-    /// Who answers.
-    pub model: Arc<dyn Model>,
+    /// Who answers, and who else if they do not.
+    pub roster: Roster,
+    /// Who answers in a session for which somebody chose a model.
+    pub choose: Choose,
+    /// How often a model is asked again.
+    pub limits: Limits,
     /// With which tools.
     pub toolbox: Toolbox,
     /// Where its tools work.
@@ -24,9 +28,34 @@ pub struct Profile {
     pub tool_mode: ToolMode,
 }
 
+/// Finds the model that somebody chose for a session, by its name `provider/model`: nobody else answers then. An error
+/// says why it cannot be.
+pub type Choose = Arc<dyn Fn(&str) -> Result<Roster, String> + Send + Sync>;
+
+impl Profile {
+    /// An agent without tools that works where the process does, for ten minutes at most.
+    pub fn new(id: AgentId, roster: Roster) -> Self {
+        Self {
+            id,
+            roster,
+            choose: Arc::new(|name| Err(format!("there is no model {name}"))),
+            limits: Limits::default(),
+            toolbox: Toolbox::default(),
+            workdir: PathBuf::from("."),
+            timeout: Some(Duration::from_secs(600)),
+            tool_mode: ToolMode::default(),
+        }
+    }
+
+    /// What the first choice is.
+    pub fn spec(&self) -> &Spec {
+        self.roster.first().spec()
+    }
+}
+
 impl fmt::Debug for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Profile").field("id", &self.id).field("model", self.model.spec()).finish_non_exhaustive()
+        f.debug_struct("Profile").field("id", &self.id).field("model", self.spec()).finish_non_exhaustive()
     }
 }
 

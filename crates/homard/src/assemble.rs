@@ -12,7 +12,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use homard_agent::{Agents, Ambient, Hub, HubEvent, Profile, Rules, Slots, ToolMode, tool::Toolbox};
+use homard_agent::{Agents, Ambient, Hub, HubEvent, Profile, Rules, Slots, tool::Toolbox};
+use homard_model::roster::Roster;
 use homard_journal::Journal;
 use homard_proto::AgentId;
 use jiff::tz::TimeZone;
@@ -98,7 +99,7 @@ fn agents(config: &Config, paths: &Paths, place: &Place) -> Result<Agents> {
         };
         let model = models.get(agent)?;
         let (toolbox, timeout) = (toolbox.clone(), timeout(config));
-        anyhow::Ok(Profile { id, model, toolbox, workdir, timeout, tool_mode: ToolMode::default() })
+        anyhow::Ok(Profile { toolbox, workdir, timeout, ..Profile::new(id, Roster::alone(model)) })
     };
     let first = profile(listed.get(default), true)?;
     let others = listed.iter().enumerate().filter(|&(at, _)| at != default);

@@ -21,7 +21,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use crate::{
     error::{Error, ErrorKind},
     retry::{Limits, Others, Retry},
-    roster::{Candidate, Preferred, Roster},
+    roster::{Candidate, NOBODY, Preferred, Roster},
     standing::{Blame, Reason, is_unknown_model},
     thinking::{self, Level},
 };
@@ -164,7 +164,8 @@ impl Failover {
     /// so that everybody can be asked before the deadline.
     pub fn idle(&self, now: u64) -> Duration {
         let idle = self.current.model.spec().idle;
-        let Some(deadline) = self.terms.deadline else { return idle };
+        // The last one has all the time that is left: the run's own end is the end of it.
+        let Some(deadline) = self.terms.deadline.filter(|_| !self.left.is_empty()) else { return idle };
         let share = deadline.saturating_sub(now) / (self.left.len() as u64 + 1);
         idle.min(Duration::from_millis(share).max(LEAST_IDLE))
     }
@@ -174,7 +175,7 @@ impl Failover {
     pub fn sticky(&self) -> Option<&Arc<str>> {
         let (first, current) = (self.roster.first.model.spec(), self.current.model.spec());
         let is_first_choice = (&first.provider, &first.model) == (&current.provider, &current.model);
-        is_first_choice.then_some(&self.current.profile)
+        is_first_choice.then_some(&self.current.profile).filter(|profile| ***profile != *NOBODY)
     }
 
     /// The candidate gave a whole answer. It stays; whoever failed before may be asked again later in the run.

@@ -91,7 +91,7 @@ impl Retry {
         let wait = least.saturating_add(least.mul_f64(self.roll() / 4.0));
         let wakes = now.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         let has_budget = if is_rate_limit {
-            true
+            self.rate_limited < self.limits.rate_limits
         } else {
             let begins = self.since.map_or(0, |since| wakes.saturating_sub(since));
             self.retried < self.limits.retries && Duration::from_millis(begins) <= self.limits.window
@@ -239,7 +239,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_run_of_failures_gets_more_than_the_budget_or_sleeps_past_the_deadline(
-            falls in proptest::collection::vec(fall(), 0..60),
+            falls in proptest::collection::vec(fall(), 0..200),
             seed in any::<u64>(),
             deadline in proptest::option::of(0..600_000_u64),
         ) {

@@ -7,6 +7,9 @@ use crate::{
     standing::{Book, Rest, Standing},
 };
 
+/// The credential of a model that needs none.
+pub(crate) const NOBODY: &str = "none";
+
 /// A model, asked with one credential.
 #[derive(Clone)]
 pub struct Candidate {
@@ -126,6 +129,18 @@ impl Roster {
         }
         let first = ranks.iter().find_map(|rank| rank.candidates.first())?.clone();
         Some(Self { first, ranks: ranks.into(), book })
+    }
+
+    /// One model that needs no credential, and nobody else.
+    pub fn alone(model: Arc<dyn Model>) -> Self {
+        let first = Candidate { model, profile: NOBODY.into(), credential: Credential::ApiKey };
+        let rank = Rank { candidates: vec![first.clone()], order: Order::Given };
+        Self { first, ranks: [rank].into(), book: Arc::default() }
+    }
+
+    /// The first choice.
+    pub fn first(&self) -> &Arc<dyn Model> {
+        &self.first.model
     }
 
     /// Everybody in the order in which they are asked now: whoever rests comes last, the shortest rest first.

@@ -76,6 +76,11 @@ enum Part {
 }
 
 impl Answer {
+    /// Whether nothing was said yet.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
     /// Adds words.
     pub fn text(&mut self, delta: &str) {
         match self.parts.last_mut() {

@@ -69,6 +69,9 @@ pub struct Chat {
     /// What is new in the message since the last `delta` (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delta_text: Option<String>,
+    /// Whether what earlier ones said is void, and `delta_text` is all that counts (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replace: Option<bool>,
     /// What the assistant has said so far; absent if that is nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Value>,

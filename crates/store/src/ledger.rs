@@ -88,6 +88,7 @@ impl Ledger {
             }
             Rec::Terminal { ended, .. } => {
                 let mut over = std::mem::take(&mut known.absorbed);
+                over.retain(|guest| self.runs.get(guest).is_some_and(|guest| guest.open.is_some()));
                 over.push(run.clone());
                 for run in over {
                     self.end(run, RunState::Ended(ended.clone()));

@@ -143,6 +143,9 @@ pub struct Options {
     /// Where it came from, and where its answer goes.
     #[serde(skip_serializing_if = "is_nowhere")]
     pub route: Route,
+    /// Whether its text is meant as it is written, and never as a command.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_literal: bool,
     /// What it says about its own way through the queue, as it can be typed; empty if nothing.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub queue: String,

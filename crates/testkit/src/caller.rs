@@ -301,6 +301,9 @@ fn host(tape: &Tape) -> Option<RunId> {
         | RunEvent::Input(_)
         | RunEvent::Text { .. }
         | RunEvent::Thinking { .. }
+        | RunEvent::Rewound { .. }
+        | RunEvent::Retrying { .. }
+        | RunEvent::Switched { .. }
         | RunEvent::Assistant { .. }
         | RunEvent::ToolStarted { .. }
         | RunEvent::ToolProgress { .. }

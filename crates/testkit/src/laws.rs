@@ -154,6 +154,9 @@ fn kept(played: &Played, heard: &Heard) -> Vec<String> {
         | RunEvent::Absorbed { .. }
         | RunEvent::Text { .. }
         | RunEvent::Thinking { .. }
+        | RunEvent::Rewound { .. }
+        | RunEvent::Retrying { .. }
+        | RunEvent::Switched { .. }
         | RunEvent::ToolStarted { .. }
         | RunEvent::ToolProgress { .. }
         | RunEvent::Ended(_) => true,

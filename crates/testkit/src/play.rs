@@ -11,6 +11,7 @@ use std::{
 };
 
 use homard_agent::{Agents, Ambient, Hub, Profile, Rules, Slots, hub::Waited, task};
+use homard_model::{retry::Limits, roster::Roster};
 use homard_proto::{AgentId, Generation, RunId, SessionId, SessionKey, transcript::Entry};
 use homard_store::{Fence, MemoryStore, Rec, RunRow, Session, Store};
 use serde_json::json;
@@ -386,7 +387,9 @@ fn agents(setup: &Setup, script: &Arc<Script>, bench: &Arc<Bench>) -> Agents {
     let profile = |id: AgentId| Profile {
         workdir: PathBuf::from(format!("/home/{id}")),
         id,
-        model: script.clone(),
+        roster: Roster::alone(script.clone()),
+        choose: Arc::new(|name| Err(format!("there is no model {name}"))),
+        limits: Limits { rate_limits: 1, retries: 0, ..Limits::default() },
         toolbox: bench.toolbox(&setup.tools),
         timeout: Some(setup.timeout),
         tool_mode: setup.tool_mode,

@@ -103,6 +103,9 @@ fn untold(event: &RunEvent) -> Option<String> {
     match event {
         RunEvent::Waited(time) => Some(format!("waited {}ms for a slot", time.as_millis())),
         RunEvent::Absorbed { by } => Some(format!("absorbed by {by}")),
+        RunEvent::Rewound { message } => Some(format!("message {message} is void")),
+        RunEvent::Retrying { after, why } => Some(format!("asks again after {}ms: {why}", after.as_millis())),
+        RunEvent::Switched { from, reason, why } => Some(format!("passes over {from}, {reason}: {why}")),
         RunEvent::Started { .. }
         | RunEvent::Input(_)
         | RunEvent::Text { .. }

@@ -1,7 +1,7 @@
 //! What the hub does with runs that nobody is at work on: those that a restart finds, and those whose end was not stored.
 
 use homard_store::{
-    Accept, Error as StoreError, Failure, FailureKind, Outcome, Rec, RunRow, Unfinished,
+    Accept, Error as StoreError, Failure, FailureKind, Outcome, Rec, RunRow, RunState, Unfinished,
     recovery::{self, Plan},
 };
 use tokio::sync::watch;
@@ -99,6 +99,7 @@ impl Hub {
         inbound.command = match inbound.key.is_cron() {
             // A scheduled run has a transcript of its own.
             true => Some(Command::BeginWith(text)),
+            false if inbound.is_literal => None,
             false => self.0.rules.read(&inbound.principal, &text).command,
         };
         live.runs.insert(run, LiveRun::new(&tape, &inbound, admission));
@@ -108,7 +109,11 @@ impl Hub {
     /// Ends a run whose end was not stored when it came: it is not alive, or its id would still be claimed.
     pub(super) async fn bury(&self, row: &RunRow) -> Result<Reported, StoreError> {
         let ended = interrupted(self.0.ambient.now_ms());
-        let terminal = Rec::Terminal { run: row.run.clone(), ended: Box::new(ended.clone()) };
+        let run = match &row.state {
+            RunState::Absorbed(host) => host,
+            RunState::Accepted | RunState::Running | RunState::Ended(_) => &row.run,
+        };
+        let terminal = Rec::Terminal { run: run.clone(), ended: Box::new(ended.clone()) };
         self.0.writer.commit(vec![terminal]).await?;
         Ok(Reported::from_row(row, &ended, &[]))
     }

@@ -50,6 +50,8 @@ pub struct Inbound {
     pub reports_restart: bool,
     /// What the message asks of the session itself. The lane does it when it is the message's turn.
     pub command: Option<Command>,
+    /// Whether its text is meant as it is written, and never as a command.
+    pub is_literal: bool,
     /// Where it came from, and where its answer goes.
     pub route: Route,
     /// What it says about its own way through the queue; `None` for a request that is always a run of its own.
@@ -243,6 +245,7 @@ impl From<Accept> for Inbound {
             reports_restart: accept.options.on_restart == OnRestart::Interrupt,
             command: None,
             queue: (method == SendParams::METHOD).then(|| Inline::typed(&accept.options.queue)),
+            is_literal: accept.options.is_literal,
             route: accept.options.route,
         }
     }

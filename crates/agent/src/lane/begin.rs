@@ -9,7 +9,12 @@ use homard_proto::{
 };
 use homard_store::{Input, Rec, Start};
 
-use super::{Lane, Queued, prelude, slots::Lender};
+use super::{
+    Lane, Queued,
+    answerer::{self, Answerer},
+    prelude,
+    slots::Lender,
+};
 use crate::{
     ambient::iso,
     command::Command,
@@ -43,6 +48,11 @@ impl Lane {
         let (prepared, told) = self.prepare(queued, at);
         let session = self.session.as_mut()?;
         let id = session.record.session_id.clone();
+        // A run that goes on belongs to the transcript that it began in.
+        if queued.resume.as_ref().and_then(|resume| resume.session.as_ref()).is_some_and(|began| *began != id) {
+            queued.take_up(at);
+            return None;
+        }
         let inherited = session.inherited.take();
         let mut header = Header::new(id.clone(), iso(at), profile.workdir.display().to_string());
         header.parent_session = inherited.as_ref().map(|inherited| format!("{}.jsonl", inherited.from));
@@ -54,6 +64,11 @@ impl Lane {
         let then = if records.is_empty() { Then::default() } else { Then::admit(queued.admit.clone(), &tape) };
         records.extend(prepared);
         records.push(Rec::Start(start));
+        let limit = queued.inbound.timeout.or(profile.timeout);
+        let Answerer { failover, deadline, trouble } =
+            answerer::choose(profile, &session.record, &queued.inbound.run, (at, limit));
+        let spec = failover.candidate().model.clone();
+        let spec = spec.spec();
         let mut scope = RunScope {
             hub: hub.clone(),
             profile: profile.clone(),
@@ -62,6 +77,10 @@ impl Lane {
             cancel: queued.cancel.clone(),
             offers: self.offers.clone(),
             slot,
+            failover,
+            told_failures: 0,
+            deadline,
+            trouble,
             system: context::prompt(profile, queued.inbound.extra_prompt.as_deref()),
             history: Vec::new(),
             said: 0,
@@ -78,7 +97,6 @@ impl Lane {
             notes::attach(&mut message, told);
             let message = Arc::new(Message::User(message));
             let entry = |kind| Entry { kind, id: hub.ambient.entry_id(), parent_id: None, timestamp: iso(at) };
-            let spec = profile.model.spec();
             let mut entries = inherited.map(|inherited| inherited.entries).unwrap_or_default();
             if session.set_model(&spec.provider, &spec.model, spec.context_window) {
                 let (provider, model_id) = (spec.provider.clone(), spec.model.clone());

@@ -93,7 +93,7 @@ impl Lane {
     fn consider(&self, command: &Command, queued: &Queued, active: Option<&Queued>) -> Change {
         let nothing = || Change { fields: Vec::new(), reply: "There is no such session.".to_owned() };
         let Some(session) = &self.session else { return nothing() };
-        let spec = self.hub.agents.of(self.key.agent()).model.spec();
+        let spec = self.hub.agents.of(self.key.agent()).spec();
         let (channel, config) = self.hub.rules.queue.of(&queued.inbound.route);
         let now = self.hub.ambient.now_ms();
         let since = |active: &Queued| Duration::from_millis(now.saturating_sub(active.tape.accepted_at()));

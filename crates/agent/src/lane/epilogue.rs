@@ -12,7 +12,7 @@ use homard_proto::{
 };
 use homard_store::{Ended, Error as StoreError, Rec, Steps, Unfinished, recovery::own_lines};
 
-use super::{Lane, Queued, begin::told_before, open::OpenSession};
+use super::{Lane, Queued, answerer, begin::told_before, open::OpenSession};
 use crate::{
     ambient::{Ambient, iso},
     event::{End, Event, Failure, FailureKind, Outcome, Reply, RunEvent},
@@ -42,7 +42,7 @@ impl Lane {
         // Last words after a hole would not be the answer to what is on disk.
         let mut last = result.ok().filter(|_| tape.broken().is_none()).unwrap_or_default();
         self.close(queued, &story, (profile, &outcome), &mut last);
-        let spec = profile.model.spec();
+        let spec = profile.spec();
         let end = Arc::new(End {
             outcome,
             replies: story.replies,
@@ -53,7 +53,7 @@ impl Lane {
             started_at: queued.started_at.or(story.started_at),
             ended_at: at,
         });
-        last.records.extend(self.settle(queued, &end));
+        last.records.extend(self.settle(queued, &end, last.credential.as_ref()));
         last.records.push(Rec::Terminal { run: queued.inbound.run.clone(), ended: Box::new(ended(&end, story.steps)) });
         tape.hold(at, RunEvent::Ended(end.clone()));
         last.facts += 1;
@@ -71,7 +71,7 @@ impl Lane {
             (Some(_) | None, _) => self.session = None,
         }
         self.hub.forget(&queued.tape);
-        self.see_off(guests, &end, queued.reason).await;
+        self.see_off(guests, &end).await;
     }
 
     /// Leaves a run as it is on disk, because the process is going down: the next one takes it up.
@@ -116,13 +116,20 @@ impl Lane {
     }
 
     /// The session's numbers after the run.
-    fn settle(&mut self, queued: &Queued, end: &End) -> Option<Rec> {
+    fn settle(&mut self, queued: &Queued, end: &End, credential: Option<&Arc<str>>) -> Option<Rec> {
+        // What is believed of the session may not be on disk.
+        if queued.tape.broken().is_some() {
+            return None;
+        }
         // A run that ends after its session got a new transcript changes nothing of the new one.
         let record = &mut self.session.as_mut().filter(|session| is_of(queued, session))?.record;
         record.updated_at = record.updated_at.max(end.ended_at);
         // One that was stopped in line leaves nothing half done.
         if queued.session.is_some() {
             record.aborted_last_run = Some(matches!(end.outcome, Outcome::Aborted(_)));
+        }
+        if let Some(credential) = credential {
+            answerer::prefer(record, credential);
         }
         if end.usage != Usage::default() {
             record.input_tokens = Some(end.usage.input);
@@ -186,7 +193,7 @@ fn outcome(queued: &Queued, result: &Result<Last, RunError>) -> Option<Outcome> 
         Ok(_) => Some(Outcome::Done),
         Err(RunError::Stopped | RunError::Dropped) => queued.reason.map(Outcome::Aborted),
         Err(error @ RunError::Model(_)) => failed(FailureKind::Model, error.to_string()),
-        Err(error @ (RunError::Store(_) | RunError::SessionGone | RunError::Panicked(_))) => {
+        Err(error @ (RunError::Store(_) | RunError::SessionGone | RunError::Orphaned | RunError::Panicked(_))) => {
             failed(FailureKind::Internal, error.to_string())
         }
     }
@@ -206,7 +213,7 @@ fn ended(end: &End, steps: Steps) -> Ended {
 
 /// What was said before the run was stopped: kept for people, not sent to a model again.
 fn broken_off(profile: &Profile, text: String, at: u64) -> Assistant {
-    let spec = profile.model.spec();
+    let spec = profile.spec();
     Assistant {
         content: vec![Block::text(text)],
         api: spec.api.clone(),
@@ -290,6 +297,9 @@ impl Story {
                 RunEvent::Input(_)
                 | RunEvent::Absorbed { .. }
                 | RunEvent::Waited(_)
+                | RunEvent::Rewound { .. }
+                | RunEvent::Retrying { .. }
+                | RunEvent::Switched { .. }
                 | RunEvent::Text { .. }
                 | RunEvent::Thinking { .. }
                 | RunEvent::ToolProgress { .. }

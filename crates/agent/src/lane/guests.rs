@@ -2,30 +2,31 @@
 
 use std::sync::Arc;
 
-use homard_store::{AbortReason, RunState};
+use homard_store::RunState;
 
 use super::{Lane, Queued};
 use crate::event::{End, RunEvent};
 
 impl Lane {
     /// Ends the guests of a run together with it. The store knows which of them became a part of it: the others are
-    /// still messages, and get a turn of their own, unless somebody stopped everything.
-    pub(super) async fn see_off(&mut self, guests: Vec<Queued>, end: &End, reason: Option<AbortReason>) {
+    /// still messages, and get a turn of their own, unless somebody stopped them with it.
+    pub(super) async fn see_off(&mut self, guests: Vec<Queued>, end: &End) {
         let mut left = Vec::new();
-        for mut guest in guests {
-            match self.hub.store.run(&guest.inbound.run).await {
-                Ok(Some(row)) if matches!(row.state, RunState::Ended(_)) => {
+        for guest in guests {
+            match self.hub.store.run(&guest.inbound.run).await.map(|row| row.map(|row| row.state)) {
+                Ok(Some(RunState::Ended(_))) => {
                     let end = End { replies: Vec::new(), usage: Default::default(), ..end.clone() };
                     guest.tape.pass(end.ended_at, RunEvent::Ended(Arc::new(end)));
                     self.hub.forget(&guest.tape);
                 }
-                Ok(Some(_)) => match reason {
-                    Some(reason @ (AbortReason::User | AbortReason::Stop | AbortReason::Interrupted)) => {
-                        guest.stop(reason);
-                        self.decline(guest).await;
-                    }
-                    Some(AbortReason::Timeout | AbortReason::Dropped) | None => left.push(guest),
-                },
+                Ok(Some(RunState::Absorbed(_))) => {
+                    guest.tape.break_off("the end of the run that it became a part of could not be stored");
+                    self.hub.forget(&guest.tape);
+                }
+                Ok(Some(RunState::Accepted | RunState::Running)) if guest.reason.is_some() => {
+                    self.decline(guest).await;
+                }
+                Ok(Some(RunState::Accepted | RunState::Running)) => left.push(guest),
                 Ok(None) => self.never_was(&guest),
                 Err(error) => {
                     guest.tape.break_off(&error.to_string());

@@ -32,7 +32,7 @@ pub(crate) trait Letter {
     /// Where it came from, and where its answer goes.
     fn route(&self) -> &Route;
     /// How it is queued; `None` for a request that is always a run of its own: it is never held back, merged, offered
-    /// or dropped, and nothing overtakes it.
+    /// or dropped, and nothing overtakes it. Only an interrupt makes it go.
     fn settings(&self) -> Option<&Settings>;
 }
 
@@ -316,10 +316,14 @@ impl<L: Letter> Inbox<L> {
         Some(Turn { host, guests, prompt: Some(blocks.join("\n\n")) })
     }
 
-    /// A turn that tells of what was dropped, as the newest of it.
+    /// A turn that tells of what was dropped, as the newest of it. What came from elsewhere gets another one: nobody reads
+    /// what others wrote.
     fn sum_up(&mut self) -> Option<Turn<L>> {
+        let route = self.dropped.first()?.route().clone();
+        let (own, others) = std::mem::take(&mut self.dropped).into_iter().partition(|letter| *letter.route() == route);
+        self.dropped = own;
         let prompt = self.summary();
-        let mut guests = std::mem::take(&mut self.dropped);
+        let mut guests = std::mem::replace(&mut self.dropped, others);
         let host = guests.pop()?;
         Some(Turn { host, guests, prompt })
     }

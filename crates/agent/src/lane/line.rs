@@ -69,7 +69,8 @@ impl Lane {
             queued.stop(reason);
             self.turn_down(queued).await;
         }
-        if let (Placed::Interrupted, Some(active)) = (placed, active) {
+        if let (Placed::Interrupted, Some(active)) = (placed, active.filter(|active| active.reason.is_none())) {
+            active.guests.iter_mut().for_each(|guest| guest.stop(reason));
             self.stop_active(active, reason).await;
         }
         self.offers.store(self.inbox.has_offer(), Ordering::Release);
@@ -158,22 +159,25 @@ impl Lane {
             }
         }
         self.offers.store(self.inbox.has_offer(), Ordering::Release);
-        // A message that became a part of the run at work cannot be taken out of it any more.
-        if let Some(active) = active.filter(|active| meant(active) || active.guests.iter().any(meant)) {
+        // A message that became a part of the run at work cannot be taken out of it any more. One that is stopping was
+        // stopped by somebody else.
+        let is_meant = |active: &Queued| meant(active) || active.guests.iter().any(meant);
+        if let Some(active) = active.filter(|active| active.reason.is_none() && is_meant(active)) {
             stopped.push(active.inbound.run.clone());
             stopped.extend(active.guests.iter().map(|guest| guest.inbound.run.clone()));
+            active.guests.iter_mut().filter(|guest| meant(guest)).for_each(|guest| guest.stop(reason));
             self.stop_active(active, reason).await;
         }
         stopped
     }
 
-    /// Stops the run at work, once a restart would know it, too.
+    /// Stops the run at work at once; returns when a restart would know it, too.
     async fn stop_active(&mut self, active: &mut Queued, reason: AbortReason) {
+        active.stop(reason);
         let run = active.inbound.run.clone();
         if let Err(error) = self.hub.writer.commit(vec![Rec::Abort { run: run.clone(), reason }]).await {
             tracing::warn!(%run, %error, "the wish to stop could not be stored");
         }
-        active.stop(reason);
     }
 
     /// Leaves what waits as it is on disk, because the process is going down.

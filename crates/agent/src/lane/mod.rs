@@ -3,6 +3,7 @@
 //! There is no lock to leak and no watchdog: whatever happens to a run, its lane is the one that ends it, and then takes
 //! the next message. A lane with nothing to do goes away and comes back with the next message.
 
+mod answerer;
 mod begin;
 pub(crate) mod chores;
 mod control;
@@ -289,6 +290,7 @@ impl Lane {
                 let handle = AbortOnDrop(self.hub.spawn("run", run::drive(scope)));
                 self.supervise(&mut queued, handle, &profile).await
             }
+            None if queued.is_resumed => Err(RunError::Orphaned),
             None => Err(RunError::SessionGone),
         };
         self.inbox.withdraw_offers();

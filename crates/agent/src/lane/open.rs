@@ -184,6 +184,7 @@ fn options(inbound: &Inbound) -> Options {
         extra_prompt: inbound.extra_prompt.clone(),
         on_restart: if inbound.reports_restart { OnRestart::Interrupt } else { OnRestart::Resume },
         route: inbound.route.clone(),
+        is_literal: inbound.is_literal,
         queue: inbound.queue.map(|inline| inline.to_string()).unwrap_or_default(),
     }
 }

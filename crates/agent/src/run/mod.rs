@@ -7,6 +7,7 @@ mod turn;
 
 use std::sync::{Arc, atomic::AtomicBool};
 
+use homard_model::failover::Failover;
 use homard_proto::{
     EntryId, SessionId,
     message::{Assistant, Message, ToolResult},
@@ -40,6 +41,9 @@ pub(crate) enum RunError {
     /// An earlier commit of this session failed.
     #[error("the session could not be read back after an earlier failure; send the message again")]
     SessionGone,
+    /// The run went on after a restart, and its session has another transcript now.
+    #[error("INTERRUPTED: the program was restarted, and the session had got a new transcript")]
+    Orphaned,
     /// A bug. The lane goes on.
     #[error("internal error: {0}")]
     Panicked(String),
@@ -71,6 +75,14 @@ pub(crate) struct RunScope {
     pub(crate) offers: Arc<AtomicBool>,
     /// The right to be at work.
     pub(crate) slot: Lender,
+    /// Who answers.
+    pub(crate) failover: Failover,
+    /// How many of those who did not answer were told.
+    pub(crate) told_failures: usize,
+    /// When the run's time is up; milliseconds since the epoch.
+    pub(crate) deadline: Option<u64>,
+    /// Why nobody can answer, if so.
+    pub(crate) trouble: Option<homard_model::Error>,
     pub(crate) system: Arc<str>,
     pub(crate) history: Vec<Arc<Message>>,
     /// The transcript.
@@ -89,6 +101,8 @@ pub(crate) struct Last {
     pub(crate) records: Vec<Rec>,
     /// How many facts on the tape wait for them.
     pub(crate) facts: usize,
+    /// The credential that the session is to prefer from here on.
+    pub(crate) credential: Option<Arc<str>>,
 }
 
 impl RunScope {
@@ -131,6 +145,9 @@ pub(crate) async fn drive(mut scope: RunScope) -> Result<Last, RunError> {
     if let Some(words) = scope.words {
         return Ok(say(&scope, words));
     }
+    if let Some(trouble) = scope.trouble.take() {
+        return Err(trouble.into());
+    }
     if let Some(said) = open_calls(&scope.history) {
         tools::answer(&mut scope, &said).await?;
     }
@@ -143,7 +160,7 @@ pub(crate) async fn drive(mut scope: RunScope) -> Result<Last, RunError> {
                 // Somebody said more meanwhile: this answer is not the last, if the message is still there.
                 scope.hub.writer.send(last.records, Then::publish(&scope.tape, last.facts));
                 if !scope.take_offer().await? {
-                    return Ok(Last::default());
+                    return Ok(Last { credential: last.credential, ..Last::default() });
                 }
             }
         }
@@ -157,7 +174,7 @@ fn say(scope: &RunScope, words: &str) -> Last {
     let (entry, line) = scope.line(Message::Assistant((*said).clone()));
     scope.tape.text(at, scope.said, words);
     scope.tape.hold(at, RunEvent::Assistant { entry, said });
-    Last { records: vec![line], facts: 1 }
+    Last { records: vec![line], facts: 1, credential: None }
 }
 
 /// The last assistant message, if calls of it are open: a restart found the run there.

@@ -1,15 +1,17 @@
 //! One question to the model, and its answer.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
-use homard_model::{Answer, Error, ErrorKind, Event, Request, Spec};
+use homard_model::{
+    Answer, Error, ErrorKind, Event, Request, Spec,
+    failover::{Note, Step},
+};
 use homard_proto::{
     CallId,
     message::{Assistant, Block, Message, StopReason, Usage},
 };
 use homard_store::{Rec, repair};
-
 use tokio::time::{Instant, sleep};
 
 use super::{Last, RunError, RunScope};
@@ -23,17 +25,80 @@ pub(super) enum Said {
     Last(Last),
 }
 
-/// Asks the model and records its answer. A bad end is recorded too, and then returned.
+/// An answer, as far as it came.
+enum Heard {
+    /// All of it.
+    Whole(Vec<Block>, StopReason, Usage),
+    /// What was said before it failed, and why it did.
+    Broken(Answer, Error),
+}
+
+/// Asks a model and records its answer. One that fails is asked again, or another one is, as long as that may help; the
+/// last bad end is recorded too, and then returned.
 pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
-    let spec = scope.profile.model.spec();
+    loop {
+        scope.tell_of_failures();
+        let (answer, error) = match hear(scope).await? {
+            Heard::Whole(content, stop, usage) => return Ok(keep(scope, content, stop, usage)),
+            Heard::Broken(answer, error) => (answer, error),
+        };
+        let step = scope.failover.failed(&error, scope.hub.ambient.now_ms());
+        scope.tell_of_failures();
+        let wait = match step {
+            Step::Wait(after) => after,
+            Step::Think(_) | Step::Next => Duration::ZERO,
+            Step::Compact => {
+                let error = scope.failover.give_up(&error, scope.hub.ambient.now_ms());
+                return Err(fail(scope, answer, error));
+            }
+            Step::End(error) => return Err(fail(scope, answer, error)),
+        };
+        if !answer.is_empty() {
+            scope.pass(RunEvent::Rewound { message: scope.said });
+        }
+        if !wait.is_zero() {
+            scope.pass(RunEvent::Retrying { after: wait, why: error.message });
+            let cancel = scope.cancel.clone();
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => return Err(RunError::Stopped),
+                () = sleep(wait) => {}
+            }
+        }
+    }
+}
+
+/// Records a whole answer.
+fn keep(scope: &mut RunScope, mut content: Vec<Block>, stop: StopReason, usage: Usage) -> Said {
+    scope.failover.succeeded(scope.hub.ambient.now_ms());
+    settle_ids(&mut content);
+    let (event, line, said) = compose(scope, content, stop, usage, None);
+    if said.tool_calls().next().is_some() {
+        scope.record(event, vec![line]);
+        return Said::Calls(said);
+    }
+    scope.tape.hold(scope.hub.ambient.now_ms(), event);
+    Said::Last(Last { records: vec![line], facts: 1, credential: scope.failover.sticky().cloned() })
+}
+
+/// Listens to one answer.
+async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
+    let model = scope.failover.candidate().model.clone();
+    let spec = model.spec();
     let policy = repair::Policy::of(&spec.api, &spec.provider, &spec.model);
     let request = Request {
         system: scope.system.clone(),
         messages: notes::spelled_out(repair::for_model(&scope.history, &policy)),
         tools: scope.profile.toolbox.specs(),
+        thinking: scope.failover.level(),
+        session: Some(scope.session.as_str().into()),
         ..Request::default()
     };
-    let mut stream = scope.profile.model.stream(request);
+    let idle = scope.failover.idle(scope.hub.ambient.now_ms());
+    if scope.cancel.is_cancelled() {
+        return Err(RunError::Stopped);
+    }
+    let mut stream = model.stream(request);
     let mut answer = Answer::default();
     let ordinal = scope.said;
     // The model is asked while the last step is still on its way to disk; if it does not get there, the run is over.
@@ -43,11 +108,14 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
     let mut is_on_disk = false;
     // Anything that comes counts, also what carries no words. The timer is looked at when it fires, not set with each word.
     let mut heard = Instant::now();
-    let mut patience = Box::pin(sleep(spec.idle));
-    let (stop, usage) = loop {
+    let mut patience = Box::pin(sleep(idle));
+    loop {
         let event = tokio::select! {
             biased;
-            () = cancel.cancelled() => return Err(RunError::Stopped),
+            () = cancel.cancelled() => {
+                scope.note_timeout();
+                return Err(RunError::Stopped);
+            }
             stored = &mut on_disk, if !is_on_disk => {
                 stored?;
                 is_on_disk = true;
@@ -58,56 +126,71 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
                 event
             }
             () = &mut patience => {
-                if heard.elapsed() < spec.idle {
-                    patience.as_mut().reset(heard + spec.idle);
+                if heard.elapsed() < idle {
+                    patience.as_mut().reset(heard + idle);
                     continue;
                 }
-                Some(Event::Failed(fell_silent(spec)))
+                Some(Event::Failed(fell_silent(spec, idle)))
             }
         };
-        match event {
+        let failed = match event {
             Some(Event::Text(delta)) => {
                 scope.tape.text(scope.hub.ambient.now_ms(), ordinal, &delta);
                 answer.text(&delta);
+                continue;
             }
             Some(Event::Thinking(delta)) => {
                 scope.tape.thinking(scope.hub.ambient.now_ms(), ordinal, &delta);
                 answer.thinking(&delta);
+                continue;
             }
-            Some(Event::Call(delta)) => answer.call(delta),
-            Some(Event::Seal(seal)) => answer.seal(seal),
-            Some(Event::Alive) => {}
-            Some(Event::Done(done)) if done.stop == StopReason::Error => {
-                return Err(fail(scope, answer, gave_up(scope)));
+            Some(Event::Call(delta)) => {
+                answer.call(delta);
+                continue;
             }
-            Some(Event::Done(done)) => break (done.stop, done.usage),
-            Some(Event::Failed(error)) => return Err(fail(scope, answer, error)),
-            None => return Err(fail(scope, answer, cut_off(scope))),
-        }
-    };
-    let mut content = answer.into_blocks();
-    settle_ids(&mut content);
-    let (event, line, said) = compose(scope, content, stop, usage, None);
-    if said.tool_calls().next().is_some() {
-        scope.record(event, vec![line]);
-        return Ok(Said::Calls(said));
+            Some(Event::Seal(seal)) => {
+                answer.seal(seal);
+                continue;
+            }
+            Some(Event::Alive) => continue,
+            Some(Event::Done(done)) if done.stop == StopReason::Error => gave_up(spec),
+            Some(Event::Done(done)) => return Ok(Heard::Whole(answer.into_blocks(), done.stop, done.usage)),
+            Some(Event::Failed(error)) => error,
+            None => cut_off(spec),
+        };
+        return Ok(Heard::Broken(answer, failed));
     }
-    scope.tape.hold(scope.hub.ambient.now_ms(), event);
-    Ok(Said::Last(Last { records: vec![line], facts: 1 }))
 }
 
-fn fell_silent(spec: &Spec) -> Error {
-    let message = format!("{}/{} said nothing for {} s", spec.provider, spec.model, spec.idle.as_secs());
+impl RunScope {
+    /// Tells of those who did not answer, as far as that was not told yet.
+    fn tell_of_failures(&mut self) {
+        let notes = self.failover.notes()[self.told_failures..].to_vec();
+        self.told_failures += notes.len();
+        for Note { candidate, reason, why, .. } in notes {
+            self.pass(RunEvent::Switched { from: candidate.to_string(), reason, why });
+        }
+    }
+
+    /// A run that is stopped because its time is up stopped because of its model.
+    fn note_timeout(&mut self) {
+        let now = self.hub.ambient.now_ms();
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.failover.timed_out(now);
+        }
+    }
+}
+
+fn fell_silent(spec: &Spec, idle: Duration) -> Error {
+    let message = format!("{}/{} said nothing for {} s", spec.provider, spec.model, idle.as_secs());
     Error::new(ErrorKind::Timeout, message)
 }
 
-fn gave_up(scope: &RunScope) -> Error {
-    let spec = scope.profile.model.spec();
+fn gave_up(spec: &Spec) -> Error {
     Error::new(ErrorKind::Server, format!("{}/{} ended its answer with an error", spec.provider, spec.model))
 }
 
-fn cut_off(scope: &RunScope) -> Error {
-    let spec = scope.profile.model.spec();
+fn cut_off(spec: &Spec) -> Error {
     Error::new(ErrorKind::Truncated, format!("{}/{} stopped in the middle of its answer", spec.provider, spec.model))
 }
 
@@ -126,7 +209,8 @@ fn compose(
     usage: Usage,
     error_message: Option<String>,
 ) -> (RunEvent, Rec, Arc<Assistant>) {
-    let spec = scope.profile.model.spec();
+    let model = scope.failover.candidate().model.clone();
+    let spec = model.spec();
     let said = Arc::new(Assistant {
         content,
         api: spec.api.clone(),

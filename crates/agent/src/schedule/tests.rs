@@ -1,5 +1,4 @@
 use std::{
-    path::PathBuf,
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
@@ -9,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
-use homard_model::{Event, EventStream, Model, Request, Spec, stream::Done};
+use homard_model::{Event, EventStream, Model, Request, Spec, roster::Roster, stream::Done};
 use homard_proto::{
     SessionKey,
     message::{Message, StopReason, Usage},
@@ -23,7 +22,7 @@ use super::{
     shelf::MemoryShelf,
     *,
 };
-use crate::{Agents, Ambient, Profile, Slots, ToolMode, tool::Toolbox};
+use crate::{Agents, Ambient, Profile, Slots};
 
 /// 2026-11-15T00:00:00Z.
 const BIRTH: u64 = 1_794_700_800_000;
@@ -75,14 +74,9 @@ fn hub(words: &str, permits: usize) -> (Hub, Arc<Parrot>) {
     let spec = Spec { provider: "test".to_owned(), model: "parrot".to_owned(), idle: Duration::MAX, ..Spec::default() };
     let (says, gate) = (Mutex::new(words.to_owned()), Semaphore::new(permits));
     let parrot = Arc::new(Parrot { spec, says, gate, asked: Mutex::default() });
-    let profile = Profile {
-        id: AgentId::main(),
-        model: Arc::new(Perched(parrot.clone())),
-        toolbox: Toolbox::new([]),
-        workdir: PathBuf::from("."),
-        timeout: Some(Duration::from_secs(20 * 3600)),
-        tool_mode: ToolMode::default(),
-    };
+    let roster = Roster::alone(Arc::new(Perched(parrot.clone())));
+    let timeout = Some(Duration::from_secs(20 * 3600));
+    let profile = Profile { timeout, ..Profile::new(AgentId::main(), roster) };
     let store = (Arc::new(MemoryStore::default()) as Arc<dyn homard_store::Store>, Fence::default());
     let (hub, _) = Hub::start(Ambient::fixed(BIRTH), store, Agents::new(profile, []), Slots::default());
     (hub, parrot)

@@ -51,6 +51,7 @@ impl Ask {
             extra_prompt: None,
             reports_restart: false,
             command: None,
+            is_literal: false,
             route: Route::default(),
             queue: None,
         }

@@ -76,8 +76,11 @@ struct Talk {
     /// All of it, and how much of it was told. Blanks at an end wait until they turn out to be in the middle.
     text: String,
     told: usize,
-    /// Which message is being said, and whether it has said anything but blanks.
+    /// Whether what was told is void.
+    is_void: bool,
+    /// Which message is being said, where in the text it begins, and whether it has said anything but blanks.
     message: Option<u32>,
+    begin: usize,
     has_words: bool,
     /// Whether the run began. The words of a command that is answered at once come with its end.
     is_started: bool,
@@ -92,7 +95,9 @@ impl Talk {
             agent: tape.key().agent().map(ToString::to_string),
             text: String::new(),
             told: 0,
+            is_void: false,
             message: None,
+            begin: 0,
             has_words: false,
             is_started: false,
             is_over: false,
@@ -109,6 +114,7 @@ impl Talk {
                 }
                 self.say(delta);
             }
+            RunEvent::Rewound { message } => self.take_back(*message),
             // Words that were not heard before were said before a restart.
             RunEvent::Assistant { said, .. } => {
                 if self.message.take().is_none() && said.stop_reason != StopReason::Error {
@@ -127,6 +133,8 @@ impl Talk {
             RunEvent::Waited(_)
             | RunEvent::Input(_)
             | RunEvent::Thinking { .. }
+            | RunEvent::Retrying { .. }
+            | RunEvent::Switched { .. }
             | RunEvent::ToolStarted { .. }
             | RunEvent::ToolProgress { .. }
             | RunEvent::ToolEnded { .. } => {}
@@ -142,6 +150,7 @@ impl Talk {
         if !words.is_empty() {
             self.has_words = true;
             self.text.truncate(self.text.trim_end().len());
+            self.begin = self.text.len();
             if !self.text.is_empty() {
                 self.text.push_str("\n\n");
             }
@@ -149,14 +158,25 @@ impl Talk {
         }
     }
 
-    /// Tells what is new in the text.
+    /// What a message has said is void: the model is asked again.
+    fn take_back(&mut self, message: u32) {
+        if self.message == Some(message) && std::mem::take(&mut self.has_words) {
+            self.text.truncate(self.begin);
+            if self.told > self.begin {
+                (self.is_void, self.told) = (true, 0);
+            }
+        }
+    }
+
+    /// Tells what is new in the text, or all of it if what was told is void.
     fn delta(&mut self, seq: u64, at: u64) -> Option<Chat> {
         let text = self.text.trim_end();
         let is_telling = self.is_started && !self.is_over;
         let new = text.get(self.told..).filter(|new| is_telling && !new.is_empty())?.to_owned();
         let message = message(text, at);
         self.told = text.len();
-        Some(Chat { delta_text: Some(new), message: Some(message), ..self.event(seq, ChatState::Delta) })
+        let replace = std::mem::take(&mut self.is_void).then_some(true);
+        Some(Chat { delta_text: Some(new), replace, message: Some(message), ..self.event(seq, ChatState::Delta) })
     }
 
     fn last(&self, end: &End, seq: u64) -> Chat {
@@ -196,6 +216,7 @@ impl Talk {
             seq,
             state,
             delta_text: None,
+            replace: None,
             message: None,
             stop_reason: None,
             error_message: None,

@@ -35,6 +35,8 @@ pub struct Projection {
     message: Option<u32>,
     text: String,
     told: usize,
+    /// Whether what was told of the message is void.
+    is_void: bool,
     at: u64,
 }
 
@@ -51,6 +53,7 @@ impl Projection {
             message: None,
             text: String::new(),
             told: 0,
+            is_void: false,
             at: 0,
         }
     }
@@ -65,10 +68,19 @@ impl Projection {
                 self.message = Some(message);
                 self.text.clear();
                 self.told = 0;
+                self.is_void = false;
             }
             self.text.push_str(&delta);
             self.at = event.at;
             return told;
+        }
+        if let RunEvent::Rewound { message } = event.kind {
+            if self.message == Some(message) {
+                self.is_void |= self.told > 0;
+                self.text.clear();
+                self.told = 0;
+            }
+            return Vec::new();
         }
         let mut told: Vec<_> = self.flush().into_iter().collect();
         let at = event.at;
@@ -76,9 +88,10 @@ impl Projection {
         told
     }
 
-    /// Whether an event is more of the message that is being told.
+    /// Whether an event is more of the message that is being told, or less.
     fn goes_on(&self, event: &Event) -> bool {
-        matches!(event.kind, RunEvent::Text { message, .. } if self.message == Some(message))
+        let is_same = matches!(event.kind, RunEvent::Text { message, .. } if self.message == Some(message));
+        is_same || matches!(event.kind, RunEvent::Rewound { .. })
     }
 
     /// Whether there is text that was not told yet.
@@ -91,7 +104,10 @@ impl Projection {
         if !self.has_text() {
             return None;
         }
-        let data = json!({"text": self.text, "delta": self.text[self.told..]});
+        let mut data = json!({"text": self.text, "delta": self.text[self.told..]});
+        if std::mem::take(&mut self.is_void) {
+            data["replace"] = true.into();
+        }
         self.told = self.text.len();
         Some(self.agent_event(Stream::Assistant, data, self.at))
     }
@@ -127,6 +143,9 @@ impl Projection {
             | RunEvent::Absorbed { .. }
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
+            | RunEvent::Rewound { .. }
+            | RunEvent::Retrying { .. }
+            | RunEvent::Switched { .. }
             | RunEvent::Assistant { .. } => None,
         }
     }

@@ -49,7 +49,7 @@ pub(super) fn path(server: &Server, agent: &AgentId) -> Value {
 /// The model of a session that has none of its own.
 pub(super) fn defaults(server: &Server) -> Value {
     let agents = server.hub.agents();
-    let spec = agents.get(agents.default_id()).map(|profile| profile.model.spec());
+    let spec = agents.get(agents.default_id()).map(|profile| profile.spec());
     json!({
         "modelProvider": spec.map(|spec| &spec.provider), "model": spec.map(|spec| &spec.model),
         "contextTokens": spec.map(|spec| spec.context_window),

@@ -15,8 +15,8 @@ use crate::{
 };
 
 /// Each time all of the text is told, so these are more than all buffers between us and a client hold.
-const ROUNDS: usize = 16;
-const ROUND: usize = 128 << 10;
+const ROUNDS: usize = 24;
+const ROUND: usize = 64 << 10;
 
 fn message(run: &str, text: &str) -> Value {
     json!({"sessionKey": "main", "message": text, "idempotencyKey": run})
@@ -161,7 +161,7 @@ async fn a_failed_model_ends_the_conversation_with_an_error() {
     }
 }
 
-/// Cases 169 and 170.
+/// Case 169, case 170.
 #[tokio::test]
 async fn a_stopped_run_is_told_before_the_stop_is_answered() {
     for protocol in [3, 4] {

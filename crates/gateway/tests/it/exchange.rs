@@ -3,20 +3,21 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use tokio::time::timeout;
 
-use crate::support::Socket;
+use crate::support::{PATIENCE, Socket};
 
 /// The frames from here to one that is meant, that one included.
 pub(crate) async fn until(socket: &mut Socket, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
     let mut frames = Vec::new();
-    loop {
-        let frame = socket.next().await;
-        let done = is_last(&frame);
-        frames.push(frame);
-        if done {
-            return frames;
+    let hears = async {
+        while !frames.last().is_some_and(&is_last) {
+            frames.push(socket.next().await);
         }
-    }
+    };
+    // Signs of life come for ever.
+    timeout(PATIENCE, hears).await.expect("it was not heard");
+    frames
 }
 
 /// Whether a frame is the last that a conversation hears of a run.

@@ -25,7 +25,7 @@ use homard_agent::{
     tool::{Tool, ToolCx, ToolResult, Toolbox},
 };
 use homard_gateway::{Secret, Settings, bind};
-use homard_model::{Event, EventStream, Model, Request, Spec, ToolSpec, stream::Done};
+use homard_model::{Event, EventStream, Model, Request, Spec, ToolSpec, retry::Limits, roster::Roster, stream::Done};
 use homard_proto::{
     AgentId, RunId, SessionId, SessionKey,
     message::{StopReason, Usage},
@@ -48,7 +48,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const TOKEN: &str = "the-shared-token";
 
 /// No honest answer takes this long; a test that waits for one fails instead of hanging.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the model says in its n-th answer.
 pub(crate) type Script = Arc<dyn Fn(usize) -> EventStream + Send + Sync>;
@@ -202,7 +202,14 @@ impl World {
         let asked: Arc<Mutex<Vec<usize>>> = Arc::default();
         let profile = Profile {
             id: AgentId::main(),
-            model: Arc::new(Scripted { spec, script, answers: AtomicUsize::new(0), asked: asked.clone() }),
+            roster: Roster::alone(Arc::new(Scripted {
+                spec,
+                script,
+                answers: AtomicUsize::new(0),
+                asked: asked.clone(),
+            })),
+            choose: Arc::new(|name| Err(format!("there is no model {name}"))),
+            limits: Limits::default(),
             toolbox: Toolbox::new([Arc::new(Echo) as Arc<dyn Tool>]),
             workdir: PathBuf::from("."),
             timeout: Some(Duration::from_secs(60)),

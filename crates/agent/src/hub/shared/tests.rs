@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, future::join_all, stream};
-use homard_model::{Event, EventStream, Model, Request, Spec, stream::Done};
+use homard_model::{Event, EventStream, Model, Request, Spec, roster::Roster, stream::Done};
 use homard_proto::{
     AgentId,
     message::{StopReason, Usage},
@@ -16,10 +16,9 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    Hub, Outcome, Profile, ToolMode,
+    Hub, Outcome, Profile,
     hub::{Accepted, Disposition, SubmitError, Waited},
     intake,
-    tool::Toolbox,
 };
 
 /// Longer than a lane with nothing to do stays.
@@ -45,14 +44,8 @@ impl Model for Hello {
 
 fn hub(breaks: bool) -> Hub {
     let spec = Spec { provider: "test".to_owned(), model: "hello".to_owned(), ..Spec::default() };
-    let profile = Profile {
-        id: AgentId::main(),
-        model: Arc::new(Hello { spec, breaks: breaks.into() }),
-        toolbox: Toolbox::default(),
-        workdir: "/".into(),
-        timeout: Some(LONG),
-        tool_mode: ToolMode::default(),
-    };
+    let roster = Roster::alone(Arc::new(Hello { spec, breaks: breaks.into() }));
+    let profile = Profile { timeout: Some(LONG), ..Profile::new(AgentId::main(), roster) };
     let store = (Arc::new(MemoryStore::default()) as Arc<dyn Store>, Fence::default());
     Hub::start(Ambient::fixed(0), store, Agents::new(profile, []), Slots::default()).0
 }

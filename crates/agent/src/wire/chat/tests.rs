@@ -139,6 +139,31 @@ fn words_from_before_a_restart_are_a_part_of_the_text() {
 }
 
 #[test]
+fn words_that_are_void_are_replaced() {
+    let mut telling = telling();
+    let mut told = telling.push(started());
+    let rewound = || event(RunEvent::Rewound { message: 1 });
+    for event in [text(0, "One"), assistant("One"), text(1, "Two, no")] {
+        told.extend(telling.push(event));
+    }
+    told.extend(telling.flush());
+    // Some words that nobody has heard are void, too.
+    for event in [text(1, "t"), rewound(), text(1, "Tw"), rewound(), text(1, "2"), assistant("2")] {
+        told.extend(telling.push(event));
+    }
+    told.extend(telling.push(ended(Outcome::Done, &["One", "2"])));
+    assert_eq!(
+        chats(told),
+        [
+            chat(2, "delta", json!({"deltaText": "One", "message": said("One", 7)})),
+            chat(3, "delta", json!({"deltaText": "\n\nTwo, no", "message": said("One\n\nTwo, no", 7)})),
+            chat(4, "delta", json!({"deltaText": "One\n\n2", "replace": true, "message": said("One\n\n2", 7)})),
+            chat(5, "final", json!({"stopReason": "stop", "message": said("One\n\n2", 9)})),
+        ]
+    );
+}
+
+#[test]
 fn a_story_that_breaks_off_says_why_once() {
     let mut telling = telling();
     telling.push(started());

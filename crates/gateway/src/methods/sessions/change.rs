@@ -137,7 +137,7 @@ fn settings(mut changes: Extra) -> Result<Extra, ErrorShape> {
 fn model(server: &Server, key: &SessionKey) -> Value {
     let agents = server.hub.agents();
     let profile = key.agent().and_then(|agent| agents.get(agent)).or_else(|| agents.get(agents.default_id()));
-    let spec = profile.map(|profile| profile.model.spec());
+    let spec = profile.map(|profile| profile.spec());
     json!({"modelProvider": spec.map(|spec| &spec.provider), "model": spec.map(|spec| &spec.model)})
 }
 

@@ -138,6 +138,11 @@ impl Model {
             return notes.pop().map(|host| Turn { host, guests: notes, prompt: Some(prompt) });
         }
         self.is_one_by_one = is_collect;
+        // A summary tells of one route.
+        let route = notes.first().map(|note| note.route.clone());
+        let (mut notes, others): (Vec<_>, _) = notes.into_iter().partition(|note| Some(&note.route) == route.as_ref());
+        self.dropped = others;
+        let summary = self.summary(&notes);
         match notes.pop() {
             Some(host) => Some(Turn { host, guests: notes, prompt: summary }),
             None => Some(alone(self.line.remove(0).note)),

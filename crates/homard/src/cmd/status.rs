@@ -46,6 +46,9 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         ["model".to_owned(), assemble::model_name(&setup.config).to_owned()],
         ["sessions".to_owned(), count.to_string()],
     ];
+    if let Some(work) = status.get("work") {
+        rows.push(["work".to_owned(), in_words(work)]);
+    }
     if let Some(notice) = status.get("notice").and_then(Value::as_str) {
         rows.insert(1, ["notice".to_owned(), render::harmless(notice)]);
     }
@@ -56,4 +59,31 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         render::print(&format!("\n{}", sessions::table(shown, Ambient::system().now_ms())))?;
     }
     Ok(())
+}
+
+/// How many runs there are, by how they get on, and which of them do not.
+fn in_words(work: &Value) -> String {
+    let count = |name: &str| work.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let slow = ["longRunning", "stalled", "stuck"].map(count).iter().sum::<u64>();
+    let mut words = format!("{} at work, {} waiting", count("running") + slow, count("queued"));
+    for row in work.get("slow").and_then(Value::as_array).into_iter().flatten() {
+        let text = |name: &str| render::harmless(row.get(name).and_then(Value::as_str).unwrap_or_default());
+        let minutes = row.get("quietMs").and_then(Value::as_u64).unwrap_or_default() / 60_000;
+        words.push_str(&format!("; {} in {} is {} for {minutes} min", text("runId"), text("sessionKey"), text("pace")));
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_at_work_is_counted_and_what_does_not_get_on_is_named() {
+        let quiet = json!({"running": 2, "queued": 1, "longRunning": 0, "stalled": 0, "stuck": 0, "slow": []});
+        assert_eq!(in_words(&quiet), "2 at work, 1 waiting");
+        let row = json!({"runId": "r", "sessionKey": "agent:main:main", "pace": "stalled", "quietMs": 420_000});
+        let stalled = json!({"running": 0, "queued": 0, "stalled": 1, "slow": [row]});
+        assert_eq!(in_words(&stalled), "1 at work, 0 waiting; r in agent:main:main is stalled for 7 min");
+    }
 }

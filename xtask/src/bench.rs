@@ -4,16 +4,18 @@
 //! asks it straight, in turns, so that the difference is what the gateway costs on this machine at this moment.
 //! [`process`] reads what the gateway's process used; [`report`] prints it beside what is aimed at.
 //!
-//! What durability costs: [`acks`] beside the bare disk, [`disk`] for what a run writes, [`recovery`] after a kill.
+//! [`wire`] is the reading of a stream alone. [`drain`] is a session that gets more than it can answer at once. What durability costs: [`acks`] beside the bare disk, [`disk`] for what a run writes, [`recovery`] after a kill.
 
 mod acks;
 mod client;
 mod direct;
 mod disk;
+mod drain;
 mod model;
 mod process;
 mod recovery;
 mod report;
+mod wire;
 
 use std::{path::Path, thread, time::Duration};
 
@@ -77,6 +79,7 @@ async fn measure(binary: &Path) -> Result<Report> {
     thread::sleep(IDLE);
     report.idle_memory(process::memory(gateway.pid())?);
 
+    wire::measure(binary, &model, &mut report)?;
     let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
     one_after_the_other(&mut client, &model, &gateway, &mut report).await?;
     for chunks in [250, 1_000, 4_000] {
@@ -93,6 +96,7 @@ async fn measure(binary: &Path) -> Result<Report> {
     }
     report.memory_after(process::memory(gateway.pid())?);
     drop(gateway);
+    drain::measure(&start()?, &model, &mut report).await?;
     acks::measure(&start()?, &mut report).await?;
     disk::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
     recovery::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
@@ -131,6 +135,8 @@ fn config(model: u16) -> serde_json::Value {
             "models": [{"id": "fake-1", "contextWindow": 128_000, "maxTokens": 4096}],
         }}},
         "agents": {"defaults": {"model": {"primary": "fake/fake-1"}}},
+        // For messages of `chat.send`; those of `agent` have runs of their own in any case.
+        "messages": {"queue": {"mode": "followup", "debounceMs": 0, "cap": drain::MESSAGES}},
     })
 }
 

@@ -2,12 +2,13 @@
 //!
 //! [`install`] fetches the clients, [`client`] runs one of them in a fresh home, [`rows`] is the checklist, and [`state`]
 //! sends a state directory there and back. The gateway answers with its built-in demo model, so nothing but the npm
-//! registry is needed. What every client said is kept.
+//! registry is needed. What every client said is kept. [`sdk`] shows our requests to the vendors' own types.
 
 mod client;
 mod install;
 mod model;
 mod rows;
+mod sdk;
 mod state;
 mod talk;
 
@@ -31,11 +32,17 @@ pub(crate) struct Args {
     /// Install the clients, see that they start, and stop there
     #[arg(long)]
     install_only: bool,
+    /// Only ask the vendors' Python SDKs about the requests on record
+    #[arg(long)]
+    sdk_only: bool,
 }
 
 /// Runs the checklist and prints a table.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let folder = shell::root().join("target").join("conform");
+    if args.sdk_only {
+        return if sdk::check(&folder) { Ok(()) } else { bail!("the vendors' types refuse requests of ours") };
+    }
     let logs = folder.join("logs");
     let clients = install::GENERATIONS.iter().map(|generation| install::install(generation, &folder, &logs));
     let clients = clients.collect::<Result<Vec<Client>>>()?;
@@ -53,6 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let result = state::check(client, &binary, &config);
         results.push(tell(&"state", "there and back", client, &result));
     }
+    results.push(sdk::check(&folder));
     let failures = results.iter().filter(|passed| !**passed).count();
     println!("what was said: {}", logs.strip_prefix(shell::root()).unwrap_or(&logs).display());
     if failures > 0 {

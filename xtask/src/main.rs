@@ -1,6 +1,6 @@
 //! The one front door for people and CI: `cargo xtask <command>`.
 //!
-//! Each command is one module: `test`, `check`, `tidy`, `bench`, `chaos`, `conform`, `catalogue`. They share [`shell`]
+//! Each command is one module: `test`, `check`, `tidy`, `bench`, `chaos`, `conform`, `fuzz`, `catalogue`. They share [`shell`]
 //! (other programs) and [`gateway`] (the built gateway, started and surely stopped again).
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to a terminal")]
 
@@ -9,6 +9,7 @@ mod catalogue;
 mod chaos;
 mod check;
 mod conform;
+mod fuzz;
 mod gateway;
 mod shell;
 mod test;
@@ -40,6 +41,8 @@ enum Command {
     Chaos(chaos::Args),
     /// Run unmodified OpenClaw clients against the built gateway (installs about 2 GB below target/conform)
     Conform(conform::Args),
+    /// Read many damaged copies of each recorded stream with each wire's decoder
+    Fuzz(fuzz::Args),
     /// Write the catalogue of models from the npm package that it is pinned to
     Catalogue,
 }
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Chaos(args) => chaos::run(&args),
         Command::Conform(args) => conform::run(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
         Command::Catalogue => catalogue::run(),
     };
     match result {

@@ -51,6 +51,13 @@ pub enum RunEvent {
         /// The new words.
         delta: String,
     },
+    /// Another than the agent's first choice is asked from here on.
+    Answering {
+        /// The provider.
+        provider: String,
+        /// The model.
+        model: String,
+    },
     /// What was told of the message that the model is at is void: it is asked again.
     Rewound {
         /// Which assistant message of this run, from 0.

@@ -136,20 +136,24 @@ fn settle(then: Then, verdicts: Result<Vec<Verdict>, Error>) {
         },
     }
     if let Some((admit, _)) = then.admit {
-        let verdict = verdicts.as_ref().map(|verdicts| verdicts.first().cloned());
-        admit.send_replace(match verdict {
-            Ok(Some(Verdict::Stored)) => Admission::Accepted,
-            Ok(Some(Verdict::Duplicate(row))) => Admission::Duplicate(row),
-            Ok(Some(Verdict::Conflict)) => Admission::Conflict,
-            Ok(Some(Verdict::Full(why))) => Admission::Failed(Error::Disk(why)),
-            Ok(Some(Verdict::Skipped | Verdict::Archived(_)) | None) => {
-                Admission::Failed(Error::Disk("the store refused it".to_owned()))
-            }
-            Err(error) => Admission::Failed(error.clone()),
-        });
+        admit.send_replace(admission(&verdicts));
     }
     if let Some(tell) = then.tell {
         // Whoever asked may have gone, and that is fine.
         tell.send(verdicts).ok();
+    }
+}
+
+/// Whether a message was taken in, by what the store says to its first record.
+pub(crate) fn admission(verdicts: &Result<Vec<Verdict>, Error>) -> Admission {
+    match verdicts.as_ref().map(|verdicts| verdicts.first()) {
+        Ok(Some(Verdict::Stored)) => Admission::Accepted,
+        Ok(Some(Verdict::Duplicate(row))) => Admission::Duplicate(row.clone()),
+        Ok(Some(Verdict::Conflict)) => Admission::Conflict,
+        Ok(Some(Verdict::Full(why))) => Admission::Failed(Error::Disk(why.clone())),
+        Ok(Some(Verdict::Skipped | Verdict::Archived(_)) | None) => {
+            Admission::Failed(Error::Disk("the store refused it".to_owned()))
+        }
+        Err(error) => Admission::Failed(error.clone()),
     }
 }

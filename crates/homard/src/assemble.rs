@@ -1,9 +1,13 @@
 //! From the config to a hub at work: models, agents, the journal.
 
-mod model;
+pub(crate) mod chain;
+pub(crate) mod environment;
+pub(crate) mod keys;
+pub(crate) mod models;
 pub(crate) mod schedule;
 
 use std::{
+    collections::BTreeMap,
     fs,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
@@ -12,19 +16,23 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use homard_agent::{Agents, Ambient, Hub, HubEvent, Profile, Rules, Slots, tool::Toolbox};
-use homard_model::roster::Roster;
+use homard_agent::{Agents, Ambient, Hub, HubEvent, Profile, Rules, Slots, profile::Choose, tool::Toolbox};
 use homard_journal::Journal;
 use homard_proto::AgentId;
 use jiff::tz::TimeZone;
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
 
+use self::{chain::Chain, environment::Environment, models::Models};
 use crate::{
+    auth::{
+        self, Keyring,
+        keep::{Keeper, Keeping},
+    },
     config::{Config, agents::Agent},
     paths::{self, Paths},
 };
-use model::Models;
-pub(crate) use model::{DEMO, model_name};
+
+pub(crate) use models::DEMO;
 
 /// How long a run may take when nobody says so.
 const TIMEOUT: u64 = 600;
@@ -45,18 +53,21 @@ pub(crate) enum Place {
 pub(crate) struct House {
     pub(crate) hub: Hub,
     pub(crate) journal: Arc<Journal>,
+    /// What people should know of a model that nobody chose.
+    pub(crate) remark: Option<String>,
     upkeep: JoinHandle<()>,
+    keeping: Vec<Keeping>,
 }
 
 impl House {
     /// Takes the state directory and opens the hub.
     pub(crate) fn open(config: &Config, paths: &Paths, place: &Place) -> Result<(Self, UnboundedReceiver<HubEvent>)> {
-        let agents = agents(config, paths, place)?;
+        let Staff { agents, keepers, remark } = staff(config, paths, place, environment())?;
         let ambient = Ambient::system();
         let clock = ambient.clone();
         let journal = Arc::new(Journal::open(&paths.state, move || clock.now_ms())?);
-        let defaults = &config.agents.defaults;
-        let slots = Slots::new(defaults.max_concurrent.unwrap_or(4), defaults.subagents.max_concurrent.unwrap_or(8), 1);
+        let (main, subagent) = slots(config);
+        let slots = Slots::new(main, subagent, 1);
         let rules = Rules {
             freshness: config.session.freshness(TimeZone::system()),
             triggers: config.session.triggers(),
@@ -65,15 +76,25 @@ impl House {
         let (hub, feed) = Hub::start_with(ambient, (journal.clone(), journal.fence()), agents, slots, rules);
         let kept = journal.clone();
         let upkeep = homard_agent::task::spawn("journal", async move { kept.maintain().await });
-        Ok((Self { hub, journal, upkeep }, feed))
+        let keeping = keepers.into_iter().map(Keeper::start).collect();
+        Ok((Self { hub, journal, remark, upkeep, keeping }, feed))
     }
 
     /// Stops what is at work, waits until all is stored, and gives the state directory back.
     pub(crate) async fn close(self) -> Result<()> {
         self.hub.shut_down().await;
         self.upkeep.abort();
+        for keeping in self.keeping {
+            keeping.end().await;
+        }
         self.journal.flush().await.context("the list of sessions could not be written")
     }
+}
+
+/// How many conversations and how many runs of theirs are at work at once, by the config.
+pub(crate) fn slots(config: &Config) -> (usize, usize) {
+    let defaults = &config.agents.defaults;
+    (defaults.max_concurrent.unwrap_or(4), defaults.subagents.max_concurrent.unwrap_or(8))
 }
 
 /// How long a run may take, by the config; `None` for as long as it takes.
@@ -82,11 +103,56 @@ pub(crate) fn timeout(config: &Config) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
+/// The keys in the environment of this process.
+pub(crate) fn environment() -> Environment {
+    Environment::read(|name| paths::env(name)?.into_string().ok())
+}
+
+/// The models of the default agent.
+pub(crate) fn default_chain(config: &Config, paths: &Paths) -> Result<Chain> {
+    let agent = default_agent(config);
+    let models = Models::new(config, environment());
+    let (keyring, _) = Keyring::open(auth::place(paths, agent), &models.client)?;
+    Chain::of(config, agent, &models, &keyring).with_context(|| format!("config file {}", paths.config.display()))
+}
+
+/// The agent of a message that names none, if any is listed.
+pub(crate) fn default_agent(config: &Config) -> Option<&Agent> {
+    let listed = &config.agents.list;
+    listed.iter().find(|agent| agent.default).or(listed.first())
+}
+
+/// The agents, and who keeps what they learn about their credentials.
+struct Staff {
+    agents: Agents,
+    keepers: Vec<Keeper>,
+    remark: Option<String>,
+}
+
+/// Credentials by the file that they are in: agents may share one.
+#[derive(Default)]
+struct Keyrings {
+    open: BTreeMap<PathBuf, Arc<Keyring>>,
+    keepers: Vec<Keeper>,
+}
+
+impl Keyrings {
+    fn get(&mut self, path: PathBuf, models: &Models) -> Result<Arc<Keyring>> {
+        if let Some(keyring) = self.open.get(&path) {
+            return Ok(keyring.clone());
+        }
+        let (keyring, keeper) = Keyring::open(path.clone(), &models.client)?;
+        self.keepers.push(keeper);
+        Ok(self.open.entry(path).or_insert(Arc::new(keyring)).clone())
+    }
+}
+
 /// The agents of the config; without any, one that is called `main`.
-fn agents(config: &Config, paths: &Paths, place: &Place) -> Result<Agents> {
+fn staff(config: &Config, paths: &Paths, place: &Place, environment: Environment) -> Result<Staff> {
     let listed = &config.agents.list;
     let default = listed.iter().position(|agent| agent.default).unwrap_or(0);
-    let mut models = Models::new(config, &paths.config);
+    let models = Arc::new(Models::new(config, environment));
+    let (mut keyrings, mut remark) = (Keyrings::default(), None);
     // HOME and PATH are what most commands need; keys and tokens of ours are not theirs to see.
     let visible = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER"].into_iter();
     let exec_env = visible.filter_map(|name| Some((name.to_owned(), paths::env(name)?.into_string().ok()?))).collect();
@@ -97,9 +163,17 @@ fn agents(config: &Config, paths: &Paths, place: &Place) -> Result<Agents> {
             Place::Here(directory) => directory.clone(),
             Place::Workspaces => make_folder(workspace(config, paths, agent, is_default))?,
         };
-        let model = models.get(agent)?;
-        let (toolbox, timeout) = (toolbox.clone(), timeout(config));
-        anyhow::Ok(Profile { toolbox, workdir, timeout, ..Profile::new(id, Roster::alone(model)) })
+        let keyring = keyrings.get(auth::place(paths, agent), &models)?;
+        let file = || format!("config file {}", paths.config.display());
+        let chain = Chain::of(config, agent, &models, &keyring).with_context(file)?;
+        let roster = models.roster(&keyring, &chain.models).with_context(file)?;
+        if is_default {
+            remark = chain.remark(&paths.config);
+        }
+        let (toolbox, timeout, models) = (toolbox.clone(), timeout(config), models.clone());
+        let choose: Choose =
+            Arc::new(move |name| models.strict(&keyring, name, &chain.models).map_err(|error| format!("{error:#}")));
+        anyhow::Ok(Profile { toolbox, workdir, timeout, choose, ..Profile::new(id, roster) })
     };
     let first = profile(listed.get(default), true)?;
     let others = listed.iter().enumerate().filter(|&(at, _)| at != default);
@@ -108,7 +182,7 @@ fn agents(config: &Config, paths: &Paths, place: &Place) -> Result<Agents> {
     ids.sort();
     match ids.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(twice) => Err(anyhow!("agents.list in {} has two agents \"{}\"", paths.config.display(), twice[0])),
-        None => Ok(Agents::new(first, others)),
+        None => Ok(Staff { agents: Agents::new(first, others), keepers: keyrings.keepers, remark }),
     }
 }
 
@@ -145,7 +219,7 @@ mod tests {
         let paths = Paths { config: state.join("homard.json"), state };
         let config = Config::parse(text).unwrap();
         let listed: Vec<_> = config.agents.list.iter().map(Some).collect();
-        let agents = agents(&config, &paths, &Place::Here("/work".into()))?;
+        let agents = staff(&config, &paths, &Place::Here("/work".into()), Environment::default())?.agents;
         let all = if listed.is_empty() { vec![None] } else { listed };
         let is_default = |agent: Option<&Agent>| {
             agent.is_none_or(|agent| AgentId::normalize(agent.id.as_str()) == *agents.default_id())

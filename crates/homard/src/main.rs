@@ -4,6 +4,7 @@
 //! commands; then `assemble` (config to hub), `client` (to a running gateway) and `render` (what is printed).
 
 mod assemble;
+mod auth;
 mod client;
 mod cmd;
 mod config;

@@ -26,6 +26,11 @@ use crate::{
     thinking::{self, Level},
 };
 
+/// Whether a credential is none that a session could prefer: none is needed, or it is not stored.
+fn is_nobody(profile: &str) -> bool {
+    profile == NOBODY || ["none:", "env:", "config:", "missing:"].iter().any(|kind| profile.starts_with(kind))
+}
+
 /// The least time that a silent model gets, however many wait behind it.
 const LEAST_IDLE: Duration = Duration::from_secs(5);
 
@@ -175,7 +180,7 @@ impl Failover {
     pub fn sticky(&self) -> Option<&Arc<str>> {
         let (first, current) = (self.roster.first.model.spec(), self.current.model.spec());
         let is_first_choice = (&first.provider, &first.model) == (&current.provider, &current.model);
-        is_first_choice.then_some(&self.current.profile).filter(|profile| ***profile != *NOBODY)
+        is_first_choice.then_some(&self.current.profile).filter(|profile| !is_nobody(profile))
     }
 
     /// The candidate gave a whole answer. It stays; whoever failed before may be asked again later in the run.

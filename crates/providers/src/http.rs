@@ -2,6 +2,8 @@
 //!
 //! It tells apart what a caller must treat differently: not reached, refused, not a stream, cut off, silent.
 
+mod renew;
+
 use std::{
     net::IpAddr,
     sync::{Arc, LazyLock},
@@ -26,6 +28,7 @@ use crate::{
     secret::{excerpt, redacted},
     wire::Place,
 };
+pub use renew::Renewed;
 
 /// How long a connection may take to come up.
 const CONNECT: Duration = Duration::from_secs(30);
@@ -46,6 +49,12 @@ type Road = Result<reqwest::Client, Error>;
 impl Default for Client {
     fn default() -> Self {
         Self { remote: Arc::new(LazyLock::new(remote)), local: Arc::new(LazyLock::new(local)) }
+    }
+}
+
+impl Client {
+    fn road(&self, url: &Url) -> &Arc<LazyLock<Road>> {
+        if url.scheme() == "http" && is_loopback(url) { &self.local } else { &self.remote }
     }
 }
 
@@ -103,9 +112,9 @@ impl Endpoint {
         if let Some(query) = place.query {
             url.set_query(Some(query));
         }
-        let road = if url.scheme() == "http" && is_loopback(&url) { &client.local } else { &client.remote };
+        let road = client.road(&url).clone();
         let headers = header_map(target, headers)?;
-        Ok(Self { road: road.clone(), url, headers, target: Arc::new(target.clone()) })
+        Ok(Self { road, url, headers, target: Arc::new(target.clone()) })
     }
 
     /// Asks, and waits for a stream.

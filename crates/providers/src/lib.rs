@@ -11,7 +11,8 @@
 mod anthropic;
 mod google;
 mod http;
-pub mod openai_chat;
+mod ids;
+mod openai_chat;
 mod openai_responses;
 pub mod quirks;
 mod secret;
@@ -20,8 +21,8 @@ mod target;
 mod turns;
 mod wire;
 
-pub use http::{Client, idle_for, is_self_hosted};
+pub use http::{Client, Renewed, idle_for, is_self_hosted};
 pub use quirks::Quirks;
 pub use secret::Secret;
-pub use target::{Auth, Settings, Target};
-pub use wire::{OpenAiChat, Reader, Remote, Wire};
+pub use target::{Auth, Target};
+pub use wire::{Reader, Remote, Wire};

@@ -5,7 +5,5 @@ mod chunk;
 mod decode;
 mod encode;
 
-pub use homard_model::spec::IDLE;
-
 pub(crate) use decode::Decoder;
 pub(crate) use encode::encode;

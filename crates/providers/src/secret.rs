@@ -13,8 +13,8 @@ const SHORTEST: usize = 8;
 pub struct Secret(String);
 
 impl Secret {
-    /// The text itself, for the one place that sends it.
-    pub(crate) fn expose(&self) -> &str {
+    /// The text itself, for the place that sends it and the one that keeps it.
+    pub fn expose(&self) -> &str {
         &self.0
     }
 }

@@ -1,10 +1,8 @@
 //! A model at a provider: what it is, where it is, and how one is let in.
 
-use std::time::Duration;
-
 use homard_model::Spec;
 
-use crate::{Quirks, Secret, Wire, quirks};
+use crate::{Quirks, Secret, quirks};
 
 /// A model at a provider. Its wire is [`Spec::api`].
 #[derive(Debug, Clone, PartialEq)]
@@ -44,41 +42,5 @@ impl Target {
         let base_url = base_url.into();
         let quirks = quirks::of(&spec.provider, &base_url);
         Self { spec, base_url, auth: None, headers: Vec::new(), quirks }
-    }
-}
-
-/// A model that speaks Chat Completions, by the few facts that are needed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// The provider's name in the config.
-    pub provider: String,
-    /// The model's name at that provider.
-    pub model: String,
-    /// What comes before `/chat/completions`, such as `https://api.openai.com/v1`.
-    pub base_url: String,
-    /// Sent as a bearer token; a local server often needs none.
-    pub api_key: Option<Secret>,
-    /// How many tokens fit into its context.
-    pub context_window: u64,
-    /// How many tokens it may write; zero leaves it to the provider.
-    pub max_output: u64,
-    /// More headers for every request.
-    pub headers: Vec<(String, Secret)>,
-    /// How long it may say nothing, heartbeats included.
-    pub idle: Duration,
-}
-
-impl From<Settings> for Target {
-    fn from(settings: Settings) -> Self {
-        let spec = Spec {
-            provider: settings.provider,
-            model: settings.model,
-            api: Wire::OpenAiCompletions.api().to_owned(),
-            context_window: settings.context_window,
-            max_output: settings.max_output,
-            idle: settings.idle,
-            ..Spec::default()
-        };
-        Self { auth: settings.api_key.map(Auth::Key), headers: settings.headers, ..Self::new(spec, settings.base_url) }
     }
 }

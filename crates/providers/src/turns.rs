@@ -9,6 +9,8 @@ use homard_model::{Request, Spec};
 use homard_proto::message::{Assistant, Block, Content, ImageBlock, Message, StopReason, ToolCall, ToolResult, User};
 use serde_json::Value;
 
+use crate::ids::{Ids, Rule};
+
 /// What a model reads in place of a picture that it cannot see. Some wires put it right behind other words.
 const UNSEEN: &str = "\n(an image was left out: this model reads only text)";
 
@@ -25,8 +27,25 @@ pub(crate) struct Exchange<'a> {
     pub(crate) said: &'a Assistant,
     /// Whether the model that is asked said it: only then does it take its own reasoning and seals back.
     pub(crate) is_own: bool,
-    /// One for each call, in the order of the calls; `None` if the call was interrupted.
-    pub(crate) results: Vec<(&'a ToolCall, Option<&'a ToolResult>)>,
+    /// In their order.
+    pub(crate) calls: Vec<Called<'a>>,
+}
+
+/// A call, and what came of it.
+pub(crate) struct Called<'a> {
+    pub(crate) call: &'a ToolCall,
+    /// What binds it to its result; no other call of the request has it.
+    pub(crate) id: Cow<'a, str>,
+    /// `None` if it was interrupted.
+    pub(crate) result: Option<&'a ToolResult>,
+}
+
+impl<'a> Exchange<'a> {
+    /// The id under which a call of this answer is sent.
+    pub(crate) fn id_of(&self, call: &ToolCall) -> Cow<'a, str> {
+        let known = self.calls.iter().find(|called| std::ptr::eq(called.call, call));
+        known.map(|called| called.id.clone()).unwrap_or_default()
+    }
 }
 
 /// A piece of what a user or a tool shows to a model.
@@ -58,15 +77,19 @@ impl<'a> Shown<'a> {
 ///
 /// Half an answer is not repeated to a model: it was never finished, and its calls were never run. A result is given with
 /// its call, or not at all. Other roles are not for models.
-pub(crate) fn turns<'a>(spec: &Spec, request: &'a Request) -> Vec<Turn<'a>> {
+pub(crate) fn turns<'a>(spec: &Spec, request: &'a Request, rule: Rule) -> Vec<Turn<'a>> {
     let messages = &request.messages;
+    let mut ids = Ids::new(rule);
     let turn = |(at, message): (usize, &'a Arc<Message>)| match &**message {
         Message::User(user) => Some(Turn::User(user)),
         Message::Assistant(said) => match said.stop_reason {
             StopReason::Error | StopReason::Aborted => None,
             StopReason::Stop | StopReason::Length | StopReason::ToolUse => {
-                let results = paired(said, &messages[at + 1..]);
-                Some(Turn::Answer(Exchange { said, is_own: spec.wrote(said), results }))
+                let is_own = spec.wrote(said);
+                let called =
+                    |(call, result): (&'a ToolCall, _)| Called { call, id: ids.give(&call.id, is_own), result };
+                let calls = paired(said, &messages[at + 1..]).into_iter().map(called).collect();
+                Some(Turn::Answer(Exchange { said, is_own, calls }))
             }
         },
         Message::ToolResult(_) | Message::Other(_) => None,

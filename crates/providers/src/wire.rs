@@ -110,14 +110,10 @@ pub struct Remote {
     endpoint: Endpoint,
 }
 
-/// A model behind an endpoint that speaks Chat Completions.
-pub type OpenAiChat = Remote;
-
 impl Remote {
     /// A model that is asked through `client`. Fails where the target cannot be asked at all: an unknown wire, a bad URL
     /// or header.
-    pub fn new(target: impl Into<Target>, client: &Client) -> Result<Self, Error> {
-        let target = target.into();
+    pub fn new(target: Target, client: &Client) -> Result<Self, Error> {
         let Some(wire) = Wire::named(&target.spec.api) else {
             let Spec { provider, api, .. } = &target.spec;
             let known = Wire::ALL.map(Wire::api).join(", ");

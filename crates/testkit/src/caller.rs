@@ -301,6 +301,7 @@ fn host(tape: &Tape) -> Option<RunId> {
         | RunEvent::Input(_)
         | RunEvent::Text { .. }
         | RunEvent::Thinking { .. }
+        | RunEvent::Answering { .. }
         | RunEvent::Rewound { .. }
         | RunEvent::Retrying { .. }
         | RunEvent::Switched { .. }

@@ -154,6 +154,7 @@ fn kept(played: &Played, heard: &Heard) -> Vec<String> {
         | RunEvent::Absorbed { .. }
         | RunEvent::Text { .. }
         | RunEvent::Thinking { .. }
+        | RunEvent::Answering { .. }
         | RunEvent::Rewound { .. }
         | RunEvent::Retrying { .. }
         | RunEvent::Switched { .. }

@@ -2,13 +2,13 @@
 //!
 //! A behaviour is one file, `tests/traces/<room>/<behaviour>.trace`: what arrives, what the model says, what tools do.
 //! The runner plays it against the real [`Hub`](homard_agent::Hub) on a paused clock, checks the laws that hold for
-//! every trace, and compares what happened with the snapshot beside the file. This crate refuses to know sockets,
-//! vendors, the disk and the machine's clock.
+//! every trace, and compares what happened with the snapshot beside the file. This crate refuses to know the disk and
+//! the machine's clock; only [`fake_provider`] knows sockets and vendors.
 //!
 //! Start with [`trace`] (the lines of a file), then [`mod@play`] (the virtual world), [`laws`] (what must always hold) and
 //! [`mod@tell`] (the snapshot's sections). [`sweep`] plays every trace with a death at every commit, [`simulation`] makes
 //! traces by chance. [`script`], [`tools`], [`faults`] and [`powercut`] (what a disk may hold when the power went) are
-//! also for the tests of other crates.
+//! also for the tests of other crates. [`fake_provider`] is a model over real HTTP, for the tests of the wires.
 //!
 //! # Adding a case
 //!
@@ -20,6 +20,7 @@
 #![warn(missing_docs)]
 
 pub mod chance;
+pub mod fake_provider;
 pub mod faults;
 pub mod laws;
 pub mod play;
@@ -35,6 +36,7 @@ mod caller;
 mod clock;
 mod watch;
 
+pub use fake_provider::FakeProvider;
 pub use faults::{Death, Fault, FaultyStore};
 pub use play::{Played, play};
 pub use script::{Script, Step, Turn};

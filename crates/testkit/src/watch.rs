@@ -104,9 +104,10 @@ fn untold(event: &RunEvent) -> Option<String> {
         RunEvent::Waited(time) => Some(format!("waited {}ms for a slot", time.as_millis())),
         RunEvent::Absorbed { by } => Some(format!("absorbed by {by}")),
         RunEvent::Rewound { message } => Some(format!("message {message} is void")),
-        RunEvent::Retrying { after, why } => Some(format!("asks again after {}ms: {why}", after.as_millis())),
-        RunEvent::Switched { from, reason, why } => Some(format!("passes over {from}, {reason}: {why}")),
         RunEvent::Started { .. }
+        | RunEvent::Answering { .. }
+        | RunEvent::Retrying { .. }
+        | RunEvent::Switched { .. }
         | RunEvent::Input(_)
         | RunEvent::Text { .. }
         | RunEvent::Thinking { .. }

@@ -10,6 +10,8 @@ use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
 
 /// How long the gateway may be silent before the measurement is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How many messages are left waiting in one session: it takes a thousand.
+const WAITING: usize = 500;
 
 /// A connection that has its `hello-ok`.
 #[derive(Debug)]
@@ -84,15 +86,39 @@ impl Client {
         }
     }
 
-    /// Sends one message after the other, and says how long each took to be accepted.
+    /// Sends one message after the other to sessions that begin with this name, and says how long each took to be
+    /// accepted.
     pub(super) async fn send_until(&mut self, end: Instant, session: &str, text: &str) -> Result<Vec<Duration>> {
         let mut took = Vec::new();
         while Instant::now() < end {
+            let session = format!("{session}-{}", took.len() / WAITING);
             let start = Instant::now();
-            self.send(session, text).await?;
+            self.send(&session, text).await?;
             took.push(start.elapsed());
         }
         Ok(took)
+    }
+
+    /// Says something in a session, and returns the run when it is taken in, as it must be: started, or queued.
+    pub(super) async fn say(&mut self, session: &str, text: &str, how: &str) -> Result<String> {
+        let run = format!("bench-say-{}", self.asked);
+        let id = self.ask("chat.send", json!({"message": text, "sessionKey": session, "idempotencyKey": run})).await?;
+        let answer = self.answer().await?;
+        let is_so = answer["id"] == id && answer["ok"] == true && answer["payload"]["disposition"] == how;
+        ensure!(is_so, "a message was not {how}: {answer}");
+        Ok(run)
+    }
+
+    /// The next run whose last `chat` event comes.
+    pub(super) async fn over(&mut self) -> Result<String> {
+        loop {
+            let event = self.frame("event", "chat").await?;
+            let told = &event["payload"];
+            if told["state"] != "delta" {
+                ensure!(told["state"] == "final", "a run ended badly: {event}");
+                return Ok(told["runId"].as_str().unwrap_or_default().to_owned());
+            }
+        }
     }
 
     async fn begin(&mut self, session: &str, chunks: usize) -> Result<String> {
@@ -109,17 +135,23 @@ impl Client {
         Ok(id)
     }
 
-    /// The next response. Events are passed over by a look at their text, to keep this side cheap.
+    /// The next response.
     async fn answer(&mut self) -> Result<Value> {
+        self.frame("type", "res").await
+    }
+
+    /// The next frame with this member. Others are passed over by a look at their text, to keep this side cheap.
+    async fn frame(&mut self, name: &str, value: &str) -> Result<Value> {
+        let mark = format!(r#""{name}":"{value}""#);
         loop {
             let next = tokio::time::timeout(PATIENCE, self.socket.next());
             let message = next.await.with_context(|| format!("the gateway was silent for {PATIENCE:?}"))?;
             let message = message.context("the gateway hung up")??;
             if let Message::Text(text) = message
-                && text.contains(r#""type":"res""#)
+                && text.contains(&mark)
             {
                 let frame: Value = serde_json::from_str(&text)?;
-                if frame["type"] == "res" {
+                if frame[name] == value {
                     return Ok(frame);
                 }
             }

@@ -27,9 +27,14 @@ impl Direct {
 
     /// Asks for so many chunks, reads them all, and says how long that took.
     pub(super) async fn read(&mut self, chunks: usize) -> Result<Duration> {
+        self.ask(&format!("chunks={chunks}"), chunks).await
+    }
+
+    /// The same with other words, which ask for so many chunks.
+    pub(super) async fn ask(&mut self, text: &str, chunks: usize) -> Result<Duration> {
         let body = json!({
             "model": "fake-1", "stream": true,
-            "messages": [{"role": "user", "content": format!("chunks={chunks}")}],
+            "messages": [{"role": "user", "content": text}],
         })
         .to_string();
         let request = format!(

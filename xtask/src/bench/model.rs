@@ -1,6 +1,7 @@
 //! A model server that answers at full speed: OpenAI chat completions over HTTP/1.1, one thread a connection.
 //!
-//! How many chunks it streams stands in the last user message: `chunks=20`. One that begins with `hang` gets no answer.
+//! How many chunks it streams stands in the last user message: `chunks=20`; also how many milliseconds it thinks before:
+//! `wait=5`. One that holds `hang` gets no answer.
 
 use std::{
     fmt::Write as _,
@@ -11,12 +12,13 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use serde_json::Value;
 
 /// What is streamed when no message says how much.
-const DEFAULT_CHUNKS: usize = 20;
+const DEFAULT_CHUNKS: u64 = 20;
 
 /// The running server. It ends with this program.
 #[derive(Debug)]
@@ -61,12 +63,14 @@ fn serve(stream: &TcpStream, served: &AtomicUsize) -> io::Result<()> {
     while let Some((path, body)) = read_request(&mut reader)? {
         if path == "/v1/chat/completions" {
             served.fetch_add(1, Ordering::Relaxed);
-            if last_user_text(&body).is_some_and(|text| text.contains("hang")) {
+            let said = last_user_text(&body).unwrap_or_default();
+            if said.contains("hang") {
                 // Until the gateway goes away.
                 reader.read_line(&mut String::new())?;
                 return Ok(());
             }
-            writer.write_all(completion(chunks_asked_for(&body)).as_bytes())?;
+            thread::sleep(Duration::from_millis(number(&said, "wait=").unwrap_or(0)));
+            writer.write_all(completion(number(&said, "chunks=").unwrap_or(DEFAULT_CHUNKS)).as_bytes())?;
         } else {
             writer.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")?;
         }
@@ -102,18 +106,16 @@ fn last_user_text(body: &[u8]) -> Option<String> {
     messages.find(|message| message["role"] == "user").map(|message| message["content"].to_string())
 }
 
-fn chunks_asked_for(body: &[u8]) -> usize {
-    let last = last_user_text(body);
-    let asked = last.as_deref().and_then(|text| text.rsplit_once("chunks=")).map(|(_, rest)| {
-        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        digits.parse().unwrap_or(DEFAULT_CHUNKS)
-    });
-    asked.unwrap_or(DEFAULT_CHUNKS)
+/// The number behind the last place where this stands.
+fn number(text: &str, name: &str) -> Option<u64> {
+    let (_, rest) = text.rsplit_once(name)?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
 }
 
 /// A whole answer, each event in a chunk of its own.
-fn completion(chunks: usize) -> String {
-    let mut answer = String::with_capacity(220 * (chunks + 4));
+fn completion(chunks: u64) -> String {
+    let mut answer = String::new();
     answer.push_str(
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n\
          transfer-encoding: chunked\r\n\r\n",
@@ -149,14 +151,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_user_message_says_how_many_chunks() {
-        let asked = |messages: Value| chunks_asked_for(json!({"messages": messages}).to_string().as_bytes());
+    fn the_last_user_message_says_how_many_chunks_and_when() {
+        let asked = |messages: Value| {
+            let said = last_user_text(json!({"messages": messages}).to_string().as_bytes()).unwrap();
+            (number(&said, "chunks="), number(&said, "wait="))
+        };
         let first = json!({"role": "user", "content": "chunks=3"});
-        assert_eq!(asked(json!([first])), 3);
-        assert_eq!(asked(json!([first, {"role": "assistant", "content": "chunks=4"}])), 3);
-        let blocks = json!({"role": "user", "content": [{"type": "text", "text": "[now] chunks=250"}]});
-        assert_eq!(asked(json!([first, blocks])), 250);
-        assert_eq!(asked(json!([{"role": "user", "content": "hello"}])), DEFAULT_CHUNKS);
+        assert_eq!(asked(json!([first])), (Some(3), None));
+        assert_eq!(asked(json!([first, {"role": "assistant", "content": "chunks=4"}])), (Some(3), None));
+        let blocks = json!({"role": "user", "content": [{"type": "text", "text": "[now] wait=7 chunks=250"}]});
+        assert_eq!(asked(json!([first, blocks])), (Some(250), Some(7)));
+        assert_eq!(asked(json!([{"role": "user", "content": "hello"}])), (None, None));
     }
 
     #[test]

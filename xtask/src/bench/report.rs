@@ -4,6 +4,8 @@ use std::{fmt::Write as _, time::Duration};
 
 use serde_json::{Map, Value, json};
 
+use super::wire::Read;
+
 /// What is aimed at.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Aim {
@@ -38,6 +40,8 @@ pub(super) struct Report {
     rows: Vec<Row>,
     /// Of the shortest stream measured, to compare longer ones with.
     shortest: Option<f64>,
+    /// The stream that the wire read before, and what it used.
+    wire: Option<(usize, f64)>,
 }
 
 impl Report {
@@ -81,11 +85,34 @@ impl Report {
         }
     }
 
+    /// A stream of so many chunks, read by the wire and by a reader that only reads.
+    pub(super) fn wire(&mut self, chunks: usize, wire: Read, bare: Read) {
+        let thousand = |read: Read| read.used / chunks as f64;
+        self.add(format!("wire, processor time of 1000, {chunks} chunks"), thousand(wire), "ms", Aim::None);
+        self.add("… bare reqwest", thousand(bare), "ms", Aim::None);
+        self.add("… first delta, median", wire.first / 1e3, "ms", Aim::None);
+        self.add("… first bytes of bare reqwest, median", bare.first / 1e3, "ms", Aim::None);
+        // Twice the chunks cost twice as much, and not four times.
+        if let Some((shorter, used)) = self.wire.replace((chunks, wire.used))
+            && chunks == 2 * shorter
+        {
+            self.add(format!("… {chunks} chunks against {shorter}"), wire.used / used, "x", Aim::AtMost(2.2));
+        }
+    }
+
     /// So many runs in sessions that ran at once.
     pub(super) fn load(&mut self, sessions: usize, runs: usize, took: Duration) {
         let rate = runs as f64 / took.as_secs_f64();
         let name = format!("runs a second, {sessions} session{}", if sessions == 1 { "" } else { "s" });
         self.add(name, rate, "/s", Aim::AtLeast(500.0));
+    }
+
+    /// Messages that waited in one session, until the last was answered, and the same streams read straight.
+    pub(super) fn drain(&mut self, messages: usize, took: Duration, straight: Duration) {
+        self.add(format!("{messages} messages to a busy session, drained"), milliseconds(took), "ms", Aim::None);
+        self.add("… the same streams read straight", milliseconds(straight), "ms", Aim::None);
+        let each = (milliseconds(took) - milliseconds(straight)) / messages as f64;
+        self.add("… each, beside the model", each, "ms", Aim::AtMost(2.0));
     }
 
     /// Messages that so many clients got accepted, how long each took, and what the bare disk could do just before.
@@ -198,13 +225,17 @@ mod tests {
         report.load(10, 1_000, Duration::from_secs(1));
         report.stream(250, Duration::from_millis(10), 1_000);
         report.stream(1_000, Duration::from_millis(18), 1_000);
+        report.drain(50, Duration::from_millis(600), Duration::from_millis(350));
         assert_eq!(
             report.to_table(),
             "cold start to ready, median                        60.00 ms   ≤ 50    MISSED\n\
              runs a second, 10 sessions                       1000.00 /s   ≥ 500   ok\n\
              processor time of a chunk, 250 a run               10.00 µs   ≤ 20    ok\n\
              processor time of a chunk, 1000 a run              18.00 µs   ≤ 20    ok\n\
-             … against the shortest stream, 1000                 1.80 x    ≤ 1.5   MISSED\n"
+             … against the shortest stream, 1000                 1.80 x    ≤ 1.5   MISSED\n\
+             50 messages to a busy session, drained            600.00 ms\n\
+             … the same streams read straight                  350.00 ms\n\
+             … each, beside the model                            5.00 ms   ≤ 2     MISSED\n"
         );
         assert_eq!(
             report.to_json()["cold start to ready, median"],

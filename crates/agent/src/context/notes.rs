@@ -21,6 +21,9 @@ const NOTES: &str = "notes";
 /// How many events wait at most; the oldest go first.
 const MOST: usize = 20;
 
+/// How many characters an event has at most.
+const LONGEST: usize = 2_000;
+
 /// What a model is told when the run before was stopped.
 const STOPPED: &str = "The run before this message was stopped before it was done. \
                        Check what is there before you build on it.";
@@ -32,7 +35,7 @@ pub(crate) fn remember(record: &Record, text: &str) -> Record {
         Some(Value::Array(events)) => events,
         Some(_) | None => Vec::new(),
     };
-    events.push(text.trim().into());
+    events.push(one_line(text).into());
     events.drain(..events.len().saturating_sub(MOST));
     record.extra.insert(EVENTS.to_owned(), events.into());
     record
@@ -41,6 +44,12 @@ pub(crate) fn remember(record: &Record, text: &str) -> Record {
 /// Whether something happened that no run was told yet.
 pub(crate) fn are_waiting(record: &Record) -> bool {
     record.extra.get(EVENTS).and_then(Value::as_array).is_some_and(|events| !events.is_empty())
+}
+
+/// An event as it is told: one line, not too long, and without the brackets that tell it from what people write.
+fn one_line(text: &str) -> String {
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    words.replace('[', "(").replace(']', ")").chars().take(LONGEST).collect()
 }
 
 /// Takes out of a record what its next run is told.
@@ -57,7 +66,7 @@ pub(crate) fn take(record: &mut Record) -> Vec<String> {
 }
 
 /// Puts notes on a message.
-pub(crate) fn attach(message: &mut User, notes: Vec<String>) {
+pub(crate) fn attach(message: &mut User, notes: &[String]) {
     if !notes.is_empty() {
         message.extra.insert(NOTES.to_owned(), json!(notes));
     }
@@ -101,7 +110,7 @@ mod tests {
         assert_eq!(notes, [STOPPED, "System event: rain", "System event: sun"]);
         assert_eq!((take(&mut record), record.aborted_last_run), (Vec::new(), Some(false)));
         let mut user = User::text("hello", 1);
-        attach(&mut user, notes[1..].to_vec());
+        attach(&mut user, &notes[1..]);
         assert_eq!(user.content.text(), "hello");
         let read = spelled_out(vec![Arc::new(Message::User(user))]);
         let Message::User(read) = &*read[0] else { panic!("{read:?}") };

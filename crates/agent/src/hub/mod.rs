@@ -91,6 +91,11 @@ impl Hub {
         &self.0.agents
     }
 
+    /// How many runs are at work at once.
+    pub fn slots(&self) -> &Slots {
+        &self.0.slots
+    }
+
     /// When sessions get a new transcript.
     pub(crate) fn rules(&self) -> &Rules {
         &self.0.rules
@@ -191,9 +196,9 @@ impl Hub {
         stopped
     }
 
-    /// Whether a session has something to stop.
-    pub fn is_busy(&self, key: &SessionKey) -> bool {
-        self.0.lock().runs.values().any(|run| run.tape.key() == key)
+    /// Whether the process is going down.
+    pub fn is_draining(&self) -> bool {
+        self.0.draining.is_cancelled()
     }
 
     /// What is at work and what waits, oldest first.

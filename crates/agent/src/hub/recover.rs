@@ -103,7 +103,7 @@ impl Hub {
             false => self.0.rules.read(&inbound.principal, &text).command,
         };
         live.runs.insert(run, LiveRun::new(&tape, &inbound, admission));
-        Queued::new(inbound, tape, admit, &self.0.stopping)
+        Queued::new(inbound, tape, admit, &self.0.stopping).found()
     }
 
     /// Ends a run whose end was not stored when it came: it is not alive, or its id would still be claimed.

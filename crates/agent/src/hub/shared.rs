@@ -159,13 +159,20 @@ impl Shared {
         found.split_off(1)
     }
 
-    /// Stops what a session started; returns how many sessions that were.
-    pub(crate) async fn stop_descendants(self: &Arc<Self>, key: &SessionKey, reason: AbortReason) -> usize {
-        let mut stopped = 0;
-        for child in self.descendants(key) {
-            stopped += usize::from(!self.abort(&child, None, reason).await.is_empty());
+    /// Has everything stopped that a session started; returns how many sessions that are. A lane must not wait for another.
+    pub(crate) fn stop_descendants(self: &Arc<Self>, key: &SessionKey, reason: AbortReason) -> usize {
+        let children = self.descendants(key);
+        for child in &children {
+            self.post(child, Job::Abort { run: None, reason, tell: oneshot::channel().0 });
         }
-        stopped
+        children.len()
+    }
+
+    /// Notes which session started the session of a run.
+    pub(crate) fn set_parent(&self, run: &RunId, parent: SessionKey) {
+        if let Some(live) = self.lock().runs.get_mut(run) {
+            live.parent.get_or_insert(parent);
+        }
     }
 
     /// Sees to it that a run whose end could not be stored ends all the same, as soon as the disk takes it.

@@ -30,7 +30,12 @@ pub(super) struct Answerer {
 }
 
 /// Chooses who answers a run of a session.
-pub(super) fn choose(profile: &Profile, record: &Record, run: &RunId, (at, limit): (u64, Option<Duration>)) -> Answerer {
+pub(super) fn choose(
+    profile: &Profile,
+    record: &Record,
+    run: &RunId,
+    (at, limit): (u64, Option<Duration>),
+) -> Answerer {
     let (roster, trouble) = match chosen(profile, record) {
         Some(Ok(roster)) => (roster, None),
         Some(Err(error)) => (profile.roster.clone(), Some(error)),
@@ -45,17 +50,27 @@ pub(super) fn choose(profile: &Profile, record: &Record, run: &RunId, (at, limit
     Answerer { failover: Failover::begin(roster, terms, at), deadline, trouble }
 }
 
+/// The name of the model that answers in a session, as `provider/model`.
+pub(super) fn name(profile: &Profile, record: &Record) -> String {
+    let text = |name: &str| record.extra.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let spec = profile.spec();
+    let provider = text(PROVIDER).filter(|_| text(MODEL).is_some()).unwrap_or(&spec.provider);
+    format!("{provider}/{}", text(MODEL).unwrap_or(&spec.model))
+}
+
 /// The model that somebody chose for the session; an error if there is none of that name.
 fn chosen(profile: &Profile, record: &Record) -> Option<Result<Roster, Error>> {
-    let text = |name: &str| record.extra.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let model = text(MODEL)?;
+    let name = name(profile, record);
     let spec = profile.spec();
-    let provider = text(PROVIDER).unwrap_or(&spec.provider);
-    if (provider, model) == (spec.provider.as_str(), spec.model.as_str()) {
+    if name == format!("{}/{}", spec.provider, spec.model) {
         return None;
     }
-    let name = format!("{provider}/{model}");
-    let no_such = |why| Error::new(ErrorKind::Rejected, format!("{name} was chosen for this session, but {why}; choose another with /model"));
+    let no_such = |why| {
+        Error::new(
+            ErrorKind::Rejected,
+            format!("{name} was chosen for this session, but {why}; choose another with /model"),
+        )
+    };
     Some((profile.choose)(&name).map_err(no_such))
 }
 

@@ -79,6 +79,7 @@ impl Lane {
             slot,
             failover,
             told_failures: 0,
+            told_model: (profile.spec().provider.clone(), profile.spec().model.clone()),
             deadline,
             trouble,
             system: context::prompt(profile, queued.inbound.extra_prompt.as_deref()),
@@ -94,7 +95,7 @@ impl Lane {
             scope.answers = queued.answers.clone();
         } else {
             let mut message = queued.first_message();
-            notes::attach(&mut message, told);
+            notes::attach(&mut message, &told);
             let message = Arc::new(Message::User(message));
             let entry = |kind| Entry { kind, id: hub.ambient.entry_id(), parent_id: None, timestamp: iso(at) };
             let mut entries = inherited.map(|inherited| inherited.entries).unwrap_or_default();

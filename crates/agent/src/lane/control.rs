@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use homard_proto::message::Usage;
 use homard_store::{AbortReason, Ended, Outcome, Rec, Steps};
 
-use super::{Lane, Queued, chores::merged, inbox::Letter};
+use super::{Lane, Queued, answerer, chores::merged, inbox::Letter};
 use crate::{
     command::{Change, Command, StatusFacts, Stop, queue::Overrides, stop},
     event::{End, Reply, RunEvent},
@@ -40,7 +40,7 @@ impl Lane {
         let change = match command {
             Command::Stop(_) => {
                 let runs = self.abort(None, AbortReason::Stop, active).await.len();
-                let children = self.hub.stop_descendants(&self.key, AbortReason::Stop).await;
+                let children = self.hub.stop_descendants(&self.key, AbortReason::Stop);
                 Change { fields: Vec::new(), reply: stop::reply(runs, children) }
             }
             Command::Begin { .. }
@@ -93,13 +93,19 @@ impl Lane {
     fn consider(&self, command: &Command, queued: &Queued, active: Option<&Queued>) -> Change {
         let nothing = || Change { fields: Vec::new(), reply: "There is no such session.".to_owned() };
         let Some(session) = &self.session else { return nothing() };
-        let spec = self.hub.agents.of(self.key.agent()).spec();
+        let profile = self.hub.agents.of(self.key.agent());
+        if let Command::Model(name) = command
+            && name.contains('/')
+            && let Err(why) = (profile.choose)(name)
+        {
+            return Change { fields: Vec::new(), reply: format!("{name} cannot be chosen: {why}.") };
+        }
         let (channel, config) = self.hub.rules.queue.of(&queued.inbound.route);
         let now = self.hub.ambient.now_ms();
         let since = |active: &Queued| Duration::from_millis(now.saturating_sub(active.tape.accepted_at()));
         let facts = StatusFacts {
             version: env!("CARGO_PKG_VERSION"),
-            model: &format!("{}/{}", spec.provider, spec.model),
+            model: &answerer::name(profile, &session.record),
             models: &[],
             key: &self.key,
             record: &session.record,

@@ -94,7 +94,7 @@ impl Lane {
         let partial = tape.unfinished_text();
         // Words after a hole would stand before the answers that are missing.
         if *outcome != Outcome::Done && tape.broken().is_none() && !partial.is_empty() {
-            let said = Arc::new(broken_off(profile, partial, at));
+            let said = Arc::new(broken_off(profile, story.model.as_ref(), partial, at));
             let entry = line(Message::Assistant((*said).clone()), last);
             tape.hold(at, RunEvent::Assistant { entry, said });
             last.facts += 1;
@@ -212,13 +212,14 @@ fn ended(end: &End, steps: Steps) -> Ended {
 }
 
 /// What was said before the run was stopped: kept for people, not sent to a model again.
-fn broken_off(profile: &Profile, text: String, at: u64) -> Assistant {
+fn broken_off(profile: &Profile, by: Option<&(String, String)>, text: String, at: u64) -> Assistant {
     let spec = profile.spec();
+    let (provider, model) = by.cloned().unwrap_or_else(|| (spec.provider.clone(), spec.model.clone()));
     Assistant {
         content: vec![Block::text(text)],
         api: spec.api.clone(),
-        provider: spec.provider.clone(),
-        model: spec.model.clone(),
+        provider,
+        model,
         usage: Usage::default(),
         stop_reason: StopReason::Aborted,
         error_message: None,
@@ -294,6 +295,7 @@ impl Story {
                     let asked = story.calls.iter_mut().filter(|asked| asked.call == *call);
                     asked.for_each(|asked| asked.is_started = true);
                 }
+                RunEvent::Answering { provider, model } => story.model = Some((provider.clone(), model.clone())),
                 RunEvent::Input(_)
                 | RunEvent::Absorbed { .. }
                 | RunEvent::Waited(_)

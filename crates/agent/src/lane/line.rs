@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::atomic::Ordering};
 
-use homard_proto::{Route, RunId};
+use homard_proto::{AgentId, Route, RunId, SessionKey};
 use homard_store::{AbortReason, Rec};
 use tokio::sync::oneshot;
 
@@ -12,9 +12,10 @@ use super::{
     is_admitted,
 };
 use crate::{
-    command::queue::{Overrides, Settings},
+    command::queue::{Mode, Overrides, Settings},
     hub::Admission,
     run::Handed,
+    writer::admission,
 };
 
 impl Letter for Queued {
@@ -42,55 +43,102 @@ impl Lane {
         if is_idle {
             self.refresh();
         }
-        let queued = if queued.is_recovered() { Some(queued) } else { self.admit(queued, is_idle).await };
-        match queued {
-            Some(queued) if queued.is_control(active.is_some() || !self.inbox.is_empty()) => {
-                self.control(queued, active).await;
-            }
-            Some(queued) => self.enqueue(queued, active).await,
-            None => {}
+        let queued = if queued.was_found { Some(queued) } else { self.admit(queued, is_idle).await };
+        let Some(queued) = queued else { return };
+        self.note_parent(&queued).await;
+        if queued.is_control(!is_idle) {
+            self.control(queued, active).await;
+        } else {
+            self.enqueue(queued, active, is_idle).await;
         }
     }
 
-    async fn enqueue(&mut self, mut queued: Queued, active: Option<&mut Queued>) {
-        let is_idle = active.is_none() && self.inbox.is_empty();
-        queued.settings = self.settings(&queued);
-        let (tape, now) = (queued.tape.clone(), self.now());
+    async fn enqueue(&mut self, mut queued: Queued, active: Option<&mut Queued>, is_idle: bool) {
+        queued.settings = self.settings(&queued, active.as_deref());
+        // What goes by the rules of the queue may push others out of the way, so first it must be there to stay. Its sender
+        // hears of it when it has its place.
+        if queued.settings.is_some() && !is_idle && !queued.accepting.is_empty() {
+            let records = std::mem::take(&mut queued.accepting);
+            let admission = admission(&self.hub.writer.judge(records).await);
+            if !matches!(admission, Admission::Accepted) {
+                self.never_was(&queued);
+                queued.admit.send_replace(admission);
+                return;
+            }
+        }
+        let is_stored = queued.accepting.is_empty();
+        let (tape, admit, now) = (queued.tape.clone(), queued.admit.clone(), self.now());
         let (placed, gone) = match self.inbox.push(queued, active.is_some(), now) {
             Pushed::In { placed, gone } => (placed, gone),
             Pushed::Full(queued) => return self.turn_away(queued).await,
         };
         tape.place(placed);
+        if is_stored {
+            admit.send_replace(Admission::Accepted);
+        }
         if !is_idle {
             self.accept_all();
         }
         let reason = if placed == Placed::Interrupted { AbortReason::Interrupted } else { AbortReason::Dropped };
-        for mut queued in gone {
-            queued.stop(reason);
-            self.turn_down(queued).await;
-        }
         if let (Placed::Interrupted, Some(active)) = (placed, active.filter(|active| active.reason.is_none())) {
             active.guests.iter_mut().for_each(|guest| guest.stop(reason));
             self.stop_active(active, reason).await;
         }
+        for mut queued in gone {
+            queued.stop(reason);
+            self.turn_down(queued).await;
+        }
         self.offers.store(self.inbox.has_offer(), Ordering::Release);
     }
 
+    /// A run belongs to whoever started its session, also if its own message does not say so.
+    async fn note_parent(&mut self, queued: &Queued) {
+        if let Err(error) = self.open().await {
+            tracing::warn!(key = %self.key, %error, "could not read the session");
+        }
+        let parent = self.session.as_ref().and_then(|session| session.record.spawned_by.as_deref());
+        let agent = self.key.agent().cloned().unwrap_or_else(AgentId::main);
+        if let Some(parent) = parent.and_then(|parent| SessionKey::parse(parent, &agent).ok()) {
+            self.hub.set_parent(&queued.inbound.run, parent);
+        }
+    }
+
     /// How a message waits for its turn.
-    pub(super) fn settings(&self, queued: &Queued) -> Option<Settings> {
+    fn settings(&self, queued: &Queued, active: Option<&Queued>) -> Option<Settings> {
         // What goes on after a restart has begun, and a command wants a turn of its own.
         let inline = queued.inbound.queue.filter(|_| !queued.is_resumed && queued.inbound.command.is_none())?;
         let session = self.session.as_ref().map(|session| Overrides::from(&session.record)).unwrap_or_default();
         let (channel, config) = self.hub.rules.queue.of(&queued.inbound.route);
-        Some(inline.settings(&session, &channel, &config))
+        let mut settings = inline.settings(&session, &channel, &config);
+        if queued.was_found {
+            // It pushed whom it had to when it came, and it was not pushed out of the way itself.
+            settings.cap = usize::MAX;
+        }
+        let is_elsewhere = active.is_some_and(|active| !self.is_together(queued, active));
+        if (queued.was_found && settings.mode == Mode::Interrupt)
+            || (is_elsewhere && matches!(settings.mode, Mode::Steer | Mode::SteerBacklog))
+        {
+            settings.mode = Mode::Followup;
+        }
+        Some(settings)
+    }
+
+    /// Whether a message may become a part of a run: it comes from the same place and of the same kind, and goes into the
+    /// same transcript.
+    fn is_together(&self, queued: &Queued, active: &Queued) -> bool {
+        let transcript = self.session.as_ref().map(|session| &session.record.session_id);
+        queued.inbound.route == active.inbound.route
+            && queued.inbound.class == active.inbound.class
+            && active.session.as_ref() == transcript
     }
 
     /// There is no room for a message. One that goes by the rules of the queue is kept as a run that ended so; any other
     /// is not taken in, and its sender may send it again.
     async fn turn_away(&mut self, mut queued: Queued) {
-        if queued.settings.is_some() || queued.is_recovered() {
+        if queued.settings.is_some() || queued.was_found {
             tracing::warn!(run = %queued.inbound.run, key = %self.key, "a message was rejected: too many wait");
             queued.tape.place(Placed::Rejected);
+            queued.admit.send_replace(Admission::Accepted);
             queued.stop(AbortReason::Dropped);
             self.turn_down(queued).await;
         } else {
@@ -124,18 +172,19 @@ impl Lane {
     /// Hands the run at work a message that came for it. What it does not get stays in line.
     pub(super) async fn offer(&mut self, tell: oneshot::Sender<Handed>, active: Option<&mut Queued>) {
         self.settle_admissions().await;
-        match (self.inbox.offer(), active) {
-            (Some(Offer::Take(guest)), Some(active)) => {
+        // One that is stopping takes nothing with it.
+        let Some(active) = active.filter(|active| active.reason.is_none()) else { return };
+        match self.inbox.offer() {
+            Some(Offer::Take(guest)) => {
                 let handed = Handed::Message(guest.inbound.message.clone(), guest.tape.clone());
                 match tell.send(handed) {
                     Ok(()) => active.guests.push(guest),
                     Err(_) => self.inbox.put_back([guest]),
                 }
             }
-            (Some(Offer::Take(guest)), None) => self.inbox.put_back([guest]),
             // It gets a turn of its own as well, so nothing is lost if nobody listens.
-            (Some(Offer::Copy(text)), _) => drop(tell.send(Handed::Copy(text))),
-            (None, _) => {}
+            Some(Offer::Copy(text)) => drop(tell.send(Handed::Copy(text))),
+            None => {}
         }
         self.offers.store(self.inbox.has_offer(), Ordering::Release);
     }
@@ -149,8 +198,15 @@ impl Lane {
         active: Option<&mut Queued>,
     ) -> Vec<RunId> {
         let meant = |queued: &Queued| run.is_none_or(|run| *run == queued.inbound.run);
+        let is_meant = |active: &Queued| meant(active) || active.guests.iter().any(meant);
+        // One that is stopping was stopped by somebody else.
+        let mut active = active.filter(|active| active.reason.is_none() && is_meant(active));
+        if let Some(active) = &mut active {
+            // At once: nothing is begun while the rest goes to disk. Only this lane begins runs, so none of those that
+            // wait begins in its place.
+            active.stop(reason);
+        }
         let mut stopped = Vec::new();
-        // Those that wait first, so that none of them starts when the active one has gone.
         for mut queued in self.inbox.take_out(meant) {
             queued.stop(reason);
             let run = queued.inbound.run.clone();
@@ -159,10 +215,8 @@ impl Lane {
             }
         }
         self.offers.store(self.inbox.has_offer(), Ordering::Release);
-        // A message that became a part of the run at work cannot be taken out of it any more. One that is stopping was
-        // stopped by somebody else.
-        let is_meant = |active: &Queued| meant(active) || active.guests.iter().any(meant);
-        if let Some(active) = active.filter(|active| active.reason.is_none() && is_meant(active)) {
+        // A message that became a part of the run at work cannot be taken out of it any more.
+        if let Some(active) = active {
             stopped.push(active.inbound.run.clone());
             stopped.extend(active.guests.iter().map(|guest| guest.inbound.run.clone()));
             active.guests.iter_mut().filter(|guest| meant(guest)).for_each(|guest| guest.stop(reason));

@@ -17,7 +17,10 @@ pub(crate) mod slots;
 
 use std::{
     panic::AssertUnwindSafe,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -91,6 +94,8 @@ pub(crate) struct Queued {
     prompt: Option<String>,
     /// Messages that its run answers beside its own.
     guests: Vec<Self>,
+    /// Whether the message was on disk before this process began.
+    was_found: bool,
     /// Set for a run that a restart found at work, until it goes on.
     resume: Option<Resume>,
     is_resumed: bool,
@@ -122,6 +127,7 @@ impl Queued {
             settings: None,
             prompt: None,
             guests: Vec::new(),
+            was_found: false,
             resume: None,
             is_resumed: false,
             said: 0,
@@ -143,9 +149,10 @@ impl Queued {
         self.guests.extend(guests);
     }
 
-    /// Whether the message was on disk before this process began.
-    fn is_recovered(&self) -> bool {
-        matches!(*self.admit.borrow(), Admission::Accepted)
+    /// A message that a restart found.
+    pub(crate) fn found(mut self) -> Self {
+        self.was_found = true;
+        self
     }
 
     /// Whether it is known that the message was not taken in.
@@ -294,6 +301,7 @@ impl Lane {
             None => Err(RunError::SessionGone),
         };
         self.inbox.withdraw_offers();
+        self.offers.store(false, Ordering::Release);
         self.end(queued, &profile, ended).await;
     }
 

@@ -150,11 +150,13 @@ struct Lent {
     slot: Option<Slot>,
     /// How many of the run's tools wait.
     waiting: usize,
+    /// Whether one of them has come back and waits for the slot, for all of them.
+    is_awaited: bool,
 }
 
 impl From<Slot> for Lender {
     fn from(slot: Slot) -> Self {
-        Self(Arc::new(Mutex::new(Lent { slot: Some(slot), waiting: 0 })))
+        Self(Arc::new(Mutex::new(Lent { slot: Some(slot), ..Lent::default() })))
     }
 }
 
@@ -169,16 +171,20 @@ impl Lender {
         drop(waits);
         if let Some(pool) = self.wanted() {
             let slot = pool.take().await;
-            self.lock().slot = Some(slot);
+            let mut lent = self.lock();
+            lent.is_awaited = false;
+            lent.slot = Some(slot);
         }
         result
     }
 
     /// Where to take a slot again, if nobody waits any more and it was given back.
     fn wanted(&self) -> Option<Arc<Pool>> {
-        let lent = self.lock();
-        let slot = lent.slot.as_ref().filter(|slot| lent.waiting == 0 && !slot.is_held)?;
-        Some(slot.pool.clone())
+        let mut lent = self.lock();
+        let is_wanted = lent.waiting == 0 && !lent.is_awaited;
+        let pool = lent.slot.as_ref().filter(|slot| is_wanted && !slot.is_held)?.pool.clone();
+        lent.is_awaited = true;
+        Some(pool)
     }
 
     fn lock(&self) -> MutexGuard<'_, Lent> {

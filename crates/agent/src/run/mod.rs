@@ -17,6 +17,7 @@ use homard_store::{Error as StoreError, Rec};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use steer::Handed;
+use tools::Made;
 
 use crate::{
     ambient::iso, command::own_words, event::RunEvent, hub::Shared, lane::slots::Lender, profile::Profile, tape::Tape,
@@ -79,6 +80,8 @@ pub(crate) struct RunScope {
     pub(crate) failover: Failover,
     /// How many of those who did not answer were told.
     pub(crate) told_failures: usize,
+    /// Who was told to answer: provider and model.
+    pub(crate) told_model: (String, String),
     /// When the run's time is up; milliseconds since the epoch.
     pub(crate) deadline: Option<u64>,
     /// Why nobody can answer, if so.
@@ -149,12 +152,12 @@ pub(crate) async fn drive(mut scope: RunScope) -> Result<Last, RunError> {
         return Err(trouble.into());
     }
     if let Some(said) = open_calls(&scope.history) {
-        tools::answer(&mut scope, &said).await?;
+        tools::answer(&mut scope, &said, Made::Perhaps).await?;
     }
     loop {
         scope.take_offer().await?;
         match turn::ask(&mut scope).await? {
-            turn::Said::Calls(said) => tools::answer(&mut scope, &said).await?,
+            turn::Said::Calls(said) => tools::answer(&mut scope, &said, Made::Never).await?,
             turn::Said::Last(last) if !scope.has_offer() => return Ok(last),
             turn::Said::Last(last) => {
                 // Somebody said more meanwhile: this answer is not the last, if the message is still there.

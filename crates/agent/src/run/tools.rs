@@ -38,8 +38,18 @@ struct Prepared {
     tool: Result<Arc<dyn Tool>, ToolResult>,
 }
 
+/// Whether calls were made before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Made {
+    /// None of them.
+    Never,
+    /// Perhaps, before a restart: the model must not be told that they were not.
+    Perhaps,
+}
+
 /// Runs all calls of a message. Returns when each has its result in the transcript, or the run was stopped.
-pub(super) async fn answer(scope: &mut RunScope, said: &Assistant) -> Result<(), RunError> {
+pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -> Result<(), RunError> {
+    let may_skip = made == Made::Never;
     let mut waiting: VecDeque<(usize, Prepared)> =
         said.tool_calls().filter_map(|call| prepare(scope, call)).enumerate().collect();
     let mut board = Board::new(waiting.len());
@@ -56,7 +66,10 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant) -> Result<(),
     let mut give_up = None;
     while board.recorded < names.len() {
         if running.is_empty() && give_up.is_none() {
-            if scope.has_offer() {
+            if scope.cancel.is_cancelled() {
+                return Err(RunError::Stopped);
+            }
+            if may_skip && scope.has_offer() {
                 skip(scope, &mut waiting, &mut board);
                 continue;
             }

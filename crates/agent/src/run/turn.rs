@@ -38,12 +38,12 @@ enum Heard {
 pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
     loop {
         scope.tell_of_failures();
+        scope.tell_who_answers();
         let (answer, error) = match hear(scope).await? {
             Heard::Whole(content, stop, usage) => return Ok(keep(scope, content, stop, usage)),
             Heard::Broken(answer, error) => (answer, error),
         };
         let step = scope.failover.failed(&error, scope.hub.ambient.now_ms());
-        scope.tell_of_failures();
         let wait = match step {
             Step::Wait(after) => after,
             Step::Think(_) | Step::Next => Duration::ZERO,
@@ -59,10 +59,12 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
         if !wait.is_zero() {
             scope.pass(RunEvent::Retrying { after: wait, why: error.message });
             let cancel = scope.cancel.clone();
+            let slot = scope.slot.clone();
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => return Err(RunError::Stopped),
-                () = sleep(wait) => {}
+                // Whoever could be at work meanwhile shall be.
+                () = slot.lend(sleep(wait)) => {}
             }
         }
     }
@@ -169,6 +171,17 @@ impl RunScope {
         self.told_failures += notes.len();
         for Note { candidate, reason, why, .. } in notes {
             self.pass(RunEvent::Switched { from: candidate.to_string(), reason, why });
+        }
+    }
+
+    /// Tells who is asked, if that is another than before.
+    fn tell_who_answers(&mut self) {
+        let spec = self.failover.candidate().model.spec();
+        let asked = (spec.provider.clone(), spec.model.clone());
+        if self.told_model != asked {
+            let (provider, model) = asked.clone();
+            self.told_model = asked;
+            self.pass(RunEvent::Answering { provider, model });
         }
     }
 

@@ -1,3 +1,5 @@
+//! The schedule against a real hub, on a paused clock.
+
 use std::{
     sync::{
         Mutex,

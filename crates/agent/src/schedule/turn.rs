@@ -120,6 +120,8 @@ pub(super) async fn run(hub: &Hub, inbound: Inbound) -> Option<Came> {
     };
     match Follower::new(tape).end().await {
         State::Ended(end) => Some(came(&Reported::of(&run, &key, &end))),
+        // What is cut short by the end of the process goes on at the next start.
+        State::Broken(_) if hub.is_draining() => None,
         State::Broken(why) => Some(Came::failed(why)),
         State::Refused | State::Queued | State::Running => None,
     }

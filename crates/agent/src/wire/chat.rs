@@ -133,6 +133,7 @@ impl Talk {
             RunEvent::Waited(_)
             | RunEvent::Input(_)
             | RunEvent::Thinking { .. }
+            | RunEvent::Answering { .. }
             | RunEvent::Retrying { .. }
             | RunEvent::Switched { .. }
             | RunEvent::ToolStarted { .. }

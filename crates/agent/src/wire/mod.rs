@@ -84,6 +84,11 @@ impl Projection {
         }
         let mut told: Vec<_> = self.flush().into_iter().collect();
         let at = event.at;
+        // The message is over and said nothing in place of what is void.
+        if matches!(event.kind, RunEvent::Assistant { .. } | RunEvent::Ended(_)) && std::mem::take(&mut self.is_void) {
+            let data = json!({"text": "", "delta": "", "replace": true});
+            told.push(self.agent_event(Stream::Assistant, data, at));
+        }
         told.extend(self.step(event.kind, at).map(|(stream, data)| self.agent_event(stream, data, at)));
         told
     }
@@ -137,6 +142,17 @@ impl Projection {
                 }),
             )),
             RunEvent::Ended(end) => Some((Stream::Lifecycle, lifecycle_end(&end))),
+            RunEvent::Answering { provider, model } => {
+                Some((Stream::Lifecycle, json!({"phase": "model", "provider": provider, "model": model})))
+            }
+            RunEvent::Switched { from, reason, why } => {
+                let data = json!({"phase": "fallback_step", "model": from, "reason": reason, "error": why});
+                Some((Stream::Lifecycle, data))
+            }
+            RunEvent::Retrying { after, why } => {
+                let after = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+                Some((Stream::Lifecycle, json!({"phase": "retry", "afterMs": after, "error": why})))
+            }
             // Reasoning becomes visible with the settings that say to whom.
             RunEvent::Waited(_)
             | RunEvent::Input(_)
@@ -144,8 +160,6 @@ impl Projection {
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
             | RunEvent::Rewound { .. }
-            | RunEvent::Retrying { .. }
-            | RunEvent::Switched { .. }
             | RunEvent::Assistant { .. } => None,
         }
     }

@@ -7,6 +7,7 @@ mod cron;
 mod gateway;
 mod health;
 mod import;
+mod models;
 mod sessions;
 mod status;
 
@@ -43,6 +44,8 @@ enum Command {
     Status(ask::Args),
     /// List the sessions, newest first
     Sessions(ask::Args),
+    /// Who answers: the models, their keys, and how they stand
+    Models(models::Args),
     /// Jobs that run by themselves: list, make, remove and run them
     Cron(cron::Args),
     /// Take over what another program kept
@@ -57,6 +60,7 @@ impl Cli {
         match &self.command {
             Command::Agent(args) => args.json,
             Command::Gateway(args) => args.wants_json(),
+            Command::Models(args) => args.json,
             Command::Cron(args) => args.json,
             Command::Import(args) => args.wants_json(),
             Command::Health(args) | Command::Status(args) | Command::Sessions(args) => args.json,
@@ -74,6 +78,7 @@ impl Cli {
             | Command::Health(_)
             | Command::Status(_)
             | Command::Sessions(_)
+            | Command::Models(_)
             | Command::Cron(_)
             | Command::Import(_)
             | Command::Chaos(_) => "warn",
@@ -88,6 +93,7 @@ impl Cli {
             Command::Health(args) => health::run(&args).await,
             Command::Status(args) => status::run(&args).await,
             Command::Sessions(args) => sessions::run(&args).await,
+            Command::Models(args) => models::run(&args),
             Command::Cron(args) => cron::run(&args).await,
             Command::Import(args) => import::run(&args).await,
             Command::Chaos(args) => chaos::run(args).await,

@@ -32,7 +32,8 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     status["gateway"] = json!({"url": setup.target.url, "reachable": reachable});
     status["stateDir"] = json!(paths.state);
     status["configPath"] = json!(paths.config);
-    status["model"] = assemble::model_name(&setup.config).into();
+    let model = assemble::default_chain(&setup.config, paths)?.first();
+    status["model"] = model.as_str().into();
     if args.json {
         return Ok(render::print_json(&status)?);
     }
@@ -43,7 +44,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         ["gateway".to_owned(), format!("{} {answers}", setup.target.url)],
         ["state".to_owned(), paths.state.display().to_string()],
         ["config".to_owned(), format!("{}{missing}", paths.config.display())],
-        ["model".to_owned(), assemble::model_name(&setup.config).to_owned()],
+        ["model".to_owned(), model],
         ["sessions".to_owned(), count.to_string()],
     ];
     if let Some(work) = status.get("work") {

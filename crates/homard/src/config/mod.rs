@@ -4,5 +4,5 @@ mod file;
 mod sections;
 mod text;
 
-pub(crate) use sections::{Config, agents, models, schedule::span};
+pub(crate) use sections::{Config, agents, schedule::span};
 pub(crate) use text::Text;

@@ -109,8 +109,17 @@ impl Story {
             "result" if data["isError"] == Value::Bool(true) => ("✗", "failed".to_owned()),
             _ => return Ok(()),
         };
+        self.remark(&format!("{mark} {} {about}", word("name")))
+    }
+
+    /// Something that happened on the way, where tools are shown.
+    pub(crate) fn note(&mut self, text: &str) -> io::Result<()> {
+        if self.shows.tools { self.remark(&format!("✗ {text}")) } else { Ok(()) }
+    }
+
+    fn remark(&mut self, text: &str) -> io::Result<()> {
         self.break_line()?;
-        let line: String = format!("{mark} {} {about}", word("name")).chars().take(TOOL_LINE).collect();
+        let line: String = text.chars().take(TOOL_LINE).collect();
         let line = harmless(&line.replace(['\n', '\t'], " "));
         let (dim, plain) = if self.shows.colours { ("\u{1b}[2m", "\u{1b}[0m") } else { ("", "") };
         // Remarks are a courtesy: a closed stderr must not end the run.

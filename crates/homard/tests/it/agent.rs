@@ -93,11 +93,11 @@ fn a_broken_config_is_named_with_place_and_way_out() {
 #[test]
 fn a_model_that_cannot_be_used_is_named() {
     let home = Home::new();
-    home.configure("{agents: {defaults: {model: 'anthropic/claude'}}}");
+    home.configure("{agents: {defaults: {model: 'nobody/claude'}}}");
     let said = home.run(&["agent", "-m", "hi"]);
     let expected = format!(
-        "error: agents.defaults.model is \"anthropic/claude\" in {}: there is no provider \"anthropic\" in \
-         models.providers; see docs/models.md\n",
+        "error: config file {}: agents.defaults.model is \"nobody/claude\": there is no provider \"nobody\" in \
+         models.providers or the catalogue; see docs/models.md\n",
         home.state().join("homard.json").display()
     );
     assert_eq!((said.code, said.stderr), (Some(1), expected));

@@ -74,8 +74,13 @@ impl Home {
 
     /// Starts a gateway on a port that the system chooses.
     pub(crate) fn gateway(&self) -> Gateway<'_> {
+        self.gateway_with_log(Stdio::null(), "warn")
+    }
+
+    /// The same, with a log.
+    pub(crate) fn gateway_with_log(&self, log: impl Into<Stdio>, level: &str) -> Gateway<'_> {
         let mut command = self.command(&["gateway", "run", "--port", "0"]);
-        let mut process = Process(command.stderr(Stdio::null()).spawn().unwrap());
+        let mut process = Process(command.stderr(log).env("HOMARD_LOG", level).spawn().unwrap());
         let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
         let mut greeting = Vec::new();
         let port = loop {

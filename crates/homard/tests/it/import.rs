@@ -36,6 +36,14 @@ impl Openclaw {
         Self(folder)
     }
 
+    /// The same, with the model that needs no network.
+    fn with_demo(self) -> Self {
+        let path = self.0.path().join("openclaw.json");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(path, text.replace("maxConcurrent: 4", "maxConcurrent: 4, model: 'homard/demo'")).unwrap();
+        self
+    }
+
     fn path(&self) -> &str {
         self.0.path().to_str().unwrap()
     }
@@ -139,7 +147,7 @@ fn records_keep_their_fields_and_point_here() {
 
 #[test]
 fn an_imported_session_goes_on() {
-    let (home, from) = (Home::new(), Openclaw::new());
+    let (home, from) = (Home::new(), Openclaw::new().with_demo());
     import(&home, &from, &[]);
     for (key, session, path) in [
         ("main", MAIN, format!("agents/main/sessions/{MAIN}.jsonl")),
@@ -190,7 +198,7 @@ fn a_second_import_takes_only_what_is_news() {
 
 #[test]
 fn what_went_on_here_is_not_overwritten() {
-    let (home, from) = (Home::new(), Openclaw::new());
+    let (home, from) = (Home::new(), Openclaw::new().with_demo());
     import(&home, &from, &[]);
     assert_eq!(home.run(&["agent", "-m", "What time is it?"]).code, Some(0));
     let path = home.state().join(format!("agents/main/sessions/{MAIN}.jsonl"));

@@ -9,6 +9,8 @@ mod drops;
 mod home;
 mod import;
 mod many;
+mod models;
 mod provider;
+mod reload;
 mod socket;
 mod stops;

@@ -1,3 +1,5 @@
+//! Who is asked next, and what is said when nobody answers.
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;

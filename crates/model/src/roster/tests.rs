@@ -1,3 +1,5 @@
+//! In which order candidates are asked.
+
 use futures_util::{StreamExt, stream};
 
 use super::*;

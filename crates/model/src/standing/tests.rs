@@ -1,3 +1,5 @@
+//! How long whoever failed rests, and what is kept of it.
+
 use std::{sync::mpsc, time::Duration};
 
 use proptest::prelude::*;

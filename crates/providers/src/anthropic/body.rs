@@ -61,12 +61,12 @@ pub(super) enum Block<'a> {
         data: &'a str,
     },
     ToolUse {
-        id: &'a str,
+        id: Cow<'a, str>,
         name: &'a str,
         input: Cow<'a, Value>,
     },
     ToolResult {
-        tool_use_id: &'a str,
+        tool_use_id: Cow<'a, str>,
         content: Vec<Self>,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,

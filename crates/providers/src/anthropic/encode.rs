@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use homard_model::{Cache, Request, Spec};
-use homard_proto::message::{self, ImageBlock, ThinkingBlock, ToolCall, ToolResult};
+use homard_proto::message::{self, ImageBlock, ThinkingBlock};
 use serde_json::Value;
 
 use super::{
@@ -15,8 +15,12 @@ use super::{
 };
 use crate::{
     Target,
-    turns::{Exchange, Shown, Turn, answered, arguments, shown_by, turns},
+    ids::{Own, Rule},
+    turns::{Called, Exchange, Shown, Turn, answered, arguments, shown_by, turns},
 };
+
+/// The ids that are taken.
+const IDS: Rule = Rule { longest: 64, own: Own::Kept };
 
 /// The pictures that are taken.
 const PICTURES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
@@ -63,16 +67,16 @@ fn is_thoughtless(lines: &[Line<'_>]) -> bool {
 
 fn lines<'a>(spec: &Spec, request: &'a Request) -> Vec<Line<'a>> {
     let mut lines = Vec::new();
-    for turn in turns(spec, request) {
+    for turn in turns(spec, request, IDS) {
         match turn {
             Turn::User(user) => {
                 let said = shown_by(user, spec).into_iter().filter_map(show);
                 say(Role::User, said.map(Part::from).collect(), &mut lines);
             }
-            Turn::Answer(Exchange { said, is_own, results }) => {
-                let blocks = said.content.iter().filter_map(|block| spoken(block, is_own));
+            Turn::Answer(exchange) => {
+                let blocks = exchange.said.content.iter().filter_map(|block| spoken(block, &exchange));
                 say(Role::Assistant, blocks.map(Part::from).collect(), &mut lines);
-                let results = results.into_iter().map(|(call, result)| answer(spec, call, result));
+                let results = exchange.calls.into_iter().map(|called| answer(spec, called));
                 say(Role::User, results.map(Part::from).collect(), &mut lines);
             }
         }
@@ -109,12 +113,12 @@ fn picture(image: &ImageBlock) -> Block<'_> {
     Block::Image { source: Source { r#type: "base64", media_type: &image.mime_type, data: &image.data } }
 }
 
-fn spoken(block: &message::Block, is_own: bool) -> Option<Block<'_>> {
+fn spoken<'a>(block: &'a message::Block, exchange: &Exchange<'a>) -> Option<Block<'a>> {
     match block {
         message::Block::Text(block) => text(&block.text),
-        message::Block::Thinking(thought) => thinking(thought).filter(|_| is_own),
+        message::Block::Thinking(thought) => thinking(thought).filter(|_| exchange.is_own),
         message::Block::ToolCall(call) => {
-            Some(Block::ToolUse { id: &call.id, name: &call.name, input: arguments(call) })
+            Some(Block::ToolUse { id: exchange.id_of(call), name: &call.name, input: arguments(call) })
         }
         message::Block::Image(_) | message::Block::Other(_) => None,
     }
@@ -130,7 +134,8 @@ fn thinking(thought: &ThinkingBlock) -> Option<Block<'_>> {
     })
 }
 
-fn answer<'a>(spec: &Spec, call: &'a ToolCall, result: Option<&'a ToolResult>) -> Block<'a> {
+fn answer<'a>(spec: &Spec, called: Called<'a>) -> Block<'a> {
+    let Called { id, result, .. } = called;
     let mut content: Vec<_> = answered(result, spec).into_iter().filter_map(show).collect();
     if content.is_empty() {
         content.push(Block::Text { text: Cow::Borrowed("(no output)") });
@@ -138,5 +143,5 @@ fn answer<'a>(spec: &Spec, call: &'a ToolCall, result: Option<&'a ToolResult>) -
     // A failed result must be words only, so one with a picture is not called failed.
     let has_picture = content.iter().any(|block| matches!(block, Block::Image { .. }));
     let is_error = result.is_none_or(|result| result.is_error) && !has_picture;
-    Block::ToolResult { tool_use_id: &call.id, content, is_error }
+    Block::ToolResult { tool_use_id: id, content, is_error }
 }

@@ -1,5 +1,7 @@
 //! The body of a request to Gemini.
 
+use std::borrow::Cow;
+
 use homard_proto::message::ImageBlock;
 use serde::Serialize;
 use serde_json::Value;
@@ -113,15 +115,15 @@ pub(super) struct Blob<'a> {
 #[derive(Serialize)]
 pub(super) struct Call<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) id: Option<&'a str>,
+    pub(super) id: Option<Cow<'a, str>>,
     pub(super) name: &'a str,
-    pub(super) args: std::borrow::Cow<'a, Value>,
+    pub(super) args: Cow<'a, Value>,
 }
 
 #[derive(Serialize)]
 pub(super) struct Response<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) id: Option<&'a str>,
+    pub(super) id: Option<Cow<'a, str>>,
     pub(super) name: &'a str,
     pub(super) response: Outcome,
     #[serde(skip_serializing_if = "Vec::is_empty")]

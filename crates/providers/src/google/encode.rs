@@ -1,7 +1,7 @@
 //! A question as Gemini wants it.
 
 use homard_model::{Request, ToolSpec};
-use homard_proto::message::{Assistant, Block, ToolCall, ToolResult};
+use homard_proto::message::{Block, ToolCall, ToolResult};
 use serde_json::{Map, Value};
 
 use super::{
@@ -10,11 +10,15 @@ use super::{
 };
 use crate::{
     Target,
-    turns::{Exchange, Shown, Turn, answered, arguments, shown_by, turns},
+    ids::{Own, Rule},
+    turns::{Called, Exchange, Shown, Turn, answered, arguments, shown_by, turns},
 };
 
 /// What newer models take for the signature of a call that they did not make; they refuse one that has none.
 const UNSIGNED: &str = "skip_thought_signature_validator";
+
+/// The ids that are taken. No limit is known; this is what the others take.
+const IDS: Rule = Rule { longest: 64, own: Own::Kept };
 
 /// Writes a request's body.
 pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
@@ -40,7 +44,7 @@ fn declaration(tool: &ToolSpec) -> Declaration<'_> {
 
 fn contents<'a>(target: &Target, request: &'a Request) -> Vec<Content<'a>> {
     let mut contents = Vec::with_capacity(request.messages.len());
-    for turn in turns(&target.spec, request) {
+    for turn in turns(&target.spec, request, IDS) {
         match turn {
             Turn::User(user) => {
                 let parts = shown_by(user, &target.spec).into_iter().map(part).collect();
@@ -74,11 +78,11 @@ fn part(piece: Shown<'_>) -> Part<'_> {
 /// What the model said and what its tools answered.
 fn exchange<'a>(target: &Target, answer: Exchange<'a>, contents: &mut Vec<Content<'a>>) {
     let is_old = is_old(&target.spec.model);
-    push(contents, Role::Model, said(answer.said, answer.is_own, is_old));
+    push(contents, Role::Model, said(&answer, is_old));
 
     let mut results = Vec::new();
     let mut pictures = Vec::new();
-    for (call, result) in answer.results {
+    for Called { call, id, result } in answer.calls {
         let pieces = answered(result, &target.spec);
         let (images, words): (Vec<_>, Vec<_>) = pieces.into_iter().partition(|piece| piece.image().is_some());
         let images: Vec<_> = images.into_iter().map(part).collect();
@@ -86,7 +90,7 @@ fn exchange<'a>(target: &Target, answer: Exchange<'a>, contents: &mut Vec<Conten
         if is_old {
             pictures.extend(images);
         } else {
-            response.id = Some(&call.id);
+            response.id = Some(id);
             response.parts = images;
         }
         results.push(Part { function_response: Some(response), ..Part::default() });
@@ -108,9 +112,10 @@ fn response<'a>(call: &'a ToolCall, result: Option<&ToolResult>, words: &[Shown<
 }
 
 /// What a model said, in its order. Only its author takes reasoning and signatures back.
-fn said(answer: &Assistant, is_own: bool, is_old: bool) -> Vec<Part<'_>> {
-    let mut parts = Vec::with_capacity(answer.content.len());
-    for block in &answer.content {
+fn said<'a>(answer: &Exchange<'a>, is_old: bool) -> Vec<Part<'a>> {
+    let is_own = answer.is_own;
+    let mut parts = Vec::with_capacity(answer.said.content.len());
+    for block in &answer.said.content {
         match block {
             Block::Text(block) => {
                 let thought_signature = seal(&block.extra, "textSignature").filter(|_| is_own);
@@ -126,7 +131,7 @@ fn said(answer: &Assistant, is_own: bool, is_old: bool) -> Vec<Part<'_>> {
             }
             Block::ToolCall(call) => parts.push(Part {
                 function_call: Some(Call {
-                    id: (!is_old).then_some(&call.id),
+                    id: (!is_old).then(|| answer.id_of(call)),
                     name: &call.name,
                     args: arguments(call),
                 }),

@@ -1,7 +1,8 @@
 //! The body of a request of Chat Completions.
 
+use std::borrow::Cow;
+
 use homard_model::ToolSpec;
-use homard_proto::message::ToolCall;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -53,7 +54,7 @@ pub(super) enum Line<'a> {
         reasoning: Map<String, Value>,
     },
     Tool {
-        tool_call_id: &'a str,
+        tool_call_id: Cow<'a, str>,
         #[serde(skip_serializing_if = "Option::is_none")]
         name: Option<&'a str>,
         content: String,
@@ -122,14 +123,14 @@ pub(super) struct ImageUrl {
 
 #[derive(Serialize)]
 pub(super) struct Call<'a> {
-    id: &'a str,
+    id: Cow<'a, str>,
     #[serde(flatten)]
     function: Typed<Invocation<'a>>,
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(call: &'a ToolCall, function: Typed<Invocation<'a>>) -> Self {
-        Self { id: &call.id, function }
+    pub(super) fn new(id: Cow<'a, str>, function: Typed<Invocation<'a>>) -> Self {
+        Self { id, function }
     }
 }
 

@@ -7,12 +7,16 @@ use serde_json::{Map, Value, json};
 use super::body::{Body, Call, Invocation, Line, Part, StreamOptions, Words, function, tool};
 use crate::{
     Quirks, Target,
+    ids::{Own, Rule},
     quirks::{Effort, Limit},
-    turns::{Exchange, Shown, Turn, answered, arguments, data_url, shown_by, turns},
+    turns::{Called, Exchange, Shown, Turn, answered, arguments, data_url, shown_by, turns},
 };
 
 /// The names under which servers send reasoning, and take it back. The decoder seals reasoning with the one that was used.
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
+
+/// The ids that are taken: OpenAI counts to forty.
+const IDS: Rule = Rule { longest: 40, own: Own::Kept };
 
 /// Writes a request's body.
 pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
@@ -61,7 +65,7 @@ fn lines<'a>(target: &Target, request: &'a Request) -> Vec<Line<'a>> {
         let content = Words::Plain(request.system.to_string());
         lines.push(if is_developer { Line::Developer { content } } else { Line::System { content } });
     }
-    for turn in turns(spec, request) {
+    for turn in turns(spec, request, IDS) {
         match turn {
             Turn::User(user) => {
                 if let Some(content) = words(shown_by(user, spec)) {
@@ -124,9 +128,10 @@ fn part(piece: Shown<'_>) -> Part {
 fn exchange<'a>(target: &Target, answer: Exchange<'a>, lines: &mut Vec<Line<'a>>) {
     let text = answer.said.text();
     let content = (!text.is_empty()).then_some(text);
-    let call =
-        |call| Call::new(call, function(Invocation { name: &call.name, arguments: arguments(call).to_string() }));
-    let tool_calls: Vec<_> = answer.said.tool_calls().map(call).collect();
+    let call = |Called { call, id, .. }: &Called<'a>| {
+        Call::new(id.clone(), function(Invocation { name: &call.name, arguments: arguments(call).to_string() }))
+    };
+    let tool_calls: Vec<_> = answer.calls.iter().map(call).collect();
     if content.is_none() && tool_calls.is_empty() {
         return;
     }
@@ -135,14 +140,14 @@ fn exchange<'a>(target: &Target, answer: Exchange<'a>, lines: &mut Vec<Line<'a>>
     lines.push(Line::Assistant { content, tool_calls, reasoning });
 
     let mut pictures = Vec::new();
-    for (call, result) in answer.results {
+    for Called { call, id, result } in answer.calls {
         let (images, pieces): (Vec<_>, Vec<_>) =
             answered(result, &target.spec).into_iter().partition(|piece| piece.image().is_some());
         let words: String = pieces.iter().map(Shown::text).collect();
         let content = if words.is_empty() { "(an image, see below)".to_owned() } else { words };
         pictures.extend(images);
         let name = target.quirks.strict_results.then_some(call.name.as_str());
-        lines.push(Line::Tool { tool_call_id: &call.id, name, content });
+        lines.push(Line::Tool { tool_call_id: id, name, content });
     }
     // A tool's message holds words only, so its pictures follow as if the user had shown them.
     if !pictures.is_empty() {

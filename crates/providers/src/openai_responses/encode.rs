@@ -3,8 +3,6 @@
 //! Nothing is kept by the provider (`store: false`), so everything that it said goes back with every question: its
 //! reasoning, encrypted, in its place, and its messages and calls under the ids that it gave them.
 
-use std::borrow::Cow;
-
 use homard_model::{Cache, Level, Request, Spec};
 use homard_proto::message::{Block, TextBlock, ThinkingBlock, ToolCall};
 use serde::Deserialize;
@@ -13,12 +11,15 @@ use serde_json::{Map, Value};
 use super::body::{Body, Item, Mark, Part, Reasoning, Words, tool};
 use crate::{
     Target,
+    ids::{self, Own, Rule},
     quirks::Effort,
-    turns::{Exchange, Shown, Turn, answered, arguments, data_url, shown_by, turns},
+    turns::{Called, Exchange, Shown, Turn, answered, arguments, data_url, shown_by, turns},
 };
 
 /// The longest id that is taken.
 const LONGEST: usize = 64;
+/// The ids of calls that are taken.
+const IDS: Rule = Rule { longest: LONGEST, own: Own::BeforeBar };
 /// The shortest answer that may be asked for.
 const LEAST: u64 = 16;
 
@@ -39,7 +40,7 @@ pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serd
         max_output_tokens: limit.map(|limit| limit.max(LEAST)),
         reasoning: reasoning(target, request.thinking),
         include,
-        prompt_cache_key: request.session.as_deref().filter(|_| is_cached).map(short),
+        prompt_cache_key: request.session.as_deref().filter(|_| is_cached).map(|id| ids::short(id, LONGEST)),
         prompt_cache_retention: (is_cached && request.cache == Cache::Long).then_some("24h"),
         input: input(spec, request),
     })
@@ -63,7 +64,7 @@ fn reasoning(target: &Target, level: Level) -> Option<Reasoning> {
 
 fn input<'a>(spec: &Spec, request: &'a Request) -> Vec<Item<'a>> {
     let mut items = Vec::with_capacity(request.messages.len());
-    for turn in turns(spec, request) {
+    for turn in turns(spec, request, IDS) {
         match turn {
             Turn::User(user) => {
                 let parts: Vec<_> = shown_by(user, spec).into_iter().map(part).collect();
@@ -96,7 +97,7 @@ enum Ids {
 
 /// What the model said and what its tools answered.
 fn exchange<'a>(spec: &Spec, answer: Exchange<'a>, items: &mut Vec<Item<'a>>) {
-    let Exchange { said, is_own, results } = answer;
+    let Exchange { said, is_own, .. } = answer;
     let is_whole = said.content.iter().all(|block| match block {
         Block::Thinking(thought) => thoughts(thought).is_some(),
         Block::Text(_) | Block::Image(_) | Block::ToolCall(_) | Block::Other(_) => true,
@@ -113,7 +114,7 @@ fn exchange<'a>(spec: &Spec, answer: Exchange<'a>, items: &mut Vec<Item<'a>>) {
             Block::Text(text) if !text.text.is_empty() => items.push(message(text, ids)),
             Block::ToolCall(call) => items.push(Item::FunctionCall {
                 id: item_id(call).filter(|_| ids == Ids::Kept),
-                call_id: call_id(call, is_own),
+                call_id: answer.id_of(call),
                 name: &call.name,
                 arguments: arguments(call).to_string(),
             }),
@@ -124,9 +125,8 @@ fn exchange<'a>(spec: &Spec, answer: Exchange<'a>, items: &mut Vec<Item<'a>>) {
     while items.len() > begin && matches!(items.last(), Some(Item::Reasoning(_))) {
         items.pop();
     }
-    for (call, result) in results {
-        let output = output(answered(result, spec));
-        items.push(Item::FunctionCallOutput { call_id: call_id(call, is_own), output });
+    for Called { id, result, .. } in answer.calls {
+        items.push(Item::FunctionCallOutput { call_id: id, output: output(answered(result, spec)) });
     }
 }
 
@@ -187,31 +187,8 @@ fn item_id(call: &ToolCall) -> Option<&str> {
     call.id.split_once('|').map(|(_, item)| item).filter(|item| is_fitting(item))
 }
 
-/// The id that binds a call and its result. A provider knows its own, whatever they look like; those of others are made
-/// to fit.
-fn call_id(call: &ToolCall, is_own: bool) -> Cow<'_, str> {
-    let id = call.id.split_once('|').map_or(call.id.as_str(), |(id, _)| id);
-    if is_own { short(id) } else { fitting(id) }
-}
-
 fn is_fitting(id: &str) -> bool {
-    (1..=LONGEST).contains(&id.len()) && id.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-'))
-}
-
-fn short(id: &str) -> Cow<'_, str> {
-    if (1..=LONGEST).contains(&id.len()) { id.into() } else { fitting(id) }
-}
-
-/// The same id for the same text, and different ones for different texts (FNV-1a).
-fn fitting(text: &str) -> Cow<'_, str> {
-    if is_fitting(text) {
-        return text.into();
-    }
-    let hash = text
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    let readable: String = text.chars().filter(char::is_ascii_alphanumeric).take(LONGEST - 17).collect();
-    format!("{readable}_{hash:016x}").into()
+    ids::is_fitting(id, LONGEST)
 }
 
 #[cfg(test)]

@@ -1,11 +1,19 @@
 //! Damage to bytes, the same for the same seed.
 
+use std::ops::Range;
+
 /// How many damaged copies of each stream are read, unless `FUZZ_ROUNDS` says otherwise.
 const ROUNDS: u64 = 300;
 
+/// The seeds of the damage: `FUZZ_ROUNDS` of them, from `FUZZ_FROM` on.
+pub(crate) fn seeds() -> Range<u64> {
+    let from = number("FUZZ_FROM").unwrap_or(0);
+    from..from + number("FUZZ_ROUNDS").unwrap_or(ROUNDS)
+}
+
 #[allow(clippy::disallowed_methods, reason = "a switch for whoever runs the tests")]
-pub(crate) fn rounds() -> u64 {
-    std::env::var("FUZZ_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS)
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
 /// What a stream is made of, and what breaks readers.

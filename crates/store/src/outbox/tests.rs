@@ -1,3 +1,5 @@
+//! Deliveries under crashes: never twice where that matters, never lost, in order.
+
 use std::collections::BTreeMap;
 
 use proptest::{collection::vec, prelude::*};

@@ -1,3 +1,5 @@
+//! The model of a disk against small recordings.
+
 use std::collections::BTreeSet;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Slots under every clock: none is forgotten, and none is taken twice.
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

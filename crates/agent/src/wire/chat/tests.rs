@@ -66,12 +66,10 @@ fn said(text: &str, at: u64) -> Value {
     json!({"role": "assistant", "content": [{"type": "text", "text": text}], "timestamp": at})
 }
 
-fn chat(seq: u64, state: &str, rest: Value) -> Value {
+fn chat(seq: u64, state: &str, mut rest: Value) -> Value {
     let mut chat =
         json!({"runId": "r", "sessionKey": "agent:main:main", "agentId": "main", "seq": seq, "state": state});
-    for (name, value) in rest.as_object().unwrap() {
-        chat[name] = value.clone();
-    }
+    chat.as_object_mut().unwrap().append(rest.as_object_mut().unwrap());
     chat
 }
 

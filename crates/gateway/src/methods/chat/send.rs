@@ -51,7 +51,7 @@ fn is_stop(call: &Call, inbound: &Inbound) -> bool {
     let hub = &call.server.hub;
     match &inbound.command {
         Some(Command::Stop(Stop::Slash)) => true,
-        Some(Command::Stop(Stop::Word)) => hub.session_of(&inbound.run).is_none() && hub.is_busy(&inbound.key),
+        Some(Command::Stop(Stop::Word)) => hub.session_of(&inbound.run).is_none() && hub.is_at_work(&inbound.key),
         Some(
             Command::Begin { .. }
             | Command::BeginWith(_)

@@ -5,7 +5,7 @@ use std::env;
 use anyhow::{Context, Result};
 use homard_agent::{
     Follower, Hub,
-    event::AbortReason,
+    event::{AbortReason, RunEvent},
     hub::Disposition,
     intake,
     tape::State,
@@ -13,7 +13,7 @@ use homard_agent::{
 };
 use homard_proto::{ErrorShape, Generation, SessionKey};
 use homard_store::Error as StoreError;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{Answer, LEAVING, Turn, interrupted};
@@ -37,6 +37,9 @@ pub(super) async fn run(config: &Config, paths: &Paths, turn: &mut Turn, way_out
         Some(StoreError::Locked(who)) => Failure::new("locked", format!("{who}\n{way_out}")).into(),
         Some(StoreError::Disk(_) | StoreError::Corrupt(_)) | None => error,
     })?;
+    if let Some(remark) = &house.remark {
+        render::remark(remark);
+    }
     tell_of_others(&house.hub).await?;
     let answer = drive(&house.hub, turn).await;
     let closed = house.close().await;
@@ -65,6 +68,7 @@ async fn drive(hub: &Hub, turn: &mut Turn) -> Result<Answer> {
     };
     let mut projection = Projection::new(&tape);
     let mut follower = Follower::new(tape);
+    let mut passed_over = Vec::new();
     loop {
         let news = tokio::select! {
             biased;
@@ -73,6 +77,10 @@ async fn drive(hub: &Hub, turn: &mut Turn) -> Result<Answer> {
         };
         let Some(events) = news else { break };
         for event in events {
+            if let RunEvent::Switched { from, reason, why } = &event.kind {
+                turn.story.note(&format!("{from} did not answer ({reason}): {why}"))?;
+                passed_over.push(json!({"model": from, "reason": reason, "error": why}));
+            }
             for step in projection.push(event) {
                 turn.story.tell(&step)?;
             }
@@ -82,7 +90,13 @@ async fn drive(hub: &Hub, turn: &mut Turn) -> Result<Answer> {
         }
     }
     match follower.tape().state() {
-        State::Ended(end) => finished(turn, &Reported::of(&turn.params.idempotency_key, &key, &end)),
+        State::Ended(end) => {
+            let mut answer = finished(turn, &Reported::of(&turn.params.idempotency_key, &key, &end))?;
+            if !passed_over.is_empty() {
+                answer.document["meta"]["fallbackAttempts"] = Value::Array(passed_over);
+            }
+            Ok(answer)
+        }
         State::Broken(why) => Err(Failure::new("failed", why).of(turn.run(), "local").into()),
         State::Queued | State::Running | State::Refused => {
             Err(Failure::new("failed", "the run has no end").of(turn.run(), "local").into())

@@ -2,6 +2,7 @@
 
 mod claim;
 mod openclaw;
+mod reload;
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -177,7 +178,7 @@ async fn serve(
     let port_file = paths.port_file();
     std::fs::write(&port_file, format!("{}\n", address.port()))
         .with_context(|| format!("cannot write {}", port_file.display()))?;
-    let mut rows = greeting(address, config, paths, (&secret, &source));
+    let mut rows = greeting(address, house, paths, (&secret, &source));
     let notice = match found {
         Found::GoOn(0) => None,
         Found::GoOn(runs) => {
@@ -211,6 +212,7 @@ async fn serve(
         biased;
         () = stop.cancelled() => {}
         ended = &mut serving => return ended.context("the gateway broke"),
+        () = reload::watch(&paths.config, house.hub.slots()) => {}
     }
     if let Some(planned) = planned {
         planned.ended().await;
@@ -245,12 +247,19 @@ fn settings(port: u16, secret: &Secret, config: &Config, paths: &Paths) -> homar
 
 fn greeting(
     address: SocketAddr,
-    config: &Config,
+    house: &House,
     paths: &Paths,
     (secret, source): (&Secret, &Source),
 ) -> Vec<[String; 2]> {
-    let model = assemble::model_name(config);
-    let hint = if model == DEMO { " (built in, offline; to set a real one see docs/models.md)" } else { "" };
+    let model = match house.hub.agents().get(house.hub.agents().default_id()) {
+        Some(agent) => format!("{}/{}", agent.spec().provider, agent.spec().model),
+        None => DEMO.to_owned(),
+    };
+    let hint = match &house.remark {
+        Some(remark) => format!(" {remark}"),
+        None if model == DEMO => " (built in, offline; to set a real one see docs/models.md)".to_owned(),
+        None => String::new(),
+    };
     let kept = if render::is_terminal() { format!("{} ({source})", secret.expose()) } else { source.to_string() };
     vec![
         ["listening".to_owned(), format!("ws://{address}")],

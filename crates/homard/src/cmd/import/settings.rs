@@ -15,7 +15,7 @@ use super::{
     source::{self, Source},
     transcripts::Fate,
 };
-use crate::{config::Config, paths::Paths};
+use crate::{auth, config::Config, paths::Paths};
 
 /// Decides about the config. One that is here stays unless it is to be replaced.
 pub(super) fn config(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wishes) {
@@ -91,7 +91,8 @@ pub(super) fn auth_profiles(plan: &mut Plan, there: &Path, here: &Path, wishes: 
     };
     let fate = match serde_json::from_slice::<Map<String, Value>>(&bytes) {
         Err(_) => Fate::Broken,
-        Ok(_) if !to.exists() => Fate::New,
+        // A file that only says how keys of the environment stand is no loss.
+        Ok(_) if !auth::file::has_profiles(&to) => Fate::New,
         Ok(_) if copy::is_same(&from, &to).unwrap_or(false) => Fate::Same,
         Ok(_) if wishes.replaces => Fate::Updated,
         Ok(_) => Fate::Kept,

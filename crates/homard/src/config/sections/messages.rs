@@ -94,22 +94,22 @@ mod tests {
 
     use super::*;
 
-    fn read(queue: Value) -> Result<QueueRules, String> {
+    fn read(queue: &Value) -> Result<QueueRules, String> {
         let messages = serde_json::from_value::<Messages>(json!({"queue": queue}));
         messages.map(|messages| messages.queue()).map_err(|error| error.to_string())
     }
 
     #[test]
     fn one_line_brings_back_the_older_way() {
-        let rules = read(json!({"mode": "collect", "debounceMs": 1000})).unwrap();
+        let rules = read(&json!({"mode": "collect", "debounceMs": 1000})).unwrap();
         let debounce = Some(Duration::from_secs(1));
         assert_eq!(rules.all, Overrides { mode: Some(Mode::Collect), debounce, cap: None, drop: None });
-        assert_eq!(read(json!({})), Ok(QueueRules::default()));
+        assert_eq!(read(&json!({})), Ok(QueueRules::default()));
     }
 
     #[test]
     fn a_channel_has_its_own_way() {
-        let rules = read(json!({
+        let rules = read(&json!({
             "byChannel": {"Telegram ": "steer+backlog"}, "debounceMsByChannel": {"telegram": 50, "slack": 7},
             "cap": 5, "drop": "oldest",
         }));
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_word_that_is_none_is_named() {
-        assert!(read(json!({"mode": "chaos"})).unwrap_err().contains("expected one of steer, followup"));
-        assert!(read(json!({"drop": "all"})).unwrap_err().contains("expected one of old, new and summarize"));
+        assert!(read(&json!({"mode": "chaos"})).unwrap_err().contains("expected one of steer, followup"));
+        assert!(read(&json!({"drop": "all"})).unwrap_err().contains("expected one of old, new and summarize"));
     }
 }

@@ -1,6 +1,7 @@
 //! What the file can say, one file per section.
 
 pub(crate) mod agents;
+pub(crate) mod auth;
 pub(crate) mod gateway;
 pub(crate) mod messages;
 pub(crate) mod models;
@@ -20,6 +21,8 @@ use serde::{
 pub(crate) struct Config {
     #[serde(deserialize_with = "object")]
     pub(crate) agents: agents::Agents,
+    #[serde(deserialize_with = "object")]
+    pub(crate) auth: auth::Auth,
     #[serde(deserialize_with = "object")]
     pub(crate) cron: schedule::Cron,
     #[serde(deserialize_with = "object")]

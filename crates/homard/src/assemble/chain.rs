@@ -1,0 +1,137 @@
+//! Which models an agent asks, and in which order; and which one if nobody said.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::{
+    keys::{Source, Way},
+    models::{DEMO, Models, Named},
+};
+use crate::{
+    auth::Keyring,
+    config::{Config, agents::Agent},
+};
+
+/// The model that answers if a provider's key is there and nobody named a model; of several providers the first.
+const FIRST_CHOICES: &[(&str, &str)] = &[
+    ("anthropic", "claude-opus-5-5"),
+    ("openai", "gpt-6.1-sol"),
+    ("google", "gemini-3.8-flash"),
+    ("openrouter", "anthropic/claude-sonnet-5.5"),
+    ("xai", "grok-4.7"),
+    ("mistral", "mistral-large-4"),
+    ("groq", "openai/gpt-oss-120b"),
+    ("deepseek", "deepseek-v4-pro"),
+    ("cerebras", "gpt-oss-120b"),
+    ("minimax", "MiniMax-M3"),
+    ("moonshot", "kimi-k3.1-pro"),
+    ("zai", "glm-5.3"),
+];
+
+/// The models of an agent.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    /// The first choice, then the fallbacks. Never empty.
+    pub(crate) models: Vec<Named>,
+    /// Fallbacks that may not be chosen.
+    pub(crate) left_out: Vec<String>,
+    pub(crate) why: Why,
+}
+
+/// Why the first choice is the first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The config says so.
+    Named,
+    /// There is a key for it: where, and for which other providers there are some, too.
+    Key { from: String, others: Vec<&'static str> },
+    /// There is nothing else.
+    Nothing,
+}
+
+impl Chain {
+    /// The models of an agent, by the config; without one, by the keys that are there.
+    pub(crate) fn of(config: &Config, agent: Option<&Agent>, models: &Models, keyring: &Keyring) -> Result<Self> {
+        let own = agent.and_then(|agent| agent.model.as_ref());
+        let shared = config.agents.defaults.model.as_ref();
+        let primary = |place: &str, choice: Option<&crate::config::agents::Choice>| {
+            let name = choice.and_then(|choice| choice.primary.as_ref())?;
+            Some((place.to_owned(), name.as_str().to_owned()))
+        };
+        let shared_primary = primary("agents.defaults.model", shared);
+        let (first, why) = match primary("agents.list[].model", own).or_else(|| shared_primary.clone()) {
+            Some(first) => (first, Why::Named),
+            None => {
+                let (name, why) = found(models, keyring);
+                (("the first choice".to_owned(), name), why)
+            }
+        };
+        let own_list = own.and_then(|choice| choice.fallbacks.as_ref());
+        let (place, fallbacks) = match own_list {
+            Some(list) => ("agents.list[].model.fallbacks", Some(list)),
+            None => ("agents.defaults.model.fallbacks", shared.and_then(|choice| choice.fallbacks.as_ref())),
+        };
+        let fallbacks = fallbacks.into_iter().flatten().map(|name| (place.to_owned(), name.as_str().to_owned()));
+        let last = shared_primary.filter(|_| own_list.is_none());
+        let mut chain = Self { models: Vec::new(), left_out: Vec::new(), why };
+        let rest = fallbacks.map(|fallback| (fallback, true)).chain(last.map(|last| (last, false)));
+        for ((place, name), is_fallback) in [(first, false)].into_iter().chain(rest) {
+            let named = models.entry(&name).with_context(|| format!("{place} is \"{name}\""))?;
+            if is_fallback && !models.allows(&named) {
+                chain.left_out.push(named.name());
+            } else if !chain.models.iter().any(|known| known.name() == named.name()) {
+                chain.models.push(named);
+            }
+        }
+        Ok(chain)
+    }
+
+    /// The first choice, by name.
+    pub(crate) fn first(&self) -> String {
+        self.models.first().map_or_else(|| DEMO.to_owned(), Named::name)
+    }
+
+    /// What people should know of a choice that they did not make.
+    pub(crate) fn remark(&self, config: &Path) -> Option<String> {
+        let Why::Key { from, others } = &self.why else { return None };
+        let first = self.first();
+        let others = match others.as_slice() {
+            [] => String::new(),
+            others => format!(", before {}", others.join(", ")),
+        };
+        let config = config.display();
+        Some(format!("({first} was chosen by {from}{others}; to choose another set agents.defaults.model in {config})"))
+    }
+}
+
+/// The model of whoever has a key.
+fn found(models: &Models, keyring: &Keyring) -> (String, Why) {
+    let mut usable = FIRST_CHOICES.iter().filter_map(|(provider, model)| {
+        let keys = models.keys(keyring, provider).into_iter().flat_map(|(_, keys)| keys);
+        let key = keys.into_iter().find(|key| matches!(key.way, Way::Plain(_) | Way::SignIn(_)))?;
+        Some((*provider, *model, key.id))
+    });
+    let Some((provider, model, id)) = usable.next() else { return (DEMO.to_owned(), Why::Nothing) };
+    let from = match Source::of(&id) {
+        Source::Environment(name) => format!("{name} in the environment"),
+        Source::Config(key) => format!("{key} in the config"),
+        Source::Profile => format!("the auth profiles of {provider}"),
+        Source::None | Source::Missing => id,
+    };
+    (format!("{provider}/{model}"), Why::Key { from, others: usable.map(|(provider, ..)| provider).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_model::catalog;
+
+    use super::*;
+
+    #[test]
+    fn every_first_choice_is_in_the_catalogue() {
+        for (provider, model) in FIRST_CHOICES {
+            assert!(catalog::find(provider, model).is_some(), "{provider}/{model}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The keys that are in the environment.
+
+use std::collections::BTreeMap;
+
+use homard_model::catalog::provider_name;
+use homard_providers::{
+    Auth, Secret,
+    quirks::{self, PROVIDERS},
+};
+
+/// Where the keys of providers are that have no table of quirks. The first that is set counts.
+const MORE: &[(&str, &[&str])] = &[
+    ("cerebras", &["CEREBRAS_API_KEY"]),
+    ("minimax", &["MINIMAX_API_KEY"]),
+    ("moonshot", &["MOONSHOT_API_KEY"]),
+    ("kimi-coding", &["KIMICODE_API_KEY", "KIMI_API_KEY"]),
+    ("zai", &["ZAI_API_KEY", "Z_AI_API_KEY"]),
+    ("opencode", &["OPENCODE_API_KEY", "OPENCODE_ZEN_API_KEY"]),
+    ("vercel-ai-gateway", &["AI_GATEWAY_API_KEY"]),
+    ("synthetic", &["SYNTHETIC_API_KEY"]),
+    ("venice", &["VENICE_API_KEY"]),
+];
+
+/// The variables that hold a provider's key, the first choice first.
+pub(crate) fn names(provider: &str) -> &'static [&'static str] {
+    let provider = provider_name(provider);
+    match quirks::provider(&provider) {
+        Some(known) => known.env,
+        None => MORE.iter().find(|(name, _)| *name == provider).map_or(&[], |(_, names)| names),
+    }
+}
+
+/// The keys in the environment, by the names of their variables.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Environment(BTreeMap<&'static str, Secret>);
+
+impl Environment {
+    /// Looks at every variable that may hold a key.
+    pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let known = PROVIDERS.iter().map(|provider| provider.env).chain(MORE.iter().map(|(_, names)| *names));
+        let set = known.flatten().filter_map(|name| {
+            let value = variable(name)?.trim().to_owned();
+            (!value.is_empty()).then(|| (*name, value.into()))
+        });
+        Self(set.collect())
+    }
+
+    /// The key of a provider, and the variable that it is in.
+    pub(crate) fn key(&self, provider: &str) -> Option<(&'static str, Auth)> {
+        let (name, secret) = names(provider).iter().find_map(|name| Some((*name, self.0.get(name)?.clone())))?;
+        Some((name, if name.ends_with("_TOKEN") { Auth::Token(secret) } else { Auth::Key(secret) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_variable_that_is_set_counts() {
+        let set =
+            [("GOOGLE_API_KEY", "g"), ("ANTHROPIC_OAUTH_TOKEN", "t"), ("ANTHROPIC_API_KEY", "k"), ("XAI_API_KEY", " ")];
+        let environment = Environment::read(|name| {
+            set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        });
+        assert_eq!(environment.key("google"), Some(("GOOGLE_API_KEY", Auth::Key("g".into()))));
+        assert_eq!(environment.key("Anthropic"), Some(("ANTHROPIC_OAUTH_TOKEN", Auth::Token("t".into()))));
+        assert_eq!((environment.key("xai"), environment.key("nobody")), (None, None));
+        assert_eq!(names("Z.AI"), ["ZAI_API_KEY", "Z_AI_API_KEY"]);
+    }
+}

@@ -1,0 +1,253 @@
+//! From `"provider/model"` to something that answers.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use futures_util::{future::ready, stream};
+use homard_model::{
+    Error, ErrorKind, Event, EventStream, Model, Request, Spec,
+    catalog::{self, Configured, Entry, Mode, provider_name},
+    demo::Demo,
+    roster::{Candidate, Credential, Order, Rank, Roster},
+};
+use homard_providers::{Auth, Client, Remote, Secret, Target, idle_for, quirks};
+
+use super::{
+    environment::Environment,
+    keys::{Key, Way},
+};
+use crate::{
+    auth::{Keyring, sign_in::SignedIn},
+    config::Config,
+};
+
+/// The model of a setup that names none and has no key.
+pub(crate) const DEMO: &str = "homard/demo";
+/// The provider of a model that is named without one, as OpenClaw has it.
+const BARE: &str = "anthropic";
+
+/// All models that can be asked for, and what is needed to ask.
+#[derive(Debug)]
+pub(crate) struct Models {
+    pub(crate) configured: Vec<Configured>,
+    pub(crate) mode: Mode,
+    extras: BTreeMap<String, Extras>,
+    /// Short names, in lower case.
+    aliases: BTreeMap<String, String>,
+    /// What may be chosen; anything if it is empty.
+    allowed: BTreeSet<String>,
+    /// In which order the credentials of a provider are used, by the config.
+    pub(super) order: BTreeMap<String, Vec<String>>,
+    pub(super) environment: Environment,
+    pub(crate) client: Client,
+}
+
+/// What a config says of a provider beside its models.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Extras {
+    pub(crate) key: Option<Auth>,
+    headers: Vec<(String, Secret)>,
+    /// Whether the config says where it is.
+    is_placed: bool,
+    /// Whether the key is sent as a bearer, too.
+    is_bearer: bool,
+}
+
+impl Models {
+    /// The models of a config and an environment.
+    pub(crate) fn new(config: &Config, environment: Environment) -> Self {
+        let mode = config.models.mode();
+        let mut configured = config.models.configured();
+        configured.iter_mut().for_each(complete);
+        // A server on this machine needs no more than its name.
+        let local = quirks::PROVIDERS.iter().filter(|known| known.is_local && mode == Mode::Merge);
+        for known in local {
+            if !configured.iter().any(|own| quirks::provider(&own.id) == Some(known)) {
+                let mut own = Configured { id: known.id.to_owned(), ..Configured::default() };
+                complete(&mut own);
+                configured.push(own);
+            }
+        }
+        let extras = config.models.providers.iter().map(|(id, provider)| {
+            let key = provider.api_key.as_ref().map(|key| key.as_str().trim()).filter(|key| !key.is_empty());
+            let is_token = matches!(provider.auth.as_deref(), Some("token" | "oauth"));
+            let extras = Extras {
+                key: key.map(|key| if is_token { Auth::Token(key.into()) } else { Auth::Key(key.into()) }),
+                headers: provider.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect(),
+                is_placed: provider.base_url.is_some(),
+                is_bearer: provider.auth_header,
+            };
+            (provider_name(id), extras)
+        });
+        let extras = extras.collect();
+        let listed = &config.agents.defaults.models;
+        let alias = |(name, listed): (&String, &crate::config::agents::Listed)| {
+            Some((listed.alias.as_ref()?.trim().to_lowercase(), name.clone()))
+        };
+        let aliases = listed.iter().filter_map(alias).collect();
+        let order = config.auth.order.iter().map(|(provider, ids)| (provider_name(provider), ids.clone())).collect();
+        let client = Client::default();
+        let mut models =
+            Self { configured, mode, extras, aliases, allowed: BTreeSet::new(), order, environment, client };
+        models.allowed = listed.keys().filter_map(|name| Some(models.entry(name).ok()?.name())).collect();
+        models
+    }
+
+    /// What the config says of a provider beside its models.
+    pub(super) fn extras(&self, provider: &str) -> Option<&Extras> {
+        self.extras.get(&provider_name(provider))
+    }
+
+    /// Whether a provider is asked without a key if there is none: it is on one's own machine, or the config says where
+    /// it is and gives no key.
+    pub(crate) fn is_free(&self, provider: &str) -> bool {
+        let is_placed = self.extras(provider).is_some_and(|extras| extras.is_placed);
+        is_placed || quirks::provider(provider).is_some_and(|known| known.is_local)
+    }
+
+    /// A model by its name or alias.
+    pub(crate) fn entry(&self, name: &str) -> Result<Named> {
+        let name = name.trim();
+        let meant = self.aliases.get(&name.to_lowercase()).map_or(name, String::as_str);
+        if meant == DEMO {
+            return Ok(Named::Demo);
+        }
+        let (provider, model) = match meant.split_once('/') {
+            Some((provider, model)) if !provider.trim().is_empty() && !model.trim().is_empty() => (provider, model),
+            None if catalog::find(BARE, meant).is_some() => (BARE, meant),
+            Some(_) | None => bail!("a model is named provider/model, such as {DEMO}"),
+        };
+        // A session keeps the provider and what was typed behind it.
+        if let Some(meant) = self.aliases.get(&model.to_lowercase())
+            && !meant.eq_ignore_ascii_case(name)
+            && catalog::find(provider, model).is_none()
+        {
+            return self.entry(meant);
+        }
+        let Some(mut entry) = catalog::resolve(&self.configured, self.mode, provider, model.trim()) else {
+            bail!("there is no provider \"{provider}\" in models.providers or the catalogue; see docs/models.md");
+        };
+        if entry.base_url.is_empty() {
+            bail!("models.providers.{provider}.baseUrl is missing, such as \"http://127.0.0.1:11434/v1\"");
+        }
+        entry.spec.idle = idle_for(&entry.base_url);
+        Ok(Named::Entry(Box::new(entry)))
+    }
+
+    /// Whether a model may be chosen.
+    pub(crate) fn allows(&self, named: &Named) -> bool {
+        self.allowed.is_empty() || self.allowed.contains(&named.name())
+    }
+
+    /// Who answers, in order: each model with all credentials of its provider.
+    pub(crate) fn roster(&self, keyring: &Keyring, names: &[Named]) -> Result<Roster> {
+        if let [Named::Demo] = names {
+            return Ok(Roster::alone(Arc::new(Demo::default())));
+        }
+        let mut ranks = Vec::new();
+        for named in names {
+            match named {
+                Named::Demo => {
+                    let model = Arc::new(Demo::default());
+                    let demo = Candidate { model, profile: "none:homard".into(), credential: Credential::ApiKey };
+                    ranks.push(Rank { candidates: vec![demo], order: Order::Given });
+                }
+                Named::Entry(entry) => {
+                    for (order, keys) in self.keys(keyring, &provider_name(&entry.spec.provider)) {
+                        let candidates = keys.into_iter().map(|key| self.candidate(entry, key)).collect::<Result<_>>();
+                        ranks.push(Rank { candidates: candidates?, order });
+                    }
+                }
+            }
+        }
+        Roster::new(ranks, keyring.book.clone()).ok_or_else(|| anyhow!("there is no model to ask"))
+    }
+
+    /// The model that somebody chose for a session: nobody else answers then.
+    pub(crate) fn strict(&self, keyring: &Keyring, name: &str, own: &[Named]) -> Result<Roster> {
+        let named = self.entry(name)?;
+        if !self.allows(&named) && !own.iter().any(|own| own.name() == named.name()) {
+            bail!("it is not among the models of agents.defaults.models");
+        }
+        self.roster(keyring, &[named])
+    }
+
+    fn candidate(&self, entry: &Entry, key: Key) -> Result<Candidate> {
+        let Key { id, credential, way } = key;
+        let mut target = Target::new(entry.spec.clone(), entry.base_url.clone());
+        let extras = self.extras(&entry.spec.provider).cloned().unwrap_or_default();
+        target.headers = extras.headers;
+        if let (true, Way::Plain(Auth::Key(secret) | Auth::Token(secret))) = (extras.is_bearer, &way) {
+            target.headers.push(("authorization".to_owned(), format!("Bearer {}", secret.expose().trim()).into()));
+        }
+        let closed = |why: String| {
+            let error = Error { status: Some(401), ..Error::new(ErrorKind::Auth, why) };
+            Arc::new(Closed { spec: entry.spec.clone(), error }) as Arc<dyn Model>
+        };
+        let remote = |auth| Remote::new(Target { auth, ..target.clone() }, &self.client);
+        let place = || format!("models.providers.{}", entry.spec.provider);
+        let model = match way {
+            // A key with a line end in it costs its own candidate only.
+            Way::Plain(auth) => match remote(Some(auth)) {
+                Ok(remote) => Arc::new(remote),
+                Err(error) if error.kind == ErrorKind::Auth => closed(error.message),
+                Err(error) => return Err(error).with_context(place),
+            },
+            Way::Free => Arc::new(remote(None).with_context(place)?),
+            Way::SignIn(sign_in) => {
+                drop(remote(None).with_context(place)?);
+                Arc::new(SignedIn { target, client: self.client.clone(), sign_in })
+            }
+            Way::Closed(why) => closed(why),
+        };
+        Ok(Candidate { model, profile: id.into(), credential })
+    }
+}
+
+/// A model that was found.
+#[derive(Debug, Clone)]
+pub(crate) enum Named {
+    Demo,
+    Entry(Box<Entry>),
+}
+
+impl Named {
+    /// Its full name.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Demo => DEMO.to_owned(),
+            Self::Entry(entry) => format!("{}/{}", entry.spec.provider, entry.spec.model),
+        }
+    }
+}
+
+/// Fills in where a provider is and what it speaks, if its name says so and the catalogue does not.
+fn complete(own: &mut Configured) {
+    let is_known = catalog::provider(&own.id).next().is_some();
+    if let Some(known) = quirks::provider(&own.id).filter(|_| !is_known) {
+        own.base_url.get_or_insert_with(|| known.base_url.to_owned());
+        own.api.get_or_insert_with(|| known.api.to_owned());
+    }
+}
+
+/// A model that cannot be asked, and says why.
+struct Closed {
+    spec: Spec,
+    error: Error,
+}
+
+impl Model for Closed {
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn stream(&self, _: Request) -> EventStream {
+        Box::pin(stream::once(ready(Event::Failed(self.error.clone()))))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+use std::fs;
+
+use homard_model::roster::Preferred;
+
+use super::*;
+use crate::assemble::chain::{Chain, Why};
+
+/// A config and what is around it.
+#[derive(Default)]
+struct World<'a> {
+    config: &'a str,
+    environment: &'a [(&'a str, &'a str)],
+    profiles: &'a str,
+}
+
+impl World<'_> {
+    fn look<T>(&self, look: impl FnOnce(&Models, &Keyring, Result<Chain>) -> T) -> T {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("auth-profiles.json");
+        if !self.profiles.is_empty() {
+            fs::write(&path, self.profiles).unwrap();
+        }
+        let config = Config::parse(self.config).unwrap();
+        let variable = |name: &str| self.environment.iter().find(|(known, _)| *known == name);
+        let environment = Environment::read(|name| variable(name).map(|(_, value)| (*value).to_owned()));
+        let models = Models::new(&config, environment);
+        let (keyring, _) = Keyring::open(path, &models.client).unwrap();
+        let chain = Chain::of(&config, config.agents.list.first(), &models, &keyring);
+        look(&models, &keyring, chain)
+    }
+
+    /// Everybody in order, each with the credential.
+    fn order(&self) -> Vec<String> {
+        self.look(|models, keyring, chain| {
+            let roster = models.roster(keyring, &chain.unwrap().models).unwrap();
+            order(&roster)
+        })
+    }
+
+    fn trouble(&self) -> String {
+        self.look(|models, keyring, chain| {
+            let roster = chain.and_then(|chain| models.roster(keyring, &chain.models));
+            format!("{:#}", roster.unwrap_err())
+        })
+    }
+
+    fn spec(&self) -> Spec {
+        self.look(|models, keyring, chain| {
+            models.roster(keyring, &chain.unwrap().models).unwrap().first().spec().clone()
+        })
+    }
+}
+
+fn order(roster: &Roster) -> Vec<String> {
+    roster.order(0, &Preferred::Any).iter().map(|candidate| format!("{candidate:?}")).collect()
+}
+
+fn config(config: &str) -> World<'_> {
+    World { config, ..World::default() }
+}
+
+#[test]
+fn models_are_found_by_provider_and_name() {
+    let of = |model: &str| {
+        let offers = "models: [{id: 'm', contextWindow: 4000}, {id: 'a/b', maxTokens: 5}]";
+        let provider = format!("{{baseUrl: 'http://127.0.0.1:9/v1', {offers}}}");
+        let text = format!("{{agents: {{defaults: {{model: {model}}}}}, models: {{providers: {{p: {provider}}}}}}}");
+        let spec = config(&text).spec();
+        (format!("{}/{}", spec.provider, spec.model), spec.context_window, spec.max_output)
+    };
+    assert_eq!(of("'p/m'"), ("p/m".to_owned(), 4000, 4000));
+    assert_eq!(of("{primary: 'p/a/b'}"), ("p/a/b".to_owned(), 200_000, 5));
+    assert_eq!(of("'p/unlisted'"), ("p/unlisted".to_owned(), 200_000, 0));
+    assert_eq!(of("'homard/demo'").0, DEMO);
+    assert_eq!(of("'claude-opus-4-5'").0, "anthropic/claude-opus-4-5");
+}
+
+#[test]
+fn a_wire_is_the_configs_or_the_catalogues_or_the_usual_one() {
+    let api = |model: &str, providers: &str| {
+        let text = format!("{{agents: {{defaults: {{model: '{model}'}}}}, models: {{providers: {{{providers}}}}}}}");
+        config(&text).spec().api
+    };
+    assert_eq!(api("mine/m", "mine: {baseUrl: 'http://box/v1'}"), "openai-responses");
+    assert_eq!(api("ollama/m", ""), "openai-completions");
+    assert_eq!(api("vllm/m", "vllm: {baseUrl: 'http://box/v1'}"), "openai-completions");
+    assert_eq!(api("anthropic/claude-next", ""), "anthropic-messages");
+    assert_eq!(
+        api(
+            "p/m",
+            "p: {baseUrl: 'http://box/v1', api: 'openai-completions', models: [{id: 'm', api: 'google-generative-ai'}]}"
+        ),
+        "google-generative-ai"
+    );
+}
+
+#[test]
+fn what_cannot_be_used_is_named() {
+    let refused = |model: &str, providers: &str| {
+        let text = format!("{{agents: {{defaults: {{model: {model}}}}}, models: {{providers: {{{providers}}}}}}}");
+        config(&text).trouble()
+    };
+    let there_is_no = |name: &str| {
+        format!("there is no provider \"{name}\" in models.providers or the catalogue; see docs/models.md")
+    };
+    assert_eq!(refused("'x/y'", ""), format!("agents.defaults.model is \"x/y\": {}", there_is_no("x")));
+    assert_eq!(
+        refused("{primary: 'homard/demo', fallbacks: ['x/y']}", ""),
+        format!("agents.defaults.model.fallbacks is \"x/y\": {}", there_is_no("x"))
+    );
+    assert_eq!(
+        refused("'y'", ""),
+        "agents.defaults.model is \"y\": a model is named provider/model, such as homard/demo"
+    );
+    assert_eq!(
+        refused("'p/y'", "p: {}"),
+        "agents.defaults.model is \"p/y\": models.providers.p.baseUrl is missing, such as \"http://127.0.0.1:11434/v1\""
+    );
+    let unspoken = refused("'p/y'", "p: {baseUrl: 'http://box', api: 'carrier-pigeon'}");
+    assert!(unspoken.starts_with("models.providers.p: provider p wants api \"carrier-pigeon\""), "{unspoken}");
+}
+
+#[test]
+fn an_agents_own_list_replaces_the_shared_one() {
+    let chain = |own: &str| {
+        let shared = "defaults: {model: {primary: 'ollama/a', fallbacks: ['ollama/b', 'ollama/a']}}";
+        config(&format!("{{agents: {{{shared}, list: [{{id: 'x', model: {own}}}]}}}}")).order()
+    };
+    let asked = |names: &[&str]| names.iter().map(|name| format!("ollama/{name} as none:ollama")).collect::<Vec<_>>();
+    assert_eq!(chain("{}"), asked(&["a", "b"]));
+    assert_eq!(chain("'ollama/c'"), asked(&["c", "b", "a"]));
+    assert_eq!(chain("{primary: 'ollama/c', fallbacks: []}"), asked(&["c"]));
+    assert_eq!(chain("{primary: 'ollama/c', fallbacks: ['ollama/d']}"), asked(&["c", "d"]));
+}
+
+const TWO: &str = r#"{"profiles": {
+    "openai:a": {"type": "api_key", "provider": "openai", "key": "k1"},
+    "openai:b": {"type": "token", "provider": "openai", "token": "t1"},
+    "openai:old": {"type": "token", "provider": "openai", "token": "t0", "expires": 1},
+    "xai:a": {"type": "api_key", "provider": "xai", "key": "k2"}}, "usageStats": {"openai:a": {"lastUsed": 7}}}"#;
+
+#[test]
+fn profiles_come_before_the_environment_and_that_before_the_config() {
+    let text = "{agents: {defaults: {model: 'openai/gpt-6.1-sol'}}, models: {providers: {openai: {apiKey: 'c1'}}}}";
+    let environment = [("OPENAI_API_KEY", "e1")];
+    let world = |profiles| World { config: text, environment: &environment, profiles };
+    let asked = |ids: &[&str]| ids.iter().map(|id| format!("openai/gpt-6.1-sol as {id}")).collect::<Vec<_>>();
+    let rest = ["env:OPENAI_API_KEY", "config:openai"];
+    assert_eq!(world("").order(), asked(&rest));
+    assert_eq!(world(TWO).order(), asked(&["openai:b", "openai:a", rest[0], rest[1]]));
+    let ordered =
+        TWO.replace("\"usageStats\"", "\"order\": {\"OpenAI\": [\"openai:a\", \"gone\", \"xai:a\"]}, \"usageStats\"");
+    assert_eq!(world(&ordered).order(), asked(&["openai:a", rest[0], rest[1]]));
+    let same = [("OPENAI_API_KEY", "k1")];
+    let doubled = World { config: text, environment: &same, profiles: TWO };
+    assert_eq!(doubled.order(), asked(&["openai:b", "openai:a", "config:openai"]), "one key counts once");
+}
+
+#[test]
+fn the_configs_order_counts_where_the_file_has_none() {
+    let text = "{agents: {defaults: {model: 'openai/gpt-6.1-sol'}}, auth: {order: {openai: ['openai:a', 'openai:b']}}}";
+    let world = World { config: text, profiles: TWO, ..World::default() };
+    assert_eq!(world.order(), ["openai/gpt-6.1-sol as openai:a", "openai/gpt-6.1-sol as openai:b"]);
+}
+
+#[test]
+fn without_a_model_the_keys_that_are_there_decide() {
+    let chosen = |environment: &[(&str, &str)], profiles: &str| {
+        let world = World { config: "{}", environment, profiles };
+        world.look(|_, _, chain| {
+            let chain = chain.unwrap();
+            (chain.first(), chain.why)
+        })
+    };
+    let key = |from: &str, others: &[&'static str]| Why::Key { from: from.to_owned(), others: others.to_vec() };
+    assert_eq!(chosen(&[], ""), (DEMO.to_owned(), Why::Nothing));
+    assert_eq!(chosen(&[("OLLAMA_API_KEY", "x")], ""), (DEMO.to_owned(), Why::Nothing));
+    assert_eq!(
+        chosen(&[("MISTRAL_API_KEY", "k")], ""),
+        ("mistral/mistral-large-4".to_owned(), key("MISTRAL_API_KEY in the environment", &[]))
+    );
+    assert_eq!(
+        chosen(&[("XAI_API_KEY", "k"), ("GEMINI_API_KEY", "k")], ""),
+        ("google/gemini-3.8-flash".to_owned(), key("GEMINI_API_KEY in the environment", &["xai"]))
+    );
+    assert_eq!(
+        chosen(&[("XAI_API_KEY", "k")], TWO),
+        ("openai/gpt-6.1-sol".to_owned(), key("the auth profiles of openai", &["xai"]))
+    );
+}
+
+#[test]
+fn a_choice_for_a_session_is_strict_and_keeps_to_the_list() {
+    let text = "{agents: {defaults: {model: {primary: 'ollama/a', fallbacks: ['ollama/b', 'ollama/c']}, \
+                models: {'ollama/b': {alias: 'Bee'}, 'ollama/d': {}}}}}";
+    config(text).look(|models, keyring, chain| {
+        let chain = chain.unwrap();
+        assert_eq!(chain.left_out, ["ollama/c"]);
+        let choose = |name: &str| models.strict(keyring, name, &chain.models).map(|roster| order(&roster));
+        let only = |name: &str| vec![format!("ollama/{name} as none:ollama")];
+        assert_eq!(choose("bee").unwrap(), only("b"));
+        assert_eq!(choose("ollama/bee").unwrap(), only("b"), "as a session keeps it");
+        assert_eq!((choose("ollama/d").unwrap(), choose("ollama/a").unwrap()), (only("d"), only("a")));
+        let refused = choose("ollama/c").unwrap_err().to_string();
+        assert_eq!(refused, "it is not among the models of agents.defaults.models");
+    });
+}
+
+#[test]
+fn a_missing_key_is_told_with_what_to_do() {
+    let old = r#"{"profiles": {"google:me": {"type": "oauth", "provider": "google", "access": "a", "refresh": "r", "expires": 1}}}"#;
+    let world =
+        World { config: "{agents: {defaults: {model: 'google/gemini-3-pro'}}}", profiles: old, ..World::default() };
+    let told = world.look(|models, keyring, _| models.keys(keyring, "google")[0].1[0].closed().to_owned());
+    assert_eq!(
+        told,
+        "there is no key for google (google:me: it has expired: sign in again, or add a key); set GEMINI_API_KEY, or run: \
+         homard models auth add google"
+    );
+}

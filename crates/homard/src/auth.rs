@@ -1,0 +1,176 @@
+//! `auth-profiles.json`: who one is at the providers, and how each credential stands.
+//!
+//! The file is OpenClaw's, `<state>/agents/<agent>/agent/auth-profiles.json`; agents without one of their own share that of
+//! `main`. Start with [`Keyring`], what is read from it; then [`file`] (how it is changed), [`keep`] (how cooldowns get
+//! into it) and [`sign_in`] (credentials that expire).
+
+pub(crate) mod file;
+pub(crate) mod keep;
+pub(crate) mod sign_in;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::Result;
+use homard_model::{
+    catalog::provider_name,
+    roster::Credential,
+    standing::{Book, Standing},
+};
+use homard_providers::{Client, Secret};
+use serde_json::{Map, Value};
+
+use self::{file::Fields, keep::Keeper, sign_in::SignIn};
+use crate::{
+    config::agents::Agent,
+    paths::{self, Paths},
+};
+
+/// A credential of the file.
+#[derive(Debug, Clone)]
+pub(crate) struct Profile {
+    pub(crate) id: String,
+    /// Whose it is, by the catalogue's name.
+    pub(crate) provider: String,
+    pub(crate) kind: Kind,
+}
+
+/// What a credential is.
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    Key(Secret),
+    Token(Secret),
+    /// One that expires.
+    SignIn(Credential, Arc<SignIn>),
+    /// It cannot be used, and why.
+    Unusable(String),
+}
+
+/// The credentials of an agent, and how they stand.
+#[derive(Debug)]
+pub(crate) struct Keyring {
+    /// The file, which may not be there.
+    pub(crate) path: PathBuf,
+    pub(crate) profiles: Vec<Profile>,
+    /// In which order those of a provider are used, if somebody wrote it down.
+    pub(crate) order: BTreeMap<String, Vec<String>>,
+    pub(crate) book: Arc<Book>,
+}
+
+impl Keyring {
+    /// Reads the file. Whoever spawns the keeper keeps the file up to date.
+    pub(crate) fn open(path: PathBuf, client: &Client) -> Result<(Self, Keeper)> {
+        let fields = file::read(&path)?.unwrap_or_default();
+        let object = |name: &str| fields.object(name, &path);
+        let profiles = object("profiles")?;
+        let profiles = profiles.iter().map(|(id, text)| profile(id, text, &path, client)).collect();
+        let order = object("order")?;
+        let order = order.iter().filter_map(|(provider, ids)| {
+            let ids: Vec<String> = serde_json::from_str(ids).ok()?;
+            Some((provider_name(provider), ids))
+        });
+        let order = order.collect();
+        let (book, keeper) = keep::book(&path, standing(&object("usageStats")?));
+        Ok((Self { path, profiles, order, book }, keeper))
+    }
+}
+
+/// Where the credentials of an agent are: its own file, or that of `main`.
+pub(crate) fn place(paths: &Paths, agent: Option<&Agent>) -> PathBuf {
+    let agents = paths.state.join("agents");
+    let main = agents.join("main").join("agent").join(file::NAME);
+    let Some(agent) = agent else { return main };
+    let folder = match &agent.agent_dir {
+        Some(folder) => paths::expand(Path::new(folder.as_str()), paths::home().as_deref()),
+        None => agents.join(homard_proto::AgentId::normalize(agent.id.as_str()).as_str()).join("agent"),
+    };
+    let own = folder.join(file::NAME);
+    if own.exists() { own } else { main }
+}
+
+/// How credentials stand. An entry that cannot be read is left where it is.
+fn standing(stats: &Fields) -> Standing {
+    let readable = stats.iter().filter_map(|(id, text)| {
+        let alone = Map::from_iter([(id.to_owned(), serde_json::from_str(text).ok()?)]);
+        serde_json::from_value::<Standing>(Value::Object(alone.clone())).ok().map(|_| alone)
+    });
+    let all = readable.flatten().collect();
+    serde_json::from_value(Value::Object(all)).unwrap_or_default()
+}
+
+fn profile(id: &str, text: &str, path: &Path, client: &Client) -> Profile {
+    let value: Value = serde_json::from_str(text).unwrap_or_default();
+    let word = |name: &str| value.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
+    let provider = word("provider").or_else(|| id.split_once(':').map(|(provider, _)| provider)).unwrap_or(id);
+    let expires = value.get("expires").and_then(Value::as_u64).filter(|expires| *expires > 0);
+    let missing = |what: &str| Kind::Unusable(format!("it has no {what}"));
+    let kind = match (word("type"), expires) {
+        (Some("api_key"), _) => word("key").map_or_else(|| missing("key"), |key| Kind::Key(key.into())),
+        (Some("token"), None) => word("token").map_or_else(|| missing("token"), |token| Kind::Token(token.into())),
+        (Some("token"), Some(_)) => word("token").map_or_else(
+            || missing("token"),
+            |token| Kind::SignIn(Credential::Token, Arc::new(SignIn::fixed(id, token.into(), expires))),
+        ),
+        (Some("oauth"), _) => match (word("access"), word("refresh")) {
+            (None, None) => missing("access token"),
+            (access, refresh) => {
+                let fixed = SignIn::fixed(id, access.unwrap_or_default().into(), expires);
+                let renewal = word("tokenEndpoint").zip(refresh).map(|(endpoint, refresh)| sign_in::Renewal {
+                    endpoint: endpoint.to_owned(),
+                    client_id: word("clientId").map(str::to_owned),
+                    refresh: refresh.into(),
+                    file: path.to_owned(),
+                    client: client.clone(),
+                });
+                Kind::SignIn(Credential::Oauth, Arc::new(fixed.with_renewal(renewal)))
+            }
+        },
+        (Some(_) | None, _) => Kind::Unusable("its type is none of api_key, token and oauth".to_owned()),
+    };
+    Profile { id: id.to_owned(), provider: provider_name(provider), kind }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn profiles_are_read_and_what_cannot_be_used_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(file::NAME);
+        let profiles = r#"{"version": 1, "profiles": {
+            "anthropic:default": {"type": "api_key", "provider": "anthropic", "key": "sk-1"},
+            "anthropic:me": {"type": "token", "provider": "Anthropic", "token": "t", "expires": 5},
+            "z.ai:x": {"type": "token", "token": "t"},
+            "openai-codex:x": {"type": "oauth", "provider": "openai-codex", "access": "a", "refresh": "r", "expires": 9},
+            "google:empty": {"type": "api_key", "provider": "google", "key": " "},
+            "google:new": {"type": "passkey", "provider": "google"}},
+            "order": {"Z.AI": ["z.ai:x"], "google": 7}, "usageStats": {"a": {"errorCount": "many"}, "b": {"lastUsed": 3}}}"#;
+        fs::write(&path, profiles).unwrap();
+        let (keyring, _) = Keyring::open(path, &Client::default()).unwrap();
+        let kind = |kind: &Kind| match kind {
+            Kind::Key(_) => "key".to_owned(),
+            Kind::Token(_) => "token".to_owned(),
+            Kind::SignIn(credential, _) => format!("{credential:?}"),
+            Kind::Unusable(why) => why.clone(),
+        };
+        let read: Vec<_> = keyring.profiles.iter().map(|profile| (&*profile.provider, kind(&profile.kind))).collect();
+        let expected = [
+            ("anthropic", "key"),
+            ("anthropic", "Token"),
+            ("zai", "token"),
+            ("openai-codex", "Oauth"),
+            ("google", "it has no key"),
+            ("google", "its type is none of api_key, token and oauth"),
+        ];
+        assert_eq!(read, expected.map(|(provider, kind)| (provider, kind.to_owned())));
+        assert_eq!(keyring.order, BTreeMap::from([("zai".to_owned(), vec!["z.ai:x".to_owned()])]));
+        let standing = keyring.book.standing();
+        assert_eq!(standing.iter().map(|(id, stats)| (id, stats.last_used)).collect::<Vec<_>>(), [("b", Some(3))]);
+    }
+}

@@ -1,0 +1,244 @@
+//! How the file is changed: one value at a time, everything else byte for byte as it was, all of it or nothing.
+
+use std::{
+    fmt,
+    fs::{self, DirBuilder, File},
+    io::{ErrorKind, Write},
+    os::unix::fs::DirBuilderExt,
+    path::Path,
+};
+
+use anyhow::{Context, Result, bail};
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::{Value, json, value::RawValue};
+use tempfile::NamedTempFile;
+
+/// The file's name.
+pub(crate) const NAME: &str = "auth-profiles.json";
+
+/// The fields of an object in their order, each with its text. The text may be a secret, so it is not shown.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub(crate) struct Fields(Vec<(String, String)>);
+
+impl fmt::Debug for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Texts;
+
+        impl<'de> Visitor<'de> for Texts {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut fields = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
+                    fields.push((name, value.get().to_owned()));
+                }
+                Ok(Fields(fields))
+            }
+        }
+
+        deserializer.deserialize_map(Texts)
+    }
+}
+
+impl Fields {
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
+    }
+
+    /// The text of a field. Of two with one name the last counts, as for everybody who reads JSON.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.iter().filter(|(known, _)| *known == name).last().map(|(_, text)| text)
+    }
+
+    /// The fields of an object in here; none if it is not there.
+    pub(crate) fn object(&self, name: &str, path: &Path) -> Result<Self> {
+        let Some(text) = self.get(name) else { return Ok(Self::default()) };
+        match serde_json::from_str(text) {
+            Ok(fields) => Ok(fields),
+            Err(_) => bail!("\"{name}\" in {} is no object; {WAY_OUT}", path.display()),
+        }
+    }
+
+    /// Puts a value into a field, as deep in the file as its depth says.
+    pub(crate) fn set(&mut self, name: &str, value: &Value, depth: usize) {
+        let text = format!("{value:#}").replace('\n', &format!("\n{}", "  ".repeat(depth)));
+        self.place(name, text);
+    }
+
+    /// Puts fields into a field, as deep in the file as the depth says.
+    pub(crate) fn put(&mut self, name: &str, fields: &Self, depth: usize) {
+        self.place(name, fields.text(depth));
+    }
+
+    /// Removes a field, and says whether it was there.
+    pub(crate) fn remove(&mut self, name: &str) -> bool {
+        let before = self.0.len();
+        self.0.retain(|(known, _)| known != name);
+        self.0.len() < before
+    }
+
+    fn place(&mut self, name: &str, text: String) {
+        match self.0.iter_mut().rev().find(|(known, _)| known == name) {
+            Some((_, old)) => *old = text,
+            None => self.0.push((name.to_owned(), text)),
+        }
+    }
+
+    /// As the file has it, indented so deep.
+    fn text(&self, depth: usize) -> String {
+        if self.0.is_empty() {
+            return "{}".to_owned();
+        }
+        let indent = "  ".repeat(depth);
+        let line = |(name, text): &(String, String)| format!("\n{indent}  {}: {text}", json!(name));
+        let lines: Vec<_> = self.0.iter().map(line).collect();
+        format!("{{{}\n{indent}}}", lines.join(","))
+    }
+}
+
+const WAY_OUT: &str = "the file is left as it is: correct it, or move it away and add the keys again with: homard models auth \
+                       add PROVIDER";
+
+/// Reads the file; `None` if there is none.
+pub(crate) fn read(path: &Path) -> Result<Option<Fields>> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    match serde_json::from_str(text.strip_prefix('\u{feff}').unwrap_or(&text)) {
+        Ok(fields) => Ok(Some(fields)),
+        // What the parser says could show what is in it.
+        Err(error) => bail!(
+            "{} is not a JSON object (line {}, column {}); {WAY_OUT}",
+            path.display(),
+            error.line(),
+            error.column()
+        ),
+    }
+}
+
+/// Changes the file, and returns when that is on disk. One that cannot be read is not touched.
+pub(crate) fn edit<T>(path: &Path, change: impl FnOnce(&mut Fields) -> Result<T>) -> Result<T> {
+    let failed = || format!("cannot write {}", path.display());
+    // Where a link leads is what is meant.
+    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let folder = real.parent().unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).with_context(failed)?;
+    // Held until the end: another process may want to change it, too.
+    let held = File::open(folder).with_context(failed)?;
+    held.lock().with_context(failed)?;
+    let before = read(&real)?;
+    let new = || Fields(vec![("version".to_owned(), "1".to_owned()), ("profiles".to_owned(), "{}".to_owned())]);
+    let mut fields = before.clone().unwrap_or_else(new);
+    let changed = change(&mut fields)?;
+    if before.as_ref() == Some(&fields) {
+        return Ok(changed);
+    }
+    // A temporary file is for its owner only, and so is what it becomes.
+    let mut file = NamedTempFile::new_in(folder).with_context(failed)?;
+    let text = format!("{}\n", fields.text(0));
+    file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all()).with_context(failed)?;
+    file.persist(&real).map_err(|error| error.error).with_context(failed)?;
+    held.sync_all().with_context(failed)?;
+    Ok(changed)
+}
+
+/// Whether a file holds any credential. One that cannot be read may.
+pub(crate) fn has_profiles(path: &Path) -> bool {
+    match read(path) {
+        Ok(None) => false,
+        Ok(Some(fields)) => fields.object("profiles", path).map_or(true, |profiles| profiles.iter().next().is_some()),
+        Err(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("agents/main/agent").join(NAME);
+        (folder, path)
+    }
+
+    fn add(fields: &mut Fields) -> Result<()> {
+        let mut profiles = fields.object("profiles", Path::new("p"))?;
+        profiles.set("openai:default", &json!({"type": "api_key", "key": "k"}), 2);
+        fields.put("profiles", &profiles, 1);
+        Ok(())
+    }
+
+    #[test]
+    fn a_new_file_is_for_its_owner_only() {
+        let (_folder, path) = folder();
+        edit(&path, add).unwrap();
+        let expected = "{\n  \"version\": 1,\n  \"profiles\": {\n    \"openai:default\": {\n      \"type\": \"api_key\",\n      \
+                        \"key\": \"k\"\n    }\n  }\n}\n";
+        assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+    }
+
+    #[test]
+    fn what_is_not_changed_stays_byte_for_byte() {
+        let (_folder, path) = folder();
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let text = "{\n  \"version\": 1,\n  \"profiles\": {\n    \"a:b\": {\"n\":1.50e3,   \"big\": 123456789012345678901234567890}\n  },\n  \
+                    \"later\": [ 1.0, {} ]\n}\n";
+        fs::write(&path, text).unwrap();
+        edit(&path, add).unwrap();
+        let added = fs::read_to_string(&path).unwrap();
+        edit(&path, |fields| {
+            let mut profiles = fields.object("profiles", &path)?;
+            assert!(profiles.remove("openai:default") && !profiles.remove("nobody"));
+            fields.put("profiles", &profiles, 1);
+            Ok(())
+        })
+        .unwrap();
+        assert_ne!(added, text);
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_never_overwritten() {
+        let (_folder, path) = folder();
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        for broken in ["{\"profiles\": {\"a\": \"sk-secret\"}", "[\"sk-secret\"]", "", "{\"profiles\": \"sk-secret\"}"]
+        {
+            fs::write(&path, broken).unwrap();
+            let error = edit(&path, add).unwrap_err().to_string();
+            assert!(error.contains(NAME) || error.contains(" in p "), "{error}");
+            assert!(error.contains("homard models auth") && !error.contains("sk-secret"), "{error}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), broken);
+        }
+    }
+
+    #[test]
+    fn a_link_stays_a_link() {
+        let (folder, path) = folder();
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let real = folder.path().join("real.json");
+        fs::write(&real, "{}").unwrap();
+        std::os::unix::fs::symlink(&real, &path).unwrap();
+        edit(&path, add).unwrap();
+        assert!(fs::symlink_metadata(&path).unwrap().is_symlink() && has_profiles(&real));
+    }
+}

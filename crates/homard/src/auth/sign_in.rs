@@ -1,0 +1,151 @@
+//! Credentials that expire: used while they are good, renewed where it is known how, and told of where not.
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use futures_util::{FutureExt, StreamExt, future::ready, stream};
+use homard_agent::Ambient;
+use homard_model::{Error, ErrorKind, Event, EventStream, Model, Request, Spec};
+use homard_providers::{Auth, Client, Remote, Secret, Target};
+use tokio::sync::Mutex;
+
+use super::file;
+
+/// A token is renewed so long before its end, so that it does not expire on the way.
+const EARLY: u64 = 60_000;
+
+/// A credential that expires. All models that use it share it.
+pub(crate) struct SignIn {
+    id: String,
+    token: Mutex<Token>,
+    clock: Ambient,
+}
+
+#[derive(Clone)]
+struct Token {
+    access: Secret,
+    /// Milliseconds since the epoch.
+    expires: Option<u64>,
+    renewal: Option<Renewal>,
+}
+
+/// How a token is renewed, and where the new one is kept.
+#[derive(Debug, Clone)]
+pub(crate) struct Renewal {
+    pub(crate) endpoint: String,
+    pub(crate) client_id: Option<String>,
+    pub(crate) refresh: Secret,
+    pub(crate) file: PathBuf,
+    pub(crate) client: Client,
+}
+
+impl fmt::Debug for SignIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SignIn").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl SignIn {
+    /// One that nobody can renew.
+    pub(crate) fn fixed(id: &str, access: Secret, expires: Option<u64>) -> Self {
+        let token = Token { access, expires, renewal: None };
+        Self { id: id.to_owned(), token: Mutex::new(token), clock: Ambient::system() }
+    }
+
+    /// The same, renewed in this way.
+    pub(crate) fn with_renewal(self, renewal: Option<Renewal>) -> Self {
+        let token = Token { renewal, ..self.token.into_inner() };
+        Self { token: Mutex::new(token), ..self }
+    }
+
+    /// Why it cannot be used, if so.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let token = self.token.try_lock().ok()?;
+        let is_over = token.expires.is_some_and(|expires| expires <= self.clock.now_ms());
+        (is_over && token.renewal.is_none()).then(|| "it has expired: sign in again, or add a key".to_owned())
+    }
+
+    /// A token that is good now.
+    async fn token(&self) -> Result<Secret, Error> {
+        let mut token = self.token.lock().await;
+        let now = self.clock.now_ms();
+        let Some(expires) = token.expires.filter(|expires| *expires <= now.saturating_add(EARLY)) else {
+            return Ok(token.access.clone());
+        };
+        let Some(renewal) = token.renewal.clone() else {
+            if expires > now {
+                return Ok(token.access.clone());
+            }
+            let message = format!(
+                "{} has expired, and its file does not say where it is renewed (tokenEndpoint); sign in again, or add a key \
+                 with: homard models auth add",
+                self.id
+            );
+            return Err(Error { status: Some(401), ..Error::new(ErrorKind::Auth, message) });
+        };
+        let Renewal { endpoint, client_id, refresh, file, client } = &renewal;
+        let new = client.renew(endpoint, client_id.as_deref(), refresh).await;
+        let new = new.map_err(|error| {
+            let message =
+                format!("{} has expired and was not renewed: {}; sign in again if this stays", self.id, error.message);
+            Error { message, ..error }
+        })?;
+        let lasts = new.lasts.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+        let refresh = new.refresh.unwrap_or_else(|| refresh.clone());
+        token.access = new.access;
+        token.expires = lasts.map(|lasts| now.saturating_add(lasts));
+        token.renewal = Some(Renewal { refresh: refresh.clone(), ..renewal.clone() });
+        let (id, file, kept) = (self.id.clone(), file.clone(), token.clone());
+        let written = tokio::task::spawn_blocking(move || keep(&id, &file, &kept, &refresh)).await;
+        // The old refresh token may be void from here on, so people should know; the new one works meanwhile.
+        match written {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(profile = self.id, "the renewed token is not kept: {error:#}"),
+            Err(error) => tracing::warn!(profile = self.id, %error, "the renewed token is not kept"),
+        }
+        Ok(token.access.clone())
+    }
+}
+
+fn keep(id: &str, path: &std::path::Path, token: &Token, refresh: &Secret) -> anyhow::Result<()> {
+    file::edit(path, |fields| {
+        let mut profiles = fields.object("profiles", path)?;
+        let mut profile = match profiles.get(id) {
+            Some(_) => profiles.object(id, path)?,
+            // Somebody removed it meanwhile.
+            None => return Ok(()),
+        };
+        profile.set("access", &token.access.expose().into(), 3);
+        profile.set("refresh", &refresh.expose().into(), 3);
+        profile.set("expires", &token.expires.into(), 3);
+        profiles.put(id, &profile, 2);
+        fields.put("profiles", &profiles, 1);
+        Ok(())
+    })
+}
+
+/// A model that is asked with a credential that expires.
+#[derive(Debug)]
+pub(crate) struct SignedIn {
+    pub(crate) target: Target,
+    pub(crate) client: Client,
+    pub(crate) sign_in: Arc<SignIn>,
+}
+
+impl Model for SignedIn {
+    fn spec(&self) -> &Spec {
+        &self.target.spec
+    }
+
+    fn stream(&self, request: Request) -> EventStream {
+        let (target, client, sign_in) = (self.target.clone(), self.client.clone(), self.sign_in.clone());
+        let opened = async move {
+            let auth = Some(Auth::Token(sign_in.token().await?));
+            Remote::new(Target { auth, ..target }, &client)
+        };
+        let opened = opened.map(move |remote| match remote {
+            Ok(remote) => remote.stream(request),
+            Err(error) => Box::pin(stream::once(ready(Event::Failed(error)))),
+        });
+        Box::pin(stream::once(opened).flatten())
+    }
+}

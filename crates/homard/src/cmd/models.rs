@@ -1,0 +1,112 @@
+//! `homard models`: who answers, what else could, and with which keys. Only files are read and written, so it works beside
+//! a gateway.
+
+mod auth;
+mod list;
+mod prompt;
+mod status;
+
+use anyhow::Result;
+use clap::Subcommand;
+use homard_proto::AgentId;
+
+use crate::{
+    assemble::{self, models::Models},
+    auth::{Keyring, place},
+    config::{Config, agents::Agent},
+    failure::Failure,
+    paths::Paths,
+};
+
+/// What `homard models` takes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  homard models status
+  homard models list --provider anthropic
+  homard models auth add anthropic             asks for the key, and shows nothing of it
+  pass show openai | homard models auth add openai --profile work
+  homard models auth remove openai:work")]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+    /// Print one JSON document
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show who is asked, in which order, with which key, and who rests
+    Status {
+        /// The agent that is meant [default: the default agent]
+        #[arg(long, value_name = "ID")]
+        agent: Option<String>,
+    },
+    /// List the models of the providers that can be asked
+    List {
+        /// Only those of this provider
+        #[arg(long, value_name = "NAME")]
+        provider: Option<String>,
+        /// Those of all known providers
+        #[arg(long, conflicts_with = "provider")]
+        all: bool,
+    },
+    /// Add and remove keys
+    Auth {
+        #[command(subcommand)]
+        command: Auth,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum Auth {
+    /// Add a key, or replace it; it is read from stdin, or asked for and not shown
+    Add(auth::Add),
+    /// Remove a key
+    Remove {
+        /// Its id, such as openai:default; see `homard models status`
+        id: String,
+        /// The agent that has it [default: the default agent]
+        #[arg(long, value_name = "ID")]
+        agent: Option<String>,
+    },
+}
+
+/// Shows or changes it.
+pub(super) fn run(args: &Args) -> Result<()> {
+    let paths = Paths::find()?;
+    let config = Config::load(&paths.config)?;
+    let setup = Setup { models: Models::new(&config, assemble::environment()), config, paths };
+    match &args.command {
+        Command::Status { agent } => status::run(&setup, agent.as_deref(), args.json),
+        Command::List { provider, all } => list::run(&setup, provider.as_deref(), *all, args.json),
+        Command::Auth { command: Auth::Add(add) } => auth::add(&setup, add, args.json),
+        Command::Auth { command: Auth::Remove { id, agent } } => auth::remove(&setup, id, agent.as_deref(), args.json),
+    }
+}
+
+/// What is looked at.
+struct Setup {
+    paths: Paths,
+    config: Config,
+    models: Models,
+}
+
+impl Setup {
+    /// An agent by its id; without one, the default agent.
+    fn agent(&self, id: Option<&str>) -> Result<Option<&Agent>, Failure> {
+        let Some(id) = id else { return Ok(assemble::default_agent(&self.config)) };
+        let wanted = AgentId::normalize(id);
+        let found = self.config.agents.list.iter().find(|agent| AgentId::normalize(agent.id.as_str()) == wanted);
+        match found {
+            None if wanted != AgentId::main() || !self.config.agents.list.is_empty() => {
+                Err(Failure::usage(format!("there is no agent \"{id}\" in agents.list")))
+            }
+            found => Ok(found),
+        }
+    }
+
+    fn keyring(&self, agent: Option<&Agent>) -> Result<Keyring> {
+        Ok(Keyring::open(place(&self.paths, agent), &self.models.client)?.0)
+    }
+}

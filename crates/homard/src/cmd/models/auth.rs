@@ -1,0 +1,162 @@
+//! Keys come and go. Their text is never an argument, where other users of the machine could see it, and never shown.
+
+use anyhow::Result;
+use homard_journal::lock;
+use homard_model::catalog::{self, provider_name};
+use homard_providers::quirks;
+use serde_json::{Value, json};
+
+use super::{Setup, prompt};
+use crate::{
+    auth::{
+        file::{self, Fields},
+        place,
+    },
+    failure::Failure,
+    render,
+};
+
+/// The longest key that is taken.
+const MAX_KEY: usize = 16 * 1024;
+
+/// A new key.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  homard models auth add anthropic
+  printf %s \"$MY_KEY\" | homard models auth add openai --profile work
+  homard models auth add anthropic --token     for a token of an account, not an API key")]
+pub(super) struct Add {
+    /// The provider, such as anthropic, openai or google
+    provider: String,
+    /// What to call the key, if there are several for the provider
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    profile: String,
+    /// It is a token of an account, not an API key
+    #[arg(long)]
+    token: bool,
+    /// The agent that uses it [default: the default agent]
+    #[arg(long, value_name = "ID")]
+    agent: Option<String>,
+}
+
+/// Adds a key, or replaces it.
+pub(super) fn add(setup: &Setup, add: &Add, wants_json: bool) -> Result<()> {
+    let provider = known(setup, &add.provider)?;
+    let name = add.profile.trim();
+    if name.is_empty() || name.contains(|c: char| c == ':' || c.is_whitespace() || c.is_control()) {
+        return Err(Failure::usage("--profile is a name without blanks and colons, such as work").into());
+    }
+    let path = place(&setup.paths, setup.agent(add.agent.as_deref())?);
+    // Before anything is typed for nothing.
+    file::read(&path)?;
+    let key = prompt::secret(&format!("The {} for {provider}", if add.token { "token" } else { "API key" }))?;
+    let key = key.trim();
+    if key.is_empty() || key.len() > MAX_KEY || key.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(Failure::usage("that is no key: it must be one word on one line, and not empty").into());
+    }
+    let id = format!("{provider}:{name}");
+    let profile = match add.token {
+        true => json!({"type": "token", "provider": provider, "token": key}),
+        false => json!({"type": "api_key", "provider": provider, "key": key}),
+    };
+    let is_new = file::edit(&path, |fields| {
+        let mut profiles = fields.object("profiles", &path)?;
+        let is_new = profiles.get(&id).is_none();
+        profiles.set(&id, &profile, 2);
+        fields.put("profiles", &profiles, 1);
+        // What was held against the old key is not the new one's fault.
+        forget(fields, &path, &id)?;
+        let mut order = fields.object("order", &path)?;
+        if let Some(mut ids) = order.get(&provider).and_then(|ids| serde_json::from_str::<Vec<String>>(ids).ok())
+            && !ids.contains(&id)
+        {
+            ids.push(id.clone());
+            order.set(&provider, &json!(ids), 2);
+            fields.put("order", &order, 1);
+        }
+        Ok(is_new)
+    })?;
+    let did = if is_new { "added" } else { "replaced" };
+    let order = setup.config.auth.order.iter().find(|(name, _)| provider_name(name) == provider);
+    let unlisted = order.filter(|(_, ids)| !ids.contains(&id));
+    let unlisted =
+        unlisted.map(|(name, _)| format!("auth.order.{name} does not list it, so it is not used; add it there"));
+    tell(setup, &json!({"ok": true, "profile": id, "did": did, "file": path}), unlisted, wants_json)
+}
+
+/// Removes a key and what is known of it.
+pub(super) fn remove(setup: &Setup, id: &str, agent: Option<&str>, wants_json: bool) -> Result<()> {
+    let path = place(&setup.paths, setup.agent(agent)?);
+    let unknown = |profiles: &Fields| {
+        let ids = profiles.iter().map(|(id, _)| id).collect::<Vec<_>>().join(", ");
+        let there = if ids.is_empty() { "there are none".to_owned() } else { format!("there are {ids}") };
+        Failure::new("failed", format!("there is no key {id} in {}; {there}", path.display()))
+    };
+    let Some(fields) = file::read(&path)? else { return Err(unknown(&Fields::default()).into()) };
+    let profiles = fields.object("profiles", &path)?;
+    if profiles.get(id).is_none() {
+        return Err(unknown(&profiles).into());
+    }
+    file::edit(&path, |fields| {
+        let mut profiles = fields.object("profiles", &path)?;
+        profiles.remove(id);
+        fields.put("profiles", &profiles, 1);
+        forget(fields, &path, id)?;
+        let before = fields.object("order", &path)?;
+        let mut order = before.clone();
+        for (provider, ids) in before.iter() {
+            if let Ok(mut ids) = serde_json::from_str::<Vec<String>>(ids)
+                && ids.iter().any(|known| known == id)
+            {
+                ids.retain(|known| known != id);
+                order.set(provider, &json!(ids), 2);
+                fields.put("order", &order, 1);
+            }
+        }
+        let mut good = fields.object("lastGood", &path)?;
+        let quoted = json!(id).to_string();
+        let stale: Vec<_> =
+            good.iter().filter(|(_, good)| *good == quoted).map(|(provider, _)| provider.to_owned()).collect();
+        for provider in stale {
+            good.remove(&provider);
+            fields.put("lastGood", &good, 1);
+        }
+        Ok(())
+    })?;
+    tell(setup, &json!({"ok": true, "profile": id, "did": "removed", "file": path}), None, wants_json)
+}
+
+fn forget(fields: &mut Fields, path: &std::path::Path, id: &str) -> Result<()> {
+    let mut stats = fields.object("usageStats", path)?;
+    if stats.remove(id) {
+        fields.put("usageStats", &stats, 1);
+    }
+    Ok(())
+}
+
+/// The name of a provider that is known or configured: a typing error would be a key that nobody uses.
+fn known(setup: &Setup, provider: &str) -> Result<String, Failure> {
+    let name = provider_name(provider);
+    let configured = setup.models.configured.iter().any(|own| provider_name(&own.id) == name);
+    if configured || catalog::provider(&name).next().is_some() || quirks::provider(&name).is_some() {
+        return Ok(name);
+    }
+    let all = catalog::providers().collect::<Vec<_>>().join(", ");
+    Err(Failure::usage(format!("there is no provider \"{provider}\"; known are {all}, and those in models.providers")))
+}
+
+fn tell(setup: &Setup, done: &Value, note: Option<String>, wants_json: bool) -> Result<()> {
+    let word = |name: &str| done[name].as_str().unwrap_or_default();
+    if wants_json {
+        render::print_json(done)?;
+    } else {
+        render::print(&format!("{} {} ({})", word("did"), word("profile"), word("file")))?;
+    }
+    if let Some(note) = note {
+        render::remark(&note);
+    }
+    if lock::holder(&setup.paths.state).is_some() {
+        render::remark("a gateway is at work here; restart it, so that it takes note");
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! A secret from whoever starts the command: typed and not shown, or piped in.
+
+use std::io::{self, IsTerminal, Read, Write};
+
+use anyhow::{Context, Result};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+
+use crate::failure::Failure;
+
+/// How much is read.
+const MAX: u64 = 64 * 1024;
+
+/// Reads a secret.
+pub(super) fn secret(what: &str) -> Result<String> {
+    let mut stdin = io::stdin().lock();
+    if !stdin.is_terminal() {
+        let mut text = String::new();
+        stdin.take(MAX).read_to_string(&mut text).context("cannot read the key from stdin")?;
+        return Ok(text);
+    }
+    let mut stderr = io::stderr().lock();
+    write!(stderr, "{what} (not shown): ").and_then(|()| stderr.flush())?;
+    let silent =
+        Silent::begin().context("the terminal does not stop showing what is typed; pipe the key in instead")?;
+    let typed = typed(&mut stdin);
+    drop(silent);
+    writeln!(stderr)?;
+    typed
+}
+
+/// Reads a line key by key, because the terminal does not do it while it is silent.
+fn typed(keys: &mut impl Read) -> Result<String> {
+    let mut line = Vec::new();
+    let mut key = [0];
+    loop {
+        if keys.read(&mut key).context("cannot read from the terminal")? == 0 {
+            break;
+        }
+        match key[0] {
+            b'\n' | b'\r' | 0x04 => break,
+            0x03 => return Err(Failure { exit: 130, ..Failure::new("interrupted", "nothing was changed") }.into()),
+            0x08 | 0x7f => drop(line.pop()),
+            0x15 => line.clear(),
+            byte => line.push(byte),
+        }
+    }
+    String::from_utf8(line).context("that is not UTF-8")
+}
+
+/// A terminal that shows nothing, until this is dropped. Ctrl-C is a key like any other, or it would stay silent.
+struct Silent(Termios);
+
+impl Silent {
+    fn begin() -> rustix::io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut silent = before.clone();
+        silent.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
+        tcsetattr(io::stdin(), OptionalActions::Flush, &silent)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        // There is nowhere to complain if that fails.
+        tcsetattr(io::stdin(), OptionalActions::Flush, &self.0).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_can_be_corrected_and_given_up() {
+        assert_eq!(typed(&mut &b"sk-x\x7f1\nrest"[..]).unwrap(), "sk-1");
+        assert_eq!(typed(&mut &b"wrong\x15sk-2\x04"[..]).unwrap(), "sk-2");
+        assert_eq!(typed(&mut &b"sk-3\x03"[..]).unwrap_err().to_string(), "nothing was changed");
+    }
+}

@@ -1,0 +1,148 @@
+//! Who is asked, in which order, with which key, and who rests.
+
+use anyhow::{Context, Result};
+use homard_agent::Ambient;
+use homard_model::roster::{Candidate, Preferred};
+use homard_proto::AgentId;
+use serde_json::{Value, json};
+
+use super::Setup;
+use crate::{
+    assemble::{
+        chain::{Chain, Why},
+        keys::{self, Source},
+    },
+    auth::Keyring,
+    render,
+};
+
+/// Shows the candidates of an agent.
+pub(super) fn run(setup: &Setup, agent: Option<&str>, wants_json: bool) -> Result<()> {
+    let agent = setup.agent(agent)?;
+    let keyring = setup.keyring(agent)?;
+    let chain = Chain::of(&setup.config, agent, &setup.models, &keyring)
+        .with_context(|| format!("config file {}", setup.paths.config.display()))?;
+    let roster = setup.models.roster(&keyring, &chain.models)?;
+    let now = Ambient::system().now_ms();
+    let order = roster.order(now, &Preferred::Any);
+    let rows: Vec<_> = order.iter().map(|candidate| row(candidate, &keyring, now)).collect();
+    let troubles: Vec<_> =
+        keyring.profiles.iter().filter_map(|profile| Some((&profile.id, keys::trouble(profile)?))).collect();
+    let id = agent.map_or_else(AgentId::main, |agent| AgentId::normalize(agent.id.as_str()));
+    if wants_json {
+        let troubles: Vec<_> = troubles.iter().map(|(id, why)| json!({"profile": id, "why": why})).collect();
+        let chosen_by = match &chain.why {
+            Why::Named => json!({"by": "config"}),
+            Why::Key { from, others } => json!({"by": "key", "from": from, "others": others}),
+            Why::Nothing => json!({"by": "nothing"}),
+        };
+        return Ok(render::print_json(&json!({
+            "agent": id, "model": chain.first(), "chosen": chosen_by, "candidates": rows, "leftOut": chain.left_out,
+            "unusable": troubles, "authFile": keyring.path, "configPath": setup.paths.config,
+        }))?);
+    }
+    render::print(&table(&rows, now))?;
+    let mut notes: Vec<String> = Vec::new();
+    notes.extend(chain.remark(&setup.paths.config));
+    if chain.why == Why::Nothing {
+        notes.push(
+            "(there is no key and no model is set, so the demo model answers; add a key with: homard models auth add PROVIDER)"
+                .to_owned(),
+        );
+    }
+    let left_out =
+        |name: &String| format!("{name} is a fallback, but not among agents.defaults.models: it is not asked");
+    notes.extend(chain.left_out.iter().map(left_out));
+    notes.extend(troubles.iter().map(|(id, why)| format!("{id} cannot be used: {why}")));
+    let missing = order.iter().filter(|candidate| Source::of(&candidate.profile) == Source::Missing);
+    notes.extend(missing.map(|candidate| {
+        let keys = setup.models.keys(&keyring, &candidate.model.spec().provider);
+        keys.iter().flat_map(|(_, keys)| keys).map(keys::Key::closed).collect::<String>()
+    }));
+    for note in notes {
+        render::print(&render::harmless(&note))?;
+    }
+    Ok(())
+}
+
+/// A candidate as programs read it.
+fn row(candidate: &Candidate, keyring: &Keyring, now: u64) -> Value {
+    let spec = candidate.model.spec();
+    let standing = keyring.book.standing();
+    let rest = standing.rest(&candidate.profile, &spec.model, now);
+    let source = Source::of(&candidate.profile);
+    let state = match (&source, &rest) {
+        (Source::Missing, _) => "missing",
+        (_, Some(_)) => "resting",
+        (_, None) => "ready",
+    };
+    let from = match source {
+        Source::Profile => "auth profile".to_owned(),
+        Source::Environment(name) => format!("environment: {name}"),
+        Source::Config(key) => format!("config: {key}"),
+        Source::None => "no key needed".to_owned(),
+        Source::Missing => "no key".to_owned(),
+    };
+    let mut row = json!({
+        "provider": spec.provider, "model": spec.model, "api": spec.api, "profile": &*candidate.profile, "from": from,
+        "state": state,
+    });
+    if let Some(rest) = rest.filter(|_| state == "resting") {
+        row["reason"] = rest.reason.into();
+        row["until"] = rest.until.into();
+    }
+    row
+}
+
+/// The candidates as people read them.
+fn table(rows: &[Value], now: u64) -> String {
+    let titles = ["", "MODEL", "KEY", "FROM", "STATE"].map(str::to_owned).to_vec();
+    let line = |(place, row): (usize, &Value)| {
+        let word = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or("-");
+        let state = match row.get("until").and_then(Value::as_u64) {
+            Some(until) => format!("rests for {} ({})", left(until.saturating_sub(now)), word("reason")),
+            None => word("state").to_owned(),
+        };
+        let key = match word("from") {
+            "auth profile" => word("profile"),
+            _ => "-",
+        };
+        let cells = [
+            (place + 1).to_string(),
+            format!("{}/{}", word("provider"), word("model")),
+            key.to_owned(),
+            word("from").to_owned(),
+            state,
+        ];
+        cells.map(|cell| render::harmless(&cell)).to_vec()
+    };
+    render::table(&std::iter::once(titles).chain(rows.iter().enumerate().map(line)).collect::<Vec<_>>())
+}
+
+fn left(ms: u64) -> String {
+    match ms.div_ceil(1000) {
+        seconds @ 0..120 => format!("{seconds}s"),
+        seconds @ 120..7200 => format!("{}m", seconds / 60),
+        seconds => format!("{}h", seconds / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candidates_are_shown_in_few_words() {
+        let rows = [
+            json!({"provider": "openai", "model": "gpt", "profile": "openai:work", "from": "auth profile", "state": "ready"}),
+            json!({"provider": "p", "model": "m\u{1b}", "profile": "env:P_KEY", "from": "environment: P_KEY", "state": "resting",
+                   "reason": "rate_limit", "until": 301_000}),
+        ];
+        assert_eq!(
+            table(&rows, 1000),
+            "   MODEL       KEY          FROM                STATE\n\
+             1  openai/gpt  openai:work  auth profile        ready\n\
+             2  p/m         -            environment: P_KEY  rests for 5m (rate_limit)"
+        );
+    }
+}

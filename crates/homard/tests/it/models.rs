@@ -1,0 +1,415 @@
+//! Models that fail and others that answer instead, keys that come and go, and no key where it does not belong.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::Stdio,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use serde_json::{Value, json};
+
+use crate::home::{Home, Said, said};
+
+/// A server that speaks Chat Completions. The path says how it answers: `/<status>/v1/…`; 200 says good day. Refusals echo
+/// the key, as some providers do.
+struct Server {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<String>>>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (asked, is_over) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicBool>::default());
+        let (address, noted, ended) = (listener.local_addr().unwrap(), asked.clone(), is_over.clone());
+        let thread = thread::spawn(move || {
+            for stream in listener.incoming() {
+                if ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                answer(&stream.unwrap(), &noted);
+            }
+        });
+        Self { address, asked, is_over, thread: Some(thread) }
+    }
+
+    /// A provider that answers with this status.
+    fn provider(&self, status: u16, key: &str) -> Value {
+        json!({
+            "baseUrl": format!("http://{}/{status}/v1", self.address), "apiKey": key, "api": "openai-completions",
+            "models": [{"id": "m", "contextWindow": 40_000, "maxTokens": 4_096}],
+        })
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        TcpStream::connect(self.address).unwrap();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn answer(mut stream: &TcpStream, asked: &Mutex<Vec<String>>) {
+    let mut reader = BufReader::new(stream);
+    let (mut head, mut length, mut key) = (String::new(), 0, String::new());
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        if line.trim().is_empty() {
+            break;
+        }
+        if head.is_empty() {
+            head = line.trim().to_owned();
+        }
+        match line.split_once(':').map(|(name, value)| (name.to_lowercase(), value.trim())) {
+            Some((name, value)) if name == "content-length" => length = value.parse().unwrap(),
+            Some((name, value)) if name == "authorization" => value.clone_into(&mut key),
+            _ => {}
+        }
+    }
+    reader.read_exact(&mut vec![0; length]).unwrap();
+    let status = head.split('/').nth(1).unwrap_or("200").to_owned();
+    asked.lock().unwrap().push(head);
+    if status == "token" {
+        let body =
+            json!({"access_token": "new-access-token", "refresh_token": "new-refresh-token", "expires_in": 3600});
+        return reply(stream, "200", "application/json", &body.to_string());
+    }
+    if status != "200" {
+        let body = json!({"error": {"message": format!("refused {key}"), "type": "refused"}}).to_string();
+        return reply(stream, &status, "application/json", &body);
+    }
+    let body = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Good day\"},\"finish_reason\":\"stop\"}]}\n\n\
+                data: [DONE]\n\n";
+    stream
+        .write_all(
+            format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{body}").as_bytes(),
+        )
+        .unwrap();
+}
+
+fn reply(mut stream: &TcpStream, status: &str, kind: &str, body: &str) {
+    let head = format!(
+        "HTTP/1.1 {status} No\r\ncontent-type: {kind}\r\nretry-after: 3600\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+}
+
+/// A home whose agent asks these providers in order, each under its own name with its own key.
+fn chain(server: &Server, statuses: &[u16]) -> (Home, Vec<String>) {
+    let home = Home::new();
+    let keys: Vec<_> = (0..statuses.len()).map(|place| format!("sk-canary-{place:03}-in-the-config")).collect();
+    let providers = statuses.iter().zip(&keys).enumerate();
+    let providers: serde_json::Map<_, _> =
+        providers.map(|(place, (status, key))| (format!("p{place}"), server.provider(*status, key))).collect();
+    let names: Vec<_> = (0..statuses.len()).map(|place| format!("p{place}/m")).collect();
+    let model = json!({"primary": names[0], "fallbacks": names[1..]});
+    home.configure(&json!({"agents": {"defaults": {"model": model}}, "models": {"providers": providers}}).to_string());
+    (home, keys)
+}
+
+fn auth_file(home: &Home) -> std::path::PathBuf {
+    home.state().join("agents/main/agent/auth-profiles.json")
+}
+
+/// Pipes a key into `auth add`.
+fn add(home: &Home, args: &[&str], key: &str) -> Said {
+    let mut command = home.command(&[&["models", "auth", "add"], args].concat());
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(key.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    Said {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if path.is_file() {
+            found.push((path.clone(), fs::read(&path).unwrap()));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_next_candidate_answers_when_the_first_is_rate_limited() {
+    let server = Server::start();
+    let (home, _) = chain(&server, &[429, 200]);
+    let said = home.run(&["agent", "-m", "hi", "--json"]);
+    let document = said.json();
+    assert_eq!((said.code, &document["payloads"][0]["text"]), (Some(0), &json!("Good day")), "{}", said.stderr);
+    let meta = &document["meta"];
+    assert_eq!((&meta["agentMeta"]["provider"], &meta["fallbackAttempts"][0]["model"]), (&json!("p1"), &json!("p0/m")));
+    assert_eq!(meta["fallbackAttempts"][0]["reason"], "rate_limit");
+    let status = home.run(&["models", "status", "--json"]).json();
+    let states: Vec<_> = status["candidates"].as_array().unwrap().iter().collect();
+    assert_eq!((&states[0]["provider"], &states[0]["state"]), (&json!("p1"), &json!("ready")));
+    assert_eq!((&states[1]["provider"], &states[1]["reason"]), (&json!("p0"), &json!("rate_limit")));
+    assert_eq!(states[1]["from"], "config: models.providers.p0.apiKey");
+    let words = home.run(&["models", "status"]).stdout;
+    assert!(words.contains("rests for 60m (rate_limit)") || words.contains("rests for 59m (rate_limit)"), "{words}");
+    assert_eq!(server.asked(), 2);
+    // The cooldown outlives the process: the first is not asked again.
+    assert_eq!(home.run(&["agent", "-m", "hi", "--json"]).json()["payloads"][0]["text"], "Good day");
+    assert_eq!(server.asked(), 3);
+    assert_eq!(fs::metadata(auth_file(&home)).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn sixteen_fail_and_the_seventeenth_answers() {
+    let server = Server::start();
+    let mut statuses = [401, 402, 403, 404, 429].repeat(4)[..16].to_vec();
+    statuses.push(200);
+    let (home, _) = chain(&server, &statuses);
+    let said = home.run(&["agent", "-m", "hi", "--json"]);
+    let document = said.json();
+    assert_eq!((said.code, &document["payloads"][0]["text"]), (Some(0), &json!("Good day")), "{}", said.stderr);
+    let attempts = document["meta"]["fallbackAttempts"].as_array().unwrap();
+    let told: Vec<_> = attempts
+        .iter()
+        .map(|attempt| (attempt["model"].as_str().unwrap(), attempt["reason"].as_str().unwrap()))
+        .collect();
+    let reasons = ["auth", "billing", "auth", "model_not_found", "rate_limit"];
+    let names: Vec<_> = (0..16).map(|place| format!("p{place}/m")).collect();
+    let expected: Vec<_> = names.iter().enumerate().map(|(place, name)| (name.as_str(), reasons[place % 5])).collect();
+    assert_eq!(told, expected);
+    assert_eq!(server.asked(), 17);
+}
+
+#[test]
+fn when_all_fail_one_message_says_what_to_do() {
+    let server = Server::start();
+    let (home, _) = chain(&server, &[401, 402, 429]);
+    let said = home.run(&["agent", "-m", "hi"]);
+    assert_eq!((said.code, said.stdout.as_str(), said.stderr.lines().count()), (Some(1), "", 1), "{}", said.stderr);
+    for word in ["p0/m", "p1/m", "p2/m", "(auth)", "(billing)", "(rate_limit)", "homard models status"] {
+        assert!(said.stderr.contains(word), "{word}: {}", said.stderr);
+    }
+}
+
+#[test]
+fn a_missing_key_is_told_with_what_to_do() {
+    let home = Home::new();
+    home.configure("{agents: {defaults: {model: 'anthropic/claude-opus-5-5'}}}");
+    let way_out = "there is no key for anthropic; set ANTHROPIC_API_KEY, or run: homard models auth add anthropic";
+    let said = home.run(&["agent", "-m", "hi"]);
+    assert_eq!(said.code, Some(1));
+    assert!(said.stderr.contains(way_out), "{}", said.stderr);
+    let status = home.run(&["models", "status"]);
+    assert!(status.stdout.contains("missing") && status.stdout.contains(way_out), "{}", status.stdout);
+}
+
+#[test]
+fn the_only_key_in_the_environment_chooses_the_model_and_says_so() {
+    let (home, server) = (Home::new(), Server::start());
+    // The provider's place is moved to this machine; which model it is remains open.
+    let base = format!("http://{}/200/v1", server.address);
+    home.configure(&json!({"models": {"providers": {"mistral": {"baseUrl": base}}}}).to_string());
+    let mut command = home.command(&["agent", "-m", "hi"]);
+    command.env("MISTRAL_API_KEY", "sk-canary-mistral");
+    let said = said(command);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "Good day\n"), "{}", said.stderr);
+    let expected = format!(
+        "(mistral/mistral-large-4 was chosen by MISTRAL_API_KEY in the environment; to choose another set \
+         agents.defaults.model in {})\n",
+        home.state().join("homard.json").display()
+    );
+    assert_eq!(said.stderr, expected);
+}
+
+#[test]
+fn of_several_keys_one_is_chosen_and_the_others_are_named() {
+    let home = Home::new();
+    let mut command = home.command(&["models", "status"]);
+    command.env("XAI_API_KEY", "sk-canary-x").env("OPENAI_API_KEY", "sk-canary-o").env("GROQ_API_KEY", "sk-canary-g");
+    let said = said(command);
+    assert!(said.stdout.contains("chosen by OPENAI_API_KEY in the environment, before xai, groq;"), "{}", said.stdout);
+    assert!(!said.stdout.contains("canary") && !home.state().exists(), "{}", said.stdout);
+    let none = home.run(&["models", "status"]);
+    assert!(none.stdout.contains("homard/demo") && none.stdout.contains("models auth add"), "{}", none.stdout);
+}
+
+#[test]
+fn a_key_in_the_environment_is_not_seen_by_commands() {
+    let home = Home::new();
+    home.configure("{agents: {defaults: {model: 'homard/demo'}}}");
+    let mut command = home.command(&["agent", "-m", "Run `env`"]);
+    for name in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "HOMARD_GATEWAY_TOKEN"] {
+        command.env(name, "sk-canary-in-the-environment");
+    }
+    let said = said(command);
+    assert!(said.stdout.contains("PATH="), "{said:?}");
+    assert!(!said.stdout.contains("canary") && !said.stdout.contains("API_KEY"), "{said:?}");
+}
+
+#[test]
+fn keys_are_added_replaced_and_removed_and_never_shown() {
+    let home = Home::new();
+    let file = auth_file(&home);
+    let said = add(&home, &["anthropic"], "sk-canary-first\n");
+    assert_eq!((said.code, said.stdout), (Some(0), format!("added anthropic:default ({})\n", file.display())));
+    let said = add(&home, &["anthropic", "--profile", "work", "--token"], "sk-canary-second");
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    assert!(add(&home, &["anthropic"], "sk-canary-third").stdout.starts_with("replaced anthropic:default"));
+    let kept: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let expected = json!({
+        "version": 1,
+        "profiles": {
+            "anthropic:default": {"type": "api_key", "provider": "anthropic", "key": "sk-canary-third"},
+            "anthropic:work": {"type": "token", "provider": "anthropic", "token": "sk-canary-second"},
+        },
+    });
+    assert_eq!(kept, expected);
+    let status = home.run(&["models", "status"]);
+    assert!(status.stdout.contains("chosen by the auth profiles of anthropic"), "{}", status.stdout);
+    assert!(!status.stdout.contains("canary"), "{}", status.stdout);
+    let said = home.run(&["models", "auth", "remove", "anthropic:work", "--json"]);
+    assert_eq!((&said.json()["did"], &said.json()["profile"]), (&json!("removed"), &json!("anthropic:work")));
+    let said = home.run(&["models", "auth", "remove", "anthropic:work"]);
+    let expected =
+        format!("error: there is no key anthropic:work in {}; there are anthropic:default\n", file.display());
+    assert_eq!((said.code, said.stderr), (Some(1), expected));
+}
+
+#[test]
+fn what_is_no_key_or_no_provider_is_refused() {
+    let home = Home::new();
+    for key in ["", " \n", "two words", "two\nlines"] {
+        let said = add(&home, &["openai"], key);
+        let expected = "error: that is no key: it must be one word on one line, and not empty\n";
+        assert_eq!((said.code, said.stderr.as_str()), (Some(2), expected), "{key:?}");
+    }
+    let said = home.run(&["models", "auth", "add", "antropic"]);
+    assert!(
+        said.code == Some(2)
+            && said.stderr.starts_with("error: there is no provider \"antropic\"; known are anthropic")
+    );
+    let said = home.run(&["models", "auth", "add", "openai", "sk-canary-on-the-command-line"]);
+    assert_eq!(said.code, Some(2), "a key is no argument");
+    assert!(!home.state().exists());
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_and_left_alone() {
+    let home = Home::new();
+    let file = auth_file(&home);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let broken = "{\"profiles\": {\"openai:a\": {\"key\": \"sk-canary-broken\"}";
+    fs::write(&file, broken).unwrap();
+    for args in [&["agent", "-m", "hi"][..], &["models", "status"], &["models", "auth", "remove", "openai:a"]] {
+        let said = home.run(args);
+        assert_eq!(said.code, Some(1), "{args:?}");
+        let expected = format!("error: {} is not a JSON object (line 1, column 53); ", file.display());
+        assert!(said.stderr.starts_with(&expected) && !said.stderr.contains("canary"), "{}", said.stderr);
+    }
+    assert_eq!(add(&home, &["openai"], "sk-canary-new").code, Some(1));
+    assert_eq!(fs::read_to_string(&file).unwrap(), broken);
+}
+
+#[test]
+fn beside_a_gateway_keys_can_be_added_and_it_must_be_restarted() {
+    let home = Home::new();
+    let _gateway = home.gateway();
+    let said = add(&home, &["openai"], "sk-canary-beside");
+    assert_eq!(said.code, Some(0));
+    assert_eq!(said.stderr, "a gateway is at work here; restart it, so that it takes note\n");
+    assert_eq!(home.run(&["models", "status"]).code, Some(0));
+}
+
+#[test]
+fn models_are_listed_with_their_facts() {
+    let home = Home::new();
+    let list = home.run(&["models", "list", "--provider", "anthropic", "--json"]).json();
+    let models = list["models"].as_array().unwrap();
+    let opus = models.iter().find(|model| model["model"] == "claude-opus-4-5").unwrap();
+    assert_eq!((&opus["contextWindow"], &opus["usable"]), (&json!(200_000), &json!(false)));
+    assert!(home.run(&["models", "list"]).stdout.starts_with("no provider can be asked yet;"));
+    assert_eq!(home.run(&["models", "list", "--provider", "nobody"]).code, Some(2));
+    let mut command = home.command(&["models", "list"]);
+    command.env("XAI_API_KEY", "sk-canary");
+    let listed = said(command).stdout;
+    assert!(listed.contains("xai/grok-4.7") && !listed.contains("anthropic/"), "{listed}");
+}
+
+#[test]
+fn an_expired_sign_in_is_renewed_and_kept() {
+    let (home, server) = (Home::new(), Server::start());
+    let (config, file) = (server.provider(200, ""), auth_file(&home));
+    let model = json!({"defaults": {"model": "p/m"}});
+    home.configure(&json!({"agents": model, "models": {"providers": {"p": config}}}).to_string());
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let profile = json!({
+        "type": "oauth", "provider": "p", "access": "old-access-token", "refresh": "old-refresh-token", "expires": 1,
+        "tokenEndpoint": format!("http://{}/token/new", server.address), "email": "me@example.com",
+    });
+    fs::write(&file, json!({"version": 1, "profiles": {"p:me": profile}}).to_string()).unwrap();
+    let said = home.run(&["agent", "-m", "hi"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "Good day\n"), "{}", said.stderr);
+    let kept: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let profile = &kept["profiles"]["p:me"];
+    assert_eq!((&profile["access"], &profile["refresh"]), (&json!("new-access-token"), &json!("new-refresh-token")));
+    assert_eq!((&profile["email"], profile["expires"].as_u64() > Some(1)), (&json!("me@example.com"), true));
+    assert_eq!(home.run(&["agent", "-m", "hi"]).code, Some(0));
+    let renewals = server.asked.lock().unwrap().iter().filter(|head| head.contains("/token/new ")).count();
+    assert_eq!(renewals, 1);
+}
+
+#[test]
+fn fifty_secrets_are_seen_by_nobody() {
+    let server = Server::start();
+    let (home, mut secrets) = chain(&server, &[[401, 402, 403, 404, 429].repeat(4), vec![404]].concat());
+    for place in 0..29 {
+        let key = format!("sk-canary-{place:03}-in-the-profiles");
+        assert_eq!(add(&home, &[&format!("p{}", place % 5), "--profile", &format!("n{place}")], &key).code, Some(0));
+        secrets.push(key);
+    }
+    assert_eq!(secrets.len(), 50);
+    let mut outputs = Vec::new();
+    for args in
+        [&["agent", "-m", "hi"][..], &["agent", "-m", "hi", "--json"], &["models", "status"], &["models", "list"]]
+    {
+        let mut command = home.command(args);
+        command.env("HOMARD_LOG", "trace");
+        let said = said(command);
+        outputs.extend([said.stdout.into_bytes(), said.stderr.into_bytes()]);
+    }
+    let (alone, log) = (server.asked(), home.state().join("gateway.log"));
+    let gateway = home.gateway_with_log(fs::File::create(&log).unwrap(), "trace");
+    let said = gateway.run(&["agent", "-m", "hi", "--json"]);
+    drop(gateway);
+    assert!(alone > 40 && server.asked() > alone + 20, "everybody is asked, and echoes what it was shown");
+    assert!(said.stdout.contains("refused Bearer …"), "{}", said.stdout);
+    assert!(fs::read_to_string(log).unwrap().contains("provider answered"));
+    outputs.extend([said.stdout.into_bytes(), said.stderr.into_bytes()]);
+    let is_own = |path: &Path| path.ends_with("homard.json") || path.ends_with("auth-profiles.json");
+    outputs.extend(files(&home.state()).into_iter().filter(|(path, _)| !is_own(path)).map(|(_, bytes)| bytes));
+    for output in outputs {
+        let text = String::from_utf8_lossy(&output);
+        let seen: Vec<_> = secrets.iter().filter(|secret| text.contains(secret.as_str())).collect();
+        assert!(seen.is_empty(), "{seen:?} in {}", &text[..text.len().min(2000)]);
+    }
+}

@@ -1,0 +1,94 @@
+//! Reads streams of a Chat Completions server with the wire and with nothing but `reqwest`, in turns, and tells what each
+//! cost. Run by `cargo xtask bench`, whose server streams as many chunks as the question says.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for one's own terminal")]
+
+use std::{fs, time::Duration};
+
+use futures_util::StreamExt;
+use homard_model::{Event, Model, Request, Spec};
+use homard_proto::message::{Message, User};
+use homard_providers::{Client, Remote, Target};
+use serde_json::json;
+use tokio::time::Instant;
+
+/// The lengths of the streams.
+const SIZES: [usize; 3] = [500, 2_000, 4_000];
+/// How many chunks each length streams in all.
+const STREAMED: usize = 80_000;
+
+/// What a stream cost: processor time, and the wait for its first words.
+type Cost = (Duration, Duration);
+
+fn main() {
+    let base_url = std::env::args().nth(1).unwrap_or_else(|| "http://127.0.0.1:8080/v1".to_owned());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let told: Vec<_> = SIZES.map(|size| runtime.block_on(compare(&base_url, size))).into();
+    println!("{}", json!(told));
+}
+
+async fn compare(base_url: &str, size: usize) -> serde_json::Value {
+    let spec = Spec { api: "openai-completions".to_owned(), model: "fake-1".to_owned(), ..Spec::default() };
+    let model = Remote::new(Target::new(spec, base_url), &Client::default()).unwrap();
+    // The first read is warm-up, and sets up what the bare client needs, too.
+    through_wire(&model, size).await;
+    let bare = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+    without_wire(&bare, base_url, size).await;
+    let (mut wire, mut straight) = (Vec::new(), Vec::new());
+    for _ in 0..STREAMED / size {
+        wire.push(through_wire(&model, size).await);
+        straight.push(without_wire(&bare, base_url, size).await);
+    }
+    json!({"chunks": size, "wire": told(&wire), "bare": told(&straight)})
+}
+
+/// The processor time of one stream, and the median of the waits, in microseconds.
+fn told(costs: &[Cost]) -> serde_json::Value {
+    let used: Duration = costs.iter().map(|(used, _)| *used).sum();
+    let mut waits: Vec<_> = costs.iter().map(|(_, wait)| *wait).collect();
+    waits.sort_unstable();
+    json!({"used": micros(used) / costs.len() as f64, "first": micros(waits[waits.len() / 2])})
+}
+
+fn micros(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+async fn through_wire(model: &Remote, size: usize) -> Cost {
+    let question = Message::User(User::text(format!("chunks={size}"), 1));
+    let request = Request { messages: vec![question.into()], ..Request::default() };
+    let (used, start) = (processor_time(), Instant::now());
+    let (mut words, mut first) = (0, Duration::ZERO);
+    let mut stream = model.stream(request);
+    while let Some(event) = stream.next().await {
+        if let Event::Text(_) = event {
+            words += 1;
+            if words == 1 {
+                first = start.elapsed();
+            }
+        }
+    }
+    assert_eq!(words, size, "the server should stream as many chunks as it is asked for");
+    (processor_time() - used, first)
+}
+
+async fn without_wire(client: &reqwest::Client, base_url: &str, size: usize) -> Cost {
+    let body = json!({"model": "fake-1", "messages": [{"role": "user", "content": format!("chunks={size}")}]});
+    let (used, start) = (processor_time(), Instant::now());
+    let sent = client.post(format!("{base_url}/chat/completions")).body(body.to_string()).send().await;
+    let mut response = sent.unwrap();
+    let (mut bytes, mut first) = (0, Duration::ZERO);
+    while let Some(piece) = response.chunk().await.unwrap() {
+        if bytes == 0 {
+            first = start.elapsed();
+        }
+        bytes += piece.len();
+    }
+    assert!(bytes > size, "the server should stream as many chunks as it is asked for");
+    (processor_time() - used, first)
+}
+
+/// What this thread, the only one that works, has used so far.
+fn processor_time() -> Duration {
+    let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(told.split(' ').next().unwrap().parse().unwrap())
+}

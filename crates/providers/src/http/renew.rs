@@ -1,0 +1,95 @@
+//! A new token for an old one, as OAuth has it (RFC 6749, section 6).
+
+use std::time::Duration;
+
+use homard_model::{Error, ErrorKind, classify::classify};
+use reqwest::{Url, header::CONTENT_TYPE};
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use super::{Client, cause, is_loopback, readable};
+use crate::{Secret, secret::excerpt};
+
+/// How long a token endpoint may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A new token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renewed {
+    /// What lets one in.
+    pub access: Secret,
+    /// What the next one is asked for with; absent if the old one stays.
+    pub refresh: Option<Secret>,
+    /// How long it is good.
+    pub lasts: Option<Duration>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    access_token: String,
+    refresh_token: Option<String>,
+    expires_in: Option<u64>,
+}
+
+impl Client {
+    /// Asks a token endpoint for a new token. The endpoint must be `https`, or on this machine.
+    pub async fn renew(&self, endpoint: &str, client_id: Option<&str>, refresh: &Secret) -> Result<Renewed, Error> {
+        let failed = |kind, why: &str| Error::new(kind, format!("token endpoint: {}", excerpt(why, [refresh])));
+        let url = Url::parse(endpoint).map_err(|error| failed(ErrorKind::Auth, &format!("not a URL ({error})")))?;
+        if url.scheme() != "https" && !is_loopback(&url) {
+            return Err(failed(ErrorKind::Auth, "it is not https"));
+        }
+        let mut form = url.clone();
+        form.set_query(None);
+        form.query_pairs_mut()
+            .append_pair("grant_type", "refresh_token")
+            .append_pair("refresh_token", refresh.expose());
+        form.query_pairs_mut().extend_pairs(client_id.map(|id| ("client_id", id)));
+        let body = form.query().unwrap_or_default().to_owned();
+        let road = (**self.road(&url)).clone()?;
+        let request = road.post(url).header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(body);
+        let answered = timeout(PATIENCE, async {
+            let response = request.send().await?;
+            let (status, headers) = (response.status(), readable(response.headers()));
+            Ok::<_, reqwest::Error>((status, headers, response.bytes().await?))
+        });
+        let (status, headers, body) = match answered.await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => return Err(failed(ErrorKind::Connect, &cause(&error))),
+            Err(_) => return Err(failed(ErrorKind::Timeout, &format!("nothing came for {PATIENCE:?}"))),
+        };
+        if !status.is_success() {
+            let refusal = classify(Some(status.as_u16()), &headers, &String::from_utf8_lossy(&body));
+            // OAuth says 400 to a refresh token that is void.
+            let kind = if status.as_u16() == 400 { ErrorKind::Auth } else { refusal.kind };
+            let message = failed(kind, &refusal.message).message;
+            return Err(Error { kind, message, excerpt: excerpt(&refusal.excerpt, [refresh]), ..refusal });
+        }
+        let answer: Answer = serde_json::from_slice(&body)
+            .map_err(|_may_show_it| failed(ErrorKind::Malformed, "the answer has no access_token"))?;
+        Ok(Renewed {
+            access: answer.access_token.into(),
+            refresh: answer.refresh_token.map(Secret::from),
+            lasts: answer.expires_in.map(Duration::from_secs),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_token_is_sent_only_where_nobody_listens_in() {
+        let refused = async |endpoint: &str| {
+            let refresh = Secret::from("a-refresh-token");
+            let error = Client::default().renew(endpoint, Some("me"), &refresh).await.unwrap_err();
+            (error.kind, error.message)
+        };
+        let not_https = (ErrorKind::Auth, "token endpoint: it is not https".to_owned());
+        assert_eq!(refused("http://example.com/token").await, not_https);
+        assert_eq!(refused("ftp://example.com/token").await, not_https);
+        let (kind, message) = refused("a-refresh-token").await;
+        assert_eq!((kind, message.contains("a-refresh-token")), (ErrorKind::Auth, false), "{message}");
+    }
+}

@@ -1,0 +1,128 @@
+//! Ids of calls that a wire takes.
+//!
+//! An id binds a call to its result. Each provider gives its own kind: OpenAI's Responses give two, which transcripts
+//! join as `call_id|item_id`; some servers begin to count anew with every answer. Another wire refuses the first and is
+//! confused by the second, so what a request holds is made here: fitting, and no id twice.
+
+use std::{borrow::Cow, collections::HashMap};
+
+/// The ids that a wire takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rule {
+    /// How long they may be.
+    pub(crate) longest: usize,
+    /// What becomes of those that the asked model gave itself.
+    pub(crate) own: Own,
+}
+
+/// What becomes of the ids that the asked model gave itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// They stay as they are: it gave them, so it takes them.
+    Kept,
+    /// They are the part before the bar.
+    BeforeBar,
+}
+
+/// The ids of one request.
+#[derive(Debug)]
+pub(crate) struct Ids<'a> {
+    rule: Rule,
+    /// Those that were given, and the last number that was put behind each.
+    taken: HashMap<Cow<'a, str>, u64>,
+}
+
+impl<'a> Ids<'a> {
+    pub(crate) fn new(rule: Rule) -> Self {
+        Self { rule, taken: HashMap::new() }
+    }
+
+    /// The id of the next call. Earlier ones stay what they are, whatever comes later, so that a longer conversation
+    /// begins like a shorter one.
+    pub(crate) fn give(&mut self, id: &'a str, is_own: bool) -> Cow<'a, str> {
+        let longest = self.rule.longest;
+        let first = match (is_own, self.rule.own) {
+            (true, Own::Kept) => Cow::Borrowed(id),
+            (true, Own::BeforeBar) => short(before_bar(id), longest),
+            (false, _) => fitting(before_bar(id), longest),
+        };
+        let Some(last) = self.taken.get_mut(&first) else {
+            self.taken.insert(first.clone(), 1);
+            return first;
+        };
+        // What is made here is nobody's own, so it has to fit.
+        let stem = fitting(&first, longest).into_owned();
+        let mut number = *last;
+        let name = loop {
+            number += 1;
+            let end = format!("_{number}");
+            let name: Cow<'a, str> = format!("{}{end}", &stem[..stem.len().min(longest - end.len())]).into();
+            if !self.taken.contains_key(&name) {
+                break name;
+            }
+        };
+        self.taken.insert(first, number);
+        self.taken.insert(name.clone(), 1);
+        name
+    }
+}
+
+/// What binds a call and its result in `call_id|item_id`.
+fn before_bar(id: &str) -> &str {
+    id.split_once('|').map_or(id, |(id, _)| id)
+}
+
+/// Letters, digits, `_` and `-`, and not too many: every wire takes those.
+pub(crate) fn is_fitting(id: &str, longest: usize) -> bool {
+    (1..=longest).contains(&id.len()) && id.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-'))
+}
+
+/// The text itself, unless it is too long or nothing.
+pub(crate) fn short(text: &str, longest: usize) -> Cow<'_, str> {
+    if (1..=longest).contains(&text.len()) { text.into() } else { fitting(text, longest) }
+}
+
+/// The same id for the same text, and different ones for different texts (FNV-1a).
+fn fitting(text: &str, longest: usize) -> Cow<'_, str> {
+    if is_fitting(text, longest) {
+        return text.into();
+    }
+    let hash = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let readable: String = text.chars().filter(char::is_ascii_alphanumeric).take(longest - 17).collect();
+    format!("{readable}_{hash:016x}").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(own: Own, ids: &[(&'static str, bool)]) -> Vec<String> {
+        let mut names = Ids::new(Rule { longest: 20, own });
+        ids.iter().map(|(id, is_own)| names.give(id, *is_own).into_owned()).collect()
+    }
+
+    #[test]
+    fn of_two_joined_ids_others_get_the_first() {
+        assert_eq!(given(Own::Kept, &[("call_a|fc_1", false), ("call_b|fc_2", true)]), ["call_a", "call_b|fc_2"]);
+        assert_eq!(given(Own::BeforeBar, &[("call_a|fc_1", false), ("call_b|fc_2", true)]), ["call_a", "call_b"]);
+    }
+
+    #[test]
+    fn no_id_is_given_twice() {
+        let twice = [("call_0", true), ("call_0", true), ("call_0|x", false), ("call_0_2", true)];
+        assert_eq!(given(Own::Kept, &twice), ["call_0", "call_0_2", "call_0_3", "call_0_2_2"]);
+        let long = [("a-name-of-20-letters", false); 2];
+        assert_eq!(given(Own::Kept, &long), ["a-name-of-20-letters", "a-name-of-20-lette_2"]);
+        let odd = given(Own::Kept, &[("fn.x:0", true); 2]);
+        assert!(odd[0] == "fn.x:0" && is_fitting(&odd[1], 20), "{odd:?}");
+    }
+
+    #[test]
+    fn what_does_not_fit_becomes_something_that_does() {
+        let ids = given(Own::Kept, &[("", false), ("a b c d e f", false), ("much longer than twenty", false)]);
+        assert_eq!(ids, ["_cbf29ce484222325", "abc_416486189856f2c6", "muc_7e68eefeaebc6e9d"]);
+        assert!(ids.iter().all(|id| is_fitting(id, 20)));
+    }
+}

@@ -1,0 +1,37 @@
+//! What a good end of an answer must rest on, told without the decoders.
+
+use homard_model::Event;
+use homard_providers::{Wire, sse::Parser};
+use serde::de::IgnoredAny;
+
+/// Why an answer may not be called good although it was; `None` if it may.
+///
+/// Every event up to the end must have been understood, and one of them must have said that it ends.
+pub(crate) fn silent_success(wire: Wire, bytes: &[u8]) -> Option<String> {
+    let (mut reader, mut parser) = (wire.reader(), Parser::default());
+    let mut has_end = false;
+    for line in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+        let events = reader.push(line);
+        for frame in parser.push(line).ok()? {
+            let is_mark = wire == Wire::OpenAiCompletions && frame.data.trim() == "[DONE]";
+            if !is_mark && serde_json::from_str::<IgnoredAny>(&frame.data).is_err() {
+                return Some(format!("it went on after {:?}", frame.data));
+            }
+            has_end |= is_mark || ends(wire).iter().any(|mark| frame.data.contains(mark) || frame.event == *mark);
+        }
+        if events.iter().any(|event| matches!(event, Event::Done(_) | Event::Failed(_))) {
+            break;
+        }
+    }
+    (!has_end).then(|| "nothing said that it was the end".to_owned())
+}
+
+/// What says that an answer ends.
+fn ends(wire: Wire) -> &'static [&'static str] {
+    match wire {
+        Wire::AnthropicMessages => &["message_stop", "stop_reason"],
+        Wire::OpenAiCompletions => &["finish_reason"],
+        Wire::OpenAiResponses => &["response.completed", "response.incomplete", "response.done"],
+        Wire::GoogleGenerativeAi => &["finishReason"],
+    }
+}

@@ -1,0 +1,279 @@
+//! The four wires as their vendors speak them.
+
+use serde_json::{Value, json};
+
+use super::Said;
+
+/// A wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dialect {
+    /// Anthropic's Messages.
+    Anthropic,
+    /// OpenAI's Chat Completions.
+    Chat,
+    /// OpenAI's Responses.
+    Responses,
+    /// Google's Gemini.
+    Gemini,
+}
+
+/// What a prompt was, and how much of it was known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tokens {
+    /// All of it.
+    pub prompt: u64,
+    /// What was known.
+    pub cached: u64,
+    /// What the model wrote.
+    pub written: u64,
+}
+
+/// An event of a stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// Its bytes.
+    pub text: String,
+    /// Whether it is a piece of something, so that nobody could tell a second one from a repeated one.
+    pub is_piece: bool,
+}
+
+impl Event {
+    pub(super) fn sign(text: String) -> Self {
+        Self { text, is_piece: false }
+    }
+
+    fn piece(text: String) -> Self {
+        Self { text, is_piece: true }
+    }
+}
+
+impl Dialect {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Anthropic, Self::Chat, Self::Responses, Self::Gemini];
+
+    /// Its name in configs.
+    pub fn api(self) -> &'static str {
+        match self {
+            Self::Anthropic => "anthropic-messages",
+            Self::Chat => "openai-completions",
+            Self::Responses => "openai-responses",
+            Self::Gemini => "google-generative-ai",
+        }
+    }
+
+    /// What stands before its own path in a URL.
+    pub(super) fn base(self) -> &'static str {
+        match self {
+            Self::Anthropic => "",
+            Self::Chat | Self::Responses => "/v1",
+            Self::Gemini => "/v1beta",
+        }
+    }
+
+    /// The wire and the model of a request.
+    pub(super) fn of(path: &str, body: &str) -> Option<(Self, String)> {
+        if let Some(rest) = path.strip_prefix("/v1beta/models/") {
+            return Some((Self::Gemini, rest.strip_suffix(":streamGenerateContent?alt=sse")?.to_owned()));
+        }
+        let body: Value = serde_json::from_str(body).ok()?;
+        let dialect = match path {
+            "/v1/messages" => Self::Anthropic,
+            "/v1/chat/completions" => Self::Chat,
+            "/v1/responses" => Self::Responses,
+            _ => return None,
+        };
+        Some((dialect, body["model"].as_str()?.to_owned()))
+    }
+
+    /// The field of a request that holds the conversation.
+    pub fn conversation(self) -> &'static str {
+        match self {
+            Self::Anthropic | Self::Chat => "messages",
+            Self::Responses => "input",
+            Self::Gemini => "contents",
+        }
+    }
+
+    /// An error in the middle of a stream.
+    pub(super) fn error(self, name: &str, message: &str) -> String {
+        match self {
+            Self::Anthropic => named("error", &json!({"type": "error", "error": {"type": name, "message": message}})),
+            Self::Chat => data(&json!({"error": {"type": name, "message": message}})),
+            Self::Responses => named(
+                "response.failed",
+                &json!({"type": "response.failed", "sequence_number": 9_999, "response": {
+                    "id": "resp_1", "status": "failed", "error": {"code": name, "message": message},
+                }}),
+            ),
+            Self::Gemini => data(&json!({"error": {"code": 503, "status": "UNAVAILABLE", "message": message}})),
+        }
+    }
+
+    /// The body of a refusal.
+    pub(super) fn refusal(self, name: &str) -> String {
+        let message = "the fake provider was told to refuse this";
+        match self {
+            Self::Anthropic => json!({"type": "error", "error": {"type": name, "message": message}}),
+            Self::Chat | Self::Responses => json!({"error": {"type": name, "message": message}}),
+            Self::Gemini => json!({"error": {"message": message}}),
+        }
+        .to_string()
+    }
+}
+
+fn data(json: &Value) -> String {
+    format!("data: {json}\n\n")
+}
+
+fn named(name: &str, json: &Value) -> String {
+    format!("event: {name}\ndata: {json}\n\n")
+}
+
+/// An answer as a wire says it.
+pub(super) fn tell(dialect: Dialect, said: &Said, tokens: Tokens) -> Vec<Event> {
+    match dialect {
+        Dialect::Anthropic => anthropic(said, tokens),
+        Dialect::Chat => chat(said, tokens),
+        Dialect::Responses => responses(said, tokens),
+        Dialect::Gemini => gemini(said, tokens),
+    }
+}
+
+fn anthropic(said: &Said, tokens: Tokens) -> Vec<Event> {
+    let event = |mut json: Value, kind: &str| {
+        json["type"] = kind.into();
+        named(kind, &json)
+    };
+    let Tokens { prompt, cached, written } = tokens;
+    let usage = json!({"input_tokens": prompt - cached, "cache_read_input_tokens": cached, "output_tokens": 1});
+    let message = json!({"id": "msg_1", "type": "message", "role": "assistant", "content": [], "usage": usage});
+    let mut events = vec![Event::sign(event(json!({"message": message}), "message_start"))];
+    let mut index = 0;
+    let mut block = |begin: Value, deltas: Vec<Value>| {
+        events.push(Event::sign(event(json!({"index": index, "content_block": begin}), "content_block_start")));
+        for delta in deltas {
+            events.push(Event::piece(event(json!({"index": index, "delta": delta}), "content_block_delta")));
+        }
+        events.push(Event::sign(event(json!({"index": index}), "content_block_stop")));
+        index += 1;
+    };
+    if let Some(thought) = &said.thinking {
+        let thought = json!({"type": "thinking_delta", "thinking": thought});
+        let seal = json!({"type": "signature_delta", "signature": "c2VhbA=="});
+        block(json!({"type": "thinking", "thinking": "", "signature": ""}), vec![thought, seal]);
+    }
+    if !said.text.is_empty() {
+        let deltas = said.text.iter().map(|text| json!({"type": "text_delta", "text": text}));
+        block(json!({"type": "text", "text": ""}), deltas.collect());
+    }
+    for call in &said.calls {
+        let delta = |part: &str| json!({"type": "input_json_delta", "partial_json": part});
+        let deltas = halves(&call.arguments.to_string()).map(|part| delta(&part)).into();
+        block(json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}}), deltas);
+    }
+    let reason = if said.calls.is_empty() { "end_turn" } else { "tool_use" };
+    let end = json!({"delta": {"stop_reason": reason}, "usage": {"output_tokens": written}});
+    events.push(Event::sign(event(end, "message_delta")));
+    events.push(Event::sign(event(json!({}), "message_stop")));
+    events
+}
+
+fn chat(said: &Said, tokens: Tokens) -> Vec<Event> {
+    let chunk = |choices: Value, usage: Value| {
+        data(&json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": choices, "usage": usage}))
+    };
+    let piece = |delta: Value| Event::piece(chunk(json!([{"index": 0, "delta": delta}]), Value::Null));
+    let mut events = vec![Event::sign(chunk(json!([{"index": 0, "delta": {"role": "assistant"}}]), Value::Null))];
+    events.extend(said.thinking.iter().map(|thought| piece(json!({"reasoning_content": thought}))));
+    events.extend(said.text.iter().map(|text| piece(json!({"content": text}))));
+    for (index, call) in said.calls.iter().enumerate() {
+        let [begin, rest] = halves(&call.arguments.to_string());
+        let function = json!({"name": call.name, "arguments": begin});
+        let first = json!({"index": index, "id": call.id, "type": "function", "function": function});
+        events.push(piece(json!({"tool_calls": [first]})));
+        events.push(piece(json!({"tool_calls": [{"index": index, "function": {"arguments": rest}}]})));
+    }
+    let reason = if said.calls.is_empty() { "stop" } else { "tool_calls" };
+    events.push(Event::sign(chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}]), Value::Null)));
+    let Tokens { prompt, cached, written } = tokens;
+    let details = json!({"cached_tokens": cached});
+    let usage = json!({"prompt_tokens": prompt, "completion_tokens": written, "prompt_tokens_details": details});
+    events.push(Event::sign(chunk(json!([]), usage)));
+    events.push(Event::sign("data: [DONE]\n\n".to_owned()));
+    events
+}
+
+fn responses(said: &Said, tokens: Tokens) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut event = |kind: &str, mut json: Value| {
+        json["type"] = kind.into();
+        json["sequence_number"] = events.len().into();
+        let is_piece = kind.ends_with(".delta");
+        events.push(Event { text: named(kind, &json), is_piece });
+    };
+    event("response.created", json!({"response": {"id": "resp_1", "status": "in_progress", "output": []}}));
+    let mut output: Vec<Value> = Vec::new();
+    let mut item = |begun: Value, (kind, deltas): (&str, Vec<String>), whole: Value| {
+        let index = output.len();
+        event("response.output_item.added", json!({"output_index": index, "item": begun}));
+        for delta in deltas {
+            let place = json!({"item_id": whole["id"], "output_index": index, "delta": delta, "content_index": 0});
+            event(kind, place);
+        }
+        event("response.output_item.done", json!({"output_index": index, "item": whole}));
+        output.push(whole);
+    };
+    if let Some(thought) = &said.thinking {
+        let summary = json!([{"type": "summary_text", "text": thought}]);
+        let whole = json!({"id": "rs_1", "type": "reasoning", "summary": summary, "encrypted_content": "gAAA"});
+        item(json!({"id": "rs_1", "type": "reasoning", "summary": []}), ("", Vec::new()), whole);
+    }
+    if !said.text.is_empty() {
+        let message = |status: &str, content: Value| json!({"id": "msg_1", "type": "message", "role": "assistant", "status": status, "content": content});
+        let whole = json!([{"type": "output_text", "text": said.text.concat(), "annotations": []}]);
+        let deltas = ("response.output_text.delta", said.text.clone());
+        item(message("in_progress", json!([])), deltas, message("completed", whole));
+    }
+    for (number, call) in said.calls.iter().enumerate() {
+        let call = |arguments: &str| {
+            let id = format!("fc_{}_{number}", call.id);
+            json!({"id": id, "type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments})
+        };
+        let arguments = said.calls[number].arguments.to_string();
+        let deltas = ("response.function_call_arguments.delta", halves(&arguments).into());
+        item(call(""), deltas, call(&arguments));
+    }
+    let Tokens { prompt, cached, written } = tokens;
+    let details = json!({"cached_tokens": cached});
+    let usage = json!({"input_tokens": prompt, "output_tokens": written, "input_tokens_details": details});
+    let response = json!({"id": "resp_1", "status": "completed", "output": output, "usage": usage});
+    event("response.completed", json!({"response": response}));
+    events
+}
+
+fn gemini(said: &Said, tokens: Tokens) -> Vec<Event> {
+    let chunk = |parts: Value| data(&json!({"candidates": [{"content": {"role": "model", "parts": parts}}]}));
+    let mut events = Vec::new();
+    if let Some(thought) = &said.thinking {
+        events.push(Event::piece(chunk(json!([{"text": thought, "thought": true}]))));
+    }
+    events.extend(said.text.iter().map(|text| Event::piece(chunk(json!([{"text": text}])))));
+    for (number, call) in said.calls.iter().enumerate() {
+        let mut part = json!({"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}});
+        if number == 0 && said.thinking.is_some() {
+            part["thoughtSignature"] = "c2VhbA==".into();
+        }
+        events.push(Event::piece(chunk(json!([part]))));
+    }
+    let Tokens { prompt, cached, written } = tokens;
+    let usage = json!({"promptTokenCount": prompt, "cachedContentTokenCount": cached, "candidatesTokenCount": written});
+    let content = json!({"role": "model", "parts": [{"text": ""}]});
+    let end = json!({"candidates": [{"content": content, "finishReason": "STOP"}], "usageMetadata": usage});
+    events.push(Event::sign(data(&end)));
+    events
+}
+
+fn halves(text: &str) -> [String; 2] {
+    let (begin, rest) = text.split_at(text.floor_char_boundary(text.len() / 2));
+    [begin.to_owned(), rest.to_owned()]
+}

@@ -1,0 +1,133 @@
+//! HTTP/1.1 by hand: a server that keeps to it could not break it.
+
+use std::io;
+
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+};
+
+use super::{
+    Reply, WAIT,
+    dialect::{self, Dialect, Tokens},
+    fault::{Fault, PLACES, spoil},
+};
+use crate::chance::Dice;
+
+/// The longest piece of an answer that is split.
+const PIECE: u64 = 90;
+
+pub(super) struct Request {
+    pub(super) path: String,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: String,
+}
+
+pub(super) struct Connection(BufReader<TcpStream>);
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Self(BufReader::new(stream)))
+    }
+
+    /// The next request; `None` when the client is done.
+    pub(super) async fn read(&mut self) -> io::Result<Option<Request>> {
+        let mut line = String::new();
+        if self.0.read_line(&mut line).await? == 0 {
+            return Ok(None);
+        }
+        let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        let mut headers = Vec::new();
+        loop {
+            line.clear();
+            self.0.read_line(&mut line).await?;
+            let Some((name, value)) = line.trim_end().split_once(':') else { break };
+            headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        let length = headers.iter().find(|(name, _)| name == "content-length");
+        let mut body = vec![0; length.and_then(|(_, length)| length.parse().ok()).unwrap_or(0)];
+        self.0.read_exact(&mut body).await?;
+        Ok(Some(Request { path, headers, body: String::from_utf8_lossy(&body).into_owned() }))
+    }
+
+    /// Answers. An error means that the connection is of no more use, be it broken by the client or on purpose.
+    pub(super) async fn answer(&mut self, dialect: Dialect, reply: &Reply, tokens: Tokens) -> io::Result<()> {
+        let body = || {
+            let events = spoil(reply.fault, dialect, dialect::tell(dialect, &reply.said, tokens));
+            events.into_iter().map(|event| event.text).collect::<String>()
+        };
+        let is_whole = match reply.fault {
+            Some(Fault::TooMany(says_when)) => {
+                let wait = format!("retry-after-ms: {}\r\n", WAIT.as_millis());
+                let extra = if says_when { wait.as_str() } else { "" };
+                return self.whole(429, extra, "application/json", &dialect.refusal("rate_limit_error")).await;
+            }
+            Some(Fault::TooManyForLong) => {
+                let body = dialect.refusal("rate_limit_error");
+                return self.whole(429, "retry-after: 900\r\n", "application/json", &body).await;
+            }
+            Some(Fault::Refused(status)) => {
+                return self.whole(status, "", "application/json", &dialect.refusal("api_error")).await;
+            }
+            Some(Fault::Page) => return self.whole(200, "", "text/html", "<h1>Welcome to the hotel</h1>").await,
+            Some(Fault::Stall(0)) => return self.wait().await,
+            Some(Fault::Cut(0)) => return Err(io::ErrorKind::ConnectionAborted.into()),
+            Some(Fault::Stall(place) | Fault::Cut(place)) => Err(place),
+            Some(Fault::Garbage(_) | Fault::InStream(_) | Fault::Twice(_) | Fault::Disorder(_)) | None => Ok(()),
+        };
+        self.head().await?;
+        let body = body();
+        match is_whole {
+            Ok(()) => {
+                self.body(body.as_bytes(), reply.split).await?;
+                self.write(b"0\r\n\r\n").await
+            }
+            Err(place) => {
+                // The last byte is never sent, so that what is cut is never whole.
+                let end = (body.len() - 1) as u64 * place / PLACES;
+                self.body(&body.as_bytes()[..end as usize], reply.split).await?;
+                match reply.fault {
+                    Some(Fault::Stall(_)) => self.wait().await,
+                    _ => Err(io::ErrorKind::ConnectionAborted.into()),
+                }
+            }
+        }
+    }
+
+    async fn head(&mut self) -> io::Result<()> {
+        self.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n").await
+    }
+
+    /// Sends a body's bytes, in pieces that end anywhere.
+    async fn body(&mut self, mut bytes: &[u8], split: Option<u64>) -> io::Result<()> {
+        let mut dice = split.map(Dice::new);
+        while !bytes.is_empty() {
+            let size = dice.as_mut().map_or(bytes.len(), |dice| 1 + dice.below(PIECE) as usize);
+            let (piece, rest) = bytes.split_at(size.min(bytes.len()));
+            let mut chunk = format!("{:x}\r\n", piece.len()).into_bytes();
+            chunk.extend_from_slice(piece);
+            chunk.extend_from_slice(b"\r\n");
+            self.write(&chunk).await?;
+            tokio::task::yield_now().await;
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    async fn whole(&mut self, status: u16, headers: &str, kind: &str, body: &str) -> io::Result<()> {
+        let length = body.len();
+        let head = format!("HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n{headers}\r\n");
+        self.write(format!("{head}{body}").as_bytes()).await
+    }
+
+    /// Says nothing until the client hangs up.
+    async fn wait(&mut self) -> io::Result<()> {
+        self.0.read_u8().await?;
+        Err(io::ErrorKind::InvalidData.into())
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.get_mut().write_all(bytes).await
+    }
+}

@@ -1,0 +1,143 @@
+//! A conversation goes on with another model, from each wire to each; see pairs/README.md.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+use std::{
+    collections::HashSet,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use homard_model::{Level, Request, Spec, ToolSpec};
+use homard_proto::message::{Message, StopReason, User};
+use homard_providers::{Target, Wire};
+use homard_store::repair;
+use homard_testkit::fake_provider::{check, dialect::Dialect};
+use serde_json::{Value, json};
+
+/// The models that speak, by their wires.
+fn target(dialect: Dialect) -> Target {
+    let (provider, model, base_url) = match dialect {
+        Dialect::Anthropic => ("anthropic", "claude-opus-4-6", "https://api.anthropic.com"),
+        Dialect::Chat => ("deepseek", "deepseek-reasoner", "https://api.deepseek.com/v1"),
+        Dialect::Responses => ("openai", "gpt-5.6", "https://api.openai.com/v1"),
+        Dialect::Gemini => ("google", "gemini-3.8-flash", "https://generativelanguage.googleapis.com/v1beta"),
+    };
+    let spec = Spec {
+        provider: provider.to_owned(),
+        model: model.to_owned(),
+        api: dialect.api().to_owned(),
+        max_output: 8_192,
+        thinking: vec![Level::Low, Level::High],
+        sees: true,
+        ..Spec::default()
+    };
+    Target::new(spec, base_url)
+}
+
+fn folder(from: Dialect) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pairs").join(from.api())
+}
+
+fn history(from: Dialect) -> Vec<Arc<Message>> {
+    serde_json::from_slice(&fs::read(folder(from).join("history.json")).unwrap()).unwrap()
+}
+
+fn repaired(history: &[Arc<Message>], to: Dialect) -> Vec<Arc<Message>> {
+    let Spec { api, provider, model, .. } = target(to).spec;
+    repair::for_model(history, &repair::Policy::of(&api, &provider, &model))
+}
+
+fn encoded(messages: Vec<Arc<Message>>, to: Dialect) -> Value {
+    let tool = |name: &str| ToolSpec {
+        name: name.to_owned(),
+        description: format!("The tool {name}."),
+        parameters: json!({"type": "object", "properties": {"path": {"type": "string"}}}),
+    };
+    let request = Request {
+        system: "Be brief.".into(),
+        messages,
+        tools: ["ls", "read", "write"].map(tool).into(),
+        thinking: Level::Low,
+        session: Some("session-1".into()),
+        ..Request::default()
+    };
+    let wire = Wire::named(to.api()).unwrap();
+    serde_json::from_slice(&wire.encode(&target(to), &request).unwrap()).unwrap()
+}
+
+fn pairs() -> impl Iterator<Item = (Dialect, Dialect)> {
+    Dialect::ALL.into_iter().flat_map(|from| Dialect::ALL.map(|to| (from, to)))
+}
+
+fn ids(history: &[Arc<Message>]) -> HashSet<String> {
+    let said = |message: &Arc<Message>| match &**message {
+        Message::Assistant(said) => said.tool_calls().map(|call| call.id.clone()).collect(),
+        Message::User(_) | Message::ToolResult(_) | Message::Other(_) => Vec::new(),
+    };
+    history.iter().flat_map(said).collect()
+}
+
+/// What a vendor refuses of a request; the ids that it gave itself are its own affair.
+fn wrong(from: Dialect, to: Dialect, body: &Value) -> Vec<String> {
+    let own = if from == to { ids(&history(from)) } else { HashSet::new() };
+    check::wrong(to, body, &own)
+}
+
+/// Fails unless a file holds this; with `BLESS=1` it is made to.
+#[allow(clippy::disallowed_methods, reason = "a switch for whoever runs the tests")]
+fn compare(golden: &Path, actual: &Value) {
+    if std::env::var_os("BLESS").is_some() {
+        fs::create_dir_all(golden.parent().unwrap()).unwrap();
+        fs::write(golden, format!("{actual:#}\n")).unwrap();
+    }
+    let expected: Value = serde_json::from_slice(&fs::read(golden).unwrap_or_default()).unwrap_or_default();
+    assert!(expected == *actual, "{} should hold, if this is right:\n{actual:#}", golden.display());
+}
+
+#[test]
+fn a_conversation_of_each_wire_becomes_a_request_of_each() {
+    for (from, to) in pairs() {
+        let body = encoded(repaired(&history(from), to), to);
+        compare(&folder(from).join("to").join(format!("{}.json", to.api())), &body);
+        assert_eq!(wrong(from, to, &body), Vec::<String>::new(), "{from:?} to {to:?}");
+    }
+}
+
+#[test]
+fn joined_ids_go_back_to_nobody_as_they_are() {
+    for to in Dialect::ALL {
+        let history = history(Dialect::Responses);
+        assert!(ids(&history).iter().all(|id| id.contains('|')));
+        for messages in [history.clone(), repaired(&history, to)] {
+            let body = encoded(messages, to).to_string();
+            assert!(ids(&history).iter().all(|id| !body.contains(id.as_str())), "{to:?} gets {body}");
+        }
+    }
+}
+
+#[test]
+fn a_run_that_was_cut_short_at_any_point_goes_on_with_any_model() {
+    let next: Arc<Message> = Message::User(User::text("Go on.", 1)).into();
+    for (from, to) in pairs() {
+        let history = history(from);
+        for end in 1..=history.len() {
+            // As a crash leaves it; as a stop and as a failure leave it.
+            for stop in [None, Some(StopReason::Aborted), Some(StopReason::Error)] {
+                let mut cut = history[..end].to_vec();
+                if let (Some(stop), Some(Message::Assistant(said))) = (stop, cut.last_mut().map(Arc::make_mut)) {
+                    said.stop_reason = stop;
+                }
+                cut.push(next.clone());
+                let body = encoded(repaired(&cut, to), to);
+                assert_eq!(
+                    wrong(from, to, &body),
+                    Vec::<String>::new(),
+                    "{from:?} to {to:?}, {end} messages, {stop:?}"
+                );
+                let unrepaired = encoded(cut, to);
+                assert_eq!(wrong(from, to, &unrepaired), Vec::<String>::new(), "{from:?} to {to:?}, {end}, unrepaired");
+            }
+        }
+    }
+}

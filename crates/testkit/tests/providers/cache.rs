@@ -1,0 +1,103 @@
+//! The prompt-cache contract: what is sent again begins with the bytes that were sent before, and usage tells.
+
+use homard_agent::{Event, RunEvent};
+use homard_proto::message::Usage;
+use homard_testkit::{
+    FakeProvider,
+    chance::Dice,
+    fake_provider::{Asked, Call, Reply, Said, dialect::Dialect, fault::Fault},
+};
+use serde_json::json;
+
+use crate::house::{House, PATIENT, roster};
+
+const SEEDS: u64 = 6;
+const MESSAGES: usize = 5;
+
+/// Words, sometimes calls, sometimes a fault after which the same question is asked again.
+fn reply(dice: &mut Dice, asked: &Asked, faults: &[Fault]) -> Reply {
+    let number = asked.number;
+    let call = |place: u64| Call {
+        id: format!("call_{place}"),
+        name: ["look", "snap", "fail"][number % 3].to_owned(),
+        arguments: json!({"at": format!("place {number}")}),
+    };
+    let calls = if dice.percent(50) { 1 + dice.below(2) } else { 0 };
+    let text = vec![format!("These are the words of answer number {number}. ")];
+    let said = Said { thinking: Some("Hm.".to_owned()), text, calls: (0..calls).map(call).collect() };
+    Reply { said, fault: dice.percent(20).then(|| *dice.pick(faults)), split: None }
+}
+
+/// A conversation; what the provider was asked, and what happened.
+async fn talk(seed: u64, dialects: &[Dialect], faults: &'static [Fault]) -> (Vec<Asked>, Vec<Event>) {
+    let mut dice = Dice::new(seed);
+    let fake = FakeProvider::start(move |asked| reply(&mut dice, asked, faults)).await.unwrap();
+    let models: Vec<_> = dialects.iter().map(|dialect| (*dialect, PATIENT)).collect();
+    let house = House::new(roster(&fake, &models).0);
+    let mut events = Vec::new();
+    for message in 0..MESSAGES {
+        let text = format!("This is message number {message}, which says a little more than nothing.");
+        events.extend(house.say(&format!("r{message}"), &text).await);
+    }
+    house.hub.shut_down().await;
+    assert_eq!(fake.complaints(), Vec::<String>::new());
+    (fake.asked(), events)
+}
+
+/// Fails unless each request of a model begins with the bytes of its request before.
+fn begins_alike(asked: &[Asked], dialect: Dialect) {
+    let prompts: Vec<_> = asked.iter().filter(|asked| asked.dialect == dialect).map(Asked::prompt).collect();
+    for pair in prompts.windows(2) {
+        // What is said next may go into the same list.
+        let begin = pair[0].trim_end_matches([']', '}']);
+        assert!(pair[1].starts_with(begin), "{dialect:?} was told\n{}\nand then\n{}", pair[0], pair[1]);
+    }
+}
+
+fn usages(events: &[Event]) -> Vec<Usage> {
+    let said = |event: &Event| {
+        if let RunEvent::Assistant { said, .. } = &event.kind { Some(said.usage.clone()) } else { None }
+    };
+    events.iter().filter_map(said).filter(|usage| usage.total_tokens > 0).collect()
+}
+
+/// The share of the prompt that the provider knew.
+fn hit_ratio(usage: &Usage) -> f64 {
+    usage.cache_read as f64 / (usage.input + usage.cache_read + usage.cache_write) as f64
+}
+
+#[tokio::test]
+async fn each_request_begins_with_the_bytes_of_the_one_before() {
+    for dialect in Dialect::ALL {
+        for seed in 0..SEEDS {
+            let (asked, _) = talk(seed, &[dialect], &[Fault::Cut(9), Fault::Refused(500), Fault::Garbage(3)]).await;
+            assert!(asked.len() > MESSAGES);
+            begins_alike(&asked, dialect);
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_model_in_between_changes_no_byte_and_is_told() {
+    for seed in 0..SEEDS {
+        let (asked, events) = talk(seed, &Dialect::ALL, &[Fault::Refused(401), Fault::Cut(9)]).await;
+        Dialect::ALL.into_iter().for_each(|dialect| begins_alike(&asked, dialect));
+        let switches = asked.windows(2).filter(|pair| pair[0].dialect != pair[1].dialect).count();
+        let told = events.iter().filter(|event| matches!(event.kind, RunEvent::Switched { .. })).count();
+        assert!(switches <= told, "{switches} times another model was asked, and {told} times somebody was told");
+    }
+}
+
+#[tokio::test]
+async fn usage_tells_how_much_of_a_prompt_was_known() {
+    for dialect in Dialect::ALL {
+        let (asked, events) = talk(3, &[dialect], &[Fault::Refused(500)]).await;
+        let usages = usages(&events);
+        assert!(usages.len() > MESSAGES, "{dialect:?}: {usages:?}");
+        let ratios: Vec<_> = usages.iter().map(hit_ratio).collect();
+        // All of a prompt but its last message was sent before, so only what is new is paid in full.
+        assert!(ratios[0] < 0.1 && ratios[MESSAGES..].iter().all(|ratio| *ratio > 0.75), "{dialect:?}: {ratios:?}");
+        let last = asked.last().map(|asked| asked.prompt().len() as u64 / 4);
+        assert_eq!(usages.last().map(|usage| usage.input + usage.cache_read), last, "{dialect:?}");
+    }
+}

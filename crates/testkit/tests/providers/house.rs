@@ -1,0 +1,172 @@
+//! A hub over a store in memory, with models behind real HTTP.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use homard_agent::{
+    Agents, Ambient, Event, Follower, Hub, Outcome, Profile, RunEvent, Slots,
+    hub::{Accepted, Disposition},
+    intake,
+    tool::{Tool, ToolCx, ToolResult, Toolbox},
+};
+use homard_model::{
+    Level, Spec, ToolSpec,
+    retry::Limits,
+    roster::{Candidate, Credential, Order, Rank, Roster},
+    standing::Book,
+};
+use homard_proto::{
+    AgentId, SessionKey,
+    message::{Block, ImageBlock},
+};
+use homard_providers::{Auth, Client, Remote, Secret, Target};
+use homard_store::{Fence, MemoryStore, ToolClass};
+use homard_testkit::{FakeProvider, fake_provider::dialect::Dialect};
+use serde_json::{Value, json};
+
+/// How long a model may be silent that shall not be.
+pub(crate) const PATIENT: Duration = Duration::from_secs(20);
+/// How long one may be silent that will be.
+pub(crate) const HASTY: Duration = Duration::from_millis(100);
+/// Waits that a test can wait for.
+pub(crate) const LIMITS: Limits = Limits {
+    rate_limits: 3,
+    retries: 2,
+    window: Duration::from_secs(90),
+    first: Duration::from_millis(1),
+    longest: Duration::from_secs(60),
+    patience: Duration::from_secs(8),
+};
+
+/// A model of the fake provider, in a dialect.
+pub(crate) fn target(fake: &FakeProvider, dialect: Dialect, idle: Duration) -> Target {
+    let spec = Spec {
+        provider: format!("fake-{dialect:?}").to_lowercase(),
+        model: "m-1".to_owned(),
+        api: dialect.api().to_owned(),
+        max_output: 8_192,
+        thinking: vec![Level::Low, Level::High],
+        sees: true,
+        idle,
+        ..Spec::default()
+    };
+    Target { auth: Some(Auth::Key(Secret::from("sk-fake"))), ..Target::new(spec, fake.base_url(dialect)) }
+}
+
+/// The chain of these models, each with a key of its own, and how they stand.
+pub(crate) fn roster(fake: &FakeProvider, models: &[(Dialect, Duration)]) -> (Roster, Arc<Book>) {
+    let client = Client::default();
+    let rank = |(dialect, idle): &(Dialect, Duration)| {
+        let model = Arc::new(Remote::new(target(fake, *dialect, *idle), &client).unwrap());
+        let profile = profile(*dialect).into();
+        Rank { candidates: vec![Candidate { model, profile, credential: Credential::ApiKey }], order: Order::Given }
+    };
+    let book = Arc::new(Book::default());
+    (Roster::new(models.iter().map(rank).collect(), book.clone()).unwrap(), book)
+}
+
+pub(crate) fn profile(dialect: Dialect) -> String {
+    format!("{dialect:?}:default")
+}
+
+/// A hub in which one agent works, and the one session that is spoken in.
+pub(crate) struct House {
+    pub(crate) hub: Hub,
+    pub(crate) key: SessionKey,
+}
+
+impl House {
+    pub(crate) fn new(roster: Roster) -> Self {
+        let profile = Profile { limits: LIMITS, toolbox: toolbox(), ..Profile::new(AgentId::main(), roster) };
+        let store = Arc::new(MemoryStore::default());
+        let agents = Agents::new(profile, []);
+        let (hub, _) = Hub::start(Ambient::system(), (store, Fence::default()), agents, Slots::new(4, 4, 4));
+        Self { hub, key: AgentId::main().main_session() }
+    }
+
+    /// Says something; the run goes on while the follower is read.
+    pub(crate) async fn begin(&self, run: &str, message: &str) -> Follower {
+        let params: Value = json!({"message": message, "idempotencyKey": run, "sessionKey": self.key.to_string()});
+        let inbound = intake::agent(&self.hub, "owner", serde_json::from_value(params).unwrap()).await.unwrap();
+        let Accepted { disposition: Disposition::New(tape), .. } = self.hub.submit(inbound).await.unwrap() else {
+            panic!("{run} is not new");
+        };
+        Follower::new(tape)
+    }
+
+    /// Says something, and returns all that happened.
+    pub(crate) async fn say(&self, run: &str, message: &str) -> Vec<Event> {
+        let mut follower = self.begin(run, message).await;
+        let mut events = Vec::new();
+        while let Some(news) = follower.next().await {
+            events.extend(news);
+        }
+        events
+    }
+}
+
+/// How a run ended: exactly once, and with nothing after it.
+pub(crate) fn outcome(events: &[Event]) -> Outcome {
+    let ends = |event: &&Event| matches!(event.kind, RunEvent::Ended(_));
+    assert_eq!(events.iter().filter(ends).count(), 1, "{events:#?}");
+    match &events.last().unwrap().kind {
+        RunEvent::Ended(end) => end.outcome.clone(),
+        other => panic!("the last event is {other:?}"),
+    }
+}
+
+/// What a reader has on the screen in the end, one text for each answer. Fails if that is not what was kept, or if a word
+/// stands there twice: no two words of a test are the same.
+pub(crate) fn shown(events: &[Event]) -> Vec<String> {
+    let (mut shown, mut now) = (Vec::new(), String::new());
+    for event in events {
+        if let RunEvent::Text { delta, .. } = &event.kind {
+            now.push_str(delta);
+        }
+        if let RunEvent::Rewound { .. } = &event.kind {
+            now.clear();
+        }
+        if let RunEvent::Assistant { said, .. } = &event.kind {
+            assert_eq!(said.text(), now, "what was told is not what is kept");
+            shown.push(std::mem::take(&mut now));
+        }
+    }
+    let all = shown.join(" ");
+    let mut seen = HashSet::new();
+    assert!(all.split_whitespace().all(|word| seen.insert(word)), "a word stands twice: {all}");
+    shown
+}
+
+fn toolbox() -> Toolbox {
+    Toolbox::new(["look", "snap", "fail"].map(|name| Arc::new(Quick(name)) as Arc<dyn Tool>))
+}
+
+/// A tool that answers soon, but not at once.
+struct Quick(&'static str);
+
+#[async_trait]
+impl Tool for Quick {
+    fn spec(&self) -> ToolSpec {
+        let parameters = json!({"type": "object", "properties": {"at": {"type": "string"}}});
+        ToolSpec { name: self.0.to_owned(), description: "Looks at something.".to_owned(), parameters }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Read
+    }
+
+    async fn call(&self, _: ToolCx, _: Value) -> ToolResult {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        match self.0 {
+            "snap" => ToolResult { content: vec![Block::Image(picture())], ..ToolResult::text("") },
+            "fail" => ToolResult::error("there is nothing"),
+            _ => ToolResult::text("it is there"),
+        }
+    }
+}
+
+fn picture() -> ImageBlock {
+    serde_json::from_value(json!({"mimeType": "image/png", "data": "iVBORw0KGgo="})).unwrap()
+}

@@ -1,0 +1,134 @@
+//! Each fault on each wire, as whoever sent a message sees it: an answer or one error, and no word twice.
+
+use futures_util::{StreamExt, stream};
+use homard_agent::{Event, Outcome, RunEvent};
+use homard_testkit::{
+    FakeProvider,
+    fake_provider::{
+        Asked, Reply, Said, WAIT,
+        dialect::Dialect,
+        fault::{Fault, PLACES},
+    },
+};
+
+use crate::house::{HASTY, House, PATIENT, outcome, profile, roster, shown};
+
+/// How many runs are played at once.
+const AT_ONCE: usize = 8;
+
+/// Words that no other answer has.
+fn answer(asked: &Asked) -> Said {
+    let text = (0..12).map(|n| format!("answer{}word{n} ", asked.number)).collect();
+    Said { thinking: Some("Hm.".to_owned()), text, calls: Vec::new() }
+}
+
+/// Every fault at every place.
+fn faults() -> Vec<Fault> {
+    let mut all: Vec<_> = (0..PLACES).flat_map(Fault::all).collect();
+    let mut seen: Vec<Fault> = Vec::new();
+    all.retain(|fault| {
+        !seen.contains(fault) && {
+            seen.push(*fault);
+            true
+        }
+    });
+    all
+}
+
+fn idle(fault: Fault) -> std::time::Duration {
+    if matches!(fault, Fault::Stall(_)) { HASTY } else { PATIENT }
+}
+
+/// The next wire; the last one's is the first.
+fn other(dialect: Dialect) -> Dialect {
+    let place = Dialect::ALL.iter().position(|known| *known == dialect).unwrap();
+    Dialect::ALL[(place + 1) % Dialect::ALL.len()]
+}
+
+/// The first request meets the fault; a model on another wire stands by.
+async fn once(dialect: Dialect, fault: Fault) {
+    let answers = move |asked: &Asked| Reply {
+        said: answer(asked),
+        fault: (asked.number == 0).then_some(fault),
+        split: Some(asked.number as u64),
+    };
+    let fake = FakeProvider::start(answers).await.unwrap();
+    let (roster, book) = roster(&fake, &[(dialect, idle(fault)), (other(dialect), PATIENT)]);
+    let house = House::new(roster);
+    let events = house.say("r1", "Hi").await;
+    let asked = fake.asked();
+    let shown = shown(&events);
+    // A conversation that is too long cannot be made shorter yet, and an event out of order may be noticed.
+    match (outcome(&events), fault) {
+        (Outcome::Done, _) => {
+            let whole = answer(asked.last().unwrap()).text.concat();
+            let is_shuffled = matches!(fault, Fault::Disorder(_));
+            assert!(is_shuffled || shown == [whole], "{dialect:?} {fault:?}: {shown:?}");
+        }
+        (Outcome::Failed(_), Fault::Refused(413)) => {}
+        (bad, _) => panic!("{dialect:?} {fault:?}: {bad:?}"),
+    }
+    assert_eq!(fake.complaints(), Vec::<String>::new(), "{dialect:?} {fault:?}");
+    match fault {
+        Fault::TooMany(true) => {
+            let waited = asked[1].at - asked[0].at;
+            assert!(asked[1].dialect == dialect && waited >= WAIT, "{dialect:?} was asked again after {waited:?}");
+        }
+        Fault::TooManyForLong => {
+            assert_eq!(asked[1].dialect, other(dialect));
+            let stats = serde_json::to_value(book.standing()).unwrap()[profile(dialect)].clone();
+            let rests = stats["cooldownUntil"].as_u64().unwrap() - stats["lastFailureAt"].as_u64().unwrap();
+            assert_eq!(rests, 900_000, "{stats}");
+        }
+        Fault::Stall(_)
+        | Fault::Cut(_)
+        | Fault::Garbage(_)
+        | Fault::InStream(_)
+        | Fault::Twice(_)
+        | Fault::Disorder(_)
+        | Fault::TooMany(false)
+        | Fault::Refused(_)
+        | Fault::Page => {}
+    }
+    house.hub.shut_down().await;
+}
+
+/// Every request meets the fault, and nobody stands by.
+async fn always(dialect: Dialect, fault: Fault) {
+    let answers = move |asked: &Asked| Reply { said: answer(asked), fault: Some(fault), split: None };
+    let fake = FakeProvider::start(answers).await.unwrap();
+    let house = House::new(roster(&fake, &[(dialect, idle(fault))]).0);
+    let events = house.say("r1", "Hi").await;
+    shown(&events);
+    let is_bad = matches!(outcome(&events), Outcome::Failed(_));
+    let may_be_good = matches!(fault, Fault::Twice(_) | Fault::Disorder(_));
+    assert!(is_bad || may_be_good, "{dialect:?} {fault:?}: {events:#?}");
+    assert_eq!(rewound(&events), restarts(&events), "{dialect:?} {fault:?}: {events:#?}");
+    assert_eq!(fake.complaints(), Vec::<String>::new(), "{dialect:?} {fault:?}");
+    house.hub.shut_down().await;
+}
+
+/// How often words were taken back, and how often words came that the ones before did not lead to.
+fn rewound(events: &[Event]) -> usize {
+    events.iter().filter(|event| matches!(event.kind, RunEvent::Rewound { .. })).count()
+}
+
+fn restarts(events: &[Event]) -> usize {
+    let said = |event: &Event| matches!(event.kind, RunEvent::Text { .. } | RunEvent::Thinking { .. });
+    let tries = events.split(|event| matches!(event.kind, RunEvent::Retrying { .. }));
+    let tries: Vec<_> = tries.map(|events| events.iter().any(said)).collect();
+    tries[..tries.len() - 1].iter().filter(|spoke| **spoke).count()
+}
+
+#[tokio::test]
+async fn a_fault_anywhere_ends_in_an_answer_without_a_word_twice() {
+    let all = faults().into_iter().flat_map(|fault| Dialect::ALL.map(|dialect| once(dialect, fault)));
+    stream::iter(all).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+}
+
+#[tokio::test]
+async fn a_fault_that_stays_ends_in_one_error() {
+    let all = Fault::all(10).into_iter().chain([Fault::Stall(0), Fault::Cut(0)]);
+    let all = all.flat_map(|fault| Dialect::ALL.map(|dialect| always(dialect, fault)));
+    stream::iter(all).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+}

@@ -1,0 +1,114 @@
+//! R12: whatever goes wrong and whenever a run is stopped, no request has a call without its result.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use homard_agent::AbortReason;
+use homard_testkit::{
+    FakeProvider,
+    chance::Dice,
+    fake_provider::{Asked, Call, Reply, Said, dialect::Dialect, fault::Fault},
+};
+use serde_json::{Value, json};
+
+use crate::house::{HASTY, House, PATIENT, outcome, roster, shown};
+
+/// How many seeds are played, unless `PROVIDER_SEEDS` says otherwise.
+const SEEDS: u64 = 60;
+/// How many are played at once.
+const AT_ONCE: usize = 12;
+/// How many messages each sends.
+const MESSAGES: usize = 5;
+/// After so many requests the model makes no calls any more.
+const CALLING: usize = 24;
+
+#[allow(clippy::disallowed_methods, reason = "a switch for whoever runs the tests")]
+fn seeds() -> u64 {
+    std::env::var("PROVIDER_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS)
+}
+
+/// What the model says: anything.
+fn reply(dice: &mut Dice, asked: &Asked) -> Reply {
+    let text = (0..dice.below(4)).map(|n| format!("answer{}word{n} ", asked.number)).collect();
+    let thinking = dice.percent(40).then(|| "Hm.".to_owned());
+    let calls = if asked.number < CALLING && dice.percent(60) { 1 + dice.below(3) } else { 0 };
+    let mut said = Said { thinking, text, calls: (0..calls).map(|_| call(dice)).collect() };
+    if said.calls.is_empty() && said.text.is_empty() {
+        said.text.push(format!("answer{} ", asked.number));
+    }
+    Reply { said, fault: dice.percent(30).then(|| fault(dice)), split: dice.percent(50).then(|| dice.throw()) }
+}
+
+/// Any fault; those that take time are rare.
+fn fault(dice: &mut Dice) -> Fault {
+    match Fault::any(dice) {
+        Fault::Stall(place) if dice.percent(80) => Fault::Cut(place),
+        // It ends the run and teaches nothing about pairs.
+        Fault::Refused(413) => Fault::Refused(500),
+        fault => fault,
+    }
+}
+
+/// A call under an id of any kind, often one that was used before.
+fn call(dice: &mut Dice) -> Call {
+    let number = dice.below(5);
+    let id = match dice.below(5) {
+        0 => format!("call_{number}"),
+        1 => format!("toolu_{number}"),
+        2 => format!("call_{number}|fc_{number}"),
+        3 => format!("functions.look:{number} {}", "x".repeat(60)),
+        _ => format!("{:024x}", dice.throw()),
+    };
+    let name = (*dice.pick(&["look", "look", "snap", "fail", "fly"])).to_owned();
+    let arguments = dice.pick(&[json!({"at": "there"}), json!({}), json!({"at": 7}), Value::Null]).clone();
+    Call { id, name, arguments }
+}
+
+/// Plays a seed; returns how many requests that made.
+async fn play(seed: u64) -> usize {
+    let mut answering = Dice::new(seed);
+    let fake = FakeProvider::start(move |asked| reply(&mut answering, asked)).await.unwrap();
+    let mut dice = Dice::new(!seed);
+    let mut models = Dialect::ALL.map(|dialect| (dialect, HASTY));
+    models.rotate_left(dice.below(4) as usize);
+    models[3].1 = PATIENT;
+    let house = House::new(roster(&fake, &models).0);
+    for message in 0..MESSAGES {
+        let mut follower = house.begin(&format!("r{message}"), &format!("message {message}")).await;
+        let stops_after = dice.percent(40).then(|| dice.below(12));
+        let (mut events, mut news) = (Vec::new(), 0);
+        while let Some(more) = follower.next().await {
+            events.extend(more);
+            if stops_after == Some(news) {
+                house.hub.abort(&house.key, None, AbortReason::User).await;
+            }
+            news += 1;
+        }
+        outcome(&events);
+        if stops_after.is_none() {
+            shown(&events);
+        }
+    }
+    house.hub.shut_down().await;
+    assert_eq!(fake.complaints(), Vec::<String>::new(), "seed {seed}: {:#?}", fake.asked().last());
+    fake.asked().len()
+}
+
+#[tokio::test]
+async fn no_request_has_a_call_without_its_result() {
+    let seeds = seeds();
+    let playing = (0..seeds).map(|seed| async move {
+        let played = tokio::time::timeout(Duration::from_secs(120), play(seed)).await;
+        played.unwrap_or_else(|_| panic!("seed {seed} does not end"))
+    });
+    let mut playing = stream::iter(playing).buffer_unordered(AT_ONCE).enumerate();
+    let mut requests = 0;
+    while let Some((count, asked)) = playing.next().await {
+        requests += asked;
+        if count % 500 == 499 {
+            println!("{} seeds, {requests} requests", count + 1);
+        }
+    }
+    println!("{requests} requests of {seeds} seeds, none of them invalid");
+    assert!(requests as u64 > seeds * MESSAGES as u64, "only {requests} requests");
+}

@@ -1,0 +1,36 @@
+//! What a wire costs beside a reader that only reads: the program `read_stream` of the providers does both, in turns.
+
+use std::{path::Path, process::Command};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{model::Model, report::Report};
+use crate::shell;
+
+/// A stream of one length, read by one of the two: processor time, and the wait for the first words, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Read {
+    pub(super) used: f64,
+    pub(super) first: f64,
+}
+
+/// Builds the program beside the gateway's binary, runs it, and tells what it measured.
+pub(super) fn measure(gateway: &Path, model: &Model, report: &mut Report) -> Result<()> {
+    let folder = gateway.parent().context("the gateway's binary is in no folder")?;
+    let profile = folder.file_name().and_then(|name| name.to_str()).context("the build has no profile")?;
+    let args = ["build", "--package", "homard-providers", "--example", "read_stream", "--profile", profile];
+    shell::run(&mut shell::cargo(&args))?;
+    let url = format!("http://127.0.0.1:{}/v1", model.port());
+    let told = shell::output(Command::new(folder.join("examples").join("read_stream")).arg(url))?;
+    let told: Value = serde_json::from_slice(&told).context("read_stream did not write JSON")?;
+    for size in told.as_array().into_iter().flatten() {
+        let read = |who: &str| Read {
+            used: size[who]["used"].as_f64().unwrap_or(f64::NAN),
+            first: size[who]["first"].as_f64().unwrap_or(f64::NAN),
+        };
+        let chunks = size["chunks"].as_u64().context("read_stream told no size")?;
+        report.wire(chunks as usize, read("wire"), read("bare"));
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! The vendors' own Python SDKs look at every request that the tests have on record.
+//!
+//! Their request types must take each of them, and refuse copies that are broken on purpose: without that a check that
+//! looks at nothing would pass. `sdk.py` does the asking.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::shell;
+
+/// What is installed from PyPI.
+const PACKAGES: [&str; 3] = ["anthropic==2.8.0", "openai==3.49.0", "google-genai==3.1.0"];
+/// How many requests there must be at least: fewer, and somebody moved them.
+const LEAST: u64 = 100;
+
+/// Asks the SDKs, installed below `folder`; whether they are content. Where they cannot be installed it says so, and is.
+pub(super) fn check(folder: &Path) -> bool {
+    let verdict = match install(&folder.join("sdk")) {
+        Err(why) => Ok(format!("skipped: the SDKs cannot be installed from PyPI: {why:#}")),
+        Ok(python) => ask(&python).map(|count| format!("pass ({count} requests)")),
+    };
+    let is_good = verdict.is_ok();
+    let told = verdict.unwrap_or_else(|why| format!("FAIL: {why:#}"));
+    println!("{:>5}  {:<28} {:<10} {told}", "sdk", "request types", "python");
+    is_good
+}
+
+/// Installs the SDKs, unless that was done before; where their Python is.
+fn install(home: &Path) -> Result<PathBuf> {
+    let (venv, done) = (home.join("venv"), home.join("installed"));
+    let python = venv.join("bin").join("python");
+    let wanted = PACKAGES.join(" ");
+    if fs::read_to_string(&done).ok().as_deref() != Some(&wanted) || !python.exists() {
+        println!("installing {wanted} (once; this takes a minute) …");
+        fs::create_dir_all(home)?;
+        shell::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+        shell::run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(PACKAGES))?;
+        fs::write(&done, &wanted)?;
+    }
+    Ok(python)
+}
+
+/// Shows the SDKs all requests; how many there were.
+fn ask(python: &Path) -> Result<u64> {
+    let requests = requests(&shell::files(&shell::root())?);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/conform/sdk.py");
+    let mut asking = Command::new(python);
+    asking.arg(script).args(requests).current_dir(shell::root());
+    let told: Value = serde_json::from_slice(&shell::output(&mut asking)?).context("sdk.py did not write JSON")?;
+    let wrong: Vec<_> = told["wrong"].as_object().into_iter().flatten().collect();
+    if let Some((file, why)) = wrong.first() {
+        bail!("{} requests are refused; the first is {file}: {why}", wrong.len());
+    }
+    let missed: Vec<_> = told["missed"].as_array().into_iter().flatten().collect();
+    if let Some(first) = missed.first() {
+        bail!("{} broken requests are not refused, so the check is of no use; the first is {first}", missed.len());
+    }
+    let count = told["checked"].as_u64().unwrap_or(0);
+    ensure!(count >= LEAST, "only {count} requests were found");
+    Ok(count)
+}
+
+/// The requests on record, each as `<wire>=<file>`.
+fn requests(files: &[PathBuf]) -> Vec<String> {
+    let request = |path: &PathBuf| {
+        let parts: Vec<_> = path.iter().filter_map(|part| part.to_str()).collect();
+        let wire = match parts[..] {
+            ["crates", "providers", "tests", "corpus", wire, _, "request.json" | "replay.json"] => wire,
+            ["crates", "testkit", "tests", "pairs", _, "to", file] => file.strip_suffix(".json")?,
+            _ => return None,
+        };
+        Some(format!("{wire}={}", path.display()))
+    };
+    files.iter().filter_map(request).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_found_by_their_places() {
+        let files = [
+            "crates/providers/tests/corpus/openai-responses/plain/request.json",
+            "crates/providers/tests/corpus/openai-responses/plain/history.json",
+            "crates/testkit/tests/pairs/openai-responses/to/anthropic-messages.json",
+            "crates/testkit/tests/pairs/openai-responses/history.json",
+        ];
+        assert_eq!(
+            requests(&files.map(PathBuf::from)),
+            [format!("openai-responses={}", files[0]), format!("anthropic-messages={}", files[2])]
+        );
+    }
+}

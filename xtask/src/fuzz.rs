@@ -66,7 +66,7 @@ fn build() -> Result<PathBuf> {
     let told = shell::output(&mut shell::cargo(&args))?;
     let messages = told.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
     let is_corpus = |message: &Value| message["target"]["name"] == "corpus" && message["executable"].is_string();
-    let built = messages.filter(is_corpus).last().context("cargo built no corpus test")?;
+    let built = messages.rev().find(is_corpus).context("cargo built no corpus test")?;
     Ok(PathBuf::from(built["executable"].as_str().unwrap_or_default()))
 }
 

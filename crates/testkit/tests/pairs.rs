@@ -1,4 +1,4 @@
-//! A conversation goes on with another model, from each wire to each; see pairs/README.md.
+//! R12: a conversation goes on with another model, from each wire to each; see pairs/README.md.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 use std::{

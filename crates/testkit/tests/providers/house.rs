@@ -109,10 +109,8 @@ impl House {
 pub(crate) fn outcome(events: &[Event]) -> Outcome {
     let ends = |event: &&Event| matches!(event.kind, RunEvent::Ended(_));
     assert_eq!(events.iter().filter(ends).count(), 1, "{events:#?}");
-    match &events.last().unwrap().kind {
-        RunEvent::Ended(end) => end.outcome.clone(),
-        other => panic!("the last event is {other:?}"),
-    }
+    let Some(Event { kind: RunEvent::Ended(end), .. }) = events.last() else { panic!("it goes on after its end") };
+    end.outcome.clone()
 }
 
 /// What a reader has on the screen in the end, one text for each answer. Fails if that is not what was kept, or if a word

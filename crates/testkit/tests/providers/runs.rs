@@ -1,4 +1,4 @@
-//! Each fault on each wire, as whoever sent a message sees it: an answer or one error, and no word twice.
+//! R84: each fault on each wire, as whoever sent a message sees it: an answer or one error, and no word twice.
 
 use futures_util::{StreamExt, stream};
 use homard_agent::{Event, Outcome, RunEvent};

@@ -41,12 +41,14 @@ fn reply(dice: &mut Dice, asked: &Asked) -> Reply {
 
 /// Any fault; those that take time are rare.
 fn fault(dice: &mut Dice) -> Fault {
-    match Fault::any(dice) {
-        Fault::Stall(place) if dice.percent(80) => Fault::Cut(place),
-        // It ends the run and teaches nothing about pairs.
-        Fault::Refused(413) => Fault::Refused(500),
-        fault => fault,
+    let fault = Fault::any(dice);
+    if let Fault::Stall(place) = fault
+        && dice.percent(80)
+    {
+        return Fault::Cut(place);
     }
+    // One that ends the run teaches nothing about pairs.
+    if fault == Fault::Refused(413) { Fault::Refused(500) } else { fault }
 }
 
 /// A call under an id of any kind, often one that was used before.

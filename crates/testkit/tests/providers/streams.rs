@@ -1,4 +1,4 @@
-//! Each fault on each wire, as a model's caller sees it.
+//! R84: each fault on each wire, as a model's caller sees it.
 
 use std::{collections::HashSet, time::Duration};
 

@@ -159,7 +159,9 @@ impl Sender {
     /// Sends a run; false when it is refused for want of room.
     async fn send(&mut self, message: &str) -> bool {
         let key = format!("k{}", self.accepted.len() + self.refused);
-        let id = self.life.ask("agent", &run(&key, &format!("s{}", self.refused % 5), message)).await;
+        // So many do not wait in one session that it is they who are too many.
+        let session = (self.accepted.len() / 500 + self.refused) % 5;
+        let id = self.life.ask("agent", &run(&key, &format!("s{session}"), message)).await;
         let answer = self.life.answer(&id).await;
         if answer["payload"]["status"] == "accepted" {
             self.accepted.push(key);

@@ -41,7 +41,8 @@ async fn record(home: &Home, recording: &mut Recording, name: &str, rounds: usiz
     words.join().unwrap();
     // What commands do is not ours to keep, and the reserve is only room.
     let passed_by = ["workspace", "journal/reserve.bin"];
-    recording.add(&fs::read_to_string(file).unwrap(), &home.state(), &passed_by).unwrap();
+    let recorded = recording.add(&fs::read_to_string(file).unwrap(), &home.state(), &passed_by);
+    recorded.unwrap_or_else(|error| panic!("{error:#}"));
     Some(())
 }
 

@@ -1,7 +1,7 @@
 //! `auth-profiles.json`: who one is at the providers, and how each credential stands.
 //!
 //! The file is OpenClaw's, `<state>/agents/<agent>/agent/auth-profiles.json`; agents without one of their own share that of
-//! `main`. Start with [`Keyring`], what is read from it; then [`file`] (how it is changed), [`keep`] (how cooldowns get
+//! `main`. Start with [`Keyring`], what is read from it; then `file` (how it is changed), `keep` (how cooldowns get
 //! into it) and [`sign_in`] (credentials that expire).
 
 pub(crate) mod file;

@@ -1,3 +1,5 @@
+//! From names in the config to those who are asked.
+
 use std::fs;
 
 use homard_model::roster::Preferred;

@@ -46,21 +46,31 @@ pub(crate) async fn report(server: &Server) -> Result<Value, ErrorShape> {
     let agent = |id: &AgentId| {
         json!({
             "agentId": id, "isDefault": id == default, "sessions": summary(id),
-            "heartbeat": {
-                "enabled": false, "every": "0m", "everyMs": 0, "prompt": "", "target": "none", "ackMaxChars": 0,
-            },
+            "heartbeat": heartbeat(server, id),
         })
     };
     let agents: Vec<_> = hub.agents().iter().map(|profile| agent(&profile.id)).collect();
     let recent: Vec<_> = all.iter().take(HEALTH_RECENT).map(row).collect();
     let mut report = json!({
         "ok": true, "ts": now, "durationMs": begun.elapsed().as_millis() as u64,
-        "channels": {}, "channelOrder": [], "channelLabels": {}, "heartbeatSeconds": 0,
+        "channels": {}, "channelOrder": [], "channelLabels": {}, "heartbeatSeconds": heartbeat(server, default)["everyMs"].as_u64().unwrap_or_default() / 1000,
         "defaultAgentId": default, "agents": agents,
         "sessions": {"path": sessions::path(server, default), "count": all.len(), "recent": recent},
     });
     add_work(server, &mut report);
     Ok(report)
+}
+
+/// How often an agent looks by itself whether something is to be done.
+fn heartbeat(server: &Server, agent: &AgentId) -> Value {
+    let pulses = server.schedule.as_ref().map(|schedule| schedule.heart().pulses()).unwrap_or_default();
+    let pulse = pulses.iter().find(|pulse| pulse.agent == *agent).filter(|pulse| !pulse.every.is_zero());
+    let every = pulse.map(|pulse| pulse.every).unwrap_or_default();
+    json!({
+        "enabled": pulse.is_some(), "every": format!("{}m", every.as_secs() / 60), "everyMs": every.as_millis() as u64,
+        "prompt": pulse.and_then(|pulse| pulse.prompt.clone()).unwrap_or_default(), "target": "none",
+        "ackMaxChars": pulse.map(|pulse| pulse.ack_max).unwrap_or_default(),
+    })
 }
 
 /// Says how many runs are at work and wait, which of them do not get on, and what else is not as it should be.
@@ -114,12 +124,15 @@ pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
         })
     };
     let ids = || hub.agents().iter().map(|profile| &profile.id);
-    let heartbeat = |id: &AgentId| json!({"agentId": id, "enabled": false, "every": "0m", "everyMs": 0});
+    let beats = |id: &AgentId| {
+        let beat = heartbeat(server, id);
+        json!({"agentId": id, "enabled": beat["enabled"], "every": beat["every"], "everyMs": beat["everyMs"]})
+    };
     let defaults = sessions::defaults(server);
     let mut report = json!({
         "runtimeVersion": env!("CARGO_PKG_VERSION"),
         "heartbeat": {
-            "defaultAgentId": hub.agents().default_id(), "agents": ids().map(heartbeat).collect::<Vec<_>>(),
+            "defaultAgentId": hub.agents().default_id(), "agents": ids().map(beats).collect::<Vec<_>>(),
         },
         "channelSummary": [], "queuedSystemEvents": [],
         "sessions": {

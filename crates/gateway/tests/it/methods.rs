@@ -62,12 +62,12 @@ async fn health_and_status_say_how_things_are() {
         health,
         json!({
             "ok": true, "ts": null, "durationMs": null, "channels": {}, "channelOrder": [], "channelLabels": {},
-            "heartbeatSeconds": 0, "defaultAgentId": "main", "sessions": sessions,
+            "heartbeatSeconds": 1800, "defaultAgentId": "main", "sessions": sessions,
             "work": {"queued": 0, "running": 0, "longRunning": 0, "stalled": 0, "stuck": 0, "slow": []},
             "agents": [{
                 "agentId": "main", "isDefault": true, "sessions": sessions,
                 "heartbeat": {
-                    "enabled": false, "every": "0m", "everyMs": 0, "prompt": "", "target": "none", "ackMaxChars": 0,
+                    "enabled": true, "every": "30m", "everyMs": 1_800_000, "prompt": "", "target": "none", "ackMaxChars": 300,
                 },
             }],
         })
@@ -75,7 +75,7 @@ async fn health_and_status_say_how_things_are() {
     let status = socket.ask("2", "status", json!(null)).await["payload"].take();
     assert_eq!(
         status["heartbeat"]["agents"],
-        json!([{"agentId": "main", "enabled": false, "every": "0m", "everyMs": 0}])
+        json!([{"agentId": "main", "enabled": true, "every": "30m", "everyMs": 1_800_000}])
     );
     assert_eq!(status["sessions"]["count"], 1);
     assert_eq!(status["sessions"]["defaults"], json!({"model": "scripted", "contextTokens": 1000}));

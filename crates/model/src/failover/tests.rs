@@ -31,7 +31,7 @@ fn note(name: &str, fate: Fate, reason: &str, why: &str) -> Note {
     Note { candidate: candidate(name), fate, reason: reason.to_owned(), why: why.to_owned() }
 }
 
-// Cases 174 and 213: a rate limit that names no end goes to the next at once, and is remembered.
+// Case 174, case 213: a rate limit that names no end goes to the next at once, and is remembered.
 #[test]
 fn a_rate_limited_profile_gives_way_to_the_next_and_rests() {
     let (mut failover, book) = begin(&["p/m as a, p/m as b"], Terms::default());

@@ -122,6 +122,7 @@ fn what_cannot_be_used_is_named() {
     assert!(unspoken.starts_with("models.providers.p: provider p wants api \"carrier-pigeon\""), "{unspoken}");
 }
 
+// Case 181.
 #[test]
 fn an_agents_own_list_replaces_the_shared_one() {
     let chain = |own: &str| {

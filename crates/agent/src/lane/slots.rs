@@ -170,10 +170,10 @@ impl Lender {
         let result = meanwhile.await;
         drop(waits);
         if let Some(pool) = self.wanted() {
+            let awaits = Awaits(self);
             let slot = pool.take().await;
-            let mut lent = self.lock();
-            lent.is_awaited = false;
-            lent.slot = Some(slot);
+            self.lock().slot = Some(slot);
+            drop(awaits);
         }
         result
     }
@@ -189,6 +189,15 @@ impl Lender {
 
     fn lock(&self) -> MutexGuard<'_, Lent> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A tool that waits for the slot, for all of its run, until it is dropped.
+struct Awaits<'a>(&'a Lender);
+
+impl Drop for Awaits<'_> {
+    fn drop(&mut self) {
+        self.0.lock().is_awaited = false;
     }
 }
 

@@ -37,6 +37,9 @@ impl Default for Limits {
     }
 }
 
+/// How often in a row a server is asked again that cannot be reached or makes no sense.
+const BLIND: u32 = 2;
+
 /// Whether somebody else could answer at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
@@ -97,7 +100,9 @@ impl Retry {
             self.retried < self.limits.retries && Duration::from_millis(begins) <= self.limits.window
         };
         let is_in_time = deadline.is_none_or(|deadline| wakes < deadline);
-        if asked > longest || !is_worth_it || !has_budget || !is_in_time {
+        // A server that is not there, or is another one, is rarely right a minute later: somebody has to look.
+        let is_hopeless = matches!(error.kind, ErrorKind::Connect | ErrorKind::Malformed) && self.streak >= BLIND;
+        if asked > longest || is_hopeless || !is_worth_it || !has_budget || !is_in_time {
             return None;
         }
         self.streak = self.streak.saturating_add(1);

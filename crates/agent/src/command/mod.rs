@@ -64,7 +64,7 @@ pub struct Change {
 }
 
 impl Change {
-    fn says(reply: String) -> Self {
+    pub(crate) fn says(reply: String) -> Self {
         Self { fields: Vec::new(), reply }
     }
 

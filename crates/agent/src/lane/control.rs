@@ -3,7 +3,7 @@
 //! Such a command is a run like any other, with an id, an answer and one end, but it leaves no line in the transcript:
 //! it is not a part of the conversation, and it must not come between a call and its result.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use homard_proto::message::Usage;
 use homard_store::{AbortReason, Ended, Outcome, Rec, Steps};
@@ -94,11 +94,19 @@ impl Lane {
         let nothing = || Change { fields: Vec::new(), reply: "There is no such session.".to_owned() };
         let Some(session) = &self.session else { return nothing() };
         let profile = self.hub.agents.of(self.key.agent());
-        if let Command::Model(name) = command
-            && name.contains('/')
-            && let Err(why) = (profile.choose)(name)
+        // A name may be an alias; what it means is kept.
+        let mut command = Cow::Borrowed(command);
+        if let Command::Model(name) = &*command
+            && !name.is_empty()
+            && !name.eq_ignore_ascii_case("default")
         {
-            return Change { fields: Vec::new(), reply: format!("{name} cannot be chosen: {why}.") };
+            match (profile.choose)(name) {
+                Ok(roster) => {
+                    let spec = roster.first().spec();
+                    command = Cow::Owned(Command::Model(format!("{}/{}", spec.provider, spec.model)));
+                }
+                Err(why) => return Change::says(format!("{name} cannot be chosen: {why}.")),
+            }
         }
         let (channel, config) = self.hub.rules.queue.of(&queued.inbound.route);
         let now = self.hub.ambient.now_ms();

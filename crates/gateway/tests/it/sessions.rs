@@ -150,7 +150,7 @@ async fn a_patch_merges_into_what_is_there() {
         old.ask("1", "sessions.patch", params).await["payload"],
         json!({
             "ok": true, "path": "/state/agents/main/sessions/sessions.json", "key": "agent:main:main", "entry": entry,
-            "resolved": {"modelProvider": "test", "model": "scripted"},
+            "resolved": {"modelProvider": "p", "model": "m"},
         })
     );
     let cleared = old.ask("2", "sessions.patch", json!({"key": "main", "label": null, "model": null})).await;

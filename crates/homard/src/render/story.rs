@@ -72,6 +72,7 @@ impl Story {
                 quiet_if_nobody_reads(self.words(word("text"), word("delta")))
             }
             Stream::Tool if self.shows.tools => self.tool(&event.data),
+            Stream::Lifecycle if self.shows.tools || self.shows.words => self.trouble(&event.data),
             Stream::Lifecycle | Stream::Thinking | Stream::Assistant | Stream::Tool | Stream::Other(_) => Ok(()),
         }
     }
@@ -112,9 +113,20 @@ impl Story {
         self.remark(&format!("{mark} {} {about}", word("name")))
     }
 
-    /// Something that happened on the way, where tools are shown.
-    pub(crate) fn note(&mut self, text: &str) -> io::Result<()> {
-        if self.shows.tools { self.remark(&format!("✗ {text}")) } else { Ok(()) }
+    /// A model that did not answer: whoever waits wants to know why it takes so long.
+    fn trouble(&mut self, data: &Value) -> io::Result<()> {
+        let word = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
+        match word("phase") {
+            "retry" => {
+                let seconds = data.get("afterMs").and_then(Value::as_u64).unwrap_or_default().div_ceil(1000);
+                self.remark(&format!("✗ {}; asking again in {seconds} s", word("error")))
+            }
+            "fallback_step" => {
+                let (model, reason, why) = (word("model"), word("reason"), word("error"));
+                self.remark(&format!("✗ {model} did not answer ({reason}): {why}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn remark(&mut self, text: &str) -> io::Result<()> {

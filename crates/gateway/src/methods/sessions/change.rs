@@ -9,6 +9,7 @@ use homard_proto::{
         Params,
         sessions::{CompactParams, CreateParams, DeleteParams, PatchParams, ResetParams},
     },
+    session,
 };
 use serde_json::{Value, json};
 
@@ -30,7 +31,7 @@ pub(crate) async fn patch(mut call: Call) -> Result<Answer, ErrorShape> {
     let entry = server.hub.patch(&key, patch).await.map_err(|error| refusal(&error))?;
     let agent = key.agent().unwrap_or(server.hub.agents().default_id());
     let answer = json!({
-        "ok": true, "path": path(server, agent), "key": key, "entry": entry, "resolved": model(server, &key),
+        "ok": true, "path": path(server, agent), "key": key, "entry": entry, "resolved": model(server, &key, &entry),
     });
     Ok(answer.into())
 }
@@ -64,7 +65,7 @@ pub(crate) async fn create(mut call: Call) -> Result<Answer, ErrorShape> {
     let entry = server.hub.patch(&key, patch).await.map_err(|error| refusal(&error))?;
     let shown = session_row(&key, &entry, call.client.generation);
     let answer = json!({
-        "ok": true, "key": key, "sessionId": entry.session_id, "entry": shown, "resolved": model(server, &key),
+        "ok": true, "key": key, "sessionId": entry.session_id, "entry": shown, "resolved": model(server, &key, &entry),
     });
     Ok(answer.into())
 }
@@ -134,11 +135,16 @@ fn settings(mut changes: Extra) -> Result<Extra, ErrorShape> {
 }
 
 /// Who answers in a session.
-fn model(server: &Server, key: &SessionKey) -> Value {
+fn model(server: &Server, key: &SessionKey, record: &session::Record) -> Value {
     let agents = server.hub.agents();
     let profile = key.agent().and_then(|agent| agents.get(agent)).or_else(|| agents.get(agents.default_id()));
     let spec = profile.map(|profile| profile.spec());
-    json!({"modelProvider": spec.map(|spec| &spec.provider), "model": spec.map(|spec| &spec.model)})
+    let chosen = |name: &str| record.extra.get(name).and_then(Value::as_str);
+    let (provider, model) = (spec.map(|spec| spec.provider.as_str()), spec.map(|spec| spec.model.as_str()));
+    match chosen("modelOverride") {
+        Some(model) => json!({"modelProvider": chosen("providerOverride").or(provider), "model": model}),
+        None => json!({"modelProvider": provider, "model": model}),
+    }
 }
 
 fn refusal(error: &ChangeError) -> ErrorShape {

@@ -78,7 +78,6 @@ async fn drive(hub: &Hub, turn: &mut Turn) -> Result<Answer> {
         let Some(events) = news else { break };
         for event in events {
             if let RunEvent::Switched { from, reason, why } = &event.kind {
-                turn.story.note(&format!("{from} did not answer ({reason}): {why}"))?;
                 passed_over.push(json!({"model": from, "reason": reason, "error": why}));
             }
             for step in projection.push(event) {

@@ -119,7 +119,7 @@ impl Story {
         match word("phase") {
             "retry" => {
                 let seconds = data.get("afterMs").and_then(Value::as_u64).unwrap_or_default().div_ceil(1000);
-                self.remark(&format!("✗ {}; asking again in {seconds} s", word("error")))
+                self.remark(&format!("✗ asking again in {seconds} s: {}", word("error")))
             }
             "fallback_step" => {
                 let (model, reason, why) = (word("model"), word("reason"), word("error"));

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures_util::{StreamExt, future::ready, stream};
 use homard_model::{
     Error, ErrorKind, Event, EventStream,
@@ -269,7 +270,7 @@ pub(crate) fn ask(endpoint: Endpoint, body: Result<Vec<u8>, serde_json::Error>, 
         let unwritten =
             |error| endpoint.named(Error::new(ErrorKind::Rejected, format!("the request is not JSON: {error}")));
         let response = endpoint.open(body.map_err(unwritten)?).await?;
-        Ok(Reading { endpoint, response, reader, over: false })
+        Ok(Reading { endpoint, response, reader, unread: Bytes::new(), over: false })
     };
     Box::pin(stream::once(opening).flat_map(|opened| match opened {
         Ok(reading) => reading.events().left_stream(),
@@ -277,11 +278,16 @@ pub(crate) fn ask(endpoint: Endpoint, body: Result<Vec<u8>, serde_json::Error>, 
     }))
 }
 
+/// How many bytes are looked at in one go: a flood must not become one heap of events.
+const PIECE: usize = 8 * 1024;
+
 /// An answer that is being read.
 struct Reading {
     endpoint: Endpoint,
     response: Response,
     reader: Reader,
+    /// What came and was not looked at yet.
+    unread: Bytes,
     over: bool,
 }
 
@@ -303,13 +309,16 @@ impl Reading {
 
     /// What the next bytes say.
     async fn step(&mut self) -> Vec<Event> {
-        let bytes = match timeout(self.endpoint.target.spec.idle, self.response.chunk()).await {
-            Ok(Ok(Some(bytes))) => bytes,
-            Ok(Ok(None)) => return self.finish("the connection was closed"),
-            Ok(Err(error)) => return self.finish(&cause(&error)),
-            Err(_) => return vec![Event::Failed(self.endpoint.idle())],
-        };
-        let events = self.reader.push(&bytes);
+        if self.unread.is_empty() {
+            self.unread = match timeout(self.endpoint.target.spec.idle, self.response.chunk()).await {
+                Ok(Ok(Some(bytes))) => bytes,
+                Ok(Ok(None)) => return self.finish("the connection was closed"),
+                Ok(Err(error)) => return self.finish(&cause(&error)),
+                Err(_) => return vec![Event::Failed(self.endpoint.idle())],
+            };
+        }
+        let piece = self.unread.split_to(self.unread.len().min(PIECE));
+        let events = self.reader.push(&piece);
         events.into_iter().map(|event| self.endpoint.completed(event)).collect()
     }
 

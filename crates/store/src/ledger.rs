@@ -161,6 +161,8 @@ impl Ledger {
     /// The runs that have not ended, in the order in which they were accepted. `after` finds the lines of a transcript
     /// behind one of them.
     pub fn unfinished(&self, after: impl Fn(&RunRow, &EntryId) -> Vec<Entry>) -> Vec<Unfinished> {
+        // One of them may have had an end of its own.
+        let is_guest = |row: &RunRow| matches!(row.state, RunState::Absorbed(_));
         let waits = |known: &&Known| !matches!(known.row.state, RunState::Absorbed(_));
         let mut open: Vec<_> = self.runs.values().filter(waits).collect();
         open.sort_by_key(|known| known.order);
@@ -173,7 +175,7 @@ impl Ledger {
                 aborted: open.aborted,
                 entries: open.input.as_ref().map(|input| after(&known.row, input)).unwrap_or_default(),
                 tools: open.tools.clone(),
-                guests: known.absorbed.iter().filter_map(|guest| self.row(guest)).collect(),
+                guests: known.absorbed.iter().filter_map(|guest| self.row(guest)).filter(is_guest).collect(),
             })
         };
         open.into_iter().filter_map(unfinished).collect()

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     command::Command,
     lane::{Job, Queued, Resume, epilogue::ending},
+    run::RunError,
     tape::Tape,
     wire::Reported,
 };
@@ -57,7 +58,7 @@ impl Hub {
         if let Some(session) = &found.row.session
             && self.0.store.find(session).await?.as_ref() != Some(&found.row.key)
         {
-            let message = "INTERRUPTED: the program was restarted, and the session had got a new transcript".to_owned();
+            let message = RunError::Orphaned.to_string();
             return Ok(Plan::End(Outcome::Failed(Failure { kind: FailureKind::Internal, message }), answers));
         }
         Ok(Plan::Resume(answers))

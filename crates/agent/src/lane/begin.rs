@@ -132,9 +132,7 @@ impl Queued {
         };
         User { extra: inbound.message.extra.clone(), ..User::text(text, inbound.message.timestamp) }
     }
-}
 
-impl Queued {
     /// Takes up what the run did before the restart, whether it goes on or ends.
     pub(super) fn take_up(&mut self, at: u64) {
         if let Some(resume) = self.resume.take() {

@@ -26,13 +26,12 @@ use std::{
 
 use futures_util::FutureExt;
 use homard_proto::{RunId, SessionId, SessionKey, message::ToolResult};
-use homard_store::{Error as StoreError, Rec};
+use homard_store::Rec;
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    task::JoinHandle,
     time::{Instant, sleep_until},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     command::{Command, queue::Settings},
@@ -294,7 +293,8 @@ impl Lane {
         }
         let ended = match scope {
             Some(scope) => {
-                let handle = AbortOnDrop(self.hub.spawn("run", run::drive(scope)));
+                // The run goes with the lane that watches over it, should that break.
+                let handle = AbortOnDropHandle::new(self.hub.spawn("run", run::drive(scope)));
                 self.supervise(&mut queued, handle, &profile).await
             }
             None if queued.is_resumed => Err(RunError::Orphaned),
@@ -379,7 +379,7 @@ impl Lane {
     async fn supervise(
         &mut self,
         queued: &mut Queued,
-        mut handle: AbortOnDrop,
+        mut handle: AbortOnDropHandle<Result<Last, RunError>>,
         profile: &Profile,
     ) -> Result<Last, RunError> {
         let mut patience = queued.inbound.timeout.or(profile.timeout).map(|limit| Instant::now() + limit);
@@ -388,7 +388,7 @@ impl Lane {
         loop {
             tokio::select! {
                 biased;
-                joined = &mut handle.0 => return joined.unwrap_or_else(|panic| Err(RunError::from(panic))),
+                joined = &mut handle => return joined.unwrap_or_else(|panic| Err(RunError::from(panic))),
                 Some(job) = self.jobs.recv() => self.take(job, Some(queued)).await,
                 () = cancel.cancelled(), if !is_stopping => {
                     is_stopping = true;
@@ -397,22 +397,13 @@ impl Lane {
                 () = until(patience) => {
                     if is_stopping {
                         patience = None;
-                        handle.0.abort();
+                        handle.abort();
                     } else {
                         queued.stop(AbortReason::Timeout);
                     }
                 }
             }
         }
-    }
-}
-
-/// A run goes with the lane that watches over it, should that break.
-struct AbortOnDrop(JoinHandle<Result<Last, RunError>>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -429,14 +420,4 @@ async fn is_admitted(queued: &Queued) -> bool {
     let mut admission = queued.admit.subscribe();
     let known = admission.wait_for(|admission| !matches!(admission, Admission::Pending)).await;
     matches!(known.as_deref(), Ok(Admission::Accepted))
-}
-
-impl Lane {
-    /// Reads the session from disk if it is not at hand.
-    async fn open(&mut self) -> Result<(), StoreError> {
-        if self.session.is_none() {
-            self.session = self.hub.store.load(&self.key).await?.map(OpenSession::from);
-        }
-        Ok(())
-    }
 }

@@ -32,6 +32,14 @@ pub(super) struct Inherited {
 }
 
 impl Lane {
+    /// Reads the session from disk if it is not at hand.
+    pub(super) async fn open(&mut self) -> Result<(), StoreError> {
+        if self.session.is_none() {
+            self.session = self.hub.store.load(&self.key).await?.map(OpenSession::from);
+        }
+        Ok(())
+    }
+
     /// Makes the records that take a message in, or refuses it.
     pub(super) async fn admit(&mut self, mut queued: Queued, is_idle: bool) -> Option<Queued> {
         let at = queued.tape.accepted_at();

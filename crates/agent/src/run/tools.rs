@@ -14,6 +14,7 @@ use homard_proto::{
 use homard_store::{Rec, ToolClass};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{RunError, RunScope, cap::cap, panic_text};
 use crate::{
@@ -165,23 +166,15 @@ fn launch(
             Ok(tool) => tool,
             Err(answer) => return answer,
         };
-        let mut work = AbortOnDrop(task::spawn("tool", async move { tool.call(cx, arguments).await }));
+        // A tool's task goes away with the run that waits for it.
+        let mut work = AbortOnDropHandle::new(task::spawn("tool", async move { tool.call(cx, arguments).await }));
         loop {
             tokio::select! {
                 biased;
                 Some(partial) = news.recv() => { tell(partial); }
-                joined = &mut work.0 => return joined.unwrap_or_else(|error| broke(&name, error)),
+                joined = &mut work => return joined.unwrap_or_else(|error| broke(&name, error)),
             }
         }
-    }
-}
-
-/// A tool's task goes away with the run that waits for it.
-struct AbortOnDrop(tokio::task::JoinHandle<ToolResult>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use homard_agent::{hub::Disposition, intake, wire};
+use homard_agent::{command::OWNER, hub::Disposition, intake, wire};
 use homard_proto::{
     ErrorShape, Generation,
     method::agent::{AgentParams, WaitParams},
 };
 
-use super::{
-    submit::{OWNER, submit},
-    unavailable,
-};
+use super::{submit::submit, unavailable};
 use crate::router::{Answer, Call};
 
 /// How long `agent.wait` waits when it is not told.

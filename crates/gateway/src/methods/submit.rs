@@ -12,9 +12,6 @@ use crate::{
     router::Call,
 };
 
-/// Who sends what comes in with the shared secret.
-pub(super) const OWNER: &str = "owner";
-
 /// Hands a message in. The news of its run are held until the sender was answered.
 pub(super) async fn submit(call: &Call, inbound: Inbound) -> Result<(Accepted, Hold), ErrorShape> {
     let (hub, projector) = (&call.server.hub, &call.server.projector);

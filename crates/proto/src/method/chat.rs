@@ -62,7 +62,7 @@ impl SendParams {
     }
 }
 
-fn send_schema(generation: Generation) -> Schema {
+fn send_members(generation: Generation) -> Value {
     let mut properties = json!({
         "sessionKey": {"type": "string", "minLength": 1},
         "message": {"type": "string"},
@@ -96,24 +96,10 @@ fn send_schema(generation: Generation) -> Schema {
         properties["suppressCommandInterpretation"] = json!({"type": "boolean"});
         properties["queueMode"] = json!({"enum": ["steer", "followup", "collect", "interrupt"]});
     }
-    Schema::compile(&json!({
-        "type": "object", "additionalProperties": false,
-        "required": ["sessionKey", "message", "idempotencyKey"], "properties": properties,
-    }))
+    properties
 }
 
-impl Params for SendParams {
-    const METHOD: &'static str = "chat.send";
-
-    fn schema(generation: Generation) -> &'static Schema {
-        static THREE: LazyLock<Schema> = LazyLock::new(|| send_schema(Generation::Three));
-        static FOUR: LazyLock<Schema> = LazyLock::new(|| send_schema(Generation::Four));
-        match generation {
-            Generation::Three => &THREE,
-            Generation::Four => &FOUR,
-        }
-    }
-}
+params!(SendParams, "chat.send", &["sessionKey", "message", "idempotencyKey"], send_members);
 
 /// What `chat.history` takes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -2,62 +2,17 @@
 //!
 //! What a job may say is checked where jobs are made, in plain words; here only the outermost shape is.
 
-use std::sync::LazyLock;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Params;
-use crate::{Extra, Generation, schema::Schema};
-
-/// Whether parameters may have members that are not named here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Others {
-    Refused,
-    /// Newer clients send filters that change nothing but what is shown.
-    PassedOver,
-}
-
-/// Says what the parameters of a method are: which members must be there, which may, and what of others.
-macro_rules! params {
-    ($type:ident, $method:literal, $required:expr, $properties:expr) => {
-        impl Params for $type {
-            const METHOD: &'static str = $method;
-
-            fn schema(generation: Generation) -> &'static Schema {
-                fn compile(generation: Generation) -> Schema {
-                    let properties: fn(Generation) -> (Value, Others) = $properties;
-                    let (properties, others) = properties(generation);
-                    Schema::compile(&json!({
-                        "type": "object", "additionalProperties": others == Others::PassedOver,
-                        "required": $required as &[&str], "properties": properties,
-                    }))
-                }
-                static THREE: LazyLock<Schema> = LazyLock::new(|| compile(Generation::Three));
-                static FOUR: LazyLock<Schema> = LazyLock::new(|| compile(Generation::Four));
-                match generation {
-                    Generation::Three => &THREE,
-                    Generation::Four => &FOUR,
-                }
-            }
-        }
-    };
-}
-
-fn flag() -> Value {
-    json!({"type": "boolean"})
-}
-
-/// A text with something in it.
-fn text() -> Value {
-    json!({"type": "string", "minLength": 1})
-}
+use super::{Others, flag, text};
+use crate::{Extra, Generation};
 
 fn count(minimum: u64, maximum: u64) -> Value {
     json!({"type": "integer", "minimum": minimum, "maximum": maximum})
 }
 
-/// What a filter of a newer client may be.
+/// Newer clients send filters that change nothing but what is shown.
 fn newer(generation: Generation) -> Others {
     match generation {
         Generation::Three => Others::Refused,

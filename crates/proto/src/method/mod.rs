@@ -1,5 +1,31 @@
 //! The methods of the gateway, one file a family: what they take and what they give.
 
+/// Says what the parameters of a method are: which members must be there, and which may, by generation. Others are
+/// refused, unless the members say that they are passed over.
+macro_rules! params {
+    ($type:ident, $method:literal, $required:expr, $members:expr) => {
+        impl $crate::method::Params for $type {
+            const METHOD: &'static str = $method;
+
+            fn schema(generation: $crate::Generation) -> &'static $crate::schema::Schema {
+                use std::sync::LazyLock;
+                use $crate::{Generation, method::Members, schema::Schema};
+
+                fn compile(generation: Generation) -> Schema {
+                    let members: fn(Generation) -> _ = $members;
+                    Members::from(members(generation)).compile($required)
+                }
+                static THREE: LazyLock<Schema> = LazyLock::new(|| compile(Generation::Three));
+                static FOUR: LazyLock<Schema> = LazyLock::new(|| compile(Generation::Four));
+                match generation {
+                    Generation::Three => &THREE,
+                    Generation::Four => &FOUR,
+                }
+            }
+        }
+    };
+}
+
 pub mod agent;
 pub mod chat;
 pub mod connect;
@@ -8,7 +34,7 @@ pub mod gateway;
 pub mod sessions;
 
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::{
     Generation,
@@ -34,4 +60,49 @@ pub trait Params: DeserializeOwned {
         }
         serde_json::from_value(params).map_err(|error| wrong(&error.to_string()))
     }
+}
+
+/// The members that parameters may have.
+struct Members {
+    properties: Value,
+    others: Others,
+}
+
+/// What becomes of a member that is not among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// It makes the parameters wrong.
+    Refused,
+    /// Nobody looks at it.
+    PassedOver,
+}
+
+impl From<Value> for Members {
+    fn from(properties: Value) -> Self {
+        Self { properties, others: Others::Refused }
+    }
+}
+
+impl From<(Value, Others)> for Members {
+    fn from((properties, others): (Value, Others)) -> Self {
+        Self { properties, others }
+    }
+}
+
+impl Members {
+    fn compile(self, required: &[&str]) -> Schema {
+        Schema::compile(&json!({
+            "type": "object", "additionalProperties": self.others == Others::PassedOver,
+            "required": required, "properties": self.properties,
+        }))
+    }
+}
+
+fn flag() -> Value {
+    json!({"type": "boolean"})
+}
+
+/// A text with something in it.
+fn text() -> Value {
+    json!({"type": "string", "minLength": 1})
 }

@@ -1,49 +1,13 @@
 //! `sessions.*`: which conversations there are, what is in them, and how they are changed.
 
-use std::sync::LazyLock;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Params;
-use crate::{Extra, Generation, SessionId, schema::Schema};
-
-/// Says what the parameters of a method are: which members must be there, and which may, by generation.
-macro_rules! params {
-    ($type:ident, $method:literal, $required:expr, $properties:expr) => {
-        impl Params for $type {
-            const METHOD: &'static str = $method;
-
-            fn schema(generation: Generation) -> &'static Schema {
-                fn compile(generation: Generation) -> Schema {
-                    let properties: fn(Generation) -> Value = $properties;
-                    Schema::compile(&json!({
-                        "type": "object", "additionalProperties": false,
-                        "required": $required as &[&str], "properties": properties(generation),
-                    }))
-                }
-                static THREE: LazyLock<Schema> = LazyLock::new(|| compile(Generation::Three));
-                static FOUR: LazyLock<Schema> = LazyLock::new(|| compile(Generation::Four));
-                match generation {
-                    Generation::Three => &THREE,
-                    Generation::Four => &FOUR,
-                }
-            }
-        }
-    };
-}
-
-fn flag() -> Value {
-    json!({"type": "boolean"})
-}
+use super::{flag, text};
+use crate::{Extra, Generation, SessionId};
 
 fn count(minimum: u64) -> Value {
     json!({"type": "integer", "minimum": minimum})
-}
-
-/// A text with something in it.
-fn text() -> Value {
-    json!({"type": "string", "minLength": 1})
 }
 
 fn or_null(schema: &Value) -> Value {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use homard_agent::{
     Follower, Inbound,
-    command::{Command, Stop},
+    command::{Command, OWNER, Stop},
     event::AbortReason,
     hub::SubmitError,
     intake, wire,
@@ -21,11 +21,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::{
-    methods::{
-        session_key,
-        submit::{OWNER, submit},
-        unavailable,
-    },
+    methods::{session_key, submit::submit, unavailable},
     router::{Answer, Call},
 };
 

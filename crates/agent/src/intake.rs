@@ -111,8 +111,7 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         return Err(ErrorShape::invalid("message or attachment required"));
     }
     let thinking = params.thinking.as_deref().map(thinking_level).transpose()?;
-    let default = hub.agents().default_id();
-    let key = SessionKey::parse(params.session_key.trim(), default)
+    let key = SessionKey::parse(params.session_key.trim(), hub.agents().default_id())
         .map_err(|error| wrong(&format!("sessionKey: {error}")))?;
     if let Some(agent) = key.agent() {
         known_agent(hub, agent.as_str())?;

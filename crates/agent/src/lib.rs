@@ -14,7 +14,9 @@ pub mod event;
 pub mod freshness;
 pub mod hub;
 pub mod intake;
+pub mod policy;
 pub mod profile;
+pub mod routing;
 pub mod row;
 pub mod schedule;
 pub mod tape;
@@ -28,7 +30,11 @@ mod run;
 mod writer;
 
 pub use ambient::Ambient;
-pub use context::notes::spelled_out;
+pub use context::{
+    history::{ChannelLimits, HistoryLimits},
+    notes::spelled_out,
+    setting::{self, Setting},
+};
 pub use event::{AbortReason, End, Event, Outcome, RunEvent};
 pub use hub::{Hub, HubEvent, Inbound, Rules};
 pub use lane::{

@@ -2,16 +2,20 @@
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
-use homard_model::{Spec, retry::Limits, roster::Roster};
+use homard_model::{Level, Spec, retry::Limits, roster::Roster};
 use homard_proto::AgentId;
 
-use crate::tool::Toolbox;
+use crate::{command::Levels, context::setting::Setting, tool::Toolbox};
 
 /// An agent: who answers, with which tools, where, and for how long. A run keeps the profile that it started with.
 #[derive(Clone)]
 pub struct Profile {
     /// Its id.
     pub id: AgentId,
+    /// What lists call it.
+    pub name: Option<String>,
+    /// How it presents itself.
+    pub identity: Identity,
     /// Who answers, and who else if they do not.
     pub roster: Roster,
     /// Who answers in a session for which somebody chose a model.
@@ -22,10 +26,18 @@ pub struct Profile {
     pub toolbox: Toolbox,
     /// Where its tools work.
     pub workdir: PathBuf,
+    /// What its prompts are made from.
+    pub setting: Setting,
     /// How long a run may take; `None` for as long as it takes.
     pub timeout: Option<Duration>,
     /// How several calls of one message are run.
     pub tool_mode: ToolMode,
+    /// How hard its models think when a session says nothing; without a word, as they do by themselves.
+    pub thinking: Option<Level>,
+    /// How much of tools is told when a session says nothing.
+    pub verbose: Option<&'static str>,
+    /// Whether the reasoning is shown when a session says nothing.
+    pub reasoning: Option<&'static str>,
 }
 
 /// Finds the model that somebody chose for a session, by its name `provider/model`: nobody else answers then. An error
@@ -37,13 +49,30 @@ impl Profile {
     pub fn new(id: AgentId, roster: Roster) -> Self {
         Self {
             id,
+            name: None,
+            identity: Identity::default(),
             roster,
             choose: Arc::new(|name| Err(format!("there is no model {name}"))),
             limits: Limits::default(),
             toolbox: Toolbox::default(),
             workdir: PathBuf::from("."),
+            setting: Setting::default(),
             timeout: Some(Duration::from_secs(600)),
             tool_mode: ToolMode::default(),
+            thinking: None,
+            verbose: None,
+            reasoning: None,
+        }
+    }
+
+    /// The levels of a session that has none of its own, when this model answers.
+    pub(crate) fn levels(&self, spec: &Spec) -> Levels {
+        let own = if spec.thinking.is_empty() { Level::Off } else { Level::Low };
+        let Levels { verbose, reasoning, .. } = Levels::default();
+        Levels {
+            thinking: self.thinking.unwrap_or(own).as_str(),
+            verbose: self.verbose.unwrap_or(verbose),
+            reasoning: self.reasoning.unwrap_or(reasoning),
         }
     }
 
@@ -59,6 +88,19 @@ impl fmt::Debug for Profile {
     }
 }
 
+/// How an agent presents itself, in its owner's words.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Identity {
+    /// What it is called.
+    pub name: Option<String>,
+    /// A picture of one character.
+    pub emoji: Option<String>,
+    /// What it is like.
+    pub theme: Option<String>,
+    /// A picture: an address, or a path in its workspace.
+    pub avatar: Option<String>,
+}
+
 /// How several calls of one assistant message are run. Their results are recorded in the order of the calls either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolMode {
@@ -69,11 +111,11 @@ pub enum ToolMode {
     Sequential,
 }
 
-/// All agents.
+/// All agents. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Agents {
     default: Arc<Profile>,
-    all: BTreeMap<AgentId, Arc<Profile>>,
+    all: Arc<BTreeMap<AgentId, Arc<Profile>>>,
 }
 
 impl Agents {
@@ -83,7 +125,7 @@ impl Agents {
         let mut all: BTreeMap<_, _> =
             others.into_iter().map(|profile| (profile.id.clone(), Arc::new(profile))).collect();
         all.insert(default.id.clone(), default.clone());
-        Self { default, all }
+        Self { default, all: Arc::new(all) }
     }
 
     /// The agent of a message that names none.
@@ -97,8 +139,8 @@ impl Agents {
     }
 
     /// The agent of a session; one whose agent is gone is answered by the default agent.
-    pub(crate) fn of(&self, id: Option<&AgentId>) -> &Arc<Profile> {
-        id.and_then(|id| self.all.get(id)).unwrap_or(&self.default)
+    pub(crate) fn of(&self, id: Option<&AgentId>) -> Arc<Profile> {
+        id.and_then(|id| self.all.get(id)).unwrap_or(&self.default).clone()
     }
 
     /// All of them, by id.

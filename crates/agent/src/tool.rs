@@ -49,6 +49,31 @@ pub struct ToolCx {
     pub progress: Progress,
     /// The run's right to be at work, for a tool that waits for others.
     pub slot: Lender,
+    /// What commands of this run find in their environment besides what every command does.
+    pub variables: Variables,
+}
+
+/// Environment variables for the commands of a run, which may be secrets: they are never shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Variables(Arc<BTreeMap<String, String>>);
+
+impl Variables {
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+impl FromIterator<(String, String)> for Variables {
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(all: I) -> Self {
+        Self(Arc::new(all.into_iter().collect()))
+    }
+}
+
+impl fmt::Debug for Variables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
 }
 
 /// Where news of a long call goes.
@@ -143,6 +168,14 @@ impl Toolbox {
     /// What the model is told, by name.
     pub fn specs(&self) -> Arc<[ToolSpec]> {
         self.specs.clone()
+    }
+
+    /// The same tools without those that are not `allowed`; no schema is compiled again.
+    pub fn only(&self, allowed: impl Fn(&str) -> bool) -> Self {
+        let tools = self.tools.iter().filter(|(name, _)| allowed(name));
+        let tools: BTreeMap<_, _> = tools.map(|(name, held)| (name.clone(), held.clone())).collect();
+        let specs = self.specs.iter().filter(|spec| tools.contains_key(&spec.name)).cloned().collect();
+        Self { tools, specs }
     }
 
     /// Finds a tool and checks its arguments; `Err` is the answer for the model.

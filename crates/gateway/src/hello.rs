@@ -23,7 +23,8 @@ pub(crate) fn max_frame(generation: Generation) -> usize {
 /// in `auth` and use it at other gateways, so it gets none.
 pub(crate) fn ok(server: &Server, session: &Session, connection: &str, report: &Value) -> HelloOk {
     let generation = session.generation;
-    let default = server.hub.agents().default_id();
+    let agents = server.hub.agents();
+    let default = agents.default_id();
     let secret = server.bouncer.kind().name();
     let auth = match generation {
         Generation::Three => None,
@@ -44,7 +45,7 @@ pub(crate) fn ok(server: &Server, session: &Session, connection: &str, report: &
         r#type: HelloType::HelloOk,
         protocol: generation.number(),
         server: json!({"version": env!("CARGO_PKG_VERSION"), "connId": connection}),
-        features: json!({"methods": router::names(), "events": EVENTS}),
+        features: json!({"methods": router::names(&server.methods), "events": EVENTS}),
         snapshot,
         auth,
         policy: json!({

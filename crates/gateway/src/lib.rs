@@ -2,12 +2,14 @@
 //!
 //! A connection is untrusted until its `connect` was judged; then its requests go through one router, and everything
 //! that it is told goes through one bounded outbox. Runs never wait for a socket and never notice one. This crate
-//! refuses to know channels, providers and tools, and reads sessions through the hub only.
+//! refuses to know channels, providers, tools and config files, and reads sessions through the hub only; what it does
+//! not know itself is answered by a [`Method`] that somebody adds.
 //!
 //! Start with `server` ([`bind`] and [`Gateway::serve`]); then `connection` (one socket's life), `handshake` (who it is), `router` (what it asks) and
 //! `projector` (what it is told).
 #![warn(missing_docs)]
 
+mod added;
 mod admit;
 mod auth;
 mod connection;
@@ -17,11 +19,17 @@ mod hello;
 mod http;
 mod lobby;
 mod methods;
+mod news;
+mod notices;
 mod outbox;
 mod projector;
 mod router;
 mod scope;
 mod server;
 
+pub use added::{Asked, Method, Needs};
 pub use auth::Secret;
+pub use news::{Audience, News};
+pub use notices::Notices;
+pub use scope::Scope;
 pub use server::{Error, Gateway, Settings, bind};

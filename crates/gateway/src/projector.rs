@@ -22,7 +22,7 @@ use homard_proto::{
     event::{Agent, ChatState, Stream},
     frame::Response,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     sync::{
         broadcast::error::RecvError,
@@ -34,7 +34,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::connection::Client;
+use crate::{connection::Client, news::Audience};
 
 /// How often a run's words are told at most.
 const PACE: Duration = Duration::from_millis(50);
@@ -73,8 +73,8 @@ enum Wish {
     /// The run's news wait until its sender was answered.
     Hold(RunId),
     Release(RunId),
-    /// Everybody who may look is told this event.
-    Tell(&'static str, Arc<str>),
+    /// Everybody in the audience is told this event.
+    Tell(&'static str, Arc<str>, Audience),
     /// Everything that was announced so far is told; then this is.
     Drain(oneshot::Sender<()>),
 }
@@ -112,10 +112,28 @@ impl Drop for Joined {
     }
 }
 
-/// Starts telling.
-pub(crate) fn start(feed: UnboundedReceiver<HubEvent>) -> (Projector, JoinHandle<()>) {
-    let (wishes, wished) = mpsc::unbounded_channel();
-    (Projector { wishes }, task::spawn("projector", run(feed, wished)))
+/// A projector that has not started yet: what it is asked for waits.
+#[derive(Debug)]
+pub(crate) struct Unstarted {
+    projector: Projector,
+    wished: UnboundedReceiver<Wish>,
+}
+
+impl Unstarted {
+    pub(crate) fn new() -> Self {
+        let (wishes, wished) = mpsc::unbounded_channel();
+        Self { projector: Projector { wishes }, wished }
+    }
+
+    /// A handle on what it will be.
+    pub(crate) fn projector(&self) -> Projector {
+        self.projector.clone()
+    }
+
+    /// Starts telling.
+    pub(crate) fn start(self, feed: UnboundedReceiver<HubEvent>) -> (Projector, JoinHandle<()>) {
+        (self.projector, task::spawn("projector", run(feed, self.wished)))
+    }
 }
 
 impl Projector {
@@ -153,12 +171,17 @@ impl Projector {
         AbortOnDropHandle::new(task::spawn("schedule news", async move {
             loop {
                 match news.recv().await {
-                    Ok((event, payload)) => projector.wish(Wish::Tell(event, payload.to_string().into())),
+                    Ok((event, payload)) => projector.tell(event, &payload, Audience::READERS),
                     Err(RecvError::Lagged(count)) => tracing::warn!(count, "news of the schedule were lost"),
                     Err(RecvError::Closed) => return,
                 }
             }
         }))
+    }
+
+    /// Tells everybody in the audience.
+    pub(crate) fn tell(&self, event: &'static str, payload: &Value, audience: Audience) {
+        self.wish(Wish::Tell(event, payload.to_string().into(), audience));
     }
 
     /// Waits until everything that happened so far was told.
@@ -299,8 +322,8 @@ impl Teller {
                     self.read(&tape);
                 }
             }
-            Wish::Tell(event, payload) => {
-                for client in self.clients.values().filter(|client| client.hears_runs()) {
+            Wish::Tell(event, payload, audience) => {
+                for client in self.clients.values().filter(|client| audience.includes(client)) {
                     client.outbox.tell(event, payload.clone());
                 }
             }

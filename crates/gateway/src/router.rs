@@ -12,9 +12,10 @@ use homard_proto::{
 use serde_json::Value;
 
 use crate::{
+    added::{Asked, Method},
     connection::Client,
     methods::{
-        agent,
+        agent, agents,
         chat::{self, send},
         cron, health,
         sessions::{self, change, look},
@@ -62,47 +63,63 @@ impl From<Value> for Answer {
 /// An answer in the making.
 type Answering = Pin<Box<dyn Future<Output = Result<Answer, ErrorShape>> + Send>>;
 
-struct Method {
+/// A method that the gateway answers itself.
+struct BuiltIn {
     name: &'static str,
     needs: Scope,
     answer: fn(Call) -> Answering,
 }
 
-/// Everything that can be asked; `hello-ok` lists exactly this.
-const METHODS: [Method; 28] = [
-    Method { name: "health", needs: Scope::Read, answer: |call| Box::pin(health::health(call)) },
-    Method { name: "status", needs: Scope::Read, answer: |call| Box::pin(health::status(call)) },
-    Method { name: "system-presence", needs: Scope::Read, answer: |call| Box::pin(health::presence(call)) },
-    Method { name: "agent", needs: Scope::Write, answer: |call| Box::pin(agent::start(call)) },
-    Method { name: "agent.wait", needs: Scope::Write, answer: |call| Box::pin(agent::wait(call)) },
-    Method { name: "sessions.list", needs: Scope::Read, answer: |call| Box::pin(sessions::list(call)) },
-    Method { name: "sessions.resolve", needs: Scope::Read, answer: |call| Box::pin(look::resolve(call)) },
-    Method { name: "sessions.preview", needs: Scope::Read, answer: |call| Box::pin(look::preview(call)) },
-    Method { name: "sessions.describe", needs: Scope::Read, answer: |call| Box::pin(look::describe(call)) },
-    Method { name: "sessions.create", needs: Scope::Write, answer: |call| Box::pin(change::create(call)) },
-    Method { name: "sessions.patch", needs: Scope::Admin, answer: |call| Box::pin(change::patch(call)) },
-    Method { name: "sessions.reset", needs: Scope::Admin, answer: |call| Box::pin(change::reset(call)) },
-    Method { name: "sessions.delete", needs: Scope::Admin, answer: |call| Box::pin(change::delete(call)) },
-    Method { name: "sessions.compact", needs: Scope::Admin, answer: |call| Box::pin(change::compact(call)) },
-    Method { name: "chat.history", needs: Scope::Read, answer: |call| Box::pin(chat::history(call)) },
-    Method { name: "chat.send", needs: Scope::Write, answer: |call| Box::pin(send::send(call)) },
-    Method { name: "chat.abort", needs: Scope::Write, answer: |call| Box::pin(send::abort(call)) },
-    Method { name: "cron.status", needs: Scope::Read, answer: |call| Box::pin(cron::status(call)) },
-    Method { name: "cron.list", needs: Scope::Read, answer: |call| Box::pin(cron::list(call)) },
-    Method { name: "cron.get", needs: Scope::Read, answer: |call| Box::pin(cron::get(call)) },
-    Method { name: "cron.runs", needs: Scope::Read, answer: |call| Box::pin(cron::runs(call)) },
-    Method { name: "cron.add", needs: Scope::Admin, answer: |call| Box::pin(cron::add(call)) },
-    Method { name: "cron.update", needs: Scope::Admin, answer: |call| Box::pin(cron::update(call)) },
-    Method { name: "cron.remove", needs: Scope::Admin, answer: |call| Box::pin(cron::remove(call)) },
-    Method { name: "cron.run", needs: Scope::Admin, answer: |call| Box::pin(cron::run(call)) },
-    Method { name: "wake", needs: Scope::Write, answer: |call| Box::pin(cron::wake(call)) },
-    Method { name: "last-heartbeat", needs: Scope::Read, answer: |call| Box::pin(cron::last_heartbeat(call)) },
-    Method { name: "set-heartbeats", needs: Scope::Admin, answer: |call| Box::pin(cron::set_heartbeats(call)) },
+/// Everything that can be asked of any gateway; `hello-ok` lists exactly this, and what was added.
+const BUILT_IN: [BuiltIn; 30] = [
+    BuiltIn { name: "health", needs: Scope::Read, answer: |call| Box::pin(health::health(call)) },
+    BuiltIn { name: "status", needs: Scope::Read, answer: |call| Box::pin(health::status(call)) },
+    BuiltIn { name: "system-presence", needs: Scope::Read, answer: |call| Box::pin(health::presence(call)) },
+    BuiltIn { name: "agent", needs: Scope::Write, answer: |call| Box::pin(agent::start(call)) },
+    BuiltIn { name: "agent.wait", needs: Scope::Write, answer: |call| Box::pin(agent::wait(call)) },
+    BuiltIn { name: "agents.list", needs: Scope::Read, answer: |call| Box::pin(agents::list(call)) },
+    BuiltIn { name: "agent.identity.get", needs: Scope::Read, answer: |call| Box::pin(agents::identity(call)) },
+    BuiltIn { name: "sessions.list", needs: Scope::Read, answer: |call| Box::pin(sessions::list(call)) },
+    BuiltIn { name: "sessions.resolve", needs: Scope::Read, answer: |call| Box::pin(look::resolve(call)) },
+    BuiltIn { name: "sessions.preview", needs: Scope::Read, answer: |call| Box::pin(look::preview(call)) },
+    BuiltIn { name: "sessions.describe", needs: Scope::Read, answer: |call| Box::pin(look::describe(call)) },
+    BuiltIn { name: "sessions.create", needs: Scope::Write, answer: |call| Box::pin(change::create(call)) },
+    BuiltIn { name: "sessions.patch", needs: Scope::Admin, answer: |call| Box::pin(change::patch(call)) },
+    BuiltIn { name: "sessions.reset", needs: Scope::Admin, answer: |call| Box::pin(change::reset(call)) },
+    BuiltIn { name: "sessions.delete", needs: Scope::Admin, answer: |call| Box::pin(change::delete(call)) },
+    BuiltIn { name: "sessions.compact", needs: Scope::Admin, answer: |call| Box::pin(change::compact(call)) },
+    BuiltIn { name: "chat.history", needs: Scope::Read, answer: |call| Box::pin(chat::history(call)) },
+    BuiltIn { name: "chat.send", needs: Scope::Write, answer: |call| Box::pin(send::send(call)) },
+    BuiltIn { name: "chat.abort", needs: Scope::Write, answer: |call| Box::pin(send::abort(call)) },
+    BuiltIn { name: "cron.status", needs: Scope::Read, answer: |call| Box::pin(cron::status(call)) },
+    BuiltIn { name: "cron.list", needs: Scope::Read, answer: |call| Box::pin(cron::list(call)) },
+    BuiltIn { name: "cron.get", needs: Scope::Read, answer: |call| Box::pin(cron::get(call)) },
+    BuiltIn { name: "cron.runs", needs: Scope::Read, answer: |call| Box::pin(cron::runs(call)) },
+    BuiltIn { name: "cron.add", needs: Scope::Admin, answer: |call| Box::pin(cron::add(call)) },
+    BuiltIn { name: "cron.update", needs: Scope::Admin, answer: |call| Box::pin(cron::update(call)) },
+    BuiltIn { name: "cron.remove", needs: Scope::Admin, answer: |call| Box::pin(cron::remove(call)) },
+    BuiltIn { name: "cron.run", needs: Scope::Admin, answer: |call| Box::pin(cron::run(call)) },
+    BuiltIn { name: "wake", needs: Scope::Write, answer: |call| Box::pin(cron::wake(call)) },
+    BuiltIn { name: "last-heartbeat", needs: Scope::Read, answer: |call| Box::pin(cron::last_heartbeat(call)) },
+    BuiltIn { name: "set-heartbeats", needs: Scope::Admin, answer: |call| Box::pin(cron::set_heartbeats(call)) },
 ];
 
 /// The names of everything that can be asked.
-pub(crate) fn names() -> [&'static str; METHODS.len()] {
-    METHODS.map(|method| method.name)
+pub(crate) fn names(added: &[Method]) -> Vec<&'static str> {
+    BUILT_IN.iter().map(|method| method.name).chain(added.iter().map(|method| method.name)).collect()
+}
+
+/// Those of the methods whose names are not taken: a name means one thing.
+pub(crate) fn distinct(methods: Vec<Method>) -> Vec<Method> {
+    let mut distinct: Vec<Method> = Vec::new();
+    for method in methods {
+        if method.name == "connect" || names(&distinct).contains(&method.name) {
+            tracing::error!(method = method.name, "a method was added whose name is taken; it is left out");
+        } else {
+            distinct.push(method);
+        }
+    }
+    distinct
 }
 
 /// Answers a question, whatever it is.
@@ -137,11 +154,18 @@ async fn ask(name: &str, call: Call) -> Result<Answer, ErrorShape> {
     if name == "connect" {
         return Err(ErrorShape::invalid("connect is only valid as the first request"));
     }
-    let Some(method) = METHODS.iter().find(|method| method.name == name) else {
+    if let Some(method) = BUILT_IN.iter().find(|method| method.name == name) {
+        check(&call, method.needs)?;
+        return (method.answer)(call).await;
+    }
+    let Some(method) = call.server.methods.iter().find(|method| method.name == name).cloned() else {
         return Err(ErrorShape::invalid(format!("unknown method: {name}")));
     };
-    if !call.client.scopes.allow(method.needs) {
-        return Err(scope::missing(call.client.generation, method.needs));
-    }
-    (method.answer)(call).await
+    check(&call, method.needs.of(call.client.generation))?;
+    (method.answer)(Asked::new(call)).await.map(Answer::from)
+}
+
+fn check(call: &Call, need: Scope) -> Result<(), ErrorShape> {
+    let client = &call.client;
+    if client.scopes.allow(need) { Ok(()) } else { Err(scope::missing(client.generation, need)) }
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 /// What a method needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub enum Scope {
     /// To look.
     Read,
     /// To act.

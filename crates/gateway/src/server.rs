@@ -19,11 +19,15 @@ use tokio_util::{
 };
 
 use crate::{
+    added::Method,
     admit::Rules,
     auth::{Bouncer, Secret},
     http,
     lobby::{Door, Lobby, Peer},
-    projector::{self, Projector},
+    news::News,
+    notices::Notices,
+    projector::{Projector, Unstarted},
+    router,
 };
 
 /// How long connections may take to say goodbye.
@@ -74,8 +78,10 @@ pub enum Error {
 pub struct Gateway {
     listeners: Vec<(TcpListener, SocketAddr)>,
     settings: Settings,
-    notice: Option<String>,
+    notices: Notices,
     schedule: Result<Schedule, String>,
+    methods: Vec<Method>,
+    projector: Unstarted,
 }
 
 /// Opens the sockets, so that a taken port is known before anything else is started.
@@ -98,12 +104,17 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
             Err(source) => return Err(Error::Listen { address, source }),
         }
     }
-    let schedule = Err("nothing is scheduled here".to_owned());
     if listeners.is_empty() {
-        Err(Error::NoAddress)
-    } else {
-        Ok(Gateway { listeners, settings, notice: None, schedule })
+        return Err(Error::NoAddress);
     }
+    Ok(Gateway {
+        listeners,
+        settings,
+        notices: Notices::default(),
+        schedule: Err("nothing is scheduled here".to_owned()),
+        methods: Vec::new(),
+        projector: Unstarted::new(),
+    })
 }
 
 impl Gateway {
@@ -112,10 +123,20 @@ impl Gateway {
         self.listeners.iter().map(|(_, address)| *address).collect()
     }
 
-    /// The same gateway, which tells everybody who asks how it is that something is not as it should be.
-    pub fn with_notice(mut self, notice: Option<String>) -> Self {
-        self.notice = notice;
+    /// What it tells everybody who asks how it is; may change while it answers.
+    pub fn notices(&self) -> Notices {
+        self.notices.clone()
+    }
+
+    /// The same gateway, which has others answer these methods. A name that is taken keeps its meaning.
+    pub fn with_methods(mut self, methods: Vec<Method>) -> Self {
+        self.methods = router::distinct(methods);
         self
+    }
+
+    /// A handle for telling all of its clients something.
+    pub fn news(&self) -> News {
+        News::new(self.projector.projector())
     }
 
     /// The same gateway, which answers for this schedule, or says why there is none.
@@ -130,7 +151,7 @@ impl Gateway {
             bound: self.listeners.iter().map(|(_, address)| address.ip()).collect(),
             origins: self.settings.allowed_origins,
         };
-        let (projector, told) = projector::start(feed);
+        let (projector, told) = self.projector.start(feed);
         let told = AbortOnDropHandle::new(told);
         let news = self.schedule.as_ref().ok().map(|schedule| projector.follow(schedule));
         let closing = CancellationToken::new();
@@ -141,8 +162,9 @@ impl Gateway {
             rules,
             state_dir: self.settings.state_dir,
             config_path: self.settings.config_path,
-            notice: self.notice,
+            notices: self.notices,
             schedule: self.schedule,
+            methods: self.methods,
             started: Instant::now(),
             stop: closing.clone(),
             connections: TaskTracker::new(),
@@ -178,9 +200,11 @@ pub(crate) struct Server {
     pub(crate) state_dir: PathBuf,
     pub(crate) config_path: Option<PathBuf>,
     /// What is not as it should be.
-    pub(crate) notice: Option<String>,
+    pub(crate) notices: Notices,
     /// What is done without anybody asking, or why nothing is.
     pub(crate) schedule: Result<Schedule, String>,
+    /// What others answer.
+    pub(crate) methods: Vec<Method>,
     pub(crate) stop: CancellationToken,
     /// Every connection holds a token, so that stopping can wait for all of them.
     pub(crate) connections: TaskTracker,

@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 
 use self::{file::Fields, keep::Keeper, sign_in::SignIn};
 use crate::{
-    config::agents::Agent,
+    config::agents::Member,
     paths::{self, Paths},
 };
 
@@ -76,16 +76,21 @@ impl Keyring {
         let (book, keeper) = keep::book(&path, standing(&object("usageStats")?));
         Ok((Self { path, profiles, order, book }, keeper))
     }
+
+    /// The credentials as the file has them now, and how they stand as it is known.
+    pub(crate) fn reread(&self, client: &Client) -> Result<Self> {
+        let (fresh, _) = Self::open(self.path.clone(), client)?;
+        Ok(Self { book: self.book.clone(), ..fresh })
+    }
 }
 
 /// Where the credentials of an agent are: its own file, or that of `main`.
-pub(crate) fn place(paths: &Paths, agent: Option<&Agent>) -> PathBuf {
+pub(crate) fn place(paths: &Paths, agent: &Member<'_>) -> PathBuf {
     let agents = paths.state.join("agents");
     let main = agents.join("main").join("agent").join(file::NAME);
-    let Some(agent) = agent else { return main };
-    let folder = match &agent.agent_dir {
+    let folder = match &agent.said.agent_dir {
         Some(folder) => paths::expand(Path::new(folder.as_str()), paths::home().as_deref()),
-        None => agents.join(homard_proto::AgentId::normalize(agent.id.as_str()).as_str()).join("agent"),
+        None => agents.join(agent.id.as_str()).join("agent"),
     };
     let own = folder.join(file::NAME);
     if own.exists() { own } else { main }

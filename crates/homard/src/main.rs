@@ -9,11 +9,13 @@ mod client;
 mod cmd;
 mod config;
 mod failure;
+mod live;
 mod logging;
 mod paths;
 mod render;
 mod secret;
 mod signal;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -34,7 +36,7 @@ fn main() -> ExitCode {
 }
 
 fn start(cli: Cli) -> Result<()> {
-    logging::start(cli.log_level())?;
+    logging::start(cli.log_level(), &cli.logging())?;
     // Fails only where one was installed before, and nobody did.
     rustls::crypto::ring::default_provider().install_default().ok();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;

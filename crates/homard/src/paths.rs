@@ -87,6 +87,11 @@ pub(crate) fn port() -> Result<Option<u16>> {
     port.map(Some).with_context(|| format!("HOMARD_GATEWAY_PORT is \"{text}\", which is not a port (0 to 65535)"))
 }
 
+/// All variables of the environment that are text.
+pub(crate) fn variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
 /// A variable of the environment; one that is set to nothing is not set.
 pub(crate) fn env(name: &str) -> Option<OsString> {
     #[allow(clippy::disallowed_methods, reason = "this is the door")]

@@ -218,6 +218,13 @@ impl Failover {
         }
     }
 
+    /// The candidate is not asked, because it could not take the request: that is nobody's fault, and somebody else may.
+    pub fn pass_over(&mut self, error: &Error, now: u64) -> Step {
+        self.first.get_or_insert_with(|| error.clone());
+        self.skip(self.current.clone(), Reason::of(error).as_str().to_owned(), error.message.clone());
+        if self.advance(now) { Step::Next } else { Step::End(self.sum_up(error)) }
+    }
+
     /// The candidate failed and nobody else is to be asked, as when a conversation cannot be made shorter.
     pub fn give_up(&mut self, error: &Error, now: u64) -> Error {
         self.leave(error, now);

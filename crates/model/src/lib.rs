@@ -16,6 +16,7 @@ pub mod spec;
 pub mod standing;
 pub mod stream;
 pub mod thinking;
+pub mod tokens;
 
 use std::pin::Pin;
 

@@ -12,6 +12,8 @@ use crate::thinking::Level;
 pub struct Request {
     /// The system prompt.
     pub system: Arc<str>,
+    /// How many bytes of the system prompt are the same in every turn of the session; the rest may change.
+    pub stable: usize,
     /// The conversation, oldest first. Shared with the history, never copied.
     pub messages: Vec<Arc<Message>>,
     /// What it may call.

@@ -386,13 +386,11 @@ fn count(ambient: &Ambient) -> u64 {
 fn agents(setup: &Setup, script: &Arc<Script>, bench: &Arc<Bench>) -> Agents {
     let profile = |id: AgentId| Profile {
         workdir: PathBuf::from(format!("/home/{id}")),
-        id,
-        roster: Roster::alone(script.clone()),
-        choose: Arc::new(|name| Err(format!("there is no model {name}"))),
         limits: Limits { rate_limits: 1, retries: 0, ..Limits::default() },
         toolbox: bench.toolbox(&setup.tools),
         timeout: Some(setup.timeout),
         tool_mode: setup.tool_mode,
+        ..Profile::new(id, Roster::alone(script.clone()))
     };
     Agents::new(profile(AgentId::main()), setup.agents.iter().cloned().map(profile))
 }

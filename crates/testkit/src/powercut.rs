@@ -194,7 +194,7 @@ impl Life<'_> {
                     self.recording.push(Event::Synced { node, begun });
                 }
             }
-            "mkdir" | "linkat" | "link" | "rename" | "unlink" => self.name(call)?,
+            "mkdir" | "linkat" | "link" | "rename" | "renameat" | "unlink" => self.name(call)?,
             other => {
                 let is_ours = call.words()?.iter().any(|word| match word {
                     Word::Text(path) => self.inside(path).is_some(),
@@ -279,7 +279,7 @@ impl Life<'_> {
                 let node = recording.live.find(&from).context("nobody made what is linked")?;
                 recording.rename(&to, None, Some(node))
             }
-            ("rename", Some(from), Some(to)) => {
+            ("rename" | "renameat", Some(from), Some(to)) => {
                 let node = recording.live.find(&from).context("nobody made what is renamed")?;
                 recording.rename(&to, Some(&from), Some(node))
             }

@@ -7,18 +7,21 @@ use std::{
     ffi::OsStr,
     fs::File,
     os::fd::{AsFd, OwnedFd},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2},
+    fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2},
     io::Errno,
 };
 
-use crate::Error;
+use crate::{Error, likeness::nearest};
 
 /// How often a lookup is tried again when a rename elsewhere made the kernel unsure.
 const TRIES: usize = 32;
+
+/// How many names of a directory are looked at for one that may have been meant.
+const NAMES: usize = 2000;
 
 /// A directory that paths do not leave.
 #[derive(Debug)]
@@ -42,7 +45,7 @@ impl Beneath {
         // Without NONBLOCK, opening a FIFO would wait for its writer.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let explain = |errno| self.explain(path, errno);
-        let file = lookup(&self.root, self.inside(path)?, flags).map_err(explain)?;
+        let file = lookup(&self.root, self.inside(path)?, flags).map_err(|errno| self.suggest(path, errno))?;
         match FileType::from_raw_mode(fstat(&file).map_err(explain)?.st_mode) {
             FileType::RegularFile => Ok(File::from(file)),
             FileType::Directory => Err(Error::Directory { path: path.to_owned() }),
@@ -58,17 +61,37 @@ impl Beneath {
     /// Opens a directory for listing, or to be worked in.
     pub(crate) fn directory(&self, path: &str) -> Result<OwnedFd, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        lookup(&self.root, self.inside(path)?, flags).map_err(|errno| self.explain(path, errno))
+        lookup(&self.root, self.inside(path)?, flags).map_err(|errno| self.suggest(path, errno))
     }
 
     /// Opens the directory that holds `path`, making what is missing of it, and gives the name that `path` has in it.
     pub(crate) fn parent<'a>(&self, path: &'a str) -> Result<(OwnedFd, &'a OsStr), Error> {
-        let inside = self.inside(path)?;
-        let (Some(parent), Some(name), false) = (inside.parent(), inside.file_name(), path.ends_with('/')) else {
-            return Err(Error::Directory { path: path.to_owned() });
-        };
+        let (parent, name) = self.split(path)?;
         let parent = self.make(parent).map_err(|errno| self.explain(path, errno))?;
         Ok((parent, name))
+    }
+
+    /// The same, but makes nothing; there is nothing to open if a directory would have to be made.
+    pub(crate) fn parent_if_there<'a>(&self, path: &'a str) -> Result<Option<(OwnedFd, &'a OsStr)>, Error> {
+        let (parent, name) = self.split(path)?;
+        for above in parent.ancestors() {
+            match lookup(&self.root, above, OFlags::PATH | OFlags::DIRECTORY) {
+                Ok(directory) if above == parent => return Ok(Some((directory, name))),
+                Ok(_) => return Ok(None),
+                // `..` after something that is missing: that cannot be made.
+                Err(Errno::NOENT) if above.file_name().is_some() => {}
+                Err(errno) => return Err(self.explain(path, errno)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn split<'a>(&self, path: &'a str) -> Result<(&'a Path, &'a OsStr), Error> {
+        let inside = self.inside(path)?;
+        match (inside.parent(), inside.file_name(), path.ends_with('/')) {
+            (Some(parent), Some(name), false) => Ok((parent, name)),
+            _ => Err(Error::Directory { path: path.to_owned() }),
+        }
     }
 
     fn make(&self, directory: &Path) -> Result<OwnedFd, Errno> {
@@ -85,6 +108,13 @@ impl Beneath {
         }
     }
 
+    /// The path as seen from the root, without its detours: the root itself if it goes back up anywhere.
+    pub(crate) fn clean(&self, path: &str) -> Result<PathBuf, Error> {
+        let parts = self.inside(path)?.components().filter(|part| *part != Component::CurDir);
+        let clean: PathBuf = parts.collect();
+        Ok(if clean.components().any(|part| part == Component::ParentDir) { PathBuf::new() } else { clean })
+    }
+
     /// The path as seen from the root. That is a matter of spelling; `lookup` is what confines.
     fn inside<'a>(&self, path: &'a str) -> Result<&'a Path, Error> {
         let given = Path::new(path);
@@ -92,6 +122,28 @@ impl Beneath {
             return Ok(given);
         }
         given.strip_prefix(&self.path).or(Err(self.explain(path, Errno::XDEV)))
+    }
+
+    /// What an error means for a file that should be there, with the name of one that is and may have been meant.
+    fn suggest(&self, path: &str, errno: Errno) -> Error {
+        let near = if errno == Errno::NOENT { self.near(path) } else { None };
+        match near {
+            Some(near) => Error::MissingNear { path: path.to_owned(), near },
+            None => self.explain(path, errno),
+        }
+    }
+
+    fn near(&self, path: &str) -> Option<String> {
+        let (parent, name) = self.split(path).ok()?;
+        let directory = lookup(&self.root, parent, OFlags::RDONLY | OFlags::DIRECTORY).ok()?;
+        let names = Dir::read_from(&directory).ok()?.take(NAMES).filter_map(|entry| {
+            let name = entry.ok()?.file_name().to_str().ok()?.to_owned();
+            (name != "." && name != ".." && !name.contains(char::is_control)).then_some(name)
+        });
+        // In their order, because the directory has none.
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        Some(parent.join(nearest(name.to_str()?, names.into_iter())?).display().to_string())
     }
 
     /// What an error of the kernel means for `path`.
@@ -113,7 +165,19 @@ impl Beneath {
 fn lookup(root: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let look = || openat2(root.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), resolve);
-    let unsure = |found: &Result<OwnedFd, Errno>| matches!(found, Err(Errno::AGAIN | Errno::INTR));
-    (1..TRIES).map(|_| look()).find(|found| !unsure(found)).unwrap_or_else(look)
+    settled(|| openat2(root.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), resolve))
+}
+
+/// Opens a directory below another one without following any link.
+pub(crate) fn lookup_without_links(directory: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    settled(|| openat2(directory.as_fd(), path, flags, Mode::empty(), resolve))
+}
+
+/// Asks again while the kernel is not sure.
+fn settled(look: impl Fn() -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
+    let is_unsure = |found: &Result<OwnedFd, Errno>| matches!(found, Err(Errno::AGAIN | Errno::INTR));
+    (1..TRIES).map(|_| look()).find(|found| !is_unsure(found)).unwrap_or_else(&look)
 }

@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf};
 
+use homard_media::FitError;
+
 /// Why a tool did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -13,6 +15,8 @@ pub(crate) enum Error {
     Outside { path: String, root: PathBuf },
     #[error("{path} does not exist: use ls to see what does")]
     Missing { path: String },
+    #[error("{path} does not exist: did you mean {near}?")]
+    MissingNear { path: String, near: String },
     #[error("{path} is a directory: use ls to see what is in it")]
     Directory { path: String },
     #[error("{path} is not a directory, or leads through a file")]
@@ -23,10 +27,48 @@ pub(crate) enum Error {
     Link { path: String },
     #[error("{path} is read-only: change its mode first")]
     ReadOnly { path: String },
-    #[error("{path} is a binary file: only text can be read")]
+    #[error("{path} is a binary file: only text and pictures can be read")]
     Binary { path: String },
+    #[error("{path} cannot be shown: {source}")]
+    Picture { path: String, source: FitError },
+    #[error("{path} is larger than {most} MiB: use exec to work on a part of it")]
+    TooLarge { path: String, most: u64 },
     #[error("offset {offset} is past the end of {path}, which has {lines} lines")]
     PastEnd { path: String, offset: u64, lines: u64 },
+    #[error("cursor {cursor} is past the end of {path}, which has {bytes} bytes")]
+    PastCursor { path: String, cursor: u64, bytes: u64 },
+    #[error("{path} is not a text in UTF-8: only such files can be edited")]
+    NotText { path: String },
+    #[error("there is nothing to replace: give oldText and newText, or edits")]
+    NoChange,
+    #[error("{which} is empty: name what is to be replaced, or use write to create a file")]
+    EmptyText { which: String },
+    #[error("{which} was not found in {path}: it must be exactly what the file holds, with its white space{hint}")]
+    NotFound { path: String, which: String, hint: String },
+    #[error("{which} was found {count} times in {path}: add lines around it until it is there once")]
+    FoundOften { path: String, which: String, count: usize },
+    #[error("{one} and {other} overlap in {path}: make one of them")]
+    Overlap { path: String, one: String, other: String },
+    #[error("nothing would change in {path}: the new text is the old one")]
+    SameText { path: String },
+    #[error("{pattern} is not a glob pattern: {why}")]
+    BadGlob { pattern: String, why: String },
+    #[error("the pattern does not work: {why}. Set literal to search for it as it is")]
+    BadPattern { why: String },
+    #[error("{error}; {changed} files were changed before that")]
+    Partly { changed: usize, error: Box<Self> },
+    #[error("line {line} of the patch: {what}")]
+    Malformed { line: usize, what: String },
+    #[error("the patch changes nothing: it needs at least one file")]
+    EmptyPatch,
+    #[error("{path} exists already: use *** Update File, or another path")]
+    Exists { path: String },
+    #[error("{path} is the same file as another one of the patch: use one path for it")]
+    Twice { path: String },
+    #[error("these lines were not found in {path}, or not below the hunk before; nothing was changed:\n{lines}")]
+    Unfit { path: String, lines: String },
+    #[error("the run was stopped before all was looked through")]
+    Interrupted,
     #[error("paths cannot be confined here: openat2 is missing, which Linux has since 5.6")]
     NoOpenat2,
     #[error("{path}: {source}")]

@@ -72,7 +72,7 @@ impl Exec {
         let shell = if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
         let mut command = Command::new(shell);
         command.arg("-c").arg(&arguments.command).env_clear();
-        command.envs(self.env.iter().cloned()).env("TERM", "dumb").envs(variables);
+        command.envs(self.env.iter().cloned()).env("TERM", "dumb").envs(cx.variables.iter()).envs(variables);
         // By its handle: a name could lead elsewhere by now. It closes when the shell starts, after the change of directory.
         command.current_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()));
         let started = Instant::now();

@@ -1,19 +1,31 @@
-//! What an agent can do: read, write and list files, run commands.
+//! What an agent can do: read, write, change and search files, run commands.
 //!
 //! One file per tool. Paths from a model are resolved in `beneath` and nowhere else; commands are started, watched and
 //! ended in `process`. This crate refuses to know the gateway, the providers, config files and the environment.
 //! Start with `read`, the simplest tool, then `beneath`; then `exec` and `process`.
 #![warn(missing_docs)]
 
+mod apply_patch;
 mod beneath;
+mod edit;
 mod error;
 mod exec;
+mod find;
+mod glob;
+mod grep;
+mod likeness;
 mod ls;
 mod output;
+mod page;
 mod process;
 mod read;
+mod stoppable;
+mod target;
+mod text;
 mod tree;
+mod turns;
 mod variables;
+mod walk;
 mod write;
 
 use std::sync::Arc;
@@ -23,25 +35,38 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::error::Error;
-pub use crate::{exec::Exec, ls::Ls, read::Read, write::Write};
+use crate::turns::Turns;
+pub use crate::{
+    apply_patch::ApplyPatch, edit::Edit, exec::Exec, find::Find, grep::Grep, ls::Ls, read::Read, write::Write,
+};
 
 /// Every tool of this crate. Of `exec_env`, commands see the names that [`Exec::new`] lets through.
 pub fn all(exec_env: Vec<(String, String)>) -> Vec<Arc<dyn Tool>> {
-    vec![Arc::new(Read), Arc::new(Write), Arc::new(Ls), Arc::new(Exec::new(exec_env))]
+    let turns = Turns::default();
+    vec![
+        Arc::new(Read),
+        Arc::new(Write::new(turns.clone())),
+        Arc::new(Edit::new(turns.clone())),
+        Arc::new(ApplyPatch::new(turns)),
+        Arc::new(Grep),
+        Arc::new(Find),
+        Arc::new(Ls),
+        Arc::new(Exec::new(exec_env)),
+    ]
 }
 
 /// Parses the arguments and does the work on a thread that may wait for a disk.
 async fn on_disk<A>(
     tool: &'static str,
     arguments: Value,
-    work: impl FnOnce(A) -> Result<String, Error> + Send + 'static,
+    work: impl FnOnce(A) -> Result<ToolResult, Error> + Send + 'static,
 ) -> ToolResult
 where
     A: DeserializeOwned + Send + 'static,
 {
     let done = tokio::task::spawn_blocking(move || work(parse(arguments)?)).await;
     match done.map_err(Error::Thread).flatten() {
-        Ok(text) => ToolResult::text(text),
+        Ok(result) => result,
         Err(error) => failure(tool, &error),
     }
 }

@@ -1,10 +1,10 @@
 //! `ls`: what is in a directory.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     ffi::{CStr, CString},
     os::fd::OwnedFd,
-    path::Path,
 };
 
 use async_trait::async_trait;
@@ -15,6 +15,7 @@ use rustix::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::{Error, beneath::Beneath, on_disk};
 
@@ -29,6 +30,7 @@ pub struct Ls;
 struct Arguments {
     path: Option<String>,
     limit: Option<f64>,
+    after: Option<String>,
 }
 
 #[async_trait]
@@ -45,6 +47,7 @@ impl Tool for Ls {
                 "properties": {
                     "path": {"type": "string", "description": "The directory; the workspace itself by default"},
                     "limit": {"type": "number", "description": "How many entries to return at most"},
+                    "after": {"type": "string", "description": "The name after which to go on, as the notice gave it"},
                 },
             }),
         }
@@ -55,48 +58,75 @@ impl Tool for Ls {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        on_disk("ls", arguments, move |arguments| ls(&cx.workdir, &arguments)).await
+        on_disk("ls", arguments, move |arguments| ls(&cx, &arguments)).await
     }
 }
 
-fn ls(workdir: &Path, arguments: &Arguments) -> Result<String, Error> {
+fn ls(cx: &ToolCx, arguments: &Arguments) -> Result<ToolResult, Error> {
     let path = arguments.path.as_deref().unwrap_or(".");
     // `as` saturates, so nonsense becomes the nearest limit.
     let limit = arguments.limit.map_or(MAX_ENTRIES, |limit| (limit as usize).clamp(1, MAX_ENTRIES));
-    let beneath = Beneath::open(workdir)?;
+    let after = arguments.after.as_deref().map(|after| after.strip_suffix('/').unwrap_or(after));
+    let beneath = Beneath::open(&cx.workdir)?;
     let directory = beneath.directory(path)?;
-    let (names, total) = list(&directory, limit).map_err(|errno| beneath.explain(path, errno))?;
-    let mut lines: Vec<String> = names.iter().map(|(name, kind)| shown(name, *kind)).collect();
-    match total.checked_sub(lines.len()) {
-        _ if total == 0 => lines.push("(empty directory)".to_owned()),
-        None | Some(0) => {}
-        Some(left_out) => lines.push(format!(
-            "\n[{left_out} of {total} entries are left out. List a directory further down, or use exec to filter.]"
+    let Listed { first, total } = Listed::of(&directory, limit, after, &cx.cancel)
+        .map_err(|errno| beneath.explain(path, errno))?
+        .ok_or(Error::Interrupted)?;
+    let left_out = total - first.len();
+    let mut lines: Vec<String> = first.iter().map(|(name, kind)| shown(name, *kind)).collect();
+    match first.last_key_value() {
+        None => lines.push(if after.is_some() { "(nothing more)" } else { "(empty directory)" }.to_owned()),
+        Some((last, _)) if left_out > 0 => lines.push(format!(
+            "\n[{left_out} of {total} entries are left out. Use after={:?} to go on.]",
+            last.to_string_lossy()
         )),
+        Some(_) => {}
     }
-    Ok(lines.join("\n"))
+    let details = (left_out > 0).then(|| json!({"entryLimitReached": limit}));
+    Ok(ToolResult { details, ..ToolResult::text(lines.join("\n")) })
 }
 
-/// The first `limit` entries in order of their names, and how many there are.
-fn list(directory: &OwnedFd, limit: usize) -> Result<(BTreeMap<CString, FileType>, usize), Errno> {
-    let mut first = BTreeMap::new();
-    let mut total = 0;
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
-            continue;
-        }
-        total += 1;
-        first.insert(name.to_owned(), kind(directory, &entry));
-        if first.len() > limit {
-            first.pop_last();
-        }
-    }
-    Ok((first, total))
+/// What is in a directory.
+struct Listed {
+    /// The first entries in order of their names.
+    first: BTreeMap<CString, FileType>,
+    /// How many there are.
+    total: usize,
 }
 
-fn kind(directory: &OwnedFd, entry: &DirEntry) -> FileType {
+impl Listed {
+    /// Lists what comes after a name; `None` if the run was stopped meanwhile.
+    fn of(
+        directory: &OwnedFd,
+        limit: usize,
+        after: Option<&str>,
+        cancel: &CancellationToken,
+    ) -> Result<Option<Self>, Errno> {
+        let mut listed = Self { first: BTreeMap::new(), total: 0 };
+        for entry in Dir::read_from(directory)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let is_before = after.is_some_and(|after| name.to_bytes() <= after.as_bytes());
+            if is_before || matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if cancel.is_cancelled() {
+                return Ok(None);
+            }
+            listed.total += 1;
+            if listed.first.len() < limit || listed.first.last_key_value().is_some_and(|(last, _)| name < last) {
+                listed.first.insert(name.to_owned(), kind(directory, &entry));
+            }
+            if listed.first.len() > limit {
+                listed.first.pop_last();
+            }
+        }
+        Ok(Some(listed))
+    }
+}
+
+/// What an entry is.
+pub(crate) fn kind(directory: &OwnedFd, entry: &DirEntry) -> FileType {
     let told = entry.file_type();
     if told != FileType::Unknown {
         return told;
@@ -107,8 +137,11 @@ fn kind(directory: &OwnedFd, entry: &DirEntry) -> FileType {
 }
 
 fn shown(name: &CStr, kind: FileType) -> String {
-    let name = name.to_string_lossy();
-    // A line break in a name must not look like two entries.
-    let name = if name.contains(char::is_control) { name.escape_debug().to_string() } else { name.into_owned() };
+    let name = one_line(name.to_string_lossy());
     if kind == FileType::Directory { name + "/" } else { name }
+}
+
+/// A name on one line: a line break in it must not look like two names.
+pub(crate) fn one_line(name: Cow<'_, str>) -> String {
+    if name.contains(char::is_control) { name.escape_debug().to_string() } else { name.into_owned() }
 }

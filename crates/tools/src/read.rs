@@ -1,27 +1,35 @@
-//! `read`: a text file, or a page of it.
+//! `read`: a text file, or a page of it; or a picture.
 
 use std::{
-    io::{self, BufRead, BufReader},
-    path::Path,
+    fs::File,
+    io::{self, BufRead, BufReader, Read as _, Seek, SeekFrom},
+    os::unix::fs::FileExt,
 };
 
 use async_trait::async_trait;
 use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
+use homard_media::{FitError, Limits, fit};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Error, beneath::Beneath, either, on_disk};
-
-/// How many lines one answer holds at most.
-const MAX_LINES: u64 = 2000;
-
-/// How many bytes of a file one answer holds at most.
-const MAX_BYTES: usize = 50 * 1024;
+use crate::{
+    Error,
+    beneath::Beneath,
+    either, on_disk,
+    page::{MAX_LINES, Page, Start},
+    stoppable::Stoppable,
+};
 
 /// How much of a file decides whether it is text.
 const SAMPLE: usize = 8 * 1024;
 
-/// Reads a text file, or a page of it.
+/// How large a picture may be as a file, in MiB.
+const MAX_PICTURE: u64 = 16;
+
+/// What some programs put before a text to say that it is UTF-8.
+const BOM: &[u8] = b"\xef\xbb\xbf";
+
+/// Reads a text file, or a page of it, or a picture.
 #[derive(Debug, Clone, Copy)]
 pub struct Read;
 
@@ -31,6 +39,9 @@ struct Arguments {
     file_path: Option<String>,
     offset: Option<f64>,
     limit: Option<f64>,
+    cursor: Option<f64>,
+    #[serde(default)]
+    optional: bool,
 }
 
 #[async_trait]
@@ -38,8 +49,8 @@ impl Tool for Read {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "read".to_owned(),
-            description: "Read a text file of the workspace. Returns at most 2000 lines or 50 KiB; a longer file ends \
-                          with a notice that gives the offset to go on with."
+            description: "Read a text file or a picture (PNG, JPEG, GIF, WebP) of the workspace. Returns at most 2000 \
+                          lines or 50 KiB of a text; a longer one ends with a notice that says how to read on."
                 .to_owned(),
             parameters: json!({
                 "type": "object",
@@ -48,6 +59,12 @@ impl Tool for Read {
                     "path": {"type": "string", "description": "The file, relative to the workspace"},
                     "offset": {"type": "number", "description": "First line to return, counted from 1"},
                     "limit": {"type": "number", "description": "How many lines to return at most"},
+                    "cursor": {
+                        "type": "integer",
+                        "minimum": 0,
+                        "description": "Where to read on in a very long line, as the notice gave it; instead of offset",
+                    },
+                    "optional": {"type": "boolean", "description": "Whether it is fine if the file does not exist"},
                     "file_path": {"type": "string", "description": "Another name for path"},
                 },
             }),
@@ -59,30 +76,42 @@ impl Tool for Read {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        on_disk("read", arguments, move |arguments| read(&cx.workdir, arguments)).await
+        on_disk("read", arguments, move |arguments| read(&cx, arguments)).await
     }
 }
 
-fn read(workdir: &Path, arguments: Arguments) -> Result<String, Error> {
+fn read(cx: &ToolCx, arguments: Arguments) -> Result<ToolResult, Error> {
     let path = either(arguments.path, arguments.file_path)?;
-    let file = Beneath::open(workdir)?.file(&path)?;
-    let mut file = BufReader::with_capacity(SAMPLE, file);
+    let found = Beneath::open(&cx.workdir)?.file(&path);
+    if arguments.optional && matches!(found, Err(Error::Missing { .. } | Error::MissingNear { .. })) {
+        return Ok(ToolResult::text(format!("({path} does not exist)")));
+    }
+    let mut file = found?;
     let failed = |source| Error::Io { path: path.clone(), source };
-    if !is_text(file.fill_buf().map_err(failed)?) {
-        return Err(Error::Binary { path });
+    let mut sample = [0; SAMPLE];
+    let size = file.metadata().map_err(failed)?.len();
+    let length = file.read_at(&mut sample, 0).map_err(failed)?;
+    let sample = &sample[..length];
+    if !is_text(sample) {
+        return picture(path, file, sample);
     }
+    let text = if sample.starts_with(BOM) { BOM.len() as u64 } else { 0 };
     // `as` saturates: nonsense becomes the first line, or more lines than any file has.
-    let offset = arguments.offset.map_or(1, |offset| (offset as u64).max(1));
     let limit = arguments.limit.map_or(MAX_LINES, |limit| (limit as u64).clamp(1, MAX_LINES));
-    let skipped = skip(&mut file, offset - 1).map_err(failed)?;
+    let cursor = arguments.cursor.map(|cursor| (cursor as u64).max(text));
+    file.seek(SeekFrom::Start(cursor.unwrap_or(text))).map_err(failed)?;
+    let mut file = BufReader::with_capacity(SAMPLE, Stoppable::new(file, &cx.cancel));
+    let offset = arguments.offset.map_or(1, |offset| (offset as u64).max(1));
+    let (skipped, bytes) = if cursor.is_some() { (0, 0) } else { skip(&mut file, offset - 1).map_err(failed)? };
     let at_end = file.fill_buf().map_err(failed)?.is_empty();
-    match (at_end, offset) {
-        (true, 1) => return Ok("(empty file)".to_owned()),
-        (true, _) => return Err(Error::PastEnd { path, offset, lines: skipped }),
-        (false, _) => {}
-    }
-    let page = Page::take(&mut file, limit).map_err(failed)?;
-    Ok(page.tell(&path, offset))
+    let start = match (at_end, cursor) {
+        (false, None) => Start::Line { number: offset, byte: text + bytes },
+        (false, Some(cursor)) => Start::Byte(cursor),
+        (true, None) if offset == 1 => return Ok(ToolResult::text("(empty file)")),
+        (true, None) => return Err(Error::PastEnd { path, offset, lines: skipped }),
+        (true, Some(cursor)) => return Err(Error::PastCursor { path, cursor, bytes: size }),
+    };
+    Ok(Page::take(&mut file, limit).map_err(failed)?.tell(&path, start))
 }
 
 /// Text has no NUL bytes, and few that are not UTF-8.
@@ -92,80 +121,36 @@ fn is_text(sample: &[u8]) -> bool {
     !sample.contains(&0) && broken <= shown.chars().count() / 10
 }
 
-fn skip(file: &mut impl BufRead, lines: u64) -> io::Result<u64> {
+fn skip(file: &mut impl BufRead, lines: u64) -> io::Result<(u64, u64)> {
+    let mut bytes = 0;
     for skipped in 0..lines {
-        if file.skip_until(b'\n')? == 0 {
-            return Ok(skipped);
+        match file.skip_until(b'\n')? {
+            0 => return Ok((skipped, bytes)),
+            length => bytes += length as u64,
         }
     }
-    Ok(lines)
+    Ok((lines, bytes))
 }
 
-struct Page {
-    bytes: Vec<u8>,
-    lines: u64,
-    rest: Rest,
-}
-
-/// What the file has after the page.
-enum Rest {
-    Nothing,
-    Lines,
-    /// The only line of the page is longer than a page.
-    Line,
-}
-
-impl Page {
-    fn take(file: &mut impl BufRead, limit: u64) -> io::Result<Self> {
-        let mut page = Self { bytes: Vec::new(), lines: 0, rest: Rest::Nothing };
-        while page.lines < limit {
-            let before = page.bytes.len();
-            // One byte more than fits, to see whether the line does.
-            let room = (MAX_BYTES - before) as u64 + 1;
-            if io::Read::take(&mut *file, room).read_until(b'\n', &mut page.bytes)? == 0 {
-                return Ok(page);
-            }
-            if page.bytes.len() > MAX_BYTES {
-                let keep = if page.lines == 0 { char_start(&page.bytes, MAX_BYTES) } else { before };
-                page.rest = if page.lines == 0 { Rest::Line } else { Rest::Lines };
-                page.bytes.truncate(keep);
-                return Ok(page);
-            }
-            page.lines += 1;
+/// What is not text may be a picture.
+fn picture(path: String, file: File, sample: &[u8]) -> Result<ToolResult, Error> {
+    let most = MAX_PICTURE * 1024 * 1024;
+    let mut bytes = Vec::new();
+    // One byte more than fits, to see whether it does.
+    file.take(most + 1).read_to_end(&mut bytes).map_err(|source| Error::Io { path: path.clone(), source })?;
+    let is_too_large = bytes.len() as u64 > most;
+    // Of a file that is too large, the beginning shows whether it is a picture at all.
+    let fitted = fit(if is_too_large { sample.to_vec() } else { bytes }, &Limits::default());
+    match fitted {
+        Err(FitError::Unknown) => Err(Error::Binary { path }),
+        _ if is_too_large => Err(Error::TooLarge { path, most: MAX_PICTURE }),
+        Err(source) => Err(Error::Picture { path, source }),
+        Ok(picture) => {
+            let scaled = if picture.was_scaled { ", scaled down to" } else { "," };
+            let told = format!("{path} is a picture: {}{scaled} {} x {}", picture.mime, picture.width, picture.height);
+            let mut result = ToolResult::text(told);
+            result.content.push(picture.into_block());
+            Ok(result)
         }
-        if !file.fill_buf()?.is_empty() {
-            page.rest = Rest::Lines;
-        }
-        Ok(page)
     }
-
-    fn tell(self, path: &str, offset: u64) -> String {
-        let next = offset.saturating_add(self.lines.max(1));
-        let mut notices = Vec::new();
-        match self.rest {
-            Rest::Nothing => {}
-            Rest::Lines => notices.push(format!(
-                "[Lines {offset} to {last} of {path}, which goes on. Use offset={next} to read on.]",
-                last = next - 1
-            )),
-            Rest::Line => notices.push(format!(
-                "[Line {offset} of {path} is longer than 50 KiB; only its beginning is shown. Use exec to cut out more \
-                 of it, or offset={next} to read on after it.]"
-            )),
-        }
-        let text = String::from_utf8(self.bytes).unwrap_or_else(|error| {
-            notices.push("[Bytes that are not UTF-8 are shown as \u{fffd}.]".to_owned());
-            String::from_utf8_lossy(error.as_bytes()).into_owned()
-        });
-        if notices.is_empty() {
-            return text;
-        }
-        format!("{}\n\n{}", text.strip_suffix('\n').unwrap_or(&text), notices.join("\n"))
-    }
-}
-
-/// The last place at or before `at` where a character starts, so that a cut leaves whole ones.
-fn char_start(bytes: &[u8], at: usize) -> usize {
-    let is_inside = |at: usize| bytes.get(at).is_some_and(|byte| byte & 0xC0 == 0x80);
-    (at.saturating_sub(3)..=at).rev().find(|&at| !is_inside(at)).unwrap_or(at)
 }

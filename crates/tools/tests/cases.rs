@@ -1,9 +1,10 @@
 //! Every folder `cases/<tool>/<case>` is a test: adding one adds a test.
 //!
 //! - `before/`: what the workspace holds; nothing if it is missing.
+//! - `make.json`: what it holds besides, because a repository cannot: see [`make`].
 //! - `call.json`: the arguments.
-//! - `result.json`: `text`, and `isError` and `details` where they matter. `$WORKDIR` stands for the workspace.
-//! - `after/`: what the workspace holds then; the same as before if it is missing.
+//! - `result.json`: `text`, and `isError`, `details` and `images` where they matter. `$WORKDIR` stands for the workspace.
+//! - `after/`: what the workspace holds then, besides what was made; the same as before if it is missing.
 //!
 //! Beside the workspace lies a file that no tool may show or change.
 #![allow(clippy::unwrap_used, reason = "tests may")]
@@ -12,13 +13,15 @@ mod bench;
 
 use std::{
     collections::BTreeMap,
-    fs,
-    os::unix::fs::symlink,
+    fmt,
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
 };
 
 use homard_agent::tool::ToolResult;
 use homard_proto::message::Block;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 
 use bench::Bench;
@@ -31,22 +34,33 @@ fn case(call: &Path) -> datatest_stable::Result<()> {
     let read = |name: &str| serde_json::from_str::<Value>(&fs::read_to_string(folder.join(name)).unwrap()).unwrap();
     let bench = Bench::new();
     plant(&contents(&folder.join("before")), bench.workdir());
-    let expected = if folder.join("after").exists() { "after" } else { "before" };
+    let made = if folder.join("make.json").exists() { make(&read("make.json"), bench.workdir()) } else { Vec::new() };
+    let before = contents(bench.workdir());
 
     let arguments = read("call.json").to_string().replace("$WORKDIR", bench.workdir().to_str().unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(bench.call(tool, serde_json::from_str(&arguments)?));
 
     assert_eq!(told(result, &bench, read("result.json").get("details").is_some()), read("result.json"));
-    assert_eq!(contents(bench.workdir()), contents(&folder.join(expected)), "the workspace afterwards");
+    let expected = if folder.join("after").exists() {
+        let made = before.into_iter().filter(|(path, _)| made.contains(path));
+        made.chain(contents(&folder.join("after"))).collect()
+    } else {
+        before
+    };
+    assert_eq!(contents(bench.workdir()), expected, "the workspace afterwards");
     bench.assert_outside_is_untouched();
     Ok(())
 }
 
 /// A result as a case spells it.
 fn told(result: ToolResult, bench: &Bench, with_details: bool) -> Value {
-    let [Block::Text(text)] = result.content.as_slice() else { panic!("not one text: {result:?}") };
+    let [Block::Text(text), images @ ..] = result.content.as_slice() else { panic!("no text: {result:?}") };
     let mut told = json!({"text": text.text});
+    for image in images {
+        let Block::Image(image) = image else { panic!("not a text and images: {result:?}") };
+        told["images"] = json!([image.mime_type, image.data.len()]);
+    }
     if result.is_error {
         told["isError"] = json!(true);
     }
@@ -59,11 +73,54 @@ fn told(result: ToolResult, bench: &Bench, with_details: bool) -> Value {
     serde_json::from_str(&told.to_string().replace(bench.workdir().to_str().unwrap(), "$WORKDIR")).unwrap()
 }
 
-#[derive(Debug, PartialEq)]
+/// Makes what a list of objects with a `path` names: a file with a `text` that is repeated so many `times`, or with
+/// `bytes`; another name (`link`) of something beside the workspace; a `folder`; a `pipe`; or only a `mode` for something.
+fn make(list: &Value, root: &Path) -> Vec<PathBuf> {
+    let mut made = Vec::new();
+    for thing in list.as_array().unwrap() {
+        let text = |name: &str| thing.get(name).and_then(Value::as_str);
+        let path = root.join(text("path").unwrap());
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        if let Some(text) = text("text") {
+            let times = thing.get("times").and_then(Value::as_u64).unwrap_or(1);
+            fs::write(&path, text.repeat(times.try_into().unwrap())).unwrap();
+        } else if let Some(bytes) = thing.get("bytes") {
+            fs::write(&path, serde_json::from_value::<Vec<u8>>(bytes.clone()).unwrap()).unwrap();
+        } else if let Some(link) = text("link") {
+            fs::hard_link(root.join(link), &path).unwrap();
+        } else if thing.get("folder").is_some() {
+            fs::create_dir(&path).unwrap();
+        } else if thing.get("pipe").is_some() {
+            mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        }
+        if let Some(mode) = text("mode") {
+            fs::set_permissions(&path, Permissions::from_mode(u32::from_str_radix(mode, 8).unwrap())).unwrap();
+        }
+        made.push(path.strip_prefix(root).unwrap().to_owned());
+    }
+    made
+}
+
+#[derive(PartialEq)]
 enum Node {
     Folder,
     Link(PathBuf),
-    Text(String),
+    File(Vec<u8>),
+    Special,
+}
+
+/// Bytes as a person reads them, as far as that helps.
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder => write!(f, "folder"),
+            Self::Link(target) => write!(f, "link to {}", target.display()),
+            Self::File(bytes) => {
+                write!(f, "{} bytes {:?}", bytes.len(), String::from_utf8_lossy(&bytes[..bytes.len().min(2000)]))
+            }
+            Self::Special => write!(f, "special"),
+        }
+    }
 }
 
 fn contents(root: &Path) -> BTreeMap<PathBuf, Node> {
@@ -79,8 +136,10 @@ fn contents(root: &Path) -> BTreeMap<PathBuf, Node> {
             } else if kind.is_dir() {
                 folders.push(path.clone());
                 Node::Folder
+            } else if kind.is_file() {
+                Node::File(fs::read(entry.path()).unwrap())
             } else {
-                Node::Text(String::from_utf8_lossy(&fs::read(entry.path()).unwrap()).into_owned())
+                Node::Special
             };
             found.insert(path, node);
         }
@@ -94,7 +153,8 @@ fn plant(nodes: &BTreeMap<PathBuf, Node>, root: &Path) {
         match node {
             Node::Folder => fs::create_dir(path).unwrap(),
             Node::Link(target) => symlink(target, path).unwrap(),
-            Node::Text(text) => fs::write(path, text).unwrap(),
+            Node::File(bytes) => fs::write(path, bytes).unwrap(),
+            Node::Special => panic!("a repository cannot hold {}", path.display()),
         }
     }
 }

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use homard_proto::{RunId, SessionKey, session::Record};
 
-use super::{begin::Triggers, levels::Level, queue::Settings};
+use super::{
+    begin::Triggers,
+    levels::{Level, Levels},
+    queue::Settings,
+};
 
 /// What answers to commands are made of.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +31,8 @@ pub struct StatusFacts<'a> {
     pub at_work: Option<(&'a RunId, Duration)>,
     /// The words that begin a new transcript.
     pub triggers: &'a Triggers,
+    /// The levels of a session that has none of its own.
+    pub levels: Levels,
 }
 
 /// The answer to `/status`.
@@ -92,6 +98,7 @@ pub(super) fn help(triggers: &Triggers) -> String {
         level(Level::Verbose, "how much you are told of tools"),
         level(Level::Reasoning, "whether you see the model's reasoning"),
         plain("/model", "[provider/model]", "which model answers"),
+        plain("/context", "[detail|json]", "what the model is told before the conversation"),
         plain("/status", "", "how this session stands"),
         plain("/help, /commands", "", "this list"),
     ];
@@ -121,6 +128,7 @@ Commands:
 /verbose, /v [level]: how much you are told of tools
 /reasoning, /reason [level]: whether you see the model's reasoning
 /model [provider/model]: which model answers
+/context [detail|json]: what the model is told before the conversation
 /status: how this session stands
 /help, /commands: this list
 A setting without a value tells what it is and what it can be; default takes it back.";

@@ -14,6 +14,33 @@ pub enum Level {
     Reasoning,
 }
 
+/// The levels of a session that has none of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Levels {
+    /// How hard the model thinks.
+    pub thinking: &'static str,
+    /// How much is told of tools.
+    pub verbose: &'static str,
+    /// Whether the model's reasoning is shown.
+    pub reasoning: &'static str,
+}
+
+impl Default for Levels {
+    fn default() -> Self {
+        Self { thinking: "off", verbose: "off", reasoning: "off" }
+    }
+}
+
+impl Levels {
+    fn of(&self, level: Level) -> &'static str {
+        match level {
+            Level::Thinking => self.thinking,
+            Level::Verbose => self.verbose,
+            Level::Reasoning => self.reasoning,
+        }
+    }
+}
+
 impl Level {
     const ALL: [Self; 3] = [Self::Thinking, Self::Verbose, Self::Reasoning];
 
@@ -77,7 +104,7 @@ impl Level {
             Self::Verbose => facts.record.verbose_level.as_deref(),
             Self::Reasoning => facts.record.extra.get(self.field()).and_then(|level| level.as_str()),
         };
-        kept.unwrap_or("off")
+        kept.unwrap_or(facts.levels.of(self))
     }
 
     /// What the session keeps when somebody says a word about it, and what is answered.
@@ -93,8 +120,8 @@ impl Level {
             let title = title.to_lowercase();
             return Change::says(format!("{} is no {title} level: choose one of {choices}.", quoted(word)));
         };
-        // Being off is what the absence of a level says, except where a configuration may say otherwise.
-        let is_kept = level != "off" || self == Self::Verbose;
+        // Being off is what the absence of a level says, except where that says otherwise.
+        let is_kept = level != "off" || self == Self::Verbose || facts.levels.of(self) != "off";
         Change { fields: vec![(self.field(), is_kept.then(|| level.into()))], reply: format!("{title}: {level}") }
     }
 }

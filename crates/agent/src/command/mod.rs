@@ -4,6 +4,7 @@
 //! and is no command reaches the model as it was written.
 
 mod begin;
+pub(crate) mod context;
 mod directive;
 mod help;
 mod levels;
@@ -17,12 +18,60 @@ use homard_proto::{
 use serde_json::Value;
 
 pub use begin::Triggers;
+pub use context::Ask;
 pub use directive::{Inline, Order};
 pub use help::StatusFacts;
-pub use levels::Level;
+pub use levels::{Level, Levels};
 pub use stop::Stop;
 
 use directive::Found;
+
+/// Names that no skill may have for its command, because they mean something else here or will.
+pub(crate) const RESERVED: &[&str] = &[
+    "abort",
+    "activation",
+    "agents",
+    "allowlist",
+    "approve",
+    "bash",
+    "btw",
+    "commands",
+    "compact",
+    "config",
+    "context",
+    "debug",
+    "elevated",
+    "exec",
+    "export",
+    "help",
+    "kill",
+    "mcp",
+    "model",
+    "models",
+    "new",
+    "plugins",
+    "queue",
+    "reason",
+    "reasoning",
+    "reset",
+    "restart",
+    "send",
+    "session",
+    "skill",
+    "status",
+    "steer",
+    "stop",
+    "subagents",
+    "t",
+    "think",
+    "thinking",
+    "tools",
+    "tts",
+    "usage",
+    "v",
+    "verbose",
+    "whoami",
+];
 
 /// The principal whose commands are obeyed.
 pub const OWNER: &str = "owner";
@@ -45,6 +94,8 @@ pub enum Command {
     Level(Level, String),
     /// Another model, or to be told which it is if the name is empty.
     Model(String),
+    /// To be told what a model is told before the conversation.
+    Context(Ask),
     /// To be told how it stands.
     Status,
     /// To be told what it understands.
@@ -84,15 +135,17 @@ impl Command {
             | Self::Queue(_)
             | Self::Level(..)
             | Self::Model(_)
+            | Self::Context(_)
             | Self::Status
             | Self::Help => None,
         }
     }
 
-    /// What it changes and what is answered; `None` for what takes more than a new record: a new transcript or a stop.
+    /// What it changes and what is answered; `None` for what takes more than a new record: a new transcript, a stop, or a look at
+    /// the disk.
     pub fn change(&self, facts: &StatusFacts<'_>) -> Option<Change> {
         match self {
-            Self::Begin { .. } | Self::BeginWith(_) | Self::Stop(_) => None,
+            Self::Begin { .. } | Self::BeginWith(_) | Self::Stop(_) | Self::Context(_) => None,
             Self::Queue(order) => Some(order.change(facts)),
             Self::Level(level, word) => Some(level.change(word, facts)),
             Self::Model(name) => Some(levels::change_model(name, facts)),
@@ -126,6 +179,7 @@ pub fn parse(text: &str, triggers: &Triggers) -> Parsed {
                 | Command::Queue(_)
                 | Command::Level(..)
                 | Command::Model(_)
+                | Command::Context(_)
                 | Command::Status
                 | Command::Help => String::new(),
             };
@@ -154,6 +208,9 @@ fn whole(text: &str, triggers: &Triggers) -> Option<Command> {
     let text = text.trim();
     if let Some(name) = after(text, "/model") {
         return Some(Command::Model(name.trim().to_owned()));
+    }
+    if let Some(ask) = after(text, "/context").and_then(Ask::parse) {
+        return Some(Command::Context(ask));
     }
     let is_alone = |name: &str| after(text, name) == Some("");
     if is_alone("/status") {
@@ -253,6 +310,7 @@ mod tests {
                 waiting: if self.is_busy { 2 } else { 0 },
                 at_work: self.is_busy.then_some((&self.run, Duration::from_secs(65))),
                 triggers: &self.triggers,
+                levels: Levels::default(),
             }
         }
 

@@ -1,24 +1,39 @@
-//! What a model is told before the conversation: for now the system prompt alone.
+//! What a model is told: the system prompt before the conversation, and the conversation as it reads it.
+//!
+//! `setting` says what an agent's prompts are made from, `brief` gathers it when a run begins, `scene` and `prompt` write
+//! it; `history`, `zone` and `notes` are what is done to the conversation; `budget` says whether all of it fits.
 
+pub(crate) mod brief;
+pub(crate) mod bring;
+pub(crate) mod budget;
+pub(crate) mod history;
 pub(crate) mod notes;
+pub(crate) mod prompt;
+pub(crate) mod report;
+pub(crate) mod scene;
+pub mod setting;
+pub(crate) mod zone;
 
 use std::sync::Arc;
 
-use crate::profile::Profile;
+use homard_proto::{SessionKey, message::Message};
+use homard_store::repair::{self, Policy};
 
-/// The system prompt of an agent, with what this run adds.
-pub(crate) fn prompt(profile: &Profile, extra: Option<&str>) -> Arc<str> {
-    let mut text = format!(
-        "You are {}, an assistant that works for the person who writes to you.\n\
-         Your tools work in the directory {}. Use them when a question is about files or needs a command; \
-         say what you found, not what you would do.\n\
-         When a tool fails, read its answer and try another way or say plainly what went wrong.",
-        profile.id,
-        profile.workdir.display(),
-    );
-    if let Some(extra) = extra.map(str::trim).filter(|extra| !extra.is_empty()) {
-        text.push_str("\n\n");
-        text.push_str(extra);
+use crate::{hub::Rules, profile::Profile};
+
+/// The conversation as a model reads it. The same lines give the same bytes every time, so that what a provider
+/// remembers of the last request is the beginning of this one.
+pub(crate) fn conversation(
+    history: &[Arc<Message>],
+    policy: &Policy,
+    (profile, rules, key): (&Profile, &Rules, &SessionKey),
+) -> Vec<Arc<Message>> {
+    let mut messages = repair::for_model(history, policy);
+    if let Some(most) = history::limit(&rules.history, key) {
+        messages = history::last_turns(messages, most);
     }
-    text.into()
+    if let Some(zone) = &profile.setting.zone {
+        messages = zone::with_times(messages, zone);
+    }
+    notes::spelled_out(messages)
 }

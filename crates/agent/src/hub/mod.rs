@@ -2,6 +2,7 @@
 
 mod recover;
 mod registry;
+mod setup;
 mod shared;
 mod words;
 mod work;
@@ -29,6 +30,7 @@ use crate::{
     wire::Reported,
     writer::Writer,
 };
+use setup::Setup;
 use shared::LiveRun;
 pub(crate) use shared::Shared;
 pub(crate) use words::Admission;
@@ -68,9 +70,8 @@ impl Hub {
             ambient,
             store,
             writer,
-            agents,
+            setup: Setup::new(agents, rules),
             slots,
-            rules,
             draining: CancellationToken::new(),
             stopping: CancellationToken::new(),
             feed,
@@ -87,8 +88,13 @@ impl Hub {
     }
 
     /// The agents.
-    pub fn agents(&self) -> &Agents {
-        &self.0.agents
+    pub fn agents(&self) -> Agents {
+        self.0.setup.agents()
+    }
+
+    /// Sets the house up anew. Runs at work keep what they started with; what begins from here on has this.
+    pub fn set_up(&self, agents: Agents, rules: Rules) {
+        self.0.setup.change(agents, rules);
     }
 
     /// How many runs are at work at once.
@@ -96,9 +102,9 @@ impl Hub {
         &self.0.slots
     }
 
-    /// When sessions get a new transcript.
-    pub(crate) fn rules(&self) -> &Rules {
-        &self.0.rules
+    /// The rules of the house.
+    pub(crate) fn rules(&self) -> Arc<Rules> {
+        self.0.setup.rules()
     }
 
     /// Takes a message in. When this returns `Ok`, it is on disk and its run will end exactly once.

@@ -101,7 +101,7 @@ impl Hub {
             // A scheduled run has a transcript of its own.
             true => Some(Command::BeginWith(text)),
             false if inbound.is_literal => None,
-            false => self.0.rules.read(&inbound.principal, &text).command,
+            false => self.0.setup.rules().read(&inbound.principal, &text).command,
         };
         live.runs.insert(run, LiveRun::new(&tape, &inbound, admission));
         Queued::new(inbound, tape, admit, &self.0.stopping).found()

@@ -15,14 +15,14 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    Admission, HubEvent, Inbound, Rules,
+    Admission, HubEvent, Inbound,
     registry::{Mailbox, Registry},
+    setup::Setup,
 };
 use crate::{
     ambient::Ambient,
     event::AbortReason,
     lane::{self, Job, slots::Slots},
-    profile::Agents,
     tape::Tape,
     writer::Writer,
 };
@@ -49,9 +49,8 @@ pub(crate) struct Shared {
     pub(crate) ambient: Ambient,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) writer: Writer,
-    pub(crate) agents: Agents,
+    pub(crate) setup: Setup,
     pub(crate) slots: Slots,
-    pub(crate) rules: Rules,
     /// Nothing begins any more.
     pub(crate) draining: CancellationToken,
     /// Everything lets go.
@@ -65,7 +64,7 @@ pub(crate) struct Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hub").field("agents", &self.agents).finish_non_exhaustive()
+        f.debug_struct("Hub").field("setup", &self.setup).finish_non_exhaustive()
     }
 }
 

@@ -11,6 +11,7 @@ use homard_store::{Accept, Error as StoreError, OnRestart, Options, RunRow};
 
 use crate::{
     command::{self, Command, Inline, OWNER, Parsed, Triggers, queue::Overrides},
+    context::history::HistoryLimits,
     freshness::Freshness,
     lane::slots::Class,
     tape::{State, Tape},
@@ -67,6 +68,8 @@ pub struct Rules {
     pub triggers: Triggers,
     /// How messages wait.
     pub queue: QueueRules,
+    /// How much of a chat is shown to models.
+    pub history: HistoryLimits,
 }
 
 impl Rules {

@@ -32,11 +32,11 @@ pub(super) struct Answerer {
 /// Chooses who answers a run of a session.
 pub(super) fn choose(
     profile: &Profile,
-    record: &Record,
-    run: &RunId,
+    record: &mut Record,
+    (run, asked): (&RunId, Option<&str>),
     (at, limit): (u64, Option<Duration>),
 ) -> Answerer {
-    let (roster, trouble) = match chosen(profile, record) {
+    let (roster, mut trouble) = match chosen(profile, record) {
         Some(Ok(roster)) => (roster, None),
         Some(Err(error)) => (profile.roster.clone(), Some(error)),
         None => (profile.roster.clone(), None),
@@ -44,8 +44,18 @@ pub(super) fn choose(
     let deadline = limit.map(|limit| at.saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)));
     let mut seed = DefaultHasher::new();
     run.as_str().hash(&mut seed);
-    let asked = record.thinking_level.as_deref().and_then(Level::parse);
-    let level = asked.unwrap_or(if roster.first().spec().thinking.is_empty() { Level::Off } else { Level::Low });
+    let spec = roster.first().spec();
+    let kept = record.thinking_level.as_deref().unwrap_or(profile.levels(spec).thinking);
+    let mut level = Level::parse(kept).unwrap_or_default();
+    if level == Level::Xhigh && !spec.thinking.contains(&level) {
+        // The most is what some models have and others do not: who asks for it now is told, a session that had it goes on.
+        if asked == Some(level.as_str()) {
+            let text = format!("{}/{} cannot think as hard as xhigh; ask for high", spec.provider, spec.model);
+            trouble.get_or_insert(Error::new(ErrorKind::Rejected, text));
+        }
+        level = Level::High;
+        record.thinking_level = record.thinking_level.take().map(|_| level.as_str().to_owned());
+    }
     let terms = Terms { preferred: preferred(record), level, deadline, limits: profile.limits, seed: seed.finish() };
     Answerer { failover: Failover::begin(roster, terms, at), deadline, trouble }
 }
@@ -56,6 +66,14 @@ pub(super) fn name(profile: &Profile, record: &Record) -> String {
     let spec = profile.spec();
     let provider = text(PROVIDER).filter(|_| text(MODEL).is_some()).unwrap_or(&spec.provider);
     format!("{provider}/{}", text(MODEL).unwrap_or(&spec.model))
+}
+
+/// Whether the model that answers in a session sees pictures.
+pub(super) fn sees(profile: &Profile, record: &Record) -> bool {
+    match chosen(profile, record) {
+        Some(Ok(roster)) => roster.first().spec().sees,
+        Some(Err(_)) | None => profile.spec().sees,
+    }
 }
 
 /// The model that somebody chose for the session; an error if there is none of that name.

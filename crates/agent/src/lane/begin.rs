@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use homard_proto::{
-    CallId, Extra, SessionId,
+    CallId, Extra, Route, SessionId,
     message::{Message, ToolResult, User},
     transcript::{Entry, Header, Kind, ModelChange},
 };
@@ -17,8 +17,13 @@ use super::{
 };
 use crate::{
     ambient::iso,
-    command::Command,
-    context::{self, notes},
+    command::{Command, OWNER},
+    context::{
+        brief::{Brief, Found},
+        bring::Brought,
+        notes,
+        setting::Kit,
+    },
     event::{Event, RunEvent},
     profile::Profile,
     run::RunScope,
@@ -42,7 +47,13 @@ impl Lane {
     /// Puts the run's beginning on its way to disk and gathers what the run needs.
     ///
     /// `None` when the session is not at hand: an earlier commit failed, and nothing about it can be trusted.
-    pub(super) fn begin(&mut self, queued: &mut Queued, profile: &Arc<Profile>, slot: Lender) -> Option<RunScope> {
+    pub(super) fn begin(
+        &mut self,
+        queued: &mut Queued,
+        profile: &Arc<Profile>,
+        slot: Lender,
+        (found, mut brought): (Found, Brought),
+    ) -> Option<RunScope> {
         let (hub, tape) = (self.hub.clone(), queued.tape.clone());
         let at = hub.ambient.now_ms();
         let (prepared, told) = self.prepare(queued, at);
@@ -66,7 +77,7 @@ impl Lane {
         records.push(Rec::Start(start));
         let limit = queued.inbound.timeout.or(profile.timeout);
         let Answerer { failover, deadline, trouble } =
-            answerer::choose(profile, &session.record, &queued.inbound.run, (at, limit));
+            answerer::choose(profile, &mut session.record, (&run, queued.inbound.thinking.as_deref()), (at, limit));
         let spec = failover.candidate().model.clone();
         let spec = spec.spec();
         let mut scope = RunScope {
@@ -82,11 +93,14 @@ impl Lane {
             told_model: (profile.spec().provider.clone(), profile.spec().model.clone()),
             deadline,
             trouble,
-            system: context::prompt(profile, queued.inbound.extra_prompt.as_deref()),
+            variables: found.kit.variables.clone(),
+            brief: Brief { found, ..Brief::new(profile, &self.key, &session.record, queued.told_by()) },
+            written: None,
             history: Vec::new(),
             said: 0,
             answers: Vec::new(),
             words: queued.answer(),
+            dispatch: None,
         };
         let mut facts = 1;
         if queued.is_resumed {
@@ -95,7 +109,10 @@ impl Lane {
             scope.answers = queued.answers.clone();
         } else {
             let mut message = queued.first_message();
+            let told: Vec<_> = told.into_iter().chain(std::mem::take(&mut brought.notes)).collect();
             notes::attach(&mut message, &told);
+            brought.show(&mut message);
+            scope.dispatch = brought.dispatch;
             let message = Arc::new(Message::User(message));
             let entry = |kind| Entry { kind, id: hub.ambient.entry_id(), parent_id: None, timestamp: iso(at) };
             let mut entries = inherited.map(|inherited| inherited.entries).unwrap_or_default();
@@ -121,6 +138,26 @@ impl Lane {
 }
 
 impl Queued {
+    /// What the caller tells the model, and where the message came from.
+    pub(super) fn told_by(&self) -> (Option<&str>, &Route) {
+        (self.inbound.extra_prompt.as_deref(), &self.inbound.route)
+    }
+
+    /// What a run of this message brings along.
+    pub(super) async fn bring(&self, profile: &Profile, kit: &Kit, sees: bool) -> Brought {
+        // What a run had before the restart is in its transcript.
+        if self.resume.is_some() || self.is_resumed {
+            return Brought::default();
+        }
+        let text = self.first_message().content.text();
+        let is_owner = self.inbound.principal == OWNER && self.inbound.command.is_none();
+        let mut brought = if is_owner { Brought::skill(kit, &text) } else { Brought::default() };
+        if sees {
+            brought.add_pictures(profile, &text).await;
+        }
+        brought
+    }
+
     /// What stands in the transcript: a message that begins a new one stands there without the command, and one that
     /// speaks for others with all that they said.
     fn first_message(&self) -> User {

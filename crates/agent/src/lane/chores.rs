@@ -118,7 +118,7 @@ impl Lane {
         let at = hub.ambient.now_ms();
         let change = |record: &Record| {
             let mut record = merged(record, &patch.changes)?;
-            hub.rules.freshness.note(&mut record, Touch::Machine, at);
+            hub.setup.rules().freshness.note(&mut record, Touch::Machine, at);
             record.updated_at = record.updated_at.max(at);
             Ok(record)
         };
@@ -142,7 +142,7 @@ impl Lane {
         let expect = before.map(|record| record.session_id.clone());
         let record = match (before, self.key.agent()) {
             (Some(record), _) => change(record)?,
-            (None, Some(agent)) if self.hub.agents.get(agent).is_none() => {
+            (None, Some(agent)) if self.hub.setup.agents().get(agent).is_none() => {
                 return Err(ChangeError::UnknownAgent(agent.clone()));
             }
             (None, _) => change(&Record::new(self.hub.ambient.session_id(), self.hub.ambient.now_ms()))?,

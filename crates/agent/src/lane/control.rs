@@ -10,7 +10,11 @@ use homard_store::{AbortReason, Ended, Outcome, Rec, Steps};
 
 use super::{Lane, Queued, answerer, chores::merged, inbox::Letter};
 use crate::{
-    command::{Change, Command, StatusFacts, Stop, queue::Overrides, stop},
+    command::{Ask, Change, Command, StatusFacts, Stop, queue::Overrides, stop},
+    context::{
+        brief::{self, Brief},
+        report::words,
+    },
     event::{End, Reply, RunEvent},
     writer::Then,
 };
@@ -26,6 +30,7 @@ impl Queued {
                 | Command::Queue(_)
                 | Command::Level(..)
                 | Command::Model(_)
+                | Command::Context(_)
                 | Command::Status
                 | Command::Help,
             ) => true,
@@ -43,6 +48,7 @@ impl Lane {
                 let children = self.hub.stop_descendants(&self.key, AbortReason::Stop);
                 Change { fields: Vec::new(), reply: stop::reply(runs, children) }
             }
+            Command::Context(ask) => Change::says(self.context(ask, &queued).await),
             Command::Begin { .. }
             | Command::BeginWith(_)
             | Command::Queue(_)
@@ -89,11 +95,24 @@ impl Lane {
         }
     }
 
+    /// What the next run would tell its model before the conversation, in words.
+    async fn context(&self, ask: Ask, queued: &Queued) -> String {
+        let Some(session) = &self.session else { return "There is no such session.".to_owned() };
+        let profile = self.hub.setup.agents().of(self.key.agent());
+        let mut record = session.record.clone();
+        let at = self.hub.ambient.now_ms();
+        let failover = answerer::choose(&profile, &mut record, (&queued.inbound.run, None), (at, None)).failover;
+        let brief = Brief::new(&profile, &self.key, &record, queued.told_by());
+        let brief = Brief { found: brief::gather(&profile, &self.key).await, ..brief };
+        let model = failover.candidate().model.clone();
+        words(&brief.report(model.spec(), failover.level(), (&record.session_id, at)), ask)
+    }
+
     /// What a command changes, and what is answered.
     fn consider(&self, command: &Command, queued: &Queued, active: Option<&Queued>) -> Change {
         let nothing = || Change { fields: Vec::new(), reply: "There is no such session.".to_owned() };
         let Some(session) = &self.session else { return nothing() };
-        let profile = self.hub.agents.of(self.key.agent());
+        let profile = self.hub.setup.agents().of(self.key.agent());
         // A name may be an alias; what it means is kept.
         let mut command = Cow::Borrowed(command);
         if let Command::Model(name) = &*command
@@ -108,12 +127,13 @@ impl Lane {
                 Err(why) => return Change::says(format!("{name} cannot be chosen: {why}.")),
             }
         }
-        let (channel, config) = self.hub.rules.queue.of(&queued.inbound.route);
+        let rules = self.hub.setup.rules();
+        let (channel, config) = rules.queue.of(&queued.inbound.route);
         let now = self.hub.ambient.now_ms();
         let since = |active: &Queued| Duration::from_millis(now.saturating_sub(active.tape.accepted_at()));
         let facts = StatusFacts {
             version: env!("CARGO_PKG_VERSION"),
-            model: &answerer::name(profile, &session.record),
+            model: &answerer::name(&profile, &session.record),
             models: &[],
             key: &self.key,
             record: &session.record,
@@ -125,7 +145,8 @@ impl Lane {
             ),
             waiting: self.inbox.len(),
             at_work: active.map(|active| (active.run(), since(active))),
-            triggers: &self.hub.rules.triggers,
+            triggers: &rules.triggers,
+            levels: profile.levels(profile.spec()),
         };
         command.change(&facts).unwrap_or_else(nothing)
     }

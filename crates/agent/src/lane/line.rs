@@ -108,7 +108,7 @@ impl Lane {
         // What goes on after a restart has begun, and a command wants a turn of its own.
         let inline = queued.inbound.queue.filter(|_| !queued.is_resumed && queued.inbound.command.is_none())?;
         let session = self.session.as_ref().map(|session| Overrides::from(&session.record)).unwrap_or_default();
-        let (channel, config) = self.hub.rules.queue.of(&queued.inbound.route);
+        let (channel, config) = self.hub.setup.rules().queue.of(&queued.inbound.route);
         let mut settings = inline.settings(&session, &channel, &config);
         if queued.was_found {
             // It pushed whom it had to when it came, and it was not pushed out of the way itself.

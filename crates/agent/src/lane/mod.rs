@@ -35,6 +35,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     command::{Command, queue::Settings},
+    context::brief,
     event::{AbortReason, RunEvent},
     hub::{Admission, Inbound, Shared},
     profile::Profile,
@@ -283,11 +284,14 @@ impl Lane {
         let Turn { host: mut queued, guests, prompt } = turn;
         queued.host(guests);
         queued.prompt = prompt;
-        let profile = self.hub.agents.of(self.key.agent()).clone();
+        let profile = self.hub.setup.agents().of(self.key.agent());
         if let Err(error) = self.open_for(&queued).await {
             tracing::warn!(key = %self.key, %error, "could not read the session");
         }
-        let scope = self.begin(&mut queued, &profile, slot);
+        let found = brief::gather(&profile, &self.key).await;
+        let sees = self.session.as_ref().is_none_or(|session| answerer::sees(&profile, &session.record));
+        let brought = queued.bring(&profile, &found.kit, sees).await;
+        let scope = self.begin(&mut queued, &profile, slot, (found, brought));
         if !is_admitted(&queued).await {
             return self.never_was(&queued);
         }
@@ -311,7 +315,7 @@ impl Lane {
         let is_admitted = is_admitted(&queued).await;
         if is_admitted {
             queued.take_up(self.hub.ambient.now_ms());
-            let profile = self.hub.agents.of(self.key.agent()).clone();
+            let profile = self.hub.setup.agents().of(self.key.agent());
             self.end(queued, &profile, Err(RunError::Stopped)).await;
         } else {
             self.never_was(&queued);

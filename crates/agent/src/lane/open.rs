@@ -11,6 +11,7 @@ use crate::{
     context::notes,
     freshness::{Freshness, Touch},
     hub::{Admission, Inbound},
+    profile::Profile,
 };
 
 /// What the lane knows of its session.
@@ -50,7 +51,8 @@ impl Lane {
             return None;
         }
         let inbound = &queued.inbound;
-        let (ambient, freshness) = (&self.hub.ambient, &self.hub.rules.freshness);
+        let (ambient, rules) = (&self.hub.ambient, self.hub.setup.rules());
+        let profile = self.hub.setup.agents().of(self.key.agent());
         let session = self.session.get_or_insert_with(|| {
             let id = inbound.session.clone().unwrap_or_else(|| ambient.session_id());
             OpenSession::new(id, at)
@@ -59,10 +61,10 @@ impl Lane {
         let before = session.record.clone();
         // Here and not when the run begins: the message itself makes the session fresh, and a restart must not forget
         // what was found. A run at work ends in the transcript that it began in.
-        if expect.is_some() && session.is_stale_for(inbound, &self.key, freshness, at) {
+        if expect.is_some() && session.is_stale_for(inbound, &self.key, &rules.freshness, at) {
             *session = OpenSession::stored(renewed(&session.record, ambient.session_id(), at));
         }
-        session.note(inbound, freshness, at);
+        session.note(inbound, &profile, (&rules.freshness, at));
         let accept = Accept {
             run: inbound.run.clone(),
             principal: inbound.principal.clone(),
@@ -96,7 +98,7 @@ impl Lane {
         if session.is_closed() {
             return Some(Admission::Blocked);
         }
-        let is_stale = session.is_stale_for(inbound, &self.key, &self.hub.rules.freshness, at);
+        let is_stale = session.is_stale_for(inbound, &self.key, &self.hub.setup.rules().freshness, at);
         // What is done at once, as a stop, must not be done again for a retry either.
         if inbound.command.is_none() && (is_idle || !(is_stale || inbound.has_settings())) {
             return None;
@@ -229,7 +231,7 @@ impl OpenSession {
     }
 
     /// What a message changes in the session's record.
-    fn note(&mut self, inbound: &Inbound, freshness: &Freshness, at: u64) {
+    fn note(&mut self, inbound: &Inbound, profile: &Profile, (freshness, at): (&Freshness, u64)) {
         let record = &mut self.record;
         freshness.note(record, inbound.touch(), at);
         record.updated_at = record.updated_at.max(at);
@@ -240,7 +242,8 @@ impl OpenSession {
             record.spawned_by.clone_from(&inbound.spawned_by);
         }
         match inbound.thinking.as_deref() {
-            Some("off") => record.thinking_level = None,
+            // Being off is what the absence of a level says, except where that says otherwise.
+            Some("off") if profile.levels(profile.spec()).thinking == "off" => record.thinking_level = None,
             Some(level) => record.thinking_level = Some(level.to_owned()),
             None => {}
         }

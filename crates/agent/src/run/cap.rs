@@ -5,18 +5,27 @@ use serde_json::json;
 
 use crate::tool::ToolResult;
 
-/// How many characters of a result's text are kept, and how many bytes of its details.
+/// How many characters of a result's text are kept at most, and how many bytes of its details.
 const CAP: usize = 400_000;
 
-/// The result, cut where it is too long. Pictures stay: what takes them in bounds them.
-pub(super) fn cap(mut result: ToolResult) -> ToolResult {
+/// How many characters of a result's text are kept for a model that reads so many tokens: what fills three tenths of its
+/// context, at four characters a token.
+pub(super) fn room(window: u64) -> usize {
+    match window {
+        0 => CAP,
+        window => usize::try_from(window / 10 * 3 * 4).unwrap_or(CAP).min(CAP),
+    }
+}
+
+/// The result, cut where it is longer than `room`. Pictures stay: what takes them in bounds them.
+pub(super) fn cap(mut result: ToolResult, room: usize) -> ToolResult {
     let length = |block: &Block| match block {
         Block::Text(text) => text.text.chars().count(),
         Block::Image(_) | Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => 0,
     };
     let total: usize = result.content.iter().map(length).sum();
-    if total > CAP {
-        let mut room = CAP;
+    if total > room {
+        let mut room = room;
         for block in &mut result.content {
             if let Block::Text(text) = block {
                 let end = end(&text.text, room);
@@ -67,27 +76,32 @@ mod tests {
     #[test]
     fn what_fits_stays_as_it_is() {
         let result = ToolResult::text("é".repeat(CAP)).with_details(json!({"a": 1}));
-        assert_eq!(cap(result.clone()), result);
+        assert_eq!(cap(result.clone(), CAP), result);
     }
 
     #[test]
     fn a_text_ends_behind_a_line_if_that_is_most_of_it() {
         let lines = "0123456789\n".repeat(40_000);
-        assert_eq!(texts(&cap(ToolResult::text(lines.clone()))), [&lines[..399_993], &notice(440_000, 399_993)]);
+        assert_eq!(texts(&cap(ToolResult::text(lines.clone()), CAP)), [&lines[..399_993], &notice(440_000, 399_993)]);
         let one = format!("a\n{}", "é".repeat(CAP));
-        assert_eq!(texts(&cap(ToolResult::text(&*one)))[1], notice(CAP + 2, CAP));
+        assert_eq!(texts(&cap(ToolResult::text(&*one), CAP))[1], notice(CAP + 2, CAP));
     }
 
     #[test]
     fn blocks_behind_the_one_that_is_cut_are_left_out() {
         let mut result = ToolResult::text("a".repeat(CAP - 1));
         result.content.extend([Block::text("bb"), Block::text("c")]);
-        assert_eq!(texts(&cap(result)), [&*"a".repeat(CAP - 1), "b", &notice(CAP + 2, CAP)]);
+        assert_eq!(texts(&cap(result, CAP)), [&*"a".repeat(CAP - 1), "b", &notice(CAP + 2, CAP)]);
+    }
+
+    #[test]
+    fn a_small_context_has_less_room() {
+        assert_eq!([0, 20_000, 200_000, 1_000_000].map(room), [CAP, 24_000, 240_000, CAP]);
     }
 
     #[test]
     fn details_are_kept_whole_or_not_at_all() {
         let result = ToolResult::text("a").with_details(json!("x".repeat(CAP)));
-        assert_eq!(cap(result).details, Some(json!({"omitted": true, "bytes": CAP + 2})));
+        assert_eq!(cap(result, CAP).details, Some(json!({"omitted": true, "bytes": CAP + 2})));
     }
 }

@@ -7,20 +7,29 @@ mod turn;
 
 use std::sync::{Arc, atomic::AtomicBool};
 
-use homard_model::failover::Failover;
+use homard_model::{Level, Spec, failover::Failover};
 use homard_proto::{
     EntryId, SessionId,
     message::{Assistant, Message, ToolResult},
     transcript::{Entry, Kind},
 };
 use homard_store::{Error as StoreError, Rec};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use steer::Handed;
 use tools::Made;
 
 use crate::{
-    ambient::iso, command::own_words, event::RunEvent, hub::Shared, lane::slots::Lender, profile::Profile, tape::Tape,
+    ambient::iso,
+    command::own_words,
+    context::{brief::Brief, prompt::Prompt},
+    event::RunEvent,
+    hub::Shared,
+    lane::slots::Lender,
+    profile::Profile,
+    tape::Tape,
+    tool::Variables,
     writer::Then,
 };
 
@@ -86,7 +95,12 @@ pub(crate) struct RunScope {
     pub(crate) deadline: Option<u64>,
     /// Why nobody can answer, if so.
     pub(crate) trouble: Option<homard_model::Error>,
-    pub(crate) system: Arc<str>,
+    /// What the model is told before the conversation.
+    pub(crate) brief: Brief,
+    /// That, as it was written for whoever was asked last.
+    pub(crate) written: Option<Written>,
+    /// What the run's commands find in their environment.
+    pub(crate) variables: Variables,
     pub(crate) history: Vec<Arc<Message>>,
     /// The transcript.
     pub(crate) session: SessionId,
@@ -96,6 +110,16 @@ pub(crate) struct RunScope {
     pub(crate) answers: Vec<ToolResult>,
     /// What is answered without a model, if none is needed.
     pub(crate) words: Option<&'static str>,
+    /// The tool that answers instead of a model, and with what it is called.
+    pub(crate) dispatch: Option<(String, Value)>,
+}
+
+/// A system prompt, and for whom it was written.
+#[derive(Debug)]
+pub(crate) struct Written {
+    model: (String, String),
+    level: Level,
+    prompt: Prompt,
 }
 
 /// What a run leaves to its lane: its last words, which are stored together with its end.
@@ -109,6 +133,15 @@ pub(crate) struct Last {
 }
 
 impl RunScope {
+    /// The system prompt for a model, written anew when another one is asked.
+    fn prompt(&mut self, spec: &Spec) -> &Prompt {
+        let (model, level) = ((spec.provider.clone(), spec.model.clone()), self.failover.level());
+        let is_written = |written: &Written| written.model == model && written.level == level;
+        let written = self.written.take().filter(is_written);
+        let write = || Written { prompt: self.brief.prompt(spec, level), model, level };
+        &self.written.insert(written.unwrap_or_else(write)).prompt
+    }
+
     /// A passing event: shown, not stored.
     fn pass(&mut self, event: RunEvent) {
         self.tape.pass(self.hub.ambient.now_ms(), event);
@@ -147,6 +180,9 @@ async fn on_disk(hub: &Shared, tape: &Tape) -> Result<(), RunError> {
 pub(crate) async fn drive(mut scope: RunScope) -> Result<Last, RunError> {
     if let Some(words) = scope.words {
         return Ok(say(&scope, words));
+    }
+    if let Some((tool, arguments)) = scope.dispatch.take() {
+        return tools::dispatch(&mut scope, tool, arguments).await;
     }
     if let Some(trouble) = scope.trouble.take() {
         return Err(trouble.into());

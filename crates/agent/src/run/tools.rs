@@ -9,15 +9,20 @@ use std::{
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use homard_proto::{
     CallId,
-    message::{Assistant, Message, ToolCall, ToolResult as Answered},
+    message::{Assistant, Block, Message, StopReason, ToolCall, ToolResult as Answered, join_text},
 };
 use homard_store::{Rec, ToolClass};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{RunError, RunScope, cap::cap, panic_text};
+use super::{
+    Last, RunError, RunScope,
+    cap::{cap, room},
+    panic_text,
+};
 use crate::{
+    command::own_words,
     event::RunEvent,
     profile::ToolMode,
     task,
@@ -46,6 +51,27 @@ pub(super) enum Made {
     Never,
     /// Perhaps, before a restart: the model must not be told that they were not.
     Perhaps,
+}
+
+/// Has a tool answer instead of a model: what it says is the run's last word.
+pub(super) async fn dispatch(scope: &mut RunScope, tool: String, arguments: Value) -> Result<Last, RunError> {
+    let id = format!("call_{}", scope.hub.ambient.nonce());
+    let call = ToolCall { id, name: tool, arguments, ..ToolCall::default() };
+    let said = Arc::new(Assistant {
+        content: vec![Block::ToolCall(call)],
+        stop_reason: StopReason::ToolUse,
+        ..own_words("", scope.hub.ambient.now_ms())
+    });
+    let (entry, line) = scope.line(Message::Assistant((*said).clone()));
+    scope.record(RunEvent::Assistant { entry, said: said.clone() }, vec![line]);
+    scope.history.push(Arc::new(Message::Assistant((*said).clone())));
+    scope.said += 1;
+    answer(scope, &said, Made::Never).await?;
+    let words = match scope.history.last().map(|message| &**message) {
+        Some(Message::ToolResult(result)) => join_text(&result.content),
+        Some(Message::Assistant(_) | Message::User(_) | Message::Other(_)) | None => String::new(),
+    };
+    Ok(super::say(scope, &words))
 }
 
 /// Runs all calls of a message. Returns when each has its result in the transcript, or the run was stopped.
@@ -159,6 +185,7 @@ fn launch(
         cancel: scope.cancel.child_token(),
         progress,
         slot: scope.slot.clone(),
+        variables: scope.variables.clone(),
     };
     async move {
         let (name, arguments) = (call.name, call.arguments);
@@ -227,7 +254,8 @@ impl Board {
         if scope.hub.stopping.is_cancelled() && self.repeatable.contains(&place) {
             return;
         }
-        let result = cap(result);
+        let window = scope.failover.candidate().model.spec().context_window;
+        let result = cap(result, room(window));
         let at = scope.hub.ambient.now_ms();
         let answered = Arc::new(Answered {
             tool_call_id: call.to_string(),

@@ -15,7 +15,13 @@ use homard_store::{Rec, repair};
 use tokio::time::{Instant, sleep};
 
 use super::{Last, RunError, RunScope};
-use crate::{context::notes, event::RunEvent};
+use crate::{
+    context::{
+        self,
+        budget::{self, Window},
+    },
+    event::RunEvent,
+};
 
 /// An answer.
 pub(super) enum Said {
@@ -27,10 +33,20 @@ pub(super) enum Said {
 
 /// An answer, as far as it came.
 enum Heard {
+    /// Nobody was asked: the request is not for this model. Why, and whether it is too long for it.
+    Refused(Error, Unfit),
     /// All of it.
     Whole(Vec<Block>, StopReason, Usage),
     /// What was said before it failed, and why it did.
     Broken(Answer, Error),
+}
+
+/// Why a request is not for a model.
+enum Unfit {
+    /// No request of an agent is.
+    Small,
+    /// It is too long.
+    Long,
 }
 
 /// Asks a model and records its answer. One that fails is asked again, or another one is, as long as that may help; the
@@ -39,11 +55,18 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
     loop {
         scope.tell_of_failures();
         scope.tell_who_answers();
-        let (answer, error) = match hear(scope).await? {
+        let (answer, error, step) = match hear(scope).await? {
             Heard::Whole(content, stop, usage) => return Ok(keep(scope, content, stop, usage)),
-            Heard::Broken(answer, error) => (answer, error),
+            Heard::Broken(answer, error) => {
+                let step = scope.failover.failed(&error, scope.hub.ambient.now_ms());
+                (answer, error, step)
+            }
+            Heard::Refused(error, Unfit::Small) => {
+                let step = scope.failover.pass_over(&error, scope.hub.ambient.now_ms());
+                (Answer::default(), error, step)
+            }
+            Heard::Refused(error, Unfit::Long) => (Answer::default(), error, Step::Compact),
         };
-        let step = scope.failover.failed(&error, scope.hub.ambient.now_ms());
         let wait = match step {
             Step::Wait(after) => after,
             Step::Think(_) | Step::Next => Duration::ZERO,
@@ -88,14 +111,30 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
     let model = scope.failover.candidate().model.clone();
     let spec = model.spec();
     let policy = repair::Policy::of(&spec.api, &spec.provider, &spec.model);
+    match Window::of(spec) {
+        Window::TooSmall => return Ok(Heard::Refused(budget::too_small(spec), Unfit::Small)),
+        Window::Tight | Window::Fine => {}
+    }
+    let (system, stable) = {
+        let prompt = scope.prompt(spec);
+        (prompt.text.clone(), prompt.stable)
+    };
     let request = Request {
-        system: scope.system.clone(),
-        messages: notes::spelled_out(repair::for_model(&scope.history, &policy)),
+        system,
+        stable,
+        messages: context::conversation(
+            &scope.history,
+            &policy,
+            (&scope.profile, &scope.hub.setup.rules(), scope.tape.key()),
+        ),
         tools: scope.profile.toolbox.specs(),
         thinking: scope.failover.level(),
         session: Some(scope.session.as_str().into()),
         ..Request::default()
     };
+    if let Some(error) = budget::overflow(spec, &request) {
+        return Ok(Heard::Refused(error, Unfit::Long));
+    }
     let idle = scope.failover.idle(scope.hub.ambient.now_ms());
     if scope.cancel.is_cancelled() {
         return Err(RunError::Stopped);

@@ -43,7 +43,8 @@ pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
 pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let params: ListParams = call.params()?;
     let seen = schedule(&call)?.seen();
-    let default = call.server.hub.agents().default_id();
+    let agents = call.server.hub.agents();
+    let default = agents.default_id();
     let mut jobs: Vec<&Job> = seen.jobs.iter().filter(|job| is_meant(job, &params, default)).collect();
     jobs.sort_by(|a, b| order(a, b, params.sort_by.as_deref()));
     if params.sort_dir.as_deref() == Some("desc") {

@@ -42,14 +42,15 @@ pub(crate) async fn report(server: &Server) -> Result<Value, ErrorShape> {
         let recent: Vec<_> = own().take(HEALTH_RECENT).map(row).collect();
         json!({"path": sessions::path(server, agent), "count": own().count(), "recent": recent})
     };
-    let default = hub.agents().default_id();
+    let agents = hub.agents();
+    let default = agents.default_id();
     let agent = |id: &AgentId| {
         json!({
             "agentId": id, "isDefault": id == default, "sessions": summary(id),
             "heartbeat": heartbeat(server, id),
         })
     };
-    let agents: Vec<_> = hub.agents().iter().map(|profile| agent(&profile.id)).collect();
+    let agents: Vec<_> = agents.iter().map(|profile| agent(&profile.id)).collect();
     let recent: Vec<_> = all.iter().take(HEALTH_RECENT).map(row).collect();
     let mut report = json!({
         "ok": true, "ts": now, "durationMs": begun.elapsed().as_millis() as u64,
@@ -88,8 +89,8 @@ fn add_work(server: &Server, report: &mut Value) {
         "queued": count(Pace::Queued), "running": count(Pace::Running), "longRunning": count(Pace::LongRunning),
         "stalled": count(Pace::Stalled), "stuck": count(Pace::Stuck), "slow": slow.map(row).collect::<Vec<_>>(),
     });
-    if let Some(notice) = &server.notice {
-        report["notice"] = notice.as_str().into();
+    if let Some(notice) = server.notices.text() {
+        report["notice"] = notice.into();
     }
 }
 
@@ -123,7 +124,8 @@ pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
             "agentId": id, "path": sessions::path(server, id), "count": own().count(), "recent": recent(&mut own()),
         })
     };
-    let ids = || hub.agents().iter().map(|profile| &profile.id);
+    let agents = hub.agents();
+    let ids = || agents.iter().map(|profile| &profile.id);
     let beats = |id: &AgentId| {
         let beat = heartbeat(server, id);
         json!({"agentId": id, "enabled": beat["enabled"], "every": beat["every"], "everyMs": beat["everyMs"]})

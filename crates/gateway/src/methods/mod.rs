@@ -1,6 +1,7 @@
 //! The answers, one file a family.
 
 pub(crate) mod agent;
+pub(crate) mod agents;
 pub(crate) mod chat;
 pub(crate) mod cron;
 pub(crate) mod health;

@@ -312,8 +312,8 @@ async fn hello_says_what_can_be_asked_and_nothing_else() {
             "server": {"version": env!("CARGO_PKG_VERSION"), "connId": null},
             "features": {
                 "methods": [
-                    "health", "status", "system-presence", "agent", "agent.wait", "sessions.list", "sessions.resolve",
-                    "sessions.preview", "sessions.describe", "sessions.create", "sessions.patch", "sessions.reset",
+                    "health", "status", "system-presence", "agent", "agent.wait", "agents.list", "agent.identity.get",
+                    "sessions.list", "sessions.resolve", "sessions.preview", "sessions.describe", "sessions.create", "sessions.patch", "sessions.reset",
                     "sessions.delete", "sessions.compact", "chat.history", "chat.send", "chat.abort",
                     "cron.status", "cron.list", "cron.get", "cron.runs", "cron.add", "cron.update", "cron.remove",
                     "cron.run", "wake", "last-heartbeat", "set-heartbeats",

@@ -1,6 +1,8 @@
 //! The gateway from outside: a real socket, a scripted model, and what clients see.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
+mod added;
+mod agents;
 mod busy;
 mod chat;
 mod cron;

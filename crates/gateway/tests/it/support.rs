@@ -15,7 +15,7 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use ed25519_dalek::{Signer, SigningKey};
 use futures_util::{SinkExt, StreamExt, stream};
 use homard_agent::{
-    Agents, Ambient, Hub, Profile, Rules, Slots, ToolMode,
+    Agents, Ambient, Hub, Profile, Rules, Slots,
     schedule::{
         self, Schedule,
         heartbeat::{Pulse, Reader},
@@ -24,8 +24,8 @@ use homard_agent::{
     task,
     tool::{Tool, ToolCx, ToolResult, Toolbox},
 };
-use homard_gateway::{Secret, Settings, bind};
-use homard_model::{Event, EventStream, Model, Request, Spec, ToolSpec, retry::Limits, roster::Roster, stream::Done};
+use homard_gateway::{Gateway, Secret, Settings, bind};
+use homard_model::{Event, EventStream, Model, Request, Spec, ToolSpec, roster::Roster, stream::Done};
 use homard_proto::{
     AgentId, RunId, SessionId, SessionKey,
     message::{StopReason, Usage},
@@ -191,6 +191,20 @@ impl World {
     }
 
     pub(crate) async fn ruled(store: Arc<dyn Store>, script: Script, rules: Rules) -> Self {
+        Self::built(store, script, rules, |gateway| gateway).await
+    }
+
+    /// With a gateway that says hi and is changed before it answers.
+    pub(crate) async fn with(change: impl FnOnce(Gateway) -> Gateway) -> Self {
+        Self::built(Arc::new(MemoryStore::default()), says(&["hi"]), Rules::default(), change).await
+    }
+
+    async fn built(
+        store: Arc<dyn Store>,
+        script: Script,
+        rules: Rules,
+        change: impl FnOnce(Gateway) -> Gateway,
+    ) -> Self {
         let spec = Spec {
             provider: "test".to_owned(),
             model: "scripted".to_owned(),
@@ -200,20 +214,11 @@ impl World {
             ..Spec::default()
         };
         let asked: Arc<Mutex<Vec<usize>>> = Arc::default();
+        let model = Scripted { spec, script, answers: AtomicUsize::new(0), asked: asked.clone() };
         let profile = Profile {
-            id: AgentId::main(),
-            roster: Roster::alone(Arc::new(Scripted {
-                spec,
-                script,
-                answers: AtomicUsize::new(0),
-                asked: asked.clone(),
-            })),
-            choose: Arc::new(|name| Err(format!("there is no model {name}"))),
-            limits: Limits::default(),
             toolbox: Toolbox::new([Arc::new(Echo) as Arc<dyn Tool>]),
-            workdir: PathBuf::from("."),
             timeout: Some(Duration::from_secs(60)),
-            tool_mode: ToolMode::default(),
+            ..Profile::new(AgentId::main(), Roster::alone(Arc::new(model)))
         };
         let agents = Agents::new(profile, []);
         let (store, slots) = ((store, Fence::default()), Slots::new(4, 4, 1));
@@ -229,7 +234,7 @@ impl World {
         };
         let shelf = Arc::new(MemoryShelf::default());
         let (schedule, _) = Schedule::start(&hub, shelf, planned, stop.clone()).await.unwrap();
-        let gateway = gateway.with_schedule(Ok(schedule));
+        let gateway = change(gateway.with_schedule(Ok(schedule)));
         let serving = task::spawn("gateway", gateway.serve(hub.clone(), feed, stop.clone()));
         Self { address, hub, stop, serving, asked }
     }

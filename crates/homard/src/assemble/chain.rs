@@ -52,8 +52,8 @@ pub(crate) enum Why {
 
 impl Chain {
     /// The models of an agent, by the config; without one, by the keys that are there.
-    pub(crate) fn of(config: &Config, agent: Option<&Agent>, models: &Models, keyring: &Keyring) -> Result<Self> {
-        let own = agent.and_then(|agent| agent.model.as_ref());
+    pub(crate) fn of(config: &Config, agent: &Agent, models: &Models, keyring: &Keyring) -> Result<Self> {
+        let own = agent.model.as_ref();
         let shared = config.agents.defaults.model.as_ref();
         let primary = |place: &str, choice: Option<&crate::config::agents::Choice>| {
             let name = choice.and_then(|choice| choice.primary.as_ref())?;

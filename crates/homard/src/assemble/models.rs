@@ -96,6 +96,11 @@ impl Models {
         models
     }
 
+    /// Short names, each with the model that it means.
+    pub(super) fn aliases(&self) -> Vec<(String, String)> {
+        self.aliases.iter().map(|(alias, name)| (alias.clone(), name.clone())).collect()
+    }
+
     /// What the config says of a provider beside its models.
     pub(super) fn extras(&self, provider: &str) -> Option<&Extras> {
         self.extras.get(&provider_name(provider))
@@ -234,9 +239,9 @@ fn complete(own: &mut Configured) {
 }
 
 /// A model that cannot be asked, and says why.
-struct Closed {
-    spec: Spec,
-    error: Error,
+pub(super) struct Closed {
+    pub(super) spec: Spec,
+    pub(super) error: Error,
 }
 
 impl Model for Closed {

@@ -13,7 +13,6 @@ use homard_agent::{
     },
 };
 use homard_journal::CronFiles;
-use homard_proto::AgentId;
 use homard_store::Error as StoreError;
 use jiff::tz::TimeZone;
 use serde_json::Value;
@@ -37,7 +36,7 @@ pub(crate) async fn start(
         None => CronFiles::new(&paths.state),
     };
     let shelf = Arc::new(Files { files, ambient: hub.ambient().clone() });
-    let agents = hub.agents().clone();
+    let agents = hub.agents();
     let settings = Settings {
         is_enabled: config.cron.enabled.unwrap_or(true) && paths::setting("SKIP_CRON").is_none(),
         zone: TimeZone::system(),
@@ -52,16 +51,13 @@ pub(crate) async fn start(
 
 /// The heartbeats. As soon as one agent has its own, only those with their own have any.
 fn pulses(hub: &Hub, config: &Config, paths: &Paths) -> Result<Vec<Pulse>> {
-    let (all, listed) = (&config.agents.defaults.heartbeat, &config.agents.list);
+    let (all, members) = (&config.agents.defaults.heartbeat, config.agents.members());
     let wrong = |why: String| anyhow!("config file {}: {why}", paths.config.display());
-    let own: Vec<_> = listed.iter().filter(|agent| agent.heartbeat.is_some()).collect();
+    let own: Vec<_> = members.into_iter().filter(|agent| agent.said.heartbeat.is_some()).collect();
     if own.is_empty() {
         return Ok(vec![all.pulse(None, hub.agents().default_id().clone()).map_err(wrong)?]);
     }
-    let pulse = |agent: &&crate::config::agents::Agent| {
-        all.pulse(agent.heartbeat.as_ref(), AgentId::normalize(agent.id.as_str())).map_err(wrong)
-    };
-    own.iter().map(pulse).collect()
+    own.into_iter().map(|agent| all.pulse(agent.said.heartbeat.as_ref(), agent.id).map_err(wrong)).collect()
 }
 
 /// The jobs of a state directory.

@@ -12,13 +12,14 @@ use std::{
 
 use anyhow::{Context, Result};
 use homard_agent::Ambient;
+use homard_config::Loaded;
 use homard_proto::{RunId, SessionId, method::agent::AgentParams};
 use serde_json::Value;
 
 use crate::{
     assemble::{self, DEMO},
     client::{Client, Reached, Target},
-    config::Config,
+    config::{self, Config},
     failure::Failure,
     paths::Paths,
     render::{self, Shows, Story},
@@ -120,16 +121,21 @@ pub(super) async fn run(args: Args) -> Result<()> {
     args.refuse_delivery()?;
     let message = args.read_message()?;
     let paths = Paths::find()?;
-    let config = Config::load(&paths.config)?;
-    let timeout = args.timeout.map_or_else(|| assemble::timeout(&config).unwrap_or_default(), Duration::from_secs);
+    let chosen = Config::choose(&paths);
+    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
+        render::remark(&complaint);
+    }
+    let loaded = chosen.loaded;
+    let timeout =
+        args.timeout.map_or_else(|| assemble::timeout(&loaded.config).unwrap_or_default(), Duration::from_secs);
     let params = args.params(Ambient::system().run_id(), message, timeout)?;
     let tools = args.verbose.as_deref().map(|word| word == "on");
     let shows = if args.json { Shows::nothing() } else { Shows::fitting(tools) };
     let mut turn = Turn { params, timeout, story: Story::new(shows), signals: Signals::listen()? };
     let done = if args.local {
-        local::run(&config, &paths, &mut turn, "without --local the turn goes through the gateway").await
+        local::run(&loaded, &paths, &mut turn, "without --local the turn goes through the gateway").await
     } else {
-        anywhere(&config, &paths, &mut turn, shows).await
+        anywhere(&loaded, &paths, &mut turn, shows).await
     };
     let answer = match done {
         Ok(answer) => answer,
@@ -150,8 +156,8 @@ pub(super) async fn run(args: Args) -> Result<()> {
 }
 
 /// Through the gateway if it answers. In this process only if nothing at all was sent.
-async fn anywhere(config: &Config, paths: &Paths, turn: &mut Turn, shows: Shows) -> Result<Answer> {
-    let target = Target::find(None, None, config, paths)?;
+async fn anywhere(loaded: &Loaded<Config>, paths: &Paths, turn: &mut Turn, shows: Shows) -> Result<Answer> {
+    let target = Target::find(None, None, &loaded.config, paths)?;
     let caps: &[&str] = if shows.tools { &["tool-events"] } else { &[] };
     let reached = tokio::select! {
         biased;
@@ -162,7 +168,7 @@ async fn anywhere(config: &Config, paths: &Paths, turn: &mut Turn, shows: Shows)
         Reached::Gateway(client) => remote::run(*client, turn).await,
         Reached::Nobody if target.is_own => {
             let way_out = format!("no gateway answers at {}; HOMARD_GATEWAY_PORT names another port", target.url);
-            local::run(config, paths, turn, &way_out).await
+            local::run(loaded, paths, turn, &way_out).await
         }
         Reached::Nobody => {
             let text = format!("no gateway answers at {}\nstart it there, or run here with --local", target.url);

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use homard_agent::Ambient;
+use homard_config::Loaded;
 use homard_journal::Journal;
 use homard_proto::{SessionKey, session::Record};
 use homard_store::Store;
@@ -32,7 +33,7 @@ pub(super) struct Args {
 #[derive(Debug)]
 pub(super) struct Setup {
     pub(super) paths: Paths,
-    pub(super) config: Config,
+    pub(super) loaded: Loaded<Config>,
     pub(super) target: Target,
 }
 
@@ -40,9 +41,10 @@ impl Setup {
     /// Reads the environment and the config.
     pub(super) fn find() -> Result<Self> {
         let paths = Paths::find()?;
-        let config = Config::load(&paths.config)?;
-        let target = Target::find(None, None, &config, &paths)?;
-        Ok(Self { paths, config, target })
+        // Only the gateway's section is used here: what is wrong elsewhere is not for these commands to tell.
+        let loaded = Config::choose(&paths).loaded;
+        let target = Target::find(None, None, &loaded.config, &paths)?;
+        Ok(Self { paths, loaded, target })
     }
 
     /// The gateway's answer; `None` when nobody listens there.

@@ -14,6 +14,11 @@ mod status;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+use crate::{
+    config::{Config, logging::Logging},
+    paths::Paths,
+};
+
 /// An agent gateway: a message comes in, a model is asked, tools are run, a reply goes out, everything is kept.
 #[derive(Debug, Parser)]
 #[command(
@@ -83,6 +88,13 @@ impl Cli {
             | Command::Import(_)
             | Command::Chaos(_) => "warn",
         }
+    }
+
+    /// What the config says of logging; only a gateway goes by it.
+    pub(crate) fn logging(&self) -> Logging {
+        let Command::Gateway(args) = &self.command else { return Logging::default() };
+        let paths = args.serves().then(Paths::find).and_then(Result::ok);
+        paths.map(|paths| Config::choose(&paths).loaded.config.logging).unwrap_or_default()
     }
 
     /// Does it.

@@ -8,14 +8,15 @@ mod status;
 
 use anyhow::Result;
 use clap::Subcommand;
-use homard_proto::AgentId;
+use homard_config::Loaded;
 
 use crate::{
     assemble::{self, models::Models},
     auth::{Keyring, place},
-    config::{Config, agents::Agent},
+    config::{self, Config, agents::Member},
     failure::Failure,
     paths::Paths,
+    render,
 };
 
 /// What `homard models` takes.
@@ -75,8 +76,12 @@ enum Auth {
 /// Shows or changes it.
 pub(super) fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
-    let config = Config::load(&paths.config)?;
-    let setup = Setup { models: Models::new(&config, assemble::environment()), config, paths };
+    let chosen = Config::choose(&paths);
+    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
+        render::remark(&complaint);
+    }
+    let Loaded { config, variables, .. } = chosen.loaded;
+    let setup = Setup { models: Models::new(&config, assemble::environment(&variables)), config, paths };
     match &args.command {
         Command::Status { agent } => status::run(&setup, agent.as_deref(), args.json),
         Command::List { provider, all } => list::run(&setup, provider.as_deref(), *all, args.json),
@@ -94,19 +99,12 @@ struct Setup {
 
 impl Setup {
     /// An agent by its id; without one, the default agent.
-    fn agent(&self, id: Option<&str>) -> Result<Option<&Agent>, Failure> {
-        let Some(id) = id else { return Ok(assemble::default_agent(&self.config)) };
-        let wanted = AgentId::normalize(id);
-        let found = self.config.agents.list.iter().find(|agent| AgentId::normalize(agent.id.as_str()) == wanted);
-        match found {
-            None if wanted != AgentId::main() || !self.config.agents.list.is_empty() => {
-                Err(Failure::usage(format!("there is no agent \"{id}\" in agents.list")))
-            }
-            found => Ok(found),
-        }
+    fn agent(&self, id: Option<&str>) -> Result<Member<'_>, Failure> {
+        let no_such = || Failure::usage(format!("there is no agent \"{}\" in agents.list", id.unwrap_or_default()));
+        self.config.agents.member(id).ok_or_else(no_such)
     }
 
-    fn keyring(&self, agent: Option<&Agent>) -> Result<Keyring> {
+    fn keyring(&self, agent: &Member<'_>) -> Result<Keyring> {
         Ok(Keyring::open(place(&self.paths, agent), &self.models.client)?.0)
     }
 }

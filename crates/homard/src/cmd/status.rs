@@ -32,7 +32,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     status["gateway"] = json!({"url": setup.target.url, "reachable": reachable});
     status["stateDir"] = json!(paths.state);
     status["configPath"] = json!(paths.config);
-    let model = assemble::default_chain(&setup.config, paths)?.first();
+    let model = assemble::default_chain(&setup.loaded, paths)?.first();
     status["model"] = model.as_str().into();
     if args.json {
         return Ok(render::print_json(&status)?);

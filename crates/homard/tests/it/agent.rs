@@ -75,19 +75,18 @@ fn openclaws_variables_count_where_ours_are_not_set() {
 }
 
 #[test]
-fn a_broken_config_is_named_with_place_and_way_out() {
+fn a_broken_config_is_named_with_place_and_way_out_and_bricks_nothing() {
     let home = Home::new();
     home.configure("{\n  gateway: {port: \"s3cret\"}\n}");
     let config = home.state().join("homard.json");
+    let said = home.run(&["agent", "-m", "What time is it?"]);
     let expected = format!(
-        "error: config file {}, line 2, column 19: gateway.port must be a whole number from 0 to 65535\n\
-         correct the file, or use another one with HOMARD_CONFIG_PATH\n",
+        "config file {}, line 2, column 19: gateway.port must be a whole number from 0 to 65535; the rest of it is used; \
+         to see all that is wrong: homard config validate\n",
         config.display()
     );
-    for args in [&["agent", "-m", "hi"][..], &["sessions"], &["status"], &["health"], &["gateway", "run"]] {
-        let said = home.run(args);
-        assert_eq!((said.code, &said.stderr), (Some(1), &expected), "{args:?}");
-    }
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(said.stderr.starts_with(&expected), "{}", said.stderr);
 }
 
 #[test]
@@ -96,11 +95,11 @@ fn a_model_that_cannot_be_used_is_named() {
     home.configure("{agents: {defaults: {model: 'nobody/claude'}}}");
     let said = home.run(&["agent", "-m", "hi"]);
     let expected = format!(
-        "error: config file {}: agents.defaults.model is \"nobody/claude\": there is no provider \"nobody\" in \
-         models.providers or the catalogue; see docs/models.md\n",
+        "agent main: config file {}: agents.defaults.model is \"nobody/claude\": there is no provider \"nobody\" in \
+         models.providers or the catalogue; see docs/models.md",
         home.state().join("homard.json").display()
     );
-    assert_eq!((said.code, said.stderr), (Some(1), expected));
+    assert_eq!((said.code, said.stderr), (Some(1), format!("{expected}\nerror: {expected}\n")));
 }
 
 #[test]

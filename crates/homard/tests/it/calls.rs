@@ -30,10 +30,11 @@ fn a_turn_goes_through_the_gateway_and_works_in_its_workspace() {
     fs::write(home.work().join("not-here.txt"), "").unwrap();
     fs::write(home.state().join("workspace/in-the-workspace.txt"), "").unwrap();
     let said = gateway.run(&["agent", "-m", "What files are here?"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "in-the-workspace.txt\n"), "{}", said.stderr);
+    let files = "AGENTS.md\nBOOTSTRAP.md\nHEARTBEAT.md\nIDENTITY.md\nSOUL.md\nTOOLS.md\nUSER.md\nin-the-workspace.txt";
+    assert_eq!((said.code, said.stdout), (Some(0), format!("{files}\n")), "{}", said.stderr);
     let document = gateway.run(&["agent", "-m", "What files are here?", "--json"]).json();
     assert_eq!((&document["status"], &document["summary"]), (&json!("ok"), &json!("completed")));
-    assert_eq!(document["result"]["payloads"][0]["text"], "in-the-workspace.txt");
+    assert_eq!(document["result"]["payloads"][0]["text"], files);
     let sessions = gateway.run(&["sessions", "--json"]).json();
     assert_eq!(sessions["sessions"][0]["key"], "agent:main:main");
 }

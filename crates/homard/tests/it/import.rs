@@ -351,7 +351,12 @@ fn a_broken_config_is_not_imported_and_one_that_cannot_be_used_is_told() {
     let warnings = json!([
         format!("{}: takes in other files with $include; they are not imported", config.display()),
         format!(
-            "{}: cannot be used as it is: line 1, column 18: gateway.port must be a whole number from 0 to 65535",
+            "{}: is not valid as it is: line 1, column 18: gateway.port must be a whole number from 0 to 65535",
+            here.display()
+        ),
+        format!(
+            "{}: is not valid as it is: line 1, column 43: agents.$include of homard.json names agents.json, which does \
+             not exist",
             here.display()
         ),
     ]);

@@ -27,11 +27,14 @@ macro_rules! params {
 }
 
 pub mod agent;
+pub mod agents;
 pub mod chat;
+pub mod config;
 pub mod connect;
 pub mod cron;
 pub mod gateway;
 pub mod sessions;
+pub mod skills;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};

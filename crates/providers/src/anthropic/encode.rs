@@ -31,15 +31,17 @@ pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serd
     let mut messages = lines(spec, request);
     let (max_tokens, thinking) = think::plan(spec, request, !is_thoughtless(&messages));
     let mut tools: Vec<_> = request.tools.iter().map(Tool::from).collect();
-    let mut system: Vec<_> = text(&request.system).map(Part::from).into_iter().collect();
-    // Marks stand where the prompt changes least: behind the tools, the system prompt, and what the user said last.
+    let (stable, tail) = request.system.split_at_checked(request.stable).unwrap_or((&request.system, ""));
+    let mut system: Vec<_> = [text(stable), text(tail)].into_iter().flatten().map(Part::from).collect();
+    // Marks stand where the prompt changes least: behind the tools, what is stable of the system prompt, and what the user
+    // said last.
     let mark = mark(target, request.cache);
     if let Some(tool) = tools.last_mut() {
         tool.cache_control = mark;
     }
     let last_words =
         messages.last_mut().filter(|line| line.role == Role::User).and_then(|line| line.content.last_mut());
-    for part in [system.last_mut(), last_words].into_iter().flatten() {
+    for part in [system.first_mut(), last_words].into_iter().flatten() {
         part.cache_control = mark;
     }
     serde_json::to_vec(&Body { model: &spec.model, max_tokens, stream: true, system, tools, messages, thinking })

@@ -48,6 +48,7 @@ impl Case {
         });
         let request = Request {
             system: text(history, "system", "").into(),
+            stable: history["stable"].as_u64().map_or(0, |stable| stable as usize),
             messages: serde_json::from_value(messages.map(|message| signed(message, &spec)).collect())?,
             tools: tools.collect(),
             thinking: Level::parse(text(history, "thinking", "off")).ok_or("no such level")?,

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use homard_agent::tool::{Lender, Progress, Tool, ToolCx, ToolResult};
+use homard_agent::tool::{Lender, Progress, Tool, ToolCx, ToolResult, Variables};
 use homard_proto::{AgentId, CallId, RunId, message::Block};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -62,6 +62,7 @@ impl Bench {
             cancel: self.cancel.clone(),
             progress: Progress::silent(),
             slot: Lender::default(),
+            variables: Variables::default(),
         };
         self.tool(tool).call(cx, arguments).await
     }

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    Hub, Outcome, Profile,
+    Agents, Hub, Outcome, Profile,
     hub::{Accepted, Disposition, SubmitError, Waited},
     intake,
 };

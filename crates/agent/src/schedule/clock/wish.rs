@@ -5,10 +5,13 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::{Clock, Error};
-use crate::schedule::{
-    due,
-    edit::{self, House},
-    job::Job,
+use crate::{
+    profile::Agents,
+    schedule::{
+        due,
+        edit::{self, House},
+        job::Job,
+    },
 };
 
 /// What came of the wish to run a job.
@@ -55,7 +58,7 @@ impl Clock {
 
     async fn add(&mut self, fields: Extra) -> Result<Job, Error> {
         let id = self.hub.ambient().nonce();
-        let mut job = edit::make(fields, &id, self.house()).map_err(Error::Invalid)?;
+        let mut job = edit::make(fields, &id, self.house(&self.hub.agents())).map_err(Error::Invalid)?;
         self.plan(&mut job);
         let mut jobs = self.jobs.clone();
         jobs.push(job.clone());
@@ -68,7 +71,7 @@ impl Clock {
     async fn change(&mut self, id: &str, patch: Extra) -> Result<Job, Error> {
         let mut jobs = self.jobs.clone();
         let job = jobs.iter_mut().find(|job| job.id == id).ok_or_else(|| Error::Unknown(id.to_owned()))?;
-        let mut changed = edit::change(job, patch, self.house()).map_err(Error::Invalid)?;
+        let mut changed = edit::change(job, patch, self.house(&self.hub.agents())).map_err(Error::Invalid)?;
         self.plan(&mut changed);
         job.clone_from(&changed);
         self.complaints.remove(id);
@@ -115,8 +118,8 @@ impl Clock {
         Ok(Ran::Begun(run))
     }
 
-    fn house(&self) -> House<'_> {
-        House { agents: self.hub.agents(), zone: &self.zone, now: self.now() }
+    fn house<'a>(&'a self, agents: &'a Agents) -> House<'a> {
+        House { agents, zone: &self.zone, now: self.now() }
     }
 
     /// Says when a job runs next.

@@ -29,7 +29,8 @@ pub(crate) async fn patch(mut call: Call) -> Result<Answer, ErrorShape> {
     changes.shift_remove("expectedMarkedUnreadAt");
     let patch = Patch { expected: expected_session_id, changes: settings(changes)? };
     let entry = server.hub.patch(&key, patch).await.map_err(|error| refusal(&error))?;
-    let agent = key.agent().unwrap_or(server.hub.agents().default_id());
+    let agents = server.hub.agents();
+    let agent = key.agent().unwrap_or(agents.default_id());
     let answer = json!({
         "ok": true, "path": path(server, agent), "key": key, "entry": entry, "resolved": model(server, &key, &entry),
     });
@@ -104,7 +105,8 @@ pub(crate) async fn compact(mut call: Call) -> Result<Answer, ErrorShape> {
 fn meant<P: Params>(server: &Server, text: &str, agent: Option<&str>) -> Result<SessionKey, ErrorShape> {
     let wrong = |why: String| ErrorShape::invalid(format!("invalid {} params: {why}", P::METHOD));
     let named = agent.map(AgentId::normalize);
-    let default = named.as_ref().unwrap_or(server.hub.agents().default_id());
+    let agents = server.hub.agents();
+    let default = named.as_ref().unwrap_or(agents.default_id());
     let key = SessionKey::parse(text, default).map_err(|error| wrong(format!("key: {error}")))?;
     match (&named, key.agent()) {
         (Some(named), Some(owner)) if named != owner => {

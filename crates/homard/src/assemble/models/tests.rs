@@ -27,7 +27,7 @@ impl World<'_> {
         let environment = Environment::read(|name| variable(name).map(|(_, value)| (*value).to_owned()));
         let models = Models::new(&config, environment);
         let (keyring, _) = Keyring::open(path, &models.client).unwrap();
-        let chain = Chain::of(&config, config.agents.list.first(), &models, &keyring);
+        let chain = Chain::of(&config, config.agents.members()[0].said, &models, &keyring);
         look(&models, &keyring, chain)
     }
 

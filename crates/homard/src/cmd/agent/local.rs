@@ -11,6 +11,7 @@ use homard_agent::{
     tape::State,
     wire::{Projection, Reported},
 };
+use homard_config::Loaded;
 use homard_proto::{ErrorShape, Generation, SessionKey};
 use homard_store::Error as StoreError;
 use serde_json::{Value, json};
@@ -31,13 +32,13 @@ const PRINCIPAL: &str = "owner";
 
 /// Takes the state directory, runs the turn in the current directory, and gives it back. If somebody else has the
 /// state directory, `way_out` says what to do.
-pub(super) async fn run(config: &Config, paths: &Paths, turn: &mut Turn, way_out: &str) -> Result<Answer> {
+pub(super) async fn run(loaded: &Loaded<Config>, paths: &Paths, turn: &mut Turn, way_out: &str) -> Result<Answer> {
     let here = env::current_dir().context("the current directory is gone")?;
-    let (house, _) = House::open(config, paths, &Place::Here(here)).map_err(|error| match error.downcast_ref() {
+    let (house, _) = House::open(loaded, paths, &Place::Here(here)).map_err(|error| match error.downcast_ref() {
         Some(StoreError::Locked(who)) => Failure::new("locked", format!("{who}\n{way_out}")).into(),
         Some(StoreError::Disk(_) | StoreError::Corrupt(_)) | None => error,
     })?;
-    if let Some(remark) = &house.remark {
+    for remark in house.remark.iter().chain(&house.troubles) {
         render::remark(remark);
     }
     tell_of_others(&house.hub).await?;

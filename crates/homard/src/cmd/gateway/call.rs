@@ -57,7 +57,7 @@ fn object(text: &str) -> Result<Value, String> {
 /// Calls the method and prints the payload of its answer.
 pub(super) async fn run(args: Args) -> Result<()> {
     let paths = Paths::find()?;
-    let config = Config::load(&paths.config)?;
+    let config = Config::choose(&paths).loaded.config;
     let target = Target::find(args.url, Secret::either(args.token, args.password), &config, &paths)?;
     let Reached::Gateway(mut client) = Client::connect(&target, &["operator.admin"], &[]).await? else {
         let text = format!("no gateway answers at {}\nstart one with: homard gateway", target.url);

@@ -2,7 +2,6 @@
 
 mod claim;
 mod openclaw;
-mod reload;
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -18,8 +17,9 @@ use tokio_util::sync::CancellationToken;
 use self::claim::Claim;
 use crate::{
     assemble::{self, DEMO, House, Place},
-    config::Config,
+    config::{self, Chosen, Config},
     failure::Failure,
+    live::Live,
     paths::{self, PORT, Paths},
     render,
     secret::{self, Secret, Source},
@@ -63,13 +63,20 @@ pub(super) async fn run(args: Args) -> Result<()> {
         return Err(Failure::usage(text).into());
     }
     let paths = Paths::find()?;
-    let config = Config::load(&paths.config)?;
+    let chosen = Config::choose(&paths);
+    let config = &chosen.loaded.config;
+    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
+        tracing::error!("{complaint}");
+    }
+    for warning in &chosen.loaded.warnings {
+        tracing::warn!("config file {}, {warning}", paths.config.display());
+    }
     if let Some(bind) = config.gateway.bind.as_deref().filter(|bind| !is_loopback(bind)) {
         let file = paths.config.display();
         return Err(anyhow!("gateway.bind is \"{bind}\" in {file}, which is not supported yet; use \"loopback\""));
     }
     let mut signals = Signals::listen()?;
-    let open = || House::open(&config, &paths, &Place::Workspaces);
+    let open = || House::open(&chosen.loaded, &paths, &Place::Workspaces);
     let claim = if args.takeover { Claim::Takeover } else { Claim::Polite };
     let openclaw = openclaw::Lock::find(&paths.state);
     openclaw.check()?;
@@ -84,7 +91,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     let work = async move {
-        let served = serve(args, (&config, &paths), (&house, feed), stopped).await;
+        let served = serve(args, (&chosen, &paths), (&house, feed), stopped).await;
         // Also after a failure, or it would count as a crash.
         let closed = house.close().await;
         served.and(closed)
@@ -164,10 +171,11 @@ enum Found {
 /// Takes up what was unfinished, and answers until it is told to stop.
 async fn serve(
     args: Args,
-    (config, paths): (&Config, &Paths),
+    (chosen, paths): (&Chosen, &Paths),
     (house, feed): (&House, UnboundedReceiver<HubEvent>),
     stop: CancellationToken,
 ) -> Result<()> {
+    let config = &chosen.loaded.config;
     let port = args.port.map_or_else(|| anyhow::Ok(paths::port()?.or(config.gateway.port).unwrap_or(PORT)), Ok)?;
     let (secret, source) = secret::find_or_make(Secret::either(args.token, args.password), config, paths)?;
     // A taken port is known before any run begins, and nobody is answered before every run has its place in line.
@@ -204,7 +212,11 @@ async fn serve(
             (Err(format!("{error:#}")), None)
         }
     };
-    let gateway = gateway.with_notice(notice).with_schedule(schedule);
+    let gateway = gateway.with_schedule(schedule);
+    gateway.notices().set("start", notice);
+    let live = Live::new(paths, chosen, house, (gateway.notices(), gateway.news()));
+    let wrong = config::complaint(chosen, &paths.config).into_iter().chain(house.troubles.iter().cloned());
+    rows.extend(wrong.map(|text| ["notice".to_owned(), text]));
     render::print(&render::table(&rows.into_iter().map(Vec::from).collect::<Vec<_>>()))?;
     let closing = CancellationToken::new();
     let mut serving = task::spawn("gateway", gateway.serve(house.hub.clone(), feed, closing.clone()));
@@ -212,7 +224,7 @@ async fn serve(
         biased;
         () = stop.cancelled() => {}
         ended = &mut serving => return ended.context("the gateway broke"),
-        () = reload::watch(&paths.config, house.hub.slots()) => {}
+        () = live.watch() => {}
     }
     if let Some(planned) = planned {
         planned.ended().await;

@@ -59,8 +59,8 @@ pub(super) fn config(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wi
     if includes(&Value::Object(fields)) {
         plan.warn(&from.display(), "takes in other files with $include; they are not imported");
     }
-    if let Err(why) = Config::parse(&text) {
-        plan.warn(&to.display(), &format!("cannot be used as it is: {why}"));
+    for problem in Config::read(to, &text).problems {
+        plan.warn(&to.display(), &format!("is not valid as it is: {problem}"));
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) fn add(setup: &Setup, add: &Add, wants_json: bool) -> Result<()> {
     if name.is_empty() || name.contains(|c: char| c == ':' || c.is_whitespace() || c.is_control()) {
         return Err(Failure::usage("--profile is a name without blanks and colons, such as work").into());
     }
-    let path = place(&setup.paths, setup.agent(add.agent.as_deref())?);
+    let path = place(&setup.paths, &setup.agent(add.agent.as_deref())?);
     // Before anything is typed for nothing.
     file::read(&path)?;
     let key = prompt::secret(&format!("The {} for {provider}", if add.token { "token" } else { "API key" }))?;
@@ -86,7 +86,7 @@ pub(super) fn add(setup: &Setup, add: &Add, wants_json: bool) -> Result<()> {
 
 /// Removes a key and what is known of it.
 pub(super) fn remove(setup: &Setup, id: &str, agent: Option<&str>, wants_json: bool) -> Result<()> {
-    let path = place(&setup.paths, setup.agent(agent)?);
+    let path = place(&setup.paths, &setup.agent(agent)?);
     let unknown = |profiles: &Fields| {
         let ids = profiles.iter().map(|(id, _)| id).collect::<Vec<_>>().join(", ");
         let there = if ids.is_empty() { "there are none".to_owned() } else { format!("there are {ids}") };

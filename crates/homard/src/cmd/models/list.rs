@@ -8,17 +8,14 @@ use serde_json::{Value, json};
 
 use super::Setup;
 use crate::{
-    assemble::{
-        self,
-        keys::{Key, Way},
-    },
+    assemble::keys::{Key, Way},
     failure::Failure,
     render,
 };
 
 /// Lists the models of one provider, of those that can be asked, or of all.
 pub(super) fn run(setup: &Setup, provider: Option<&str>, all: bool, wants_json: bool) -> Result<()> {
-    let keyring = setup.keyring(assemble::default_agent(&setup.config))?;
+    let keyring = setup.keyring(&setup.agent(None)?)?;
     let known = catalog::providers().flat_map(catalog::provider).collect();
     let entries = catalog::extend(known, &setup.models.configured, setup.models.mode);
     let names: BTreeSet<_> = entries.iter().map(|entry| provider_name(&entry.spec.provider)).collect();

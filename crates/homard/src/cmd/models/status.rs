@@ -3,7 +3,6 @@
 use anyhow::{Context, Result};
 use homard_agent::Ambient;
 use homard_model::roster::{Candidate, Preferred};
-use homard_proto::AgentId;
 use serde_json::{Value, json};
 
 use super::Setup;
@@ -19,8 +18,8 @@ use crate::{
 /// Shows the candidates of an agent.
 pub(super) fn run(setup: &Setup, agent: Option<&str>, wants_json: bool) -> Result<()> {
     let agent = setup.agent(agent)?;
-    let keyring = setup.keyring(agent)?;
-    let chain = Chain::of(&setup.config, agent, &setup.models, &keyring)
+    let keyring = setup.keyring(&agent)?;
+    let chain = Chain::of(&setup.config, agent.said, &setup.models, &keyring)
         .with_context(|| format!("config file {}", setup.paths.config.display()))?;
     let roster = setup.models.roster(&keyring, &chain.models)?;
     let now = Ambient::system().now_ms();
@@ -28,7 +27,6 @@ pub(super) fn run(setup: &Setup, agent: Option<&str>, wants_json: bool) -> Resul
     let rows: Vec<_> = order.iter().map(|candidate| row(candidate, &keyring, now)).collect();
     let troubles: Vec<_> =
         keyring.profiles.iter().filter_map(|profile| Some((&profile.id, keys::trouble(profile)?))).collect();
-    let id = agent.map_or_else(AgentId::main, |agent| AgentId::normalize(agent.id.as_str()));
     if wants_json {
         let troubles: Vec<_> = troubles.iter().map(|(id, why)| json!({"profile": id, "why": why})).collect();
         let chosen_by = match &chain.why {
@@ -37,7 +35,7 @@ pub(super) fn run(setup: &Setup, agent: Option<&str>, wants_json: bool) -> Resul
             Why::Nothing => json!({"by": "nothing"}),
         };
         return Ok(render::print_json(&json!({
-            "agent": id, "model": chain.first(), "chosen": chosen_by, "candidates": rows, "leftOut": chain.left_out,
+            "agent": agent.id, "model": chain.first(), "chosen": chosen_by, "candidates": rows, "leftOut": chain.left_out,
             "unusable": troubles, "authFile": keyring.path, "configPath": setup.paths.config,
         }))?);
     }

@@ -1,89 +1,236 @@
 //! `agents`: who answers, with which model, where, and for how long.
 
-use std::{collections::BTreeMap, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
+use homard_model::Level;
+use homard_proto::AgentId;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer,
     de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::schedule::Heartbeat;
+use super::{schedule::Heartbeat, tools::Policy, word::Word};
 use crate::config::Text;
 
-/// The section.
-#[derive(Debug, Default, Deserialize)]
+/// Who answers.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Agents {
+    /// What holds for every agent that does not say otherwise.
     #[serde(deserialize_with = "super::object")]
     pub(crate) defaults: Defaults,
+    /// The agents. Without any there is one that is called `main`.
     #[serde(deserialize_with = "super::objects")]
-    pub(crate) list: Vec<Agent>,
+    list: Vec<Agent>,
+    /// The agents by their ids, as newer versions of OpenClaw write them. They come after those of the list.
+    #[serde(deserialize_with = "super::named_objects")]
+    entries: BTreeMap<String, Agent>,
+    /// What is said of an agent that nobody mentions.
+    #[serde(skip)]
+    nobody: Agent,
+}
+
+/// An agent, with what the config says of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Member<'a> {
+    pub(crate) id: AgentId,
+    /// Whether it answers messages that name no agent.
+    pub(crate) is_default: bool,
+    pub(crate) said: &'a Agent,
+}
+
+impl Agents {
+    /// All agents, in order; never none.
+    pub(crate) fn members(&self) -> Vec<Member<'_>> {
+        let listed = self.list.iter().map(|agent| (agent.id.as_ref().map_or("", Text::as_str), agent));
+        let named: Vec<_> = listed.chain(self.entries.iter().map(|(id, agent)| (id.as_str(), agent))).collect();
+        let first = named.iter().position(|(_, agent)| agent.default).unwrap_or(0);
+        let named = named.into_iter().enumerate();
+        let mut all: Vec<_> = named
+            .map(|(at, (id, said))| Member { id: AgentId::normalize(id), is_default: at == first, said })
+            .collect();
+        if all.is_empty() {
+            all.push(Member { id: AgentId::main(), is_default: true, said: &self.nobody });
+        }
+        all
+    }
+
+    /// An agent by its id; without one, the default agent.
+    pub(crate) fn member(&self, id: Option<&str>) -> Option<Member<'_>> {
+        let wanted = id.map(AgentId::normalize);
+        let is_meant = |member: &Member<'_>| wanted.as_ref().map_or(member.is_default, |id| *id == member.id);
+        self.members().into_iter().find(is_meant)
+    }
 }
 
 /// What holds for every agent that does not say otherwise.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Defaults {
+    /// The model that answers, and who else if it does not: `"provider/model"`, or `{primary, fallbacks}`.
     pub(crate) model: Option<Choice>,
     /// The models that may be chosen for a session, by name; any if there are none.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) models: BTreeMap<String, Listed>,
+    /// The folder that agents live in. The default agent has the folder itself, others one below it. Default: `workspace` in the state directory.
     pub(crate) workspace: Option<Text>,
+    /// The repository that the prompt names, if it is not the workspace.
+    pub(crate) repo_root: Option<Text>,
+    /// Whether a new workspace is left without starter files. Default: false.
+    pub(crate) skip_bootstrap: Option<bool>,
+    /// How many characters of one workspace file go into a prompt. Default: 20000.
+    #[serde(deserialize_with = "super::number::at_least_one")]
+    #[schemars(range(min = 1))]
+    pub(crate) bootstrap_max_chars: Option<u64>,
+    /// How many characters of all workspace files go into a prompt. Default: 60000.
+    #[serde(deserialize_with = "super::number::at_least_one")]
+    #[schemars(range(min = 1))]
+    pub(crate) bootstrap_total_max_chars: Option<u64>,
+    /// How long the prompt is: rich, lean for small local models, bare for the agent's name alone, or auto, which is lean for models with a small context or on a machine of one's own. Default: auto.
+    pub(crate) prompt_style: Option<Word<Style>>,
+    /// The skills that agents may use, by name; all if nothing is said.
+    pub(crate) skills: Option<Vec<String>>,
+    /// The user's time zone, such as `Europe/Berlin`. Default: the machine's.
+    pub(crate) user_timezone: Option<String>,
+    /// How many tokens of context a model has at most, whatever else is known of it.
+    pub(crate) context_tokens: Option<u64>,
+    /// How hard models think when a session says nothing: off, minimal, low, medium, high, xhigh. Default: low if the model can, else off.
+    pub(crate) thinking_default: Option<Word<Level>>,
+    /// How much of tools is told when a session says nothing: off, on, full. Default: off.
+    pub(crate) verbose_default: Option<Word<Verbose>>,
+    /// Whether the model's reasoning is shown when a session says nothing: off, on, stream. Default: off.
+    pub(crate) reasoning_default: Option<Word<Reasoning>>,
+    /// How long a run may take, in seconds; 0 for as long as it takes. Default: 600.
     pub(crate) timeout_seconds: Option<u64>,
+    /// How many runs of conversations are at work at once. Default: 4.
     pub(crate) max_concurrent: Option<usize>,
+    /// Runs that agents start themselves.
     #[serde(deserialize_with = "super::object")]
     pub(crate) subagents: Subagents,
+    /// What agents look after by themselves, and when.
     #[serde(deserialize_with = "super::object")]
     pub(crate) heartbeat: Heartbeat,
 }
 
 /// A model that may be chosen.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Listed {
     /// A short name for it.
     pub(crate) alias: Option<String>,
 }
 
-/// Runs that runs start.
-#[derive(Debug, Default, Deserialize)]
+/// Runs that agents start themselves.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Subagents {
+    /// How many of them are at work at once. Default: 8.
     pub(crate) max_concurrent: Option<usize>,
 }
 
-/// One agent.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// An agent.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct Agent {
-    pub(crate) id: Text,
-    #[serde(default)]
+    /// Its id: letters, digits, `_` and `-`.
+    pub(crate) id: Option<Text>,
+    /// Whether it answers messages that name no agent. Default: the first in the list does.
     pub(crate) default: bool,
-    #[serde(default)]
+    /// Its name for people.
+    pub(crate) name: Option<String>,
+    /// The folder that it lives in.
     pub(crate) workspace: Option<Text>,
-    /// Where its auth profiles are.
-    #[serde(default)]
+    /// Where its credentials are. Default: `agents/<id>/agent` in the state directory.
     pub(crate) agent_dir: Option<Text>,
-    #[serde(default)]
+    /// Its model, and who else answers if that one does not.
     pub(crate) model: Option<Choice>,
-    #[serde(default, deserialize_with = "super::maybe_object")]
+    /// The skills that it may use, by name; all if nothing is said, none if the list is empty.
+    pub(crate) skills: Option<Vec<String>>,
+    /// How hard its model thinks when a session says nothing.
+    pub(crate) thinking_default: Option<Word<Level>>,
+    /// How much of its tools is told when a session says nothing.
+    pub(crate) verbose_default: Option<Word<Verbose>>,
+    /// Whether its model's reasoning is shown when a session says nothing.
+    pub(crate) reasoning_default: Option<Word<Reasoning>>,
+    /// What it looks after by itself, and when.
+    #[serde(deserialize_with = "super::maybe_object")]
     pub(crate) heartbeat: Option<Heartbeat>,
+    /// Who it is for people.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) identity: Identity,
+    /// Which tools it may use, beside what `tools` says.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) tools: Policy,
 }
 
-/// Which model: `"provider/model"`, or `{primary: "provider/model", fallbacks: ["provider/model"]}`.
+/// Who an agent is for people.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Identity {
+    /// Its name.
+    pub(crate) name: Option<String>,
+    /// What it is like.
+    pub(crate) theme: Option<String>,
+    /// Its sign.
+    pub(crate) emoji: Option<String>,
+    /// Its picture: a path in the workspace, or an address.
+    pub(crate) avatar: Option<String>,
+}
+
+/// How long a prompt is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    Auto,
+    Rich,
+    Lean,
+    Bare,
+}
+
+/// How much of tools is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Verbose(pub(crate) &'static str);
+
+/// Whether the model's reasoning is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reasoning(pub(crate) &'static str);
+
+super::word::words! {
+    Style: "auto" => Self::Auto, "rich" => Self::Rich, "lean" => Self::Lean, "bare" => Self::Bare;
+    Verbose: "off" => Self("off"), "on" => Self("on"), "full" => Self("full");
+    Reasoning: "off" => Self("off"), "on" => Self("on"), "stream" => Self("stream");
+    Level:
+        "off" => Self::Off, "minimal" => Self::Minimal, "low" => Self::Low,
+        "medium" => Self::Medium, "high" => Self::High, "xhigh" => Self::Xhigh;
+}
+
+/// Which model, and who else answers if it does not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Choice {
     pub(crate) primary: Option<Text>,
-    /// Who is asked when the first does not answer; an empty list is not the same as none.
+    /// Nothing said is not an empty list: an agent may have its own first choice and the fallbacks of all.
     pub(crate) fallbacks: Option<Vec<Text>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[serde(default)]
+#[derive(Default)]
 struct ChoiceFields {
-    #[serde(default)]
+    /// The model that answers.
     primary: Option<Text>,
-    #[serde(default)]
+    /// Who answers if it does not, in this order.
     fallbacks: Option<Vec<Text>>,
+}
+
+impl JsonSchema for Choice {
+    fn schema_name() -> Cow<'static, str> {
+        "ModelChoice".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let fields = generator.subschema_for::<ChoiceFields>();
+        json_schema!({"anyOf": [{"type": "string"}, fields]})
+    }
 }
 
 impl<'de> Deserialize<'de> for Choice {

@@ -6,26 +6,35 @@ use homard_agent::{
     command::queue::{Drop, Mode, Overrides},
     hub::QueueRules,
 };
-use serde::{Deserialize, Deserializer, de};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
-/// The section.
-#[derive(Debug, Default, Deserialize)]
+use super::word::{Named, Word};
+
+/// What becomes of messages.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Messages {
+    /// What becomes of messages that come while the agent is busy.
     #[serde(deserialize_with = "super::object")]
     queue: Queue,
 }
 
-#[derive(Debug, Default, Deserialize)]
+/// What becomes of messages that come while the agent is busy.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 struct Queue {
-    #[serde(deserialize_with = "word")]
+    /// Whether they go into the run at work, wait for their own, wait together, or end the run. Default: steer.
     mode: Option<Word<Mode>>,
+    /// The same for one channel, by its name.
     by_channel: BTreeMap<String, Word<Mode>>,
+    /// How long it must be quiet before they are taken, in milliseconds. Default: 500.
     debounce_ms: Option<u64>,
+    /// The same for one channel, by its name.
     debounce_ms_by_channel: BTreeMap<String, u64>,
+    /// How many wait at most. Default: 20.
     cap: Option<u64>,
-    #[serde(deserialize_with = "word")]
+    /// What becomes of those that are too many: the oldest go, new ones are refused, or the oldest are told in a few words. Default: summarize.
     drop: Option<Word<Drop>>,
 }
 
@@ -51,41 +60,20 @@ impl Messages {
     }
 }
 
-/// A value that is one of some words.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Word<T>(T);
-
-/// Something that is written as one of some words.
-trait Named: Sized {
-    /// What is said to another word.
-    const EXPECTED: &'static str;
-    fn read(word: &str) -> Option<Self>;
-}
-
 impl Named for Mode {
-    const EXPECTED: &'static str = "one of steer, followup, collect, steer-backlog and interrupt";
+    const WORDS: &'static [&'static str] = &["steer", "followup", "collect", "steer-backlog", "interrupt"];
+
     fn read(word: &str) -> Option<Self> {
         Self::parse(word)
     }
 }
 
 impl Named for Drop {
-    const EXPECTED: &'static str = "one of old, new and summarize";
+    const WORDS: &'static [&'static str] = &["old", "new", "summarize"];
+
     fn read(word: &str) -> Option<Self> {
         Self::parse(word)
     }
-}
-
-impl<'de, T: Named> Deserialize<'de> for Word<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let word = String::deserialize(deserializer)?;
-        let value = T::read(&word);
-        value.map(Self).ok_or_else(|| de::Error::invalid_value(de::Unexpected::Str(&word), &T::EXPECTED))
-    }
-}
-
-fn word<'de, D: Deserializer<'de>, T: Named>(deserializer: D) -> Result<Option<Word<T>>, D::Error> {
-    Option::deserialize(deserializer)
 }
 
 #[cfg(test)]
@@ -123,6 +111,6 @@ mod tests {
     #[test]
     fn a_word_that_is_none_is_named() {
         assert!(read(&json!({"mode": "chaos"})).unwrap_err().contains("expected one of steer, followup"));
-        assert!(read(&json!({"drop": "all"})).unwrap_err().contains("expected one of old, new and summarize"));
+        assert!(read(&json!({"drop": "all"})).unwrap_err().contains("expected one of old, new, summarize"));
     }
 }

@@ -2,37 +2,76 @@
 
 pub(crate) mod agents;
 pub(crate) mod auth;
+pub(crate) mod bindings;
+pub(crate) mod channels;
 pub(crate) mod gateway;
+pub(crate) mod logging;
 pub(crate) mod messages;
 pub(crate) mod models;
+mod number;
 pub(crate) mod schedule;
 pub(crate) mod session;
+pub(crate) mod skills;
+pub(crate) mod tools;
+pub(crate) mod word;
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
+use schemars::JsonSchema;
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
 /// The whole file.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Config {
+    /// Who answers.
     #[serde(deserialize_with = "object")]
     pub(crate) agents: agents::Agents,
+    /// In which order credentials are used.
     #[serde(deserialize_with = "object")]
     pub(crate) auth: auth::Auth,
+    /// Which agent answers whom; the first that fits best.
+    #[serde(deserialize_with = "objects")]
+    pub(crate) bindings: Vec<bindings::Binding>,
+    /// The chats that agents take part in, by name.
+    #[serde(deserialize_with = "named_objects")]
+    pub(crate) channels: BTreeMap<String, channels::Channel>,
+    /// Jobs at set times.
     #[serde(deserialize_with = "object")]
     pub(crate) cron: schedule::Cron,
+    /// Variables for `${NAME}` in this file and for skills, where the environment does not have them: `{vars: {NAME: "value"}}`, or the names themselves.
+    #[allow(dead_code, reason = "used while the file is read")]
+    env: BTreeMap<String, serde_json::Value>,
+    /// Where the gateway listens, and for whom.
     #[serde(deserialize_with = "object")]
     pub(crate) gateway: gateway::Gateway,
+    /// What is written about the work, and where.
+    #[serde(deserialize_with = "object")]
+    pub(crate) logging: logging::Logging,
+    /// What becomes of messages.
     #[serde(deserialize_with = "object")]
     pub(crate) messages: messages::Messages,
+    /// Who wrote this file last.
+    #[allow(dead_code, reason = "read by people and by OpenClaw")]
+    meta: BTreeMap<String, serde_json::Value>,
+    /// Providers and what they offer.
     #[serde(deserialize_with = "object")]
     pub(crate) models: models::Models,
+    /// Which conversation a message belongs to, and when one begins anew.
     #[serde(deserialize_with = "object")]
     pub(crate) session: session::Session,
+    /// What agents can read how to do.
+    #[serde(deserialize_with = "object")]
+    pub(crate) skills: skills::Skills,
+    /// What agents may do.
+    #[serde(deserialize_with = "object")]
+    pub(crate) tools: tools::Policy,
+    /// What OpenClaw's setup noted.
+    #[allow(dead_code, reason = "read by people and by OpenClaw")]
+    wizard: BTreeMap<String, serde_json::Value>,
 }
 
 /// Something that must be an object: left to itself, serde reads a list as the fields in their order.

@@ -6,80 +6,96 @@ use homard_model::{
     Prices,
     catalog::{Configured, Mode, Offer as Known},
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::word::Word;
 use crate::config::Text;
 
-/// The section.
-#[derive(Debug, Default, Deserialize)]
+/// Providers and what they offer.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Models {
-    mode: Option<Word>,
+    /// `merge`: beside the built-in catalogue; `replace`: in its place. Default: merge.
+    mode: Option<Word<Mode>>,
+    /// The providers, by name.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) providers: BTreeMap<String, Provider>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Word {
-    Merge,
-    Replace,
+super::word::words! {
+    Mode: "merge" => Self::Merge, "replace" => Self::Replace;
 }
 
 /// A server that answers.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Provider {
+    /// Where it is.
     pub(crate) base_url: Option<Text>,
+    /// Its key; better as `"${NAME}"`, with the key in the environment.
     pub(crate) api_key: Option<Text>,
     /// What the key is: `token` and `oauth` are sent as a bearer.
     pub(crate) auth: Option<String>,
     /// Whether the key is sent as a bearer, too, where the wire has another header for it.
     pub(crate) auth_header: bool,
-    /// The wire that it speaks.
+    /// The wire that it speaks: openai-completions, openai-responses, anthropic-messages, google-generative-ai.
     pub(crate) api: Option<String>,
+    /// More headers for every request.
     pub(crate) headers: BTreeMap<String, Text>,
+    /// What it offers.
     #[serde(deserialize_with = "super::objects")]
     pub(crate) models: Vec<Offer>,
 }
 
 /// A model at a provider.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Offer {
+    /// Its name at the provider.
     id: Text,
+    /// Its name for people.
+    #[serde(default)]
+    #[allow(dead_code, reason = "read by people and by OpenClaw")]
+    name: Option<String>,
+    /// The wire, if it is not the provider's.
     #[serde(default)]
     api: Option<String>,
+    /// How many tokens fit into its context.
     #[serde(default)]
     context_window: Option<u64>,
+    /// How many tokens it may write.
     #[serde(default)]
     max_tokens: Option<u64>,
+    /// Whether it thinks before it answers.
     #[serde(default)]
     reasoning: Option<bool>,
-    /// `text`, `image`.
+    /// What it reads: `text`, `image`.
     #[serde(default)]
     input: Option<Vec<String>>,
+    /// What it costs.
     #[serde(default, deserialize_with = "super::maybe_object")]
     cost: Option<Cost>,
 }
 
 /// US dollars for a million tokens.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 struct Cost {
+    /// Of the prompt.
     input: f64,
+    /// Of the answer.
     output: f64,
+    /// Of the prompt, read from the provider's cache.
     cache_read: f64,
+    /// Of the prompt, written to the provider's cache.
     cache_write: f64,
 }
 
 impl Models {
     /// What becomes of the known models that are not listed here.
     pub(crate) fn mode(&self) -> Mode {
-        match self.mode {
-            Some(Word::Replace) => Mode::Replace,
-            Some(Word::Merge) | None => Mode::Merge,
-        }
+        self.mode.map_or(Mode::Merge, |word| word.0)
     }
 
     /// The providers as the catalogue takes them.

@@ -5,6 +5,7 @@ use std::{fmt, time::Duration};
 use homard_agent::schedule::heartbeat::{Hours, Pulse};
 use homard_proto::AgentId;
 use jiff::tz::TimeZone;
+use schemars::JsonSchema;
 use serde::{
     Deserialize, Deserializer,
     de::{self, Unexpected, Visitor},
@@ -12,32 +13,41 @@ use serde::{
 
 use crate::config::Text;
 
-/// The section `cron`.
-#[derive(Debug, Default, Deserialize)]
+/// Jobs at set times.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Cron {
+    /// Whether jobs run. Default: true.
     pub(crate) enabled: Option<bool>,
-    /// The file of the jobs, if it is not the state directory's.
+    /// The file of the jobs. Default: `cron/jobs.json` in the state directory.
     pub(crate) store: Option<Text>,
 }
 
 /// A heartbeat; what an agent's own does not say is taken from that of all.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Heartbeat {
+    /// How often, such as `30m` or `1h`; `0m` for never. Default: 30m.
     #[serde(deserialize_with = "duration")]
+    #[schemars(with = "Option<String>")]
     every: Option<Duration>,
+    /// The hours of the day in which the agent may look.
     #[serde(deserialize_with = "super::maybe_object")]
     active_hours: Option<ActiveHours>,
+    /// What the agent is asked.
     prompt: Option<Text>,
+    /// How long an answer that says that nothing is the matter may be, in characters, to be kept from the user. Default: 300.
     ack_max_chars: Option<usize>,
 }
 
 /// When an agent may look.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 struct ActiveHours {
+    /// From when, as `HH:MM`.
     start: Option<String>,
+    /// Until when, as `HH:MM`; `24:00` is midnight.
     end: Option<String>,
+    /// In which time zone. Default: the machine's.
     timezone: Option<String>,
 }
 
@@ -115,12 +125,8 @@ mod tests {
     fn pulses(text: &str) -> Result<Vec<Pulse>, String> {
         let config = Config::parse(text)?;
         let all = &config.agents.defaults.heartbeat;
-        config
-            .agents
-            .list
-            .iter()
-            .map(|agent| all.pulse(agent.heartbeat.as_ref(), AgentId::normalize(agent.id.as_str())))
-            .collect()
+        let members = config.agents.members().into_iter();
+        members.map(|agent| all.pulse(agent.said.heartbeat.as_ref(), agent.id)).collect()
     }
 
     #[test]

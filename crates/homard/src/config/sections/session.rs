@@ -1,27 +1,36 @@
 //! `session`: when a conversation begins anew, by itself or by a word.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use homard_agent::{
     command::Triggers,
     freshness::{Freshness, Mode, Rule},
 };
 use jiff::tz::TimeZone;
-use serde::{
-    Deserialize, Deserializer,
-    de::{self, Unexpected, Visitor},
-};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer};
 
-/// The section.
-#[derive(Debug, Default, Deserialize)]
+use super::{number::Whole, word::Word};
+
+/// Which conversation a message belongs to, and when one begins anew.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Session {
-    /// The words; without any said, `/new` and `/reset`.
+    /// The main conversation is always called `main`; another name here has no effect.
+    pub(crate) main_key: Option<String>,
+    /// Which conversation a direct message belongs to: main, per-peer, per-channel-peer, per-account-channel-peer. Default: main for the owner, per-channel-peer for anybody else.
+    pub(crate) dm_scope: Option<Word<DmScope>>,
+    /// Names of one person on several channels, as `{ann: ["telegram:1", "slack:U2"]}`.
+    pub(crate) identity_links: BTreeMap<String, Vec<String>>,
+    /// The words that begin a new transcript. Default: `/new` and `/reset`.
     reset_triggers: Option<Vec<String>>,
+    /// When a conversation begins anew by itself. Default: never.
     #[serde(deserialize_with = "super::maybe_object")]
     reset: Option<Reset>,
+    /// The same for one kind of conversation.
     #[serde(deserialize_with = "super::object")]
     reset_by_type: ByType,
+    /// The same for one channel, by its name.
     #[serde(deserialize_with = "super::named_objects")]
     reset_by_channel: BTreeMap<String, Reset>,
     /// How older files say `reset: {mode: "idle"}`.
@@ -30,13 +39,16 @@ pub(crate) struct Session {
 }
 
 /// One rule for each kind of conversation.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct ByType {
+    /// In threads.
     #[serde(deserialize_with = "super::maybe_object")]
     thread: Option<Reset>,
+    /// In groups.
     #[serde(deserialize_with = "super::maybe_object")]
     group: Option<Reset>,
+    /// In direct chats.
     #[serde(deserialize_with = "super::maybe_object")]
     direct: Option<Reset>,
     /// How older files call `direct`.
@@ -45,15 +57,33 @@ struct ByType {
 }
 
 /// One rule.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 struct Reset {
-    #[serde(deserialize_with = "mode")]
-    mode: Option<Mode>,
+    /// daily at an hour, idle after some minutes without a message, or none.
+    mode: Option<Word<Mode>>,
+    /// The hour of the day. Default: 4.
     #[serde(deserialize_with = "hour")]
     at_hour: Option<u64>,
+    /// So many minutes without a message.
     #[serde(deserialize_with = "minutes")]
     idle_minutes: Option<u64>,
+}
+
+/// Which conversation a direct message belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DmScope {
+    Main,
+    PerPeer,
+    PerChannelPeer,
+    PerAccountChannelPeer,
+}
+
+super::word::words! {
+    Mode: "daily" => Self::Daily, "idle" => Self::Idle, "none" => Self::Never;
+    DmScope:
+        "main" => Self::Main, "per-peer" => Self::PerPeer, "per-channel-peer" => Self::PerChannelPeer,
+        "per-account-channel-peer" => Self::PerAccountChannelPeer;
 }
 
 impl Session {
@@ -81,31 +111,8 @@ impl Session {
 impl Reset {
     fn rule(&self) -> Rule {
         let at_hour = self.at_hour.and_then(|hour| u8::try_from(hour).ok());
-        Rule { mode: self.mode, at_hour, idle_minutes: self.idle_minutes }
+        Rule { mode: self.mode.map(|word| word.0), at_hour, idle_minutes: self.idle_minutes }
     }
-}
-
-fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
-    struct Word;
-
-    impl Visitor<'_> for Word {
-        type Value = Option<Mode>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("\"daily\", \"idle\" or \"none\"")
-        }
-
-        fn visit_str<E: de::Error>(self, word: &str) -> Result<Self::Value, E> {
-            match word.trim() {
-                "daily" => Ok(Some(Mode::Daily)),
-                "idle" => Ok(Some(Mode::Idle)),
-                "none" => Ok(Some(Mode::Never)),
-                _ => Err(E::invalid_value(Unexpected::Str(word), &self)),
-            }
-        }
-    }
-
-    deserializer.deserialize_any(Word)
 }
 
 fn hour<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
@@ -114,35 +121,6 @@ fn hour<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Er
 
 fn minutes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     deserializer.deserialize_any(Whole { least: 1, most: u64::MAX, what: "a whole number of minutes, one or more" })
-}
-
-/// A whole number between two others.
-struct Whole {
-    least: u64,
-    most: u64,
-    what: &'static str,
-}
-
-impl Visitor<'_> for Whole {
-    type Value = Option<u64>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.what)
-    }
-
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
-        if (self.least..=self.most).contains(&number) {
-            return Ok(Some(number));
-        }
-        Err(E::invalid_value(Unexpected::Unsigned(number), &self))
-    }
-
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
-        match u64::try_from(number) {
-            Ok(number) => self.visit_u64(number),
-            Err(_) => Err(E::invalid_value(Unexpected::Signed(number), &self)),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -185,7 +163,7 @@ mod tests {
     #[test]
     fn a_wrong_rule_is_named_with_what_it_may_be() {
         let wrong = |text: &str| read(text).unwrap_err().split_once(": ").unwrap().1.to_owned();
-        assert_eq!(wrong("{reset: {mode: 'weekly'}}"), "session.reset.mode must be \"daily\", \"idle\" or \"none\"");
+        assert_eq!(wrong("{reset: {mode: 'weekly'}}"), "session.reset.mode must be one of daily, idle, none");
         let hour = "must be a whole number from 0 to 23";
         assert_eq!(wrong("{reset: {atHour: 24}}"), format!("session.reset.atHour {hour}"));
         assert_eq!(wrong("{resetByType: {thread: {atHour: -1}}}"), format!("session.resetByType.thread.atHour {hour}"));

@@ -1,0 +1,163 @@
+//! What a run tells its model before the conversation. It is gathered once, and written for each model that is asked.
+
+use std::sync::Arc;
+
+use homard_model::{Level, Spec, spec::SELF_HOSTED_IDLE};
+use homard_proto::{Route, SessionId, SessionKey, session::Record};
+use homard_workspace::{Audience, Identity, Page};
+
+use super::{
+    budget,
+    prompt::{self, Prompt},
+    report::{About, Report, Source},
+    scene::{self, Mode, Runtime, Scene, Stable, Turn, Wording},
+    setting::{Kit, Style},
+};
+use crate::profile::Profile;
+
+/// What was found on disk when a run began.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pages: Vec<Page>,
+    identity: Identity,
+    pub(crate) kit: Arc<Kit>,
+}
+
+/// Reads what a run of a session needs to know.
+pub(crate) async fn gather(profile: &Profile, key: &SessionKey) -> Found {
+    let setting = &profile.setting;
+    let kit = setting.shelf.kit();
+    let Some(workspace) = setting.workspace.clone() else { return Found { kit, ..Found::default() } };
+    let (reader, limits) = (setting.reader.clone(), setting.limits);
+    let audience = if key.is_subagent() { Audience::Subagent } else { Audience::Main };
+    let reading = tokio::task::spawn_blocking(move || reader.pages(&workspace, audience, &limits)).await;
+    let pages = reading.unwrap_or_else(|error| {
+        tracing::error!(%key, %error, "the workspace could not be read; the run goes on without its files");
+        Vec::new()
+    });
+    Found { identity: Identity::of(&pages), pages, kit }
+}
+
+/// What a run tells its model before the conversation.
+#[derive(Debug)]
+pub(crate) struct Brief {
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) key: SessionKey,
+    pub(crate) found: Found,
+    /// What the caller adds.
+    pub(crate) extra: Option<String>,
+    /// Where the message came from.
+    pub(crate) channel: Option<String>,
+    /// Whether the reasoning is shown.
+    pub(crate) reasoning: String,
+}
+
+impl Brief {
+    /// What a run of a session tells, with what the caller adds and where it comes from; nothing is gathered yet.
+    pub(crate) fn new(
+        profile: &Arc<Profile>,
+        key: &SessionKey,
+        record: &Record,
+        (extra, route): (Option<&str>, &Route),
+    ) -> Self {
+        let kept = record.extra.get("reasoningLevel").and_then(|level| level.as_str());
+        Self {
+            profile: profile.clone(),
+            key: key.clone(),
+            found: Found::default(),
+            extra: extra.map(str::to_owned),
+            channel: route.channel.clone(),
+            reasoning: kept.unwrap_or(profile.levels(profile.spec()).reasoning).to_owned(),
+        }
+    }
+
+    /// The system prompt for a model.
+    pub(crate) fn prompt(&self, spec: &Spec, level: Level) -> Prompt {
+        self.with_scene(spec, level, prompt::write)
+    }
+
+    /// What goes into the system prompt for a model, and how much each part weighs.
+    pub(crate) fn report(&self, spec: &Spec, level: Level, (session, at): (&SessionId, u64)) -> Report {
+        let about = About {
+            source: Source::Estimate,
+            at,
+            session,
+            key: &self.key,
+            model: (&spec.provider, &spec.model),
+            window: Some(spec.context_window),
+            page_cap: self.profile.setting.limits.per_file,
+            sandbox: "off",
+        };
+        self.with_scene(spec, level, |scene| Report::of(scene, &prompt::write(scene), &about))
+    }
+
+    fn with_scene<T>(&self, spec: &Spec, level: Level, then: impl FnOnce(&Scene<'_>) -> T) -> T {
+        let Self { profile, key, found, .. } = self;
+        let setting = &profile.setting;
+        let name = |spec: &Spec| format!("{}/{}", spec.provider, spec.model);
+        let (model, default) = (name(spec), name(profile.spec()));
+        let (own, read) = (&profile.identity, &found.identity);
+        let either = |own: &'_ Option<String>, read: &'_ Option<String>| own.clone().or_else(|| read.clone());
+        let (called, emoji, theme) =
+            (either(&own.name, &read.name), either(&own.emoji, &read.emoji), either(&own.theme, &read.theme));
+        let specs = profile.toolbox.specs();
+        let zone = setting.zone.as_ref().and_then(|zone| zone.iana_name());
+        let machine = &setting.machine;
+        let (mode, wording) = choose(setting.style, key, spec);
+        then(&Scene {
+            mode,
+            wording,
+            stable: Stable {
+                identity: scene::Identity {
+                    display_name: profile.name.as_deref(),
+                    name: called.as_deref(),
+                    emoji: emoji.as_deref(),
+                    theme: theme.as_deref(),
+                },
+                tools: &specs,
+                skills: &found.kit.block,
+                aliases: &setting.aliases,
+                workspace: &profile.workdir,
+                docs: setting.docs.as_deref(),
+                sandbox: None,
+                owners: &[],
+                zone,
+                pages: &found.pages,
+                voice: None,
+                is_tagged: false,
+                heartbeat: setting.heartbeat.as_deref(),
+            },
+            turn: Turn {
+                extra: self.extra.as_deref(),
+                channel: self.channel.as_deref(),
+                capabilities: &[],
+                hints: &[],
+                reactions: None,
+                runtime: Runtime {
+                    agent: profile.id.as_str(),
+                    host: machine.host.as_deref(),
+                    repo: machine.repo.as_deref(),
+                    os: machine.os.as_deref(),
+                    arch: machine.arch.as_deref(),
+                    model: Some(&model),
+                    default_model: Some(&default),
+                    shell: machine.shell.as_deref(),
+                },
+                thinking: level.as_str(),
+                reasoning: &self.reasoning,
+            },
+        })
+    }
+}
+
+/// How much a model is told, and in how many words.
+fn choose(style: Style, key: &SessionKey, spec: &Spec) -> (Mode, Wording) {
+    // A machine of one's own reads slowly, whatever its model could hold.
+    let is_small = spec.context_window < budget::TIGHT || spec.idle >= SELF_HOSTED_IDLE;
+    match style {
+        Style::Bare => (Mode::None, Wording::Lean),
+        Style::Auto if is_small => (Mode::of(key), Wording::Lean),
+        Style::Auto | Style::Rich => (Mode::of(key), Wording::Rich),
+        Style::Lean => (Mode::of(key), Wording::Lean),
+    }
+}

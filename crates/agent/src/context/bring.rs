@@ -1,0 +1,77 @@
+//! What a message brings along besides its words: the skill that it calls, and the pictures that it names.
+
+use homard_media::{Where, find, load};
+use homard_proto::message::{Block, Content, User};
+use homard_skills::Dispatch;
+use serde_json::{Value, json};
+
+use super::setting::Kit;
+use crate::profile::Profile;
+
+/// What a message brings along.
+#[derive(Debug, Default)]
+pub(crate) struct Brought {
+    /// What its run is told of it.
+    pub(crate) notes: Vec<String>,
+    pictures: Vec<Block>,
+    /// The tool that answers instead of a model, and with what it is called.
+    pub(crate) dispatch: Option<(String, Value)>,
+}
+
+impl Brought {
+    /// The skill that a text of the owner calls.
+    pub(crate) fn skill(kit: &Kit, text: &str) -> Self {
+        let Some(called) = kit.invoked(text) else { return Self::default() };
+        match &called.dispatch {
+            Some(Dispatch { tool }) => {
+                let arguments =
+                    json!({"command": called.args, "commandName": called.command, "skillName": called.skill});
+                Self { dispatch: Some((tool.clone(), arguments)), ..Self::default() }
+            }
+            None => Self { notes: vec![homard_skills::rewrite(&called)], ..Self::default() },
+        }
+    }
+
+    /// Adds the pictures that a text names, for a model that sees. What cannot be loaded is told in the log.
+    pub(crate) async fn add_pictures(&mut self, profile: &Profile, text: &str) {
+        let Some(pictures) = &profile.setting.pictures else { return };
+        let named = find(text);
+        if named.is_empty() {
+            return;
+        }
+        let place =
+            Where { root: profile.workdir.clone(), home: pictures.home.clone(), beneath_only: pictures.is_confined };
+        let looking = tokio::task::spawn_blocking(move || named.iter().filter_map(|name| look(name, &place)).collect());
+        match looking.await {
+            Ok(found) => self.pictures = found,
+            Err(error) => tracing::error!(%error, "pictures could not be loaded"),
+        }
+    }
+
+    /// Puts the pictures behind the words.
+    pub(crate) fn show(&mut self, message: &mut User) {
+        if self.pictures.is_empty() {
+            return;
+        }
+        let mut blocks = match std::mem::replace(&mut message.content, Content::Blocks(Vec::new())) {
+            Content::Text(text) => vec![Block::text(text)],
+            Content::Blocks(blocks) => blocks,
+        };
+        for picture in self.pictures.drain(..) {
+            if !blocks.contains(&picture) {
+                blocks.push(picture);
+            }
+        }
+        message.content = Content::Blocks(blocks);
+    }
+}
+
+fn look(name: &str, place: &Where) -> Option<Block> {
+    match load(name, place) {
+        Ok(picture) => Some(picture.into_block()),
+        Err(error) => {
+            tracing::warn!(picture = name, why = %error, "a picture that a message names is not shown to the model");
+            None
+        }
+    }
+}

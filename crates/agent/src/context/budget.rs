@@ -1,0 +1,156 @@
+//! Whether a request fits into a model's context. It is looked at before every question, between tool calls too.
+
+use std::sync::Arc;
+
+use homard_model::{Error, ErrorKind, Request, Spec, tokens};
+use homard_proto::message::Message;
+
+/// The smallest context that an agent can work in, in tokens.
+pub(crate) const LEAST: u64 = 16_000;
+
+/// Below this an agent forgets fast, and is told to be brief.
+pub(crate) const TIGHT: u64 = 32_000;
+
+/// How room there is in a model's context for work at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Window {
+    /// Enough, or nobody knows.
+    Fine,
+    /// Little, but it may do.
+    Tight,
+    /// Too little.
+    TooSmall,
+}
+
+impl Window {
+    /// Judges a model's context.
+    pub(crate) fn of(spec: &Spec) -> Self {
+        match spec.context_window {
+            0 => Self::Fine,
+            window if window < LEAST => Self::TooSmall,
+            window if window < TIGHT => Self::Tight,
+            _ => Self::Fine,
+        }
+    }
+}
+
+/// What is said of a model whose context is too small for an agent.
+pub(crate) fn too_small(spec: &Spec) -> Error {
+    let Spec { provider, model, context_window, .. } = spec;
+    Error::new(
+        ErrorKind::Rejected,
+        format!(
+            "{provider}/{model} has a context of {context_window} tokens, and an agent needs {LEAST}; choose another model, \
+             or set its contextWindow in models.providers.{provider} if that is wrong"
+        ),
+    )
+}
+
+/// What is said of a request that cannot fit; `None` if it may.
+pub(crate) fn overflow(spec: &Spec, request: &Request) -> Option<Error> {
+    let weight = weigh(spec, request);
+    let window = spec.context_window;
+    // An estimate may be too high, what a provider counted is not: nobody is turned away who might fit.
+    let least = weight.counted + weight.estimated * 3 / 4;
+    (window > 0 && least > window).then(|| {
+        let text = format!(
+            "the conversation has about {} tokens, and {}/{} can read {window}; begin anew with /new, or choose a model \
+             that can read more",
+            weight.counted + weight.estimated,
+            spec.provider,
+            spec.model
+        );
+        Error::new(ErrorKind::Overflow, text)
+    })
+}
+
+/// How much a request weighs, in tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Weight {
+    /// What the provider said of everything up to its last answer.
+    pub(crate) counted: u64,
+    /// What came since, or all of it.
+    pub(crate) estimated: u64,
+}
+
+/// Weighs a request: what this model counted when it answered last, and an estimate of the rest.
+pub(crate) fn weigh(spec: &Spec, request: &Request) -> Weight {
+    let counted = |message: &Arc<Message>| match &**message {
+        Message::Assistant(said) if spec.wrote(said) => {
+            let usage = &said.usage;
+            Some(usage.input + usage.output + usage.cache_read + usage.cache_write).filter(|tokens| *tokens > 0)
+        }
+        Message::Assistant(_) | Message::User(_) | Message::ToolResult(_) | Message::Other(_) => None,
+    };
+    let last = request.messages.iter().enumerate().rev().find_map(|(at, message)| Some((at, counted(message)?)));
+    let sum = |messages: &[Arc<Message>]| messages.iter().map(|message| tokens::of_message(message)).sum::<u64>();
+    match last {
+        Some((at, counted)) => Weight { counted, estimated: sum(&request.messages[at + 1..]) },
+        None => {
+            let before = tokens::estimate(&request.system) + tokens::of_tools(&request.tools);
+            Weight { counted: 0, estimated: before + sum(&request.messages) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::message::User;
+    use serde_json::{from_value, json};
+
+    use super::*;
+
+    fn spec(context_window: u64) -> Spec {
+        Spec { provider: "p".to_owned(), model: "m".to_owned(), api: "a".to_owned(), context_window, ..Spec::default() }
+    }
+
+    fn said(model: &str, input: u64) -> Arc<Message> {
+        let usage = json!({"input": input, "output": 10, "cacheRead": 5, "cacheWrite": 0, "totalTokens": 0});
+        let said =
+            json!({"role": "assistant", "content": [], "api": "a", "provider": "p", "model": model, "usage": usage});
+        from_value(said).unwrap()
+    }
+
+    fn asked(text: &str) -> Arc<Message> {
+        Arc::new(Message::User(User::text(text, 0)))
+    }
+
+    #[test]
+    fn a_window_below_the_least_is_refused_and_a_small_one_is_told() {
+        let judged = [0, 12_000, 16_000, 20_000, 32_000, 200_000].map(|window| Window::of(&spec(window)));
+        use Window::{Fine, Tight, TooSmall};
+        assert_eq!(judged, [Fine, TooSmall, Tight, Tight, Fine, Fine]);
+        let text = "p/m has a context of 12000 tokens, and an agent needs 16000; choose another model, or set its \
+                    contextWindow in models.providers.p if that is wrong";
+        assert_eq!(too_small(&spec(12_000)).message, text);
+    }
+
+    #[test]
+    fn what_the_same_model_counted_is_believed() {
+        let request = |messages: Vec<_>| Request { messages, ..Request::default() };
+        let hi = asked("hi");
+        let rest = tokens::of_message(&hi);
+        let weight = |messages| weigh(&spec(0), &request(messages));
+        assert_eq!(
+            weight(vec![asked(&"x".repeat(9_999)), said("m", 100), hi.clone()]),
+            Weight { counted: 115, estimated: rest }
+        );
+        // Another model counts otherwise.
+        let all = vec![hi.clone(), said("other", 100), hi];
+        assert_eq!(weight(all.clone()).counted, 0);
+        assert!(weight(all).estimated >= 2 * rest);
+    }
+
+    #[test]
+    fn only_what_cannot_fit_is_turned_away() {
+        let request =
+            Request { messages: vec![said("m", 19_000), asked(&"word ".repeat(4_000))], ..Request::default() };
+        assert_eq!(overflow(&spec(40_000), &request), None);
+        assert_eq!(overflow(&spec(0), &request), None);
+        let error = overflow(&spec(20_000), &request).unwrap();
+        assert_eq!(error.kind, ErrorKind::Overflow);
+        assert!(
+            error.message.ends_with("p/m can read 20000; begin anew with /new, or choose a model that can read more")
+        );
+    }
+}

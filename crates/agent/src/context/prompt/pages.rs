@@ -1,0 +1,166 @@
+//! The files of the workspace: as they come, or cut down to what a small model can carry.
+
+use std::borrow::Cow;
+
+use homard_workspace::{Body, Page};
+
+use super::{super::scene::Wording, PROJECT_CONTEXT, Stable, line, path};
+
+/// How long all files of a lean prompt may be together, in characters.
+const LEAN: usize = 2_500;
+
+/// A file as a prompt has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::context) struct Shown<'a> {
+    /// The file.
+    pub(in crate::context) page: &'a Page,
+    /// What is shown of it.
+    pub(in crate::context) text: Cow<'a, str>,
+    /// Whether it has more than that.
+    pub(in crate::context) is_cut: bool,
+}
+
+pub(super) fn all(stable: &Stable<'_>) -> Option<String> {
+    let soul = "SOUL.md says who you are: speak and act in its spirit.";
+    context(stable, Wording::Rich, has(stable, "SOUL.md").then_some(soul))
+}
+
+pub(super) fn short(stable: &Stable<'_>) -> Option<String> {
+    context(stable, Wording::Lean, None)
+}
+
+/// Whether a file is there and can be read.
+pub(super) fn has(stable: &Stable<'_>, name: &str) -> bool {
+    stable.pages.iter().any(|page| page.name == name && matches!(page.body, Body::Whole(_) | Body::Cut(_)))
+}
+
+fn context(stable: &Stable<'_>, wording: Wording, remark: Option<&str>) -> Option<String> {
+    let shown = shown(stable.pages, wording);
+    if shown.is_empty() {
+        return None;
+    }
+    let head = [format!("# {PROJECT_CONTEXT}"), "Files of the workspace:".to_owned()];
+    let pages = shown.iter().map(|shown| format!("## {}\n{}", shown.page.name, shown.text));
+    let lines = head.into_iter().chain(remark.map(str::to_owned)).chain(pages);
+    Some(lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// What is shown of each file.
+pub(in crate::context) fn shown(pages: &[Page], wording: Wording) -> Vec<Shown<'_>> {
+    let mut shown: Vec<_> = pages.iter().map(whole).collect();
+    match wording {
+        Wording::Rich => {}
+        Wording::Lean => {
+            let lengths = shown.iter().map(|shown| shown.text.chars().count()).collect();
+            let most = share(lengths, LEAN);
+            for shown in &mut shown {
+                cut(shown, most);
+            }
+        }
+    }
+    shown
+}
+
+fn whole(page: &Page) -> Shown<'_> {
+    let (text, is_cut) = match &page.body {
+        Body::Whole(text) => (Cow::Borrowed(text.as_str()), false),
+        Body::Cut(text) => (Cow::Borrowed(text.as_str()), true),
+        Body::Missing => (format!("[MISSING] Expected at: {}", path(&page.path)).into(), false),
+        Body::Unusable(why) => (format!("[UNUSABLE] {}", line(why)).into(), false),
+    };
+    Shown { page, text, is_cut }
+}
+
+/// The most that each may have, so that all fit: short ones stay whole, and only the longest give something up.
+fn share(mut lengths: Vec<usize>, total: usize) -> usize {
+    lengths.sort_unstable();
+    let mut left = total;
+    for (index, length) in lengths.iter().enumerate() {
+        let share = left / (lengths.len() - index);
+        if *length > share {
+            return share;
+        }
+        left -= length;
+    }
+    total
+}
+
+fn cut(shown: &mut Shown<'_>, most: usize) {
+    if shown.text.chars().count() <= most {
+        return;
+    }
+    let Page { name, chars, .. } = shown.page;
+    let note = |kept: usize| format!("\n[cut: the first {kept} of {chars} characters; read {name} for the rest]");
+    // No number has more digits than the largest.
+    let kept = most.saturating_sub(note(*chars).chars().count());
+    let head: String = shown.text.chars().take(kept).collect();
+    shown.text = format!("{}{}", head.trim_end(), note(kept)).chars().take(most).collect::<String>().into();
+    shown.is_cut = true;
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn page(body: Body) -> Page {
+        let chars = match &body {
+            Body::Whole(text) | Body::Cut(text) => text.chars().count(),
+            Body::Missing | Body::Unusable(_) => 0,
+        };
+        Page { name: "AGENTS.md", path: "/w/AGENTS.md".into(), body, chars }
+    }
+
+    fn texts(pages: &[Page], wording: Wording) -> Vec<(String, bool)> {
+        shown(pages, wording).into_iter().map(|shown| (shown.text.into_owned(), shown.is_cut)).collect()
+    }
+
+    #[test]
+    fn every_kind_of_page_is_told() {
+        let pages = [
+            page(Body::Whole("a\n\nb".to_owned())),
+            page(Body::Cut("c".to_owned())),
+            page(Body::Missing),
+            page(Body::Unusable("it is a\nfolder".to_owned())),
+        ];
+        let expected = [
+            ("a\n\nb", false),
+            ("c", true),
+            ("[MISSING] Expected at: /w/AGENTS.md", false),
+            ("[UNUSABLE] it is a folder", false),
+        ];
+        let expected = expected.map(|(text, is_cut)| (text.to_owned(), is_cut));
+        assert_eq!(texts(&pages, Wording::Rich), expected);
+        assert_eq!(texts(&pages, Wording::Lean), expected);
+    }
+
+    #[test]
+    fn a_lean_prompt_cuts_the_longest_and_says_so() {
+        let pages = [page(Body::Whole("a".repeat(500))), page(Body::Whole("é".repeat(4_000)))];
+        let [(first, false), (second, true)] = &texts(&pages, Wording::Lean)[..] else { panic!("{pages:?}") };
+        assert_eq!(first, &"a".repeat(500));
+        let note = "\n[cut: the first 1930 of 4000 characters; read AGENTS.md for the rest]";
+        assert_eq!(second, &format!("{}{note}", "é".repeat(1_930)));
+    }
+
+    #[test]
+    fn short_ones_are_not_made_shorter() {
+        assert_eq!(share(vec![1, 2, 3], 10), 10);
+        assert_eq!(share(vec![100, 1, 100], 21), 10);
+        assert_eq!(share(vec![], 10), 10);
+    }
+
+    proptest! {
+        #[test]
+        fn a_lean_prompt_never_has_too_much(lengths in proptest::collection::vec(0..9_000_usize, 0..60)) {
+            let pages: Vec<_> = lengths.iter().map(|length| page(Body::Whole("ä".repeat(*length)))).collect();
+            let shown = shown(&pages, Wording::Lean);
+            let total: usize = shown.iter().map(|shown| shown.text.chars().count()).sum();
+            prop_assert!(total <= LEAN, "{}", total);
+            for (shown, length) in shown.iter().zip(&lengths) {
+                prop_assert_eq!(shown.is_cut, shown.text.chars().count() < *length || shown.text.contains("[cut"));
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! How replies are written: for threads, for voices, for nobody.
+
+use super::{Stable, words};
+use crate::schedule::heartbeat::OK;
+
+/// The reply that is not sent.
+pub(super) const SILENT: &str = "NO_REPLY";
+
+pub(super) fn tags(_: &Stable<'_>) -> Option<String> {
+    let text = "\
+## Reply Tags
+Where a channel can quote, a tag at the very beginning of a reply makes it an answer to a message:
+- [[reply_to_current]] answers the message at hand.
+- [[reply_to:<id>]] answers another one; only with an id that you were given.
+The tag is taken out before the reply is sent.";
+    Some(text.to_owned())
+}
+
+pub(super) fn voice(stable: &Stable<'_>) -> Option<String> {
+    Some(format!("## Voice (TTS)\n{}", words(stable.voice)?))
+}
+
+pub(super) fn format(stable: &Stable<'_>) -> Option<String> {
+    let text = "\
+## Reasoning Format
+Write every reply in two parts and nothing outside of them:
+<think>your thoughts, which nobody sees</think>
+<final>what the person reads</final>";
+    stable.is_tagged.then(|| text.to_owned())
+}
+
+pub(super) fn silence(_: &Stable<'_>) -> Option<String> {
+    Some(format!(
+        "## Silent Replies\n\
+         When nothing should be said, reply with {SILENT} and not one character more. Never put it into a reply that says \
+         something."
+    ))
+}
+
+pub(super) fn heartbeats(stable: &Stable<'_>) -> Option<String> {
+    let what = match words(stable.heartbeat) {
+        Some(prompt) => format!("A heartbeat is a message that nobody wrote. It says: {prompt}"),
+        None => "A heartbeat is a message that nobody wrote; it says so.".to_owned(),
+    };
+    Some(format!(
+        "## Heartbeats\n\
+         {what}\n\
+         If nothing needs attention then, reply with {OK} and nothing else. If something does, say what, without {OK}."
+    ))
+}

@@ -1,0 +1,152 @@
+//! The tools, and what is told only to those who have certain ones.
+
+use homard_model::ToolSpec;
+
+use super::{Stable, line, pages, tool};
+
+/// The tools that come first, in this order; others follow by name.
+const ORDER: [&str; 23] = [
+    "read",
+    "write",
+    "edit",
+    "apply_patch",
+    "grep",
+    "find",
+    "ls",
+    "exec",
+    "process",
+    "web_search",
+    "web_fetch",
+    "browser",
+    "canvas",
+    "nodes",
+    "cron",
+    "message",
+    "gateway",
+    "agents_list",
+    "sessions_list",
+    "sessions_history",
+    "sessions_send",
+    "session_status",
+    "image",
+];
+
+/// How much of a tool's description its line has, in characters.
+const SUMMARY: usize = 160;
+
+const NO_TOOLS: &str = "\
+## Tooling
+You have no tools here: answer from what you know and what you are told.";
+
+pub(super) fn tooling(stable: &Stable<'_>) -> Option<String> {
+    let tools = in_order(stable.tools);
+    if tools.is_empty() {
+        return Some(NO_TOOLS.to_owned());
+    }
+    let mut lines = vec![
+        "## Tooling".to_owned(),
+        "These are your tools, and there are no others. Call each by its name as it is written here.".to_owned(),
+    ];
+    lines.extend(tools.iter().map(|tool| match summary(&tool.description) {
+        summary if summary.is_empty() => format!("- {}", line(&tool.name)),
+        summary => format!("- {}: {summary}", line(&tool.name)),
+    }));
+    if pages::has(stable, "TOOLS.md") {
+        lines.push("TOOLS.md is about how to use tools here; it does not decide which ones you have.".to_owned());
+    }
+    if let Some(spawn) = tool(stable.tools, "sessions_spawn") {
+        lines.push(format!(
+            "Give long or separate work to a sub-agent with {}; it reports when it is done, so do not keep asking.",
+            line(spawn)
+        ));
+    }
+    Some(lines.join("\n"))
+}
+
+/// The names alone: the schemas that go along describe them.
+pub(super) fn names(stable: &Stable<'_>) -> Option<String> {
+    let names: Vec<_> = in_order(stable.tools).iter().map(|tool| line(&tool.name)).collect();
+    Some(match names.as_slice() {
+        [] => NO_TOOLS.to_owned(),
+        names => format!("## Tooling\nYour tools, and there are no others: {}.", names.join(", ")),
+    })
+}
+
+pub(super) fn memory(stable: &Stable<'_>) -> Option<String> {
+    let look = match (tool(stable.tools, "memory_search"), tool(stable.tools, "memory_get")) {
+        (Some(search), Some(get)) => {
+            format!("search it with {}, then read the lines that you need with {}", line(search), line(get))
+        }
+        (Some(one), None) | (None, Some(one)) => format!("look there with {}", line(one)),
+        (None, None) => return None,
+    };
+    Some(format!(
+        "## Memory Recall\n\
+         MEMORY.md and memory/*.md hold what was learned before. When a question is about earlier work, decisions, dates, \
+         people, wishes or open tasks, {look}, and answer after that. If nothing was found, say that you looked."
+    ))
+}
+
+pub(super) fn self_update(stable: &Stable<'_>) -> Option<String> {
+    let gateway = line(tool(stable.tools, "gateway")?);
+    Some(format!(
+        "## Homard Self-Update\n\
+         With {gateway} you can read the configuration (config.get, config.schema), change it (config.patch, config.apply) \
+         and update Homard (update.run). Change or update only when the person asks for just that. Homard may restart \
+         after it and then takes up this session again."
+    ))
+}
+
+/// Tools in the order in which they are told; of names that differ only in case the first stays.
+fn in_order(tools: &[ToolSpec]) -> Vec<&ToolSpec> {
+    let mut keyed: Vec<_> = tools.iter().map(|tool| (tool.name.to_lowercase(), tool)).collect();
+    let rank = |name: &str| ORDER.iter().position(|known| *known == name).unwrap_or(ORDER.len());
+    keyed.sort_by(|(a, _), (b, _)| (rank(a), a).cmp(&(rank(b), b)));
+    keyed.dedup_by(|(later, _), (kept, _)| later == kept);
+    keyed.into_iter().map(|(_, tool)| tool).collect()
+}
+
+/// The first sentence of a description, on one line.
+fn summary(description: &str) -> String {
+    let text = description.split_whitespace().collect::<Vec<_>>().join(" ");
+    let end = text.match_indices(['.', '!', '?']).map(|(at, _)| at + 1).find(|end| {
+        // A full stop within "e.g. this" ends nothing: a sentence begins with a capital.
+        text[*end..].strip_prefix(' ').is_some_and(|rest| rest.starts_with(char::is_uppercase))
+    });
+    let sentence = line(end.map_or(text.as_str(), |end| &text[..end]));
+    match sentence.char_indices().nth(SUMMARY) {
+        Some((end, _)) => format!("{}…", sentence[..end].trim_end()),
+        None => sentence,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn tools_have_an_order_and_one_name_each() {
+        let names = ["zeta", "Exec", "alpha", "exec", "image", "read", "Alpha"];
+        let tool = |name: &str| ToolSpec { name: name.to_owned(), description: String::new(), parameters: json!({}) };
+        let tools = names.map(tool);
+        let told: Vec<_> = in_order(&tools).iter().map(|tool| tool.name.as_str()).collect();
+        assert_eq!(told, ["read", "Exec", "image", "alpha", "zeta"]);
+    }
+
+    #[test]
+    fn a_summary_is_the_first_sentence() {
+        for (description, expected) in [
+            ("Read a file. At most 2000 lines.", "Read a file."),
+            ("Read a file", "Read a file"),
+            ("List\n  names, e.g. of files! More", "List names, e.g. of files!"),
+            ("Version 1.5 of it. Ähnlich.", "Version 1.5 of it."),
+            ("", ""),
+        ] {
+            assert_eq!(summary(description), expected);
+        }
+        assert_eq!(summary(&"é".repeat(SUMMARY)), "é".repeat(SUMMARY));
+        assert_eq!(summary(&"é".repeat(SUMMARY + 1)), format!("{}…", "é".repeat(SUMMARY)));
+    }
+}

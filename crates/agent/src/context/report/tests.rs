@@ -1,0 +1,130 @@
+use homard_proto::AgentId;
+use serde_json::json;
+
+use super::{
+    super::{
+        prompt::{self, tests::full},
+        scene::{Mode, Wording},
+    },
+    *,
+};
+use crate::command::Ask;
+
+fn report(mode: Mode, wording: Wording) -> Report {
+    report_from(Source::Run, mode, wording)
+}
+
+fn report_from(source: Source, mode: Mode, wording: Wording) -> Report {
+    let scene = full(mode, wording);
+    let (session, key) = (SessionId::parse("s-1").unwrap(), SessionKey::parse("main", &AgentId::main()).unwrap());
+    let about = About {
+        source,
+        at: 7,
+        session: &session,
+        key: &key,
+        model: ("anthropic", "opus"),
+        window: Some(200_000),
+        page_cap: 20_000,
+        sandbox: "all",
+    };
+    Report::of(&scene, &prompt::write(&scene), &about)
+}
+
+#[test]
+fn a_report_has_the_shape_of_openclaws() {
+    let report = serde_json::to_value(report(Mode::Full, Wording::Rich)).unwrap();
+    let members: Vec<_> = report.as_object().unwrap().keys().map(String::as_str).collect();
+    let expected = "source generatedAt sessionId sessionKey provider model workspaceDir bootstrapMaxChars sandbox \
+                    systemPrompt injectedWorkspaceFiles skills tools contextWindow parts";
+    assert_eq!(members.join(" "), expected);
+    assert_eq!((&report["source"], &report["sessionKey"]), (&json!("run"), &json!("agent:main:main")));
+    assert_eq!(report["sandbox"], json!({"mode": "all", "sandboxed": true}));
+    assert_eq!(
+        report["injectedWorkspaceFiles"].as_array().unwrap()[1..5],
+        [
+            json!({"name": "SOUL.md", "path": "/home/ann/desk/SOUL.md", "missing": false, "rawChars": 17,
+                   "injectedChars": 17, "truncated": false}),
+            json!({"name": "TOOLS.md", "path": "/home/ann/desk/TOOLS.md", "missing": true, "rawChars": 0,
+                   "injectedChars": 46, "truncated": false}),
+            json!({"name": "IDENTITY.md", "path": "/home/ann/desk/IDENTITY.md", "missing": false, "rawChars": 25_000,
+                   "injectedChars": 34, "truncated": true}),
+            json!({"name": "USER.md", "path": "/home/ann/desk/USER.md", "missing": false, "rawChars": 0,
+                   "injectedChars": 25, "truncated": false, "problem": "it is a folder"}),
+        ]
+    );
+    assert_eq!(report["skills"]["entries"], json!([{"name": "weather", "blockChars": 135}]));
+    let zoo = json!({"name": "zoo", "summaryChars": 29, "schemaChars": 47, "propertiesCount": 0});
+    assert_eq!(report["tools"]["entries"].as_array().unwrap().last(), Some(&zoo));
+}
+
+#[test]
+fn a_report_about_what_was_not_sent_says_so() {
+    let estimate = report_from(Source::Estimate, Mode::Full, Wording::Rich);
+    let sent = report(Mode::Full, Wording::Rich);
+    assert_eq!(estimate, Report { source: "estimate".to_owned(), ..sent });
+}
+
+#[test]
+fn the_sums_are_right() {
+    for (mode, wording) in [(Mode::Full, Wording::Rich), (Mode::Full, Wording::Lean), (Mode::Minimal, Wording::Rich)] {
+        let report = report(mode, wording);
+        let chars = prompt::write(&full(mode, wording)).text.chars().count();
+        let Sums { chars: all, project_context_chars, non_project_context_chars } = report.system_prompt;
+        assert_eq!((all, project_context_chars + non_project_context_chars), (chars, chars));
+        assert_eq!(report.tools.schema_chars, report.tools.entries.iter().map(|tool| tool.schema_chars).sum::<usize>());
+    }
+}
+
+#[test]
+fn what_is_not_told_weighs_nothing() {
+    let report = report(Mode::None, Wording::Rich);
+    let Sums { chars, project_context_chars, .. } = report.system_prompt;
+    assert_eq!((chars, project_context_chars), (report.parts[0].chars, 0));
+    assert_eq!(
+        (report.injected_workspace_files, report.skills, report.tools.list_chars),
+        (vec![], Skills::default(), 0)
+    );
+}
+
+#[test]
+fn a_report_is_read_back_and_so_is_openclaws() {
+    let report = report(Mode::Full, Wording::Rich);
+    assert_eq!(serde_json::from_value::<Report>(serde_json::to_value(&report).unwrap()).unwrap(), report);
+    let foreign = json!({"source": "run", "provider": "fake", "model": "fake-1", "currentTurn": {},
+                         "systemPrompt": {"chars": 23_151, "projectContextChars": 13_365, "nonProjectContextChars": 9_786},
+                         "skills": {"promptChars": 1_624, "entries": []},
+                         "tools": {"listChars": 1_926, "schemaChars": 392, "entries": [
+                             {"name": "read", "summaryChars": 298, "schemaChars": 392, "propertiesCount": null}]}});
+    let foreign: Report = serde_json::from_value(foreign).unwrap();
+    let expected = "\
+Before the conversation, fake/fake-1, is told this; a token is taken as 4 characters.
+
+part           characters  tokens
+instructions        6,236   1,559
+files              13,365   3,342
+skills              1,624     406
+list of tools       1,926     482
+tool schemas          690     173
+together           23,841   5,961
+
+More: /context detail, /context json.";
+    assert_eq!(words(&foreign, Ask::List), expected);
+}
+
+#[test]
+fn people_are_told_in_words() {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| {
+        let report = report(Mode::Full, Wording::Rich);
+        insta::assert_snapshot!("list", words(&report, Ask::List));
+        insta::assert_snapshot!("detail", words(&report, Ask::Detail));
+    });
+}
+
+#[test]
+fn programs_are_told_everything() {
+    let report = report(Mode::Full, Wording::Lean);
+    assert_eq!(serde_json::from_str::<Report>(&words(&report, Ask::Json)).unwrap(), report);
+}

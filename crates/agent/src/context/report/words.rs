@@ -1,0 +1,176 @@
+//! A report in words, for the person who asks `/context`.
+
+use super::{Report, Sums};
+use crate::command::Ask;
+
+/// How many characters a token has, about.
+const TOKEN: usize = 4;
+
+/// How many lines a list has at most.
+const MOST: usize = 40;
+
+/// What is answered to `/context`.
+pub(crate) fn words(report: &Report, ask: Ask) -> String {
+    match ask {
+        Ask::List => lines(report, &[&sums(report)], Some("More: /context detail, /context json.")),
+        Ask::Detail => {
+            lines(report, &[&sums(report), &sections(report), &files(report), &skills(report), &tools(report)], None)
+        }
+        Ask::Json => serde_json::to_string_pretty(report).unwrap_or_else(|error| format!("No report: {error}.")),
+    }
+}
+
+/// Things with their sizes in characters, under a title.
+struct Table {
+    title: &'static str,
+    rows: Vec<(String, usize)>,
+}
+
+fn sums(report: &Report) -> Table {
+    let Sums { chars, project_context_chars: files, .. } = report.system_prompt;
+    let (skills, list) = (report.skills.prompt_chars, report.tools.list_chars);
+    let rest = chars.saturating_sub(files).saturating_sub(skills).saturating_sub(list);
+    let schemas: usize = report.tools.entries.iter().map(|tool| tool.schema_chars + tool.summary_chars).sum();
+    let rows = [
+        ("instructions", rest),
+        ("files", files),
+        ("skills", skills),
+        ("list of tools", list),
+        ("tool schemas", schemas),
+        ("together", chars + schemas),
+    ];
+    Table { title: "part", rows: rows.map(|(name, size)| (name.to_owned(), size)).into() }
+}
+
+fn sections(report: &Report) -> Table {
+    Table { title: "section", rows: report.parts.iter().map(|part| (part.name.clone(), part.chars)).collect() }
+}
+
+fn files(report: &Report) -> Table {
+    let files = report.injected_workspace_files.iter();
+    Table { title: "file", rows: files.map(|file| (file.name.clone(), file.injected_chars)).collect() }
+}
+
+fn skills(report: &Report) -> Table {
+    let skills = report.skills.entries.iter();
+    Table { title: "skill", rows: largest(skills.map(|skill| (skill.name.clone(), skill.block_chars)).collect()) }
+}
+
+fn tools(report: &Report) -> Table {
+    let tools = report.tools.entries.iter();
+    let rows = tools.map(|tool| (tool.name.clone(), tool.summary_chars + tool.schema_chars));
+    Table { title: "tool", rows: largest(rows.collect()) }
+}
+
+/// The largest first, and all that are too many as one.
+fn largest(mut rows: Vec<(String, usize)>) -> Vec<(String, usize)> {
+    rows.sort_by(|(a, a_size), (b, b_size)| (b_size, a).cmp(&(a_size, b)));
+    if rows.len() > MOST {
+        let others = rows.split_off(MOST - 1);
+        rows.push((format!("{} others", others.len()), others.iter().map(|(_, size)| size).sum()));
+    }
+    rows
+}
+
+fn lines(report: &Report, tables: &[&Table], last: Option<&str>) -> String {
+    let window = match report.context_window {
+        Some(window) => format!(", which reads {} tokens", grouped(window)),
+        None => String::new(),
+    };
+    let mut lines = vec![format!(
+        "Before the conversation, {}/{}{window}, is told this; a token is taken as {TOKEN} characters.",
+        report.provider, report.model
+    )];
+    for table in tables.iter().filter(|table| !table.rows.is_empty()) {
+        lines.push(String::new());
+        lines.extend(rows(table, report.context_window));
+    }
+    let troubles = troubles(report);
+    if !troubles.is_empty() {
+        lines.push(String::new());
+        lines.extend(troubles);
+    }
+    if let Some(last) = last {
+        lines.push(String::new());
+        lines.push(last.to_owned());
+    }
+    lines.join("\n")
+}
+
+/// A table as aligned lines.
+fn rows(table: &Table, window: Option<u64>) -> Vec<String> {
+    let head = [table.title, "characters", "tokens", "of the window"].map(str::to_owned);
+    let row = |(name, size): &(String, usize)| {
+        let tokens = size.div_ceil(TOKEN) as u64;
+        [
+            name.clone(),
+            grouped(*size as u64),
+            grouped(tokens),
+            window.map_or_else(String::new, |all| share(tokens, all)),
+        ]
+    };
+    let cells: Vec<_> = [head].into_iter().chain(table.rows.iter().map(row)).collect();
+    let columns = if window.is_some() { 4 } else { 3 };
+    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<_> = (0..columns).map(width).collect();
+    let line = |row: &[String; 4]| {
+        let name = format!("{:<width$}", row[0], width = widths[0]);
+        let numbers = (1..columns).map(|column| format!("{:>width$}", row[column], width = widths[column]));
+        [name].into_iter().chain(numbers).collect::<Vec<_>>().join("  ")
+    };
+    cells.iter().map(line).collect()
+}
+
+/// What a person should know about the files.
+fn troubles(report: &Report) -> Vec<String> {
+    let files = &report.injected_workspace_files;
+    let cut = files.iter().filter(|file| file.truncated).map(|file| {
+        let (all, told) = (grouped(file.raw_chars as u64), grouped(file.injected_chars as u64));
+        format!("{} is too long: of its {all} characters {told} are told.", file.name)
+    });
+    let missing =
+        files.iter().filter(|file| file.missing).map(|file| format!("{} is missing: {}", file.name, file.path));
+    let problem = |why: &str, name: &str| format!("{name} cannot be used: {why}");
+    let unusable = files.iter().filter_map(|file| Some(problem(file.problem.as_deref()?, &file.name)));
+    cut.chain(missing).chain(unusable).collect()
+}
+
+/// A share in percent, with one digit after the point.
+fn share(part: u64, all: u64) -> String {
+    match u128::from(part) * 1_000 / u128::from(all.max(1)) {
+        0 if part > 0 => "< 0.1 %".to_owned(),
+        thousandths => format!("{}.{} %", thousandths / 10, thousandths % 10),
+    }
+}
+
+/// A number with its digits in groups of three.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let first = digits.len() % 3;
+    let (head, tail) = digits.split_at(first);
+    let groups = (0..tail.len() / 3).map(|group| &tail[group * 3..][..3]);
+    let head = (!head.is_empty()).then_some(head);
+    head.into_iter().chain(groups).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_easy_to_read() {
+        let told = [0, 12, 123, 1_234, 123_456, 1_234_567].map(grouped);
+        assert_eq!(told, ["0", "12", "123", "1,234", "123,456", "1,234,567"]);
+        let told = [(0, 9), (1, 3), (1, 9_999), (5, 0), (u64::MAX, u64::MAX)].map(|(part, all)| share(part, all));
+        assert_eq!(told, ["0.0 %", "33.3 %", "< 0.1 %", "500.0 %", "100.0 %"]);
+    }
+
+    #[test]
+    fn long_lists_end_with_a_sum() {
+        let rows = largest((0..MOST + 2).map(|number| (format!("{number:02}"), number)).collect());
+        assert_eq!(
+            (rows.len(), &rows[0], &rows[MOST - 1]),
+            (MOST, &("41".to_owned(), 41), &("3 others".to_owned(), 3))
+        );
+    }
+}

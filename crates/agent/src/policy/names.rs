@@ -1,0 +1,214 @@
+//! What tools are called: old and new names of one tool, groups, patterns, and lists of all that.
+
+use std::collections::BTreeMap;
+
+/// Names that mean another tool; the right one is what the lists here use.
+const ALIASES: &[(&str, &str)] =
+    &[("bash", "exec"), ("apply-patch", "apply_patch"), ("automations", "cron"), ("view_image", "image")];
+
+/// Every tool that a config may name without a plugin, by group. The last ones are in no group of their own.
+const SECTIONS: &[(&str, &[&str])] = &[
+    ("group:fs", &["read", "write", "edit", "apply_patch", "ls", "find", "grep"]),
+    ("group:runtime", &["exec", "process", "terminal"]),
+    ("group:web", &["web_search", "web_fetch"]),
+    ("group:memory", &["memory_search", "memory_get"]),
+    (
+        "group:sessions",
+        &[
+            "sessions_list",
+            "sessions_history",
+            "sessions_send",
+            "sessions_spawn",
+            "session_status",
+            "sessions",
+            "sessions_search",
+            "sessions_yield",
+            "subagents",
+            "agents_wait",
+            "transcripts",
+        ],
+    ),
+    ("group:ui", &["browser", "canvas", "computer", "dashboard", "mobile_ui", "portal", "theme"]),
+    ("group:automation", &["cron", "gateway"]),
+    ("group:messaging", &["message", "conversations_list", "conversations_send", "conversations_turn"]),
+    ("group:nodes", &["nodes", "dir_fetch", "dir_list", "file_fetch", "file_write", "node_inference"]),
+    ("group:agents", &["agents_list"]),
+    ("group:media", &["image", "pdf", "talk_voice", "tts"]),
+    (
+        "",
+        &[
+            "ask_user",
+            "create_goal",
+            "get_goal",
+            "intent",
+            "openclaw",
+            "plugins",
+            "progress_card",
+            "secrets",
+            "skill_workshop",
+            "update_goal",
+            "whatsapp_login",
+        ],
+    ),
+];
+
+/// All tools of plugins.
+const PLUGINS: &str = "group:plugins";
+
+/// A name as the lists here spell it.
+pub(super) fn canonical(name: &str) -> String {
+    let name = clean(name);
+    match ALIASES.iter().find(|(alias, _)| *alias == name) {
+        Some((_, right)) => (*right).to_owned(),
+        None => name,
+    }
+}
+
+fn clean(name: &str) -> String {
+    name.trim().to_lowercase()
+}
+
+/// The tools of a group that is always there.
+fn group(name: &str) -> Option<Vec<&'static str>> {
+    match name {
+        // All but files and commands, which no group should open by the way.
+        "group:openclaw" | "group:moltbot" => {
+            let others = SECTIONS.iter().filter(|(section, _)| !["group:fs", "group:runtime"].contains(section));
+            Some(others.flat_map(|(_, tools)| *tools).copied().collect())
+        }
+        "" => None,
+        name => SECTIONS.iter().find(|(section, _)| *section == name).map(|(_, tools)| tools.to_vec()),
+    }
+}
+
+fn is_native(name: &str) -> bool {
+    SECTIONS.iter().any(|(_, tools)| tools.contains(&name))
+}
+
+/// Whether a pattern, in which `*` stands for anything, fits all of a name.
+fn fits(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = name.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    for part in parts {
+        let Some((_, after)) = rest.split_once(part) else { return false };
+        rest = after;
+    }
+    rest.ends_with(last)
+}
+
+/// A tool, by the name that it has here and by the right one.
+#[derive(Debug)]
+pub(super) struct Tool {
+    own: String,
+    pub(super) canonical: String,
+}
+
+impl Tool {
+    pub(super) fn new(name: &str) -> Self {
+        Self { own: clean(name), canonical: canonical(name) }
+    }
+}
+
+/// Whose tools an entry of a list names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// Ours, or ours among others.
+    Native,
+    /// Those of plugins only.
+    Plugin,
+    /// Nobody's: there is no such tool.
+    Nobody,
+}
+
+/// One entry of a list: what is written there and what it means.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) written: String,
+    pub(super) owner: Owner,
+    meaning: Meaning,
+}
+
+/// The names of plugins' tools are theirs to choose: only what a config says is a pattern.
+#[derive(Debug)]
+struct Meaning {
+    tools: Vec<String>,
+    pattern: Option<String>,
+}
+
+impl Meaning {
+    fn names(&self, tool: &Tool) -> bool {
+        self.covers(&tool.canonical) || self.covers(&tool.own)
+    }
+
+    fn covers(&self, name: &str) -> bool {
+        self.tools.iter().any(|tool| tool == name) || self.pattern.as_deref().is_some_and(|pattern| fits(pattern, name))
+    }
+}
+
+/// A list of tools as a config writes it.
+#[derive(Debug)]
+pub(super) struct List(pub(super) Vec<Entry>);
+
+impl List {
+    /// The first entry that names a tool.
+    pub(super) fn find(&self, tool: &Tool) -> Option<&Entry> {
+        self.0.iter().find(|entry| entry.meaning.names(tool))
+    }
+
+    /// Whether a list of what is allowed lets a tool pass: whoever may run commands may also apply patches.
+    pub(super) fn admits(&self, tool: &Tool) -> bool {
+        self.find(tool).is_some() || tool.canonical == "apply_patch" && self.find(&Tool::new("exec")).is_some()
+    }
+}
+
+/// The names that lists can mean.
+#[derive(Debug)]
+pub(super) struct Names {
+    /// The tools at hand that are not a plugin's.
+    offered: Vec<Tool>,
+    plugins: BTreeMap<String, Vec<String>>,
+}
+
+impl Names {
+    /// A plugin cannot take a name that is ours, neither for itself nor for a tool.
+    pub(super) fn new(tools: &[&str], plugins: &BTreeMap<String, Vec<String>>) -> Self {
+        let mut foreign: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (id, tools) in plugins {
+            let tools = tools.iter().map(|tool| canonical(tool)).filter(|tool| !is_native(tool));
+            foreign.entry(canonical(id)).or_default().extend(tools);
+        }
+        let is_foreign = |tool: &str| foreign.values().flatten().any(|foreign| foreign == tool);
+        let offered = tools.iter().map(|tool| Tool::new(tool)).filter(|tool| !is_foreign(&tool.canonical)).collect();
+        Self { offered, plugins: foreign }
+    }
+
+    /// Reads a list.
+    pub(super) fn list<S: AsRef<str>>(&self, written: impl IntoIterator<Item = S>) -> List {
+        List(written.into_iter().map(|written| self.entry(written.as_ref())).collect())
+    }
+
+    fn entry(&self, written: &str) -> Entry {
+        let name = canonical(written);
+        let meaning = if let Some(tools) = group(&name) {
+            Meaning { tools: tools.into_iter().map(str::to_owned).collect(), pattern: None }
+        } else if name == PLUGINS {
+            Meaning { tools: self.plugins.values().flatten().cloned().collect(), pattern: None }
+        } else {
+            let plugin = self.plugins.get(&name).filter(|_| !is_native(&name));
+            Meaning { tools: plugin.cloned().unwrap_or_default(), pattern: Some(name) }
+        };
+        Entry { written: written.trim().to_owned(), owner: self.owner(&meaning), meaning }
+    }
+
+    fn owner(&self, meaning: &Meaning) -> Owner {
+        let mut natives = SECTIONS.iter().flat_map(|(_, tools)| *tools);
+        if natives.any(|tool| meaning.covers(tool)) || self.offered.iter().any(|tool| meaning.names(tool)) {
+            Owner::Native
+        } else if self.plugins.values().flatten().any(|tool| meaning.covers(tool)) {
+            Owner::Plugin
+        } else {
+            Owner::Nobody
+        }
+    }
+}

@@ -1,0 +1,552 @@
+//! Who may use what, and what is said of the rest.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec, Toolbox};
+
+mod laws;
+
+/// The tools of OpenClaw 2026.2.9, and ours.
+const TOOLS: &[&str] = &[
+    "read",
+    "edit",
+    "write",
+    "apply_patch",
+    "ls",
+    "find",
+    "grep",
+    "exec",
+    "process",
+    "browser",
+    "canvas",
+    "nodes",
+    "cron",
+    "message",
+    "tts",
+    "gateway",
+    "agents_list",
+    "sessions_list",
+    "sessions_history",
+    "sessions_send",
+    "sessions_spawn",
+    "session_status",
+    "subagents",
+    "web_search",
+    "web_fetch",
+    "image",
+    "memory_search",
+    "memory_get",
+];
+
+/// The tools that only OpenClaw 2026.9.6 has.
+const NEWER: &str = "agents_wait ask_user automations computer conversations_list conversations_send conversations_turn \
+    create_goal dashboard dir_fetch dir_list file_fetch file_write get_goal intent mobile_ui node_inference openclaw \
+    pdf plugins portal progress_card secrets sessions sessions_search sessions_yield skill_workshop talk_voice terminal \
+    theme transcripts update_goal view_image";
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+fn set(text: &str) -> BTreeSet<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+fn allow(text: &str) -> Policy {
+    Policy { allow: words(text), ..Policy::default() }
+}
+
+fn also(text: &str) -> Policy {
+    Policy { also_allow: words(text), ..Policy::default() }
+}
+
+fn deny(text: &str) -> Policy {
+    Policy { deny: words(text), ..Policy::default() }
+}
+
+fn profile(profile: Profile) -> Policy {
+    Policy { profile: Some(profile), ..Policy::default() }
+}
+
+fn owner() -> Scopes {
+    Scopes { sender: Sender::Owner, ..Scopes::default() }
+}
+
+fn globally(policy: Policy) -> Scopes {
+    Scopes { global: policy, ..owner() }
+}
+
+fn with_weather(scopes: Scopes) -> Scopes {
+    Scopes { plugins: BTreeMap::from([("weather".to_owned(), words("forecast weather__Now"))]), ..scopes }
+}
+
+fn subagent(depth: u32, max_depth: u32) -> Subagent {
+    Subagent {
+        depth,
+        max_depth,
+        policy: Policy::default(),
+        spawner: TOOLS.iter().copied().map(str::to_owned).collect(),
+    }
+}
+
+fn allowed(scopes: &Scopes) -> BTreeSet<String> {
+    resolve(scopes, TOOLS).allowed
+}
+
+fn taken(scopes: &Scopes) -> BTreeSet<String> {
+    resolve(scopes, TOOLS).because.into_keys().collect()
+}
+
+fn all() -> BTreeSet<String> {
+    TOOLS.iter().copied().map(str::to_owned).collect()
+}
+
+fn problem(path: &str, what: &str) -> Problem {
+    Problem { path: path.to_owned(), what: what.to_owned() }
+}
+
+#[test]
+fn an_owner_who_says_nothing_may_use_everything() {
+    assert_eq!(resolve(&owner(), TOOLS), Resolved { allowed: all(), ..Resolved::default() });
+}
+
+#[test]
+fn the_filters_stand_in_the_order_of_the_spec() {
+    type Lift = fn(&mut Scopes);
+    let minimal = || Policy { deny: words("cron"), ..profile(Profile::Minimal) };
+    let mut scopes = Scopes {
+        sender: Sender::Other,
+        global: minimal(),
+        by_provider: minimal(),
+        agent: minimal(),
+        agent_by_provider: minimal(),
+        group: minimal(),
+        sandbox: Some(Policy { profile: Some(Profile::Minimal), ..Policy::default() }),
+        subagent: Some(Subagent { policy: minimal(), spawner: BTreeSet::new(), ..subagent(1, 1) }),
+        plugins: BTreeMap::new(),
+    };
+    let cron = |scope| Rule::Denied(scope, "cron".to_owned());
+    let minimal = |scope| Rule::Profile(scope, Profile::Minimal);
+    let steps: &[(Rule, Lift)] = &[
+        (Rule::OwnerOnly, |scopes| scopes.sender = Sender::Owner),
+        (minimal(Scope::Agent), |scopes| scopes.agent.profile = None),
+        (minimal(Scope::Global), |scopes| scopes.agent.profile = Some(Profile::Full)),
+        (minimal(Scope::AgentByProvider), |scopes| scopes.agent_by_provider.profile = None),
+        (minimal(Scope::ByProvider), |scopes| scopes.by_provider.profile = None),
+        (cron(Scope::Global), |scopes| scopes.global = allow("read")),
+        (Rule::NotAllowed(Scope::Global), |scopes| scopes.global = Policy::default()),
+        (cron(Scope::ByProvider), |scopes| scopes.by_provider = Policy::default()),
+        (cron(Scope::Agent), |scopes| scopes.agent = Policy::default()),
+        (cron(Scope::AgentByProvider), |scopes| scopes.agent_by_provider = Policy::default()),
+        (minimal(Scope::Group), |scopes| scopes.group.profile = None),
+        (cron(Scope::Group), |scopes| scopes.group = Policy::default()),
+        (minimal(Scope::Sandbox), |scopes| scopes.sandbox = Some(Policy::default())),
+        (cron(Scope::Sandbox), |scopes| scopes.sandbox = None),
+        (Rule::Subagent, |_| {}),
+    ];
+    for (rule, lift) in steps {
+        assert_eq!(resolve(&scopes, &["cron"]).because, BTreeMap::from([("cron".to_owned(), rule.clone())]));
+        lift(&mut scopes);
+    }
+}
+
+#[test]
+fn a_sub_agent_passes_its_own_filters_last() {
+    let because = |subagent| {
+        let scopes = Scopes { subagent: Some(subagent), ..owner() };
+        resolve(&scopes, &["sessions_spawn"]).because.into_values().next()
+    };
+    let none = || Subagent { spawner: BTreeSet::new(), policy: deny("sessions_*"), ..subagent(1, 2) };
+    assert_eq!(because(Subagent { max_depth: 1, ..none() }), Some(Rule::Leaf));
+    assert_eq!(because(none()), Some(Rule::Denied(Scope::Subagent, "sessions_*".to_owned())));
+    assert_eq!(because(Subagent { policy: allow("read"), ..none() }), Some(Rule::NotAllowed(Scope::Subagent)));
+    assert_eq!(because(Subagent { policy: Policy::default(), ..none() }), Some(Rule::Spawner));
+    assert_eq!(because(subagent(1, 2)), None);
+}
+
+#[test]
+fn profiles_have_the_tools_of_the_spec() {
+    let coding = "read write edit apply_patch ls find grep exec process sessions_list sessions_history sessions_send \
+        sessions_spawn session_status subagents memory_search memory_get image";
+    let messaging = "message sessions_list sessions_history sessions_send session_status";
+    assert_eq!(allowed(&globally(profile(Profile::Minimal))), set("session_status"));
+    assert_eq!(allowed(&globally(profile(Profile::Coding))), set(coding));
+    assert_eq!(allowed(&globally(profile(Profile::Messaging))), set(messaging));
+    assert_eq!(allowed(&globally(profile(Profile::Full))), all());
+}
+
+#[test]
+fn profiles_are_read_by_the_words_that_they_have() {
+    for profile in [Profile::Minimal, Profile::Coding, Profile::Messaging, Profile::Full] {
+        assert_eq!(Profile::parse(&format!(" {} ", profile.name())), Some(profile));
+    }
+    assert_eq!(Profile::parse("everything"), None);
+}
+
+#[test]
+fn groups_name_the_tools_of_the_spec() {
+    let native = "browser canvas nodes cron message gateway agents_list sessions_list sessions_history sessions_send \
+        sessions_spawn session_status subagents memory_search memory_get web_search web_fetch image tts";
+    let groups = [
+        ("group:fs", "read write edit apply_patch ls find grep"),
+        ("group:runtime", "exec process"),
+        ("group:web", "web_search web_fetch"),
+        ("group:memory", "memory_search memory_get"),
+        ("group:sessions", "sessions_list sessions_history sessions_send sessions_spawn session_status subagents"),
+        ("group:ui", "browser canvas"),
+        ("group:automation", "cron gateway"),
+        ("group:messaging", "message"),
+        ("group:nodes", "nodes"),
+        ("group:agents", "agents_list"),
+        ("group:media", "image tts"),
+        ("group:openclaw", native),
+        ("group:moltbot", native),
+        (" Group:FS ", "read write edit apply_patch ls find grep"),
+    ];
+    for (group, tools) in groups {
+        let scopes = globally(Policy { deny: vec![group.to_owned()], ..Policy::default() });
+        assert_eq!(taken(&scopes), set(tools), "{group}");
+        assert_eq!(resolve(&scopes, TOOLS).warnings, [], "{group}");
+    }
+}
+
+#[test]
+fn the_tools_of_both_generations_are_known() {
+    let newer = words(NEWER);
+    let names = TOOLS.iter().copied().map(str::to_owned).chain(newer.iter().cloned()).collect();
+    // None of them is at hand, so it is the catalogue that knows them.
+    let resolved = resolve(&globally(Policy { deny: names, ..Policy::default() }), &[]);
+    assert_eq!(resolved, Resolved::default());
+}
+
+#[test]
+fn a_tool_is_meant_by_its_old_and_its_new_name() {
+    let cases = [
+        ("bash", "exec"),
+        ("apply-patch", "apply_patch"),
+        ("cron", "automations"),
+        ("automations", "cron"),
+        ("auto*", "automations"),
+        ("group:automation", "automations"),
+        ("view_image", "image"),
+        ("image", "view_image"),
+        (" EXEC ", "exec"),
+        ("exec", "Exec"),
+    ];
+    for (entry, tool) in cases {
+        let scopes = globally(Policy { deny: vec![entry.to_owned()], ..Policy::default() });
+        let because = BTreeMap::from([(tool.to_owned(), Rule::Denied(Scope::Global, entry.trim().to_owned()))]);
+        assert_eq!(resolve(&scopes, &[tool]), Resolved { because, ..Resolved::default() }, "{entry} {tool}");
+    }
+}
+
+#[test]
+fn a_star_stands_for_anything() {
+    assert_eq!(taken(&globally(deny("*"))), all());
+    let twice_s = "process message agents_list sessions_list sessions_history sessions_send sessions_spawn \
+        session_status subagents";
+    let cases = [
+        ("web_*", "web_search web_fetch"),
+        ("*_search", "web_search memory_search"),
+        ("*s*s*", twice_s),
+        ("s*_s*", "sessions_send sessions_spawn session_status"),
+        ("read*", "read"),
+        ("exec*exec", ""),
+        ("web_searc", ""),
+        ("eb_search", ""),
+        ("web?search", ""),
+        ("", ""),
+    ];
+    for (pattern, tools) in cases {
+        let scopes = globally(Policy { deny: vec![pattern.to_owned()], ..Policy::default() });
+        assert_eq!(taken(&scopes), set(tools), "{pattern}");
+    }
+}
+
+#[test]
+fn whoever_may_run_commands_may_apply_patches_unless_it_is_denied() {
+    assert_eq!(allowed(&globally(allow("exec"))), set("exec apply_patch"));
+    assert_eq!(allowed(&globally(allow("bash"))), set("exec apply_patch"));
+    assert_eq!(allowed(&globally(Policy { deny: words("apply_patch"), ..allow("exec") })), set("exec"));
+    assert_eq!(allowed(&globally(allow("apply_patch"))), set("apply_patch"));
+    let child = Subagent { spawner: set("exec"), ..subagent(1, 1) };
+    assert_eq!(allowed(&Scopes { subagent: Some(child), ..owner() }), set("exec"));
+}
+
+#[test]
+fn what_is_allowed_besides_is_added_to_the_profile_and_to_nothing_else() {
+    let minimal = Policy { also_allow: words("web_*"), ..profile(Profile::Minimal) };
+    let in_global = globally(minimal.clone());
+    assert_eq!(allowed(&in_global), set("session_status web_search web_fetch"));
+
+    // The nearer list takes the place of the wider one.
+    let near = Scopes { agent: also("read"), ..in_global.clone() };
+    assert_eq!(allowed(&near), set("session_status read"));
+
+    // Without a profile it adds to everything, which is everything.
+    assert_eq!(allowed(&globally(also("read"))), all());
+
+    // It opens no other list, and nothing that is denied.
+    let closed = Scopes { global: allow("read"), agent: also("exec"), ..owner() };
+    assert_eq!(allowed(&closed), set("read"));
+    let denied = Scopes { agent: deny("web_fetch"), ..in_global };
+    assert_eq!(allowed(&denied), set("session_status web_search"));
+
+    // That of a provider adds to the provider's profile only.
+    let provider = Scopes { global: profile(Profile::Minimal), by_provider: minimal, ..owner() };
+    assert_eq!(allowed(&provider), set("session_status"));
+}
+
+#[test]
+fn the_profile_of_the_agent_takes_the_place_of_the_global_one() {
+    let scopes = Scopes { global: profile(Profile::Minimal), agent: profile(Profile::Messaging), ..owner() };
+    assert_eq!(allowed(&scopes), set("message sessions_list sessions_history sessions_send session_status"));
+    let scopes = Scopes { by_provider: profile(Profile::Minimal), ..scopes };
+    assert_eq!(allowed(&scopes), set("session_status"));
+}
+
+#[test]
+fn names_that_nobody_knows_are_told_and_open_nothing() {
+    let resolved = resolve(&globally(allow("exce")), &["exec", "read"]);
+    let expected = Resolved {
+        allowed: BTreeSet::new(),
+        because: ["exec", "read"].map(|tool| (tool.to_owned(), Rule::NotAllowed(Scope::Global))).into(),
+        warnings: vec![problem("tools.allow", "names \"exce\", which is no tool, group or plugin")],
+    };
+    assert_eq!(resolved, expected);
+
+    let policy = Policy { deny: words("group:all"), allow: words("read reed"), also_allow: words("x*"), profile: None };
+    let resolved = resolve(&Scopes { agent: policy, ..owner() }, TOOLS);
+    let warnings = [
+        problem("agents.list[].tools.deny", "names \"group:all\", which is no tool, group or plugin"),
+        problem("agents.list[].tools.allow", "names \"reed\", which is no tool, group or plugin"),
+        problem("agents.list[].tools.alsoAllow", "names \"x*\", which is no tool, group or plugin"),
+    ];
+    assert_eq!((resolved.allowed, resolved.warnings.as_slice()), (set("read"), warnings.as_slice()));
+}
+
+#[test]
+fn a_list_of_blanks_allows_nothing() {
+    let blank = Policy { allow: vec![" ".to_owned()], ..Policy::default() };
+    assert_eq!(allowed(&globally(blank)), BTreeSet::new());
+}
+
+#[test]
+fn plugins_are_named_by_id_by_tool_and_all_together() {
+    let tools = ["read", "forecast", "weather__Now"];
+    let is_taken = |entry, expected| {
+        let taken: BTreeSet<_> = resolve(&with_weather(globally(deny(entry))), &tools).because.into_keys().collect();
+        assert_eq!(taken, set(expected), "{entry}");
+    };
+    is_taken("weather", "forecast weather__Now");
+    is_taken("group:plugins", "forecast weather__Now");
+    is_taken("weather__now", "weather__Now");
+    is_taken("weather__*", "weather__Now");
+    is_taken("group:openclaw", "");
+}
+
+#[test]
+fn a_broad_list_of_plugins_only_is_ignored_and_told() {
+    let tools = ["read", "forecast"];
+    let only_plugins = || with_weather(globally(allow("weather forecast group:plugins")));
+    let resolved = resolve(&only_plugins(), &tools);
+    let told = problem("tools.allow", "names only tools of plugins and is ignored; alsoAllow is for those");
+    assert_eq!(resolved, Resolved { allowed: set("read forecast"), warnings: vec![told], ..Resolved::default() });
+
+    // A typo beside them may have been meant to be one of ours.
+    let mixed = with_weather(globally(allow("forecast reed")));
+    assert_eq!(resolve(&mixed, &tools).allowed, set("forecast"));
+    // Where there are no plugins, it is a name that nobody knows.
+    assert_eq!(resolve(&globally(allow("group:plugins")), &tools).allowed, BTreeSet::new());
+    // In a group, in a sandbox and for sub-agents, a list means what it says.
+    let group = with_weather(Scopes { group: allow("forecast"), ..owner() });
+    assert_eq!(resolve(&group, &tools).allowed, set("forecast"));
+    let sandbox = with_weather(Scopes { sandbox: Some(allow("forecast")), ..owner() });
+    assert_eq!(resolve(&sandbox, &tools).allowed, set("forecast"));
+    let child = Subagent { policy: allow("forecast"), spawner: set("read forecast"), ..subagent(1, 1) };
+    let subagent = with_weather(Scopes { subagent: Some(child), ..owner() });
+    assert_eq!(resolve(&subagent, &tools).allowed, set("forecast"));
+}
+
+#[test]
+fn a_plugin_gains_nothing_by_the_names_that_it_chooses() {
+    let hostile = BTreeMap::from([
+        ("read".to_owned(), words("steal exec")),
+        ("group:web".to_owned(), words("*")),
+        ("WEB".to_owned(), words("group:fs")),
+        ("web".to_owned(), words("w*")),
+    ]);
+    let tools = ["read", "exec", "steal", "*", "group:fs", "w*", "web_search"];
+    let given = |policy| resolve(&Scopes { plugins: hostile.clone(), ..globally(policy) }, &tools).allowed;
+    assert_eq!(given(allow("read group:web")), set("read web_search"));
+    assert_eq!(given(allow("ls group:plugins")), set("steal * group:fs w*"));
+    assert_eq!(given(deny("exec group:plugins")), set("read web_search"));
+    assert_eq!(given(allow("ls web")), set("group:fs w*"));
+}
+
+#[test]
+fn others_than_the_owner_neither_run_commands_nor_write_files_nor_change_the_gateway() {
+    let resolved = resolve(&Scopes::default(), TOOLS);
+    let guest = |tool: &str| (tool.to_owned(), Rule::Guest);
+    let owner_only = |tool: &str| (tool.to_owned(), Rule::OwnerOnly);
+    let because = BTreeMap::from([
+        guest("exec"),
+        guest("process"),
+        guest("write"),
+        guest("edit"),
+        guest("apply_patch"),
+        guest("browser"),
+        guest("canvas"),
+        owner_only("cron"),
+        owner_only("gateway"),
+        owner_only("nodes"),
+    ]);
+    assert_eq!(resolved.because, because);
+
+    // What nobody here knows may do anything.
+    let foreign = resolve(&with_weather(Scopes::default()), &["forecast", "mystery"]);
+    assert_eq!(foreign.because, BTreeMap::from([guest("forecast"), guest("mystery")]));
+}
+
+#[test]
+fn a_group_lends_tools_to_others_but_not_those_of_the_owner_alone() {
+    let tools = ["exec", "forecast", "cron", "automations", "secrets"];
+    let in_group = |group| resolve(&with_weather(Scopes { group, ..Scopes::default() }), &tools).allowed;
+    assert_eq!(in_group(also("exec forecast cron automations secrets")), set("exec forecast"));
+    assert_eq!(in_group(also("*")), set("exec forecast"));
+    assert_eq!(in_group(allow("*")), BTreeSet::new());
+    assert_eq!(in_group(Policy { deny: words("exec"), ..also("*") }), set("forecast"));
+
+    // Nobody else lends: a profile for all says nothing of who writes.
+    let wide = Policy { also_allow: words("*"), ..profile(Profile::Coding) };
+    let scopes = Scopes { global: wide.clone(), agent: wide, ..Scopes::default() };
+    assert_eq!(resolve(&scopes, &tools).allowed, BTreeSet::new());
+}
+
+#[test]
+fn sub_agents_have_less_and_the_deepest_the_least() {
+    let never = "gateway agents_list session_status cron sessions_send memory_search memory_get";
+    let leaf = "sessions_list sessions_history sessions_spawn subagents";
+    let taken = |depth, most| taken(&Scopes { subagent: Some(subagent(depth, most)), ..owner() });
+    let deepest = &set(never) | &set(leaf);
+    assert_eq!(taken(1, 2), set(never));
+    assert_eq!(taken(2, 2), deepest);
+    assert_eq!(taken(3, 2), deepest);
+    assert_eq!(taken(1, 1), deepest);
+    assert_eq!(taken(1, 0), deepest);
+}
+
+#[test]
+fn a_list_for_sub_agents_opens_nothing_that_they_are_without() {
+    let child = |policy| Scopes { subagent: Some(Subagent { policy, ..subagent(1, 1) }), ..owner() };
+    assert_eq!(allowed(&child(allow("read cron sessions_spawn"))), set("read"));
+    assert_eq!(allowed(&child(Policy { deny: words("read"), ..allow("read grep") })), set("grep"));
+    assert_eq!(allowed(&child(also("cron"))), allowed(&child(Policy::default())));
+}
+
+#[test]
+fn a_sub_agent_gets_no_more_than_the_one_who_started_it() {
+    let child = Subagent { spawner: set("read bash automations"), ..subagent(1, 1) };
+    let resolved = resolve(&Scopes { subagent: Some(child), ..owner() }, &["read", "exec", "write"]);
+    let because = BTreeMap::from([("write".to_owned(), Rule::Spawner)]);
+    assert_eq!(resolved, Resolved { allowed: set("read exec"), because, ..Resolved::default() });
+}
+
+#[test]
+fn a_sandbox_has_its_own_lists_until_others_are_written() {
+    let sandboxed = |policy| Scopes { sandbox: Some(policy), ..owner() };
+    let ours = "exec process read write edit apply_patch ls find grep image sessions_list sessions_history \
+        sessions_send sessions_spawn session_status subagents";
+    assert_eq!(allowed(&sandboxed(Policy::default())), set(ours));
+    assert_eq!(resolve(&sandboxed(Policy::default()), TOOLS).warnings, []);
+    assert_eq!(allowed(&sandboxed(allow("browser read"))), set("read"));
+    assert_eq!(allowed(&sandboxed(Policy { deny: words("exec"), ..allow("browser read") })), set("browser read"));
+    assert_eq!(allowed(&sandboxed(also("web_*"))), &set(ours) | &set("web_search web_fetch"));
+}
+
+#[test]
+fn the_policy_of_a_model_goes_before_that_of_its_provider() {
+    let names = ["OpenAI", "openai/gpt-5", "anthropic/claude", "router/anthropic/opus"];
+    let policies: BTreeMap<_, _> = names.map(|name| (name.to_owned(), deny(name))).into();
+    let found = |provider, model| by_model(&policies, provider, model).map(|policy| policy.deny.join(" "));
+    assert_eq!(found("openai", "GPT-5").as_deref(), Some("openai/gpt-5"));
+    assert_eq!(found("openai", "gpt-4").as_deref(), Some("OpenAI"));
+    assert_eq!(found("router", "anthropic/opus").as_deref(), Some("router/anthropic/opus"));
+    assert_eq!(found("router", "anthropic/claude").as_deref(), Some("anthropic/claude"));
+    assert_eq!(found("anthropic", "opus"), None);
+}
+
+#[test]
+fn two_lists_of_what_is_allowed_in_one_scope_are_a_problem() {
+    let both = Policy { also_allow: words("exec"), ..allow("read") };
+    let what = "cannot stand beside allow; put its tools into allow, or use a profile with alsoAllow";
+    assert_eq!(both.check("agents.list[1].tools"), Some(problem("agents.list[1].tools.alsoAllow", what)));
+    assert_eq!(allow("read").check("tools"), None);
+    assert_eq!(also("read").check("tools"), None);
+    // Whoever starts all the same gets both.
+    assert_eq!(allowed(&globally(both)), set("read exec apply_patch"));
+}
+
+#[test]
+fn every_rule_says_where_to_look() {
+    let rules = [
+        Rule::OwnerOnly,
+        Rule::Guest,
+        Rule::Profile(Scope::Agent, Profile::Minimal),
+        Rule::Denied(Scope::Global, "group:fs".to_owned()),
+        Rule::Denied(Scope::Sandbox, "browser".to_owned()),
+        Rule::NotAllowed(Scope::ByProvider),
+        Rule::NotAllowed(Scope::Subagent),
+        Rule::Subagent,
+        Rule::Leaf,
+        Rule::Spawner,
+    ];
+    let told = [
+        "only the owner may use it",
+        "only the owner may use it, unless channels.*.groups.*.tools.alsoAllow names it where the message was written",
+        "agents.list[].tools.profile is minimal, which is without it; an alsoAllow beside it adds tools",
+        "tools.deny names group:fs",
+        "the sandbox is without it; tools.sandbox.tools says what it has",
+        "tools.byProvider.*.allow does not name it",
+        "tools.subagents.tools.allow does not name it",
+        "sub-agents are without it",
+        "sub-agents that start no others are without it; agents.defaults.subagents.maxSpawnDepth says which do",
+        "whoever started this sub-agent may not use it either",
+    ];
+    assert_eq!(rules.map(|rule| rule.to_string()), told);
+}
+
+struct Named(&'static str);
+
+#[async_trait]
+impl Tool for Named {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec { name: self.0.to_owned(), description: String::new(), parameters: json!({"type": "object"}) }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Read
+    }
+
+    async fn call(&self, _cx: ToolCx, _arguments: Value) -> ToolResult {
+        ToolResult::text(self.0)
+    }
+}
+
+/// Case 107: the loop goes on after that answer as after that for any tool which is not there.
+#[test]
+fn a_tool_that_was_taken_away_is_neither_told_nor_found() {
+    let toolbox = Toolbox::new(["exec", "read", "write"].map(|name| Arc::new(Named(name)) as Arc<dyn Tool>));
+    let resolved = resolve(&globally(deny("group:runtime write")), &["exec", "read", "write"]);
+    let left = toolbox.only(|name| resolved.allowed.contains(name));
+    let told: Vec<_> = left.specs().iter().map(|spec| spec.name.clone()).collect();
+    let answer = |name| left.prepare(name, &json!({})).map(|(tool, _)| tool.spec().name);
+    assert_eq!(told, ["read"]);
+    assert_eq!(answer("read"), Ok("read".to_owned()));
+    assert_eq!(answer("exec"), Err(ToolResult::error("Tool exec not found")));
+    assert_eq!(toolbox.specs().len(), 3);
+}

@@ -1,0 +1,196 @@
+//! What holds whatever a config says.
+
+use proptest::{collection::vec, option, prelude::*, sample::select};
+
+use super::*;
+
+const ENTRIES: &[&str] = &[
+    "read",
+    "write",
+    "exec",
+    "bash",
+    "apply_patch",
+    "cron",
+    "message",
+    "image",
+    "web_*",
+    "*_search",
+    "sessions_*",
+    "*",
+    "group:fs",
+    "group:runtime",
+    "group:sessions",
+    "group:plugins",
+    "weather",
+    "forecast",
+    "nobody",
+    "",
+];
+
+/// Those at hand: ours, a plugin's and one that nobody knows.
+fn tools() -> Vec<&'static str> {
+    TOOLS.iter().copied().chain(["forecast", "weather__Now", "mystery", "automations"]).collect()
+}
+
+fn entries() -> impl Strategy<Value = Vec<String>> {
+    vec(select(ENTRIES).prop_map(str::to_owned), 0..4)
+}
+
+/// Most say little: where many speak, nothing is left to be wrong about.
+fn policies() -> impl Strategy<Value = Policy> {
+    let profiles = select(&[Profile::Minimal, Profile::Coding, Profile::Messaging, Profile::Full][..]);
+    let seldom = || prop_oneof![4 => Just(Vec::new()), 1 => entries()];
+    (option::weighted(0.2, profiles), seldom(), entries(), seldom())
+        .prop_map(|(profile, allow, also_allow, deny)| Policy { profile, allow, also_allow, deny })
+}
+
+fn subagents() -> impl Strategy<Value = Subagent> {
+    let spawner = proptest::sample::subsequence(tools(), 0..=tools().len());
+    (0..4u32, 0..4u32, policies(), spawner).prop_map(|(depth, max_depth, policy, spawner)| Subagent {
+        depth,
+        max_depth,
+        policy,
+        spawner: spawner.into_iter().map(str::to_owned).collect(),
+    })
+}
+
+prop_compose! {
+    fn all_scopes()(
+        sender in select(&[Sender::Owner, Sender::Other][..]),
+        five in [policies(), policies(), policies(), policies(), policies()],
+        sandbox in option::weighted(0.2, policies()),
+        subagent in option::weighted(0.2, subagents()),
+    ) -> Scopes {
+        let [global, by_provider, agent, agent_by_provider, group] = five;
+        let plugins = BTreeMap::new();
+        with_weather(Scopes { sender, global, by_provider, agent, agent_by_provider, group, sandbox, subagent, plugins })
+    }
+}
+
+fn given(scopes: &Scopes) -> BTreeSet<String> {
+    resolve(scopes, &tools()).allowed
+}
+
+/// The place of a policy among the scopes. Not that of the sandbox: a list there takes the place of ours.
+type Place = fn(&mut Scopes) -> &mut Policy;
+
+fn places() -> impl Strategy<Value = Place> {
+    let places: &'static [Place] = &[
+        |scopes| &mut scopes.global,
+        |scopes| &mut scopes.by_provider,
+        |scopes| &mut scopes.agent,
+        |scopes| &mut scopes.agent_by_provider,
+        |scopes| &mut scopes.group,
+        |scopes| &mut scopes.subagent.get_or_insert_default().policy,
+    ];
+    select(places)
+}
+
+/// What a list means where nothing else has a say.
+fn named(list: &[String]) -> BTreeSet<String> {
+    let scopes = with_weather(globally(Policy { deny: list.to_vec(), ..Policy::default() }));
+    resolve(&scopes, &tools()).because.into_keys().collect()
+}
+
+/// The same, with what comes along where the list allows.
+fn admitted(list: &[String]) -> BTreeSet<String> {
+    let mut named = named(list);
+    if named.contains("exec") {
+        named.insert("apply_patch".to_owned());
+    }
+    named
+}
+
+proptest! {
+    #[test]
+    fn every_tool_is_either_allowed_or_has_a_reason(scopes in all_scopes()) {
+        let Resolved { allowed, because, .. } = resolve(&scopes, &tools());
+        let because: BTreeSet<_> = because.into_keys().collect();
+        prop_assert!(allowed.is_disjoint(&because));
+        prop_assert_eq!(&allowed | &because, tools().into_iter().map(str::to_owned).collect());
+    }
+
+    #[test]
+    fn what_is_denied_anywhere_is_denied(scopes in all_scopes(), place in places(), list in entries()) {
+        let mut denied = scopes;
+        place(&mut denied).deny.clone_from(&list);
+        prop_assert!(given(&denied).is_disjoint(&named(&list)));
+    }
+
+    #[test]
+    fn where_tools_are_listed_no_others_are_allowed(scopes in all_scopes(), place in places(), list in entries()) {
+        let mut listed = scopes;
+        // One of ours, because a list of plugins only may be ignored.
+        let list = [list, words("read")].concat();
+        let policy = place(&mut listed);
+        (policy.allow, policy.also_allow) = (list.clone(), Vec::new());
+        prop_assert!(given(&listed).is_subset(&admitted(&list)));
+    }
+
+    #[test]
+    fn another_list_never_allows_more(scopes in all_scopes(), place in places(), allow in entries(), deny in entries()) {
+        let mut without = scopes;
+        let policy = place(&mut without);
+        policy.allow.clear();
+        policy.deny.clear();
+        let mut with = without.clone();
+        let policy = place(&mut with);
+        (policy.allow, policy.deny) = (allow, deny);
+        prop_assert!(given(&with).is_subset(&given(&without)));
+    }
+
+    #[test]
+    fn neither_a_sandbox_nor_being_a_sub_agent_allows_more(scopes in all_scopes()) {
+        let free = Scopes { sandbox: None, subagent: None, ..scopes.clone() };
+        prop_assert!(given(&scopes).is_subset(&given(&free)));
+    }
+
+    #[test]
+    fn only_what_is_allowed_besides_is_added(scopes in all_scopes(), place in places(), list in entries()) {
+        let mut without = scopes;
+        place(&mut without).also_allow.clear();
+        let mut with = without.clone();
+        place(&mut with).also_allow.clone_from(&list);
+        prop_assert!(given(&with).is_subset(&(&given(&without) | &admitted(&list))));
+    }
+
+    #[test]
+    fn others_never_have_more_than_the_owner(scopes in all_scopes()) {
+        let [owner, other] = [Sender::Owner, Sender::Other].map(|sender| Scopes { sender, ..scopes.clone() });
+        prop_assert!(given(&other).is_subset(&given(&owner)));
+        prop_assert!(given(&other).is_disjoint(&set("cron automations gateway nodes")));
+    }
+
+    #[test]
+    fn a_sub_agent_never_has_more_than_its_spawner(scopes in all_scopes(), child in all_scopes()) {
+        let spawner = given(&scopes);
+        let subagent = Some(Subagent { spawner: spawner.clone(), ..child.subagent.clone().unwrap_or_default() });
+        // Two names of one tool are one tool.
+        let right = |tools: BTreeSet<String>| tools.iter().map(|tool| names::canonical(tool)).collect::<BTreeSet<_>>();
+        let child = given(&Scopes { subagent, ..child });
+        prop_assert!(right(child).is_subset(&right(spawner)));
+    }
+
+    #[test]
+    fn the_order_within_a_list_and_of_the_tools_says_nothing(scopes in all_scopes()) {
+        let mut turned = scopes.clone();
+        let policies = [&mut turned.global, &mut turned.by_provider, &mut turned.agent, &mut turned.agent_by_provider];
+        let others = turned.sandbox.iter_mut().chain(turned.subagent.iter_mut().map(|subagent| &mut subagent.policy));
+        for policy in policies.into_iter().chain([&mut turned.group]).chain(others) {
+            policy.allow.reverse();
+            policy.also_allow.reverse();
+            policy.deny.reverse();
+        }
+        let backwards: Vec<_> = tools().into_iter().rev().collect();
+        // Of two entries that name a tool the first is told, so only the scope is the same.
+        let rules = |resolved: Resolved| {
+            let told = resolved.because.into_iter().map(|(tool, rule)| match rule {
+                Rule::Denied(scope, _) => (tool, Rule::Denied(scope, String::new())),
+                Rule::OwnerOnly | Rule::Guest | Rule::Profile(..) | Rule::NotAllowed(_) => (tool, rule),
+                Rule::Subagent | Rule::Leaf | Rule::Spawner => (tool, rule),
+            });
+            (resolved.allowed, told.collect::<BTreeMap<_, _>>())
+        };
+        prop_assert_eq!(rules(resolve(&scopes, &tools())), rules(resolve(&turned, &backwards)));
+    }
+}

@@ -1,0 +1,320 @@
+//! Who answers whom, and where it is kept.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn peer(kind: PeerKind, id: &str) -> Peer {
+    Peer { kind, id: id.to_owned() }
+}
+
+fn origin(channel: &str, kind: PeerKind, id: &str) -> Origin {
+    Origin {
+        channel: channel.to_owned(),
+        account: None,
+        peer: peer(kind, id),
+        guild: None,
+        team: None,
+        thread: None,
+        is_owner: false,
+    }
+}
+
+fn binding(agent: &str, channel: &str) -> Binding {
+    Binding {
+        agent: AgentId::normalize(agent),
+        channel: channel.to_owned(),
+        account: Account::Default,
+        peer: None,
+        guild: None,
+        team: None,
+    }
+}
+
+fn routes(bindings: Vec<Binding>) -> Routes {
+    Routes { bindings, default_agent: AgentId::main(), dm_scope: DmScope::default(), identity_links: BTreeMap::new() }
+}
+
+fn key(routes: &Routes, origin: &Origin) -> String {
+    route(routes, origin).unwrap().key.to_string()
+}
+
+#[test]
+fn without_bindings_the_default_agent_answers() {
+    let routed = route(&routes(Vec::new()), &origin("Telegram", PeerKind::Group, "-100AB")).unwrap();
+    let expected = Routed {
+        agent: AgentId::main(),
+        key: SessionKey::parse("agent:main:telegram:group:-100ab", &AgentId::main()).unwrap(),
+        matched: Rule::Default,
+    };
+    assert_eq!(routed, expected);
+}
+
+#[test]
+fn the_most_specific_binding_wins_wherever_it_stands() {
+    let room = || Some(peer(PeerKind::Channel, "C1"));
+    // From the least specific to the most, so that the order of the list never helps.
+    let all = [
+        (Rule::Channel, Binding { account: Account::Any, ..binding("channel", "slack") }),
+        (Rule::Account, binding("account", "slack")),
+        (Rule::Team, Binding { team: Some("T1".to_owned()), ..binding("team", "slack") }),
+        (Rule::Guild, Binding { guild: Some("G1".to_owned()), ..binding("guild", "slack") }),
+        (Rule::ParentPeer, Binding { peer: room(), ..binding("parent", "slack") }),
+        (Rule::Peer, Binding { peer: Some(peer(PeerKind::Channel, "t9")), ..binding("peer", "slack") }),
+    ];
+    let origin = Origin {
+        guild: Some("G1".to_owned()),
+        team: Some("T1".to_owned()),
+        thread: Some(Thread::Thread("t9".to_owned())),
+        ..origin("slack", PeerKind::Channel, "C1")
+    };
+    for count in 1..=all.len() {
+        let (rule, last) = &all[count - 1];
+        let routes = routes(all[..count].iter().map(|(_, binding)| binding.clone()).collect());
+        let routed = route(&routes, &origin).unwrap();
+        assert_eq!((&routed.agent, routed.matched), (&last.agent, *rule));
+        assert_eq!(routed.key.as_str(), format!("agent:{}:slack:channel:c1:thread:t9", last.agent));
+    }
+}
+
+#[test]
+fn among_equals_the_first_binding_wins() {
+    let routes = routes(vec![binding("first", "slack"), binding("second", "slack")]);
+    assert_eq!(route(&routes, &origin("slack", PeerKind::Group, "g")).unwrap().agent.as_str(), "first");
+}
+
+#[test]
+fn everything_that_a_binding_names_must_fit() {
+    let bound = Binding {
+        account: Account::Only("Work".to_owned()),
+        peer: Some(peer(PeerKind::Channel, "C1")),
+        guild: Some("G1".to_owned()),
+        ..binding("ops", "discord")
+    };
+    let fitting = Origin {
+        account: Some("work".to_owned()),
+        guild: Some("G1".to_owned()),
+        ..origin("discord", PeerKind::Channel, "C1")
+    };
+    let routes = routes(vec![bound]);
+    let matched = |origin: &Origin| route(&routes, origin).unwrap().matched;
+    assert_eq!(matched(&fitting), Rule::Peer);
+    for other in [
+        Origin { channel: "slack".to_owned(), ..fitting.clone() },
+        Origin { account: None, ..fitting.clone() },
+        Origin { account: Some("home".to_owned()), ..fitting.clone() },
+        Origin { guild: None, ..fitting.clone() },
+        Origin { guild: Some("G2".to_owned()), ..fitting.clone() },
+        Origin { peer: peer(PeerKind::Channel, "C2"), ..fitting.clone() },
+        Origin { peer: peer(PeerKind::Group, "C1"), ..fitting },
+    ] {
+        assert_eq!(matched(&other), Rule::Default, "{other:?}");
+    }
+}
+
+#[test]
+fn a_binding_without_an_account_is_for_the_default_one() {
+    let accounts = |account: Option<&str>| {
+        let account = Account::parse(account);
+        ["default", "work"].map(|name| account.covers(name))
+    };
+    assert_eq!(accounts(None), [true, false]);
+    assert_eq!(accounts(Some(" ")), [true, false]);
+    assert_eq!(accounts(Some("default")), [true, false]);
+    assert_eq!(accounts(Some("Work")), [false, true]);
+    assert_eq!(accounts(Some("*")), [true, true]);
+}
+
+#[test]
+fn a_topic_can_have_an_agent_of_its_own() {
+    let topic = Binding { peer: Some(peer(PeerKind::Group, "-5:topic:7")), ..binding("topic", "telegram") };
+    let group = Binding { peer: Some(peer(PeerKind::Group, "-5")), ..binding("group", "telegram") };
+    let routes = routes(vec![group, topic]);
+    let routed = |number: &str| {
+        let thread = Some(Thread::Topic(number.to_owned()));
+        let routed = route(&routes, &Origin { thread, ..origin("telegram", PeerKind::Group, "-5") }).unwrap();
+        (routed.key.to_string(), routed.matched)
+    };
+    assert_eq!(routed("7"), ("agent:topic:telegram:group:-5:topic:7".to_owned(), Rule::Peer));
+    assert_eq!(routed("8"), ("agent:group:telegram:group:-5:topic:8".to_owned(), Rule::ParentPeer));
+}
+
+#[test]
+fn a_thread_with_one_person_is_not_taken_for_another_person() {
+    let bound = Binding { peer: Some(peer(PeerKind::Direct, "42")), ..binding("private", "telegram") };
+    let thread = Some(Thread::Thread("42".to_owned()));
+    let routed = route(&routes(vec![bound]), &Origin { thread, ..origin("telegram", PeerKind::Direct, "7") }).unwrap();
+    assert_eq!((routed.agent, routed.matched), (AgentId::main(), Rule::Default));
+}
+
+#[test]
+fn a_scope_says_where_a_conversation_with_a_person_is_kept() {
+    let kept = |dm_scope: DmScope, is_owner: bool| {
+        let account = Some("Work".to_owned());
+        let origin = Origin { account, is_owner, ..origin("telegram", PeerKind::Direct, "Alice") };
+        key(&Routes { dm_scope, ..routes(Vec::new()) }, &origin)
+    };
+    for (scope, owner, other) in [
+        (DmScope::OwnerInMain, "agent:main:main", "agent:main:telegram:direct:alice"),
+        (DmScope::Main, "agent:main:main", "agent:main:main"),
+        (DmScope::PerPeer, "agent:main:direct:alice", "agent:main:direct:alice"),
+        (DmScope::PerChannelPeer, "agent:main:telegram:direct:alice", "agent:main:telegram:direct:alice"),
+        (
+            DmScope::PerAccountChannelPeer,
+            "agent:main:telegram:work:direct:alice",
+            "agent:main:telegram:work:direct:alice",
+        ),
+    ] {
+        assert_eq!((kept(scope, true).as_str(), kept(scope, false).as_str()), (owner, other), "{scope:?}");
+    }
+}
+
+#[test]
+fn the_ids_of_one_person_lead_to_one_conversation() {
+    let links = BTreeMap::from([("Alice".to_owned(), vec!["telegram:111".to_owned(), "ALICE-at-irc".to_owned()])]);
+    let routes = |dm_scope| Routes { dm_scope, identity_links: links.clone(), ..routes(Vec::new()) };
+    let kept = |scope, channel, id| key(&routes(scope), &origin(channel, PeerKind::Direct, id));
+    assert_eq!(kept(DmScope::PerPeer, "telegram", "111"), "agent:main:direct:alice");
+    assert_eq!(kept(DmScope::PerPeer, "irc", "alice-at-irc"), "agent:main:direct:alice");
+    // The same number on another platform is somebody else.
+    assert_eq!(kept(DmScope::PerPeer, "signal", "111"), "agent:main:direct:111");
+    assert_eq!(kept(DmScope::OwnerInMain, "telegram", "111"), "agent:main:telegram:direct:alice");
+    assert_eq!(kept(DmScope::Main, "telegram", "111"), "agent:main:main");
+    // A group is no person.
+    let group = origin("telegram", PeerKind::Group, "111");
+    assert_eq!(key(&routes(DmScope::PerPeer), &group), "agent:main:telegram:group:111");
+}
+
+#[test]
+fn names_that_cannot_be_in_a_key_are_refused() {
+    let refused = |origin: Origin| route(&routes(Vec::new()), &origin).unwrap_err().to_string();
+    let good = || origin("telegram", PeerKind::Direct, "1");
+    assert_eq!(refused(Origin { channel: " ".to_owned(), ..good() }), "channel must not be empty");
+    assert_eq!(refused(Origin { channel: "a:b".to_owned(), ..good() }), "channel must not contain ':'");
+    assert_eq!(refused(Origin { account: Some("a:b".to_owned()), ..good() }), "account id must not contain ':'");
+    assert_eq!(refused(origin("telegram", PeerKind::Group, "")), "peer id must not be empty");
+    assert_eq!(
+        refused(Origin { thread: Some(Thread::Thread(String::new())), ..good() }),
+        "thread id must not be empty"
+    );
+    assert_eq!(refused(origin("telegram", PeerKind::Group, "a\nb")), "session key must not contain '\\n'");
+    assert_eq!(refused(origin("telegram", PeerKind::Group, &"a".repeat(600))), "session key is longer than 512 bytes");
+}
+
+#[test]
+fn kinds_and_scopes_are_read_as_configs_say_them() {
+    let kinds = ["dm", "Direct", "group", "channel", "room"].map(PeerKind::parse);
+    let (direct, group, channel) = (Some(PeerKind::Direct), Some(PeerKind::Group), Some(PeerKind::Channel));
+    assert_eq!(kinds, [direct, direct, group, channel, None]);
+    let scopes = ["main", "per-peer", "per-channel-peer", "per-account-channel-peer", "mine"].map(DmScope::parse);
+    assert_eq!(
+        scopes,
+        [
+            Some(DmScope::Main),
+            Some(DmScope::PerPeer),
+            Some(DmScope::PerChannelPeer),
+            Some(DmScope::PerAccountChannelPeer),
+            None,
+        ]
+    );
+}
+
+fn any_kind() -> impl Strategy<Value = PeerKind> {
+    prop_oneof![Just(PeerKind::Direct), Just(PeerKind::Group), Just(PeerKind::Channel)]
+}
+
+fn any_scope() -> impl Strategy<Value = DmScope> {
+    prop_oneof![
+        Just(DmScope::OwnerInMain),
+        Just(DmScope::Main),
+        Just(DmScope::PerPeer),
+        Just(DmScope::PerChannelPeer),
+        Just(DmScope::PerAccountChannelPeer),
+    ]
+}
+
+prop_compose! {
+    fn any_origin()(
+        // Without an m: no platform is called main or dm.
+        channel in "[A-La-l]{1,8}",
+        account in prop::option::of("[A-La-l0-9_-]{0,8}"),
+        kind in any_kind(),
+        id in "[A-Za-zÀ-ž0-9@._+-]{1,20}(:[0-9]{1,6})?",
+        thread in prop::option::of(prop_oneof![
+            "[A-Za-z0-9.]{1,8}".prop_map(Thread::Thread),
+            "[0-9]{1,4}".prop_map(Thread::Topic),
+        ]),
+        is_owner: bool,
+    ) -> Origin {
+        Origin { account, thread, is_owner, ..origin(&channel, kind, &id) }
+    }
+}
+
+prop_compose! {
+    fn any_routes()(
+        dm_scope in any_scope(),
+        agents in prop::collection::vec(("[a-z]{1,5}", "[A-La-l]", any::<bool>()), 0..4),
+        names in prop::collection::btree_map("[A-Za-z]{1,6}", prop::collection::vec("[a-z0-9]{1,3}", 0..3), 0..3),
+    ) -> Routes {
+        let bindings = agents.into_iter().map(|(agent, channel, is_any)| {
+            let account = if is_any { Account::Any } else { Account::Default };
+            Binding { account, ..binding(&agent, &channel) }
+        });
+        Routes { dm_scope, identity_links: names, ..routes(bindings.collect()) }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_key_is_canonical_and_its_agents_own(routes in any_routes(), origin in any_origin()) {
+        let routed = route(&routes, &origin).unwrap();
+        prop_assert_eq!(routed.key.agent(), Some(&routed.agent));
+        prop_assert_eq!(routed.key.as_str().to_lowercase(), routed.key.as_str());
+        let again = SessionKey::parse(routed.key.as_str(), &AgentId::normalize("other")).unwrap();
+        prop_assert_eq!(again, routed.key);
+    }
+
+    #[test]
+    fn the_case_of_a_name_changes_nothing(routes in any_routes(), origin in any_origin()) {
+        let other = Origin {
+            channel: format!(" {} ", origin.channel.to_lowercase()),
+            account: origin.account.as_ref().map(|account| account.to_lowercase()),
+            peer: peer(origin.peer.kind, &origin.peer.id.to_lowercase()),
+            ..origin.clone()
+        };
+        prop_assert_eq!(route(&routes, &origin), route(&routes, &other));
+    }
+
+    #[test]
+    fn nobody_but_the_owner_is_in_main_unless_somebody_chose_that(routes in any_routes(), origin in any_origin()) {
+        let key = route(&routes, &origin).unwrap().key;
+        let is_main = key.rest().split(':').next() == Some("main");
+        let is_direct = origin.peer.kind == PeerKind::Direct;
+        let may_be = match routes.dm_scope {
+            DmScope::Main => is_direct,
+            DmScope::OwnerInMain => is_direct && origin.is_owner,
+            DmScope::PerPeer | DmScope::PerChannelPeer | DmScope::PerAccountChannelPeer => false,
+        };
+        prop_assert_eq!(is_main, may_be);
+    }
+
+    #[test]
+    fn two_people_are_never_in_one_conversation_unless_somebody_chose_that(
+        mut routes in any_routes(), a in any_origin(), b in any_origin(),
+    ) {
+        routes.dm_scope = DmScope::OwnerInMain;
+        routes.identity_links.clear();
+        let named = |origin: &Origin| (clean(&origin.channel), origin.peer.kind, clean(&origin.peer.id));
+        prop_assume!(named(&a) != named(&b) && !a.is_owner && !b.is_owner);
+        prop_assert_ne!(route(&routes, &a).unwrap().key, route(&routes, &b).unwrap().key);
+    }
+
+    #[test]
+    fn no_text_can_hurt(channel in "\\PC{0,30}", id in any::<String>(), thread in any::<String>(), is_owner: bool) {
+        let thread = Some(Thread::Thread(thread));
+        let origin = Origin { thread, is_owner, ..origin(&channel, PeerKind::Direct, &id) };
+        if let Ok(routed) = route(&routes(Vec::new()), &origin) {
+            prop_assert_eq!(routed.agent, AgentId::main());
+        }
+    }
+}

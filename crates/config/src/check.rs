@@ -1,0 +1,290 @@
+//! A tree against the typed sections: every value that does not fit is told and left out, the rest is kept.
+
+use std::collections::BTreeSet;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_path_to_error::Segment;
+
+use crate::{
+    path::Step,
+    problem::{self, Place, Problem},
+    tree::{dotted, without},
+};
+
+/// How often the sections are tried with one value less; then whole sections go, so that it comes to an end soon.
+const ROUNDS: usize = 200;
+
+/// Reads the sections from the tree without the values in `gone`, and without those that do not fit.
+pub(crate) fn check<T: DeserializeOwned + Default>(
+    tree: &Value,
+    mut gone: BTreeSet<Vec<Step>>,
+    place: &dyn Fn(&[Step]) -> Option<Place>,
+) -> (T, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let mut left = without(tree, &gone);
+    for round in 0.. {
+        let error = match serde_path_to_error::deserialize::<_, T>(&left) {
+            Ok(config) => return (config, problems),
+            Err(error) => error,
+        };
+        let mut wrong = steps(error.path(), &left);
+        let way = original(&wrong, tree, &gone);
+        let why = error.inner().to_string();
+        if problems.len() >= problem::MOST || round >= ROUNDS {
+            wrong.truncate(1);
+        } else if !follows(&why, &way, &gone) {
+            let predicate = unshown(plain(&why), at(tree, &way));
+            let what = if way.is_empty() { format!("the whole file {predicate}") } else { predicate };
+            problems.push(Problem { path: dotted(&way), place: place(&way), what, help: None });
+        }
+        if !remove(&mut left, &wrong) {
+            break;
+        }
+        gone.insert(way);
+    }
+    (T::default(), problems)
+}
+
+/// The way to the wrong value, or to the deepest value around it that there is.
+fn steps(path: &serde_path_to_error::Path, tree: &Value) -> Vec<Step> {
+    let mut way = Vec::new();
+    let mut here = tree;
+    for segment in path.iter() {
+        let step = match segment {
+            Segment::Seq { index } => Step::Index(*index),
+            Segment::Map { key } | Segment::Enum { variant: key } => Step::Key(key.clone()),
+            Segment::Unknown => break,
+        };
+        let Some(next) = at(here, std::slice::from_ref(&step)) else { break };
+        way.push(step);
+        here = next;
+    }
+    way
+}
+
+/// The same way in the whole tree: lists from which items were left out count differently.
+fn original(wrong: &[Step], tree: &Value, gone: &BTreeSet<Vec<Step>>) -> Vec<Step> {
+    let mut way: Vec<Step> = Vec::new();
+    for step in wrong {
+        let length = at(tree, &way).and_then(Value::as_array).map_or(0, Vec::len);
+        let step = match step {
+            Step::Index(index) => {
+                let is_kept = |at: &usize| {
+                    way.push(Step::Index(*at));
+                    let is_kept = !gone.contains(&way);
+                    way.pop();
+                    is_kept
+                };
+                Step::Index((0..length).filter(is_kept).nth(*index).unwrap_or(*index))
+            }
+            Step::Key(name) => Step::Key(name.clone()),
+        };
+        way.push(step);
+    }
+    way
+}
+
+/// Takes the value at the end of the way out of the tree. The root stays.
+fn remove(tree: &mut Value, way: &[Step]) -> bool {
+    let Some((last, way)) = way.split_last() else { return false };
+    let around = way.iter().try_fold(tree, |value, step| match step {
+        Step::Key(name) => value.get_mut(name),
+        Step::Index(index) => value.get_mut(index),
+    });
+    match (around, last) {
+        (Some(Value::Object(members)), Step::Key(name)) => members.shift_remove(name).is_some(),
+        (Some(Value::Array(values)), Step::Index(index)) if *index < values.len() => {
+            values.remove(*index);
+            true
+        }
+        (Some(_) | None, Step::Key(_) | Step::Index(_)) => false,
+    }
+}
+
+fn at<'a>(tree: &'a Value, way: &[Step]) -> Option<&'a Value> {
+    way.iter().try_fold(tree, |value, step| match step {
+        Step::Key(name) => value.get(name),
+        Step::Index(index) => value.get(index),
+    })
+}
+
+/// Whether something is only missing because it was left out.
+fn follows(why: &str, way: &[Step], gone: &BTreeSet<Vec<Step>>) -> bool {
+    let field = why.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
+    field.is_some_and(|field| gone.contains(&[way, &[Step::Key(field.to_owned())]].concat()))
+}
+
+/// Says it without the value, which may be a secret, and without the names of Rust's types.
+fn plain(why: &str) -> String {
+    if why.starts_with("data did not match any variant") {
+        return "has none of the forms that it may have".to_owned();
+    }
+    if let Some(field) = why.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
+        return format!("must have {field:?}");
+    }
+    let Some((_, expected)) = why.rsplit_once(", expected ") else { return why.replace('`', "\"") };
+    let wanted = match expected {
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" | "u64" | "u128" | "usize" => "a whole number, zero or more",
+        "i8" | "i16" | "i32" | "i64" | "i128" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a string" | "a borrowed string" | "string" => "a text in quotes",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        "string or map" => "a text in quotes, or an object",
+        nonzero if nonzero.starts_with("a nonzero ") => "a whole number, one or more",
+        object
+            if ["struct ", "internally tagged enum ", "adjacently tagged enum "]
+                .iter()
+                .any(|name| object.starts_with(name)) =>
+        {
+            "an object"
+        }
+        other => return format!("must be {}", other.replace('`', "\"")),
+    };
+    format!("must be {wanted}")
+}
+
+/// The predicate, or a vaguer one if it has the wrong text in it.
+fn unshown(predicate: String, value: Option<&Value>) -> String {
+    match value {
+        Some(Value::String(text)) if text.len() > 2 && predicate.contains(text.as_str()) => "is not valid".to_owned(),
+        _ => predicate,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, de::Error};
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, Default, PartialEq, Deserialize)]
+    #[serde(default)]
+    struct Config {
+        gateway: Gateway,
+        agents: Vec<Agent>,
+        named: BTreeMap<String, u8>,
+        loose: Option<Loose>,
+        strict: Option<Strict>,
+    }
+
+    #[derive(Debug, Default, PartialEq, Deserialize)]
+    #[serde(default)]
+    struct Gateway {
+        port: Option<u16>,
+        bind: Option<Bind>,
+        ratio: f64,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Bind {
+        Loopback,
+        Lan,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Agent {
+        id: String,
+        #[serde(default)]
+        on: bool,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(untagged)]
+    enum Loose {
+        Text(String),
+        Number(u8),
+    }
+
+    #[derive(Debug, PartialEq)]
+    struct Strict;
+
+    impl<'de> Deserialize<'de> for Strict {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let text = String::deserialize(deserializer)?;
+            Err(D::Error::custom(format!("cannot use {text}")))
+        }
+    }
+
+    fn checked(tree: &Value) -> (Config, Vec<String>) {
+        let (config, problems) = check(tree, BTreeSet::new(), &|_| None);
+        (config, problems.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn all_problems_are_told_and_the_rest_is_kept() {
+        let (config, problems) = checked(&json!({
+            "gateway": {"port": "s3cret", "bind": "s3cret", "ratio": 0.5},
+            "agents": [{"id": 1, "on": true}, {"id": "a"}, {}, {"id": "b", "on": "s3cret"}, 7],
+            "named": {"x": 300, "y/z": 1},
+        }));
+        let agent = |id: &str| Agent { id: id.to_owned(), on: false };
+        assert_eq!(
+            config,
+            Config {
+                gateway: Gateway { port: None, bind: None, ratio: 0.5 },
+                agents: vec![agent("a"), agent("b")],
+                named: BTreeMap::from([("y/z".to_owned(), 1)]),
+                ..Config::default()
+            }
+        );
+        assert_eq!(
+            problems,
+            [
+                "gateway.port must be a whole number from 0 to 65535",
+                "gateway.bind must be \"loopback\" or \"lan\"",
+                "agents[0].id must be a text in quotes",
+                "agents[2] must have \"id\"",
+                "agents[3].on must be true or false",
+                "agents[4] must be an object",
+                "named.x must be a whole number from 0 to 255",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_value_is_never_shown() {
+        let (_, problems) = checked(&json!({"strict": "s3cret", "loose": {"s3cret": 1}}));
+        assert_eq!(problems, ["strict is not valid", "loose has none of the forms that it may have"]);
+    }
+
+    #[test]
+    fn what_was_left_out_before_is_not_told_again() {
+        let key = |name: &str| Step::Key(name.to_owned());
+        let gone = BTreeSet::from([vec![key("agents"), Step::Index(0), key("id")]]);
+        let tree = json!({"agents": [{"id": "${NOT_SET}"}, {"id": "a"}]});
+        let (config, problems) = check::<Config>(&tree, gone, &|_| None);
+        assert_eq!(config.agents, [Agent { id: "a".to_owned(), on: false }]);
+        assert_eq!(problems, []);
+    }
+
+    #[test]
+    fn a_tree_that_is_no_object_gives_nothing() {
+        assert_eq!(checked(&json!("s3cret")), (Config::default(), vec!["the whole file must be an object".to_owned()]));
+    }
+
+    #[test]
+    fn a_flood_of_values_that_were_left_out_comes_to_an_end() {
+        let key = |name: &str| Step::Key(name.to_owned());
+        let tree = json!({"agents": vec![json!({"id": "${NOT_SET}"}); 1000], "gateway": {"port": 1}});
+        let gone = (0..1000).map(|index| vec![key("agents"), Step::Index(index), key("id")]).collect();
+        let (config, problems) = check::<Config>(&tree, gone, &|_| None);
+        assert_eq!((config.gateway.port, config.agents, problems), (Some(1), vec![], vec![]));
+    }
+
+    #[test]
+    fn a_flood_of_wrong_values_comes_to_an_end() {
+        let (config, problems) = checked(&json!({"agents": vec![7; 1000], "gateway": {"port": 1}}));
+        assert_eq!(problems.len(), 50);
+        assert_eq!(config.gateway.port, Some(1));
+        assert_eq!(config.agents, []);
+    }
+}

@@ -1,0 +1,382 @@
+//! Changing the config file's text: comments, order, unknown keys, blanks and quotes stay as the user wrote them.
+//!
+//! Every change says what the file's value shall be; `rewrite` then finds the smallest edits of the text.
+//! A comment goes only with a value that it stands inside of.
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    file::Files,
+    path::{Path, Step},
+    problem::Place,
+    rewrite::rewrite,
+    tree,
+};
+
+/// Why a text cannot be changed so.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EditError {
+    /// The file cannot be read, so it is not touched.
+    #[error("{place}: {what}; correct the config file first")]
+    Syntax {
+        /// Where.
+        place: Place,
+        /// Why.
+        what: String,
+    },
+    /// The path leads through a value that has nothing inside.
+    #[error("{} is {kind}, so there is nothing inside it to set; unset it first", named(path))]
+    Scalar {
+        /// The value that is in the way.
+        path: Path,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// The path names a member of a list.
+    #[error("{} is a list; name one of its items, as in {path}[0]", named(path))]
+    List {
+        /// The list.
+        path: Path,
+    },
+    /// The path names an item of an object.
+    #[error("{} is an object and has no item [{index}]; as a name it is written {}", named(path), path.key(&index.to_string()))]
+    Object {
+        /// The object.
+        path: Path,
+        /// The item.
+        index: usize,
+    },
+    /// The path names an item behind the end of a list.
+    #[error("{} has {len} items; the next one is {}", named(path), path.index(*len))]
+    BehindEnd {
+        /// The list.
+        path: Path,
+        /// How many items it has.
+        len: usize,
+    },
+    /// The whole config cannot be taken away.
+    #[error("the whole config cannot be unset; name a key")]
+    Root,
+    /// The result would not be read as it was meant, for example because it is nested too deep.
+    #[error("the config with this change could not be read back; it may be nested too deep")]
+    Unreadable,
+}
+
+/// The text with the value at a path; objects and lists on the way to it are made where there are none.
+///
+/// Of a value that is there already only what differs is changed. Where an object takes its members from a file with
+/// `$include`, the member is written next to the `$include` and wins over the file's; a list is added to the file's.
+pub fn set(text: &str, path: &Path, value: &Value) -> Result<String, EditError> {
+    change(text, |config| put(config, path, value))
+}
+
+/// The text without the value at a path, and whether there was one.
+pub fn unset(text: &str, path: &Path) -> Result<(String, bool), EditError> {
+    let mut was_there = false;
+    let text = change(text, |config| {
+        was_there = take(config, path)?;
+        Ok(())
+    })?;
+    Ok((text, was_there))
+}
+
+/// The text with a merge patch (RFC 7396) applied: objects are merged, `null` takes away, anything else replaces.
+pub fn merge_patch(text: &str, patch: &Value) -> Result<String, EditError> {
+    change(text, |config| {
+        merge(config, patch);
+        Ok(())
+    })
+}
+
+/// The text that says another value, by the smallest edits.
+pub fn replace(text: &str, value: &Value) -> Result<String, EditError> {
+    change(text, |config| {
+        config.clone_from(value);
+        Ok(())
+    })
+}
+
+fn change(text: &str, edit: impl FnOnce(&mut Value) -> Result<(), EditError>) -> Result<String, EditError> {
+    let old = value(text)?;
+    let mut new = old.clone();
+    edit(&mut new)?;
+    if old == new {
+        return Ok(text.to_owned());
+    }
+    let text = rewrite(text, &old, &new).ok_or(EditError::Unreadable)?;
+    if value(&text).is_ok_and(|said| said == new) { Ok(text) } else { Err(EditError::Unreadable) }
+}
+
+/// What a text says; nothing is an empty object.
+fn value(text: &str) -> Result<Value, EditError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let parsed = tree::parse(text, 0).map_err(|broken| {
+        let mut files = Files::new(std::path::Path::new(""));
+        files.add(std::path::Path::new(""), text.to_owned());
+        EditError::Syntax { place: files.place(broken.spot), what: broken.what }
+    })?;
+    Ok(parsed.node.value())
+}
+
+fn put(config: &mut Value, path: &Path, value: &Value) -> Result<(), EditError> {
+    let mut here = config;
+    for (at, step) in path.steps().iter().enumerate() {
+        // What is made on the way becomes what the next step needs.
+        let made = || match path.steps().get(at + 1) {
+            Some(Step::Key(_)) => json!({}),
+            Some(Step::Index(_)) => json!([]),
+            None => Value::Null,
+        };
+        here = match (here, step) {
+            (Value::Object(object), Step::Key(name)) => object.entry(name.clone()).or_insert_with(made),
+            (Value::Object(_), Step::Index(index)) => {
+                return Err(EditError::Object { path: path.first(at), index: *index });
+            }
+            (Value::Array(list), step) => {
+                let Some(place) = step.place() else { return Err(EditError::List { path: path.first(at) }) };
+                let len = list.len();
+                if place == len {
+                    list.push(made());
+                }
+                list.get_mut(place).ok_or_else(|| EditError::BehindEnd { path: path.first(at), len })?
+            }
+            (scalar, _) => return Err(EditError::Scalar { path: path.first(at), kind: kind(scalar) }),
+        };
+    }
+    here.clone_from(value);
+    Ok(())
+}
+
+fn take(config: &mut Value, path: &Path) -> Result<bool, EditError> {
+    let Some((last, way)) = path.steps().split_last() else { return Err(EditError::Root) };
+    let inside = way.iter().try_fold(config, |here, step| match (here, step) {
+        (Value::Object(object), Step::Key(name)) => object.get_mut(name),
+        (Value::Array(list), step) => list.get_mut(step.place()?),
+        (Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_), _) => None,
+    });
+    Ok(match (inside, last) {
+        (Some(Value::Object(object)), Step::Key(name)) => object.shift_remove(name).is_some(),
+        (Some(Value::Array(list)), step) => match step.place().filter(|place| *place < list.len()) {
+            Some(place) => {
+                list.remove(place);
+                true
+            }
+            None => false,
+        },
+        (Some(Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) | None, _) => {
+            false
+        }
+    })
+}
+
+fn merge(value: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else { return value.clone_from(patch) };
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    let Value::Object(object) = value else { return };
+    for (name, patch) in patch {
+        if patch.is_null() {
+            object.shift_remove(name);
+        } else {
+            merge(object.entry(name.clone()).or_insert(Value::Null), patch);
+        }
+    }
+}
+
+fn named(path: &Path) -> String {
+    if path.steps().is_empty() { "the config".to_owned() } else { path.to_string() }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> Path {
+        text.parse().unwrap()
+    }
+
+    fn set_in(text: &str, at: &str, value: &Value) -> String {
+        set(text, &path(at), value).unwrap()
+    }
+
+    fn refusal(text: &str, at: &str) -> String {
+        set(text, &path(at), &json!(1)).unwrap_err().to_string()
+    }
+
+    const FILE: &str = "// Mine.\n{\n  // The door.\n  gateway: {\n    port: 0x10, // hex\n    'bind': 'lan' // all\n  },\n\n  \
+                        list: [1, 2], unknown: +.5,\n}\n";
+
+    #[test]
+    fn a_value_is_replaced_and_all_else_stays() {
+        assert_eq!(set_in(FILE, "gateway.port", &json!(17)), FILE.replace("0x10", "17"));
+        assert_eq!(set_in(FILE, "list.1", &json!({"a": [3]})), FILE.replace("[1, 2]", "[1, {\"a\": [3]}]"));
+        assert_eq!(set_in(FILE, "gateway.port", &json!(16)), FILE);
+        let object = json!({"port": 1, "bind": "lan"});
+        assert_eq!(set_in(FILE, "gateway", &object), FILE.replace("0x10", "1"));
+        assert_eq!(
+            set_in(&format!("\u{feff}{FILE}"), "unknown", &json!(null)),
+            format!("\u{feff}{}", FILE.replace("+.5", "null"))
+        );
+    }
+
+    #[test]
+    fn a_new_key_follows_its_neighbours() {
+        let token = FILE.replace("'lan' // all\n", "'lan', // all\n    \"auth\": {\n      \"token\": \"x\"\n    }\n");
+        assert_eq!(set_in(FILE, "gateway.auth.token", &json!("x")), token);
+        assert_eq!(set_in(FILE, "new[0]", &json!(1)), FILE.replace("+.5,\n", "+.5,\n  \"new\": [\n    1\n  ],\n"));
+        assert_eq!(set_in(FILE, "list[2]", &json!(3)), FILE.replace("[1, 2]", "[1, 2, 3]"));
+        assert_eq!(set_in("{a: {}}", "a.b.c", &json!([1, {}])), "{a: {\"b\": {\"c\": [1, {}]}}}");
+        assert_eq!(
+            set_in("{\r\n\ta: {}\r\n}", "a.b.c", &json!(1)),
+            "{\r\n\ta: {\r\n\t\t\"b\": {\r\n\t\t\t\"c\": 1\r\n\t\t}\r\n\t}\r\n}"
+        );
+        assert_eq!(set_in("{\n    // none yet\n}", "a", &json!(1)), "{\n    // none yet\n  \"a\": 1\n}");
+        assert_eq!(set_in("{a: 1 /* x, */ }", "b", &json!(2)), "{a: 1, /* x, */ \"b\": 2 }");
+        assert_eq!(set_in("{\n  a: 1 }", "b", &json!(2)), "{\n  a: 1,\n  \"b\": 2 }");
+    }
+
+    #[test]
+    fn a_file_that_says_nothing_becomes_a_fresh_one() {
+        let fresh = "{\n  \"gateway\": {\n    \"port\": 1\n  }\n}\n";
+        assert_eq!(set_in("", "gateway.port", &json!(1)), fresh);
+        assert_eq!(set_in(" \n\n", "gateway.port", &json!(1)), fresh);
+        assert_eq!(set_in("{}", "gateway.port", &json!(1)), fresh.trim_end());
+        assert_eq!(set_in("// soon", "gateway.port", &json!(1)), format!("// soon\n{fresh}"));
+        assert_eq!(merge_patch("", &json!({"gateway": {"port": 1, "bind": null}})), Ok(fresh.to_owned()));
+        assert_eq!(replace("", &json!({})), Ok(String::new()));
+    }
+
+    #[test]
+    fn a_path_that_does_not_fit_the_file_is_refused() {
+        assert_eq!(
+            refusal(FILE, "gateway.port.x"),
+            "gateway.port is a number, so there is nothing inside it to set; unset it first"
+        );
+        assert_eq!(refusal("{a: null}", "a.b"), "a is null, so there is nothing inside it to set; unset it first");
+        assert_eq!(refusal(FILE, "list.x"), "list is a list; name one of its items, as in list[0]");
+        assert_eq!(refusal(FILE, "list[3]"), "list has 2 items; the next one is list[2]");
+        assert_eq!(
+            refusal(FILE, "gateway[3]"),
+            "gateway is an object and has no item [3]; as a name it is written gateway.3"
+        );
+        assert_eq!(refusal("[]", "a"), "the config is a list; name one of its items, as in [0]");
+        assert_eq!(refusal("{}", "a[1]"), "a has 0 items; the next one is a[0]");
+        assert_eq!(unset(FILE, &Path::root()), Err(EditError::Root));
+    }
+
+    #[test]
+    fn a_file_with_a_syntax_error_is_not_touched() {
+        let wrong = "line 2, column 7: expected comma; correct the config file first";
+        let text = "{\n  a: 1\n  b: 2\n}";
+        assert_eq!(refusal(text, "a"), wrong);
+        assert_eq!(unset(text, &path("a")).unwrap_err().to_string(), wrong);
+        assert_eq!(merge_patch(text, &json!({})).unwrap_err().to_string(), wrong);
+        assert_eq!(replace(text, &json!({})).unwrap_err().to_string(), wrong);
+    }
+
+    #[test]
+    fn what_could_not_be_read_back_is_refused() {
+        let deep = (0..70).fold(json!(1), |inner, _| json!([inner]));
+        assert_eq!(set("{}", &path("a"), &deep), Err(EditError::Unreadable));
+    }
+
+    #[test]
+    fn a_value_goes_with_its_comma_and_its_line() {
+        let gone = |text: &str, at: &str| unset(text, &path(at)).unwrap();
+        let there = |text: &str| (text.to_owned(), true);
+        assert_eq!(gone("{a: 1, b: 2, c: 3}", "a"), there("{b: 2, c: 3}"));
+        assert_eq!(gone("{a: 1, b: 2, c: 3}", "b"), there("{a: 1, c: 3}"));
+        assert_eq!(gone("{ a: 1, b: 2, c: 3 }", "c"), there("{ a: 1, b: 2 }"));
+        assert_eq!(gone("{ a: 1 }", "a"), there("{}"));
+        assert_eq!(gone("{\n  a: 1,\n  b: [2,\n3]\n}", "b"), there("{\n  a: 1\n}"));
+        assert_eq!(gone("{\n  a: 1,\n  b: 2,\n}", "b"), there("{\n  a: 1,\n}"));
+        assert_eq!(gone("{\r\n  a: 1,\r\n  b: 2,\r\n}", "a"), there("{\r\n  b: 2,\r\n}"));
+        assert_eq!(gone("{\n  a: 1\n  , b: 2\n}", "a"), there("{\n  b: 2\n}"));
+        assert_eq!(gone("[1, [2], 3]", "[1][0]"), there("[1, [], 3]"));
+        assert_eq!(gone("[1, 2, 3]", "1"), there("[1, 3]"));
+        for absent in ["nope", "gateway.port.x", "list[2]", "list.x", "gateway[0]"] {
+            assert_eq!(gone(FILE, absent), (FILE.to_owned(), false), "{absent}");
+        }
+    }
+
+    #[test]
+    fn comments_around_a_value_that_goes_stay() {
+        let gone = |text: &str, at: &str| unset(text, &path(at)).unwrap().0;
+        assert_eq!(gone(FILE, "gateway.port"), FILE.replace("port: 0x10, // hex", "// hex"));
+        assert_eq!(
+            gone(FILE, "gateway"),
+            FILE.replace(&FILE[FILE.find("  gateway").unwrap()..FILE.find("\n  list").unwrap()], "")
+        );
+        assert_eq!(gone("{a: 1 /* x, */, // y\n b: 2}", "a"), "{/* x, */ // y\n b: 2}");
+        assert_eq!(gone("{a: 1, // x\n b: 2}", "b"), "{a: 1 // x\n }");
+        assert_eq!(gone("{a: 1 // x\n}", "a"), "{// x\n}");
+        assert_eq!(gone("{/* x */ a: 1}", "a"), "{/* x */}");
+    }
+
+    #[test]
+    fn a_member_next_to_an_include_is_written_here() {
+        let text = "{\n  agents: {$include: './agents.json'}\n}";
+        let with = "{\n  agents: {$include: './agents.json', \"defaults\": {\"workspace\": \"~/w\"}}\n}";
+        assert_eq!(set_in(text, "agents.defaults.workspace", &json!("~/w")), with);
+    }
+
+    #[test]
+    fn of_two_equal_keys_the_later_is_changed_and_both_go() {
+        assert_eq!(set_in("{a: 1, b: 2, a: 3}", "a", &json!(4)), "{a: 1, b: 2, a: 4}");
+        assert_eq!(unset("{a: 1, b: 2, a: 3}", &path("a")), Ok(("{b: 2}".to_owned(), true)));
+    }
+
+    // The examples of RFC 7396, appendix A.
+    #[test]
+    fn a_merge_patch_does_what_its_standard_says() {
+        for (text, patch, result) in [
+            ("{'a':'b'}", json!({"a": "c"}), json!({"a": "c"})),
+            ("{'a':'b'}", json!({"b": "c"}), json!({"a": "b", "b": "c"})),
+            ("{'a':'b'}", json!({"a": null}), json!({})),
+            ("{'a':'b','b':'c'}", json!({"a": null}), json!({"b": "c"})),
+            ("{'a':['b']}", json!({"a": "c"}), json!({"a": "c"})),
+            ("{'a':'c'}", json!({"a": ["b"]}), json!({"a": ["b"]})),
+            ("{'a':{'b':'c'}}", json!({"a": {"b": "d", "c": null}}), json!({"a": {"b": "d"}})),
+            ("{'a':[{'b':'c'}]}", json!({"a": [1]}), json!({"a": [1]})),
+            ("['a','b']", json!(["c", "d"]), json!(["c", "d"])),
+            ("{'a':'b'}", json!(["c"]), json!(["c"])),
+            ("{'a':'foo'}", json!(null), json!(null)),
+            ("{'a':'foo'}", json!("bar"), json!("bar")),
+            ("{'e':null}", json!({"a": 1}), json!({"e": null, "a": 1})),
+            ("[1,2]", json!({"a": "b", "c": null}), json!({"a": "b"})),
+            ("{}", json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
+        ] {
+            assert_eq!(value(&merge_patch(text, &patch).unwrap()), Ok(result), "{text} with {patch}");
+        }
+        let patch = json!({"gateway": {"bind": null, "mode": "local"}});
+        let text = merge_patch(FILE, &patch).unwrap();
+        assert_eq!(text, FILE.replace("'bind': 'lan' // all", "\"mode\": \"local\"\n    // all"));
+    }
+
+    #[test]
+    fn another_value_is_said_by_the_smallest_edits() {
+        let text = "[\n  1, // one\n  {id: 'a', x: 1}, // a\n  3 // three\n]";
+        let said = |value: Value| replace(text, &value).unwrap();
+        assert_eq!(said(json!([1, 3])), "[\n  1, // one\n  // a\n  3 // three\n]");
+        assert_eq!(said(json!([0, 1, {"id": "a", "x": 1}, 3])), text.replace("[\n", "[\n  0,\n"));
+        assert_eq!(said(json!([1, 2, {"id": "a", "x": 1}, 3])), text.replace("one\n", "one\n  2,\n"));
+        assert_eq!(
+            said(json!([1, {"id": "a"}, 3, 4])),
+            text.replace(", x: 1", "").replace("3 // three", "3, // three\n  4")
+        );
+        assert_eq!(said(json!([])), "[\n  // one\n  // a\n  // three\n]");
+        assert_eq!(said(json!("x")), "\"x\"");
+    }
+}

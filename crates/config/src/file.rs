@@ -1,0 +1,149 @@
+//! The files that a config is read from, and the places in them.
+
+use std::{
+    fs::File,
+    io::{self, ErrorKind, Read},
+    path::{Path, PathBuf},
+};
+
+use crate::{problem::Place, tree::Spot};
+
+/// The largest file that is read.
+const LARGEST: u64 = 8 << 20;
+
+/// Reads a file whole: none if there is none, or the predicate that says why it cannot be read.
+pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    let read = || -> io::Result<Result<Vec<u8>, &'static str>> {
+        let kind = path.metadata()?.file_type();
+        if kind.is_dir() {
+            return Ok(Err("is a folder"));
+        }
+        if waits(kind) {
+            return Ok(Err("is not a file with text"));
+        }
+        let mut bytes = Vec::new();
+        File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+        Ok(if bytes.len() as u64 > LARGEST { Err("is bigger than 8 MiB") } else { Ok(bytes) })
+    };
+    match read() {
+        Ok(Ok(bytes)) => Ok(Some(bytes)),
+        Ok(Err(why)) => Err(why.to_owned()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("cannot be read: {}", error.kind())),
+    }
+}
+
+/// Whether opening it could wait for somebody to write.
+#[cfg(unix)]
+fn waits(kind: std::fs::FileType) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    kind.is_fifo() || kind.is_socket()
+}
+
+#[cfg(not(unix))]
+fn waits(_: std::fs::FileType) -> bool {
+    false
+}
+
+/// The text of a file's bytes, without the mark that some editors put first.
+pub(crate) fn text(bytes: Vec<u8>) -> Result<String, String> {
+    let text = String::from_utf8(bytes)
+        .map_err(|error| format!("is not UTF-8 text: byte {} cannot be read", error.utf8_error().valid_up_to() + 1))?;
+    Ok(match text.strip_prefix('\u{feff}') {
+        Some(text) => text.to_owned(),
+        None => text,
+    })
+}
+
+/// The files that were read, the config itself first.
+pub(crate) struct Files {
+    main: PathBuf,
+    texts: Vec<(PathBuf, String)>,
+}
+
+impl Files {
+    /// None yet of the config at `main`.
+    pub(crate) fn new(main: &Path) -> Self {
+        Self { main: main.to_owned(), texts: Vec::new() }
+    }
+
+    /// The folder of the config.
+    pub(crate) fn folder(&self) -> &Path {
+        self.main.parent().unwrap_or(Path::new(""))
+    }
+
+    /// Takes a file in, and says its number.
+    pub(crate) fn add(&mut self, path: &Path, text: String) -> usize {
+        self.texts.push((path.to_owned(), text));
+        self.texts.len() - 1
+    }
+
+    /// The text of a file that was taken in.
+    pub(crate) fn text(&self, file: usize) -> &str {
+        self.texts.get(file).map_or("", |(_, text)| text)
+    }
+
+    /// How many bytes were read.
+    pub(crate) fn size(&self) -> usize {
+        self.texts.iter().map(|(_, text)| text.len()).sum()
+    }
+
+    /// What a file is called in messages.
+    pub(crate) fn name(&self, path: &Path) -> PathBuf {
+        path.strip_prefix(self.folder()).unwrap_or(path).to_owned()
+    }
+
+    /// The place to show for a spot.
+    pub(crate) fn place(&self, spot: Spot) -> Place {
+        let before = self.text(spot.file).get(..spot.offset).unwrap_or_default();
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let path = self.texts.get(spot.file).map(|(path, _)| path);
+        Place {
+            file: path.filter(|_| spot.file > 0).map(|path| self.name(path)),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(read(folder.path()), Err("is a folder".to_owned()));
+        assert_eq!(read(&folder.path().join("none")), Ok(None));
+        let large = folder.path().join("large");
+        File::create(&large).unwrap().set_len(LARGEST + 1).unwrap();
+        assert_eq!(read(&large), Err("is bigger than 8 MiB".to_owned()));
+        let small = folder.path().join("small");
+        fs::write(&small, "{}").unwrap();
+        assert_eq!(read(&small.join("below")), Err("cannot be read: not a directory".to_owned()));
+        assert_eq!(read(&small), Ok(Some(b"{}".to_vec())));
+        let socket = folder.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert_eq!(read(&socket), Err("is not a file with text".to_owned()));
+    }
+
+    #[test]
+    fn a_text_is_utf8_with_or_without_its_mark() {
+        assert_eq!(text(b"\xef\xbb\xbf{}".to_vec()), Ok("{}".to_owned()));
+        assert_eq!(text(b"{}\xff".to_vec()), Err("is not UTF-8 text: byte 3 cannot be read".to_owned()));
+    }
+
+    #[test]
+    fn places_are_counted_in_lines_and_characters() {
+        let mut files = Files::new(Path::new("/a/main.json"));
+        assert_eq!(files.add(Path::new("/a/main.json"), "{\n  é: 1}".to_owned()), 0);
+        assert_eq!(files.add(Path::new("/a/b/more.json"), "{}".to_owned()), 1);
+        assert_eq!(files.add(Path::new("/c/far.json"), "{}".to_owned()), 2);
+        assert_eq!(files.place(Spot { file: 0, offset: 8 }), Place { file: None, line: 2, column: 6 });
+        let place = |file: &str| Place { file: Some(file.into()), line: 1, column: 2 };
+        assert_eq!(files.place(Spot { file: 1, offset: 1 }), place("b/more.json"));
+        assert_eq!(files.place(Spot { file: 2, offset: 1 }), place("/c/far.json"));
+    }
+}

@@ -1,0 +1,426 @@
+//! `$include`: other files put in the place of an object, or merged beneath its keys.
+//!
+//! A file that cannot be included is a problem at its `$include`; the keys beside it are read all the same.
+
+use std::{
+    fs,
+    path::{Component, Path, PathBuf},
+};
+
+use serde_json::Value;
+
+use crate::{
+    file::{self, Files},
+    path::Step,
+    problem::{self, Problem},
+    tree::{self, Kind, Member, Node, Spot, dotted},
+};
+
+/// The key.
+const INCLUDE: &str = "$include";
+/// How many files may be between the config and an included one, that one counted.
+const DEEPEST: usize = 10;
+/// How long a name may be, in bytes.
+const LONGEST: usize = 4096;
+/// How often one config may include a file.
+const MOST: usize = 256;
+/// How many bytes all files may have together.
+const LARGEST: usize = 32 << 20;
+
+/// Puts the included files in.
+pub(crate) struct Include<'a> {
+    /// Folders beside the config's own from which files may come.
+    pub(crate) roots: &'a [PathBuf],
+    pub(crate) files: &'a mut Files,
+    /// Every file that was asked for, there or not.
+    pub(crate) watched: &'a mut Vec<PathBuf>,
+    pub(crate) problems: &'a mut Vec<Problem>,
+    pub(crate) warnings: &'a mut Vec<Problem>,
+    /// How often a file was asked for.
+    pub(crate) asked: usize,
+    /// The files that are being read, from the config to the one at hand.
+    pub(crate) chain: Vec<PathBuf>,
+    /// The keys that lead to the value at hand.
+    pub(crate) way: Vec<Step>,
+}
+
+impl Include<'_> {
+    /// Reads the text of the file at the end of the chain; an empty object if that does not work.
+    pub(crate) fn read(&mut self, text: String) -> Node {
+        let path = self.chain.last().cloned().unwrap_or_default();
+        let file = self.files.add(&path, text);
+        match tree::parse(self.files.text(file), file) {
+            Ok(parsed) => {
+                for (way, spot) in parsed.repeated.into_iter().take(problem::MOST.saturating_sub(self.warnings.len())) {
+                    self.warnings.push(Problem {
+                        path: dotted(&[self.way.clone(), way].concat()),
+                        place: Some(self.files.place(spot)),
+                        what: "is there twice; the later one holds".to_owned(),
+                        help: Some("remove one of them".to_owned()),
+                    });
+                }
+                self.resolve(parsed.node)
+            }
+            Err(broken) => {
+                self.problems.push(Problem {
+                    path: String::new(),
+                    place: Some(self.files.place(broken.spot)),
+                    what: broken.what,
+                    help: None,
+                });
+                Node { at: None, kind: Kind::Object(Vec::new()) }
+            }
+        }
+    }
+
+    fn resolve(&mut self, node: Node) -> Node {
+        let kind = match node.kind {
+            Kind::Object(members) => return self.object(node.at, members),
+            Kind::Array(nodes) => {
+                let resolved = nodes.into_iter().enumerate().map(|(index, node)| {
+                    self.way.push(Step::Index(index));
+                    let node = self.resolve(node);
+                    self.way.pop();
+                    node
+                });
+                Kind::Array(resolved.collect())
+            }
+            Kind::Scalar(value) => Kind::Scalar(value),
+        };
+        Node { at: node.at, kind }
+    }
+
+    fn object(&mut self, at: Option<Spot>, members: Vec<Member>) -> Node {
+        let mut include = None;
+        let mut own = Vec::with_capacity(members.len());
+        for member in members {
+            if member.name == INCLUDE {
+                include = Some(member.node);
+                continue;
+            }
+            self.way.push(Step::Key(member.name.clone()));
+            own.push(Member { node: self.resolve(member.node), ..member });
+            self.way.pop();
+        }
+        let bare = own.is_empty();
+        let own = Node { at, kind: Kind::Object(own) };
+        let Some(include) = include else { return own };
+        let Some(included) = self.included(&include) else { return own };
+        if bare {
+            return included;
+        }
+        match included.kind {
+            Kind::Object(_) => included.merged(own),
+            Kind::Array(_) | Kind::Scalar(_) => {
+                self.refuse(&include, "names a file that is no object, so the keys beside it have nowhere to go", None);
+                own
+            }
+        }
+    }
+
+    /// What the named files hold together.
+    fn included(&mut self, include: &Node) -> Option<Node> {
+        let names: Vec<(&Node, &str)> = match &include.kind {
+            Kind::Scalar(Value::String(name)) => vec![(include, name)],
+            Kind::Array(nodes) => nodes.iter().filter_map(|node| Some((node, text(node)?))).collect(),
+            Kind::Object(_) | Kind::Scalar(_) => Vec::new(),
+        };
+        let wanted = if let Kind::Array(nodes) = &include.kind { nodes.len() } else { 1 };
+        if names.len() != wanted {
+            self.refuse(include, "must be the name of a file, or a list of names", None);
+        }
+        let mut merged: Option<Node> = None;
+        for (node, name) in names {
+            let Some(more) = self.file(node, name) else { continue };
+            merged = Some(match merged {
+                Some(below) => below.merged(more),
+                None => more,
+            });
+        }
+        merged
+    }
+
+    fn file(&mut self, node: &Node, name: &str) -> Option<Node> {
+        self.asked += 1;
+        let path = match self.find(name) {
+            Ok(path) => path,
+            Err((what, help)) => {
+                self.refuse(node, &what, help);
+                return None;
+            }
+        };
+        if !self.watched.contains(&path) {
+            self.watched.push(path.clone());
+        }
+        let text = match file::read(&path) {
+            Ok(Some(bytes)) => file::text(bytes),
+            Ok(None) => Err("does not exist".to_owned()),
+            Err(why) => Err(why),
+        };
+        match text {
+            Ok(text) => {
+                self.chain.push(path);
+                let node = self.read(text);
+                self.chain.pop();
+                Some(node)
+            }
+            Err(why) => {
+                let what = format!("of {} names {}, which {why}", self.name(self.from()), self.name(&path));
+                self.refuse(node, &what, None);
+                None
+            }
+        }
+    }
+
+    /// The file that is meant, or why it must not be read, with the way out.
+    fn find(&self, name: &str) -> Result<PathBuf, (String, Option<&'static str>)> {
+        if name.is_empty() || name.contains('\0') || name.len() >= LONGEST {
+            return Err((format!("must name a file, in fewer than {LONGEST} bytes"), None));
+        }
+        if self.asked > MOST || self.files.size() > LARGEST {
+            return Err((format!("leads to more than {MOST} files, or to more than 32 MiB"), None));
+        }
+        let path = plain(&self.from().parent().unwrap_or(Path::new("")).join(name));
+        if !self.is_allowed(&path) {
+            let what = format!("of {} names {name}, which is outside the config's folder", self.name(self.from()));
+            return Err((what, Some("move it there, or add its folder to the include roots")));
+        }
+        let links = || {
+            let names: Vec<_> = self.chain.iter().chain([&path]).map(|file| self.name(file)).collect();
+            names.join(" → ")
+        };
+        let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        if self.chain.iter().any(|file| real(file) == real(&path)) {
+            return Err((format!("leads in a circle: {}", links()), None));
+        }
+        if self.chain.len() > DEEPEST {
+            return Err((format!("goes more than {DEEPEST} files deep: {}", links()), None));
+        }
+        Ok(path)
+    }
+
+    /// Whether a file lies in a folder from which files may come. Links count as what they lead to.
+    fn is_allowed(&self, path: &Path) -> bool {
+        let own = self.files.folder();
+        let folders = || std::iter::once(own).chain(self.roots.iter().map(PathBuf::as_path));
+        match fs::canonicalize(path) {
+            Ok(real) => folders().any(|folder| {
+                let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+                fs::canonicalize(folder).is_ok_and(|folder| real.starts_with(folder))
+            }),
+            Err(_) => folders().any(|folder| path.starts_with(plain(folder))),
+        }
+    }
+
+    /// The file that is being read.
+    fn from(&self) -> &Path {
+        self.chain.last().map_or(Path::new(""), PathBuf::as_path)
+    }
+
+    fn name(&self, file: &Path) -> String {
+        self.files.name(file).display().to_string()
+    }
+
+    fn refuse(&mut self, node: &Node, what: &str, help: Option<&str>) {
+        if self.problems.len() >= problem::MOST {
+            return;
+        }
+        self.problems.push(Problem {
+            path: dotted(&[self.way.as_slice(), &[Step::Key(INCLUDE.to_owned())]].concat()),
+            place: node.at.map(|spot| self.files.place(spot)),
+            what: what.to_owned(),
+            help: help.map(str::to_owned),
+        });
+    }
+}
+
+fn text(node: &Node) -> Option<&str> {
+    match &node.kind {
+        Kind::Scalar(Value::String(text)) => Some(text),
+        Kind::Scalar(_) | Kind::Object(_) | Kind::Array(_) => None,
+    }
+}
+
+/// The path without `.` and `..`, as far as it goes.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if matches!(plain.components().next_back(), Some(Component::Normal(_))) => {
+                plain.pop();
+            }
+            Component::ParentDir if plain.has_root() => {}
+            Component::ParentDir | Component::Normal(_) | Component::RootDir | Component::Prefix(_) => plain.push(part),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    struct Got {
+        value: Value,
+        problems: Vec<String>,
+        watched: Vec<PathBuf>,
+    }
+
+    /// Reads `config/main.json` of these files.
+    fn include(files: &[(&str, &str)], roots: &[&str]) -> Got {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let main = folder.path().join("config/main.json");
+        let roots: Vec<_> = roots.iter().map(|root| folder.path().join(root)).collect();
+        let (mut watched, mut problems, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
+        let node = Include {
+            roots: &roots,
+            files: &mut Files::new(&main),
+            watched: &mut watched,
+            problems: &mut problems,
+            warnings: &mut warnings,
+            asked: 0,
+            chain: vec![main.clone()],
+            way: Vec::new(),
+        }
+        .read(fs::read_to_string(&main).unwrap());
+        let told = |problem: &Problem| problem.to_string().replace(folder.path().to_str().unwrap(), "");
+        Got {
+            value: node.value(),
+            problems: problems.iter().map(told).collect(),
+            watched: watched.iter().map(|path| path.strip_prefix(folder.path()).unwrap().to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_name_replaces_and_names_are_merged_beneath_the_keys_beside_them() {
+        let got = include(
+            &[
+                ("config/main.json", "{a: {$include: './more/a.json'}, b: {$include: ['b1.json', 'b2.json'], z: [3]}}"),
+                ("config/more/a.json", "{list: {$include: 'list.json'}}"),
+                ("config/more/list.json", "[1, 2]"),
+                ("config/b1.json", "{x: 1, y: {p: 1}, z: [1]}"),
+                ("config/b2.json", "{x: 2, y: {q: 2}, z: [2]}"),
+            ],
+            &[],
+        );
+        assert_eq!(got.value, json!({"a": {"list": [1, 2]}, "b": {"x": 2, "y": {"p": 1, "q": 2}, "z": [1, 2, 3]}}));
+        assert_eq!(got.problems, [""; 0]);
+        let watched = ["more/a.json", "more/list.json", "b1.json", "b2.json"];
+        assert_eq!(got.watched, watched.map(|name| Path::new("config").join(name)));
+    }
+
+    #[test]
+    fn what_cannot_be_included_is_told_and_the_rest_is_read() {
+        let got = include(
+            &[
+                (
+                    "config/main.json",
+                    "{\n a: {$include: 'none.json', x: 1},\n b: {$include: 7},\n c: {$include: ['list.json', 1], x: 1},\n \
+                     d: {$include: ''},\n e: {$include: 'sub'},\n f: {$include: 'sub/bad.json'}}",
+                ),
+                ("config/list.json", "[]"),
+                ("config/sub/bad.json", "{\n  x: }"),
+            ],
+            &[],
+        );
+        assert_eq!(got.value, json!({"a": {"x": 1}, "b": {}, "c": {"x": 1}, "d": {}, "e": {}, "f": {}}));
+        assert_eq!(
+            got.problems,
+            [
+                "line 2, column 16: a.$include of main.json names none.json, which does not exist",
+                "line 3, column 16: b.$include must be the name of a file, or a list of names",
+                "line 4, column 16: c.$include must be the name of a file, or a list of names",
+                "line 4, column 16: c.$include names a file that is no object, so the keys beside it have nowhere to go",
+                "line 5, column 16: d.$include must name a file, in fewer than 4096 bytes",
+                "line 6, column 16: e.$include of main.json names sub, which is a folder",
+                "sub/bad.json, line 2, column 6: unexpected close brace",
+            ]
+        );
+    }
+
+    #[test]
+    fn files_outside_the_folder_need_a_root() {
+        let files = [
+            ("config/main.json", "{a: {$include: '../far/a.json'}, b: {$include: '../far/none.json'}}"),
+            ("far/a.json", "{x: 1}"),
+        ];
+        let refused = |column, key, name| {
+            format!(
+                "line 1, column {column}: {key}.$include of main.json names ../far/{name}, which is outside the config's \
+                 folder; move it there, or add its folder to the include roots"
+            )
+        };
+        let got = include(&files, &[]);
+        assert_eq!(got.problems, [refused(16, "a", "a.json"), refused(48, "b", "none.json")]);
+        assert_eq!(got.value, json!({"a": {}, "b": {}}));
+        let got = include(&files, &["far"]);
+        assert_eq!(
+            got.problems,
+            ["line 1, column 48: b.$include of main.json names /far/none.json, which does not exist"]
+        );
+        assert_eq!(got.value, json!({"a": {"x": 1}, "b": {}}));
+    }
+
+    #[test]
+    fn a_link_counts_as_what_it_leads_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("config");
+        fs::create_dir(&config).unwrap();
+        fs::write(folder.path().join("secret.json"), "{x: 1}").unwrap();
+        std::os::unix::fs::symlink("../secret.json", config.join("link.json")).unwrap();
+        let main = config.join("main.json");
+        let files = &mut Files::new(&main);
+        let (watched, problems, warnings) = (&mut Vec::new(), &mut Vec::new(), &mut Vec::new());
+        let mut include =
+            Include { roots: &[], files, watched, problems, warnings, asked: 0, chain: vec![main], way: Vec::new() };
+        assert_eq!(include.read("{$include: 'link.json'}".to_owned()).value(), json!({}));
+        assert_eq!(problems[0].what, "of main.json names link.json, which is outside the config's folder");
+    }
+
+    #[test]
+    fn circles_and_too_deep_chains_end() {
+        let got = include(
+            &[("config/main.json", "{$include: 'a.json', x: 1}"), ("config/a.json", "{b: {$include: './main.json'}}")],
+            &[],
+        );
+        assert_eq!(got.value, json!({"b": {}, "x": 1}));
+        assert_eq!(
+            got.problems,
+            ["a.json, line 1, column 16: b.$include leads in a circle: main.json → a.json → main.json"]
+        );
+        let deep: Vec<_> = (1..=11)
+            .map(|at| (format!("config/{at}.json"), format!("{{x{at}: 1, $include: '{}.json'}}", at + 1)))
+            .chain([("config/main.json".to_owned(), "{$include: '1.json'}".to_owned())])
+            .collect();
+        let got = include(&deep.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>(), &[]);
+        let links: Vec<_> = (1..=11).map(|at| format!("{at}.json")).collect();
+        assert_eq!(
+            got.problems,
+            [format!(
+                "10.json, line 1, column 20: $include goes more than 10 files deep: main.json → {}",
+                links.join(" → ")
+            )]
+        );
+        assert_eq!(got.value.as_object().map(serde_json::Map::len), Some(10));
+    }
+
+    #[test]
+    fn files_that_include_more_and_more_are_stopped() {
+        let text = |next: usize| format!("{{$include: [{}]}}", format!("'{next}.json',").repeat(10));
+        let files: Vec<_> = (1..=9)
+            .map(|at| (format!("config/{at}.json"), text(at + 1)))
+            .chain([("config/main.json".to_owned(), text(1)), ("config/10.json".to_owned(), "{}".to_owned())])
+            .collect();
+        let got = include(&files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>(), &[]);
+        assert!(got.problems[0].ends_with("$include leads to more than 256 files, or to more than 32 MiB"));
+        assert!(got.problems.len() <= 50, "{}", got.problems.len());
+    }
+}

@@ -1,0 +1,290 @@
+//! Which keys there are: those of the sections, and OpenClaw's, from a list of all that its versions know.
+
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use serde_json::Value;
+
+use crate::{
+    file::Files,
+    path::Step,
+    problem::{self, Problem},
+    shape::Shape,
+    tree::{Kind, Member, Node, dotted},
+    variables::{SECTION, SHELL},
+};
+
+/// One key a line, indented beneath its parent; `*` is a free name, `[]` an item of a list.
+const LIST: &str = include_str!("../data/openclaw-keys.txt");
+
+static OPENCLAW: LazyLock<Known> = LazyLock::new(|| Known::parse(LIST));
+
+/// A key of OpenClaw's. Without keys of its own it may hold anything.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Known {
+    keys: BTreeMap<&'static str, Self>,
+}
+
+impl Known {
+    fn parse(list: &'static str) -> Self {
+        let mut lines = list.lines().filter(|line| !line.starts_with('#')).peekable();
+        Self { keys: Self::below(&mut lines, 0) }
+    }
+
+    fn below(
+        lines: &mut std::iter::Peekable<impl Iterator<Item = &'static str>>,
+        depth: usize,
+    ) -> BTreeMap<&'static str, Self> {
+        let mut keys = BTreeMap::new();
+        while let Some(line) = lines.next_if(|line| line.len() - line.trim_start().len() == depth) {
+            keys.insert(line.trim_start(), Self { keys: Self::below(lines, depth + 1) });
+        }
+        keys
+    }
+
+    fn is_leaf(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    fn key(&self, name: &str) -> Option<&Self> {
+        if self.is_leaf() {
+            return Some(self);
+        }
+        self.keys.get(name).or_else(|| self.keys.get("*"))
+    }
+
+    fn item(&self) -> Option<&Self> {
+        if self.is_leaf() { Some(self) } else { self.keys.get("[]") }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.keys.keys().copied().filter(|name| !["*", "[]"].contains(name))
+    }
+}
+
+/// Keys that nobody knows, and keys that only OpenClaw knows.
+#[derive(Default)]
+pub(crate) struct Unknown {
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) warnings: Vec<Problem>,
+}
+
+/// Looks for keys that the schema does not have.
+pub(crate) fn look(root: &Node, schema: &Value, files: &Files) -> Unknown {
+    let mut look = Look { files, way: Vec::new(), unknown: Unknown::default() };
+    look.ours(root, &Shape::root(schema), Some(&OPENCLAW));
+    look.unknown
+}
+
+struct Look<'a> {
+    files: &'a Files,
+    way: Vec<Step>,
+    unknown: Unknown,
+}
+
+impl Look<'_> {
+    /// A value that the sections know, and maybe OpenClaw.
+    fn ours(&mut self, node: &Node, shape: &Shape<'_>, theirs: Option<&Known>) {
+        match &node.kind {
+            Kind::Object(members) if !shape.says_nothing() => {
+                for member in members {
+                    self.way.push(Step::Key(member.name.clone()));
+                    let key = theirs.and_then(|theirs| theirs.key(&member.name));
+                    match shape.member(&member.name).or_else(|| shape.free().filter(|_| !self.is_shell())) {
+                        Some(shape) => self.ours(&member.node, &shape, key),
+                        // An editor's hint, which is no business of a program.
+                        None if self.way.len() == 1 && member.name == "$schema" => {}
+                        None => match key {
+                            Some(key) => self.warn(member).theirs(&member.node, key),
+                            None => self.refuse(member, &shape.names(), theirs),
+                        },
+                    }
+                    self.way.pop();
+                }
+            }
+            Kind::Array(nodes) => {
+                let Some(shape) = shape.item() else { return };
+                let key = theirs.and_then(Known::item);
+                self.items(nodes, |look, node| look.ours(node, &shape, key));
+            }
+            Kind::Object(_) | Kind::Scalar(_) => {}
+        }
+    }
+
+    /// Whether this is the one key among the free names of `env` that is no variable.
+    fn is_shell(&self) -> bool {
+        matches!(self.way.as_slice(), [Step::Key(section), Step::Key(key)] if section == SECTION && key == SHELL)
+    }
+
+    /// A value that only OpenClaw knows.
+    fn theirs(&mut self, node: &Node, theirs: &Known) {
+        match &node.kind {
+            Kind::Object(members) => {
+                for member in members {
+                    self.way.push(Step::Key(member.name.clone()));
+                    match theirs.key(&member.name) {
+                        Some(key) => self.theirs(&member.node, key),
+                        None => self.refuse(member, &[], Some(theirs)),
+                    }
+                    self.way.pop();
+                }
+            }
+            Kind::Array(nodes) => {
+                let Some(key) = theirs.item() else { return };
+                self.items(nodes, |look, node| look.theirs(node, key));
+            }
+            Kind::Scalar(_) => {}
+        }
+    }
+
+    fn items(&mut self, nodes: &[Node], mut each: impl FnMut(&mut Self, &Node)) {
+        for (index, node) in nodes.iter().enumerate() {
+            self.way.push(Step::Index(index));
+            each(self, node);
+            self.way.pop();
+        }
+    }
+
+    fn warn(&mut self, member: &Member) -> &mut Self {
+        if self.unknown.warnings.len() < problem::MOST {
+            let warning = self.problem(member, "is OpenClaw's and has no effect in Homard yet", None);
+            self.unknown.warnings.push(warning);
+        }
+        self
+    }
+
+    fn refuse(&mut self, member: &Member, ours: &[&str], theirs: Option<&Known>) {
+        if self.unknown.problems.len() < problem::MOST {
+            let names = ours.iter().copied().chain(theirs.into_iter().flat_map(Known::names));
+            let help = nearest(&member.name, names).map(|name| format!("did you mean {name:?}?"));
+            let problem = self.problem(member, "is not a known key", help);
+            self.unknown.problems.push(problem);
+        }
+    }
+
+    fn problem(&self, member: &Member, what: &str, help: Option<String>) -> Problem {
+        let place = member.at.map(|spot| self.files.place(spot));
+        Problem { path: dotted(&self.way), place, what: what.to_owned(), help }
+    }
+}
+
+/// The name that was probably meant: at most a third of it is different, the first of the nearest.
+fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let plain = |name: &str| -> Vec<char> { name.to_lowercase().chars().collect() };
+    let wrong = plain(name);
+    if wrong.len() > 64 {
+        return None;
+    }
+    let near = (wrong.len() / 3).max(1).min(wrong.len().saturating_sub(1));
+    let distances = names.map(|name| (distance(&wrong, &plain(name)), name));
+    distances.filter(|(distance, _)| *distance <= near).min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
+}
+
+/// How many letters to insert, remove, replace or swap with their neighbour to make one of the other.
+fn distance(one: &[char], other: &[char]) -> usize {
+    let mut rows = vec![(0..=other.len()).collect::<Vec<usize>>()];
+    for (i, a) in one.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, b) in other.iter().enumerate() {
+            let mut least = (rows[i][j] + usize::from(a != b)).min(rows[i][j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && *a == other[j - 1] && one[i - 1] == *b {
+                least = least.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[one.len()][other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn looked(tree: Value) -> (Vec<String>, Vec<String>) {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "gateway": {"type": "object", "properties": {"port": {}, "bind": {}}},
+                "agents": {"type": "object", "properties": {
+                    "list": {"type": "array", "items": {"type": "object", "properties": {"id": {}}}},
+                }},
+                "names": {"type": "object", "additionalProperties": {"type": "object", "properties": {"x": {}}}},
+            },
+        });
+        let unknown = look(&Node::placeless(tree), &schema, &Files::new(Path::new("config.json")));
+        let told = |problems: &[Problem]| problems.iter().map(ToString::to_string).collect();
+        (told(&unknown.problems), told(&unknown.warnings))
+    }
+
+    #[test]
+    fn keys_of_the_schema_are_fine() {
+        let tree = json!({"$schema": "x", "gateway": {"port": {"any": 1}}, "names": {"free": {"x": 1}}});
+        assert_eq!(looked(tree), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_typo_is_a_problem_with_the_name_that_was_meant() {
+        let tree = json!({
+            "gatewy": {}, "gateway": {"prot": 1, "controlUI": 1, "zzz": 1},
+            "agents": {"list": [{}, {"di": 1}]}, "names": {"free": {"y": 1}},
+        });
+        assert_eq!(
+            looked(tree).0,
+            [
+                "gatewy is not a known key; did you mean \"gateway\"?",
+                "gateway.prot is not a known key; did you mean \"port\"?",
+                "gateway.controlUI is not a known key; did you mean \"controlUi\"?",
+                "gateway.zzz is not a known key",
+                "agents.list[1].di is not a known key; did you mean \"id\"?",
+                "names.free.y is not a known key",
+            ]
+        );
+    }
+
+    #[test]
+    fn openclaws_keys_are_told_once_at_their_top_and_typos_in_them_too() {
+        let tree = json!({
+            "browser": {"enabled": true, "profiles": {"mine": {"cdpPort": 1, "cdpPrt": 2}}},
+            "agents": {"list": [{"id": "a", "groupChat": {"mentionPatterns": []}}]},
+            "channels": {"mine": {"x": 1}, "telegram": {"botTokn": "s3cret"}},
+            "plugins": {"entries": {"mine": {"config": {"x": 1}}}},
+        });
+        let (problems, warnings) = looked(tree);
+        assert_eq!(
+            problems,
+            [
+                "browser.profiles.mine.cdpPrt is not a known key; did you mean \"cdpPort\"?",
+                "channels.telegram.botTokn is not a known key; did you mean \"botToken\"?",
+            ]
+        );
+        let keys = ["browser", "agents.list[0].groupChat", "channels", "plugins"];
+        assert_eq!(warnings, keys.map(|key| format!("{key} is OpenClaw's and has no effect in Homard yet")));
+    }
+
+    #[test]
+    fn the_list_is_a_tree() {
+        let list = Known::parse("# a comment\na\n *\n  x\n []\nb\n");
+        let leaf = Known::default;
+        let free = Known { keys: BTreeMap::from([("x", leaf())]) };
+        let a = Known { keys: BTreeMap::from([("*", free), ("[]", leaf())]) };
+        assert_eq!(list, Known { keys: BTreeMap::from([("a", a), ("b", leaf())]) });
+    }
+
+    #[test]
+    fn near_names_are_found() {
+        let names = ["port", "bind", "password"];
+        let near = |name| nearest(name, names.into_iter());
+        assert_eq!(
+            [near("prot"), near("PORT"), near("pasword"), near("bidn"), near("xyz"), near("")],
+            [Some("port"), Some("port"), Some("password"), Some("bind"), None, None]
+        );
+        let distance = |one: &str, other: &str| {
+            super::distance(&one.chars().collect::<Vec<_>>(), &other.chars().collect::<Vec<_>>())
+        };
+        assert_eq!([distance("kitten", "sitting"), distance("ab", "ba"), distance("", "abc")], [3, 1, 3]);
+    }
+}

@@ -1,0 +1,164 @@
+//! The last config that was valid, kept so that a broken edit does not stop anything.
+//!
+//! The copy has all files merged and no variable filled in. It may have secrets, as the config may, and is as private.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{
+    file::{self, Files},
+    read::{Env, Loaded, read, sections},
+    tree::Node,
+};
+
+/// Where a config came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Used {
+    /// The file, which is valid.
+    File,
+    /// The last copy that was valid, because the file is not.
+    LastGood,
+    /// What is right of a file that is not valid, because there is no copy that is.
+    Parts,
+}
+
+/// The config to use.
+#[derive(Debug, Clone)]
+pub struct Chosen<T> {
+    /// The config. With [`Used::LastGood`], the text, hash, files, problems and warnings are the file's all the same.
+    pub loaded: Loaded<T>,
+    /// Where it came from.
+    pub used: Used,
+}
+
+fn copy(state_dir: &Path) -> PathBuf {
+    state_dir.join("config.last-good.json")
+}
+
+/// Keeps [`Loaded::source`] of a valid config, in a file for its owner only. Writes only what is new, and whole or not at all.
+pub fn keep(state_dir: &Path, source: &Value) -> io::Result<()> {
+    let path = copy(state_dir);
+    let text = format!("{source:#}\n");
+    if fs::read(&path).is_ok_and(|before| before == text.as_bytes()) {
+        return Ok(());
+    }
+    fs::create_dir_all(state_dir)?;
+    // Made with mode 0600, and removed if it never gets its name.
+    let mut file = tempfile::NamedTempFile::new_in(state_dir)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    file.persist(&path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// The copy that was kept, if there is one that can be read.
+pub fn recall(state_dir: &Path) -> Option<Value> {
+    let bytes = file::read(&copy(state_dir)).ok()??;
+    serde_json::from_slice(&bytes).ok().filter(Value::is_object)
+}
+
+/// Reads the config file; if it is not valid, the last copy that was; if there is none, what is right of the file.
+pub fn read_or_last_good<T>(path: &Path, state_dir: &Path, env: &Env<'_>) -> Chosen<T>
+where
+    T: DeserializeOwned + Default + JsonSchema,
+{
+    let loaded: Loaded<T> = read(path, env);
+    if loaded.is_valid() {
+        return Chosen { loaded, used: Used::File };
+    }
+    let good = recall(state_dir)
+        .map(|source| sections::<T>(Node::placeless(source), env, &Files::new(path)))
+        .filter(Loaded::is_valid);
+    match good {
+        Some(good) => {
+            let Loaded { config, source, tree, variables, .. } = good;
+            Chosen { loaded: Loaded { config, source, tree, variables, ..loaded }, used: Used::LastGood }
+        }
+        None => Chosen { loaded, used: Used::Parts },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use serde::Deserialize;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, Default, PartialEq, Deserialize, JsonSchema)]
+    #[serde(default)]
+    struct Config {
+        port: Option<u16>,
+        token: Option<String>,
+    }
+
+    fn choose(folder: &Path, text: &str) -> Chosen<Config> {
+        let path = folder.join("config.json");
+        fs::write(&path, text).unwrap();
+        let variable = |name: &str| (name == "KEY").then(|| "sk-1".to_owned());
+        read_or_last_good(&path, &folder.join("state"), &Env { variable: &variable, include_roots: &[] })
+    }
+
+    #[test]
+    fn a_valid_file_is_used_and_reading_writes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let chosen = choose(folder.path(), "{port: 1}");
+        assert_eq!((chosen.used, chosen.loaded.config.port), (Used::File, Some(1)));
+        assert!(!folder.path().join("state").exists());
+    }
+
+    #[test]
+    fn a_broken_file_leaves_the_last_good_config_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let good = choose(folder.path(), "{port: 1, token: '${KEY}'}").loaded;
+        keep(&folder.path().join("state"), &good.source).unwrap();
+        let Chosen { loaded, used } = choose(folder.path(), "{port: 2, token: ");
+        assert_eq!(used, Used::LastGood);
+        assert_eq!(loaded.config, Config { port: Some(1), token: Some("sk-1".to_owned()) });
+        assert_eq!(loaded.source, json!({"port": 1, "token": "${KEY}"}));
+        assert_eq!(loaded.text.as_deref(), Some("{port: 2, token: "));
+        assert!(!loaded.is_valid());
+    }
+
+    #[test]
+    fn without_a_good_copy_what_is_right_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state");
+        let parts = |folder: &Path| {
+            let chosen = choose(folder, "{port: 'x', token: 't'}");
+            (chosen.used, chosen.loaded.config)
+        };
+        let wanted = || (Used::Parts, Config { port: None, token: Some("t".to_owned()) });
+        assert_eq!(parts(folder.path()), wanted());
+        // A copy that is not valid any more, or was never whole, is no better than the file.
+        keep(&state, &json!({"port": 1, "token": "${GONE}"})).unwrap();
+        assert_eq!(parts(folder.path()), wanted());
+        fs::write(copy(&state), "{\"port\":").unwrap();
+        assert_eq!(parts(folder.path()), wanted());
+    }
+
+    #[test]
+    fn the_copy_is_private_and_written_only_when_it_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state");
+        assert_eq!(recall(&state), None);
+        keep(&state, &json!({"a": "${KEY}"})).unwrap();
+        let file = fs::metadata(copy(&state)).unwrap();
+        assert_eq!(file.permissions().mode() & 0o777, 0o600);
+        keep(&state, &json!({"a": "${KEY}"})).unwrap();
+        assert_eq!(fs::metadata(copy(&state)).unwrap().ino(), file.ino());
+        assert_eq!(fs::read_to_string(copy(&state)).unwrap(), "{\n  \"a\": \"${KEY}\"\n}\n");
+        keep(&state, &json!({"b": 1})).unwrap();
+        assert_eq!(recall(&state), Some(json!({"b": 1})));
+        assert_eq!(fs::read_dir(&state).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,26 @@
+//! The config file: read with its places, includes and variables; checked against typed sections; edited with its comments kept.
+#![warn(missing_docs)]
+
+mod check;
+mod file;
+mod include;
+mod known;
+pub mod last_good;
+mod problem;
+mod read;
+pub mod schema;
+mod shape;
+mod tree;
+mod variables;
+
+pub mod diff;
+pub mod edit;
+mod layout;
+pub mod path;
+pub mod redact;
+mod rewrite;
+pub mod write;
+
+pub use last_good::{Chosen, Used, read_or_last_good};
+pub use problem::{Place, Problem};
+pub use read::{Env, Loaded, read, read_text};

@@ -1,0 +1,249 @@
+//! Reading the config: files, includes, variables, sections, unknown keys, in this order.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    check::check,
+    file::{self, Files},
+    include::Include,
+    known,
+    problem::Problem,
+    schema::schema,
+    tree::{Kind, Node, without},
+    variables,
+};
+
+/// What the config is read in.
+#[derive(Clone, Copy)]
+pub struct Env<'a> {
+    /// The variables of the environment.
+    pub variable: &'a dyn Fn(&str) -> Option<String>,
+    /// Folders beside the config's own from which it may include files.
+    pub include_roots: &'a [PathBuf],
+}
+
+impl fmt::Debug for Env<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Env").field("include_roots", &self.include_roots).finish_non_exhaustive()
+    }
+}
+
+/// A config that was read. Its values may be secrets, so debug output has none of them.
+#[derive(Clone)]
+pub struct Loaded<T> {
+    /// The sections, without the values that do not fit.
+    pub config: T,
+    /// All files merged, variables not filled in.
+    pub source: Value,
+    /// All files merged, variables filled in; texts whose variable is not set are left out.
+    pub tree: Value,
+    /// The config file as it is, if it is there and text.
+    pub text: Option<String>,
+    /// The SHA-256 of the config file's bytes in hex; of nothing if it cannot be read.
+    pub hash: String,
+    /// The files to watch: the config and all that it includes, there or not.
+    pub files: Vec<PathBuf>,
+    /// What the `env` section adds to the environment.
+    pub variables: BTreeMap<String, String>,
+    /// Why the config is not valid.
+    pub problems: Vec<Problem>,
+    /// What is worth a word in a config that may be valid.
+    pub warnings: Vec<Problem>,
+}
+
+impl<T> Loaded<T> {
+    /// Whether nothing is wrong.
+    pub fn is_valid(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+impl<T> fmt::Debug for Loaded<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loaded")
+            .field("hash", &self.hash)
+            .field("files", &self.files)
+            .field("variables", &self.variables.keys())
+            .field("problems", &self.problems)
+            .field("warnings", &self.warnings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads the config file; one that is not there is an empty config. Writes nothing.
+pub fn read<T: DeserializeOwned + Default + JsonSchema>(path: &Path, env: &Env<'_>) -> Loaded<T> {
+    match file::read(path) {
+        Ok(Some(bytes)) => read_bytes(path, bytes, env),
+        Ok(None) => Loaded { text: None, ..read_text(path, "", env) },
+        Err(why) => {
+            let problems = vec![whole(format!("the file {why}"))];
+            Loaded { text: None, problems, ..read_text(path, "", env) }
+        }
+    }
+}
+
+/// Reads a text as if it were in the config file: what a new text would mean before it is written.
+pub fn read_text<T: DeserializeOwned + Default + JsonSchema>(path: &Path, text: &str, env: &Env<'_>) -> Loaded<T> {
+    read_bytes(path, text.as_bytes().to_vec(), env)
+}
+
+fn read_bytes<T: DeserializeOwned + Default + JsonSchema>(path: &Path, bytes: Vec<u8>, env: &Env<'_>) -> Loaded<T> {
+    let hash = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let raw = String::from_utf8(bytes.clone()).ok();
+    let mut files = Files::new(path);
+    let mut watched = vec![path.to_owned()];
+    let (mut problems, mut warnings) = (Vec::new(), Vec::new());
+    let text = file::text(bytes).unwrap_or_else(|why| {
+        problems.push(whole(format!("the file {why}")));
+        String::new()
+    });
+    let mut node = Include {
+        roots: env.include_roots,
+        files: &mut files,
+        watched: &mut watched,
+        problems: &mut problems,
+        warnings: &mut warnings,
+        asked: 0,
+        chain: vec![path.to_owned()],
+        way: Vec::new(),
+    }
+    .read(text);
+    if !matches!(node.kind, Kind::Object(_)) {
+        let place = node.at.map(|spot| files.place(spot));
+        problems.push(Problem { place, ..whole("the whole file must be an object".to_owned()) });
+        node = Node::placeless(Value::Object(Map::new()));
+    }
+    let read = sections::<T>(node, env, &files);
+    problems.extend(read.problems);
+    warnings.extend(read.warnings);
+    Problem::sort(&mut problems);
+    Problem::sort(&mut warnings);
+    Loaded { text: raw, hash, files: watched, problems, warnings, ..read }
+}
+
+/// Reads the sections of a merged tree, wherever that came from.
+pub(crate) fn sections<T>(mut node: Node, env: &Env<'_>, files: &Files) -> Loaded<T>
+where
+    T: DeserializeOwned + Default + JsonSchema,
+{
+    let source = node.value();
+    let filled = variables::fill(&mut node, env.variable, files);
+    let tree = node.value();
+    let place = |way: &[_]| node.find(way)?.at.map(|spot| files.place(spot));
+    let (config, unfit) = check(&tree, filled.unfilled.clone(), &place);
+    let unknown = known::look(&node, &schema::<T>(), files);
+    Loaded {
+        config,
+        source,
+        tree: without(&tree, &filled.unfilled),
+        text: None,
+        hash: String::new(),
+        files: Vec::new(),
+        variables: filled.variables,
+        problems: [filled.problems, unfit, unknown.problems].concat(),
+        warnings: unknown.warnings,
+    }
+}
+
+fn whole(what: String) -> Problem {
+    Problem { path: String::new(), place: None, what, help: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde::Deserialize;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, Default, PartialEq, Deserialize, JsonSchema)]
+    #[serde(default)]
+    struct Config {
+        token: Option<String>,
+        list: Vec<u8>,
+    }
+
+    const NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+    fn read_with(path: &Path) -> Loaded<Config> {
+        let variable = |name: &str| (name == "KEY").then(|| "sk-1".to_owned());
+        read(path, &Env { variable: &variable, include_roots: &[] })
+    }
+
+    fn told(problems: &[Problem]) -> Vec<String> {
+        problems.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_config_is_read_with_all_that_belongs_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.json");
+        let text = "\u{feff}{env: {NEW: 'n3w'}, token: '${KEY}${NEW}', list: ['${UNSET}', 1], $include: 'more.json'}";
+        fs::write(&path, text).unwrap();
+        let loaded = read_with(&path);
+        assert_eq!(loaded.config, Config { token: Some("sk-1n3w".to_owned()), list: vec![1] });
+        let source = json!({"env": {"NEW": "n3w"}, "token": "${KEY}${NEW}", "list": ["${UNSET}", 1]});
+        assert_eq!(loaded.source, source);
+        assert_eq!(loaded.tree, json!({"env": {"NEW": "n3w"}, "token": "sk-1n3w", "list": [1]}));
+        assert_eq!(loaded.text.as_deref(), Some(text));
+        assert_eq!(loaded.hash, Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+        assert_eq!(loaded.files, [path, folder.path().join("more.json")]);
+        assert_eq!(loaded.variables, BTreeMap::from([("NEW".to_owned(), "n3w".to_owned())]));
+        assert_eq!(
+            told(&loaded.problems),
+            [
+                "line 1, column 51: list[0] needs the environment variable UNSET, which is not set",
+                "line 1, column 77: $include of config.json names more.json, which does not exist",
+            ]
+        );
+        let shown = format!("{loaded:?}");
+        assert!(!shown.contains("n3w") && !shown.contains("sk-1"), "{shown}");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_an_empty_config() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.json");
+        let loaded = read_with(&path);
+        assert_eq!((loaded.config, loaded.source, loaded.text), (Config::default(), json!({}), None));
+        assert_eq!((loaded.hash.as_str(), loaded.files), (NOTHING, vec![path]));
+        assert_eq!((loaded.problems, loaded.warnings), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_a_problem() {
+        let folder = tempfile::tempdir().unwrap();
+        let loaded = read_with(folder.path());
+        assert_eq!(told(&loaded.problems), ["the file is a folder"]);
+        assert_eq!((loaded.text, loaded.hash.as_str()), (None, NOTHING));
+        let circle = folder.path().join("circle");
+        std::os::unix::fs::symlink("circle", &circle).unwrap();
+        let problems = told(&read_with(&circle).problems);
+        assert!(problems.len() == 1 && problems[0].starts_with("the file cannot be read: "), "{problems:?}");
+        let binary = folder.path().join("binary");
+        fs::write(&binary, b"{}\xff").unwrap();
+        let loaded = read_with(&binary);
+        assert_eq!(told(&loaded.problems), ["the file is not UTF-8 text: byte 3 cannot be read"]);
+        assert_eq!((loaded.text, loaded.config), (None, Config::default()));
+    }
+
+    #[test]
+    fn a_text_can_be_read_before_it_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("more.json"), "{list: [1]}").unwrap();
+        let env = Env { variable: &|_| None, include_roots: &[] };
+        let loaded: Loaded<Config> = read_text(&folder.path().join("config.json"), "{$include: 'more.json'}", &env);
+        assert_eq!((loaded.config.list, loaded.problems), (vec![1], vec![]));
+    }
+}

@@ -1,0 +1,393 @@
+//! Which values of the config are secrets, and showing the config without them.
+//!
+//! Better one value hidden too many than one secret shown: what could be a secret by its name is one.
+
+use jsonc_parser::{CollectOptions, ast, common::Ranged, parse_to_ast};
+use serde_json::Value;
+
+use crate::{path::Path, tree::OPTIONS};
+
+/// What stands where a secret was.
+pub const REDACTED: &str = "__OPENCLAW_REDACTED__";
+
+/// What the names on the way to a value say about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Nothing.
+    Open,
+    /// It is a secret.
+    Secret,
+    /// It is a set of values that are secrets each, as the variables of a program.
+    Bag,
+    /// If it is a list, its items are secrets.
+    List,
+    /// It says how to log in.
+    Login,
+}
+
+/// A copy with the sentinel in place of every secret. References such as `${NAME}` are no secrets.
+pub fn redact(value: &Value) -> Value {
+    hide(value, Place::Open)
+}
+
+/// The text with the sentinel in place of every secret and all else byte for byte, comments too. Of a text that cannot
+/// be read nothing is shown, because nobody knows where its secrets are.
+pub fn redact_text(text: &str) -> String {
+    let (mark, text) = text.split_at(if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 });
+    let Ok(parsed) = parse_to_ast(text, &CollectOptions::default(), &OPTIONS) else { return String::new() };
+    let mut shown = mark.to_owned();
+    let mut end = 0;
+    if let Some(root) = &parsed.value {
+        for secret in secrets(root, Place::Open) {
+            let quote = if text[secret.start..].starts_with('\'') { '\'' } else { '"' };
+            shown.push_str(&format!("{}{quote}{REDACTED}{quote}", &text[end..secret.start]));
+            end = secret.end;
+        }
+    }
+    shown + &text[end..]
+}
+
+/// Puts the old secrets back where a client sent the sentinel. Where there was none it stays, and its paths are the
+/// error: such a value must not be written. Items of lists are matched by their `id`, else by what they show, else by
+/// their place.
+pub fn restore(new: &mut Value, old: &Value) -> Result<(), Vec<Path>> {
+    let mut unknown = Vec::new();
+    refill(new, Some(old), Place::Open, (&Path::root(), &mut unknown));
+    if unknown.is_empty() { Ok(()) } else { Err(unknown) }
+}
+
+impl Place {
+    /// The place of a member of the object that is here.
+    fn member(self, name: &str) -> Self {
+        match self {
+            Self::Bag if name == "vars" => Self::Bag,
+            Self::Bag if name == "shellEnv" => Self::Open,
+            Self::Bag => Self::Secret,
+            // A reference to a secret that is kept elsewhere.
+            Self::Secret if matches!(name, "source" | "provider" | "id") => Self::Open,
+            Self::Secret => Self::Secret,
+            Self::Login if name == "value" => Self::Secret,
+            Self::Open | Self::List | Self::Login => named(name),
+        }
+    }
+
+    /// The place of the items of the list that is here.
+    fn item(self) -> Self {
+        match self {
+            Self::Secret | Self::Bag | Self::List => Self::Secret,
+            Self::Open | Self::Login => Self::Open,
+        }
+    }
+
+    fn hides_text(self, text: &str) -> bool {
+        let is_open = text.is_empty() || text == REDACTED || is_reference(text);
+        !is_open && (self == Self::Secret || holds_login(text))
+    }
+
+    fn hides(self, value: &Value) -> bool {
+        match value {
+            Value::String(text) => self.hides_text(text),
+            Value::Number(_) => self == Self::Secret,
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
+        }
+    }
+}
+
+/// What a name alone says.
+fn named(name: &str) -> Place {
+    let words = words(name);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let [before @ .., last] = words.as_slice() else { return Place::Open };
+    match (before, *last) {
+        ([], "env") | (["edge"], "auth") => Place::Bag,
+        ([.., "required" | "allowed"], "headers") => Place::Open,
+        (_, "headers") => Place::Bag,
+        ([], "auth") => Place::Login,
+        ([], "code") | (["auth"], "tag") | ([.., "service"], "account") => Place::Secret,
+        ([.., "session" | "main" | "public" | "host" | "cache" | "message"], "key" | "keys") => Place::Open,
+        (_, "key" | "pass" | "credential" | "credentials" | "jwt" | "bearer") => Place::Secret,
+        (_, "tokens" | "passwords" | "keys" | "secrets" | "cookies") => Place::List,
+        (_, last) if SECRETS.iter().any(|secret| last.ends_with(secret)) => Place::Secret,
+        _ => Place::Open,
+    }
+}
+
+/// How words end that name secrets; so `authtoken` is one too.
+const SECRETS: [&str; 10] = [
+    "token",
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "apikey",
+    "privatekey",
+    "accesskey",
+    "cookie",
+    "authorization",
+];
+
+/// The words of a name, in lower case: `clientSecret`, `client_secret`, `CLIENT-SECRET` have the same.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut was_lower = false;
+    for char in name.chars() {
+        let begins = char.is_uppercase() && was_lower;
+        was_lower = char.is_lowercase() || char.is_ascii_digit();
+        if begins || !char.is_alphanumeric() {
+            words.push(String::new());
+        }
+        if char.is_alphanumeric()
+            && let Some(word) = words.last_mut()
+        {
+            word.extend(char.to_lowercase());
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// Whether a text is `${NAME}` and nothing else.
+fn is_reference(text: &str) -> bool {
+    let name = text.strip_prefix("${").and_then(|text| text.strip_suffix('}'));
+    name.is_some_and(|name| {
+        name.starts_with(|char: char| char.is_ascii_uppercase() || char == '_')
+            && name.chars().all(|char| char.is_ascii_uppercase() || char.is_ascii_digit() || char == '_')
+    })
+}
+
+/// Whether a text is an address with a password, or with a secret among its parameters.
+fn holds_login(text: &str) -> bool {
+    let Some((_, rest)) = text.split_once("://") else { return false };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let has_password = host.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
+    let parameters = rest.split_once('?').map_or("", |(_, parameters)| parameters);
+    let is_secret =
+        |(name, value): (&str, &str)| named(name) == Place::Secret && !value.is_empty() && !is_reference(value);
+    has_password || parameters.split(['&', '#']).filter_map(|parameter| parameter.split_once('=')).any(is_secret)
+}
+
+fn hide(value: &Value, place: Place) -> Value {
+    match value {
+        value if place.hides(value) => Value::from(REDACTED),
+        Value::Object(object) => {
+            let hidden = |(name, value): (&String, &Value)| (name.clone(), hide(value, place.member(name)));
+            Value::Object(object.iter().map(hidden).collect())
+        }
+        Value::Array(list) => Value::Array(list.iter().map(|value| hide(value, place.item())).collect()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+/// Where the secrets are written, in the order of the text.
+fn secrets(node: &ast::Value<'_>, place: Place) -> Vec<jsonc_parser::common::Range> {
+    let is_secret = match node {
+        ast::Value::StringLit(text) => place.hides_text(&text.value),
+        ast::Value::NumberLit(_) => place == Place::Secret,
+        ast::Value::Object(object) => {
+            let inside = |member: &ast::ObjectProp<'_>| secrets(&member.value, place.member(member.name.as_str()));
+            return object.properties.iter().flat_map(inside).collect();
+        }
+        ast::Value::Array(array) => {
+            return array.elements.iter().flat_map(|node| secrets(node, place.item())).collect();
+        }
+        ast::Value::BooleanLit(_) | ast::Value::NullKeyword(_) => false,
+    };
+    if is_secret { vec![node.range()] } else { Vec::new() }
+}
+
+fn refill(new: &mut Value, old: Option<&Value>, place: Place, (path, unknown): (&Path, &mut Vec<Path>)) {
+    match new {
+        Value::String(text) if text.contains(REDACTED) => match old.filter(|old| place.hides(old)) {
+            Some(old) if text == REDACTED => new.clone_from(old),
+            _ => unknown.push(path.clone()),
+        },
+        Value::Object(object) => {
+            for (name, new) in object {
+                let old = old.and_then(|old| old.as_object()?.get(name));
+                refill(new, old, place.member(name), (&path.key(name), unknown));
+            }
+        }
+        Value::Array(list) => {
+            let old = old.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            let matched = matches(list, old, place.item());
+            for (at, (new, old)) in list.iter_mut().zip(matched).enumerate() {
+                refill(new, old, place.item(), (&path.index(at), unknown));
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// For each item of the new list the old one that it was, as far as that is sure.
+fn matches<'a>(new: &[Value], old: &'a [Value], place: Place) -> Vec<Option<&'a Value>> {
+    let shown: Vec<Value> = old.iter().map(|old| hide(old, place)).collect();
+    let known = |item: &Value| match item.get("id") {
+        Some(id) => old.iter().position(|old| old.get("id") == Some(id)),
+        None => {
+            let mut same = (0..old.len()).filter(|at| shown[*at] == *item);
+            same.next().filter(|_| same.next().is_none())
+        }
+    };
+    let known: Vec<Option<usize>> = new.iter().map(known).collect();
+    // In a list that got shorter an item may have come to the place of another, whose secret is none of its business.
+    let by_place = |at: usize| new.len() >= old.len() && new[at].get("id").is_none() && !known.contains(&Some(at));
+    let found = |(at, known): (usize, &Option<usize>)| known.or_else(|| by_place(at).then_some(at));
+    known.iter().enumerate().map(found).map(|at| old.get(at?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secrets_are_known_by_their_names() {
+        for name in [
+            "token",
+            "botToken",
+            "apiKey",
+            "api_key",
+            "OPENAI_API_KEY",
+            "APIKey",
+            "openaiApiKey",
+            "password",
+            "webhookSecret",
+            "clientSecret",
+            "privateKey",
+            "encryptKey",
+            "secretAccessKey",
+            "authtoken",
+            "passphrase",
+            "key",
+            "code",
+            "authTag",
+            "serviceAccount",
+            "Authorization",
+            "x-api-key",
+            "sessionToken",
+            "Cookie",
+            "credentials",
+        ] {
+            assert_eq!(named(name), Place::Secret, "{name}");
+        }
+        for name in [
+            "tokenFile",
+            "sessionKey",
+            "defaultSessionKey",
+            "mainKey",
+            "publicKey",
+            "keyPrefix",
+            "keyPath",
+            "mode",
+            "languageCode",
+            "secretFile",
+            "accessKeyId",
+            "userHeader",
+            "requiredHeaders",
+            "tokenizer",
+            "monkey",
+            "",
+            "account",
+            "profile",
+            "é",
+        ] {
+            assert_eq!(named(name), Place::Open, "{name}");
+        }
+    }
+
+    fn config() -> Value {
+        json!({
+            "gateway": {"auth": {"mode": "token", "token": "t0p"}, "remote": {"url": "wss://me:pw@host/x"}, "port": 1},
+            "env": {"vars": {"A": "1"}, "B": "2", "C": 3, "shellEnv": {"enabled": true, "timeoutMs": 5}},
+            "models": {"providers": {"x": {
+                "apiKey": "${X_KEY}", "headers": {"X-Me": "m", "Y": {"source": "env", "provider": "p", "id": "Y"}},
+                "request": {"auth": {"mode": "header", "headerName": "H", "value": "v"}},
+                "baseUrl": "https://user@host/v1", "maxTokens": 9,
+            }}},
+            "skills": {"entries": {"s": {"env": {"K": "k"}, "apiKey": {"source": "env", "id": "S"}}}},
+            "hooks": {"url": "https://h/?a=1&token=z", "token": "", "password": 1234, "apiKeys": ["k1", "${K2}"]},
+        })
+    }
+
+    fn shown() -> Value {
+        json!({
+            "gateway": {"auth": {"mode": "token", "token": REDACTED}, "remote": {"url": REDACTED}, "port": 1},
+            "env": {
+                "vars": {"A": REDACTED}, "B": REDACTED, "C": REDACTED, "shellEnv": {"enabled": true, "timeoutMs": 5},
+            },
+            "models": {"providers": {"x": {
+                "apiKey": "${X_KEY}", "headers": {"X-Me": REDACTED, "Y": {"source": "env", "provider": "p", "id": "Y"}},
+                "request": {"auth": {"mode": "header", "headerName": "H", "value": REDACTED}},
+                "baseUrl": "https://user@host/v1", "maxTokens": 9,
+            }}},
+            "skills": {"entries": {"s": {"env": {"K": REDACTED}, "apiKey": {"source": "env", "id": "S"}}}},
+            "hooks": {"url": REDACTED, "token": "", "password": REDACTED, "apiKeys": [REDACTED, "${K2}"]},
+        })
+    }
+
+    #[test]
+    fn every_secret_is_hidden_and_comes_back() {
+        assert_eq!(redact(&config()), shown());
+        assert_eq!(redact(&shown()), shown());
+        let mut sent = shown();
+        assert_eq!(restore(&mut sent, &config()), Ok(()));
+        assert_eq!(sent, config());
+    }
+
+    #[test]
+    fn the_text_is_shown_without_its_secrets_and_as_it_was_otherwise() {
+        let text = "\u{feff}{ // t0p is not known here\n  gateway: {auth: {token: 't0p', password : \"${P}\"}},\r\n 'port': 0x1, \
+                    password: 7, apiKey: \"\\u0041\",}\n";
+        let shown = "\u{feff}{ // t0p is not known here\n  gateway: {auth: {token: '__OPENCLAW_REDACTED__', password : \"${P}\"}},\r\n \
+                     'port': 0x1, password: \"__OPENCLAW_REDACTED__\", apiKey: \"__OPENCLAW_REDACTED__\",}\n";
+        assert_eq!(redact_text(text), shown);
+        assert_eq!(redact_text("// none\n"), "// none\n");
+        assert_eq!(redact_text("{token: 't0p'"), "");
+    }
+
+    fn unknown(mut new: Value, old: &Value) -> Vec<String> {
+        let paths = restore(&mut new, old).unwrap_err();
+        paths.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_sentinel_without_a_secret_behind_it_is_named() {
+        let old = json!({"a": {"token": "x", "name": "n"}, "b": {"token": "${B}"}, "c": {"token": REDACTED}});
+        let new = json!({
+            "a": {"token": REDACTED, "name": REDACTED, "apiKey": REDACTED},
+            "b": {"token": REDACTED}, "c": {"token": REDACTED}, "d": [{"token": format!("Bearer {REDACTED}")}],
+        });
+        assert_eq!(unknown(new, &old), ["a.name", "a.apiKey", "b.token", "c.token", "d[0].token"]);
+        assert_eq!(unknown(json!(REDACTED), &json!({})), [""]);
+    }
+
+    #[test]
+    fn items_of_lists_get_their_own_secrets_back() {
+        let item = |name: &str, token: &str| json!({"name": name, "token": token});
+        let agent = |id: &str, token: &str| json!({"id": id, "token": token});
+        let back = |old: Value, new: Value| {
+            let mut sent = new;
+            restore(&mut sent, &old).map(|()| sent).map_err(|paths| paths.len())
+        };
+        let agents = json!([agent("a", "1"), agent("b", "2")]);
+        assert_eq!(back(agents.clone(), json!([agent("b", REDACTED)])), Ok(json!([agent("b", "2")])));
+        assert_eq!(back(agents, json!([agent("c", REDACTED)])), Err(1));
+        let items = json!([item("a", "1"), item("b", "2")]);
+        let swapped = json!([item("b", REDACTED), item("a", REDACTED)]);
+        assert_eq!(back(items.clone(), swapped), Ok(json!([item("b", "2"), item("a", "1")])));
+        let more = json!([item("x", "0"), item("a", REDACTED), item("b", REDACTED)]);
+        assert_eq!(back(items.clone(), more), Ok(json!([item("x", "0"), item("a", "1"), item("b", "2")])));
+        assert_eq!(back(items.clone(), json!([item("b", REDACTED)])), Ok(json!([item("b", "2")])));
+        let renamed = json!([item("a", REDACTED), item("c", REDACTED)]);
+        assert_eq!(back(items.clone(), renamed), Ok(json!([item("a", "1"), item("c", "2")])));
+        // Its name changed and the list got shorter: it could be either.
+        assert_eq!(back(items, json!([item("c", REDACTED)])), Err(1));
+        let bare = json!({"tokens": ["1", "2"]});
+        assert_eq!(
+            back(bare.clone(), json!({"tokens": [REDACTED, REDACTED, "3"]})),
+            Ok(json!({"tokens": ["1", "2", "3"]}))
+        );
+        assert_eq!(back(bare, json!({"tokens": [REDACTED]})), Err(1));
+    }
+}

@@ -1,0 +1,168 @@
+//! Making a text say another value by the smallest edits.
+
+use std::collections::HashSet;
+
+use jsonc_parser::{
+    CollectOptions, ast,
+    common::{Range, Ranged},
+    parse_to_ast,
+};
+use serde_json::{Map, Value};
+
+use crate::{
+    layout::{Layout, Lines},
+    tree::OPTIONS,
+};
+
+/// The text that says `new` where it said `old`; what both say is kept byte for byte. None if it cannot be read.
+pub(crate) fn rewrite(text: &str, old: &Value, new: &Value) -> Option<String> {
+    let (mark, text) = text.split_at(if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 });
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &OPTIONS).ok()?;
+    let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
+    let Some(root) = parsed.value else {
+        let page = Page { text, end, unit: "  " };
+        let gap = if text.trim().is_empty() {
+            ""
+        } else if text.ends_with(['\n', '\r']) {
+            text
+        } else {
+            &format!("{text}{end}")
+        };
+        return Some(format!("{mark}{gap}{}{end}", page.render(new, TOP)));
+    };
+    let page = Page { text, end, unit: unit(text, &root).unwrap_or("  ") };
+    let value = page.value(&root, old, new, TOP);
+    Some(format!("{mark}{}{value}{}", &text[..root.start()], &text[root.end()..]))
+}
+
+/// The file at hand and its habits.
+struct Page<'a> {
+    text: &'a str,
+    /// What ends a line.
+    end: &'a str,
+    /// One level of indentation.
+    unit: &'a str,
+}
+
+/// Where a value stands.
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    indent: &'a str,
+    /// Whether its neighbours stand on lines of their own.
+    is_wrapped: bool,
+}
+
+const TOP: Line<'static> = Line { indent: "", is_wrapped: true };
+
+impl Page<'_> {
+    fn value(&self, node: &ast::Value<'_>, old: &Value, new: &Value, line: Line<'_>) -> String {
+        match (node, old, new) {
+            (ast::Value::Object(node), Value::Object(old), Value::Object(new)) => self.object(node, old, new, line),
+            (ast::Value::Array(node), Value::Array(old), Value::Array(new)) => self.array(node, old, new, line),
+            _ if old == new => node.text(self.text).to_owned(),
+            _ => self.render(new, line),
+        }
+    }
+
+    fn object(
+        &self,
+        node: &ast::Object<'_>,
+        old: &Map<String, Value>,
+        new: &Map<String, Value>,
+        line: Line<'_>,
+    ) -> String {
+        let mut layout = self.layout(node, node.properties.iter().map(Ranged::range));
+        let mut seen = HashSet::new();
+        for (at, property) in node.properties.iter().enumerate().rev() {
+            let name = property.name.as_str();
+            let is_repeated = !seen.insert(name);
+            match (old.get(name), new.get(name)) {
+                (_, None) => layout.remove(at),
+                // Of two equal keys the later holds; the earlier is let be.
+                (Some(old), Some(new)) if !is_repeated => {
+                    let before = &self.text[property.start()..property.value.start()];
+                    let value = self.value(&property.value, old, new, item_line(&layout, at, line));
+                    layout.items[at] = format!("{before}{value}");
+                }
+                (_, Some(_)) => {}
+            }
+        }
+        for (name, value) in new.iter().filter(|(name, _)| !old.contains_key(*name)) {
+            let name = Value::from(name.as_str());
+            let end = layout.items.len();
+            self.insert(&mut layout, end, line, |line| format!("{name}: {}", self.render(value, line)));
+        }
+        format!("{{{}}}", layout.text())
+    }
+
+    fn array(&self, node: &ast::Array<'_>, old: &[Value], new: &[Value], line: Line<'_>) -> String {
+        let mut layout = self.layout(node, node.elements.iter().map(Ranged::range));
+        let same = |(old, new): &(&Value, &Value)| old == new;
+        let head = old.iter().zip(new).take_while(same).count();
+        let tail = old[head..].iter().rev().zip(new[head..].iter().rev()).take_while(same).count();
+        let (last, new_last) = (old.len() - tail, new.len() - tail);
+        for at in head..last.min(new_last) {
+            layout.items[at] = self.value(&node.elements[at], &old[at], &new[at], item_line(&layout, at, line));
+        }
+        for at in (new_last..last).rev() {
+            layout.remove(at);
+        }
+        for (at, value) in new.iter().enumerate().take(new_last).skip(last) {
+            self.insert(&mut layout, at, line, |line| self.render(value, line));
+        }
+        format!("[{}]", layout.text())
+    }
+
+    fn layout(&self, node: &impl Ranged, items: impl Iterator<Item = Range>) -> Layout {
+        let start = node.start() + 1;
+        Layout::new(&self.text[start..node.end() - 1], items.map(|item| (item.start - start, item.end - start)))
+    }
+
+    fn insert(&self, layout: &mut Layout, at: usize, line: Line<'_>, item: impl FnOnce(Line<'_>) -> String) {
+        let is_wrapped = layout.is_wrapped() || layout.is_blank() && line.is_wrapped;
+        let inner = (0..layout.items.len()).rev().find_map(|at| layout.indent(at)).map(str::to_owned);
+        let inner = inner.unwrap_or_else(|| format!("{}{}", line.indent, self.unit));
+        let indent = if is_wrapped { &inner } else { line.indent };
+        let lines = Lines { end: self.end, outer: line.indent, inner: &inner };
+        layout.insert(at, item(Line { indent, is_wrapped }), is_wrapped.then_some(lines));
+    }
+
+    /// A value in strict JSON, over several lines if its neighbours are.
+    fn render(&self, value: &Value, line: Line<'_>) -> String {
+        let mut text = String::new();
+        // JSON has no line end inside a text, so each one is the layout's.
+        for part in format!("{value:#}").lines() {
+            let bare = part.trim_start_matches(' ');
+            if line.is_wrapped && !text.is_empty() {
+                let depth = (part.len() - bare.len()) / 2;
+                text.push_str(&format!("{}{}{}", self.end, line.indent, self.unit.repeat(depth)));
+            } else if text.ends_with(',') {
+                text.push(' ');
+            }
+            text.push_str(bare);
+        }
+        text
+    }
+}
+
+/// The line of an item: its own, or that of its bracket.
+fn item_line<'a>(layout: &'a Layout, at: usize, line: Line<'a>) -> Line<'a> {
+    Line { indent: layout.indent(at).unwrap_or(line.indent), is_wrapped: layout.is_wrapped() }
+}
+
+/// One level of indentation, as the first member of the file shows it.
+fn unit<'a>(text: &'a str, root: &ast::Value<'_>) -> Option<&'a str> {
+    let first = match root {
+        ast::Value::Object(object) => object.properties.first()?.start(),
+        ast::Value::Array(array) => array.elements.first()?.start(),
+        ast::Value::StringLit(_)
+        | ast::Value::NumberLit(_)
+        | ast::Value::BooleanLit(_)
+        | ast::Value::NullKeyword(_) => {
+            return None;
+        }
+    };
+    let before = &text[..first];
+    let line = before.trim_end_matches([' ', '\t']);
+    (line.ends_with(['\n', '\r']) && line.len() < before.len()).then(|| &before[line.len()..])
+}

@@ -1,0 +1,276 @@
+//! The sections described: as a JSON schema for programs, as a reference for people, as a list of keys.
+
+use std::fmt::Write;
+
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde_json::{Value, json};
+
+use crate::shape::{Shape, is_anything, names_kind};
+
+/// How deep the reference goes; a schema may contain itself.
+const DEEPEST: usize = 12;
+
+/// The JSON schema of the config, draft 2020-12. The `env` section, which the reader itself uses, is part of it.
+pub fn schema<T: JsonSchema>() -> Value {
+    let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value();
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.entry("env").or_insert_with(env);
+    }
+    schema
+}
+
+fn env() -> Value {
+    json!({
+        "description": "Variables that are added to the environment where it does not have them.",
+        "type": "object",
+        "properties": {
+            "vars": {
+                "description": "Variables by name; they win over those beside `vars`.",
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+            },
+        },
+        "additionalProperties": {"type": "string"},
+    })
+}
+
+/// Every key, as in `agents.list[].id`; `*` stands for a free name.
+pub fn keys<T: JsonSchema>() -> Vec<String> {
+    let schema = schema::<T>();
+    rows(&schema).into_iter().map(|row| row.path).collect()
+}
+
+/// Every key with its type, default and description, as Markdown with a table for each section.
+pub fn reference<T: JsonSchema>() -> String {
+    let schema = schema::<T>();
+    let mut text = "# Config reference\n".to_owned();
+    for row in rows(&schema) {
+        if !row.path.contains(['.', '[']) {
+            text.push_str(&format!("\n## {}\n\n", row.path));
+            if !row.description.is_empty() {
+                text.push_str(&format!("{}\n\n", row.description));
+            }
+            text.push_str("| Key | Value | Default | Meaning |\n|---|---|---|---|\n");
+        }
+        let [kind, default, description] =
+            [&row.kind, &row.default, &row.description].map(|cell| cell.replace('|', "\\|"));
+        text.push_str(&format!("| `{}` | {kind} | {default} | {description} |\n", row.path));
+    }
+    text
+}
+
+struct Row {
+    path: String,
+    kind: String,
+    default: String,
+    description: String,
+}
+
+fn rows(schema: &Value) -> Vec<Row> {
+    let mut rows = Vec::new();
+    below(&Shape::root(schema), "", 0, &mut rows);
+    rows
+}
+
+/// The keys in a shape, by name: the order of fields in the source is nobody's business.
+fn below(shape: &Shape<'_>, path: &str, depth: usize, rows: &mut Vec<Row>) {
+    if depth > DEEPEST {
+        return;
+    }
+    let mut names = shape.names();
+    names.sort_unstable();
+    for name in names {
+        let Some(member) = shape.member(name) else { continue };
+        let dot = if path.is_empty() { "" } else { "." };
+        let path = format!("{path}{dot}{name}");
+        rows.push(row(&member, path.clone()));
+        below(&member, &path, depth + 1, rows);
+    }
+    if let Some(free) = shape.free().filter(|_| !path.is_empty()) {
+        below(&free, &format!("{path}.*"), depth + 1, rows);
+    }
+    if let Some(item) = shape.item() {
+        below(&item, &format!("{path}[]"), depth + 1, rows);
+    }
+}
+
+fn row(shape: &Shape<'_>, path: String) -> Row {
+    let first = |key: &str| shape.options.iter().find_map(|option| option.get(key));
+    let default = first("default").filter(|default| !default.is_null() && !default.is_object());
+    let description = first("description").and_then(Value::as_str).unwrap_or_default();
+    Row {
+        path,
+        kind: kind(shape, 0),
+        default: default.map(|default| format!("`{default}`")).unwrap_or_default(),
+        description: description.split_whitespace().collect::<Vec<_>>().join(" "),
+    }
+}
+
+/// What may stand there, in words.
+fn kind(shape: &Shape<'_>, depth: usize) -> String {
+    let mut kinds: Vec<String> = Vec::new();
+    for option in &shape.options {
+        let words = match option {
+            option if is_anything(option) => vec!["anything".to_owned()],
+            option if option.get("const").is_some() => option.get("const").into_iter().map(quoted).collect(),
+            option => match option.get("enum").and_then(Value::as_array) {
+                Some(values) => values.iter().filter(|value| !value.is_null()).map(quoted).collect(),
+                None => types(option, shape, depth),
+            },
+        };
+        for word in words {
+            if !kinds.contains(&word) {
+                kinds.push(word);
+            }
+        }
+    }
+    kinds.join(" or ")
+}
+
+fn quoted(value: &Value) -> String {
+    format!("`{value}`")
+}
+
+fn types(option: &Value, shape: &Shape<'_>, depth: usize) -> Vec<String> {
+    let Some(types) = option.get("type") else { return Vec::new() };
+    let inner = |shape: Option<Shape<'_>>| match shape {
+        Some(shape) if depth < DEEPEST => kind(&shape, depth + 1),
+        Some(_) | None => "anything".to_owned(),
+    };
+    let mut words = Vec::new();
+    for (name, word) in [("string", "text"), ("boolean", "true or false")] {
+        if names_kind(types, name) {
+            words.push(word.to_owned());
+        }
+    }
+    for (name, word) in [("integer", "whole number"), ("number", "number")] {
+        if names_kind(types, name) {
+            words.push(format!("{word}{}", range(option)));
+        }
+    }
+    if names_kind(types, "array") {
+        words.push(format!("list of {}", inner(shape.item())));
+    }
+    if names_kind(types, "object") {
+        let free = shape.free().filter(|_| shape.names().is_empty());
+        words.push(free.map_or_else(|| "object".to_owned(), |free| format!("object of {}", inner(Some(free)))));
+    }
+    words
+}
+
+fn range(option: &Value) -> String {
+    let mut words = String::new();
+    for (key, word) in [("minimum", "from"), ("maximum", "to")] {
+        if let Some(limit) = option.get(key) {
+            // Writing into a text cannot fail.
+            write!(words, " {word} {limit}").unwrap_or_default();
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Serialize};
+
+    use super::*;
+
+    /// All of it.
+    #[derive(Default, Serialize, Deserialize, JsonSchema)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Config {
+        gateway: Gateway,
+        /// Who answers.
+        agents: Vec<Agent>,
+        /// By name.
+        providers: BTreeMap<String, Agent>,
+        anything: Value,
+    }
+
+    /// Where it listens.
+    #[derive(Default, Serialize, Deserialize, JsonSchema)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Gateway {
+        /// The port | of
+        /// the gateway.
+        port: Option<u16>,
+        bind: Bind,
+        is_on: bool,
+    }
+
+    #[derive(Default, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    enum Bind {
+        #[default]
+        Loopback,
+        Lan,
+    }
+
+    #[derive(Serialize, Deserialize, JsonSchema)]
+    struct Agent {
+        id: String,
+        #[serde(default)]
+        weights: Vec<f64>,
+        /// Those beneath it.
+        #[serde(default)]
+        below: Vec<Self>,
+    }
+
+    #[test]
+    fn a_schema_has_the_readers_own_section() {
+        let schema = schema::<Config>();
+        assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+        assert_eq!(schema["properties"]["env"], env());
+    }
+
+    #[test]
+    fn keys_are_listed_by_their_paths() {
+        let keys = keys::<Config>();
+        let shallow: Vec<_> = keys.iter().filter(|key| key.matches("below").count() < 1).collect();
+        assert_eq!(
+            shallow,
+            [
+                "agents",
+                "agents[].id",
+                "agents[].weights",
+                "anything",
+                "env",
+                "env.vars",
+                "gateway",
+                "gateway.bind",
+                "gateway.isOn",
+                "gateway.port",
+                "providers",
+                "providers.*.id",
+                "providers.*.weights",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_reference_has_a_table_for_each_section() {
+        let reference = reference::<Config>();
+        let (_, gateway) = reference.split_once("\n## gateway\n").unwrap();
+        let (gateway, _) = gateway.split_once("\n## ").unwrap();
+        assert_eq!(
+            gateway,
+            "
+Where it listens.
+
+| Key | Value | Default | Meaning |
+|---|---|---|---|
+| `gateway` | object |  | Where it listens. |
+| `gateway.bind` | `\"loopback\"` or `\"lan\"` | `\"loopback\"` |  |
+| `gateway.isOn` | true or false | `false` |  |
+| `gateway.port` | whole number from 0 to 65535 |  | The port \\| of the gateway. |
+"
+        );
+        assert!(reference.starts_with("# Config reference\n\n## agents\n\nWho answers.\n\n| Key |"));
+        assert!(reference.contains("| `agents` | list of object | `[]` | Who answers. |\n"));
+        assert!(reference.contains("| `providers` | object of object |  | By name. |\n"));
+        assert!(reference.contains("| `anything` | anything |  |  |\n"));
+        assert_eq!(reference, super::reference::<Config>());
+    }
+}

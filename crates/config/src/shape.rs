@@ -1,0 +1,160 @@
+//! A JSON schema seen as what may stand at one place: its keys, its items, its kinds.
+
+use serde_json::Value;
+
+/// How many references are followed without a step into a value; a schema that refers to itself would never end.
+const DEEPEST: usize = 16;
+
+/// What may stand at one place of the config.
+#[derive(Clone)]
+pub(crate) struct Shape<'a> {
+    root: &'a Value,
+    /// The schemas of this place, of which it is enough to fit one.
+    pub(crate) options: Vec<&'a Value>,
+}
+
+impl<'a> Shape<'a> {
+    /// The shape of the whole config.
+    pub(crate) fn root(schema: &'a Value) -> Self {
+        Self::new(schema, schema)
+    }
+
+    fn new(root: &'a Value, schema: &'a Value) -> Self {
+        let mut options = Vec::new();
+        spread(root, schema, &mut options, 0);
+        Self { root, options }
+    }
+
+    /// The keys that are named.
+    pub(crate) fn names(&self) -> Vec<&'a str> {
+        let mut names = Vec::new();
+        for name in self.objects("properties").flat_map(|properties| properties.keys()) {
+            if !names.contains(&name.as_str()) {
+                names.push(name.as_str());
+            }
+        }
+        names
+    }
+
+    /// The shape of a key that is named.
+    pub(crate) fn member(&self, name: &str) -> Option<Self> {
+        self.joined(self.objects("properties").filter_map(|properties| properties.get(name)))
+    }
+
+    /// The shape of keys with free names.
+    pub(crate) fn free(&self) -> Option<Self> {
+        let patterns = self.objects("patternProperties").flat_map(|patterns| patterns.values());
+        let more = self.options.iter().filter_map(|option| option.get("additionalProperties"));
+        self.joined(patterns.chain(more.filter(|more| **more != Value::Bool(false))))
+    }
+
+    /// The shape of the items of a list.
+    pub(crate) fn item(&self) -> Option<Self> {
+        self.joined(self.options.iter().filter_map(|option| option.get("items")))
+    }
+
+    /// Whether it may be anything, or nothing with keys: either way nothing can be said about keys in it.
+    pub(crate) fn says_nothing(&self) -> bool {
+        self.options.iter().any(|option| is_anything(option))
+            || !self.options.iter().any(|option| {
+                let kinds = option.get("type");
+                option.get("properties").is_some()
+                    || option.get("additionalProperties").is_some()
+                    || kinds.is_some_and(|kinds| names_kind(kinds, "object"))
+            })
+    }
+
+    fn objects(&self, key: &'static str) -> impl Iterator<Item = &'a serde_json::Map<String, Value>> {
+        self.options.iter().filter_map(move |option| option.get(key)?.as_object())
+    }
+
+    fn joined(&self, schemas: impl Iterator<Item = &'a Value>) -> Option<Self> {
+        let mut options = Vec::new();
+        for schema in schemas {
+            spread(self.root, schema, &mut options, 0);
+        }
+        (!options.is_empty()).then_some(Self { root: self.root, options })
+    }
+}
+
+/// Whether `type` has this kind.
+pub(crate) fn names_kind(kinds: &Value, kind: &str) -> bool {
+    kinds.as_str() == Some(kind) || kinds.as_array().is_some_and(|kinds| kinds.iter().any(|name| name == kind))
+}
+
+/// Collects a schema, what it refers to, and its alternatives.
+fn spread<'a>(root: &'a Value, schema: &'a Value, options: &mut Vec<&'a Value>, depth: usize) {
+    if depth > DEEPEST {
+        return;
+    }
+    options.push(schema);
+    let reference = schema.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
+    if let Some(schema) = reference.and_then(|pointer| root.pointer(pointer)) {
+        spread(root, schema, options, depth + 1);
+    }
+    for key in ["anyOf", "oneOf", "allOf"] {
+        for schema in schema.get(key).and_then(Value::as_array).into_iter().flatten() {
+            spread(root, schema, options, depth + 1);
+        }
+    }
+}
+
+/// Whether a schema lets everything through.
+pub(crate) fn is_anything(schema: &Value) -> bool {
+    const TELLING: [&str; 10] =
+        ["type", "properties", "additionalProperties", "enum", "const", "$ref", "anyOf", "oneOf", "allOf", "not"];
+    match schema {
+        Value::Bool(open) => *open,
+        Value::Object(schema) => !TELLING.iter().any(|key| schema.contains_key(*key)),
+        Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn schema() -> Value {
+        json!({
+            "type": "object",
+            "properties": {
+                "plain": {"type": "string"},
+                "section": {"description": "d", "anyOf": [{"$ref": "#/$defs/S"}, {"type": "null"}]},
+                "any": true,
+                "list": {"type": "array", "items": {"$ref": "#/$defs/S"}},
+                "map": {"type": "object", "additionalProperties": {"$ref": "#/$defs/S"}},
+                "closed": {"type": ["object", "null"]},
+                "circle": {"$ref": "#/$defs/C"},
+            },
+            "$defs": {
+                "S": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}},
+                "C": {"anyOf": [{"$ref": "#/$defs/C"}]},
+            },
+        })
+    }
+
+    #[test]
+    fn references_and_alternatives_are_looked_through() {
+        let schema = schema();
+        let root = Shape::root(&schema);
+        let member = |name: &str| root.member(name).unwrap();
+        assert_eq!(root.names(), ["plain", "section", "any", "list", "map", "closed", "circle"]);
+        assert_eq!(member("section").names(), ["a", "b"]);
+        assert_eq!(member("list").item().unwrap().names(), ["a", "b"]);
+        assert_eq!(member("map").free().unwrap().names(), ["a", "b"]);
+        assert_eq!(member("circle").names(), [""; 0]);
+        assert!(root.member("none").is_none() && root.free().is_none());
+    }
+
+    #[test]
+    fn only_objects_with_known_keys_say_something_about_keys() {
+        let schema = schema();
+        let root = Shape::root(&schema);
+        let silent = |name: &str| root.member(name).unwrap().says_nothing();
+        let names = ["plain", "section", "any", "list", "map", "closed"];
+        assert_eq!(names.map(silent), [true, false, true, true, false, false]);
+        assert!(!root.says_nothing());
+    }
+}

@@ -1,0 +1,341 @@
+//! JSON5 text as a tree whose every value knows where it was written.
+
+use std::collections::{BTreeSet, HashMap};
+
+use jsonc_parser::{CollectOptions, ParseOptions, ast, common::Ranged, parse_to_ast};
+use serde_json::{Map, Number, Value};
+
+use crate::{
+    path::{Path, Step},
+    problem,
+};
+
+/// How deep one file may be nested.
+const DEEPEST: usize = 64;
+
+/// The JSON5 that is read.
+pub(crate) const OPTIONS: ParseOptions = ParseOptions {
+    allow_comments: true,
+    allow_loose_object_property_names: true,
+    allow_trailing_commas: true,
+    // JSON5 wants them; without, a forgotten quote reads as something else.
+    allow_missing_commas: false,
+    allow_single_quoted_strings: true,
+    allow_hexadecimal_numbers: true,
+    allow_unary_plus_numbers: true,
+    allow_bare_decimal_point_numbers: true,
+    // JSON has no such numbers, so they could be neither kept nor sent.
+    allow_non_finite_numbers: false,
+    allow_extended_string_escapes: true,
+};
+
+/// Where something was written: which file, in the order of reading, and at which byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) file: usize,
+    pub(crate) offset: usize,
+}
+
+/// A value and where it was written.
+#[derive(Clone)]
+pub(crate) struct Node {
+    /// None for what was not read from a file of the user's.
+    pub(crate) at: Option<Spot>,
+    pub(crate) kind: Kind,
+}
+
+/// What a value is.
+#[derive(Clone)]
+pub(crate) enum Kind {
+    Object(Vec<Member>),
+    Array(Vec<Node>),
+    /// Neither an object nor a list.
+    Scalar(Value),
+}
+
+/// A key of an object and its value.
+#[derive(Clone)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) at: Option<Spot>,
+    pub(crate) node: Node,
+}
+
+/// A way from the root to a value, as text.
+pub(crate) fn dotted(way: &[Step]) -> String {
+    let path = way.iter().fold(Path::root(), |path, step| match step {
+        Step::Key(name) => path.key(name),
+        Step::Index(index) => path.index(*index),
+    });
+    path.to_string()
+}
+
+/// Why a text cannot be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Broken {
+    pub(crate) what: String,
+    pub(crate) spot: Spot,
+}
+
+/// What a text holds.
+pub(crate) struct Parsed {
+    pub(crate) node: Node,
+    /// Keys that an object has already; the later one holds.
+    pub(crate) repeated: Vec<(Vec<Step>, Spot)>,
+}
+
+/// Reads the text of one file; one that says nothing is an empty object.
+pub(crate) fn parse(text: &str, file: usize) -> Result<Parsed, Broken> {
+    let spot = |offset| Spot { file, offset };
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &OPTIONS)
+        .map_err(|error| Broken { what: error.kind().to_string().to_lowercase(), spot: spot(error.range().start) })?;
+    let mut grown = Grown { file, way: Vec::new(), repeated: Vec::new() };
+    let node = match parsed.value {
+        Some(value) => grown.node(value)?,
+        None => Node { at: Some(spot(0)), kind: Kind::Object(Vec::new()) },
+    };
+    Ok(Parsed { node, repeated: grown.repeated })
+}
+
+struct Grown {
+    file: usize,
+    way: Vec<Step>,
+    repeated: Vec<(Vec<Step>, Spot)>,
+}
+
+impl Grown {
+    fn node(&mut self, value: ast::Value<'_>) -> Result<Node, Broken> {
+        let spot = Spot { file: self.file, offset: value.start() };
+        let broken = |what: String| Broken { what, spot };
+        if self.way.len() > DEEPEST {
+            return Err(broken(format!("nested more than {DEEPEST} deep")));
+        }
+        let kind = match value {
+            ast::Value::Object(object) => Kind::Object(self.members(object)?),
+            ast::Value::Array(array) => {
+                let mut nodes = Vec::with_capacity(array.elements.len());
+                for (index, value) in array.elements.into_iter().enumerate() {
+                    self.way.push(Step::Index(index));
+                    nodes.push(self.node(value)?);
+                    self.way.pop();
+                }
+                Kind::Array(nodes)
+            }
+            ast::Value::StringLit(text) => Kind::Scalar(Value::String(text.value.into_owned())),
+            ast::Value::NumberLit(text) => {
+                let number = number(text.value).ok_or_else(|| broken("a number that is too large".to_owned()))?;
+                Kind::Scalar(Value::Number(number))
+            }
+            ast::Value::BooleanLit(value) => Kind::Scalar(Value::Bool(value.value)),
+            ast::Value::NullKeyword(_) => Kind::Scalar(Value::Null),
+        };
+        Ok(Node { at: Some(spot), kind })
+    }
+
+    fn members(&mut self, object: ast::Object<'_>) -> Result<Vec<Member>, Broken> {
+        let mut members: Vec<Member> = Vec::with_capacity(object.properties.len());
+        let mut index = HashMap::new();
+        for property in object.properties {
+            let at = Spot { file: self.file, offset: property.start() };
+            let name = property.name.into_string();
+            self.way.push(Step::Key(name.clone()));
+            let member = Member { name: name.clone(), at: Some(at), node: self.node(property.value)? };
+            match index.get(&name) {
+                Some(&before) => {
+                    if self.repeated.len() < problem::MOST {
+                        self.repeated.push((self.way.clone(), at));
+                    }
+                    members[before] = member;
+                }
+                None => {
+                    index.insert(name, members.len());
+                    members.push(member);
+                }
+            }
+            self.way.pop();
+        }
+        Ok(members)
+    }
+}
+
+fn number(text: &str) -> Option<Number> {
+    let (minus, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let whole = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(hex) => Some(i128::from(u64::from_str_radix(hex, 16).ok()?)),
+        None => digits.parse::<u64>().ok().map(i128::from),
+    };
+    let signed = whole.map(|whole| if minus { -whole } else { whole });
+    if let Some(number) = signed.and_then(Number::from_i128) {
+        return Some(number);
+    }
+    let fraction = digits.parse::<f64>().ok()?;
+    Number::from_f64(if minus { -fraction } else { fraction })
+}
+
+impl Node {
+    /// A tree of which nobody knows where it was written.
+    pub(crate) fn placeless(value: Value) -> Self {
+        let kind = match value {
+            Value::Object(members) => {
+                let member = |(name, value)| Member { name, at: None, node: Self::placeless(value) };
+                Kind::Object(members.into_iter().map(member).collect())
+            }
+            Value::Array(values) => Kind::Array(values.into_iter().map(Self::placeless).collect()),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Kind::Scalar(value),
+        };
+        Self { at: None, kind }
+    }
+
+    /// The plain value.
+    pub(crate) fn value(&self) -> Value {
+        match &self.kind {
+            Kind::Object(members) => {
+                let members = members.iter().map(|member| (member.name.clone(), member.node.value()));
+                Value::Object(members.collect::<Map<_, _>>())
+            }
+            Kind::Array(nodes) => Value::Array(nodes.iter().map(Self::value).collect()),
+            Kind::Scalar(value) => value.clone(),
+        }
+    }
+
+    /// The value of a key of this object.
+    pub(crate) fn get(&self, name: &str) -> Option<&Self> {
+        let Kind::Object(members) = &self.kind else { return None };
+        members.iter().find(|member| member.name == name).map(|member| &member.node)
+    }
+
+    /// The value at the end of a way.
+    pub(crate) fn find(&self, steps: &[Step]) -> Option<&Self> {
+        steps.iter().try_fold(self, |node, step| match (step, &node.kind) {
+            (Step::Key(key), _) => node.get(key),
+            (Step::Index(index), Kind::Array(nodes)) => nodes.get(*index),
+            (Step::Index(_), Kind::Object(_) | Kind::Scalar(_)) => None,
+        })
+    }
+
+    /// This one with another on top: objects by key, lists one after the other, of anything else the other.
+    pub(crate) fn merged(self, top: Self) -> Self {
+        let kind = match (self.kind, top.kind) {
+            (Kind::Object(members), Kind::Object(more)) => Kind::Object(joined(members, more)),
+            (Kind::Array(mut nodes), Kind::Array(more)) => {
+                nodes.extend(more);
+                Kind::Array(nodes)
+            }
+            (_, top) => top,
+        };
+        Self { at: top.at, kind }
+    }
+}
+
+fn joined(members: Vec<Member>, more: Vec<Member>) -> Vec<Member> {
+    let index: HashMap<String, usize> =
+        members.iter().enumerate().map(|(at, member)| (member.name.clone(), at)).collect();
+    let mut slots: Vec<Option<Member>> = members.into_iter().map(Some).collect();
+    for member in more {
+        let before = index.get(&member.name).copied();
+        match before.and_then(|before| slots[before].take().map(|below| (before, below))) {
+            Some((before, below)) => {
+                let node = below.node.merged(member.node);
+                slots[before] = Some(Member { name: member.name, at: member.at, node });
+            }
+            None => slots.push(Some(member)),
+        }
+    }
+    slots.into_iter().flatten().collect()
+}
+
+/// The tree without the values at the ends of these ways.
+pub(crate) fn without(tree: &Value, gone: &BTreeSet<Vec<Step>>) -> Value {
+    fn copy(value: &Value, way: &mut Vec<Step>, gone: &BTreeSet<Vec<Step>>) -> Option<Value> {
+        if gone.contains(way) {
+            return None;
+        }
+        let mut kept = |step: Step, value: &Value| {
+            way.push(step);
+            let kept = copy(value, way, gone);
+            way.pop();
+            kept
+        };
+        Some(match value {
+            Value::Object(members) => {
+                let kept = members
+                    .iter()
+                    .filter_map(|(name, value)| Some((name.clone(), kept(Step::Key(name.clone()), value)?)));
+                Value::Object(kept.collect())
+            }
+            Value::Array(values) => {
+                let kept = values.iter().enumerate().filter_map(|(index, value)| kept(Step::Index(index), value));
+                Value::Array(kept.collect())
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+        })
+    }
+    copy(tree, &mut Vec::new(), gone).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn value(text: &str) -> Value {
+        parse(text, 0).map(|parsed| parsed.node.value()).map_err(|broken| broken.what).unwrap()
+    }
+
+    fn broken(text: &str) -> (String, usize) {
+        match parse(text, 0) {
+            Ok(_) => panic!("this should not be read"),
+            Err(broken) => (broken.what, broken.spot.offset),
+        }
+    }
+
+    #[test]
+    fn json5_is_read() {
+        assert_eq!(
+            value("// mine\n{port: 0x1F90, 'bind': 'loop\\'back', list: [+.5, -1, 5., 1e2, null,], /* b */ on: true,}"),
+            json!({"port": 8080, "bind": "loop'back", "list": [0.5, -1, 5.0, 100.0, null], "on": true})
+        );
+        assert_eq!(value(" // nothing\n"), json!({}));
+        assert_eq!(value("[18446744073709551615, -9223372036854775808]"), json!([u64::MAX, i64::MIN]));
+    }
+
+    #[test]
+    fn a_text_that_cannot_be_read_says_where() {
+        assert_eq!(broken("{\n  a: 1\n  b: 2\n}"), ("expected comma".to_owned(), 8));
+        assert_eq!(broken("{a: 1"), ("unterminated object".to_owned(), 0));
+        assert_eq!(broken("{a: 1e999}"), ("a number that is too large".to_owned(), 4));
+        assert_eq!(broken(&"[".repeat(70_000)).0, "maximum nesting depth exceeded");
+        let deep = format!("{}{}", "[".repeat(70), "]".repeat(70));
+        assert_eq!(broken(&deep), ("nested more than 64 deep".to_owned(), 65));
+    }
+
+    #[test]
+    fn of_two_equal_keys_the_later_holds_and_is_told() {
+        let parsed = parse("{a: {b: 1, c: 2, b: 3}}", 0).map_err(|broken| broken.what).unwrap();
+        assert_eq!(parsed.node.value(), json!({"a": {"b": 3, "c": 2}}));
+        let way = vec![Step::Key("a".to_owned()), Step::Key("b".to_owned())];
+        assert_eq!(parsed.repeated, [(way, Spot { file: 0, offset: 17 })]);
+    }
+
+    #[test]
+    fn a_merge_joins_objects_and_lists() {
+        let node = |value| Node::placeless(value);
+        let below = node(json!({"a": {"x": 1, "y": [1]}, "b": 1, "c": {"z": 1}}));
+        let top = node(json!({"a": {"y": [2], "w": 2}, "c": 7, "d": 2}));
+        assert_eq!(below.merged(top).value(), json!({"a": {"x": 1, "y": [1, 2], "w": 2}, "b": 1, "c": 7, "d": 2}));
+    }
+
+    #[test]
+    fn values_are_left_out_by_their_way() {
+        let gone = BTreeSet::from([
+            vec![Step::Key("a".to_owned()), Step::Index(1)],
+            vec![Step::Key("b".to_owned()), Step::Key("c".to_owned())],
+        ]);
+        let tree = json!({"a": [1, 2, 3], "b": {"c": 1, "d": 2}});
+        assert_eq!(without(&tree, &gone), json!({"a": [1, 3], "b": {"d": 2}}));
+    }
+}

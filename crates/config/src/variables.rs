@@ -1,0 +1,262 @@
+//! `${NAME}` in texts, filled from the environment, and the `env` section, which adds to it.
+//!
+//! The environment of the process is never changed; what the section adds is a value that the caller hands on.
+//! Values of variables may be secrets: no message has one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::{
+    file::Files,
+    path::Step,
+    problem::{self, Problem},
+    tree::{Kind, Member, Node, dotted},
+};
+
+/// The section.
+pub(crate) const SECTION: &str = "env";
+/// Its object of variables.
+const VARS: &str = "vars";
+/// A key of it that is no variable: whether the login shell is asked for more.
+pub(crate) const SHELL: &str = "shellEnv";
+
+/// What came of filling a tree.
+#[derive(Default)]
+pub(crate) struct Filled {
+    /// What the `env` section adds.
+    pub(crate) variables: BTreeMap<String, String>,
+    /// Texts that need a variable which is not set, and what is wrong in the section; they are as they were written.
+    pub(crate) unfilled: BTreeSet<Vec<Step>>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// Fills every text of the tree.
+pub(crate) fn fill(root: &mut Node, env: &dyn Fn(&str) -> Option<String>, files: &Files) -> Filled {
+    let mut filled = Filled::default();
+    filled.take_section(root, env, files);
+    let variables = std::mem::take(&mut filled.variables);
+    let lookup = |name: &str| variable(name, &variables, env);
+    filled.texts(root, &mut Vec::new(), &lookup, files);
+    filled.variables = variables;
+    filled
+}
+
+/// A variable that is worth something: of the environment, or of the section where that one is blank.
+fn variable(name: &str, section: &BTreeMap<String, String>, env: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+    section.get(name).cloned().or_else(|| env(name)).filter(|value| !value.is_empty())
+}
+
+impl Filled {
+    /// Notes what the section adds: first the texts that need no variable, so that the others can refer to them.
+    fn take_section(&mut self, root: &Node, env: &dyn Fn(&str) -> Option<String>, files: &Files) {
+        let mut given: Vec<(&str, &str)> = Vec::new();
+        let section = vec![Step::Key(SECTION.to_owned())];
+        let mut vars = section.clone();
+        vars.push(Step::Key(VARS.to_owned()));
+        for (at, way) in [(vars.as_slice(), vars.clone()), (section.as_slice(), section.clone())] {
+            let Some(node) = root.find(at) else { continue };
+            let Kind::Object(members) = &node.kind else {
+                self.note(way, node, "must be an object".to_owned(), files);
+                continue;
+            };
+            let is_variable = |member: &&Member| at.len() > 1 || ![VARS, SHELL].contains(&member.name.as_str());
+            for member in members.iter().filter(is_variable) {
+                let mut way = way.clone();
+                way.push(Step::Key(member.name.clone()));
+                match &member.node.kind {
+                    Kind::Scalar(Value::String(_)) if !can_be_set(&member.name) => {
+                        self.note(way, &member.node, "has a name that no variable can have".to_owned(), files);
+                    }
+                    Kind::Scalar(Value::String(text)) => given.push((&member.name, text)),
+                    Kind::Scalar(_) | Kind::Object(_) | Kind::Array(_) => {
+                        self.note(way, &member.node, "must be a text in quotes".to_owned(), files);
+                    }
+                }
+            }
+        }
+        given.retain(|(name, _)| env(name).is_none_or(|value| value.trim().is_empty()));
+        let (plain, referring): (Vec<_>, Vec<_>) =
+            given.into_iter().partition(|(_, text)| substitute(text, &|_| None).is_ok());
+        for (name, text) in plain.into_iter().chain(referring) {
+            // One that stays unfilled is told with all the other texts.
+            let value = substitute(text, &|name| variable(name, &self.variables, env));
+            if let Ok(value) = value
+                && !value.trim().is_empty()
+            {
+                self.variables.entry(name.to_owned()).or_insert(value);
+            }
+        }
+    }
+
+    fn texts(&mut self, node: &mut Node, way: &mut Vec<Step>, lookup: &dyn Fn(&str) -> Option<String>, files: &Files) {
+        match &mut node.kind {
+            Kind::Object(members) => {
+                for member in members {
+                    way.push(Step::Key(member.name.clone()));
+                    self.texts(&mut member.node, way, lookup, files);
+                    way.pop();
+                }
+            }
+            Kind::Array(nodes) => {
+                for (index, node) in nodes.iter_mut().enumerate() {
+                    way.push(Step::Index(index));
+                    self.texts(node, way, lookup, files);
+                    way.pop();
+                }
+            }
+            Kind::Scalar(Value::String(text)) => match substitute(text, lookup) {
+                Ok(filled) => *text = filled,
+                Err(name) => {
+                    let what = format!("needs the environment variable {name}, which is not set");
+                    self.note(way.clone(), node, what, files);
+                }
+            },
+            Kind::Scalar(_) => {}
+        }
+    }
+
+    fn note(&mut self, way: Vec<Step>, node: &Node, what: String, files: &Files) {
+        if self.problems.len() < problem::MOST {
+            let place = node.at.map(|spot| files.place(spot));
+            self.problems.push(Problem { path: dotted(&way), place, what, help: None });
+        }
+        self.unfilled.insert(way);
+    }
+}
+
+/// Whether an environment can have a variable of this name.
+fn can_be_set(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['=', '\0'])
+}
+
+/// Fills in `${NAME}`, or says which name is not set. `$${NAME}` becomes `${NAME}`; what is not a name in capitals stays.
+fn substitute<'a>(text: &'a str, lookup: &dyn Fn(&str) -> Option<String>) -> Result<String, &'a str> {
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        let (before, tail) = (&rest[..at], &rest[at + 2..]);
+        let Some(name) = tail.split_once('}').map(|(name, _)| name).filter(|name| is_name(name)) else {
+            filled.push_str(&rest[..at + 2]);
+            rest = tail;
+            continue;
+        };
+        match before.strip_suffix('$') {
+            Some(before) => filled.push_str(&format!("{before}${{{name}}}")),
+            None => {
+                filled.push_str(before);
+                filled.push_str(&lookup(name).ok_or(name)?);
+            }
+        }
+        rest = &tail[name.len() + 1..];
+    }
+    filled.push_str(rest);
+    Ok(filled)
+}
+
+fn is_name(text: &str) -> bool {
+    let head = |c: char| c.is_ascii_uppercase() || c == '_';
+    text.starts_with(head) && text.chars().all(|c| head(c) || c.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn filled(tree: Value) -> (Value, BTreeMap<String, String>, Vec<String>) {
+        let env = |name: &str| match name {
+            "KEY_1" => Some("sk-1".to_owned()),
+            "EMPTY" => Some(String::new()),
+            "BLANK" => Some(" ".to_owned()),
+            _ => None,
+        };
+        let mut node = Node::placeless(tree);
+        let filled = fill(&mut node, &env, &Files::new(Path::new("config.json")));
+        (node.value(), filled.variables, filled.problems.iter().map(ToString::to_string).collect())
+    }
+
+    fn variables(tree: Value) -> Vec<(String, String)> {
+        filled(tree).1.into_iter().collect()
+    }
+
+    fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn variables_are_filled_in() {
+        let (tree, _, problems) = filled(json!({
+            "a": "Bearer ${KEY_1}!",
+            "b": ["${KEY_1}${KEY_1}", 7],
+            "c": "$${KEY_1} ${lower} ${} ${1A} $KEY_1 ${KEY_1",
+            "d": "$$${KEY_1}",
+            "e": "${BLANK}",
+        }));
+        assert_eq!(
+            tree,
+            json!({
+                "a": "Bearer sk-1!",
+                "b": ["sk-1sk-1", 7],
+                "c": "${KEY_1} ${lower} ${} ${1A} $KEY_1 ${KEY_1",
+                "d": "$${KEY_1}",
+                "e": " ",
+            })
+        );
+        assert_eq!(problems, [""; 0]);
+    }
+
+    #[test]
+    fn a_variable_that_is_not_set_is_told_and_the_rest_is_filled() {
+        let (tree, _, problems) = filled(json!({"a": ["${OTHER} s3cret"], "b": "${EMPTY}", "c": "${KEY_1}"}));
+        assert_eq!(tree, json!({"a": ["${OTHER} s3cret"], "b": "${EMPTY}", "c": "sk-1"}));
+        assert_eq!(
+            problems,
+            [
+                "a[0] needs the environment variable OTHER, which is not set",
+                "b needs the environment variable EMPTY, which is not set",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_section_adds_what_is_unset_or_blank_and_its_vars_come_first() {
+        let env = json!({
+            "vars": {"A": "1", "KEY_1": "other", "EMPTY": "2"},
+            "A": "3", "BLANK": "4", "NOTHING": " ", "shellEnv": {"enabled": true},
+        });
+        assert_eq!(variables(json!({"env": env})), pairs(&[("A", "1"), ("BLANK", "4"), ("EMPTY", "2")]));
+        let (tree, _, problems) = filled(json!({"env": {"vars": {"A": "1"}}, "x": "${A}"}));
+        assert_eq!((tree["x"].as_str(), problems), (Some("1"), vec![]));
+    }
+
+    #[test]
+    fn variables_of_the_section_may_refer_to_each_other() {
+        let vars = json!({"URL": "http://${HOST}/${KEY_1}", "HOST": "h", "RAW": "$${HOST}"});
+        assert_eq!(
+            variables(json!({"env": {"vars": vars}})),
+            pairs(&[("HOST", "h"), ("RAW", "${HOST}"), ("URL", "http://h/sk-1")])
+        );
+        let (_, variables, problems) = filled(json!({"env": {"LOOP": "${LOOP}"}}));
+        assert_eq!(variables, BTreeMap::new());
+        assert_eq!(problems, ["env.LOOP needs the environment variable LOOP, which is not set"]);
+    }
+
+    #[test]
+    fn what_is_wrong_in_the_section_is_told() {
+        let (_, variables, problems) = filled(json!({"env": {"vars": {"A": 1, "B=C": "x", "D": "y"}, "E": null}}));
+        assert_eq!(variables, BTreeMap::from([("D".to_owned(), "y".to_owned())]));
+        assert_eq!(
+            problems,
+            [
+                "env.vars.A must be a text in quotes",
+                "env.vars[\"B=C\"] has a name that no variable can have",
+                "env.E must be a text in quotes",
+            ]
+        );
+        assert_eq!(filled(json!({"env": []})).2, ["env must be an object"]);
+    }
+}

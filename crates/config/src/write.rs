@@ -1,0 +1,372 @@
+//! Putting a new text in the place of the config file: all of it or nothing, with the old one kept.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, ErrorKind, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use sha2::{Digest, Sha256};
+use tempfile::NamedTempFile;
+
+use crate::file;
+
+/// How many old versions are kept: `.bak`, then `.bak.1` and on.
+const BACKUPS: usize = 5;
+
+/// How many links may lead to the file.
+const LINKS: usize = 40;
+
+/// What was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// The SHA-256 of the file, in hex: what the next writer gives as the base.
+    pub hash: String,
+    /// Where the version before is kept; none if there was no file, or nothing to write.
+    pub backup: Option<PathBuf>,
+}
+
+/// Why nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// Somebody else was faster.
+    #[error("the config changed since it was read; read it again and retry")]
+    Conflict,
+    /// The new text is not a valid config.
+    #[error("the new config is not valid: {0}")]
+    Refused(String),
+    /// The disk or its rights are in the way.
+    #[error("cannot {doing} {}; the config is as it was", path.display())]
+    Disk {
+        /// What was tried.
+        doing: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The SHA-256 of a text, in hex.
+pub fn hash(text: &[u8]) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Writes the config file if it is still the one with `base_hash` and `validate` has nothing against the new text.
+///
+/// A missing file has the hash of an empty one. Links are followed; the copies and the lock (`<file>.lock`, which stays)
+/// are next to the file that they lead to. Text that the file holds already is not written again.
+pub fn write(
+    path: &Path,
+    base_hash: Option<&str>,
+    new_text: &str,
+    validate: impl FnOnce(&str) -> Result<(), String>,
+) -> Result<Written, WriteError> {
+    let file = target(path)?;
+    // Looked at before the lock as well, so that a refusal leaves no trace, not even a lock file.
+    if let Some(unchanged) = unchanged(read(&file)?.as_deref(), base_hash, new_text)? {
+        return Ok(unchanged);
+    }
+    validate(new_text).map_err(WriteError::Refused)?;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).or_else(failed("create the folder", folder))?;
+    let lock = lock(&beside(&file, ".lock"))?;
+    let current = read(&file)?;
+    if let Some(unchanged) = unchanged(current.as_deref(), base_hash, new_text)? {
+        return Ok(unchanged);
+    }
+    let backup = swap(&file, folder, current.as_deref(), new_text)?;
+    drop(lock);
+    Ok(Written { hash: hash(new_text.as_bytes()), backup })
+}
+
+/// The file that a path means, behind its links; it need not be there.
+fn target(path: &Path) -> Result<PathBuf, WriteError> {
+    let mut file = path.to_owned();
+    for _ in 0..LINKS {
+        match fs::read_link(&file) {
+            Ok(next) => file = file.parent().unwrap_or(Path::new("")).join(next),
+            // Not a link, or nothing there.
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound) => return Ok(file),
+            Err(error) => return failed("follow the link", path)(error),
+        }
+    }
+    failed("follow the link", path)(io::Error::other("it leads through too many links"))
+}
+
+fn read(file: &Path) -> Result<Option<Vec<u8>>, WriteError> {
+    file::read(file).or_else(|why| failed("read", file)(io::Error::other(format!("it {why}"))))
+}
+
+fn unchanged(current: Option<&[u8]>, base_hash: Option<&str>, new_text: &str) -> Result<Option<Written>, WriteError> {
+    let current = current.unwrap_or_default();
+    let hash = hash(current);
+    if base_hash.is_some_and(|base| !base.eq_ignore_ascii_case(&hash)) {
+        return Err(WriteError::Conflict);
+    }
+    Ok((current == new_text.as_bytes()).then_some(Written { hash, backup: None }))
+}
+
+/// Waits for other writers; the system lets go of the lock when the file is closed, also by a crash.
+fn lock(path: &Path) -> Result<File, WriteError> {
+    let open = || OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
+    let file = open().or_else(failed("open the lock", path))?;
+    file.lock().or_else(failed("lock", path))?;
+    Ok(file)
+}
+
+/// Puts the new text in place. What needs room on the disk is done first, so that what follows is only renaming.
+fn swap(file: &Path, folder: &Path, current: Option<&[u8]>, new_text: &str) -> Result<Option<PathBuf>, WriteError> {
+    let mode = match fs::metadata(file) {
+        Ok(metadata) => metadata.permissions().mode() & 0o600,
+        Err(_) => 0o600,
+    };
+    let next = prepare(file, folder, new_text.as_bytes(), mode)?;
+    let backup = match current {
+        Some(current) => {
+            let copy = prepare(file, folder, current, mode)?;
+            let backup = rotate(file)?;
+            copy.persist(&backup).map_err(|error| error.error).or_else(failed("keep a copy in", &backup))?;
+            Some(backup)
+        }
+        None => None,
+    };
+    next.persist(file).map_err(|error| error.error).or_else(failed("replace", file))?;
+    // The new text is in place; whether its name outlives a power cut is the one thing left open.
+    if let Err(error) = File::open(folder).and_then(|folder| folder.sync_all()) {
+        tracing::warn!(%error, folder = %folder.display(), "the folder of the config could not be synced");
+    }
+    Ok(backup)
+}
+
+/// A file with this content that goes away again unless it is given its place.
+fn prepare(file: &Path, folder: &Path, content: &[u8], mode: u32) -> Result<NamedTempFile, WriteError> {
+    let name = beside(Path::new(file.file_name().unwrap_or_default()), &format!(".{}.", std::process::id()));
+    let make = || {
+        let mut temp = tempfile::Builder::new().prefix(&name).suffix(".tmp").rand_bytes(12).tempfile_in(folder)?;
+        temp.write_all(content)?;
+        temp.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
+        temp.as_file().sync_all()?;
+        Ok(temp)
+    };
+    make().or_else(failed("write next to", file))
+}
+
+/// Makes room for the next copy and says where it goes.
+fn rotate(file: &Path) -> Result<PathBuf, WriteError> {
+    let name = |age: usize| match age {
+        0 => beside(file, ".bak"),
+        age => beside(file, &format!(".bak.{age}")),
+    };
+    for age in (1..BACKUPS).rev() {
+        let (from, to) = (name(age - 1), name(age));
+        match fs::rename(&from, &to) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return failed("rename the copy", &from)(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(name(0))
+}
+
+fn beside(file: &Path, end: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+fn failed<T>(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Result<T, WriteError> {
+    let path = path.to_owned();
+    move |source| Err(WriteError::Disk { doing, path, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, os::unix::fs::symlink, process::Command, thread};
+
+    use super::*;
+
+    const NONE: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+    fn plain(path: &Path, text: &str) -> Result<Written, String> {
+        write(path, None, text, |_| Ok(())).map_err(|error| error.to_string())
+    }
+
+    /// Every file of a folder but the lock, with its text.
+    fn files(folder: &Path) -> BTreeMap<String, String> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let named = entries.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), path));
+        let files = named.filter(|(name, path)| !name.ends_with(".lock") && path.is_file());
+        files.map(|(name, path)| (name, fs::read_to_string(path).unwrap())).collect()
+    }
+
+    fn table(files: &[(&str, &str)]) -> BTreeMap<String, String> {
+        files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn the_last_five_versions_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("new/a.json");
+        assert_eq!(plain(&file, "0"), Ok(Written { hash: hash(b"0"), backup: None }));
+        let backup = Some(folder.path().join("new/a.json.bak"));
+        for text in ["1", "2", "3", "4", "5", "6"] {
+            assert_eq!(plain(&file, text), Ok(Written { hash: hash(text.as_bytes()), backup: backup.clone() }));
+        }
+        let kept = [
+            ("a.json", "6"),
+            ("a.json.bak", "5"),
+            ("a.json.bak.1", "4"),
+            ("a.json.bak.2", "3"),
+            ("a.json.bak.3", "2"),
+            ("a.json.bak.4", "1"),
+        ];
+        assert_eq!(files(&folder.path().join("new")), table(&kept));
+        assert_eq!((mode(&file), mode(&folder.path().join("new"))), (0o600, 0o700));
+    }
+
+    #[test]
+    fn text_that_is_there_already_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.json");
+        fs::write(&file, "{}").unwrap();
+        let refuse = |_: &str| Err("never asked".to_owned());
+        let written = write(&file, Some(&hash(b"{}")), "{}", refuse).unwrap();
+        assert_eq!(written, Written { hash: hash(b"{}"), backup: None });
+        let written = write(&folder.path().join("none/b.json"), Some(NONE), "", refuse).unwrap();
+        assert_eq!(written, Written { hash: NONE.to_owned(), backup: None });
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_refusal_leaves_no_trace() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.json");
+        fs::write(&file, "{}").unwrap();
+        let refused = write(&file, None, "{a: 1}", |text| Err(format!("{text} has a")));
+        assert_eq!(refused.unwrap_err().to_string(), "the new config is not valid: {a: 1} has a");
+        let conflict = write(&file, Some(NONE), "{a: 1}", |_| Ok(()));
+        let words = "the config changed since it was read; read it again and retry";
+        assert_eq!(conflict.unwrap_err().to_string(), words);
+        let gone = write(&folder.path().join("b.json"), Some(&hash(b"{}")), "{a: 1}", |_| Ok(()));
+        assert_eq!(gone.unwrap_err().to_string(), words);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(files(folder.path()), table(&[("a.json", "{}")]));
+    }
+
+    #[test]
+    fn nobody_gets_more_rights_than_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.json");
+        for (before, after) in [(0o644, 0o600), (0o400, 0o400), (0o640, 0o600)] {
+            fs::write(&file, "{}").unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(before)).unwrap();
+            plain(&file, "{a: 1}").unwrap();
+            assert_eq!((mode(&file), mode(&folder.path().join("a.json.bak"))), (after, after));
+            fs::remove_file(&file).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_link_stays_and_the_file_behind_it_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (links, real) = (folder.path().join("links"), folder.path().join("real"));
+        fs::create_dir(&links).unwrap();
+        fs::create_dir(&real).unwrap();
+        fs::write(real.join("a.json"), "0").unwrap();
+        symlink("../real/a.json", links.join("one")).unwrap();
+        symlink("one", links.join("two")).unwrap();
+        plain(&links.join("two"), "1").unwrap();
+        assert_eq!(files(&real), table(&[("a.json", "1"), ("a.json.bak", "0")]));
+        assert_eq!(fs::read_link(links.join("two")).unwrap(), Path::new("one"));
+        symlink("../real/new.json", links.join("three")).unwrap();
+        plain(&links.join("three"), "n").unwrap();
+        assert_eq!(fs::read_to_string(real.join("new.json")).unwrap(), "n");
+        symlink("loop", links.join("loop")).unwrap();
+        let name = links.join("loop");
+        let words = format!("cannot follow the link {}; the config is as it was", name.display());
+        assert_eq!(plain(&name, "1"), Err(words));
+    }
+
+    #[test]
+    fn a_failure_leaves_the_old_file_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.json");
+        for (name, text) in [("a.json", "0"), ("a.json.bak", "b"), ("a.json.bak.3", "3")] {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        let before = files(folder.path());
+        // No file can take the place of a folder, whoever asks.
+        fs::create_dir(folder.path().join("a.json.bak.4")).unwrap();
+        let words = format!("cannot rename the copy {}.bak.3; the config is as it was", file.display());
+        assert_eq!(plain(&file, "1"), Err(words));
+        assert_eq!(files(folder.path()), before);
+        let words = format!("cannot read {}; the config is as it was", folder.path().display());
+        assert_eq!(plain(folder.path(), "1"), Err(words));
+        let below = file.join("below");
+        let words = format!("cannot follow the link {}; the config is as it was", below.display());
+        assert_eq!(plain(&below, "1"), Err(words));
+        // Nobody can make a file there, not even root.
+        let words = "cannot open the lock /proc/a.json.lock; the config is as it was";
+        assert_eq!(plain(Path::new("/proc/a.json"), "1"), Err(words.to_owned()));
+    }
+
+    // Runs itself again where the system lets no file grow, as on a full disk; the signal for that is ignored.
+    #[test]
+    fn a_full_disk_leaves_the_old_file_and_nothing_else() {
+        let limits = fs::read_to_string("/proc/self/limits").unwrap();
+        let limit = limits.lines().find(|line| line.starts_with("Max file size")).unwrap();
+        if limit.split_whitespace().nth(3) != Some("0") {
+            let name = "write::tests::a_full_disk_leaves_the_old_file_and_nothing_else";
+            let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" --exact \"$1\"";
+            let program = std::env::current_exe().unwrap();
+            let output = Command::new("sh").args(["-c", script]).arg(program).arg(name).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.json");
+        File::create(&file).unwrap();
+        let words = format!("cannot write next to {}; the config is as it was", file.display());
+        assert_eq!(plain(&file, "1"), Err(words));
+        assert_eq!(files(folder.path()), table(&[("a.json", "")]));
+    }
+
+    #[test]
+    fn of_writers_with_the_same_base_one_wins() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.json");
+        let won = thread::scope(|scope| {
+            let writers: Vec<_> = (0..8)
+                .map(|at| {
+                    let file = &file;
+                    scope.spawn(move || write(file, Some(NONE), &format!("{at}"), |_| Ok(())).is_ok())
+                })
+                .collect();
+            writers.into_iter().map(|writer| writer.join().unwrap()).filter(|won| *won).count()
+        });
+        assert_eq!(won, 1);
+        assert_eq!(files(folder.path()).len(), 1);
+    }
+
+    #[test]
+    fn a_writer_waits_for_the_one_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.json");
+        let held = lock(&beside(&file, ".lock")).unwrap();
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| plain(&file, "late"));
+            // Whenever it comes, it finds what was written under the lock.
+            fs::write(&file, "early").unwrap();
+            drop(held);
+            writer.join().unwrap().unwrap();
+        });
+        assert_eq!(files(folder.path()), table(&[("a.json", "late"), ("a.json.bak", "early")]));
+    }
+}

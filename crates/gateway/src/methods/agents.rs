@@ -1,0 +1,93 @@
+//! `agents.list` and `agent.identity.get`: who answers here, and how they present themselves.
+
+use homard_agent::{Profile, profile::Identity};
+use homard_proto::{
+    AgentId, ErrorShape, Generation, SessionKey,
+    method::agents::{IdentityParams, ListParams},
+};
+use serde_json::{Map, Value, json};
+
+use crate::router::{Answer, Call};
+
+/// What an agent without a name is called.
+const NAME: &str = "Assistant";
+/// The picture of an agent without one.
+const AVATAR: &str = "A";
+
+/// All agents, the default one first.
+pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
+    let ListParams {} = call.params()?;
+    let (agents, generation) = (call.server.hub.agents(), call.client.generation);
+    let default = agents.default_id();
+    let mut profiles: Vec<_> = agents.iter().collect();
+    profiles.sort_by_key(|profile| (profile.id != *default, &profile.id));
+    let rows: Vec<_> = profiles.into_iter().map(|profile| row(profile, generation)).collect();
+    let mut answer = json!({"defaultId": default, "mainKey": "main", "scope": "per-sender", "agents": rows});
+    if generation == Generation::Four {
+        answer["ownership"] = "sole".into();
+        answer["selectionRequired"] = false.into();
+    }
+    Ok(answer.into())
+}
+
+fn row(profile: &Profile, generation: Generation) -> Value {
+    let mut row = json!({"id": profile.id});
+    if let Some(name) = said(profile.name.as_ref()) {
+        row["name"] = name.into();
+    }
+    let Identity { name, emoji, theme, avatar } = &profile.identity;
+    let parts = [("name", name), ("theme", theme), ("emoji", emoji), ("avatar", avatar)];
+    let identity: Map<_, _> =
+        parts.into_iter().filter_map(|(part, text)| Some((part.to_owned(), said(text.as_ref())?.into()))).collect();
+    if !identity.is_empty() {
+        row["identity"] = identity.into();
+    }
+    if generation == Generation::Four {
+        let spec = profile.spec();
+        row["kind"] = "agent".into();
+        // Without it a page thinks that nobody can answer.
+        row["model"] = json!({"primary": format!("{}/{}", spec.provider, spec.model)});
+    }
+    row
+}
+
+/// How one agent presents itself. One that nobody knows looks like one without a name.
+pub(crate) async fn identity(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: IdentityParams = call.params()?;
+    let agents = call.server.hub.agents();
+    let id = meant(&params, agents.default_id())?;
+    let profile = agents.get(&id);
+    let shown = profile.map(|profile| profile.identity.clone()).unwrap_or_default();
+    let listed = profile.and_then(|profile| profile.name.as_ref());
+    let emoji = said(shown.emoji.as_ref());
+    let mut answer = json!({
+        "agentId": id,
+        "name": said(shown.name.as_ref()).or(said(listed)).unwrap_or(NAME),
+        "avatar": said(shown.avatar.as_ref()).or(emoji).unwrap_or(AVATAR),
+    });
+    if let Some(emoji) = emoji {
+        answer["emoji"] = emoji.into();
+    }
+    Ok(answer.into())
+}
+
+/// The agent that a request means: by name, by its session, or the default one.
+fn meant(params: &IdentityParams, default: &AgentId) -> Result<AgentId, ErrorShape> {
+    let wrong = |why: String| ErrorShape::invalid(format!("invalid agent.identity.get params: {why}"));
+    let named = said(params.agent_id.as_ref()).map(AgentId::normalize);
+    let key = said(params.session_key.as_ref()).map(|key| SessionKey::parse(key, named.as_ref().unwrap_or(default)));
+    let key = key.transpose().map_err(|error| wrong(format!("sessionKey: {error}")))?;
+    let owner = key.as_ref().and_then(SessionKey::agent);
+    match (named, owner) {
+        (Some(named), Some(owner)) if named != *owner => {
+            Err(wrong(format!("agent \"{named}\" does not match session key agent \"{owner}\"")))
+        }
+        (Some(named), _) => Ok(named),
+        (None, owner) => Ok(owner.unwrap_or(default).clone()),
+    }
+}
+
+/// A text with something in it.
+fn said(text: Option<&String>) -> Option<&str> {
+    text.map(|text| text.trim()).filter(|text| !text.is_empty())
+}

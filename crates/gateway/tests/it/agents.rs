@@ -1,0 +1,87 @@
+//! Who answers here, as clients of both generations are told.
+
+use homard_agent::{Agents, Profile, Rules, profile::Identity};
+use homard_proto::AgentId;
+use serde_json::json;
+
+use crate::support::{World, says};
+
+/// The main agent, and two others with names.
+fn agents(world: &World) -> Agents {
+    let main = world.hub.agents().get(&AgentId::main()).unwrap().clone();
+    let other = |id: &str| Profile { id: AgentId::normalize(id), ..(*main).clone() };
+    let text = |text: &str| Some(text.to_owned());
+    let identity = Identity { name: text("Clawd"), emoji: text("🦞"), theme: text(" "), avatar: None };
+    let ops = Profile { name: text("Operations"), identity, ..other("ops") };
+    let desk = Profile { name: text("Desk"), ..other("desk") };
+    Agents::new((*main).clone(), [ops, desk])
+}
+
+#[tokio::test]
+async fn agents_are_listed_default_first_and_newer_clients_hear_their_models() {
+    let world = World::new(says(&["hi"])).await;
+    let mut old = world.client(3, json!({})).await;
+    assert_eq!(
+        old.ask("1", "agents.list", json!({})).await["payload"],
+        json!({"defaultId": "main", "mainKey": "main", "scope": "per-sender", "agents": [{"id": "main"}]})
+    );
+
+    // A change of the setup is seen at once.
+    world.hub.set_up(agents(&world), Rules::default());
+    let identity = json!({"name": "Clawd", "emoji": "🦞"});
+    assert_eq!(
+        old.ask("2", "agents.list", json!(null)).await["payload"],
+        json!({
+            "defaultId": "main", "mainKey": "main", "scope": "per-sender",
+            "agents": [
+                {"id": "main"}, {"id": "desk", "name": "Desk"},
+                {"id": "ops", "name": "Operations", "identity": identity},
+            ],
+        })
+    );
+    let mut new = world.client(4, json!({})).await;
+    let model = json!({"primary": "test/scripted"});
+    assert_eq!(
+        new.ask("1", "agents.list", json!({})).await["payload"],
+        json!({
+            "defaultId": "main", "mainKey": "main", "scope": "per-sender", "ownership": "sole",
+            "selectionRequired": false,
+            "agents": [
+                {"id": "main", "kind": "agent", "model": model},
+                {"id": "desk", "name": "Desk", "kind": "agent", "model": model},
+                {"id": "ops", "name": "Operations", "identity": identity, "kind": "agent", "model": model},
+            ],
+        })
+    );
+}
+
+#[tokio::test]
+async fn an_agent_presents_itself_by_name_by_session_or_as_the_default_one() {
+    let world = World::new(says(&["hi"])).await;
+    world.hub.set_up(agents(&world), Rules::default());
+    for protocol in [3, 4] {
+        let mut socket = world.client(protocol, json!({})).await;
+        let nobody = |id: &str| json!({"agentId": id, "name": "Assistant", "avatar": "A"});
+        let clawd = json!({"agentId": "ops", "name": "Clawd", "avatar": "🦞", "emoji": "🦞"});
+        for (params, shown) in [
+            (json!({}), nobody("main")),
+            (json!({"agentId": "desk"}), json!({"agentId": "desk", "name": "Desk", "avatar": "A"})),
+            (json!({"agentId": "OPS"}), clawd.clone()),
+            (json!({"sessionKey": "agent:ops:garden"}), clawd.clone()),
+            (json!({"agentId": "ops", "sessionKey": "garden"}), clawd),
+            (json!({"sessionKey": ""}), nobody("main")),
+            (json!({"sessionKey": "global"}), nobody("main")),
+            (json!({"agentId": "stranger"}), nobody("stranger")),
+        ] {
+            assert_eq!(socket.ask("1", "agent.identity.get", params.clone()).await["payload"], shown, "{params}");
+        }
+        let torn = socket.ask("2", "agent.identity.get", json!({"agentId": "ops", "sessionKey": "agent:main:x"})).await;
+        assert_eq!(
+            torn["error"],
+            json!({
+                "code": "INVALID_REQUEST",
+                "message": "invalid agent.identity.get params: agent \"ops\" does not match session key agent \"main\"",
+            })
+        );
+    }
+}

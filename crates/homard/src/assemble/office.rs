@@ -1,0 +1,348 @@
+//! From a config to the agents. What must not be lost between one config and the next stays here: how credentials stand,
+//! and what was read of workspaces.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use anyhow::{Context, Result};
+use homard_agent::{
+    Agents, Profile, Setting,
+    policy::{Scopes, Sender, resolve},
+    profile::{Choose, Identity},
+    setting::{Machine, Pictures, Style},
+    tool::Toolbox,
+};
+use homard_config::Loaded;
+use homard_model::{Error, ErrorKind, Spec, roster::Roster};
+use homard_providers::Client;
+use homard_workspace::{Limits, Reader, Starter};
+use jiff::tz::TimeZone;
+
+use super::{
+    Place,
+    chain::Chain,
+    models::{Closed, Models},
+    skills::Library,
+    timeout,
+};
+use crate::{
+    auth::{
+        self, Keyring,
+        keep::{Keeper, Keeping},
+    },
+    config::{
+        Config,
+        agents::{Member, Style as Said},
+    },
+    paths::{self, Paths},
+};
+
+/// Makes agents of configs. Clones are the same office.
+#[derive(Debug, Clone)]
+pub(crate) struct Office {
+    paths: Paths,
+    place: Place,
+    reader: Arc<Reader>,
+    kept: Arc<Mutex<Kept>>,
+}
+
+/// What is kept from one config to the next.
+#[derive(Debug, Default)]
+struct Kept {
+    keyrings: BTreeMap<PathBuf, Arc<Keyring>>,
+    /// Those who write down what is learned about credentials.
+    keeping: Vec<Keeping>,
+    libraries: Vec<Library>,
+}
+
+/// The agents of a config, and what people should know of them.
+#[derive(Debug)]
+pub(super) struct Staff {
+    pub(super) agents: Agents,
+    /// About a model that nobody chose.
+    pub(super) remark: Option<String>,
+    /// What is wrong. The agents work all the same, without the broken part.
+    pub(super) troubles: Vec<String>,
+}
+
+impl Office {
+    pub(super) fn new(paths: &Paths, place: &Place) -> Self {
+        Self { paths: paths.clone(), place: place.clone(), reader: Arc::default(), kept: Arc::default() }
+    }
+
+    /// Writes what is not written yet of what was learned about credentials.
+    pub(super) async fn close(&self) {
+        let keeping = std::mem::take(&mut self.kept().keeping);
+        for keeping in keeping {
+            keeping.end().await;
+        }
+    }
+
+    /// The skills of every agent.
+    pub(crate) fn libraries(&self) -> Vec<Library> {
+        self.kept().libraries.clone()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The agents of a config.
+    pub(super) fn staff(&self, loaded: &Loaded<Config>) -> Result<Staff> {
+        let models = Arc::new(Models::new(&loaded.config, super::environment(&loaded.variables)));
+        // HOME and PATH are what most commands need; keys and tokens of ours are not theirs to see.
+        let visible = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER"].into_iter();
+        let exec_env =
+            visible.filter_map(|name| Some((name.to_owned(), paths::env(name)?.into_string().ok()?))).collect();
+        let toolbox = Toolbox::new(homard_tools::all(exec_env));
+        let mut desk = Desk { loaded, models, toolbox, libraries: Vec::new(), remark: None, troubles: Vec::new() };
+        let (mut first, mut others, mut ids) = (None, Vec::new(), BTreeSet::new());
+        for agent in loaded.config.agents.members() {
+            if !ids.insert(agent.id.clone()) {
+                continue;
+            }
+            let profile = self.profile(&mut desk, &agent)?;
+            if agent.is_default { first = Some(profile) } else { others.push(profile) }
+        }
+        let agents = Agents::new(first.context("there is no agent")?, others);
+        let Desk { libraries, remark, troubles, .. } = desk;
+        self.kept().libraries = libraries;
+        Ok(Staff { agents, remark, troubles })
+    }
+
+    fn profile(&self, desk: &mut Desk<'_>, agent: &Member<'_>) -> Result<Profile> {
+        let (config, paths) = (&desk.loaded.config, self.paths.clone());
+        let keyring = self.keyring(auth::place(&paths, agent), &desk.models.client)?;
+        let (roster, chain) = desk.roster(agent, &keyring, &paths.config);
+        let workspace = workspace(config, &paths, agent);
+        let starter = match config.agents.defaults.skip_bootstrap {
+            Some(true) => Starter::Nothing,
+            Some(false) | None => Starter::Files,
+        };
+        let is_there = match homard_workspace::make(&workspace, starter) {
+            Ok(made) => {
+                let told = made.problems.first().map(|problem| format!("{}: {}", problem.path.display(), problem.what));
+                desk.troubles.extend(told);
+                true
+            }
+            Err(error) => {
+                desk.troubles.push(format!("agent {}: {error}", agent.id));
+                false
+            }
+        };
+        let library = Library::of(desk.loaded, &paths, agent, &workspace);
+        for problem in
+            library.refresh().problems.iter().filter(|problem| problem.level == homard_skills::Level::Warning)
+        {
+            tracing::warn!(path = %problem.path.display(), "a skill is left out: {}", problem.what);
+        }
+        let setting = Setting {
+            workspace: is_there.then(|| workspace.clone()),
+            limits: limits(config),
+            reader: self.reader.clone(),
+            style: style(config),
+            shelf: library.shelf.clone(),
+            zone: Some(desk.zone()),
+            aliases: desk.models.aliases(),
+            docs: None,
+            heartbeat: None,
+            machine: machine(config),
+            pictures: Some(Pictures { home: paths::home(), is_confined: false }),
+        };
+        desk.libraries.push(library);
+        let workdir = match &self.place {
+            Place::Here(directory) => directory.clone(),
+            Place::Workspaces => workspace,
+        };
+        let (said, defaults) = (agent.said, &config.agents.defaults);
+        let identity = said.identity.clone();
+        Ok(Profile {
+            name: said.name.clone(),
+            identity: Identity {
+                name: identity.name,
+                emoji: identity.emoji,
+                theme: identity.theme,
+                avatar: identity.avatar,
+            },
+            toolbox: desk.tools(agent),
+            workdir,
+            setting,
+            timeout: timeout(config),
+            choose: choose(desk.models.clone(), keyring, chain),
+            thinking: said.thinking_default.or(defaults.thinking_default).map(|word| word.0),
+            verbose: said.verbose_default.or(defaults.verbose_default).map(|word| word.0.0),
+            reasoning: said.reasoning_default.or(defaults.reasoning_default).map(|word| word.0.0),
+            ..Profile::new(agent.id.clone(), roster)
+        })
+    }
+
+    /// The credentials in a file, read again; agents may share one.
+    fn keyring(&self, path: PathBuf, client: &Client) -> Result<Arc<Keyring>> {
+        let mut kept = self.kept();
+        let keyring = match kept.keyrings.get(&path) {
+            Some(known) => known.reread(client)?,
+            None => {
+                let (keyring, keeper) = Keyring::open(path.clone(), client)?;
+                kept.keeping.push(Keeper::start(keeper));
+                keyring
+            }
+        };
+        let keyring = Arc::new(keyring);
+        kept.keyrings.insert(path, keyring.clone());
+        Ok(keyring)
+    }
+}
+
+/// What the agents of one config are made with, and what was noticed.
+struct Desk<'a> {
+    loaded: &'a Loaded<Config>,
+    models: Arc<Models>,
+    toolbox: Toolbox,
+    libraries: Vec<Library>,
+    remark: Option<String>,
+    troubles: Vec<String>,
+}
+
+impl Desk<'_> {
+    /// Who answers for an agent. If nobody can, that is what is answered: one agent's trouble is not the others'.
+    fn roster(&mut self, agent: &Member<'_>, keyring: &Keyring, config: &Path) -> (Roster, Option<Chain>) {
+        let models = &self.models;
+        let chain = Chain::of(&self.loaded.config, agent.said, models, keyring);
+        let found = chain.and_then(|chain| Ok((models.roster(keyring, &chain.models)?, chain)));
+        match found {
+            Ok((roster, chain)) => {
+                if agent.is_default {
+                    self.remark = chain.remark(config);
+                }
+                (roster, Some(chain))
+            }
+            Err(error) => {
+                let text = format!("agent {}: config file {}: {error:#}", agent.id, config.display());
+                self.troubles.push(text.clone());
+                let error = Error::new(ErrorKind::Rejected, text);
+                (Roster::alone(Arc::new(Closed { spec: Spec::default(), error })), None)
+            }
+        }
+    }
+
+    /// The tools that an agent may use.
+    fn tools(&mut self, agent: &Member<'_>) -> Toolbox {
+        let scopes = Scopes {
+            sender: Sender::Owner,
+            global: self.loaded.config.tools.meant(),
+            agent: agent.said.tools.meant(),
+            ..Scopes::default()
+        };
+        let specs = self.toolbox.specs();
+        let names: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
+        let resolved = resolve(&scopes, &names);
+        for problem in &resolved.warnings {
+            tracing::warn!(agent = %agent.id, "{}: {}", problem.path, problem.what);
+        }
+        self.toolbox.only(|name| resolved.allowed.contains(name))
+    }
+
+    /// The person's time zone.
+    fn zone(&mut self) -> TimeZone {
+        let Some(name) = self.loaded.config.agents.defaults.user_timezone.as_deref() else { return TimeZone::system() };
+        TimeZone::get(name.trim()).unwrap_or_else(|_unknown| {
+            let text = format!(
+                "agents.defaults.userTimezone is \"{name}\", which is not a time zone; write one as Europe/Berlin"
+            );
+            if !self.troubles.contains(&text) {
+                self.troubles.push(text);
+            }
+            TimeZone::system()
+        })
+    }
+}
+
+fn choose(models: Arc<Models>, keyring: Arc<Keyring>, chain: Option<Chain>) -> Choose {
+    let chain = chain.map(|chain| chain.models).unwrap_or_default();
+    Arc::new(move |name| models.strict(&keyring, name, &chain).map_err(|error| format!("{error:#}")))
+}
+
+fn limits(config: &Config) -> Limits {
+    let (defaults, usual) = (&config.agents.defaults, Limits::default());
+    let number = |said: Option<u64>, usual| said.map_or(usual, |said| usize::try_from(said).unwrap_or(usize::MAX));
+    Limits {
+        per_file: number(defaults.bootstrap_max_chars, usual.per_file),
+        total: number(defaults.bootstrap_total_max_chars, usual.total),
+    }
+}
+
+fn style(config: &Config) -> Style {
+    match config.agents.defaults.prompt_style.map(|word| word.0) {
+        None | Some(Said::Auto) => Style::Auto,
+        Some(Said::Rich) => Style::Rich,
+        Some(Said::Lean) => Style::Lean,
+        Some(Said::Bare) => Style::Bare,
+    }
+}
+
+fn machine(config: &Config) -> Machine {
+    let repo = config.agents.defaults.repo_root.as_ref();
+    Machine {
+        host: rustix::system::uname().nodename().to_str().ok().map(str::to_owned),
+        os: Some(std::env::consts::OS.to_owned()),
+        arch: Some(std::env::consts::ARCH.to_owned()),
+        shell: paths::env("SHELL").and_then(|shell| shell.into_string().ok()),
+        repo: repo.map(|repo| repo.as_str().to_owned()),
+    }
+}
+
+/// Where an agent's files are.
+pub(crate) fn workspace(config: &Config, paths: &Paths, agent: &Member<'_>) -> PathBuf {
+    let place = |text: &str| paths::expand(Path::new(text), paths::home().as_deref());
+    let shared = config.agents.defaults.workspace.as_ref().map(|shared| place(shared.as_str()));
+    let found = match (&agent.said.workspace, shared) {
+        (Some(own), _) => place(own.as_str()),
+        (None, Some(shared)) if agent.is_default => shared,
+        (None, Some(shared)) => shared.join(agent.id.as_str()),
+        (None, None) if agent.is_default => paths.state.join("workspace"),
+        (None, None) => paths.state.join(format!("workspace-{}", agent.id)),
+    };
+    // A path that says nothing of where it begins is one in the state directory, wherever the command was started.
+    paths.state.join(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workspaces(text: &str) -> Vec<(String, PathBuf)> {
+        let config = Config::parse(text).unwrap();
+        let state = PathBuf::from("/nowhere");
+        let paths = Paths { config: state.join("homard.json"), state };
+        let members = config.agents.members();
+        members.iter().map(|agent| (agent.id.to_string(), workspace(&config, &paths, agent))).collect()
+    }
+
+    #[test]
+    fn every_agent_has_its_workspace() {
+        let expected = |pairs: &[(&str, &str)]| -> Vec<(String, PathBuf)> {
+            pairs.iter().map(|&(id, path)| (id.to_owned(), PathBuf::from(path))).collect()
+        };
+        assert_eq!(workspaces("{}"), expected(&[("main", "/nowhere/workspace")]));
+        assert_eq!(
+            workspaces("{agents: {list: [{id: 'a'}, {id: 'b', default: true}, {id: 'c', workspace: '/c'}]}}"),
+            expected(&[("a", "/nowhere/workspace-a"), ("b", "/nowhere/workspace"), ("c", "/c")])
+        );
+        assert_eq!(
+            workspaces("{agents: {defaults: {workspace: '/w'}, list: [{id: 'a'}, {id: 'b'}]}}"),
+            expected(&[("a", "/w"), ("b", "/w/b")])
+        );
+        assert_eq!(workspaces("{agents: {defaults: {workspace: 'w'}}}"), expected(&[("main", "/nowhere/w")]));
+    }
+
+    #[test]
+    fn agents_by_name_are_agents_too() {
+        let config = Config::parse("{agents: {entries: {ops: {name: 'Ops'}, main: {default: true}}}}").unwrap();
+        let ids: Vec<_> =
+            config.agents.members().into_iter().map(|agent| (agent.id.to_string(), agent.is_default)).collect();
+        assert_eq!(ids, [("main".to_owned(), true), ("ops".to_owned(), false)]);
+    }
+}

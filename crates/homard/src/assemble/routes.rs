@@ -1,0 +1,113 @@
+//! From the config to the rules by which a message finds its agent and its session.
+
+use homard_agent::routing::{Account, Binding, DmScope, Peer, PeerKind, Routes};
+use homard_proto::AgentId;
+
+use crate::config::{
+    Config,
+    bindings::{self, Kind},
+    session,
+};
+
+/// The rules of a config.
+pub(crate) fn routes(config: &Config) -> Routes {
+    let default = config.agents.member(None).map(|agent| agent.id);
+    Routes {
+        bindings: bindings(config).into_iter().map(|(_, binding)| binding).collect(),
+        default_agent: default.unwrap_or_else(AgentId::main),
+        dm_scope: match config.session.dm_scope.map(|word| word.0) {
+            None => DmScope::OwnerInMain,
+            Some(session::DmScope::Main) => DmScope::Main,
+            Some(session::DmScope::PerPeer) => DmScope::PerPeer,
+            Some(session::DmScope::PerChannelPeer) => DmScope::PerChannelPeer,
+            Some(session::DmScope::PerAccountChannelPeer) => DmScope::PerAccountChannelPeer,
+        },
+        identity_links: config.session.identity_links.clone(),
+    }
+}
+
+/// The bindings that can be followed, each with its place in the list.
+///
+/// One for an agent that is not there, or for a peer of no kind, is left out: it must not become wider than it was meant.
+pub(crate) fn bindings(config: &Config) -> Vec<(usize, Binding)> {
+    let known: Vec<_> = config.agents.members().into_iter().map(|agent| agent.id).collect();
+    let all = config.bindings.iter().enumerate();
+    all.filter_map(|(at, said)| Some((at, binding(said).filter(|binding| known.contains(&binding.agent))?))).collect()
+}
+
+fn binding(said: &bindings::Binding) -> Option<Binding> {
+    let bindings::Match { channel, account_id, peer, guild_id, team_id } = &said.who;
+    let peer = match peer {
+        None => None,
+        Some(bindings::Peer { kind, id }) => Some(Peer {
+            kind: match kind.as_ref()?.0 {
+                Kind::Direct => PeerKind::Direct,
+                Kind::Group => PeerKind::Group,
+                Kind::Channel => PeerKind::Channel,
+            },
+            id: id.clone(),
+        }),
+    };
+    Some(Binding {
+        // Nothing said would become `main`.
+        agent: Some(&said.agent_id).filter(|id| !id.trim().is_empty()).map(|id| AgentId::normalize(id))?,
+        channel: channel.clone(),
+        account: Account::parse(account_id.as_deref()),
+        peer,
+        guild: guild_id.clone(),
+        team: team_id.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bindings_keep_their_order_and_those_that_lead_nowhere_are_left_out() {
+        let text = "{agents: {list: [{id: 'a'}, {id: 'Ops'}]}, session: {dmScope: 'per-peer', identityLinks: {ann: ['irc:1']}},
+            bindings: [
+                {agentId: 'ops', match: {channel: 'irc', accountId: '*', guildId: 'g', teamId: 't'}},
+                {agentId: '', match: {channel: 'irc'}},
+                {agentId: 'a', match: {channel: 'irc', peer: {id: '7'}}},
+                {agentId: 'OPS', match: {channel: 'slack', accountId: 'work', peer: {kind: 'dm', id: '7'}}},
+            ]}";
+        let config = Config::parse(text).unwrap();
+        let ops = AgentId::normalize("ops");
+        let wide = Binding {
+            agent: ops.clone(),
+            channel: "irc".to_owned(),
+            account: Account::Any,
+            peer: None,
+            guild: Some("g".to_owned()),
+            team: Some("t".to_owned()),
+        };
+        let narrow = Binding {
+            agent: ops,
+            channel: "slack".to_owned(),
+            account: Account::Only("work".to_owned()),
+            peer: Some(Peer { kind: PeerKind::Direct, id: "7".to_owned() }),
+            guild: None,
+            team: None,
+        };
+        assert_eq!(bindings(&config), [(0, wide.clone()), (3, narrow.clone())]);
+        let expected = Routes {
+            bindings: vec![wide, narrow],
+            default_agent: AgentId::normalize("a"),
+            dm_scope: DmScope::PerPeer,
+            identity_links: [("ann".to_owned(), vec!["irc:1".to_owned()])].into(),
+        };
+        assert_eq!(routes(&config), expected);
+    }
+
+    #[test]
+    fn without_a_word_the_owner_is_in_main_and_the_default_agent_answers() {
+        let expected = Routes {
+            bindings: Vec::new(),
+            default_agent: AgentId::main(),
+            dm_scope: DmScope::OwnerInMain,
+            identity_links: [].into(),
+        };
+        assert_eq!(routes(&Config::default()), expected);
+    }
+}

@@ -1,0 +1,97 @@
+//! From the config to the skills of an agent: found again whenever a file changes.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    path::{Path, PathBuf},
+};
+
+use homard_agent::setting::{Kit, Shelf};
+use homard_config::Loaded;
+use homard_skills::{Book, Entry, Host, Limits, PromptLimits, Roots, Rules, block, discover};
+
+use crate::{
+    config::{Config, Text, agents::Member},
+    paths::{self, Paths},
+};
+
+/// The skills of an agent: where they are, and by which rules they are judged.
+#[derive(Debug, Clone)]
+pub(crate) struct Library {
+    pub(crate) roots: Roots,
+    limits: Limits,
+    prompt: PromptLimits,
+    host: Host,
+    rules: Rules,
+    /// Where runs look.
+    pub(crate) shelf: Shelf,
+}
+
+impl Library {
+    /// The skills of an agent with this workspace.
+    pub(crate) fn of(loaded: &Loaded<Config>, paths: &Paths, agent: &Member<'_>, workspace: &Path) -> Self {
+        let (config, home) = (&loaded.config, paths::home());
+        let (said, defaults) = (&config.skills, Limits::default());
+        let place = |text: &Text| paths::expand(Path::new(text.as_str()), home.as_deref());
+        let roots = Roots {
+            extra: said.load.extra_dirs.iter().map(place).collect(),
+            bundled: paths::setting("BUNDLED_SKILLS_DIR").map(PathBuf::from),
+            ..Roots::usual(&paths.state, home.as_deref(), workspace)
+        };
+        let limits = Limits {
+            candidates: said.limits.max_candidates_per_root.unwrap_or(defaults.candidates),
+            file_bytes: said.limits.max_skill_file_bytes.unwrap_or(defaults.file_bytes),
+            ..defaults
+        };
+        let usual = PromptLimits::default();
+        let prompt = PromptLimits {
+            most: said.limits.max_skills_in_prompt.unwrap_or(usual.most),
+            chars: said.limits.max_skills_prompt_chars.unwrap_or(usual.chars),
+        };
+        let only = agent.said.skills.clone().or_else(|| config.agents.defaults.skills.clone());
+        let rules = Rules { entries: entries(config), allow_bundled: said.allow_bundled.clone(), only };
+        Self { roots, limits, prompt, host: host(loaded), rules, shelf: Shelf::default() }
+    }
+
+    /// Finds and judges them.
+    pub(crate) fn book(&self) -> Book {
+        Book::new(discover(&self.roots, &self.limits), self.host.clone(), self.rules.clone())
+    }
+
+    /// Finds them again and puts them where runs look. Returns what was found.
+    pub(crate) fn refresh(&self) -> Book {
+        let book = self.book();
+        let block = block(&book, &self.prompt, paths::home().as_deref());
+        self.shelf.put(Kit::new(&book, block));
+        book
+    }
+}
+
+fn entries(config: &Config) -> BTreeMap<String, Entry> {
+    let text = |text: &Text| text.as_str().to_owned();
+    let entry = |(key, said): (&String, &crate::config::skills::Entry)| {
+        let entry = Entry {
+            enabled: said.enabled,
+            api_key: said.api_key.as_ref().map(text),
+            env: said.env.iter().map(|(name, value)| (name.clone(), text(value))).collect(),
+        };
+        (key.clone(), entry)
+    };
+    config.skills.entries.iter().map(entry).collect()
+}
+
+/// What skills may ask about this machine.
+fn host(loaded: &Loaded<Config>) -> Host {
+    let os = match env::consts::OS {
+        "macos" => "darwin",
+        "windows" => "win32",
+        other => other,
+    };
+    let set = paths::variables().filter(|(_, value)| !value.trim().is_empty()).map(|(name, _)| name);
+    Host {
+        os: os.to_owned(),
+        path: paths::env("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default(),
+        env: set.chain(loaded.variables.keys().cloned()).collect(),
+        config: loaded.tree.clone(),
+    }
+}

@@ -1,0 +1,37 @@
+//! `logging`: what is written about the work, and where.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::word::Word;
+use crate::config::Text;
+
+/// What is written about the work, and where.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Logging {
+    /// How much: silent, fatal, error, warn, info, debug, trace. `HOMARD_LOG` comes before it. Default: info for a gateway.
+    pub(crate) level: Option<Word<Level>>,
+    /// A file that log lines are added to as JSON, besides those on the terminal.
+    pub(crate) file: Option<Text>,
+    /// `tools` or `off`. Secrets are hidden either way.
+    pub(crate) redact_sensitive: Option<Word<Redact>>,
+}
+
+/// How much is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Level(pub(crate) &'static str);
+
+/// What is hidden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Redact {
+    Tools,
+    Off,
+}
+
+super::word::words! {
+    Level:
+        "silent" => Self("off"), "fatal" => Self("error"), "error" => Self("error"), "warn" => Self("warn"),
+        "info" => Self("info"), "debug" => Self("debug"), "trace" => Self("trace");
+    Redact: "tools" => Self::Tools, "off" => Self::Off;
+}

@@ -1,0 +1,46 @@
+//! Settings that are whole numbers within bounds.
+
+use std::fmt;
+
+use serde::{
+    Deserializer,
+    de::{self, Unexpected, Visitor},
+};
+
+/// A whole number, one or more.
+pub(super) fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    deserializer.deserialize_any(Whole { least: 1, most: u64::MAX, what: "a whole number, one or more" })
+}
+
+/// A whole number within bounds.
+pub(super) struct Whole {
+    pub(super) least: u64,
+    pub(super) most: u64,
+    pub(super) what: &'static str,
+}
+
+impl Visitor<'_> for Whole {
+    type Value = Option<u64>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
+        if (self.least..=self.most).contains(&number) {
+            return Ok(Some(number));
+        }
+        Err(E::invalid_value(Unexpected::Unsigned(number), &self))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
+        match u64::try_from(number) {
+            Ok(number) => self.visit_u64(number),
+            Err(_) => Err(E::invalid_value(Unexpected::Signed(number), &self)),
+        }
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+}

@@ -1,0 +1,72 @@
+//! Settings that are one of a few words.
+
+use std::{borrow::Cow, fmt};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, Unexpected, Visitor},
+};
+
+/// A setting that is one of a few words.
+pub(crate) trait Named: Sized {
+    /// The words that a reference lists.
+    const WORDS: &'static [&'static str];
+    /// What a word means, if it means something.
+    fn read(word: &str) -> Option<Self>;
+}
+
+/// A word of the file, and what it means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Word<T>(pub(crate) T);
+
+impl<'de, T: Named> Deserialize<'de> for Word<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct One<T>(std::marker::PhantomData<T>);
+
+        impl<T: Named> Visitor<'_> for One<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "one of {}", T::WORDS.join(", "))
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<T, E> {
+                T::read(word.trim()).ok_or_else(|| E::invalid_value(Unexpected::Str(word), &self))
+            }
+        }
+
+        deserializer.deserialize_any(One(std::marker::PhantomData)).map(Self)
+    }
+}
+
+impl<T: Named> JsonSchema for Word<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::WORDS.join("_").into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "enum": T::WORDS})
+    }
+}
+
+/// Settings whose words are all there is to say about them.
+macro_rules! words {
+    ($($name:ty: $($word:literal => $value:expr),+;)+) => {
+        $(impl $crate::config::sections::word::Named for $name {
+            const WORDS: &'static [&'static str] = &[$($word),+];
+
+            fn read(word: &str) -> Option<Self> {
+                match word {
+                    $($word => Some($value),)+
+                    _ => None,
+                }
+            }
+        })+
+    };
+}
+pub(crate) use words;

@@ -1,0 +1,237 @@
+//! Pictures that a text refers to.
+//!
+//! Two tags say outright that a picture is meant: `[media attached: path (type) | url]` and `[Image: source: path]`.
+//! Besides them, a reference is a `file://` URL or a path with a `/` in it that ends as pictures do. A path with spaces
+//! is taken where quotes or brackets show its ends. Other URLs are remote and are stepped over as a whole.
+//!
+//! The text is only looked at, never the disk: what is found need not exist.
+
+/// The most pictures that one text brings.
+const MOST: usize = 20;
+
+/// The longest path that is taken, in bytes; no system opens a longer one.
+const LONGEST: usize = 4096;
+
+/// How deep brackets may nest before they are no longer matched; it keeps the search linear.
+const DEEPEST: usize = 8;
+
+const ENDINGS: [&str; 10] = [".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tiff", ".tif", ".heic", ".heif"];
+
+/// What opens and closes an enclosed path. Where both are the same, it is a quote that a word must not touch.
+const PAIRS: [(char, char); 11] = [
+    ('"', '"'),
+    ('\'', '\''),
+    ('`', '`'),
+    ('“', '”'),
+    ('‘', '’'),
+    ('«', '»'),
+    ('「', '」'),
+    ('(', ')'),
+    ('[', ']'),
+    ('{', '}'),
+    ('<', '>'),
+];
+
+/// The paths of the pictures that a text refers to, each once, in order, at most 20.
+///
+/// A path is absolute, relative or begins with `~/`; a `file://` URL is given as the path that it means.
+pub fn find(text: &str) -> Vec<String> {
+    let mut found = Found(Vec::new());
+    for line in text.lines() {
+        scan(line, &mut found);
+    }
+    found.0
+}
+
+struct Found(Vec<String>);
+
+impl Found {
+    fn add(&mut self, path: String) {
+        if self.0.len() < MOST && path.len() <= LONGEST && !self.0.contains(&path) {
+            self.0.push(path);
+        }
+    }
+}
+
+fn scan(line: &str, found: &mut Found) {
+    let mut rest = line;
+    let mut before = ' ';
+    while let Some(first) = rest.chars().next() {
+        let step = tag(rest, found)
+            .or_else(|| enclosed(rest, before, found))
+            .or_else(|| url(rest, found))
+            .or_else(|| word(rest, found))
+            .unwrap_or(first.len_utf8());
+        before = rest[..step].chars().next_back().unwrap_or(' ');
+        rest = &rest[step..];
+    }
+}
+
+/// A tag that says that a picture is meant, so that a bare name is enough. Gives its length.
+fn tag(rest: &str, found: &mut Found) -> Option<usize> {
+    let inner = inside(rest, '[', ']')?;
+    let path = if let Some(media) = strip_start(inner, "media attached") {
+        media.split_once(':')?.1
+    } else {
+        strip_start(strip_start(inner, "image:")?.trim_start(), "source:")?
+    };
+    // The type and where it came from may follow.
+    let path = path.split('|').next().unwrap_or(path);
+    let notes = path.match_indices('(').map(|(at, _)| &path[..at]);
+    let path = std::iter::once(path).chain(notes.rev()).map(str::trim).find(|path| is_picture(path));
+    if let Some(path) = path.and_then(|path| if path.contains("://") { local(path) } else { Some(path.to_owned()) }) {
+        found.add(path);
+    }
+    Some(inner.len() + 2)
+}
+
+/// A path between quotes or brackets. Gives the length of both if that is all that is between them.
+fn enclosed(rest: &str, before: char, found: &mut Found) -> Option<usize> {
+    let (open, close) = PAIRS.into_iter().find(|(open, _)| rest.starts_with(*open))?;
+    // Or else it is an apostrophe, or closes.
+    if open == close && before.is_alphanumeric() {
+        return None;
+    }
+    let inner = inside(rest, open, close)?;
+    let path = inner.trim();
+    let length = open.len_utf8() + inner.len() + close.len_utf8();
+    if !is_picture(path) || is_several(path) || path.starts_with("//") {
+        return None;
+    }
+    if path.contains("://") {
+        found.add(local(path)?);
+        return Some(length);
+    }
+    let is_sure = is_anchored(path) || (path.contains('/') && !path.contains(char::is_whitespace));
+    if is_sure {
+        found.add(path.to_owned());
+        return Some(length);
+    }
+    // Between quotes it is either a path with spaces or speech that ends in a path: the words are looked at, too.
+    if path.contains('/') && !matches!(open, '(' | '[' | '{' | '<') {
+        found.add(path.to_owned());
+    }
+    None
+}
+
+/// A URL. Gives its length, so that the path of a remote one is not taken for one here.
+fn url(rest: &str, found: &mut Found) -> Option<usize> {
+    let is_scheme = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '+' | '-' | '.');
+    let scheme = rest.find(|letter| !is_scheme(letter))?;
+    if scheme == 0 || !rest[scheme..].starts_with("://") {
+        return None;
+    }
+    let mut depth = 0_usize;
+    let is_end = |letter: char| match letter {
+        '(' | '[' | '{' => {
+            depth += 1;
+            false
+        }
+        ')' | ']' | '}' if depth > 0 => {
+            depth -= 1;
+            false
+        }
+        ')' | ']' | '}' => true,
+        _ => letter.is_whitespace() || is_quote(letter) || matches!(letter, '<' | '>'),
+    };
+    let url = &rest[..rest.find(is_end).unwrap_or(rest.len())];
+    let path = url.split([',', ';', '|']).next().unwrap_or(url);
+    if let Some(path) = local(path.trim_end_matches(is_trailing)) {
+        found.add(path);
+    }
+    Some(url.len())
+}
+
+/// A path without spaces. Gives the length of the word, whatever it is.
+fn word(rest: &str, found: &mut Found) -> Option<usize> {
+    let word = &rest[..rest.find(is_delimiter).unwrap_or(rest.len())];
+    let path = word.trim_end_matches(is_trailing);
+    // Marks of emphasis, and of clients that have a sign for files.
+    let marked = path.trim_start_matches(['*', '_', '@', '!']);
+    let path = if is_anchored(marked) { marked } else { path };
+    if is_picture(path) && path.contains('/') && !path.starts_with("//") {
+        found.add(path.to_owned());
+    }
+    (!word.is_empty()).then_some(word.len())
+}
+
+/// What is between the opening character that `rest` starts with and the one that closes it.
+fn inside(rest: &str, open: char, close: char) -> Option<&str> {
+    let inner = rest.strip_prefix(open)?;
+    let mut depth = 0;
+    for (at, letter) in inner.char_indices() {
+        if letter == close && depth == 0 {
+            return Some(&inner[..at]);
+        } else if letter == close {
+            depth -= 1;
+        } else if letter == open {
+            depth += 1;
+        }
+        if depth > DEEPEST {
+            return None;
+        }
+    }
+    None
+}
+
+/// The path that a `file://` URL to a picture means.
+fn local(url: &str) -> Option<String> {
+    let path = strip_start(url, "file://")?;
+    let path = strip_start(path, "localhost").unwrap_or(path);
+    let path = decode(path)?;
+    (path.starts_with('/') && is_picture(&path)).then_some(path)
+}
+
+fn decode(escaped: &str) -> Option<String> {
+    let mut pieces = escaped.split('%');
+    let mut bytes = pieces.next()?.as_bytes().to_vec();
+    for piece in pieces {
+        let (code, plain) = piece.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(code, 16).ok()?);
+        bytes.extend(plain.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Whether it ends as pictures do and has a name before that.
+fn is_picture(path: &str) -> bool {
+    let stem = ENDINGS.iter().find_map(|ending| {
+        let at = path.len().checked_sub(ending.len())?;
+        path.get(at..)?.eq_ignore_ascii_case(ending).then(|| &path[..at])
+    });
+    stem.is_some_and(|stem| !stem.is_empty() && !stem.ends_with('/'))
+}
+
+/// Whether it is more than one path, or words and a path.
+fn is_several(path: &str) -> bool {
+    let words: Vec<_> = path.split(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '|')).collect();
+    let ends_early = words.iter().rev().skip(1).any(|word| is_picture(word.trim_end_matches(is_trailing)));
+    let starts_late = words.iter().skip(1).any(|word| is_anchored(word) || word.contains("://"));
+    ends_early || starts_late
+}
+
+fn is_anchored(path: &str) -> bool {
+    ["/", "./", "../", "~/"].iter().any(|start| path.starts_with(start)) && !path.starts_with("//")
+}
+
+fn is_delimiter(letter: char) -> bool {
+    let is_bracket = PAIRS.iter().any(|(open, close)| letter == *open || letter == *close);
+    let is_mark = matches!(letter, ',' | ';' | '|' | ':' | '=' | '，' | '。' | '、' | '；' | '：' | '！' | '？');
+    letter.is_whitespace() || is_bracket || is_mark || matches!(letter, '（' | '）' | '【' | '】' | '《' | '》')
+}
+
+fn is_quote(letter: char) -> bool {
+    matches!(letter, '"' | '\'' | '`' | '“' | '”' | '‘' | '’' | '«' | '»' | '「' | '」')
+}
+
+fn is_trailing(letter: char) -> bool {
+    matches!(letter, '.' | '!' | '?' | '*' | '_' | '…' | ':')
+}
+
+/// What follows `start`, which may be in any case.
+fn strip_start<'a>(text: &'a str, start: &str) -> Option<&'a str> {
+    text.get(..start.len())?.eq_ignore_ascii_case(start).then(|| &text[start.len()..])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! Pictures made to fit what models take: neither side too long, not too many bytes, and whole.
+//!
+//! A picture that fits is passed on as it is, but only after it was decoded: a damaged one would be refused by the
+//! provider again at every later turn. Decoding is bounded, so that a small file cannot unfold into a huge picture.
+
+use std::io::Cursor;
+
+use image::{
+    DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, ImageResult, RgbImage,
+    codecs::jpeg::JpegEncoder,
+    error::{ParameterError, ParameterErrorKind},
+    imageops::FilterType,
+    metadata::Orientation,
+};
+
+use crate::{
+    Picture,
+    kind::{Kind, Shown},
+};
+
+/// The longest side that is decoded, in pixels.
+const DECODED_SIDE: u32 = 20_000;
+
+/// The most memory that decoding may take, in bytes.
+const DECODED_BYTES: u64 = 256 * 1024 * 1024;
+
+/// The qualities at which a JPEG is tried, until one is small enough.
+const QUALITIES: [u8; 6] = [85, 75, 65, 55, 45, 40];
+
+/// What a picture must fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest that a side may be, in pixels.
+    pub side: u32,
+    /// The most that its file may weigh, in bytes.
+    pub bytes: usize,
+}
+
+/// 2000 pixels, and 5 MiB as providers count them, in base64.
+impl Default for Limits {
+    fn default() -> Self {
+        Self { side: 2000, bytes: 5 * 1024 * 1024 / 4 * 3 }
+    }
+}
+
+/// Why a picture cannot be shown to a model.
+#[derive(Debug, thiserror::Error)]
+pub enum FitError {
+    /// A picture of a kind that models do not take.
+    #[error("{kind} pictures cannot be shown to a model; convert it to PNG or JPEG")]
+    Foreign {
+        /// Its common name, such as `HEIC`.
+        kind: &'static str,
+    },
+    /// No picture at all, whatever its name says.
+    #[error("it is not a PNG, JPEG, GIF or WebP picture")]
+    Unknown,
+    /// More pixels than are decoded.
+    #[error("it has too many pixels to be opened; scale it down first")]
+    Huge,
+    /// It is cut off or damaged.
+    #[error("it is damaged; save it again")]
+    Damaged(#[source] ImageError),
+    /// No scaling made it small enough.
+    #[error("it cannot be made to fit {side} pixels and {bytes} bytes")]
+    Unfit {
+        /// The limit of a side.
+        side: u32,
+        /// The limit of the file.
+        bytes: usize,
+    },
+}
+
+/// Gives the picture as it is if it fits, or scaled down until it does; of an animation that is scaled, the first frame.
+///
+/// The ratio of the sides is kept, and what is scaled is turned upright. It computes for up to seconds.
+pub fn fit(bytes: Vec<u8>, limits: &Limits) -> Result<Picture, FitError> {
+    let shown = match Kind::of(&bytes) {
+        Kind::Shown(shown) => shown,
+        Kind::Foreign(kind) => return Err(FitError::Foreign { kind }),
+        Kind::Unknown => return Err(FitError::Unknown),
+    };
+    let (image, orientation) = decode(&bytes, shown).map_err(refuse)?;
+    let (width, height) = (image.width(), image.height());
+    if width.max(height) <= limits.side && bytes.len() <= limits.bytes {
+        return Ok(Picture { mime: shown.mime(), data: bytes, width, height, was_scaled: false });
+    }
+    scale(image, orientation, limits)
+}
+
+fn decode(bytes: &[u8], shown: Shown) -> ImageResult<(DynamicImage, Orientation)> {
+    let mut limits = image::Limits::no_limits();
+    limits.max_image_width = Some(DECODED_SIDE);
+    limits.max_image_height = Some(DECODED_SIDE);
+    limits.max_alloc = Some(DECODED_BYTES);
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), shown.format());
+    reader.limits(limits.clone());
+    let mut decoder = reader.into_decoder()?;
+    // The decoders count what they need for themselves; this is for what they give.
+    limits.reserve(decoder.total_bytes())?;
+    if decoder.total_bytes() == 0 {
+        return Err(ImageError::Parameter(ParameterError::from_kind(ParameterErrorKind::DimensionMismatch)));
+    }
+    if shown == Shown::Webp {
+        hidden_frames(bytes).try_for_each(|pixels| limits.clone().reserve(pixels * 4))?;
+    }
+    decoder.set_limits(limits)?;
+    // A picture that does not say how it is turned well enough is not turned.
+    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    Ok((DynamicImage::from_decoder(decoder)?, orientation))
+}
+
+/// How many pixels the lossy frames of a WebP have by their own word.
+///
+/// Its decoder makes room for them before it compares that word with the size of the whole, which alone it was asked.
+fn hidden_frames(webp: &[u8]) -> impl Iterator<Item = u64> {
+    webp.windows(18).filter_map(|window| match window {
+        [b'V', b'P', b'8', b' ', _, _, _, _, _, _, _, 0x9d, 0x01, 0x2a, w0, w1, h0, h1] => {
+            let side = |low: u8, high: u8| u64::from(u16::from_le_bytes([low, high]) & 0x3fff);
+            Some(side(*w0, *w1) * side(*h0, *h1))
+        }
+        _ => None,
+    })
+}
+
+fn refuse(error: ImageError) -> FitError {
+    if matches!(error, ImageError::Limits(_)) { FitError::Huge } else { FitError::Damaged(error) }
+}
+
+fn scale(image: DynamicImage, orientation: Orientation, limits: &Limits) -> Result<Picture, FitError> {
+    let whole = (image.width(), image.height());
+    let mut side = limits.side.min(whole.0.max(whole.1));
+    // Smaller ones are made from the first, which is small enough to be quick and leaves the whole to be freed.
+    let largest = resize(image, sides(whole, side));
+    while side > 0 {
+        let mut scaled = resize(largest.clone(), sides(whole, side));
+        scaled.apply_orientation(orientation);
+        let (width, height) = (scaled.width(), scaled.height());
+        if let Some((mime, data)) = encode(scaled, limits.bytes).map_err(refuse)? {
+            return Ok(Picture { mime, data, width, height, was_scaled: true });
+        }
+        side = side * 3 / 4;
+    }
+    Err(FitError::Unfit { side: limits.side, bytes: limits.bytes })
+}
+
+/// The sides of a picture whose longest side becomes `longest`.
+fn sides((width, height): (u32, u32), longest: u32) -> (u32, u32) {
+    let whole = u64::from(width.max(height));
+    let part = |side: u32| {
+        let rounded = (u64::from(side) * u64::from(longest) + whole / 2) / whole;
+        u32::try_from(rounded).unwrap_or(longest).max(1)
+    };
+    (part(width), part(height))
+}
+
+fn resize(image: DynamicImage, (width, height): (u32, u32)) -> DynamicImage {
+    if (image.width(), image.height()) == (width, height) {
+        return image;
+    }
+    // The good filter works on 16 bytes a pixel, so a much larger picture is first averaged to twice the size.
+    let twice = (image.width().min(width * 2), image.height().min(height * 2));
+    let image = if image.width() > width * 3 { image.thumbnail_exact(twice.0, twice.1) } else { image };
+    image.resize_exact(width, height, FilterType::Lanczos3)
+}
+
+/// A file of at most `most` bytes: PNG for what is transparent, if it is small enough, else JPEG.
+fn encode(image: DynamicImage, most: usize) -> ImageResult<Option<(&'static str, Vec<u8>)>> {
+    let colours = if image.color().has_alpha() {
+        let image = image.into_rgba8();
+        if image.pixels().any(|pixel| pixel.0[3] < u8::MAX) {
+            let mut png = Vec::new();
+            image.write_to(&mut Cursor::new(&mut png), ImageFormat::Png)?;
+            if png.len() <= most {
+                return Ok(Some((Shown::Png.mime(), png)));
+            }
+        }
+        on_white(&image)
+    } else {
+        image.into_rgb8()
+    };
+    for quality in QUALITIES {
+        let mut jpeg = Vec::new();
+        JpegEncoder::new_with_quality(&mut jpeg, quality).encode_image(&colours)?;
+        if jpeg.len() <= most {
+            return Ok(Some((Shown::Jpeg.mime(), jpeg)));
+        }
+    }
+    Ok(None)
+}
+
+/// The picture as it looks on paper, because JPEG knows no transparency.
+fn on_white(image: &image::RgbaImage) -> RgbImage {
+    RgbImage::from_fn(image.width(), image.height(), |x, y| {
+        let [red, green, blue, alpha] = image.get_pixel(x, y).0.map(u16::from);
+        // At most 255, as a mean of two that are.
+        image::Rgb([red, green, blue].map(|colour| ((colour * alpha + 255 * (255 - alpha)) / 255) as u8))
+    })
+}
+
+#[cfg(test)]
+mod tests;

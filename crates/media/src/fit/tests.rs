@@ -1,0 +1,313 @@
+use image::{
+    Delay, Frame, Rgb, Rgba, RgbaImage,
+    codecs::gif::{GifEncoder, Repeat},
+};
+use proptest::prelude::*;
+
+use super::*;
+
+const FORMATS: [ImageFormat; 4] = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::Gif, ImageFormat::WebP];
+/// What gets random bytes past the first look.
+const STARTS: [&[u8]; 5] = [b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a", b"RIFF\0\x01\0\0WEBPVP8 "];
+const RED: Rgba<u8> = Rgba([255, 0, 0, 255]);
+const BLUE: Rgba<u8> = Rgba([0, 0, 255, 255]);
+
+fn file(image: impl Into<DynamicImage>, format: ImageFormat) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    image.into().write_to(&mut Cursor::new(&mut bytes), format).unwrap();
+    bytes
+}
+
+fn gradient(width: u32, height: u32) -> RgbImage {
+    RgbImage::from_fn(width, height, |x, y| Rgb([(x * 5) as u8, (y * 3) as u8, 90]))
+}
+
+/// The left half of one colour and the right half of another.
+fn halves(width: u32, height: u32, left: Rgba<u8>, right: Rgba<u8>) -> RgbaImage {
+    RgbaImage::from_fn(width, height, |x, _| if x < width / 2 { left } else { right })
+}
+
+/// Pixels without any pattern, which no encoder can make small.
+fn noise(width: u32, height: u32) -> RgbaImage {
+    let mut state = 1_u32;
+    RgbaImage::from_fn(width, height, |_, _| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        Rgba((state ^ (state >> 13)).to_le_bytes())
+    })
+}
+
+/// The picture's facts; its bytes must decode to the sides that it claims.
+fn facts(picture: &Picture) -> (&'static str, u32, u32) {
+    let image = image::load_from_memory(&picture.data).unwrap();
+    assert_eq!((image.width(), image.height()), (picture.width, picture.height));
+    (picture.mime, picture.width, picture.height)
+}
+
+fn side(side: u32) -> Limits {
+    Limits { side, ..Limits::default() }
+}
+
+#[test]
+fn what_fits_is_passed_on_as_it_is() {
+    let mimes = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+    for (format, mime) in FORMATS.into_iter().zip(mimes) {
+        let data = file(gradient(40, 20), format);
+        let given = Picture { mime, data: data.clone(), width: 40, height: 20, was_scaled: false };
+        let exactly = Limits { side: 40, bytes: data.len() };
+        assert_eq!(fit(data.clone(), &exactly).unwrap(), given);
+        for tighter in [Limits { side: 39, ..exactly }, Limits { bytes: data.len() - 1, ..exactly }] {
+            let picture = fit(data.clone(), &tighter);
+            assert!(!picture.is_ok_and(|picture| picture.data == data), "{mime} {tighter:?}");
+        }
+    }
+}
+
+#[test]
+fn other_files_are_refused_with_their_name() {
+    for (bytes, says) in [
+        (&b"BM\x36\0\0\0\0\0\0\0"[..], "BMP pictures cannot be shown to a model; convert it to PNG or JPEG"),
+        (b"II*\0\x08\0\0\0", "TIFF pictures cannot be shown to a model; convert it to PNG or JPEG"),
+        (b"\0\0\0\x18ftypheic", "HEIC pictures cannot be shown to a model; convert it to PNG or JPEG"),
+        (b"%PDF-1.7", "it is not a PNG, JPEG, GIF or WebP picture"),
+        (b"", "it is not a PNG, JPEG, GIF or WebP picture"),
+        (b"\x89PNG\r\n\x1a\n", "it is damaged; save it again"),
+    ] {
+        assert_eq!(fit(bytes.to_vec(), &Limits::default()).unwrap_err().to_string(), says);
+    }
+}
+
+#[test]
+fn a_long_side_is_scaled_and_the_ratio_kept() {
+    for ((width, height), scaled) in
+        [((120, 60), (40, 20)), ((60, 120), (20, 40)), ((41, 41), (40, 40)), ((400, 1), (40, 1)), ((3, 400), (1, 40))]
+    {
+        let picture = fit(file(gradient(width, height), ImageFormat::Png), &side(40)).unwrap();
+        assert_eq!(facts(&picture), ("image/jpeg", scaled.0, scaled.1));
+    }
+}
+
+#[test]
+fn transparency_is_kept_while_it_fits_and_becomes_white_when_it_does_not() {
+    let clear = Rgba([0, 0, 0, 0]);
+    let small = fit(file(halves(80, 40, clear, RED), ImageFormat::Png), &side(40)).unwrap();
+    assert_eq!(facts(&small), ("image/png", 40, 20));
+    assert_eq!(image::load_from_memory(&small.data).unwrap().into_rgba8().get_pixel(2, 2).0[3], 0);
+
+    let mut speckled = noise(80, 80);
+    speckled.pixels_mut().for_each(|pixel| pixel.0[3] = 0);
+    speckled.put_pixel(79, 79, RED);
+    let png = file(speckled, ImageFormat::Png);
+    let heavy = fit(png, &Limits { side: 80, bytes: 2000 }).unwrap();
+    assert_eq!(facts(&heavy), ("image/jpeg", 80, 80));
+    let corner = image::load_from_memory(&heavy.data).unwrap().into_rgb8().get_pixel(2, 2).0;
+    assert!(corner.iter().all(|colour| *colour > 240), "{corner:?}");
+}
+
+#[test]
+fn an_alpha_channel_that_hides_nothing_does_not_ask_for_png() {
+    let picture = fit(file(halves(80, 40, RED, BLUE), ImageFormat::Png), &side(40)).unwrap();
+    assert_eq!(facts(&picture), ("image/jpeg", 40, 20));
+}
+
+#[test]
+fn too_many_bytes_lower_the_quality_and_then_the_size() {
+    let png = file(DynamicImage::from(noise(96, 48)).into_rgb8(), ImageFormat::Png);
+    let coarse = fit(png.clone(), &Limits { side: 96, bytes: 5000 }).unwrap();
+    assert_eq!(facts(&coarse), ("image/jpeg", 96, 48));
+    assert!(coarse.data.len() <= 5000);
+    let smaller = fit(png, &Limits { side: 96, bytes: 2000 }).unwrap();
+    assert!(smaller.data.len() <= 2000 && facts(&smaller).1 < 96 && smaller.width == smaller.height * 2, "{smaller:?}");
+}
+
+#[test]
+fn limits_that_nothing_fits_are_an_error() {
+    for limits in [Limits { side: 40, bytes: 20 }, Limits { side: 0, bytes: 5000 }] {
+        let says = format!("it cannot be made to fit {} pixels and {} bytes", limits.side, limits.bytes);
+        assert_eq!(fit(file(gradient(4, 4), ImageFormat::Png), &limits).unwrap_err().to_string(), says);
+    }
+}
+
+#[test]
+fn what_is_scaled_is_turned_upright() {
+    let jpeg = file(DynamicImage::from(halves(60, 30, RED, BLUE)).into_rgb8(), ImageFormat::Jpeg);
+    // The camera was turned: what is stored at the left belongs to the top.
+    let exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
+    let turned = [&jpeg[..2], exif, &jpeg[2..]].concat();
+    let picture = fit(turned, &side(20)).unwrap();
+    assert_eq!(facts(&picture), ("image/jpeg", 10, 20));
+    let image = image::load_from_memory(&picture.data).unwrap().into_rgb8();
+    let (top, bottom) = (image.get_pixel(5, 2).0, image.get_pixel(5, 17).0);
+    assert!(top[0] > 200 && top[2] < 60 && bottom[0] < 60 && bottom[2] > 200, "{top:?} {bottom:?}");
+}
+
+/// A file of two frames, the first red and the second blue.
+fn animated_gif() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut encoder = GifEncoder::new(&mut bytes);
+    encoder.set_repeat(Repeat::Infinite).unwrap();
+    for colour in [RED, BLUE] {
+        let image = RgbaImage::from_pixel(40, 40, colour);
+        encoder.encode_frame(Frame::from_parts(image, 0, 0, Delay::from_numer_denom_ms(100, 1))).unwrap();
+    }
+    drop(encoder);
+    bytes
+}
+
+fn chunk(name: &[u8; 4], body: &[u8]) -> Vec<u8> {
+    let padding = &[0][..body.len() % 2];
+    [name, &(body.len() as u32).to_le_bytes(), body, padding].concat()
+}
+
+/// The same, built by hand because the encoder knows single frames only.
+fn animated_webp() -> Vec<u8> {
+    let mut body = b"WEBP".to_vec();
+    // Animated; then the last pixel's column and row, three bytes each.
+    body.extend(chunk(b"VP8X", &[0b10, 0, 0, 0, 39, 0, 0, 39, 0, 0]));
+    body.extend(chunk(b"ANIM", &[0; 6]));
+    for colour in [RED, BLUE] {
+        let single = file(DynamicImage::from(RgbaImage::from_pixel(40, 40, colour)).into_rgb8(), ImageFormat::WebP);
+        let place = [0, 0, 0, 0, 0, 0, 39, 0, 0, 39, 0, 0, 100, 0, 0, 0];
+        body.extend(chunk(b"ANMF", &[&place, &single[12..]].concat()));
+    }
+    chunk(b"RIFF", &body)
+}
+
+#[test]
+fn an_animation_that_is_scaled_becomes_its_first_frame() {
+    for bytes in [animated_gif(), animated_webp()] {
+        assert_eq!(fit(bytes.clone(), &side(40)).unwrap().data, bytes);
+        let picture = fit(bytes, &side(10)).unwrap();
+        assert_eq!(facts(&picture), ("image/jpeg", 10, 10));
+        let middle = image::load_from_memory(&picture.data).unwrap().into_rgb8().get_pixel(5, 5).0;
+        assert!(middle[0] > 200 && middle[2] < 60, "{middle:?}");
+    }
+}
+
+/// The checksum of a PNG's chunk.
+fn crc(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(u32::MAX, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
+    })
+}
+
+/// A small PNG that claims to have square `side`.
+fn png_bomb(side: u32) -> Vec<u8> {
+    let mut bytes = file(gradient(4, 4), ImageFormat::Png);
+    bytes[16..20].copy_from_slice(&side.to_be_bytes());
+    bytes[20..24].copy_from_slice(&side.to_be_bytes());
+    let sum = crc(&bytes[12..29]);
+    bytes[29..33].copy_from_slice(&sum.to_be_bytes());
+    bytes
+}
+
+fn gif_bomb(side: u16) -> Vec<u8> {
+    let mut bytes = file(gradient(4, 4), ImageFormat::Gif);
+    bytes[6..8].copy_from_slice(&side.to_le_bytes());
+    bytes[8..10].copy_from_slice(&side.to_le_bytes());
+    bytes
+}
+
+fn jpeg_bomb(side: u16) -> Vec<u8> {
+    let mut bytes = file(gradient(4, 4), ImageFormat::Jpeg);
+    let frame = bytes.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
+    bytes[frame + 5..frame + 7].copy_from_slice(&side.to_be_bytes());
+    bytes[frame + 7..frame + 9].copy_from_slice(&side.to_be_bytes());
+    bytes
+}
+
+fn webp_bomb(side: u32) -> Vec<u8> {
+    let mut bytes = file(gradient(4, 4), ImageFormat::WebP);
+    let sides = (side - 1) | ((side - 1) << 14);
+    bytes[21..25].copy_from_slice(&sides.to_le_bytes());
+    bytes
+}
+
+/// A WebP that says 4x4 while the frame in it says 16383x16383.
+fn hidden_webp_bomb() -> Vec<u8> {
+    let mut body = b"WEBP".to_vec();
+    body.extend(chunk(b"VP8X", &[0, 0, 0, 0, 3, 0, 0, 3, 0, 0]));
+    body.extend(chunk(b"VP8 ", b"\x10\x02\0\x9d\x01\x2a\xff\x3f\xff\x3f\0\0\0\0\0\0"));
+    chunk(b"RIFF", &body)
+}
+
+#[test]
+fn a_small_file_that_would_unfold_into_a_huge_picture_is_refused() {
+    for bomb in [
+        png_bomb(20_001),
+        png_bomb(19_999),
+        gif_bomb(u16::MAX),
+        gif_bomb(19_999),
+        jpeg_bomb(u16::MAX),
+        jpeg_bomb(19_999),
+        webp_bomb(16_383),
+        hidden_webp_bomb(),
+    ] {
+        let refused = fit(bomb, &Limits::default());
+        assert!(matches!(refused, Err(FitError::Huge)), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_picture_without_pixels_is_refused() {
+    for limits in [Limits::default(), Limits { side: 2000, bytes: 1 }] {
+        assert!(matches!(fit(gif_bomb(0), &limits), Err(FitError::Damaged(_))));
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_off_is_refused_or_passed_on_but_never_panics() {
+    for format in FORMATS {
+        let whole = file(gradient(24, 12), format);
+        for length in 0..whole.len() {
+            let cut = whole[..length].to_vec();
+            if let Ok(picture) = fit(cut.clone(), &Limits::default()) {
+                assert_eq!((picture.data, picture.was_scaled), (cut, false));
+            }
+        }
+        assert!(fit(whole[..whole.len() / 2].to_vec(), &Limits::default()).is_err() || format == ImageFormat::Jpeg);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_scaled_fits_and_keeps_its_ratio(
+        width in 1_u32..160, height in 1_u32..160, side in 1_u32..100, bytes in 900_usize..4000,
+    ) {
+        let limits = Limits { side, bytes };
+        let picture = fit(file(gradient(width, height), ImageFormat::Png), &limits).unwrap();
+        let (_, scaled_width, scaled_height) = facts(&picture);
+        prop_assert!(scaled_width.max(scaled_height) <= side && picture.data.len() <= bytes);
+        let ratio = f64::from(scaled_width.max(scaled_height)) / f64::from(width.max(height));
+        for (whole, scaled) in [(width, scaled_width), (height, scaled_height)] {
+            prop_assert!((f64::from(whole) * ratio - f64::from(scaled)).abs() <= 1.0, "{whole} to {scaled}");
+        }
+    }
+
+    #[test]
+    fn damaged_files_never_panic(
+        format in prop::sample::select(&FORMATS),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut bytes = file(gradient(24, 12), format);
+        for (place, byte) in damage {
+            let place = place.index(bytes.len());
+            bytes[place] = byte;
+        }
+        if let Ok(picture) = fit(bytes, &side(8)) {
+            prop_assert!(picture.width.max(picture.height) <= 8);
+        }
+    }
+
+    #[test]
+    fn random_bytes_never_panic(
+        start in prop::sample::select(&STARTS),
+        rest in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let bytes = [start, &rest].concat();
+        if let Ok(picture) = fit(bytes.clone(), &Limits::default()) {
+            prop_assert_eq!(picture.data, bytes);
+        }
+    }
+}

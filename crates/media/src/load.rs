@@ -1,0 +1,150 @@
+//! Pictures read from disk, from anywhere or only from beneath a folder.
+//!
+//! The kernel does the confining, with `openat2` on a directory handle: `..`, absolute links and links that are swapped
+//! while we look cannot lead out. Links that stay inside are followed.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2},
+    io::Errno,
+};
+
+use crate::{FitError, Limits, Picture, fit};
+
+/// The largest file that is read, in bytes.
+const LARGEST: u64 = 6 * 1024 * 1024;
+
+/// How often a lookup is tried again when a rename elsewhere made the kernel unsure.
+const TRIES: usize = 32;
+
+/// Where references to pictures lead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Where {
+    /// The folder that relative paths start from.
+    pub root: PathBuf,
+    /// What `~` stands for.
+    pub home: Option<PathBuf>,
+    /// Whether only files beneath `root` may be read, as in a sandbox.
+    pub beneath_only: bool,
+}
+
+/// Why a picture was not loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The run may not read there.
+    #[error("picture {path} is outside of {root}, the only folder this run may read; copy it there")]
+    Outside {
+        /// As it was written.
+        path: String,
+        /// The folder.
+        root: PathBuf,
+    },
+    /// There is no such file.
+    #[error("picture {path} does not exist")]
+    Missing {
+        /// As it was written.
+        path: String,
+    },
+    /// It starts with `~`, and nobody said what that is.
+    #[error("picture {path} is in a home folder, and none is known here; write the whole path")]
+    Homeless {
+        /// As it was written.
+        path: String,
+    },
+    /// A folder, a pipe, a socket or a device.
+    #[error("picture {path} is not a regular file")]
+    Special {
+        /// As it was written.
+        path: String,
+    },
+    /// It is too large to be read.
+    #[error("picture {path} is larger than {} MiB; make it smaller", LARGEST / 1024 / 1024)]
+    TooLarge {
+        /// As it was written.
+        path: String,
+    },
+    /// The system refused.
+    #[error("cannot read picture {path}")]
+    Io {
+        /// As it was written.
+        path: String,
+        /// Its reason.
+        #[source]
+        source: io::Error,
+    },
+    /// It was read, but it cannot be shown.
+    #[error("cannot show picture {path}")]
+    Unfit {
+        /// As it was written.
+        path: String,
+        /// Why.
+        #[source]
+        source: FitError,
+    },
+}
+
+/// Loads a picture from a path as [`find()`](crate::find()) gives it, and makes it fit the usual [`Limits`].
+///
+/// Only regular files are read, and a pipe or device is refused without waiting for it.
+pub fn load(reference: &str, place: &Where) -> Result<Picture, LoadError> {
+    let path = || reference.to_owned();
+    let explain = |errno| explain(reference, place, errno);
+    let file = File::from(place.open(&place.expand(reference)?).map_err(explain)?);
+    let stat = fstat(&file).map_err(explain)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(LoadError::Special { path: path() });
+    }
+    let mut bytes = Vec::new();
+    // One byte more than allowed, because the file may have grown since anyone looked.
+    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|source| LoadError::Io { path: path(), source })?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(LoadError::TooLarge { path: path() });
+    }
+    fit(bytes, &Limits::default()).map_err(|source| LoadError::Unfit { path: path(), source })
+}
+
+impl Where {
+    fn expand(&self, reference: &str) -> Result<PathBuf, LoadError> {
+        let Some(rest) = reference.strip_prefix("~/") else { return Ok(PathBuf::from(reference)) };
+        match &self.home {
+            Some(home) => Ok(home.join(rest)),
+            None => Err(LoadError::Homeless { path: reference.to_owned() }),
+        }
+    }
+
+    fn open(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        // Without NONBLOCK, opening a FIFO would wait for its writer.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        if !self.beneath_only {
+            return openat(CWD, self.root.join(path), flags, Mode::empty());
+        }
+        // A matter of spelling; the kernel is what confines.
+        let inside = if path.is_absolute() { path.strip_prefix(&self.root).or(Err(Errno::XDEV))? } else { path };
+        // The folder itself is trusted.
+        let root = openat(CWD, &self.root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let look = || openat2(root.as_fd(), inside, flags, Mode::empty(), resolve);
+        let unsure = |found: &Result<OwnedFd, Errno>| matches!(found, Err(Errno::AGAIN | Errno::INTR));
+        (1..TRIES).map(|_| look()).find(|found| !unsure(found)).unwrap_or_else(look)
+    }
+}
+
+fn explain(reference: &str, place: &Where, errno: Errno) -> LoadError {
+    let path = reference.to_owned();
+    match errno {
+        Errno::XDEV => LoadError::Outside { path, root: place.root.clone() },
+        Errno::NOENT | Errno::NOTDIR => LoadError::Missing { path },
+        // What opening a socket, or a device without a driver, answers.
+        Errno::NXIO | Errno::NODEV => LoadError::Special { path },
+        other => LoadError::Io { path, source: other.into() },
+    }
+}
+
+#[cfg(test)]
+mod tests;

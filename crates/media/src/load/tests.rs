@@ -1,0 +1,129 @@
+use std::{
+    fs,
+    os::unix::{fs::symlink, net::UnixListener},
+};
+
+use image::{ImageFormat, RgbImage};
+use tempfile::TempDir;
+
+use super::*;
+
+/// A folder `root` to work in, with a home and a secret next to it, each with a picture.
+struct Disk {
+    dir: TempDir,
+    png: Vec<u8>,
+}
+
+impl Disk {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        let mut png = Vec::new();
+        RgbImage::new(3, 2).write_to(&mut io::Cursor::new(&mut png), ImageFormat::Png).unwrap();
+        for place in ["root/pics", "home", "secret"] {
+            fs::create_dir_all(dir.path().join(place)).unwrap();
+            fs::write(dir.path().join(place).join("a b.png"), &png).unwrap();
+        }
+        Self { dir, png }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    fn spell(&self, path: &str) -> String {
+        self.at(path).to_str().unwrap().to_owned()
+    }
+
+    fn place(&self, beneath_only: bool) -> Where {
+        Where { root: self.at("root"), home: Some(self.at("home")), beneath_only }
+    }
+
+    fn picture(&self) -> Picture {
+        Picture { mime: "image/png", data: self.png.clone(), width: 3, height: 2, was_scaled: false }
+    }
+
+    /// What a failure says, without the name of the temporary folder.
+    fn failure(&self, reference: &str, beneath_only: bool) -> String {
+        let error = load(reference, &self.place(beneath_only)).unwrap_err();
+        error.to_string().replace(self.dir.path().to_str().unwrap(), "")
+    }
+}
+
+#[test]
+fn relative_absolute_and_home_paths_are_loaded() {
+    let disk = Disk::new();
+    for reference in ["pics/a b.png", "./pics/a b.png", "../secret/a b.png", "~/a b.png", &disk.spell("secret/a b.png")]
+    {
+        assert_eq!(load(reference, &disk.place(false)).unwrap(), disk.picture(), "{reference}");
+    }
+}
+
+#[test]
+fn a_path_outside_the_sandbox_is_not_loaded() {
+    let disk = Disk::new();
+    symlink(disk.at("secret"), disk.at("root/door")).unwrap();
+    symlink(disk.at("secret/a b.png"), disk.at("root/link.png")).unwrap();
+    symlink("pics/a b.png", disk.at("root/inner.png")).unwrap();
+    for reference in [
+        "../secret/a b.png",
+        "pics/../../secret/a b.png",
+        "door/a b.png",
+        "link.png",
+        "~/a b.png",
+        &disk.spell("secret/a b.png"),
+        &disk.spell("root/../secret/a b.png"),
+    ] {
+        assert!(matches!(load(reference, &disk.place(true)), Err(LoadError::Outside { .. })), "{reference}");
+    }
+    for reference in ["pics/a b.png", "inner.png", "pics/../inner.png", &disk.spell("root/pics/a b.png")] {
+        assert_eq!(load(reference, &disk.place(true)).unwrap(), disk.picture(), "{reference}");
+    }
+}
+
+#[test]
+fn what_is_not_a_regular_file_is_refused_without_waiting() {
+    let disk = Disk::new();
+    rustix::fs::mkfifoat(CWD, disk.at("root/pipe.png"), Mode::from_raw_mode(0o600)).unwrap();
+    fs::create_dir(disk.at("root/folder.png")).unwrap();
+    symlink("/dev/zero", disk.at("root/device.png")).unwrap();
+    let _listener = UnixListener::bind(disk.at("root/socket.png")).unwrap();
+    for name in ["pipe.png", "folder.png", "device.png", "socket.png"] {
+        assert_eq!(disk.failure(name, false), format!("picture {name} is not a regular file"));
+    }
+    for name in ["pipe.png", "folder.png", "socket.png"] {
+        assert_eq!(disk.failure(name, true), format!("picture {name} is not a regular file"));
+    }
+}
+
+#[test]
+fn a_file_of_six_mebibytes_is_read_and_a_larger_one_is_not() {
+    let disk = Disk::new();
+    let file = File::create(disk.at("root/big.png")).unwrap();
+    file.set_len(LARGEST).unwrap();
+    assert_eq!(disk.failure("big.png", true), "cannot show picture big.png");
+    file.set_len(LARGEST + 1).unwrap();
+    assert_eq!(disk.failure("big.png", true), "picture big.png is larger than 6 MiB; make it smaller");
+}
+
+#[test]
+fn failures_name_the_picture_and_the_way_out() {
+    let disk = Disk::new();
+    fs::write(disk.at("root/notes.png"), "not a picture").unwrap();
+    for (reference, says) in [
+        ("gone.png", "picture gone.png does not exist"),
+        ("notes.png/x.png", "picture notes.png/x.png does not exist"),
+        ("notes.png", "cannot show picture notes.png"),
+        ("nul\0.png", "cannot read picture nul\0.png"),
+        (
+            "../secret/a b.png",
+            "picture ../secret/a b.png is outside of /root, the only folder this run may read; copy it there",
+        ),
+    ] {
+        assert_eq!(disk.failure(reference, true), says);
+    }
+    let place = Where { home: None, ..disk.place(false) };
+    assert_eq!(
+        load("~/a b.png", &place).unwrap_err().to_string(),
+        "picture ~/a b.png is in a home folder, and none is known here; write the whole path"
+    );
+}

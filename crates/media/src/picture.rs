@@ -1,0 +1,54 @@
+//! A picture that a model can be shown.
+
+use std::fmt;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use homard_proto::message::{Block, ImageBlock};
+
+/// A picture that a model can be shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Picture {
+    /// What `data` is, such as `image/png`.
+    pub mime: &'static str,
+    /// The file's bytes.
+    pub data: Vec<u8>,
+    /// Its width as stored, in pixels.
+    pub width: u32,
+    /// Its height as stored, in pixels.
+    pub height: u32,
+    /// Whether it was encoded anew to fit; otherwise `data` is what was given.
+    pub was_scaled: bool,
+}
+
+impl Picture {
+    /// The block of a message that shows it.
+    pub fn into_block(self) -> Block {
+        Block::Image(ImageBlock {
+            data: STANDARD.encode(self.data),
+            mime_type: self.mime.to_owned(),
+            ..ImageBlock::default()
+        })
+    }
+}
+
+/// Without the bytes, which are the user's and many.
+impl fmt::Debug for Picture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mime, data, width, height, was_scaled } = self;
+        write!(f, "Picture({mime}, {width}x{height}, {} bytes, was_scaled: {was_scaled})", data.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_becomes_a_block_of_base64() {
+        let picture = Picture { mime: "image/png", data: vec![0, 1, 2, 255], width: 1, height: 1, was_scaled: false };
+        assert_eq!(format!("{picture:?}"), "Picture(image/png, 1x1, 4 bytes, was_scaled: false)");
+        let block =
+            ImageBlock { data: "AAEC/w==".to_owned(), mime_type: "image/png".to_owned(), ..ImageBlock::default() };
+        assert_eq!(picture.into_block(), Block::Image(block));
+    }
+}

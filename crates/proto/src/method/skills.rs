@@ -1,0 +1,79 @@
+//! `skills.*`: what agents know how to do, and how that is switched.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Others, flag, text};
+
+/// What `skills.status` takes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StatusParams {
+    /// Whose skills; without one, the default agent's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+}
+
+params!(StatusParams, "skills.status", &[], |_| (json!({"agentId": text()}), Others::Refused));
+
+/// What `skills.update` takes. The key and the environment are secrets: `Debug` does not show them.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdateParams {
+    /// Which skill, by its key in the config.
+    pub skill_key: String,
+    /// Whether it may be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// Its API key; an empty one removes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<String>,
+    /// Its environment variables; an empty value removes one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for UpdateParams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UpdateParams")
+            .field("skill_key", &self.skill_key)
+            .field("enabled", &self.enabled)
+            .finish_non_exhaustive()
+    }
+}
+
+params!(UpdateParams, "skills.update", &["skillKey"], |_| {
+    let properties = json!({
+        "skillKey": text(), "enabled": flag(), "apiKey": {"type": "string"}, "env": {"type": "object"},
+    });
+    (properties, Others::Refused)
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Generation, method::Params};
+
+    #[test]
+    fn a_skill_is_switched_and_its_secrets_are_not_shown() {
+        let params = json!({"skillKey": "maps", "enabled": true, "apiKey": "hush", "env": {"MAPS_KEY": "hush"}});
+        let read = UpdateParams::decode(Generation::Three, Some(params)).unwrap();
+        let expected = UpdateParams {
+            skill_key: "maps".to_owned(),
+            enabled: Some(true),
+            api_key: Some("hush".to_owned()),
+            env: BTreeMap::from([("MAPS_KEY".to_owned(), "hush".to_owned())]),
+        };
+        assert_eq!(read, expected);
+        assert_eq!(format!("{read:?}"), r#"UpdateParams { skill_key: "maps", enabled: Some(true), .. }"#);
+    }
+
+    #[test]
+    fn an_environment_is_made_of_texts() {
+        let params = json!({"skillKey": "maps", "env": {"MAPS_KEY": 5}});
+        let error = UpdateParams::decode(Generation::Four, Some(params)).unwrap_err();
+        assert!(error.message.starts_with("invalid skills.update params: invalid type: integer `5`"), "{error:?}");
+    }
+}

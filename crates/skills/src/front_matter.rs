@@ -1,0 +1,304 @@
+//! The front matter of a skill file, read the way people write it.
+//!
+//! A JSON5 literal is taken for what it is, and the rest is YAML. Where that fails (a colon in a description is enough),
+//! every `key:` at the start of a line is read by itself, and at last as the text that stands there: one bad line spoils
+//! itself only.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+/// How many lines that look like keys may belong to a literal before it is taken for broken.
+const KEYS_IN_A_LITERAL: usize = 64;
+
+/// How much YAML's aliases may stand for: a few lines of them can stand for gigabytes.
+const ALIASED: usize = 1_000;
+
+/// What stands between the two `---` of a file.
+#[derive(Debug, PartialEq)]
+pub(crate) struct FrontMatter {
+    /// Its keys, or why it is not YAML.
+    yaml: Result<Map<String, Value>, String>,
+    chunks: Vec<Chunk>,
+}
+
+/// A line `key: …` and the lines up to the next one.
+#[derive(Debug, PartialEq)]
+struct Chunk {
+    key: String,
+    text: String,
+}
+
+impl FrontMatter {
+    /// Reads a file's text, or says that it has no front matter.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n").replace('\r', "\n");
+        let block = between_marks(&text)?;
+        // With the mark, an error names the line of the file.
+        Some(Self { yaml: yaml(&format!("---\n{block}")), chunks: chunks(block) })
+    }
+
+    /// Why it is not YAML, if it is not.
+    pub(crate) fn flaw(&self) -> Option<&str> {
+        self.yaml.as_ref().err().map(String::as_str)
+    }
+
+    /// The value of a key, however its words are joined.
+    pub(crate) fn get(&self, key: &str) -> Option<Value> {
+        let at = self.chunks.iter().position(|chunk| is_same(&chunk.key, key));
+        let chunks = at.map_or(&[][..], |at| &self.chunks[at..]);
+        // Before YAML, which takes the comments of a literal for a part of its keys.
+        let literal = chunks.first().and_then(|chunk| json(after_key(&chunk.text)));
+        literal.or_else(|| match &self.yaml {
+            Ok(fields) => lookup(fields, key).cloned(),
+            Err(_) => value(chunks),
+        })
+    }
+}
+
+/// Finds a key: `user-invocable`, `user_invocable` and `userInvocable` are one.
+pub(crate) fn lookup<'a>(fields: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
+    fields.get(key).or_else(|| fields.iter().find(|(name, _)| is_same(name, key)).map(|(_, value)| value))
+}
+
+/// Reads a JSON literal with all that JSON5 allows.
+pub(crate) fn json(text: &str) -> Option<Value> {
+    let text = text.trim();
+    if !text.starts_with(['{', '[']) {
+        return None;
+    }
+    jsonc_parser::parse_to_serde_value(text, &jsonc_parser::ParseOptions::default()).ok()
+}
+
+fn is_same(one: &str, other: &str) -> bool {
+    fn letters(key: &str) -> impl Iterator<Item = char> {
+        key.chars().filter(|c| !matches!(c, '-' | '_')).map(|c| c.to_ascii_lowercase())
+    }
+    letters(one).eq(letters(other))
+}
+
+/// The lines after the first `---` up to the next, or up to the first blank line where nobody closed it.
+fn between_marks(text: &str) -> Option<&str> {
+    let (first, rest) = text.trim_start().split_once('\n')?;
+    if first.trim_end() != "---" {
+        return None;
+    }
+    let mut blank = None;
+    let mut at = 0;
+    for line in rest.split_inclusive('\n') {
+        if line.trim_end() == "---" {
+            return Some(&rest[..at]);
+        }
+        if line.trim().is_empty() {
+            blank.get_or_insert(at);
+        }
+        at += line.len();
+    }
+    Some(&rest[..blank.unwrap_or(rest.len())])
+}
+
+fn yaml(text: &str) -> Result<Map<String, Value>, String> {
+    let attempt = |text: &str| {
+        let mut options = serde_saphyr::Options::default();
+        // A skill may be called `on`, and `y` is no description; where a yes is asked for, words are understood.
+        options.strict_booleans = true;
+        options.alias_limits.max_total_replayed_events = ALIASED;
+        options.with_snippet = false;
+        serde_saphyr::from_str_with_options::<Value>(text, options)
+    };
+    // YAML forbids tabs before a line's first word; people's editors do not.
+    let read = attempt(text).or_else(|error| match spaced(text) {
+        Cow::Borrowed(_) => Err(error),
+        Cow::Owned(text) => attempt(&text),
+    });
+    match read {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(Value::Null) => Ok(Map::new()),
+        Ok(_) => Err("it is not a list of keys".to_owned()),
+        Err(error) => Err(error.to_string().lines().next().unwrap_or_default().to_owned()),
+    }
+}
+
+/// The text with two spaces for every tab that indents.
+fn spaced(text: &str) -> Cow<'_, str> {
+    if !text.contains('\t') {
+        return Cow::Borrowed(text);
+    }
+    let lines = text.split_inclusive('\n').map(|line| {
+        let words = line.trim_start_matches([' ', '\t']);
+        line[..line.len() - words.len()].replace('\t', "  ") + words
+    });
+    Cow::Owned(lines.collect())
+}
+
+fn chunks(block: &str) -> Vec<Chunk> {
+    let mut chunks: Vec<Chunk> = Vec::new();
+    for line in block.split_inclusive('\n') {
+        match (key_of(line), chunks.last_mut()) {
+            (Some(key), _) => chunks.push(Chunk { key: key.to_owned(), text: line.to_owned() }),
+            (None, Some(last)) => last.text.push_str(line),
+            (None, None) => {}
+        }
+    }
+    chunks
+}
+
+fn key_of(line: &str) -> Option<&str> {
+    let (key, rest) = line.split_once(':')?;
+    let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let is_key = !key.is_empty() && key.chars().all(is_word);
+    // `https://…` at the start of a line is no key.
+    (is_key && rest.starts_with(|c: char| c.is_whitespace() || matches!(c, '{' | '[' | '"' | '\''))).then_some(key)
+}
+
+/// The value of the first of these; the others follow it in the file and may turn out to be its inside.
+fn value(chunks: &[Chunk]) -> Option<Value> {
+    let first = chunks.first()?;
+    let read = alone(&first.text).or_else(|| literal(chunks)).or_else(|| alone(&indented(&first.text)));
+    Some(read.unwrap_or_else(|| Value::String(plain(&first.text))))
+}
+
+/// The value where the lines are YAML by themselves.
+fn alone(text: &str) -> Option<Value> {
+    let fields = yaml(text).ok()?;
+    fields.into_iter().next().map(|(_, value)| value)
+}
+
+/// A literal whose inner keys stand at the start of their lines.
+fn literal(chunks: &[Chunk]) -> Option<Value> {
+    let (first, rest) = chunks.split_first()?;
+    let mut text = after_key(&first.text).to_owned();
+    if !text.trim_start().starts_with('{') {
+        return None;
+    }
+    rest.iter().take(KEYS_IN_A_LITERAL).find_map(|chunk| {
+        text.push_str(&chunk.text);
+        json(&text)
+    })
+}
+
+fn after_key(text: &str) -> &str {
+    text.split_once(':').map_or("", |(_, rest)| rest)
+}
+
+/// The first line and those below it that are indented.
+fn indented(text: &str) -> String {
+    let mut lines = text.split_inclusive('\n');
+    let first = lines.next().unwrap_or_default();
+    let below = lines.take_while(|line| line.starts_with([' ', '\t']) || line.trim().is_empty());
+    first.to_owned() + &below.collect::<String>()
+}
+
+/// The words of a value on one line, without the quotes around them.
+fn plain(text: &str) -> String {
+    let text = indented(text);
+    let words = after_key(&text).split_whitespace().collect::<Vec<_>>().join(" ");
+    let quoted = ['"', '\''].iter().find_map(|quote| words.strip_prefix(*quote)?.strip_suffix(*quote));
+    quoted.map_or_else(|| words.clone(), ToOwned::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn got(text: &str, key: &str) -> Option<Value> {
+        FrontMatter::read(text).and_then(|matter| matter.get(key))
+    }
+
+    #[test]
+    fn a_file_without_marks_has_no_front_matter() {
+        assert_eq!(FrontMatter::read("# Title\n---\nname: x\n---\n"), None);
+        assert_eq!(FrontMatter::read(""), None);
+        assert_eq!(FrontMatter::read("---"), None);
+    }
+
+    #[test]
+    fn a_line_that_is_not_yaml_spoils_itself_only() {
+        let text = "---\nname: x\ndescription: Use when: it rains\nmetadata:\n  openclaw:\n    os: [linux]\n---\n";
+        assert_eq!(got(text, "description"), Some(json!("Use when: it rains")));
+        assert_eq!(got(text, "metadata"), Some(json!({"openclaw": {"os": ["linux"]}})));
+    }
+
+    #[test]
+    fn a_literal_may_have_its_keys_at_the_start_of_a_line() {
+        let text = "---\ndescription: a: b\nmetadata: {\nopenclaw: { // ours\nemoji: 'x',\n},\n}\nhomepage: h\n---\n";
+        assert_eq!(got(text, "metadata"), Some(json!({"openclaw": {"emoji": "x"}})));
+        assert_eq!(got(text, "homepage"), Some(json!("h")));
+    }
+
+    #[test]
+    fn a_block_of_text_is_read_beside_a_broken_line() {
+        let text = "---\nname: [x\ndescription: >\n  one\n  two\nother: |\n  a\n  b\n---\n";
+        assert_eq!(got(text, "description"), Some(json!("one two\n")));
+        assert_eq!(got(text, "other"), Some(json!("a\nb\n")));
+        assert_eq!(got(text, "name"), Some(json!("[x")));
+    }
+
+    #[test]
+    fn an_unclosed_front_matter_ends_at_a_blank_line() {
+        let text = "---\nname: x\ndescription: y\n\n# Title\nhomepage: z\n";
+        assert_eq!(got(text, "description"), Some(json!("y")));
+        assert_eq!(got(text, "homepage"), None);
+    }
+
+    #[test]
+    fn deep_nesting_is_refused_without_harm() {
+        for (open, close) in [("[", "]"), ("{a:", "}"), ("{\"a\":", "}"), ("- ", ""), ("? ", "")] {
+            let deep = format!("---\nmetadata: {}1{}\n---\n", open.repeat(20_000), close.repeat(20_000));
+            assert!(got(&deep, "metadata").is_some(), "{open}");
+        }
+    }
+
+    fn anything_like_front_matter() -> impl Strategy<Value = String> {
+        let piece = prop_oneof![
+            Just("---\n"),
+            Just("name:"),
+            Just("metadata:"),
+            Just("description: "),
+            Just("{"),
+            Just("}"),
+            Just("["),
+            Just("]"),
+            Just("\""),
+            Just("'"),
+            Just("|"),
+            Just(">"),
+            Just("\n"),
+            Just("\r\n"),
+            Just("\t"),
+            Just("  "),
+            Just("&a "),
+            Just("*a"),
+            Just("<<: "),
+            Just("!!binary "),
+            Just(": "),
+            Just("#"),
+            Just(","),
+            Just("- "),
+            Just("? "),
+            Just("é🦞"),
+            Just("\u{feff}"),
+            Just("\\u12"),
+            Just("0x"),
+            Just(".inf"),
+            Just("%YAML 1.2\n"),
+        ];
+        prop_oneof![any::<String>(), prop::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat()),]
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text in anything_like_front_matter(), marked in any::<bool>()) {
+            let text = if marked { format!("---\n{text}\n---\nbody") } else { text };
+            if let Some(matter) = FrontMatter::read(&text) {
+                for key in ["name", "description", "metadata"] {
+                    let first = matter.get(key);
+                    prop_assert_eq!(first, matter.get(key));
+                }
+            }
+        }
+    }
+}

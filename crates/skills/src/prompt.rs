@@ -1,0 +1,114 @@
+//! The list of skills that a model is shown.
+
+use std::path::Path;
+
+use crate::{
+    book::Book,
+    skill::{Skill, on_one_line},
+};
+
+/// The most characters of a description that are shown.
+const DESCRIPTION_CHARS: usize = 1_024;
+
+const INTRO: &str = "\
+Skills are instructions for particular kinds of work.
+When one fits the request, read the file at its location before you act, and follow it.
+A relative path in that file starts from the folder in which the file lies.";
+
+/// How long the list may get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PromptLimits {
+    /// How many skills it names.
+    pub most: usize,
+    /// How many characters it has in all.
+    pub chars: usize,
+}
+
+impl Default for PromptLimits {
+    fn default() -> Self {
+        Self { most: 150, chars: 30_000 }
+    }
+}
+
+/// The list of skills for a system prompt; empty if there is nothing to list.
+///
+/// Where it would be too long, it goes without descriptions; where it still is, it says how many skills it leaves out.
+pub fn block(book: &Book, limits: &PromptLimits, home: Option<&Path>) -> String {
+    let visible: Vec<_> = book.usable().filter(|skill| !skill.is_hidden_from_model).collect();
+    let listed = &visible[..visible.len().min(limits.most)];
+    if listed.is_empty() {
+        return String::new();
+    }
+    for detail in [Detail::Full, Detail::Short] {
+        let items: Vec<_> = listed.iter().map(|skill| item(skill, detail, home)).collect();
+        let whole = framed(&items, visible.len() - listed.len());
+        if length(&whole) <= limits.chars {
+            return whole;
+        }
+    }
+    // The longest last line is assumed, so that the real one fits.
+    let Some(mut room) = limits.chars.checked_sub(length(&framed(&[], visible.len()))) else { return String::new() };
+    let mut items: Vec<_> = listed.iter().map(|skill| item(skill, Detail::Short, home)).collect();
+    items.retain(|item| {
+        let rest = room.checked_sub(length(item));
+        room = rest.unwrap_or(room);
+        rest.is_some()
+    });
+    if items.is_empty() { String::new() } else { framed(&items, visible.len() - items.len()) }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Full,
+    Short,
+}
+
+fn item(skill: &Skill, detail: Detail, home: Option<&Path>) -> String {
+    let mut item = format!("  <skill>\n    <name>{}</name>\n", escaped(&skill.name));
+    if detail == Detail::Full {
+        let description = cut(&on_one_line(&skill.description), DESCRIPTION_CHARS);
+        item.push_str(&format!("    <description>{}</description>\n", escaped(&description)));
+    }
+    let location = match home.and_then(|home| skill.file.strip_prefix(home).ok()) {
+        Some(below) => format!("~/{}", below.display()),
+        None => skill.file.display().to_string(),
+    };
+    item + &format!("    <location>{}</location>\n  </skill>\n", escaped(&location))
+}
+
+fn framed(items: &[String], left_out: usize) -> String {
+    let list = format!("{INTRO}\n\n<available_skills>\n{}</available_skills>", items.concat());
+    match left_out {
+        0 => list,
+        1 => list + "\n1 more skill is not listed here.",
+        more => list + &format!("\n{more} more skills are not listed here."),
+    }
+}
+
+fn length(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// At most so many characters, the last of them an ellipsis if there were more.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    if length(text) <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
+}
+
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&apos;"),
+            '\n' | '\r' => escaped.push(' '),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}

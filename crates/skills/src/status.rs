@@ -1,0 +1,141 @@
+//! The state of every skill in the shape of `skills.status` and `skills list --json`.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    book::{Book, Judged},
+    front_matter::lookup,
+    gate::{Host, Missing},
+    skill::{Requires, Skill, Source, as_list, as_text},
+};
+
+/// The kinds of installers that clients know, the one to prefer first.
+const INSTALLERS: [&str; 5] = ["uv", "node", "brew", "go", "download"];
+
+/// What clients are told about a workspace's skills.
+///
+/// Values of the config are not told, only whether they are there: a path may name a channel with its token.
+pub fn report(book: &Book, workspace: &Path, managed: &Path) -> Value {
+    json!({
+        "workspaceDir": workspace.to_string_lossy(),
+        "managedSkillsDir": managed.to_string_lossy(),
+        "skills": book.skills.iter().map(|judged| state(judged, &book.host)).collect::<Vec<_>>(),
+    })
+}
+
+fn state(judged: &Judged, host: &Host) -> Value {
+    let Judged { skill, verdict } = judged;
+    let mut state = json!({
+        "name": skill.name,
+        "description": skill.description,
+        "source": skill.source.name(),
+        "bundled": skill.source == Source::Bundled,
+        "filePath": skill.file.to_string_lossy(),
+        "baseDir": skill.dir.to_string_lossy(),
+        "skillKey": skill.key,
+    });
+    let optional = [("primaryEnv", &skill.primary_env), ("emoji", &skill.emoji), ("homepage", &skill.homepage)];
+    for (key, value) in optional {
+        if let Some(value) = value {
+            state[key] = json!(value);
+        }
+    }
+    let Missing { os, requires } = &verdict.missing;
+    let is_checked = |path: &String| json!({"path": path, "satisfied": host.has_config(path)});
+    let rest = json!({
+        "always": skill.always,
+        "disabled": verdict.is_disabled,
+        "blockedByAllowlist": verdict.is_blocked_by_allowlist,
+        "blockedByAgentFilter": verdict.is_filtered_out,
+        "eligible": verdict.is_eligible,
+        "platformIncompatible": !os.is_empty(),
+        "modelVisible": judged.is_usable() && !skill.is_hidden_from_model,
+        "userInvocable": skill.is_user_invocable,
+        "commandVisible": judged.is_usable() && skill.is_user_invocable,
+        "requirements": needs(&skill.requires, &skill.os),
+        "missing": needs(requires, os),
+        "configChecks": skill.requires.config.iter().map(is_checked).collect::<Vec<_>>(),
+        "install": installers(skill, host),
+    });
+    if let (Value::Object(state), Value::Object(rest)) = (&mut state, rest) {
+        state.extend(rest);
+    }
+    state
+}
+
+fn needs(requires: &Requires, os: &[String]) -> Value {
+    let Requires { bins, any_bins, env, config } = requires;
+    json!({"bins": bins, "anyBins": any_bins, "env": env, "config": config, "os": os})
+}
+
+/// The way to install what a skill needs; all of them where there is nothing but downloads, which go together.
+fn installers(skill: &Skill, host: &Host) -> Vec<Value> {
+    let ways: Vec<Way<'_>> = skill.install.iter().filter_map(Way::read).filter(|way| way.is_for(&host.os)).collect();
+    if !skill.os.is_empty() && !skill.os.contains(&host.os) {
+        return Vec::new();
+    }
+    let prefs = &host.config["skills"]["install"];
+    let manager = prefs["nodeManager"].as_str().unwrap_or("npm");
+    let told = |(at, way): (usize, &Way<'_>)| way.told(at, manager);
+    if ways.iter().all(|way| way.kind == "download") {
+        return ways.iter().enumerate().map(told).collect();
+    }
+    let (has_brew, prefers_brew) = (host.has_program("brew"), prefs["preferBrew"].as_bool().unwrap_or(true));
+    let rank = |way: &Way<'_>| match way.kind {
+        "brew" if has_brew && prefers_brew => 0,
+        "brew" if !has_brew => INSTALLERS.len() + 1,
+        kind => 1 + INSTALLERS.iter().position(|known| *known == kind).unwrap_or(INSTALLERS.len()),
+    };
+    ways.iter().enumerate().min_by_key(|(at, way)| (rank(way), *at)).map(told).into_iter().collect()
+}
+
+/// One of a skill's `install` entries.
+#[derive(Debug)]
+struct Way<'a> {
+    kind: &'static str,
+    fields: &'a Map<String, Value>,
+}
+
+impl<'a> Way<'a> {
+    fn read(value: &'a Value) -> Option<Self> {
+        let fields = value.as_object()?;
+        let written = lookup(fields, "kind").or_else(|| lookup(fields, "type")).and_then(as_text)?.to_lowercase();
+        let kind = INSTALLERS.into_iter().find(|kind| *kind == written)?;
+        Some(Self { kind, fields })
+    }
+
+    fn list(&self, key: &str) -> Vec<String> {
+        lookup(self.fields, key).map(as_list).unwrap_or_default()
+    }
+
+    fn text(&self, key: &str) -> Option<String> {
+        lookup(self.fields, key).and_then(as_text)
+    }
+
+    fn is_for(&self, os: &str) -> bool {
+        let systems = self.list("os");
+        systems.is_empty() || systems.iter().any(|system| system == os)
+    }
+
+    fn told(&self, at: usize, manager: &str) -> Value {
+        let with = |what: &str, tool: &str| self.text(what).map(|what| format!("Install {what} ({tool})"));
+        let last = |url: String| url.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default().to_owned();
+        let own = self.text("label");
+        let label = match self.kind {
+            // The manager is the user's choice, so an author's label would be wrong about it.
+            "node" => with("package", manager).or(own),
+            "brew" => own.or_else(|| with("formula", "brew")),
+            "go" => own.or_else(|| with("module", "go")),
+            "uv" => own.or_else(|| with("package", "uv")),
+            _ => own.or_else(|| self.text("url").map(|url| format!("Download {}", last(url)))),
+        };
+        json!({
+            "id": self.text("id").unwrap_or_else(|| format!("{}-{at}", self.kind)),
+            "kind": self.kind,
+            "label": label.unwrap_or_else(|| format!("Install with {}", self.kind)),
+            "bins": self.list("bins"),
+        })
+    }
+}

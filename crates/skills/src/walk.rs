@@ -1,0 +1,157 @@
+//! The files of a root that may be skills.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use crate::discover::{Limits, Problem, unreadable, warning};
+
+/// A file that may be a skill.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    pub(crate) file: PathBuf,
+    /// The file without links in its path; this one is opened.
+    pub(crate) real: PathBuf,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A folder's `SKILL.md`.
+    Folder,
+    /// A file `<root>/<name>.md`.
+    Note,
+}
+
+/// A way through one root, level by level, so that a limit cuts off what lies deepest.
+#[derive(Debug)]
+pub(crate) struct Walk<'a> {
+    root: &'a Path,
+    /// The root without links in its path: whatever lies elsewhere is not in it.
+    real_root: PathBuf,
+    limits: &'a Limits,
+    /// Real paths of folders, so that links which lead back end there.
+    seen: BTreeSet<PathBuf>,
+    waiting: VecDeque<Folder>,
+    pub(crate) found: Vec<Candidate>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+#[derive(Debug)]
+struct Folder {
+    path: PathBuf,
+    real: PathBuf,
+    depth: usize,
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn through(root: &'a Path, limits: &'a Limits) -> Self {
+        let mut walk = Self {
+            root,
+            real_root: PathBuf::new(),
+            limits,
+            seen: BTreeSet::new(),
+            waiting: VecDeque::new(),
+            found: Vec::new(),
+            problems: Vec::new(),
+        };
+        match fs::canonicalize(root) {
+            Ok(real) if real.is_dir() => {
+                walk.real_root.clone_from(&real);
+                walk.enter(root.to_owned(), real, 0);
+            }
+            Ok(_) => walk.problems.push(warning(root, "is not a folder, so no skills are read from it")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => walk.problems.push(warning(root, unreadable(error))),
+        }
+        while let Some(folder) = walk.waiting.pop_front() {
+            walk.look_into(&folder);
+        }
+        if walk.found.len() > limits.candidates {
+            walk.found.truncate(limits.candidates);
+            let what = format!("holds more than {} skills; the rest is not read", limits.candidates);
+            walk.problems.push(warning(root, what));
+        }
+        if walk.seen.len() > limits.folders {
+            let what = format!("holds more than {} folders; skills are not looked for in the rest", limits.folders);
+            walk.problems.push(warning(root, what));
+        }
+        walk.found.sort_by(|a, b| a.file.cmp(&b.file));
+        walk
+    }
+
+    fn enter(&mut self, path: PathBuf, real: PathBuf, depth: usize) {
+        // One more than the limit is remembered, to know that there are more.
+        let is_worth_it = depth <= self.limits.depth && self.seen.len() <= self.limits.folders;
+        if is_worth_it && self.seen.insert(real.clone()) && self.seen.len() <= self.limits.folders {
+            self.waiting.push_back(Folder { path, real, depth });
+        }
+    }
+
+    fn look_into(&mut self, folder: &Folder) {
+        if self.found.len() > self.limits.candidates {
+            return;
+        }
+        let file = folder.path.join("SKILL.md");
+        if file.symlink_metadata().is_ok() {
+            // What lies below belongs to this skill.
+            let real = self.inside(&file, folder.real.join("SKILL.md"));
+            self.found.extend(real.map(|real| Candidate { file, real, kind: Kind::Folder }));
+            return;
+        }
+        let entries = fs::read_dir(&folder.path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let mut entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => return self.problems.push(warning(&folder.path, unreadable(error))),
+        };
+        // Of a folder and a link to it, the folder is meant.
+        entries.sort_by_key(|entry| (entry.path().is_symlink(), entry.file_name()));
+        for entry in entries {
+            let name = entry.file_name();
+            if name.as_encoded_bytes().starts_with(b".") || name == "node_modules" {
+                continue;
+            }
+            let path = entry.path();
+            let is_note = folder.depth == 0 && path.extension().is_some_and(|end| end == "md");
+            // What leads nowhere may have been a skill; what leads to a mere file never was.
+            if !is_note && fs::metadata(&path).is_ok_and(|meta| !meta.is_dir()) {
+                continue;
+            }
+            let Some(real) = self.inside(&path, folder.real.join(&name)) else { continue };
+            if real.is_dir() {
+                self.enter(path, real, folder.depth + 1);
+            } else if is_note {
+                self.found.push(Candidate { file: path, real, kind: Kind::Note });
+            }
+        }
+    }
+
+    /// The real path of something in the root, unless it is a link that leads out of it or nowhere.
+    fn inside(&mut self, path: &Path, plain: PathBuf) -> Option<PathBuf> {
+        if !path.is_symlink() {
+            return Some(plain);
+        }
+        match fs::canonicalize(path) {
+            Ok(real) if real.starts_with(&self.real_root) => Some(real),
+            Ok(_) => {
+                let what = format!(
+                    "is a link that leads out of {}, so it is not followed; name its target in skills.load.extraDirs",
+                    self.root.display()
+                );
+                self.problems.push(warning(path, what));
+                None
+            }
+            Err(error) => {
+                let what = if error.kind() == io::ErrorKind::NotFound {
+                    "is a link to something that is not there".to_owned()
+                } else {
+                    format!("is a link that cannot be followed: {}", error.kind())
+                };
+                self.problems.push(warning(path, what));
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Every folder `cases/<case>` is a test of what is found and how it is read: adding one adds a test.
+//!
+//! - `extra/`, `plugin/`, `bundled/`, `managed/`, `personal/`, `project/`, `workspace/`: the roots; those that are missing
+//!   are missing.
+//! - `expected.txt`: the skills and the problems. `$CASE` stands for the case's folder. What equals the default is not
+//!   written.
+//!
+//! Limits are small here, so that a case which passes one is small too: see [`LIMITS`].
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+use std::{
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use homard_skills::{Found, Level, Limits, Requires, Roots, Skill, discover};
+
+/// Small enough for cases to exceed.
+const LIMITS: Limits = Limits { depth: 6, folders: 40, candidates: 8, file_bytes: 4_096 };
+
+datatest_stable::harness! { { test = case, root = "tests/cases", pattern = r"expected\.txt$" } }
+
+fn case(expected: &Path) -> datatest_stable::Result<()> {
+    let folder = expected.parent().unwrap();
+    let found = discover(&roots(folder), &LIMITS);
+    let told = told(&found).replace(folder.to_str().unwrap(), "$CASE");
+    assert!(told == fs::read_to_string(expected)?, "{} should hold, if this is right:\n{told}", expected.display());
+    assert_eq!(discover(&roots(folder), &LIMITS), found, "a second look");
+    Ok(())
+}
+
+fn roots(folder: &Path) -> Roots {
+    let root = |name: &str| -> PathBuf { folder.join(name) };
+    Roots {
+        extra: vec![root("extra")],
+        plugins: vec![root("plugin")],
+        bundled: Some(root("bundled")),
+        managed: root("managed"),
+        personal: Some(root("personal")),
+        project: Some(root("project")),
+        workspace: root("workspace"),
+    }
+}
+
+fn told(found: &Found) -> String {
+    let problems = found.problems.iter().map(|problem| {
+        let level = match problem.level {
+            Level::Info => "info",
+            Level::Warning => "warning",
+        };
+        format!("{level}: {problem}\n")
+    });
+    let parts = found.skills.iter().map(tell).chain([problems.collect()]);
+    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+fn tell(skill: &Skill) -> String {
+    let mut told = String::new();
+    let mut line = |key: &str, value: String| writeln!(told, "{key}: {value}").unwrap();
+    line("name", format!("{:?}", skill.name));
+    line("description", format!("{:?}", skill.description));
+    line("file", skill.file.display().to_string());
+    assert_eq!(skill.dir, skill.file.parent().unwrap());
+    line("source", skill.source.name().to_owned());
+    if skill.key != skill.name {
+        line("key", skill.key.clone());
+    }
+    for (key, value) in [("homepage", &skill.homepage), ("primary env", &skill.primary_env), ("emoji", &skill.emoji)] {
+        if let Some(value) = value {
+            line(key, value.clone());
+        }
+    }
+    let Requires { bins, any_bins, env, config } = &skill.requires;
+    let lists = [("os", &skill.os), ("bins", bins), ("any bins", any_bins), ("env", env), ("config", config)];
+    for (key, list) in lists {
+        if !list.is_empty() {
+            line(key, format!("{list:?}"));
+        }
+    }
+    for way in &skill.install {
+        line("install", way.to_string());
+    }
+    let flags = [
+        ("always", skill.always),
+        ("not user-invocable", !skill.is_user_invocable),
+        ("hidden from model", skill.is_hidden_from_model),
+    ];
+    for (key, _) in flags.into_iter().filter(|(_, is_set)| *is_set) {
+        line(key, "yes".to_owned());
+    }
+    if let Some(dispatch) = &skill.dispatch {
+        line("dispatch", dispatch.tool.clone());
+    }
+    told
+}

@@ -1,0 +1,77 @@
+//! A home with skills in it, and ways to fill it.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
+
+use homard_skills::{Book, Entry, Found, Host, Limits, Roots, Rules, Verdict, discover};
+use tempfile::TempDir;
+
+/// A home with a workspace, a folder of bundled skills and a path.
+pub(crate) struct Bench {
+    pub(crate) home: TempDir,
+    pub(crate) host: Host,
+    pub(crate) rules: Rules,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let home = TempDir::new().unwrap();
+        let host = Host { os: "linux".to_owned(), path: vec![home.path().join("bin")], ..Host::default() };
+        fs::create_dir(home.path().join("bin")).unwrap();
+        Self { home, host, rules: Rules::default() }
+    }
+
+    pub(crate) fn path(&self, below: &str) -> PathBuf {
+        self.home.path().join(below)
+    }
+
+    pub(crate) fn write(&self, below: &str, text: &str) {
+        let file = self.path(below);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+
+    pub(crate) fn program(&self, name: &str, mode: u32) {
+        self.write(&format!("bin/{name}"), "");
+        fs::set_permissions(self.path("bin").join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// A skill of the workspace; `more` are lines of its front matter.
+    pub(crate) fn skill(&self, name: &str, more: &str) {
+        self.write(&format!("w/skills/{name}/SKILL.md"), &text(name, more));
+    }
+
+    pub(crate) fn bundled(&self, name: &str, more: &str) {
+        self.write(&format!("bundled/{name}/SKILL.md"), &text(name, more));
+    }
+
+    pub(crate) fn found(&self) -> Found {
+        let roots = Roots {
+            bundled: Some(self.path("bundled")),
+            ..Roots::usual(&self.path("state"), Some(self.home.path()), &self.path("w"))
+        };
+        discover(&roots, &Limits::default())
+    }
+
+    pub(crate) fn book(&self) -> Book {
+        Book::new(self.found(), self.host.clone(), self.rules.clone())
+    }
+
+    pub(crate) fn verdict(&self, name: &str) -> Verdict {
+        self.book().skills.into_iter().find(|judged| judged.skill.name == name).unwrap().verdict
+    }
+}
+
+pub(crate) fn text(name: &str, more: &str) -> String {
+    format!("---\nname: {name}\ndescription: Does {name}.\n{more}\n---\n")
+}
+
+pub(crate) fn strings(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+pub(crate) fn entry(env: &[(&str, &str)]) -> Entry {
+    Entry {
+        env: env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        ..Entry::default()
+    }
+}

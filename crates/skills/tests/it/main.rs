@@ -1,0 +1,11 @@
+//! What becomes of skills that were found: verdicts, variables, the list for a model, commands and the report.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+mod bench;
+mod command;
+mod folders;
+mod gate;
+mod prompt;
+mod properties;
+mod status;
+mod variables;

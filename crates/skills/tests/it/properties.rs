@@ -1,0 +1,62 @@
+//! What holds for any names, descriptions and messages.
+
+use std::collections::BTreeSet;
+
+use homard_skills::{Book, Found, Host, PromptLimits, Rules, SlashCommand, block, commands, invoke};
+use proptest::prelude::*;
+
+use crate::bench::Bench;
+
+/// A book of skills that were never on disk but for one, whose name and description are replaced.
+fn book_of(pairs: &[(String, String)]) -> Book {
+    let bench = Bench::new();
+    bench.skill("seed", "");
+    let Found { skills, problems } = bench.found();
+    let made = pairs.iter().map(|(name, description)| {
+        let mut skill = skills[0].clone();
+        skill.name.clone_from(name);
+        skill.description.clone_from(description);
+        skill
+    });
+    Book::new(Found { skills: made.collect(), problems }, Host::default(), Rules::default())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn command_names_are_plain_and_unlike(
+        names in prop::collection::vec("(\\PC{0,40}|[a-c_-]{1,3}|x{30,40}|skill)", 0..40),
+    ) {
+        let book = book_of(&names.into_iter().map(|name| (name, String::new())).collect::<Vec<_>>());
+        let commands = commands(&book, &["a", "b_2", "skill_2"]);
+        let distinct: BTreeSet<_> = commands.iter().map(|command| command.name.clone()).collect();
+        prop_assert_eq!(commands.len(), book.skills.len());
+        prop_assert_eq!(distinct.len(), commands.len());
+        for SlashCommand { name, .. } in commands {
+            let is_plain = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+            prop_assert!(is_plain && (1..=32).contains(&name.len()), "{}", name);
+            prop_assert!(!["a", "b_2", "skill", "skill_2"].contains(&name.as_str()), "{}", name);
+        }
+    }
+
+    #[test]
+    fn a_list_is_never_longer_than_allowed(
+        pairs in prop::collection::vec(("\\PC{1,60}", "\\PC{0,300}"), 0..20),
+        most in 0_usize..25,
+        chars in 0_usize..5_000,
+    ) {
+        let book = book_of(&pairs);
+        let list = block(&book, &PromptLimits { most, chars }, None);
+        prop_assert!(list.chars().count() <= chars || list.is_empty());
+        prop_assert!(list.matches("  <skill>\n").count() <= most);
+    }
+
+    #[test]
+    fn no_message_makes_a_call_panic(text in "/?(skill )?\\PC{0,40}") {
+        let book = book_of(&[("a b".to_owned(), String::new())]);
+        let commands = commands(&book, &[]);
+        let call = invoke(&commands, &text);
+        prop_assert!(call.is_none_or(|call| call.command == "a_b"));
+    }
+}

@@ -1,0 +1,183 @@
+//! The hunks of a patch, fitted to a text.
+//!
+//! Lines are compared exactly, then without the white space at their ends, then without any around them, and at last
+//! with plain quotes, dashes and spaces: each look only if the one before found nothing. What stays is left as it is in
+//! the file, with its own line break.
+
+use std::ops::Range;
+
+use super::parse::{Hunk, Line};
+use crate::text::{line_break, plain};
+
+/// What some programs put before a text to say that it is UTF-8.
+const BOM: char = '\u{feff}';
+
+/// The lines that a hunk expects and a file has not.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unfit(pub(super) String);
+
+/// The text with all hunks applied, each below the one before.
+pub(super) fn apply(content: &str, hunks: &[Hunk]) -> Result<String, Unfit> {
+    let (bom, content) = content.strip_prefix(BOM).map_or(("", content), |rest| (&content[..BOM.len_utf8()], rest));
+    let broken: Vec<&str> = content.split_inclusive('\n').collect();
+    let lines: Vec<&str> = broken.iter().map(|line| bare(line)).collect();
+    let mut fitted: Vec<(Range<usize>, &[Line])> = Vec::new();
+    let mut from = 0;
+    for hunk in hunks {
+        let (place, changes) = fit(&lines, from, hunk)?;
+        // What is added at the end of the file does not keep later hunks from going before it.
+        if !place.is_empty() || !hunk.above.is_empty() {
+            from = place.end;
+        }
+        fitted.push((place, changes));
+    }
+    fitted.sort_by_key(|(place, _)| place.start);
+
+    let mut text = Writer { text: bom.to_owned(), line_break: line_break(content) };
+    let mut at = 0;
+    for (place, changes) in fitted {
+        broken[at..place.start].iter().for_each(|line| text.keep(line));
+        at = place.start;
+        for change in changes {
+            match change {
+                Line::Keep(_) => text.keep(broken[at]),
+                Line::Remove(_) => {}
+                Line::Add(line) => text.add(line),
+            }
+            at += usize::from(!matches!(change, Line::Add(_)));
+        }
+    }
+    broken[at..].iter().for_each(|line| text.keep(line));
+    Ok(text.text)
+}
+
+fn bare(line: &str) -> &str {
+    line.strip_suffix("\r\n").or(line.strip_suffix('\n')).unwrap_or(line)
+}
+
+struct Writer {
+    text: String,
+    line_break: &'static str,
+}
+
+impl Writer {
+    /// A line with the break that it has. Only the last of a file may have none.
+    fn keep(&mut self, line: &str) {
+        if !self.text.is_empty() && !self.text.ends_with(['\n', BOM]) {
+            self.text.push_str(self.line_break);
+        }
+        self.text.push_str(line);
+    }
+
+    fn add(&mut self, line: &str) {
+        self.keep(line);
+        self.text.push_str(self.line_break);
+    }
+}
+
+/// The lines that a hunk is about, at or below `from`, and what becomes of them.
+fn fit<'a>(lines: &[&str], mut from: usize, hunk: &'a Hunk) -> Result<(Range<usize>, &'a [Line]), Unfit> {
+    for above in &hunk.above {
+        from = 1 + seek(lines, &[above.as_str()], from, false).ok_or_else(|| Unfit(above.clone()))?;
+    }
+    let mut changes = hunk.lines.as_slice();
+    loop {
+        let expected: Vec<&str> = changes.iter().filter_map(expected).collect();
+        if expected.is_empty() {
+            let at = if hunk.above.is_empty() || hunk.is_last { lines.len() } else { from };
+            return Ok((at..at, changes));
+        }
+        if let Some(start) = seek(lines, &expected, from, hunk.is_last) {
+            return Ok((start..start + expected.len(), changes));
+        }
+        // A blank line at the end is often only there to part two hunks.
+        match changes {
+            [rest @ .., Line::Keep(blank)] if blank.trim().is_empty() && !rest.is_empty() => changes = rest,
+            _ => break,
+        }
+    }
+    let expected: Vec<&str> = hunk.lines.iter().filter_map(expected).collect();
+    Err(Unfit(expected.join("\n")))
+}
+
+fn expected(line: &Line) -> Option<&str> {
+    match line {
+        Line::Keep(line) | Line::Remove(line) => Some(line),
+        Line::Add(_) => None,
+    }
+}
+
+/// Where the lines are that are wanted, at or below `from`, or else only as the last ones.
+fn seek(lines: &[&str], wanted: &[&str], from: usize, is_last: bool) -> Option<usize> {
+    let last = lines.len().checked_sub(wanted.len())?;
+    let first = if is_last { last.max(from) } else { from };
+    let looks: [fn(&str, &str) -> bool; 4] = [
+        |a, b| a == b,
+        |a, b| a.trim_end() == b.trim_end(),
+        |a, b| a.trim() == b.trim(),
+        |a, b| a.trim().chars().map(plain).eq(b.trim().chars().map(plain)),
+    ];
+    looks.iter().find_map(|same| {
+        let fits = |at: &usize| lines[*at..].iter().zip(wanted).all(|(line, wanted)| same(line, wanted));
+        (first..=last).find(fits)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply_patch::parse::{Step, parse};
+
+    /// Applies hunks as a patch writes them.
+    fn patched(content: &str, hunks: &str) -> Result<String, String> {
+        let steps = parse(&format!("*** Begin Patch\n*** Update File: a\n{hunks}\n*** End Patch")).unwrap();
+        let [Step::Update { hunks, .. }] = steps.as_slice() else { panic!("not one update: {steps:?}") };
+        apply(content, hunks).map_err(|Unfit(lines)| lines)
+    }
+
+    #[test]
+    fn hunks_change_what_they_name_and_nothing_else() {
+        for (content, hunks, expected) in [
+            ("a\nb\nc\n", " a\n-b\n+B\n c", "a\nB\nc\n"),
+            ("a\nb\nc\n", "-a\n+A\n@@\n-c\n+C", "A\nb\nC\n"),
+            ("x\na\ny\na\n", "@@ y\n-a\n+b", "x\na\ny\nb\n"),
+            ("f\n  g\n    a\nf\n  g\n    a\n", "@@ f\n@@   g\n@@ f\n-    a\n+    b", "f\n  g\n    a\nf\n  g\n    b\n"),
+            ("a\nb\na\nb\n", "-a\n+c\n b\n*** End of File", "a\nb\nc\nb\n"),
+            ("a\n", "+b", "a\nb\n"),
+            ("a\nb\n", "@@ a\n+between", "a\nbetween\nb\n"),
+            ("a\nb\n", "+end\n@@\n-a\n+A", "A\nb\nend\n"),
+            ("", "+first", "first\n"),
+            ("a", " a\n+b", "a\nb\n"),
+            ("a\nb", "-a\n b", "b"),
+            ("a\nb", " a\n-b\n+c", "a\nc\n"),
+            ("only\n", "-only", ""),
+            ("a\nb\n\n@@\n", " a\n-b\n+c\n\n", "a\nc\n\n@@\n"),
+        ] {
+            assert_eq!(patched(content, hunks).as_deref(), Ok(expected), "{content:?} {hunks:?}");
+        }
+    }
+
+    #[test]
+    fn line_breaks_and_the_bom_stay() {
+        assert_eq!(patched("a\r\nb\r\nc\r\n", " a\n-b\n+x\n+y").as_deref(), Ok("a\r\nx\r\ny\r\nc\r\n"));
+        assert_eq!(patched("a\r\nb\nc\r\n", "-a\n+x\n b").as_deref(), Ok("x\r\nb\nc\r\n"));
+        assert_eq!(patched("\u{feff}a\nb\n", "-a\n+x").as_deref(), Ok("\u{feff}x\nb\n"));
+        assert_eq!(patched("\u{feff}a\nb\n", "-b\n+x").as_deref(), Ok("\u{feff}a\nx\n"));
+    }
+
+    #[test]
+    fn looks_get_looser_and_what_stays_stays() {
+        assert_eq!(patched("a  \nb\n", " a\n-b\n+c").as_deref(), Ok("a  \nc\n"));
+        assert_eq!(patched("    a\n    b\n", " a\n-b\n+    c").as_deref(), Ok("    a\n    c\n"));
+        assert_eq!(patched("‘a’ – b\nx\n", " 'a' - b\n-x\n+y").as_deref(), Ok("‘a’ – b\ny\n"));
+        assert_eq!(patched(" a\na\n", "-a\n+b").as_deref(), Ok(" a\nb\n"), "an exact line goes first");
+    }
+
+    #[test]
+    fn lines_that_are_not_there_are_told() {
+        assert_eq!(patched("a\nb\n", " a\n-c"), Err("a\nc".to_owned()));
+        assert_eq!(patched("a\nb\n", "@@ z\n-b"), Err("z".to_owned()));
+        assert_eq!(patched("a\nb\n", "-b\n@@\n-a"), Err("a".to_owned()), "hunks go down");
+        assert_eq!(patched("a\nb\n", "-a\n*** End of File"), Err("a".to_owned()));
+    }
+}

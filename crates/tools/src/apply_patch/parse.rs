@@ -1,0 +1,272 @@
+//! The form of a patch, as models write it.
+//!
+//! ```text
+//! *** Begin Patch
+//! *** Add File: new.txt
+//! +every line of it
+//! *** Update File: old.txt
+//! *** Move to: other.txt
+//! @@ a line above, to say where
+//!  a line that stays
+//! -a line that goes
+//! +a line that comes
+//! *** End of File
+//! *** Delete File: gone.txt
+//! *** End Patch
+//! ```
+
+/// What a patch does to a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Creates it.
+    Add { path: String, content: String },
+    /// Removes it.
+    Delete { path: String },
+    /// Changes it, and perhaps gives it another path.
+    Update { path: String, to: Option<String>, hunks: Vec<Hunk> },
+}
+
+/// Lines that change together.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Hunk {
+    /// Lines somewhere above, each below the one before.
+    pub(super) above: Vec<String>,
+    /// The lines.
+    pub(super) lines: Vec<Line>,
+    /// Whether they are the last of the file.
+    pub(super) is_last: bool,
+}
+
+/// A line of a hunk.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// It stays.
+    Keep(String),
+    /// It goes.
+    Remove(String),
+    /// It comes.
+    Add(String),
+}
+
+/// Why a text is not a patch.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Malformed {
+    /// The line, counted from 1.
+    pub(super) line: usize,
+    /// What is wrong there.
+    pub(super) what: String,
+}
+
+/// Reads a patch.
+pub(super) fn parse(input: &str) -> Result<Vec<Step>, Malformed> {
+    let mut lines: Vec<&str> = input.trim().split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
+    let mut at = 0;
+    // Models that are used to shells wrap it for one.
+    if let [first, .., last] = lines.as_slice()
+        && matches!(*first, "<<EOF" | "<<'EOF'" | "<<\"EOF\"")
+        && last.trim() == "EOF"
+    {
+        lines.pop();
+        at = 1;
+    }
+    while lines.last().is_some_and(|last| last.trim().is_empty()) {
+        lines.pop();
+    }
+    let mut reader = Reader { lines, at };
+    if reader.next().is_none_or(|line| line.trim() != "*** Begin Patch") {
+        return Err(Malformed { line: at + 1, what: "a patch begins with *** Begin Patch".to_owned() });
+    }
+    if reader.lines.pop().is_none_or(|line| line.trim() != "*** End Patch") || reader.lines.len() <= at {
+        let line = reader.lines.len() + 1;
+        return Err(Malformed { line, what: "a patch ends with *** End Patch".to_owned() });
+    }
+    let mut steps = Vec::new();
+    while reader.peek().is_some() {
+        steps.extend(reader.step()?);
+    }
+    Ok(steps)
+}
+
+struct Reader<'a> {
+    lines: Vec<&'a str>,
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn peek(&self) -> Option<&'a str> {
+        self.lines.get(self.at).copied()
+    }
+
+    fn next(&mut self) -> Option<&'a str> {
+        let line = self.peek()?;
+        self.at += 1;
+        Some(line)
+    }
+
+    /// The line at hand is wrong.
+    fn wrong(&self, what: impl Into<String>) -> Malformed {
+        Malformed { line: self.at + 1, what: what.into() }
+    }
+
+    /// The path that a line gives after `marker`, if it is such a line.
+    fn path(&mut self, marker: &str) -> Result<Option<String>, Malformed> {
+        let Some(path) = self.peek().and_then(|line| line.trim().strip_prefix(marker)) else { return Ok(None) };
+        if path.trim().is_empty() {
+            return Err(self.wrong("a path is missing"));
+        }
+        self.at += 1;
+        Ok(Some(path.trim().to_owned()))
+    }
+
+    /// What is done to the next file; nothing for a blank line between two.
+    fn step(&mut self) -> Result<Option<Step>, Malformed> {
+        if self.peek().is_some_and(|line| line.trim().is_empty()) {
+            self.at += 1;
+            return Ok(None);
+        }
+        if let Some(path) = self.path("*** Add File:")? {
+            let mut content = String::new();
+            while let Some(line) = self.peek().and_then(|line| line.strip_prefix('+')) {
+                content.push_str(line);
+                content.push('\n');
+                self.at += 1;
+            }
+            return match self.peek() {
+                Some(line) if !line.starts_with("***") && !line.trim().is_empty() => {
+                    Err(self.wrong("every line of a new file starts with +"))
+                }
+                Some(_) | None => Ok(Some(Step::Add { path, content })),
+            };
+        }
+        if let Some(path) = self.path("*** Delete File:")? {
+            return Ok(Some(Step::Delete { path }));
+        }
+        let Some(path) = self.path("*** Update File:")? else {
+            return Err(self.wrong("*** Add File: path, *** Update File: path or *** Delete File: path is expected"));
+        };
+        let to = self.path("*** Move to:")?;
+        let hunks = self.hunks()?;
+        if hunks.is_empty() && to.is_none() {
+            return Err(self.wrong(format!("nothing is said to change in {path}")));
+        }
+        Ok(Some(Step::Update { path, to, hunks }))
+    }
+
+    fn hunks(&mut self) -> Result<Vec<Hunk>, Malformed> {
+        let mut hunks = Vec::new();
+        while let Some(line) = self.peek() {
+            if line.starts_with("***") {
+                break;
+            }
+            // Only between hunks; in one it would be a line that stays.
+            if line.trim().is_empty() {
+                self.at += 1;
+                continue;
+            }
+            hunks.push(self.hunk()?);
+        }
+        Ok(hunks)
+    }
+
+    fn hunk(&mut self) -> Result<Hunk, Malformed> {
+        let mut hunk = Hunk::default();
+        while let Some(above) = self.peek().and_then(|line| line.strip_prefix("@@")) {
+            hunk.above.extend(named(above));
+            self.at += 1;
+        }
+        while let Some(line) = self.peek() {
+            if line.trim_end() == "*** End of File" {
+                self.at += 1;
+                hunk.is_last = true;
+                break;
+            }
+            if line.starts_with("***") || line.starts_with("@@") {
+                break;
+            }
+            let mut rest = line.chars();
+            let kind = rest.next();
+            let text = rest.as_str().to_owned();
+            hunk.lines.push(match kind {
+                Some(' ') | None => Line::Keep(text),
+                Some('-') => Line::Remove(text),
+                Some('+') => Line::Add(text),
+                Some(_) => return Err(self.wrong("a line to change starts with a space, - or +")),
+            });
+            self.at += 1;
+        }
+        if hunk.lines.is_empty() {
+            return Err(self.wrong("after @@ the lines to change are expected"));
+        }
+        Ok(hunk)
+    }
+}
+
+/// The line that stands after `@@`, if one does. Numbers of lines, as `diff` writes them, say nothing here.
+fn named(above: &str) -> Option<String> {
+    let above = above.strip_prefix(' ').unwrap_or(above);
+    let line = match above.split_once(" @@") {
+        Some((numbers, line)) if numbers.starts_with('-') && numbers.contains(" +") => line.trim_start(),
+        Some(_) | None => above,
+    };
+    (!line.trim().is_empty()).then(|| line.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(input: &str) -> (usize, String) {
+        let Malformed { line, what } = parse(input).unwrap_err();
+        (line, what)
+    }
+
+    #[test]
+    fn every_kind_of_step_is_read() {
+        let patch = "*** Begin Patch\n*** Add File: new.txt\n+one\n+\n\n*** Update File: a b.txt\n*** Move to: c.txt\n\
+                     @@ class A\n@@ fn b\n stays\n-goes\n+comes\n\n@@\n+last\n*** End of File\n*** Delete File: d\n\
+                     *** End Patch\n";
+        let keep = |line: &str| Line::Keep(line.to_owned());
+        let first = Hunk {
+            above: vec!["class A".to_owned(), "fn b".to_owned()],
+            lines: vec![keep("stays"), Line::Remove("goes".to_owned()), Line::Add("comes".to_owned()), keep("")],
+            is_last: false,
+        };
+        let second = Hunk { above: Vec::new(), lines: vec![Line::Add("last".to_owned())], is_last: true };
+        let steps = vec![
+            Step::Add { path: "new.txt".to_owned(), content: "one\n\n".to_owned() },
+            Step::Update { path: "a b.txt".to_owned(), to: Some("c.txt".to_owned()), hunks: vec![first, second] },
+            Step::Delete { path: "d".to_owned() },
+        ];
+        assert_eq!(parse(patch).as_ref(), Ok(&steps));
+        assert_eq!(parse(&patch.replace('\n', "\r\n")).as_ref(), Ok(&steps));
+        assert_eq!(parse(&format!("<<'EOF'\n{patch}EOF\n")).as_ref(), Ok(&steps));
+    }
+
+    #[test]
+    fn numbers_of_lines_are_overlooked() {
+        assert_eq!(named(" -1,3 +1,4 @@"), None);
+        assert_eq!(named(" -1,3 +1,4 @@ fn a()"), Some("fn a()".to_owned()));
+        assert_eq!(named(" - list @@ x"), Some("- list @@ x".to_owned()));
+        assert_eq!(named(""), None);
+        assert_eq!(named("   indented"), Some("  indented".to_owned()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        assert_eq!(wrong(""), (1, "a patch begins with *** Begin Patch".to_owned()));
+        assert_eq!(wrong("*** Begin Patch"), (1, "a patch ends with *** End Patch".to_owned()));
+        assert_eq!(wrong("*** Begin Patch\n*** Delete File: a"), (2, "a patch ends with *** End Patch".to_owned()));
+        for (middle, line, what) in [
+            ("*** Delete File: ", 2, "a path is missing"),
+            ("*** Add File: a\n+a\nb", 4, "every line of a new file starts with +"),
+            ("*** Update File: a\n@@\n-a\nb", 5, "a line to change starts with a space, - or +"),
+            ("*** Update File: a\n@@", 4, "after @@ the lines to change are expected"),
+            ("*** Update File: a", 3, "nothing is said to change in a"),
+            ("nonsense", 2, "*** Add File: path, *** Update File: path or *** Delete File: path is expected"),
+        ] {
+            let patch = format!("*** Begin Patch\n{middle}\n*** End Patch");
+            assert_eq!(wrong(&patch), (line, what.to_owned()), "{middle}");
+        }
+        assert_eq!(parse("*** Begin Patch\n*** End Patch"), Ok(Vec::new()));
+    }
+}

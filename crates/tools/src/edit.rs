@@ -1,0 +1,214 @@
+//! `edit`: pieces of a text file, replaced by others.
+
+mod place;
+
+use std::{ops::Range, time::Duration};
+
+use async_trait::async_trait;
+use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use similar::TextDiff;
+
+use crate::{
+    Error,
+    beneath::Beneath,
+    either,
+    likeness::nearest,
+    on_disk,
+    target::Target,
+    text::{Text, line_break, with_plain_breaks},
+    turns::Turns,
+};
+use place::{Miss, Place, place};
+
+/// How many lines of a file are compared to find the one that may have been meant.
+const LINES: usize = 20_000;
+
+/// How much of such a line is shown, in characters.
+const SHOWN: usize = 200;
+
+/// How long a difference may be refined; after that it is right, but perhaps larger than it had to be.
+const DIFF: Duration = Duration::from_secs(1);
+
+/// Replaces pieces of a text file.
+#[derive(Debug, Clone, Default)]
+pub struct Edit {
+    turns: Turns,
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    path: Option<String>,
+    file_path: Option<String>,
+    #[serde(rename = "oldText", alias = "old_string")]
+    old: Option<String>,
+    #[serde(rename = "newText", alias = "new_string")]
+    new: Option<String>,
+    #[serde(default)]
+    edits: Vec<Change>,
+}
+
+#[derive(Deserialize)]
+struct Change {
+    #[serde(rename = "oldText")]
+    old: String,
+    #[serde(rename = "newText")]
+    new: String,
+}
+
+impl Edit {
+    pub(crate) fn new(turns: Turns) -> Self {
+        Self { turns }
+    }
+}
+
+#[async_trait]
+impl Tool for Edit {
+    fn spec(&self) -> ToolSpec {
+        let change = json!({
+            "type": "object",
+            "required": ["oldText", "newText"],
+            "properties": {
+                "oldText": {"type": "string", "description": "What is there now"},
+                "newText": {"type": "string", "description": "What will be there"},
+            },
+        });
+        ToolSpec {
+            name: "edit".to_owned(),
+            description: "Replace pieces of a text file of the workspace. Each oldText must be exactly what the file \
+                          holds, at one place only; add lines around it until it is. With edits, several pieces are \
+                          replaced at once: each is looked for in the file as it was, and they must not overlap."
+                .to_owned(),
+            parameters: json!({
+                "type": "object",
+                "required": [],
+                "properties": {
+                    "path": {"type": "string", "description": "The file, relative to the workspace"},
+                    "oldText": {"type": "string", "description": "What is there now"},
+                    "newText": {"type": "string", "description": "What will be there"},
+                    "edits": {"type": "array", "items": change, "description": "Several pieces, instead of one"},
+                    "file_path": {"type": "string", "description": "Another name for path"},
+                    "old_string": {"type": "string", "description": "Another name for oldText"},
+                    "new_string": {"type": "string", "description": "Another name for newText"},
+                },
+            }),
+        }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Effect
+    }
+
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
+        let turns = self.turns.clone();
+        on_disk("edit", arguments, move |arguments| turns.take(&cx.workdir, || edit(&cx, arguments))).await
+    }
+}
+
+fn edit(cx: &ToolCx, arguments: Arguments) -> Result<ToolResult, Error> {
+    let path = either(arguments.path, arguments.file_path)?;
+    let mut changes = arguments.edits;
+    match (arguments.old, arguments.new) {
+        (Some(old), Some(new)) => changes.push(Change { old, new }),
+        (None, None) if !changes.is_empty() => {}
+        (None | Some(_), None) | (None, Some(_)) => return Err(Error::NoChange),
+    }
+    let beneath = Beneath::open(&cx.workdir)?;
+    // Before it is read: whoever may not write need not know whether the text would have been found.
+    Target::check(&beneath, &path)?;
+    let before = Text::load(&beneath, &path, &cx.cancel)?.content;
+    let pieces = pieces(&path, &before, &changes)?;
+    let after = replaced(&before, &pieces);
+    if after == before {
+        return Err(Error::SameText { path });
+    }
+    Target::find(&beneath, &path)?.replace(after.as_bytes())?;
+    Ok(tell(&path, &pieces, &before, &after))
+}
+
+/// A piece of the file, and what will be there.
+struct Piece<'a> {
+    place: Place,
+    new: &'a str,
+    which: String,
+}
+
+/// Where each change has its place, in the order of the file.
+fn pieces<'a>(path: &str, content: &str, changes: &'a [Change]) -> Result<Vec<Piece<'a>>, Error> {
+    let path = || path.to_owned();
+    let mut pieces = Vec::new();
+    for (number, change) in changes.iter().enumerate() {
+        let which = if changes.len() == 1 { "oldText".to_owned() } else { format!("edits[{number}].oldText") };
+        if change.old.is_empty() {
+            return Err(Error::EmptyText { which });
+        }
+        match place(content, &change.old) {
+            Ok(place) => pieces.push(Piece { place, new: &change.new, which }),
+            Err(Miss::Nowhere) => {
+                return Err(Error::NotFound { path: path(), which, hint: hint(content, &change.old) });
+            }
+            Err(Miss::Often(count)) => return Err(Error::FoundOften { path: path(), which, count }),
+        }
+    }
+    pieces.sort_by_key(|piece| piece.place.range.start);
+    for pair in pieces.windows(2) {
+        if let [one, other] = pair
+            && one.place.range.end > other.place.range.start
+        {
+            return Err(Error::Overlap { path: path(), one: one.which.clone(), other: other.which.clone() });
+        }
+    }
+    Ok(pieces)
+}
+
+/// The line of the file that is most like the first of what was not found.
+fn hint(content: &str, wanted: &str) -> String {
+    let Some(first) = wanted.lines().find(|line| !line.trim().is_empty()) else { return String::new() };
+    let lines = content.lines().take(LINES).enumerate().filter(|(_, line)| !line.trim().is_empty());
+    match nearest(first, lines.map(Numbered)) {
+        Some(Numbered((number, line))) => {
+            let shown: String = line.chars().take(SHOWN).collect();
+            format!("; nearest to its first line is line {}: {shown}", number + 1)
+        }
+        None => String::new(),
+    }
+}
+
+struct Numbered<'a>((usize, &'a str));
+
+impl AsRef<str> for Numbered<'_> {
+    fn as_ref(&self) -> &str {
+        self.0.1
+    }
+}
+
+fn replaced(content: &str, pieces: &[Piece<'_>]) -> String {
+    let line_break = line_break(content);
+    let mut text = String::with_capacity(content.len());
+    let mut from = 0;
+    for Piece { place: Place { range: Range { start, end }, .. }, new, .. } in pieces {
+        text.push_str(&content[from..*start]);
+        text.push_str(&with_plain_breaks(new).replace('\n', line_break));
+        from = *end;
+    }
+    text.push_str(&content[from..]);
+    text
+}
+
+fn tell(path: &str, pieces: &[Piece<'_>], before: &str, after: &str) -> ToolResult {
+    let line = 1 + before.split('\n').zip(after.split('\n')).take_while(|(before, after)| before == after).count();
+    let mut text = match pieces.len() {
+        1 => format!("Edited {path}, from line {line} on"),
+        count => format!("Edited {path} at {count} places, from line {line} on"),
+    };
+    if pieces.iter().any(|piece| piece.place.is_loose) {
+        text.push_str(
+            ". The white space at line ends, the quotes, dashes or spaces were not exactly those of the file",
+        );
+    }
+    let (before, after) = (with_plain_breaks(before), with_plain_breaks(after));
+    let diff = TextDiff::configure().timeout(DIFF).diff_lines(&before, &after);
+    let diff = diff.unified_diff().header(path, path).to_string();
+    ToolResult::text(text).with_details(json!({"diff": diff, "firstChangedLine": line}))
+}

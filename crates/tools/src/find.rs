@@ -1,0 +1,115 @@
+//! `find`: files and directories by their names.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
+use rustix::fs::FileType;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::{Error, beneath::Beneath, glob::Glob, ls::one_line, on_disk, walk::Walk};
+
+/// How many results one answer holds if the call does not say.
+const LIMIT: usize = 1000;
+
+/// How many it may ask for.
+const MAX_LIMIT: usize = 10_000;
+
+/// How many bytes one answer holds at most.
+const MAX_BYTES: usize = 50 * 1024;
+
+/// Finds files by their names.
+#[derive(Debug, Clone, Copy)]
+pub struct Find;
+
+#[derive(Deserialize)]
+struct Arguments {
+    pattern: String,
+    path: Option<String>,
+    limit: Option<f64>,
+}
+
+#[async_trait]
+impl Tool for Find {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "find".to_owned(),
+            description: "Find files and directories of the workspace by a glob pattern, hidden ones included. What \
+                          .gitignore names is left out, and so is .git. Directories end with /. Returns at most 1000 \
+                          paths or 50 KiB."
+                .to_owned(),
+            parameters: json!({
+                "type": "object",
+                "required": ["pattern"],
+                "properties": {
+                    "pattern": {
+                        "type": "string",
+                        "description": "Such as *.ts for names, or src/**/*.spec.ts for paths below the directory",
+                    },
+                    "path": {"type": "string", "description": "The directory; the workspace itself by default"},
+                    "limit": {"type": "number", "description": "How many paths to return at most; 1000 by default"},
+                },
+            }),
+        }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Read
+    }
+
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
+        on_disk("find", arguments, move |arguments| find(&cx, &arguments)).await
+    }
+}
+
+fn find(cx: &ToolCx, arguments: &Arguments) -> Result<ToolResult, Error> {
+    let glob = Glob::parse(&arguments.pattern)?;
+    let path = arguments.path.as_deref().unwrap_or(".");
+    // `as` saturates, so nonsense becomes the nearest limit.
+    let limit = arguments.limit.map_or(LIMIT, |limit| (limit as usize).clamp(1, MAX_LIMIT));
+    let mut walk = Walk::new(&Beneath::open(&cx.workdir)?, path, &cx.cancel)?;
+    let mut text = String::new();
+    let mut count = 0;
+    let (mut notices, mut details) = (Vec::new(), Map::new());
+    for entry in walk.by_ref().filter(|entry| glob.fits(&entry.path)) {
+        let mut line = shown(path, &entry.path);
+        if entry.kind == FileType::Directory {
+            line.push('/');
+        }
+        if count == limit {
+            notices.push(format!("[There are more than {limit}. Use a larger limit, or a narrower pattern.]"));
+            details.insert("resultLimitReached".to_owned(), json!(limit));
+            break;
+        }
+        if text.len() + line.len() > MAX_BYTES {
+            notices.push("[There are more than fit in 50 KiB. Use a narrower pattern.]".to_owned());
+            let truncation = json!({"truncated": true, "truncatedBy": "bytes", "maxBytes": MAX_BYTES});
+            details.insert("truncation".to_owned(), truncation);
+            break;
+        }
+        text.push_str(&line);
+        text.push('\n');
+        count += 1;
+    }
+    if cx.cancel.is_cancelled() {
+        return Err(Error::Interrupted);
+    }
+    if walk.unreadable > 0 {
+        notices.push(format!("[{} directories could not be read.]", walk.unreadable));
+    }
+    if count == 0 {
+        text.push_str("(nothing found)\n");
+    }
+    if !notices.is_empty() {
+        text.push_str(&format!("\n{}", notices.join("\n")));
+    }
+    let details = (!details.is_empty()).then_some(Value::Object(details));
+    Ok(ToolResult { details, ..ToolResult::text(text.trim_end_matches('\n')) })
+}
+
+/// A path as other tools take it: below the directory that was searched, as the call named that.
+pub(crate) fn shown(directory: &str, path: &Path) -> String {
+    let path = if directory == "." { path.to_owned() } else { Path::new(directory).join(path) };
+    one_line(path.to_string_lossy())
+}

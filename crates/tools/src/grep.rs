@@ -1,0 +1,156 @@
+//! `grep`: lines that a pattern fits.
+
+mod answer;
+mod crew;
+mod hits;
+
+use async_trait::async_trait;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{Error, beneath::Beneath, glob::Glob, on_disk, walk::Walk};
+use answer::Answer;
+use crew::Crew;
+use hits::Hunter;
+
+/// How many matches one answer holds if the call does not say.
+const LIMIT: usize = 100;
+
+/// How many it may ask for.
+const MAX_LIMIT: usize = 2000;
+
+/// How many lines around a match may be asked for, on each side.
+const MAX_CONTEXT: usize = 50;
+
+/// Finds lines by a pattern.
+#[derive(Debug, Clone, Copy)]
+pub struct Grep;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Arguments {
+    pattern: String,
+    path: Option<String>,
+    glob: Option<String>,
+    #[serde(default)]
+    ignore_case: bool,
+    #[serde(default)]
+    literal: bool,
+    context: Option<f64>,
+    limit: Option<f64>,
+}
+
+/// What is looked for, and how much of it is told.
+#[derive(Debug)]
+struct Search {
+    matcher: RegexMatcher,
+    context: usize,
+    limit: usize,
+}
+
+#[async_trait]
+impl Tool for Grep {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "grep".to_owned(),
+            description:
+                "Search the text files of the workspace for lines that a pattern fits, hidden files included. \
+                          What .gitignore names is left out, and so is .git. Returns path:line: text for at most 100 \
+                          matches or 50 KiB; long lines are cut to 500 characters."
+                    .to_owned(),
+            parameters: json!({
+                "type": "object",
+                "required": ["pattern"],
+                "properties": {
+                    "pattern": {"type": "string", "description": "A regular expression, or a text if literal is set"},
+                    "path": {"type": "string", "description": "File or directory; the workspace itself by default"},
+                    "glob": {"type": "string", "description": "Only these files, such as *.ts; with ! before, not these"},
+                    "ignoreCase": {"type": "boolean", "description": "Whether upper and lower case are the same"},
+                    "literal": {"type": "boolean", "description": "Whether the pattern is a text as it is"},
+                    "context": {"type": "number", "description": "How many lines to show before and after a match"},
+                    "limit": {"type": "number", "description": "How many matches to return at most; 100 by default"},
+                },
+            }),
+        }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Read
+    }
+
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
+        on_disk("grep", arguments, move |arguments| grep(&cx, &arguments)).await
+    }
+}
+
+fn grep(cx: &ToolCx, arguments: &Arguments) -> Result<ToolResult, Error> {
+    let search = Search {
+        matcher: matcher(arguments)?,
+        // `as` saturates, so nonsense becomes the nearest limit.
+        context: arguments.context.map_or(0, |context| (context as usize).min(MAX_CONTEXT)),
+        limit: arguments.limit.map_or(LIMIT, |limit| (limit as usize).clamp(1, MAX_LIMIT)),
+    };
+    let path = arguments.path.as_deref().unwrap_or(".");
+    let beneath = Beneath::open(&cx.workdir)?;
+    let mut answer = Answer::new(&search);
+    match Walk::new(&beneath, path, &cx.cancel) {
+        Ok(walk) => {
+            let filter = Filter::parse(arguments.glob.as_deref())?;
+            Crew::new(&search, walk, &filter, &cx.cancel).search(path, &mut answer);
+        }
+        Err(Error::NotDirectory { .. }) => {
+            let file = beneath.file(path)?;
+            let hits = Hunter::new(&search, &cx.cancel).hunt(file);
+            if hits.is_binary {
+                return Err(Error::Binary { path: path.to_owned() });
+            }
+            answer.add(path, &hits);
+        }
+        Err(error) => return Err(error),
+    }
+    if cx.cancel.is_cancelled() {
+        return Err(Error::Interrupted);
+    }
+    Ok(answer.tell())
+}
+
+fn matcher(arguments: &Arguments) -> Result<RegexMatcher, Error> {
+    RegexMatcherBuilder::new()
+        .case_insensitive(arguments.ignore_case)
+        .fixed_strings(arguments.literal)
+        .line_terminator(Some(b'\n'))
+        // So that $ is before a line break of two characters, too.
+        .crlf(true)
+        .build(&arguments.pattern)
+        .map_err(|error| Error::BadPattern { why: error.to_string() })
+}
+
+/// Which files are searched.
+#[derive(Debug)]
+enum Filter {
+    All,
+    Only(Glob),
+    Not(Glob),
+}
+
+impl Filter {
+    fn parse(glob: Option<&str>) -> Result<Self, Error> {
+        Ok(match glob.filter(|glob| !glob.is_empty()) {
+            None => Self::All,
+            Some(glob) => match glob.strip_prefix('!') {
+                Some(glob) => Self::Not(Glob::parse(glob)?),
+                None => Self::Only(Glob::parse(glob)?),
+            },
+        })
+    }
+
+    fn lets(&self, path: &std::path::Path) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(glob) => glob.fits(path),
+            Self::Not(glob) => !glob.fits(path),
+        }
+    }
+}

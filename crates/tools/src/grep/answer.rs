@@ -1,0 +1,109 @@
+//! What is told of the lines that were found: so many matches, and so many bytes.
+
+use homard_agent::tool::ToolResult;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Search,
+    hits::{Hits, Kind, Line},
+};
+
+/// How many bytes one answer holds at most.
+const MAX_BYTES: usize = 50 * 1024;
+
+/// What is told.
+#[derive(Debug)]
+pub(super) struct Answer<'a> {
+    search: &'a Search,
+    text: String,
+    matches: usize,
+    /// Why nothing more is added.
+    full: Option<Full>,
+    has_cut_lines: bool,
+    /// How many files and directories could not be searched.
+    pub(super) unreadable: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Full {
+    Matches,
+    Bytes,
+}
+
+impl<'a> Answer<'a> {
+    pub(super) fn new(search: &'a Search) -> Self {
+        Self { search, text: String::new(), matches: 0, full: None, has_cut_lines: false, unreadable: 0 }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.full.is_some()
+    }
+
+    /// Adds what was found in the next file, as far as there is room.
+    pub(super) fn add(&mut self, path: &str, hits: &Hits) {
+        self.unreadable += usize::from(hits.is_unreadable);
+        let room = self.search.limit - self.matches;
+        let mut added = 0;
+        let mut before = None;
+        for line in &hits.lines {
+            // The lines after the last match are still told; those before the next are not.
+            if self.is_full() || (added == room && line.kind != Kind::After) {
+                break;
+            }
+            added += usize::from(line.kind == Kind::Match);
+            let is_apart = before.is_none_or(|before| before + 1 != line.number);
+            self.line(path, line, is_apart && self.search.context > 0);
+            before = Some(line.number);
+        }
+        self.matches += added;
+        if hits.count > added {
+            self.full.get_or_insert(Full::Matches);
+        }
+    }
+
+    fn line(&mut self, path: &str, line: &Line, is_apart: bool) {
+        let gap = if is_apart && !self.text.is_empty() { "--\n" } else { "" };
+        let (number, text) = (line.number, &line.text);
+        let line_told = match line.kind {
+            Kind::Match => format!("{gap}{path}:{number}: {text}\n"),
+            Kind::Before | Kind::After => format!("{gap}{path}-{number}- {text}\n"),
+        };
+        if self.text.len() + line_told.len() > MAX_BYTES {
+            self.full = Some(Full::Bytes);
+            return;
+        }
+        self.text.push_str(&line_told);
+        self.has_cut_lines |= line.is_cut;
+    }
+
+    /// The answer.
+    pub(super) fn tell(self) -> ToolResult {
+        let (mut notices, mut details) = (Vec::new(), Map::new());
+        let limit = self.search.limit;
+        match self.full {
+            None => {}
+            Some(Full::Matches) => {
+                notices.push(format!("[There are more than {limit}. Use a larger limit, or a narrower pattern.]"));
+                details.insert("matchLimitReached".to_owned(), json!(limit));
+            }
+            Some(Full::Bytes) => {
+                notices.push("[There are more than fit in 50 KiB. Use a narrower pattern.]".to_owned());
+                let truncation = json!({"truncated": true, "truncatedBy": "bytes", "maxBytes": MAX_BYTES});
+                details.insert("truncation".to_owned(), truncation);
+            }
+        }
+        if self.has_cut_lines {
+            notices.push("[Long lines are cut to 500 characters. Use read to see more of them.]".to_owned());
+            details.insert("linesTruncated".to_owned(), json!(true));
+        }
+        if self.unreadable > 0 {
+            notices.push(format!("[{} files or directories could not be searched.]", self.unreadable));
+        }
+        let mut text = if self.text.is_empty() { "(no matches)\n".to_owned() } else { self.text };
+        if !notices.is_empty() {
+            text.push_str(&format!("\n{}", notices.join("\n")));
+        }
+        let details = (!details.is_empty()).then_some(Value::Object(details));
+        ToolResult { details, ..ToolResult::text(text.trim_end_matches('\n')) }
+    }
+}

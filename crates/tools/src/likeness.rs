@@ -1,0 +1,72 @@
+//! How alike two short texts are, to say what a model may have meant.
+
+use std::collections::HashMap;
+
+/// How many characters of a text are looked at.
+const LONGEST: usize = 400;
+
+/// How alike a text must be to be worth a mention.
+const ENOUGH: f64 = 0.5;
+
+/// The text that is most like `wanted`, if one is like it at all; of several, the first.
+pub(crate) fn nearest<T: AsRef<str>>(wanted: &str, among: impl Iterator<Item = T>) -> Option<T> {
+    let wanted = Pairs::of(wanted);
+    let mut best = None;
+    let mut most = ENOUGH;
+    for text in among {
+        let alike = wanted.likeness(&Pairs::of(text.as_ref()));
+        // The first may be just enough; a later one must be better.
+        if alike > most || (best.is_none() && alike >= most) {
+            (best, most) = (Some(text), alike);
+        }
+    }
+    best
+}
+
+/// How often each pair of neighbours is in a text, whatever their case. Its ends count as neighbours.
+struct Pairs {
+    counts: HashMap<(char, char), usize>,
+    total: usize,
+}
+
+impl Pairs {
+    fn of(text: &str) -> Self {
+        let mut pairs = Self { counts: HashMap::new(), total: 0 };
+        let mut before = '\0';
+        let letters = text.trim().chars().take(LONGEST).flat_map(char::to_lowercase);
+        for letter in letters.chain(['\0']) {
+            *pairs.counts.entry((before, letter)).or_default() += 1;
+            pairs.total += 1;
+            before = letter;
+        }
+        pairs
+    }
+
+    /// From 0 to 1.
+    fn likeness(&self, other: &Self) -> f64 {
+        let both: usize =
+            self.counts.iter().map(|(pair, count)| other.counts.get(pair).map_or(0, |other| *count.min(other))).sum();
+        2.0 * both as f64 / (self.total + other.total) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_is_the_one_with_a_slip_of_the_pen() {
+        let names = ["main.rs", "README.md", "notes.txt", "note.txt"];
+        for (wanted, near) in [
+            ("readme.md", Some("README.md")),
+            ("READ_ME.md", Some("README.md")),
+            ("note.text", Some("note.txt")),
+            ("main.r", Some("main.rs")),
+            ("zebra", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(wanted, names.into_iter()), near, "{wanted}");
+        }
+        assert_eq!(nearest("a", ["a"].into_iter()), Some("a"));
+    }
+}

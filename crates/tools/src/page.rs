@@ -1,0 +1,124 @@
+//! A page of a text file: as many whole lines as fit, and a notice that says how to read on.
+
+use std::io::{self, BufRead, Read as _};
+
+use homard_agent::tool::ToolResult;
+use serde_json::json;
+
+/// How many lines a page holds at most.
+pub(crate) const MAX_LINES: u64 = 2000;
+
+/// How many bytes of a file a page holds at most.
+const MAX_BYTES: usize = 50 * 1024;
+
+/// Where a page starts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Start {
+    /// At a line, counted from 1, and the byte that it starts with.
+    Line { number: u64, byte: u64 },
+    /// Anywhere, counted in bytes.
+    Byte(u64),
+}
+
+/// Some lines of a file.
+#[derive(Debug)]
+pub(crate) struct Page {
+    bytes: Vec<u8>,
+    lines: u64,
+    rest: Rest,
+}
+
+/// What the file has after the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    Nothing,
+    /// More than the lines that were asked for.
+    Lines,
+    /// More than fits.
+    Bytes,
+    /// The only line of the page is longer than a page.
+    Line,
+}
+
+impl Page {
+    /// Takes the next lines, at most `limit`.
+    pub(crate) fn take(file: &mut impl BufRead, limit: u64) -> io::Result<Self> {
+        let mut page = Self { bytes: Vec::new(), lines: 0, rest: Rest::Nothing };
+        while page.lines < limit {
+            let before = page.bytes.len();
+            // One byte more than fits, to see whether the line does.
+            let room = (MAX_BYTES - before) as u64 + 1;
+            if file.take(room).read_until(b'\n', &mut page.bytes)? == 0 {
+                return Ok(page);
+            }
+            if page.bytes.len() > MAX_BYTES {
+                let keep = if page.lines == 0 { char_start(&page.bytes, MAX_BYTES) } else { before };
+                page.rest = if page.lines == 0 { Rest::Line } else { Rest::Bytes };
+                page.bytes.truncate(keep);
+                return Ok(page);
+            }
+            page.lines += 1;
+        }
+        if !file.fill_buf()?.is_empty() {
+            page.rest = Rest::Lines;
+        }
+        Ok(page)
+    }
+
+    /// The page as an answer.
+    pub(crate) fn tell(self, path: &str, start: Start) -> ToolResult {
+        let mut notices: Vec<String> = self.notice(path, start).into_iter().collect();
+        let truncated_by = match self.rest {
+            Rest::Lines if self.lines == MAX_LINES => Some("lines"),
+            Rest::Nothing | Rest::Lines => None,
+            Rest::Bytes | Rest::Line => Some("bytes"),
+        };
+        let details = truncated_by.map(|by| {
+            json!({"truncation": {
+                "truncated": true,
+                "truncatedBy": by,
+                "outputLines": self.lines,
+                "outputBytes": self.bytes.len(),
+                "maxLines": MAX_LINES,
+                "maxBytes": MAX_BYTES,
+                "firstLineExceedsLimit": self.rest == Rest::Line,
+            }})
+        });
+        let mut text = String::from_utf8(self.bytes).unwrap_or_else(|error| {
+            notices.push("[Bytes that are not UTF-8 are shown as \u{fffd}.]".to_owned());
+            String::from_utf8_lossy(error.as_bytes()).into_owned()
+        });
+        if !notices.is_empty() {
+            text = format!("{}\n\n{}", text.strip_suffix('\n').unwrap_or(&text), notices.join("\n"));
+        }
+        ToolResult { details, ..ToolResult::text(text) }
+    }
+
+    fn notice(&self, path: &str, start: Start) -> Option<String> {
+        let end = |byte: u64| byte.saturating_add(self.bytes.len() as u64);
+        let notice = match (self.rest, start) {
+            (Rest::Nothing, _) => return None,
+            (Rest::Lines | Rest::Bytes, Start::Line { number, .. }) => {
+                let next = number.saturating_add(self.lines);
+                let last = next - 1;
+                format!("[Lines {number} to {last} of {path}, which goes on. Use offset={next} to read on.]")
+            }
+            (Rest::Line, Start::Line { number, byte }) => format!(
+                "[Line {number} of {path} is longer than 50 KiB; only its beginning is shown. Use cursor={} to read on \
+                 in it, or offset={} to read on after it.]",
+                end(byte),
+                number.saturating_add(1)
+            ),
+            (Rest::Lines | Rest::Bytes | Rest::Line, Start::Byte(byte)) => {
+                format!("[{path} goes on after these bytes. Use cursor={} to read on.]", end(byte))
+            }
+        };
+        Some(notice)
+    }
+}
+
+/// The last place at or before `at` where a character starts, so that a cut leaves whole ones.
+pub(crate) fn char_start(bytes: &[u8], at: usize) -> usize {
+    let is_inside = |at: usize| bytes.get(at).is_some_and(|byte| byte & 0xC0 == 0x80);
+    (at.saturating_sub(3)..=at).rev().find(|&at| !is_inside(at)).unwrap_or(at)
+}

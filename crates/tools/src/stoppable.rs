@@ -1,0 +1,26 @@
+//! A reader that a stopped run does not wait for.
+
+use std::io::{self, Read};
+
+use tokio_util::sync::CancellationToken;
+
+/// Reads until the run is stopped, which is an error: a file can be larger than anybody's patience.
+pub(crate) struct Stoppable<R> {
+    inner: R,
+    cancel: CancellationToken,
+}
+
+impl<R: Read> Stoppable<R> {
+    pub(crate) fn new(inner: R, cancel: &CancellationToken) -> Self {
+        Self { inner, cancel: cancel.clone() }
+    }
+}
+
+impl<R: Read> Read for Stoppable<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.cancel.is_cancelled() {
+            return Err(io::Error::other("the run was stopped while it was read"));
+        }
+        self.inner.read(buffer)
+    }
+}

@@ -1,0 +1,83 @@
+//! A text file that is about to be changed: whole, in memory, and with its line breaks as they are.
+
+use std::{io::Read, os::unix::fs::MetadataExt};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{Error, beneath::Beneath, stoppable::Stoppable};
+
+/// How large a file may be to be changed, in MiB.
+const MAX_MIB: u64 = 16;
+
+/// A text file.
+#[derive(Debug)]
+pub(crate) struct Text {
+    /// All of it.
+    pub(crate) content: String,
+    /// Which file it is, whatever it is called: its device and number there.
+    pub(crate) identity: (u64, u64),
+}
+
+impl Text {
+    /// Reads a file that must be a text, because anything else would not survive.
+    pub(crate) fn load(beneath: &Beneath, path: &str, cancel: &CancellationToken) -> Result<Self, Error> {
+        let file = beneath.file(path)?;
+        let failed = |source| Error::Io { path: path.to_owned(), source };
+        let metadata = file.metadata().map_err(failed)?;
+        let most = MAX_MIB * 1024 * 1024;
+        let mut bytes = Vec::new();
+        // One byte more than allowed, because the file may grow while it is read.
+        Stoppable::new(file, cancel).take(most + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() as u64 > most {
+            return Err(Error::TooLarge { path: path.to_owned(), most: MAX_MIB });
+        }
+        match String::from_utf8(bytes) {
+            Ok(content) if !content.contains('\0') => Ok(Self { content, identity: (metadata.dev(), metadata.ino()) }),
+            Ok(_) | Err(_) => Err(Error::NotText { path: path.to_owned() }),
+        }
+    }
+}
+
+/// The line break of a text: that of its first line.
+pub(crate) fn line_break(text: &str) -> &'static str {
+    match text.split_once('\n') {
+        Some((first, _)) if first.ends_with('\r') => "\r\n",
+        Some(_) | None => "\n",
+    }
+}
+
+/// The same text with plain line breaks.
+pub(crate) fn with_plain_breaks(text: &str) -> String {
+    text.replace("\r\n", "\n")
+}
+
+/// What a character looks like on a plain keyboard: one that models write where another was read.
+pub(crate) fn plain(character: char) -> char {
+    match character {
+        '\u{2018}'..='\u{201b}' => '\'',
+        '\u{201c}'..='\u{201f}' => '"',
+        '\u{2010}'..='\u{2015}' | '\u{2212}' => '-',
+        '\u{a0}' | '\u{2002}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => ' ',
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_says_what_a_line_break_is() {
+        for (text, expected) in
+            [("", "\n"), ("a", "\n"), ("a\nb\r\n", "\n"), ("a\r\nb\n", "\r\n"), ("\r\n", "\r\n"), ("a\rb", "\n")]
+        {
+            assert_eq!(line_break(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn typographic_characters_look_like_plain_ones() {
+        let shown: String = "‘a’ “b” – c\u{a0}d − é ,".chars().map(plain).collect();
+        assert_eq!(shown, "'a' \"b\" - c d - é ,");
+    }
+}

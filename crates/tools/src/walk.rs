@@ -1,0 +1,171 @@
+//! Everything beneath a directory, in a fixed order, without what the rules of a project leave out.
+//!
+//! Each directory is given whole, sorted by name, before the directories in it. No link is followed, and each directory
+//! is opened by the kernel without following any, so that a swap meanwhile cannot lead out. Hidden files are given;
+//! `.git` and what `.gitignore` and `.ignore` name are not.
+
+mod ignored;
+
+use std::{
+    ffi::{CStr, CString, OsStr},
+    fs::File,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+    vec,
+};
+
+use rustix::{
+    fs::{Dir, FileType, Mode, OFlags, fstat, openat},
+    io::Errno,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Error,
+    beneath::{Beneath, lookup_without_links},
+    ls,
+};
+use ignored::Rules;
+
+/// Something beneath a directory.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Its path from where the walk started.
+    pub(crate) path: PathBuf,
+    /// What it was when its directory was listed.
+    pub(crate) kind: FileType,
+    directory: Arc<OwnedFd>,
+    name: CString,
+}
+
+impl Entry {
+    /// Opens it for reading, if it is still a regular file.
+    pub(crate) fn open(&self) -> Result<File, Errno> {
+        open_regular(&self.directory, &self.name)
+    }
+}
+
+/// Opens a regular file, and nothing that a link leads to or that could keep us waiting.
+fn open_regular(directory: &OwnedFd, name: &CStr) -> Result<File, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = openat(directory, name, flags, Mode::empty())?;
+    match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+        FileType::RegularFile => Ok(File::from(file)),
+        FileType::Directory
+        | FileType::Symlink
+        | FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Unknown => Err(Errno::INVAL),
+    }
+}
+
+/// A walk. It ends early when the run is stopped.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    start: OwnedFd,
+    cancel: CancellationToken,
+    /// The path of the start from the workspace, which the rules above it are about.
+    inside: PathBuf,
+    current: Option<Listing>,
+    /// Directories to come, the next one last.
+    pending: Vec<(PathBuf, Rules)>,
+    /// How many directories could not be read.
+    pub(crate) unreadable: usize,
+}
+
+/// A directory that is being given.
+#[derive(Debug)]
+struct Listing {
+    path: PathBuf,
+    directory: Arc<OwnedFd>,
+    entries: vec::IntoIter<(CString, FileType)>,
+    below: Vec<(PathBuf, Rules)>,
+    rules: Rules,
+}
+
+impl Walk {
+    /// Starts at a directory.
+    pub(crate) fn new(beneath: &Beneath, path: &str, cancel: &CancellationToken) -> Result<Self, Error> {
+        let start = beneath.directory(path)?;
+        let inside = beneath.clean(path)?;
+        let mut rules = Rules::default();
+        // The rules of the directories above, from the workspace down; its own come with its listing.
+        let mut above: Vec<&Path> = inside.ancestors().skip(1).collect();
+        while let Some(path) = above.pop() {
+            if let Ok(directory) = beneath.directory(path.to_str().unwrap_or(".")) {
+                rules = rules.below(path, &directory);
+            }
+        }
+        let pending = vec![(PathBuf::new(), rules)];
+        Ok(Self { start, cancel: cancel.clone(), inside, current: None, pending, unreadable: 0 })
+    }
+
+    /// Lists the next directory, if there is one and it can be read.
+    fn list(&mut self) -> Option<Result<Listing, Errno>> {
+        let (path, rules) = self.pending.pop()?;
+        let directory = match lookup_without_links(&self.start, &path) {
+            Ok(directory) => directory,
+            Err(errno) => return Some(Err(errno)),
+        };
+        let rules = rules.below(&self.inside.join(&path), &directory);
+        let listed = Dir::read_from(&directory).and_then(|listed| {
+            let mut entries = Vec::new();
+            for entry in listed {
+                let entry = entry?;
+                if !matches!(entry.file_name().to_bytes(), b"." | b".." | b".git") {
+                    entries.push((entry.file_name().to_owned(), ls::kind(&directory, &entry)));
+                }
+                if self.cancel.is_cancelled() {
+                    break;
+                }
+            }
+            entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+            Ok(entries)
+        });
+        Some(listed.map(|entries| Listing {
+            path,
+            directory: Arc::new(directory),
+            entries: entries.into_iter(),
+            below: Vec::new(),
+            rules,
+        }))
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Entry;
+
+    fn next(&mut self) -> Option<Entry> {
+        loop {
+            if self.cancel.is_cancelled() {
+                return None;
+            }
+            let Some(listing) = &mut self.current else {
+                match self.list()? {
+                    Ok(listing) => self.current = Some(listing),
+                    // One that went away meanwhile, or that became a link, is as good as never there.
+                    Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => {}
+                    Err(_) => self.unreadable += 1,
+                }
+                continue;
+            };
+            let Some((name, kind)) = listing.entries.next() else {
+                let below = std::mem::take(&mut listing.below);
+                self.current = None;
+                self.pending.extend(below.into_iter().rev());
+                continue;
+            };
+            let path = listing.path.join(OsStr::from_bytes(name.to_bytes()));
+            if listing.rules.leave_out(&self.inside, &path, kind == FileType::Directory) {
+                continue;
+            }
+            if kind == FileType::Directory {
+                listing.below.push((path.clone(), listing.rules.clone()));
+            }
+            return Some(Entry { path, kind, directory: listing.directory.clone(), name });
+        }
+    }
+}

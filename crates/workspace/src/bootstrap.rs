@@ -1,0 +1,137 @@
+//! The files of a workspace that go into every prompt: which, in what order, and how much of each.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tracing::warn;
+
+use crate::{
+    Body, Page,
+    file::{self, Place, Stamp},
+    text::Text,
+};
+
+/// The files that every workspace has; a prompt says so when one is missing.
+pub(crate) const STANDARD: [&str; 6] = ["AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md"];
+
+/// The guide through the first conversation. The agent deletes it when that is over, so it is not missed: OpenClaw
+/// 2026.2.9 marks it as missing in every prompt from then on, the newer versions do not.
+pub(crate) const GUIDE: &str = "BOOTSTRAP.md";
+
+/// What an agent chose to remember, in either spelling. Where the file system takes them for one, it is one.
+const MEMORY: [&str; 2] = ["MEMORY.md", "memory.md"];
+
+/// A file that would get less room than this, in characters, is only named.
+const LEAST: usize = 200;
+
+/// How many files a reader keeps in mind.
+const KEPT: usize = 256;
+
+/// Who reads the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// An agent that talks to people: all of them.
+    Main,
+    /// An agent that works for another one: only how to work here, AGENTS.md and TOOLS.md.
+    Subagent,
+}
+
+/// How many characters of the files go into a prompt. The marks that say what was cut come on top.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Of one file.
+    pub per_file: usize,
+    /// Of all of them; the first ones in the order come first.
+    pub total: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { per_file: 20_000, total: 60_000 }
+    }
+}
+
+/// Reads the files, and keeps in mind those that did not change.
+#[derive(Debug, Default)]
+pub struct Reader {
+    kept: Mutex<HashMap<PathBuf, Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    stamp: Stamp,
+    limit: usize,
+    text: Arc<Text>,
+}
+
+impl Reader {
+    /// The files of a workspace as a prompt has them, in order. Never fails: what is wrong with a file is its page.
+    /// Files with nothing but blanks are left out.
+    pub fn pages(&self, dir: &Path, audience: Audience, limits: &Limits) -> Vec<Page> {
+        let names: &[&[&'static str]] = match audience {
+            Audience::Main => &[&STANDARD, &[GUIDE], &MEMORY],
+            Audience::Subagent => &[&["AGENTS.md", "TOOLS.md"]],
+        };
+        let mut seen = HashSet::new();
+        let mut left = limits.total;
+        let mut pages = Vec::new();
+        for name in names.iter().copied().flatten().copied() {
+            let path = dir.join(name);
+            let found = file::find(dir, name);
+            let is_again = matches!(&found, Ok(Some(place)) if !seen.insert(place.stamp.identity));
+            let (body, chars) = match found {
+                Ok(_) if is_again && MEMORY.contains(&name) => continue,
+                Ok(Some(place)) => match self.read(&place, &path, limits.per_file) {
+                    Ok(text) if text.chars() == 0 => continue,
+                    Ok(text) => (share(&text, name, limits.per_file, &mut left), text.chars()),
+                    Err(why) => (unusable(&path, why), 0),
+                },
+                Ok(None) if STANDARD.contains(&name) => (Body::Missing, 0),
+                Ok(None) => continue,
+                Err(why) => (unusable(&path, why), 0),
+            };
+            pages.push(Page { name, path, body, chars });
+        }
+        pages
+    }
+
+    fn read(&self, place: &Place, path: &Path, limit: usize) -> Result<Arc<Text>, String> {
+        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = kept().get(path)
+            && (known.stamp, known.limit) == (place.stamp, limit)
+        {
+            return Ok(known.text.clone());
+        }
+        let (stamp, text) = file::read(place, limit)?;
+        if text.chars() > limit {
+            warn!(path = %path.display(), chars = text.chars(), limit, "workspace file cut for the prompt");
+        }
+        let text = Arc::new(text);
+        let mut kept = kept();
+        // More folders than anybody has at work: begin anew, nothing is lost but a little time.
+        if kept.len() >= KEPT {
+            kept.clear();
+        }
+        kept.insert(path.to_owned(), Kept { stamp, limit, text: text.clone() });
+        Ok(text)
+    }
+}
+
+/// Gives a file its share of the room that is left.
+fn share(text: &Text, name: &str, per_file: usize, left: &mut usize) -> Body {
+    let wanted = text.chars().min(per_file);
+    if *left < wanted && *left < LEAST {
+        return text.note(name);
+    }
+    let (body, taken) = text.fit(name, per_file.min(*left));
+    *left -= taken;
+    body
+}
+
+fn unusable(path: &Path, why: String) -> Body {
+    warn!(path = %path.display(), why, "workspace file left out of the prompt");
+    Body::Unusable(why)
+}

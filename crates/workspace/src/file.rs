@@ -1,0 +1,205 @@
+//! Reading one file of a workspace: never one outside of it, never more than is needed, and never waiting for anybody.
+
+use std::{
+    fs::{self, File, Metadata},
+    io::{self, ErrorKind, Read, Seek, SeekFrom},
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{Mode, OFlags, open, openat};
+
+use crate::text::{self, Text};
+
+/// A file up to this size is read as a whole, so that its characters can be counted.
+const COUNTED: u64 = 1024 * 1024;
+
+/// The most bytes a character has.
+const WIDEST: u64 = 4;
+
+/// How much more is read at the end of a large file, for the blanks that are trimmed there.
+const BLANKS: u64 = 1024;
+
+/// A regular file inside a workspace.
+#[derive(Debug)]
+pub(crate) struct Place {
+    root: PathBuf,
+    /// The way from the root, without links.
+    inside: PathBuf,
+    /// What it was when it was found.
+    pub(crate) stamp: Stamp,
+}
+
+/// What tells one state of a file from another. With the time of its last change of any kind: a file that may no longer
+/// be read, or whose old time was put back, is another one. Two changes within one tick of the clock that keep the
+/// length look alike; that is rare enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// Which file it is: its device and its number there.
+    pub(crate) identity: (u64, u64),
+    written: (i64, i64),
+    changed: (i64, i64),
+    bytes: u64,
+}
+
+impl Stamp {
+    fn of(found: &Metadata) -> Self {
+        Self {
+            identity: (found.dev(), found.ino()),
+            written: (found.mtime(), found.mtime_nsec()),
+            changed: (found.ctime(), found.ctime_nsec()),
+            bytes: found.len(),
+        }
+    }
+}
+
+/// Finds a file of a workspace: `None` if there is none, or why it cannot be used.
+pub(crate) fn find(dir: &Path, name: &str) -> Result<Option<Place>, String> {
+    let is_missing = |reason: &io::Error| reason.kind() == ErrorKind::NotFound;
+    let root = match dir.canonicalize() {
+        Ok(root) => root,
+        Err(reason) if is_missing(&reason) => return Ok(None),
+        Err(reason) => return Err(cannot(&reason)),
+    };
+    let path = root.join(name);
+    match path.symlink_metadata() {
+        Ok(_) => {}
+        Err(reason) if is_missing(&reason) => return Ok(None),
+        Err(reason) => return Err(cannot(&reason)),
+    }
+    let real = match path.canonicalize() {
+        Ok(real) => real,
+        Err(reason) if is_missing(&reason) => {
+            return Err("it is a link to nothing; remove it or put a file in its place".to_owned());
+        }
+        Err(reason) => return Err(cannot(&reason)),
+    };
+    let Ok(inside) = real.strip_prefix(&root).map(Path::to_owned) else {
+        return Err(format!("it is a link to {}, outside the workspace; put a copy in its place", real.display()));
+    };
+    let found = fs::metadata(&real).map_err(|reason| cannot(&reason))?;
+    refuse_others(&found)?;
+    Ok(Some(Place { root, inside, stamp: Stamp::of(&found) }))
+}
+
+/// Reads as much of a file as the limit can show; and which state of the file that was.
+pub(crate) fn read(place: &Place, limit: usize) -> Result<(Stamp, Text), String> {
+    let mut file = place.open().map_err(|reason| cannot(&reason))?;
+    // Once more: it may be another one by now.
+    let found = file.metadata().map_err(|reason| cannot(&reason))?;
+    refuse_others(&found)?;
+    let bytes = |chars: usize| WIDEST.saturating_mul(chars as u64);
+    let whole = COUNTED.max(bytes(limit));
+    let text = if found.len() <= whole {
+        let all = next(&mut file, whole)?;
+        let text = String::from_utf8_lossy(&all);
+        Text::new(unmarked(&text).trim_end(), limit)
+    } else {
+        let head = next(&mut file, bytes(text::head_room(limit)) + WIDEST)?;
+        let tail_bytes = bytes(text::tail_room(limit)) + BLANKS;
+        file.seek(SeekFrom::Start(found.len().saturating_sub(tail_bytes))).map_err(|reason| cannot(&reason))?;
+        let tail = next(&mut file, tail_bytes)?;
+        // The first bytes may be the rest of a character.
+        let rest = tail.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
+        let (head, tail) = (String::from_utf8_lossy(&head), String::from_utf8_lossy(&tail[rest..]));
+        let length = usize::try_from(found.len()).unwrap_or(usize::MAX);
+        Text::ends(unmarked(&head), tail.trim_end(), length, limit)
+    };
+    Ok((Stamp::of(&found), text))
+}
+
+impl Place {
+    /// Opens it, folder by folder and without following a link: there was none on this way, so one that is met now was
+    /// put there to lead outside. Nothing is waited for, should it have become a pipe.
+    fn open(&self) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let mut at = open(&self.root, flags | OFlags::DIRECTORY, Mode::empty())?;
+        let mut parts = self.inside.iter().peekable();
+        while let Some(part) = parts.next() {
+            let kind = if parts.peek().is_some() { OFlags::DIRECTORY } else { OFlags::NONBLOCK | OFlags::NOCTTY };
+            at = openat(&at, part, flags | kind, Mode::empty())?;
+        }
+        Ok(File::from(at))
+    }
+}
+
+/// The next bytes of a file, if they are text.
+fn next(file: &mut File, most: u64) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes).map_err(|reason| cannot(&reason))?;
+    match bytes.contains(&0) {
+        true => Err("it is not text; save it as UTF-8 text".to_owned()),
+        false => Ok(bytes),
+    }
+}
+
+/// Some editors begin a file with a mark of its encoding, which is none of the text.
+fn unmarked(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+fn refuse_others(found: &Metadata) -> Result<(), String> {
+    let kind = found.file_type();
+    let what = match kind {
+        _ if kind.is_file() => return Ok(()),
+        _ if kind.is_dir() => "a folder",
+        _ if kind.is_fifo() => "a pipe",
+        _ if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    Err(format!("it is {what}, not a file; put a text file in its place"))
+}
+
+fn cannot(reason: &io::Error) -> String {
+    if reason.kind() == ErrorKind::PermissionDenied {
+        return "it may not be read; give the user that Homard runs as the right to read it".to_owned();
+    }
+    format!("it cannot be read: {reason}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::fs::symlink, process::Command};
+
+    use super::*;
+
+    /// What comes of reading a file when this happens between finding and opening it.
+    fn read_after(swap: impl FnOnce(&Path)) -> Result<Text, String> {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(dir.path().join("docs")).unwrap();
+        fs::write(dir.path().join("docs/a.md"), "mine").unwrap();
+        fs::write(other.path().join("a.md"), "secret").unwrap();
+        symlink("docs/a.md", dir.path().join("AGENTS.md")).unwrap();
+        symlink(other.path(), dir.path().join("out")).unwrap();
+        let place = find(dir.path(), "AGENTS.md").unwrap().unwrap();
+        swap(dir.path());
+        read(&place, 100).map(|(_, text)| text)
+    }
+
+    #[test]
+    fn a_file_is_read_when_nothing_happens() {
+        assert_eq!(read_after(|_| {}), Ok(Text::Whole { text: "mine".to_owned(), chars: 4 }));
+    }
+
+    #[test]
+    fn a_link_put_in_the_way_is_not_followed() {
+        let file = read_after(|dir| {
+            fs::remove_file(dir.join("docs/a.md")).unwrap();
+            symlink("../out/a.md", dir.join("docs/a.md")).unwrap();
+        });
+        let folder = read_after(|dir| {
+            fs::rename(dir.join("docs"), dir.join("old")).unwrap();
+            fs::rename(dir.join("out"), dir.join("docs")).unwrap();
+        });
+        assert!(file.is_err() && folder.is_err(), "{file:?} {folder:?}");
+    }
+
+    #[test]
+    fn a_pipe_put_in_the_way_is_not_waited_for() {
+        let pipe = read_after(|dir| {
+            fs::remove_file(dir.join("docs/a.md")).unwrap();
+            assert!(Command::new("mkfifo").arg(dir.join("docs/a.md")).status().unwrap().success());
+        });
+        assert_eq!(pipe, Err("it is a pipe, not a file; put a text file in its place".to_owned()));
+    }
+}

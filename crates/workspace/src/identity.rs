@@ -1,0 +1,132 @@
+//! Who an agent says it is: the lines of IDENTITY.md that mean something to a program.
+
+use crate::{Body, Page};
+
+/// The longest value, in characters; it goes into prompts. An avatar may be a picture in itself and goes into none.
+const LONGEST: usize = 200;
+
+/// Who an agent says it is; what it has not said is `None`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// What it is called.
+    pub name: Option<String>,
+    /// The emoji that it signs with.
+    pub emoji: Option<String>,
+    /// What kind of being it is.
+    pub creature: Option<String>,
+    /// How it comes across.
+    pub vibe: Option<String>,
+    /// Its style in a few words.
+    pub theme: Option<String>,
+    /// Its picture: a path in the workspace, a link, or a data URI.
+    pub avatar: Option<String>,
+}
+
+impl Identity {
+    /// Reads lines such as `- **Name:** Ada` or `Name: Ada`; the last one counts. Anything else is for people.
+    pub fn parse(text: &str) -> Self {
+        let mut identity = Self::default();
+        for line in text.lines() {
+            let Some((label, value)) = line.split_once(':') else { continue };
+            let label = label.trim_matches(|c: char| is_ornament(c) || matches!(c, '-' | '+')).to_ascii_lowercase();
+            let value = value.trim_matches(is_ornament);
+            if value.is_empty() || is_placeholder(value) {
+                continue;
+            }
+            let short = || Some(value.chars().take(LONGEST).collect());
+            match label.as_str() {
+                "name" => identity.name = short(),
+                "emoji" => identity.emoji = short(),
+                "creature" => identity.creature = short(),
+                "vibe" => identity.vibe = short(),
+                "theme" => identity.theme = short(),
+                "avatar" => identity.avatar = Some(value.to_owned()),
+                _ => {}
+            }
+        }
+        identity
+    }
+
+    /// The identity that the pages of a prompt tell.
+    pub fn of(pages: &[Page]) -> Self {
+        let page = pages.iter().find(|page| page.name == "IDENTITY.md");
+        match page.map(|page| &page.body) {
+            Some(Body::Whole(text) | Body::Cut(text)) => Self::parse(text),
+            Some(Body::Missing | Body::Unusable(_)) | None => Self::default(),
+        }
+    }
+}
+
+/// What Markdown puts around words: blanks and emphasis.
+fn is_ornament(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '*' | '_')
+}
+
+/// Whether a value is a hint of a template: words in parentheses. A face such as `(^_^)` has no words.
+fn is_placeholder(value: &str) -> bool {
+    let inner = value.strip_prefix('(').and_then(|value| value.strip_suffix(')'));
+    inner.is_some_and(|inner| inner.as_bytes().windows(2).any(|pair| pair.iter().all(u8::is_ascii_alphabetic)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn some(text: &str) -> Option<String> {
+        Some(text.to_owned())
+    }
+
+    #[test]
+    fn both_spellings_of_a_line_are_read() {
+        let text = "# Me\r\n- **Name:** Ada\r\n* **Emoji**: 🦞\n  Creature: a lobster: small\n- VIBE: _calm_\n\
+                    __Theme:__ sea\n+ avatar: https://example.org/a_.png\nMy name is: Bob\nName:\n";
+        let identity = Identity {
+            name: some("Ada"),
+            emoji: some("🦞"),
+            creature: some("a lobster: small"),
+            vibe: some("calm"),
+            theme: some("sea"),
+            avatar: some("https://example.org/a_.png"),
+        };
+        assert_eq!(Identity::parse(text), identity);
+    }
+
+    #[test]
+    fn hints_of_a_template_are_no_values() {
+        let text = "- **Name:** _(pick one)_\n- **Emoji:** *(yours)*\n- **Vibe:** ____\n- **Theme:** (any)\n\
+                    - **Creature:**\n  _(robot?)_\n";
+        assert_eq!(Identity::parse(text), Identity::default());
+    }
+
+    #[test]
+    fn parentheses_alone_make_no_hint() {
+        let identity = Identity::parse("Name: Ada (the first)\nEmoji: (^_^)\n");
+        assert_eq!(identity, Identity { name: some("Ada (the first)"), emoji: some("(^_^)"), ..Identity::default() });
+    }
+
+    #[test]
+    fn the_last_line_counts_and_a_hint_does_not_undo_it() {
+        let identity = Identity::parse("Name: Ada\nName: Bea\nName: (your name)\n");
+        assert_eq!(identity, Identity { name: some("Bea"), ..Identity::default() });
+    }
+
+    #[test]
+    fn a_name_has_a_limit_and_a_picture_has_none() {
+        let long = "ä".repeat(3 * LONGEST);
+        let identity = Identity::parse(&format!("Name: {long}\nAvatar: {long}"));
+        let name = Some("ä".repeat(LONGEST));
+        assert_eq!(identity, Identity { name, avatar: Some(long), ..Identity::default() });
+    }
+
+    proptest! {
+        #[test]
+        fn a_plain_value_is_found_in_any_text(
+            before in "(\\PC|\n){0,60}", name in "[a-zA-Zäöü🦞]([a-zA-Z äöü🦞]{0,20}[a-zA-Zäöü🦞])?",
+        ) {
+            let identity = Identity::parse(&format!("{before}\n- **Name:** {name}\n"));
+            prop_assert_eq!(identity.name, Some(name));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The text of a file, and how it is cut to the room that a prompt has for it. Counts are characters, never bytes.
+
+use crate::Body;
+
+/// The text of a file, as much as its limit can ever show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Text {
+    /// All of it.
+    Whole {
+        /// The text.
+        text: String,
+        /// How long it is.
+        chars: usize,
+    },
+    /// The two ends of a longer one.
+    Ends {
+        /// How it begins.
+        head: String,
+        /// How it ends.
+        tail: String,
+        /// How long all of it is.
+        chars: usize,
+        /// Whether the length was counted, not guessed from its bytes.
+        is_counted: bool,
+    },
+}
+
+impl Text {
+    /// A text of which all was read.
+    pub(crate) fn new(text: &str, limit: usize) -> Self {
+        let chars = text.chars().count();
+        if chars <= limit {
+            return Self::Whole { text: text.to_owned(), chars };
+        }
+        let (head, tail) = (first(text, head_room(limit)).to_owned(), last(text, tail_room(limit)).to_owned());
+        Self::Ends { head, tail, chars, is_counted: true }
+    }
+
+    /// A text of which only the ends were read, and the bytes counted.
+    pub(crate) fn ends(head: &str, tail: &str, bytes: usize, limit: usize) -> Self {
+        let (head, tail) = (first(head, head_room(limit)).to_owned(), last(tail, tail_room(limit)).to_owned());
+        Self::Ends { head, tail, chars: bytes, is_counted: false }
+    }
+
+    /// How long all of it is.
+    pub(crate) fn chars(&self) -> usize {
+        match self {
+            Self::Whole { chars, .. } | Self::Ends { chars, .. } => *chars,
+        }
+    }
+
+    /// What is shown of it in this much room, and how much of the room its own characters take. The mark of a cut comes
+    /// on top, so that what is kept does not depend on our words.
+    pub(crate) fn fit(&self, name: &str, room: usize) -> (Body, usize) {
+        let (head, tail) = match self {
+            Self::Whole { text, chars } if *chars <= room => return (Body::Whole(text.clone()), *chars),
+            Self::Whole { text, .. } => (text, text),
+            Self::Ends { head, tail, .. } => (head, tail),
+        };
+        let (head, tail) = (first(head, head_room(room)), last(tail, tail_room(room)));
+        let (begins, ends) = (head.chars().count(), tail.chars().count());
+        let mark = format!(
+            "[… the middle of {name} is left out: here are {begins} + {ends} of {}; read the file for the rest …]",
+            self.length()
+        );
+        (Body::Cut(format!("{head}\n\n{mark}\n\n{tail}")), begins + ends)
+    }
+
+    /// What is said of it when there is no room at all.
+    pub(crate) fn note(&self, name: &str) -> Body {
+        Body::Cut(format!(
+            "[… {name} is left out, the files before it took the room: {}; read the file …]",
+            self.length()
+        ))
+    }
+
+    fn length(&self) -> String {
+        let is_guess = matches!(self, Self::Ends { is_counted: false, .. });
+        format!("{}{} characters", if is_guess { "about " } else { "" }, self.chars())
+    }
+}
+
+/// How many characters of a cut text come from its beginning: 70 %.
+pub(crate) fn head_room(limit: usize) -> usize {
+    tenths(limit, 7)
+}
+
+/// How many characters of a cut text come from its end: 20 %.
+pub(crate) fn tail_room(limit: usize) -> usize {
+    tenths(limit, 2)
+}
+
+/// Rounded down, and without overflow for a limit that means "none".
+fn tenths(limit: usize, count: usize) -> usize {
+    limit / 10 * count + limit % 10 * count / 10
+}
+
+fn first(text: &str, count: usize) -> &str {
+    text.char_indices().nth(count).map_or(text, |(end, _)| &text[..end])
+}
+
+fn last(text: &str, count: usize) -> &str {
+    let Some(before) = count.checked_sub(1) else { return "" };
+    text.char_indices().rev().nth(before).map_or(text, |(start, _)| &text[start..])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn cut(body: Body) -> String {
+        let Body::Cut(text) = body else { panic!("not cut: {body:?}") };
+        text
+    }
+
+    #[test]
+    fn a_cut_keeps_seven_tenths_and_two_tenths_of_the_limit() {
+        let text = Text::new("0123456789abcdefghijklm", 19);
+        let shown = "0123456789abc\n\n[… the middle of USER.md is left out: here are 13 + 3 of 23 characters; read the \
+                     file for the rest …]\n\nklm";
+        assert_eq!(text.fit("USER.md", 19), (Body::Cut(shown.to_owned()), 16));
+        // Less room later is the same as less room from the start.
+        assert_eq!(text.fit("USER.md", 11), Text::new("0123456789abcdefghijklm", 11).fit("USER.md", 11));
+    }
+
+    #[test]
+    fn a_guessed_length_says_so() {
+        let text = Text::ends("begin", "end", 52_428_800, 10);
+        assert_eq!(
+            cut(text.fit("AGENTS.md", 10).0),
+            "begin\n\n[… the middle of AGENTS.md is left out: here are 5 + 2 of about 52428800 characters; read the \
+             file for the rest …]\n\nnd"
+        );
+        assert_eq!(
+            cut(text.note("AGENTS.md")),
+            "[… AGENTS.md is left out, the files before it took the room: about 52428800 characters; read the file …]"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_is_whole_or_its_ends_around_a_mark(
+            text in "(\\PC|[äß漢🦞\n]){0,300}", limit in 0_usize..320, less in 0_usize..40,
+        ) {
+            let all: Vec<char> = text.chars().collect();
+            let room = limit - less.min(limit);
+            let (body, taken) = Text::new(&text, limit).fit("AGENTS.md", room);
+            if all.len() <= room {
+                prop_assert_eq!((body, taken), (Body::Whole(text), all.len()));
+                return Ok(());
+            }
+            let (begins, ends) = (room * 7 / 10, room * 2 / 10);
+            let head: String = all[..begins].iter().collect();
+            let tail: String = all[all.len() - ends..].iter().collect();
+            let shown = cut(body);
+            let mark = shown.strip_prefix(&head).and_then(|rest| rest.strip_suffix(&tail)).unwrap();
+            let counts = format!(" {begins} + {ends} of {} characters; ", all.len());
+            prop_assert!(mark.contains("AGENTS.md") && mark.contains(&counts), "{}", mark);
+            prop_assert!(mark.chars().count() < 160, "{}", mark);
+            prop_assert!(taken == begins + ends && taken <= room);
+        }
+
+        #[test]
+        fn no_limit_is_too_large(text in "\\PC{0,40}", limit in usize::MAX - 20..) {
+            let chars = text.chars().count();
+            prop_assert_eq!(Text::new(&text, limit).fit("SOUL.md", limit), (Body::Whole(text), chars));
+            prop_assert!(head_room(limit) + tail_room(limit) <= limit);
+        }
+    }
+}

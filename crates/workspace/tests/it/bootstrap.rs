@@ -1,0 +1,356 @@
+//! What of a workspace goes into a prompt.
+
+use std::{
+    fs::{self, File},
+    io::{self, Seek, SeekFrom, Write},
+    os::unix::{
+        fs::{PermissionsExt, symlink},
+        net::UnixListener,
+    },
+    path::Path,
+};
+
+use homard_workspace::{Audience, Body, Identity, Limits, Page, Reader};
+use proptest::prelude::*;
+use rustix::io::Errno;
+
+use crate::{is_plain_user, mkfifo, workspace};
+
+const ALL: [(&str, &str); 6] = [
+    ("AGENTS.md", "agents"),
+    ("SOUL.md", "soul"),
+    ("TOOLS.md", "tools"),
+    ("IDENTITY.md", "identity"),
+    ("USER.md", "user"),
+    ("HEARTBEAT.md", "heartbeat"),
+];
+
+fn read(dir: &Path, audience: Audience, limits: Limits) -> Vec<Page> {
+    Reader::default().pages(dir, audience, &limits)
+}
+
+/// The pages of a workspace, by name.
+fn bodies(dir: &Path, limits: Limits) -> Vec<(&'static str, Body)> {
+    read(dir, Audience::Main, limits).into_iter().map(|page| (page.name, page.body)).collect()
+}
+
+/// What becomes of a file, with no limit in the way.
+fn page_of(dir: &Path, name: &str) -> Option<(Body, usize)> {
+    let pages = read(dir, Audience::Main, Limits::default());
+    pages.into_iter().find(|page| page.name == name).map(|page| (page.body, page.chars))
+}
+
+fn whole(text: &str) -> Body {
+    Body::Whole(text.to_owned())
+}
+
+fn cannot(reason: Errno) -> String {
+    format!("it cannot be read: {}", io::Error::from(reason))
+}
+
+fn unusable(why: &str) -> Option<(Body, usize)> {
+    Some((Body::Unusable(why.to_owned()), 0))
+}
+
+#[test]
+fn files_come_in_their_order_with_memory_last() {
+    let more = [("memory.md", "small"), ("MEMORY.md", "large"), ("BOOTSTRAP.md", "begin"), ("NOTES.md", "no")];
+    let dir = workspace(&[&more[..], &ALL[..]].concat());
+    let expected: Vec<_> = [&ALL[..], &[("BOOTSTRAP.md", "begin"), ("MEMORY.md", "large"), ("memory.md", "small")]]
+        .concat()
+        .into_iter()
+        .map(|(name, text)| Page { name, path: dir.path().join(name), body: whole(text), chars: text.len() })
+        .collect();
+    assert_eq!(read(dir.path(), Audience::Main, Limits::default()), expected);
+}
+
+#[test]
+fn a_sub_agent_reads_only_how_to_work() {
+    let dir = workspace(&[("AGENTS.md", "agents"), ("SOUL.md", "soul"), ("MEMORY.md", "memory")]);
+    let page = |name, body, chars| Page { name, path: dir.path().join(name), body, chars };
+    let expected = [page("AGENTS.md", whole("agents"), 6), page("TOOLS.md", Body::Missing, 0)];
+    assert_eq!(read(dir.path(), Audience::Subagent, Limits::default()), expected);
+}
+
+// Case 99.
+#[test]
+fn standard_files_are_missed_and_others_are_not() {
+    let dir = workspace(&[("AGENTS.md", "agents")]);
+    let missing = ["SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md"].map(|name| (name, Body::Missing));
+    let expected = [vec![("AGENTS.md", whole("agents"))], missing.to_vec()].concat();
+    assert_eq!(bodies(dir.path(), Limits::default()), expected);
+    // A workspace that is not there is one without files.
+    let nowhere = bodies(&dir.path().join("nowhere"), Limits::default());
+    assert_eq!(nowhere, ALL.map(|(name, _)| (name, Body::Missing)));
+}
+
+#[test]
+fn blanks_at_the_end_go_and_a_file_of_blanks_is_left_out() {
+    let dir = workspace(&[
+        ("AGENTS.md", "  agents \n\t\n"),
+        ("SOUL.md", " \n\n"),
+        ("TOOLS.md", ""),
+        ("USER.md", "\u{feff}u"),
+    ]);
+    let expected = [
+        ("AGENTS.md", whole("  agents")),
+        ("IDENTITY.md", Body::Missing),
+        ("USER.md", whole("u")),
+        ("HEARTBEAT.md", Body::Missing),
+    ];
+    assert_eq!(bodies(dir.path(), Limits::default()), expected);
+}
+
+// Case 98.
+#[test]
+fn a_long_file_is_cut_in_the_middle() {
+    for wide in ["x", "漢"] {
+        let text = format!("{}{}{}", "a".repeat(14_000), wide.repeat(7_000), "z".repeat(4_000));
+        let dir = workspace(&[("AGENTS.md", &format!("{text}\n"))]);
+        let shown = format!(
+            "{}\n\n[… the middle of AGENTS.md is left out: here are 14000 + 4000 of 25000 characters; read the file \
+             for the rest …]\n\n{}",
+            "a".repeat(14_000),
+            "z".repeat(4_000)
+        );
+        assert_eq!(page_of(dir.path(), "AGENTS.md"), Some((Body::Cut(shown), 25_000)));
+    }
+}
+
+#[test]
+fn a_file_at_its_limit_is_whole() {
+    let text = "ä".repeat(20_000);
+    let dir = workspace(&[("AGENTS.md", &text)]);
+    assert_eq!(page_of(dir.path(), "AGENTS.md"), Some((whole(&text), 20_000)));
+}
+
+#[test]
+fn later_files_get_what_is_left() {
+    let text = "x".repeat(1_000);
+    let dir = workspace(&ALL.map(|(name, _)| (name, text.as_str())));
+    fs::write(dir.path().join("HEARTBEAT.md"), "# short").unwrap();
+    let limits = Limits { per_file: 800, total: 1_000 };
+    let cut = |name: &str, head: usize, tail: usize| {
+        let mark = format!(
+            "[… the middle of {name} is left out: here are {head} + {tail} of 1000 characters; read the file for the \
+             rest …]"
+        );
+        Body::Cut(format!("{}\n\n{mark}\n\n{}", "x".repeat(head), "x".repeat(tail)))
+    };
+    let note = |name: &str| {
+        let words = "is left out, the files before it took the room: 1000 characters; read the file …]";
+        Body::Cut(format!("[… {name} {words}"))
+    };
+    let expected = [
+        // 720 of the 1000, then 252 of the 280 that are left, then 28 are left.
+        ("AGENTS.md", cut("AGENTS.md", 560, 160)),
+        ("SOUL.md", cut("SOUL.md", 196, 56)),
+        ("TOOLS.md", note("TOOLS.md")),
+        ("IDENTITY.md", note("IDENTITY.md")),
+        ("USER.md", note("USER.md")),
+        ("HEARTBEAT.md", whole("# short")),
+    ];
+    assert_eq!(bodies(dir.path(), limits), expected);
+}
+
+#[test]
+fn two_names_of_one_memory_are_one() {
+    let linked = workspace(&[("MEMORY.md", "memory")]);
+    symlink("MEMORY.md", linked.path().join("memory.md")).unwrap();
+    let doubled = workspace(&[("MEMORY.md", "memory")]);
+    fs::hard_link(doubled.path().join("MEMORY.md"), doubled.path().join("memory.md")).unwrap();
+    for dir in [linked.path(), doubled.path()] {
+        assert_eq!(page_of(dir, "MEMORY.md"), Some((whole("memory"), 6)));
+        assert_eq!(page_of(dir, "memory.md"), None);
+    }
+}
+
+#[test]
+fn of_a_huge_file_only_the_ends_are_read() {
+    const SIZE: u64 = 50 * 1024 * 1024;
+    // The ends are a little more than what may be read of them, and what is read begins within a character. Between them
+    // is nothing but NUL: had it been read, the file would be no text. Blanks at the end count as read.
+    for (blanks, kept) in [("\n \n", 4_000), (" ".repeat(16_000).as_str(), 341)] {
+        let dir = workspace(&[("AGENTS.md", &"ä".repeat(30_000))]);
+        let tail = format!("{}{blanks}", "漢".repeat(6_000));
+        let mut file = File::options().write(true).open(dir.path().join("AGENTS.md")).unwrap();
+        file.seek(SeekFrom::Start(SIZE - tail.len() as u64)).unwrap();
+        file.write_all(tail.as_bytes()).unwrap();
+        let shown = format!(
+            "{}\n\n[… the middle of AGENTS.md is left out: here are 14000 + {kept} of about 52428800 characters; read \
+             the file for the rest …]\n\n{}",
+            "ä".repeat(14_000),
+            "漢".repeat(kept)
+        );
+        assert_eq!(page_of(dir.path(), "AGENTS.md"), Some((Body::Cut(shown), 52_428_800)));
+    }
+}
+
+#[test]
+fn what_is_no_text_file_is_said_to_be_none() {
+    let dir = workspace(&[("AGENTS.md", "a\0b")]);
+    fs::create_dir(dir.path().join("SOUL.md")).unwrap();
+    mkfifo(&dir.path().join("TOOLS.md"));
+    let _socket = UnixListener::bind(dir.path().join("USER.md")).unwrap();
+    let why = |name: &str| page_of(dir.path(), name);
+    assert_eq!(why("AGENTS.md"), unusable("it is not text; save it as UTF-8 text"));
+    assert_eq!(why("SOUL.md"), unusable("it is a folder, not a file; put a text file in its place"));
+    assert_eq!(why("TOOLS.md"), unusable("it is a pipe, not a file; put a text file in its place"));
+    assert_eq!(why("USER.md"), unusable("it is a socket, not a file; put a text file in its place"));
+}
+
+#[test]
+fn a_link_may_stay_inside_and_not_leave() {
+    let (dir, other) = (workspace(&[]), workspace(&[("secret", "s")]));
+    fs::create_dir(dir.path().join("docs")).unwrap();
+    fs::write(dir.path().join("docs/a.md"), "inside").unwrap();
+    let secret = other.path().canonicalize().unwrap().join("secret");
+    symlink("docs/a.md", dir.path().join("AGENTS.md")).unwrap();
+    symlink(dir.path().join("docs/a.md"), dir.path().join("SOUL.md")).unwrap();
+    symlink(&secret, dir.path().join("TOOLS.md")).unwrap();
+    symlink("/dev/zero", dir.path().join("IDENTITY.md")).unwrap();
+    symlink("nothing", dir.path().join("USER.md")).unwrap();
+    symlink("HEARTBEAT.md", dir.path().join("HEARTBEAT.md")).unwrap();
+    symlink("docs", dir.path().join("BOOTSTRAP.md")).unwrap();
+    symlink(".", dir.path().join("MEMORY.md")).unwrap();
+    let outside =
+        |path: &str| unusable(&format!("it is a link to {path}, outside the workspace; put a copy in its place"));
+    let folder = "it is a folder, not a file; put a text file in its place";
+    let why = |name: &str| page_of(dir.path(), name);
+    assert_eq!(why("AGENTS.md"), Some((whole("inside"), 6)));
+    assert_eq!(why("SOUL.md"), Some((whole("inside"), 6)));
+    assert_eq!(why("TOOLS.md"), outside(secret.to_str().unwrap()));
+    assert_eq!(why("IDENTITY.md"), outside("/dev/zero"));
+    assert_eq!(why("USER.md"), unusable("it is a link to nothing; remove it or put a file in its place"));
+    assert_eq!(why("HEARTBEAT.md"), unusable(&cannot(Errno::LOOP)));
+    assert_eq!(why("BOOTSTRAP.md"), unusable(folder));
+    assert_eq!(why("MEMORY.md"), unusable(folder));
+}
+
+#[test]
+fn a_workspace_may_be_a_link() {
+    let (dir, other) = (workspace(&ALL), workspace(&[]));
+    let link = other.path().join("workspace");
+    symlink(dir.path(), &link).unwrap();
+    assert_eq!(bodies(&link, Limits::default()), ALL.map(|(name, text)| (name, whole(text))));
+}
+
+#[test]
+fn a_workspace_that_is_a_file_is_said_of_each_page() {
+    let dir = workspace(&[("file", "text")]);
+    let why = Body::Unusable(cannot(Errno::NOTDIR));
+    let pages = bodies(&dir.path().join("file"), Limits::default());
+    assert!(pages.len() >= 6 && pages.iter().all(|(_, body)| *body == why), "{pages:?}");
+}
+
+#[test]
+fn broken_characters_are_replaced() {
+    let dir = workspace(&[]);
+    fs::write(dir.path().join("AGENTS.md"), b"caf\xe9 \xf0\x9f\xa6\x9e").unwrap();
+    assert_eq!(page_of(dir.path(), "AGENTS.md"), Some((whole("caf\u{fffd} 🦞"), 6)));
+}
+
+#[test]
+fn a_file_that_may_not_be_read_is_said_to_be_so_even_if_it_was_read_before() {
+    if !is_plain_user("bootstrap::a_file_that_may_not_be_read_is_said_to_be_so_even_if_it_was_read_before") {
+        return;
+    }
+    let dir = workspace(&ALL);
+    let reader = Reader::default();
+    let agents = || reader.pages(dir.path(), Audience::Subagent, &Limits::default()).remove(0).body;
+    assert_eq!(agents(), whole("agents"));
+    fs::set_permissions(dir.path().join("AGENTS.md"), fs::Permissions::from_mode(0o000)).unwrap();
+    let why = "it may not be read; give the user that Homard runs as the right to read it";
+    assert_eq!(agents(), Body::Unusable(why.to_owned()));
+}
+
+#[test]
+fn a_change_is_seen_by_the_same_reader() {
+    let dir = workspace(&[("AGENTS.md", "one")]);
+    let reader = Reader::default();
+    let agents = |limits: &Limits| reader.pages(dir.path(), Audience::Subagent, limits).remove(0).body;
+    assert_eq!(agents(&Limits::default()), whole("one"));
+    fs::write(dir.path().join("AGENTS.md"), "another").unwrap();
+    assert_eq!(agents(&Limits::default()), whole("another"));
+    // Replaced as editors do it, with the same length and time.
+    let time = fs::metadata(dir.path().join("AGENTS.md")).unwrap().modified().unwrap();
+    fs::write(dir.path().join("new"), "changed").unwrap();
+    File::options().write(true).open(dir.path().join("new")).unwrap().set_modified(time).unwrap();
+    fs::rename(dir.path().join("new"), dir.path().join("AGENTS.md")).unwrap();
+    assert_eq!(agents(&Limits::default()), whole("changed"));
+    // Other limits are not answered from memory.
+    assert!(matches!(agents(&Limits { per_file: 5, total: 60_000 }), Body::Cut(_)));
+    assert_eq!(agents(&Limits::default()), whole("changed"));
+    fs::remove_file(dir.path().join("AGENTS.md")).unwrap();
+    assert_eq!(agents(&Limits::default()), Body::Missing);
+}
+
+#[test]
+fn an_unchanged_file_is_not_read_again() {
+    if !is_plain_user("bootstrap::an_unchanged_file_is_not_read_again") {
+        return;
+    }
+    let dir = workspace(&[("AGENTS.md", "one")]);
+    let reader = Reader::default();
+    let agents = |reader: &Reader| reader.pages(dir.path(), Audience::Subagent, &Limits::default()).remove(0).body;
+    assert_eq!(agents(&reader), whole("one"));
+    // Files of such a folder can be looked at, and are not opened by way of it.
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o300)).unwrap();
+    let (again, anew) = (agents(&reader), agents(&Reader::default()));
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!((again, matches!(anew, Body::Unusable(_))), (whole("one"), true));
+}
+
+#[test]
+fn more_workspaces_than_are_kept_in_mind_are_read_all_the_same() {
+    let dir = workspace(&[]);
+    let reader = Reader::default();
+    for number in 0..300 {
+        let one = dir.path().join(number.to_string());
+        fs::create_dir(&one).unwrap();
+        fs::write(one.join("AGENTS.md"), format!("agent {number}")).unwrap();
+        let page = reader.pages(&one, Audience::Subagent, &Limits::default()).remove(0);
+        assert_eq!(page.body, whole(&format!("agent {number}")));
+    }
+}
+
+#[test]
+fn an_identity_is_found_in_the_pages() {
+    let dir = workspace(&[("IDENTITY.md", "- **Name:** Ada\n- **Emoji:** 🦞\n")]);
+    let identity = Identity::of(&read(dir.path(), Audience::Main, Limits::default()));
+    let expected = Identity { name: Some("Ada".to_owned()), emoji: Some("🦞".to_owned()), ..Identity::default() };
+    assert_eq!(identity, expected);
+    assert_eq!(Identity::of(&read(dir.path(), Audience::Subagent, Limits::default())), Identity::default());
+}
+
+/// How many of the characters of a file a body shows, if marks count as none.
+fn shown(body: &Body) -> usize {
+    let without_mark = |text: &str| match (text.find("\n\n[… "), text.find(" …]\n\n")) {
+        (Some(start), Some(end)) => text[..start].chars().count() + text[end + " …]\n\n".len()..].chars().count(),
+        _ => 0,
+    };
+    match body {
+        Body::Whole(text) => text.chars().count(),
+        Body::Cut(text) => without_mark(text),
+        Body::Missing | Body::Unusable(_) => 0,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn no_bytes_can_hurt_and_the_limits_hold(
+        files in proptest::collection::vec(proptest::collection::vec(prop_oneof![4 => 1_u8.., 1 => Just(b'a')], 0..900), 6),
+        per_file in 0_usize..700,
+        total in 0_usize..1_500,
+    ) {
+        let dir = workspace(&[]);
+        for ((name, _), bytes) in ALL.iter().zip(&files) {
+            fs::write(dir.path().join(name), bytes).unwrap();
+        }
+        let pages = read(dir.path(), Audience::Main, Limits { per_file, total });
+        let sizes: Vec<_> = pages.iter().map(|page| shown(&page.body)).collect();
+        prop_assert!(sizes.iter().all(|size| *size <= per_file), "{:?}", sizes);
+        prop_assert!(sizes.iter().sum::<usize>() <= total, "{:?}", sizes);
+    }
+}

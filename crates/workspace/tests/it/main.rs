@@ -1,0 +1,44 @@
+//! Workspaces on a real disk: how they begin, and what of them goes into a prompt.
+#![cfg(test)]
+
+mod bootstrap;
+mod starter;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use tempfile::TempDir;
+
+/// A workspace with these files.
+fn workspace(files: &[(&str, &str)]) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(dir.path().join(name), text).unwrap();
+    }
+    dir
+}
+
+fn mkfifo(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// Whether this is a user to whom permissions apply. If it is not, the test is run again as one who is, and that has to
+/// go well.
+fn is_plain_user(test: &str) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        return true;
+    }
+    // The program may be in a folder that only root can enter.
+    let home = tempfile::tempdir_in("/tmp").unwrap();
+    fs::set_permissions(home.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let program: PathBuf = home.path().join("tests");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let run = Command::new("setpriv").args(user).arg(&program).args(["--exact", test]).output().unwrap();
+    let words = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && words.contains("1 passed"), "{words}{}", String::from_utf8_lossy(&run.stderr));
+    false
+}

@@ -1,0 +1,161 @@
+//! How a workspace begins.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
+};
+
+use homard_workspace::{Audience, Body, Identity, Limits, Made, Problem, Reader, Starter, make};
+
+use crate::{is_plain_user, workspace};
+
+const SIX: [&str; 6] = ["AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md"];
+
+fn texts(dir: &Path) -> BTreeMap<String, String> {
+    let files = fs::read_dir(dir).unwrap().map(Result::unwrap);
+    files.map(|file| (file.file_name().into_string().unwrap(), fs::read_to_string(file.path()).unwrap())).collect()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+fn written(names: &[&'static str]) -> Made {
+    Made { written: names.to_vec(), problems: Vec::new() }
+}
+
+fn refusal(dir: &Path) -> String {
+    make(dir, Starter::Files).unwrap_err().to_string()
+}
+
+#[test]
+fn a_new_workspace_gets_all_files_and_is_private() {
+    let home = workspace(&[]);
+    let dir = home.path().join("state/workspace");
+    let made = make(&dir, Starter::Files).unwrap();
+    assert_eq!(made, written(&[&["BOOTSTRAP.md"], &SIX[..]].concat()));
+    assert_eq!(texts(&dir).into_keys().collect::<Vec<_>>(), {
+        let mut names = made.written.clone();
+        names.sort_unstable();
+        names
+    });
+    assert_eq!([mode(&home.path().join("state")), mode(&dir), mode(&dir.join("USER.md"))], [0o700, 0o700, 0o600]);
+}
+
+#[test]
+fn what_exists_is_never_changed() {
+    let dir = workspace(&[("SOUL.md", "mine"), ("TOOLS.md", "")]);
+    assert_eq!(
+        make(dir.path(), Starter::Files).unwrap(),
+        written(&["AGENTS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md"])
+    );
+    let first = texts(dir.path());
+    assert_eq!((first["SOUL.md"].as_str(), first["TOOLS.md"].as_str()), ("mine", ""));
+    assert_eq!(make(dir.path(), Starter::Files).unwrap(), written(&[]));
+    assert_eq!(texts(dir.path()), first);
+}
+
+#[test]
+fn a_finished_first_conversation_does_not_come_back() {
+    let dir = workspace(&[]);
+    make(dir.path(), Starter::Files).unwrap();
+    fs::remove_file(dir.path().join("BOOTSTRAP.md")).unwrap();
+    fs::remove_file(dir.path().join("TOOLS.md")).unwrap();
+    assert_eq!(make(dir.path(), Starter::Files).unwrap(), written(&["TOOLS.md"]));
+}
+
+#[test]
+fn an_interrupted_beginning_keeps_its_guide() {
+    let dir = workspace(&[("BOOTSTRAP.md", "begun")]);
+    assert_eq!(make(dir.path(), Starter::Files).unwrap(), written(&SIX));
+    assert_eq!(texts(dir.path())["BOOTSTRAP.md"], "begun");
+}
+
+#[test]
+fn a_link_to_nothing_is_not_written_through() {
+    let (dir, other) = (workspace(&[]), workspace(&[]));
+    let target = other.path().join("target.md");
+    symlink(&target, dir.path().join("USER.md")).unwrap();
+    let made = make(dir.path(), Starter::Files).unwrap();
+    assert_eq!(made, written(&["AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "HEARTBEAT.md"]));
+    assert!(!target.exists());
+}
+
+#[test]
+fn a_bare_workspace_is_only_a_folder() {
+    let home = workspace(&[]);
+    let dir = home.path().join("bare");
+    assert_eq!(make(&dir, Starter::Nothing).unwrap(), Made::default());
+    assert_eq!(texts(&dir), BTreeMap::new());
+}
+
+#[test]
+fn a_file_in_the_way_is_named() {
+    let home = workspace(&[("notes", "text")]);
+    let file = home.path().join("notes");
+    symlink(home.path().join("gone"), home.path().join("broken")).unwrap();
+    for (dir, obstacle) in [("notes", "notes"), ("notes/a/b", "notes"), ("broken", "broken"), ("broken/a", "broken")] {
+        let (dir, obstacle) = (home.path().join(dir), home.path().join(obstacle));
+        let words = format!(
+            "workspace {} cannot be made: {} is a file or a broken link, not a folder; move it away, or set another \
+             workspace in the config",
+            dir.display(),
+            obstacle.display()
+        );
+        assert_eq!(refusal(&dir), words);
+    }
+    assert_eq!(fs::read_to_string(file).unwrap(), "text");
+}
+
+// D4: nothing is ever written to the directory where a command was started.
+#[test]
+fn a_path_that_depends_on_the_current_directory_is_refused() {
+    for path in ["", ".", "workspace"] {
+        let words = format!("workspace {path:?} must be a full path, such as /home/me/workspace");
+        assert_eq!(refusal(Path::new(path)), words);
+    }
+}
+
+#[test]
+fn a_folder_that_may_not_be_written_is_named() {
+    if !is_plain_user("starter::a_folder_that_may_not_be_written_is_named") {
+        return;
+    }
+    let home = workspace(&[]);
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o500)).unwrap();
+    let dir = home.path().join("a/b");
+    let words = format!(
+        "workspace {} cannot be made in {}: Permission denied (os error 13); make the folder yourself, or set another \
+         workspace in the config",
+        dir.display(),
+        home.path().display()
+    );
+    assert_eq!(refusal(&dir), words);
+    // One that exists is used as it is.
+    let problem = |name| Problem {
+        path: home.path().join(name),
+        what: "it cannot be written: Permission denied (os error 13)".to_owned(),
+    };
+    let problems = ["BOOTSTRAP.md"].into_iter().chain(SIX).map(problem).collect();
+    assert_eq!(make(home.path(), Starter::Files).unwrap(), Made { written: Vec::new(), problems });
+}
+
+#[test]
+fn the_starter_files_are_short_and_say_nothing_yet() {
+    let dir = workspace(&[]);
+    make(dir.path(), Starter::Files).unwrap();
+    let texts = texts(dir.path());
+    let lengths: Vec<_> = texts.values().map(|text| text.chars().count()).collect();
+    assert!(lengths.iter().all(|length| *length < 1_500) && lengths.iter().sum::<usize>() < 5_000, "{lengths:?}");
+    // What `schedule::heartbeat` of the agent takes for a file that asks for nothing.
+    assert!(texts["HEARTBEAT.md"].lines().all(|line| line.trim().is_empty() || line.starts_with("# ")));
+    let pages = Reader::default().pages(dir.path(), Audience::Main, &Limits::default());
+    assert_eq!(Identity::of(&pages), Identity::default());
+    let names: Vec<_> = pages.iter().map(|page| page.name).collect();
+    assert_eq!(names, [&SIX[..], &["BOOTSTRAP.md"]].concat());
+    assert!(pages.iter().all(|page| page.body == Body::Whole(texts[page.name].trim_end().to_owned())));
+    let avatar = fs::read_to_string(dir.path().join("IDENTITY.md")).unwrap().replace("_(not chosen yet)_", "Ada");
+    assert_eq!(Identity::parse(&avatar), Identity { name: Some("Ada".to_owned()), ..Identity::default() });
+}

@@ -1,7 +1,7 @@
 //! `conform`: unmodified OpenClaw clients of both generations against the built gateway.
 //!
 //! [`install`] fetches the clients, [`client`] runs one of them in a fresh home, [`rows`] is the checklist, and [`state`]
-//! sends a state directory there and back. The gateway answers with its built-in demo model, so nothing but the npm
+//! sends a state directory there and back. [`skills`] compares how the shipped skills are judged. The gateway answers with its built-in demo model, so nothing but the npm
 //! registry is needed. What every client said is kept. [`sdk`] shows our requests to the vendors' own types.
 
 mod client;
@@ -9,6 +9,7 @@ mod install;
 mod model;
 mod rows;
 mod sdk;
+mod skills;
 mod state;
 mod talk;
 
@@ -35,6 +36,9 @@ pub(crate) struct Args {
     /// Only ask the vendors' Python SDKs about the requests on record
     #[arg(long)]
     sdk_only: bool,
+    /// Only compare how the skills that OpenClaw ships are judged
+    #[arg(long)]
+    skills_only: bool,
 }
 
 /// Runs the checklist and prints a table.
@@ -50,6 +54,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let binary = gateway::build(Profile::Release)?;
+    if args.skills_only {
+        let results = check_skills(&clients, &binary);
+        return if results.contains(&false) { bail!("skills are judged differently") } else { Ok(()) };
+    }
     let config = json!({"agents": {"defaults": {"model": {"primary": "homard/demo"}}}});
     fs::create_dir_all(&logs)?;
     let gateway = Gateway::start(&binary, &config, &logs.join("gateway.log"))?;
@@ -60,6 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let result = state::check(client, &binary, &config);
         results.push(tell(&"state", "there and back", client, &result));
     }
+    results.extend(check_skills(&clients, &binary));
     results.push(sdk::check(&folder));
     let failures = results.iter().filter(|passed| !**passed).count();
     println!("what was said: {}", logs.strip_prefix(shell::root()).unwrap_or(&logs).display());
@@ -78,6 +87,11 @@ fn check_rows(clients: &[Client], gateway: &Gateway) -> Vec<bool> {
         tell(&row.number, row.what, client, &result)
     };
     pairs.map(check).collect()
+}
+
+/// Compares the skills of every client with what Homard makes of them; whether they are the same.
+fn check_skills(clients: &[Client], binary: &Path) -> Vec<bool> {
+    clients.iter().map(|client| tell(&"skill", "shipped skills", client, &skills::check(client, binary))).collect()
 }
 
 /// Prints a line of the table; whether the check passed.

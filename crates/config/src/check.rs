@@ -15,17 +15,25 @@ use crate::{
 /// How often the sections are tried with one value less; then whole sections go, so that it comes to an end soon.
 const ROUNDS: usize = 200;
 
+/// Sections that were read.
+pub(crate) struct Checked<T> {
+    pub(crate) config: T,
+    pub(crate) problems: Vec<Problem>,
+    /// What was left out.
+    pub(crate) gone: BTreeSet<Vec<Step>>,
+}
+
 /// Reads the sections from the tree without the values in `gone`, and without those that do not fit.
 pub(crate) fn check<T: DeserializeOwned + Default>(
     tree: &Value,
     mut gone: BTreeSet<Vec<Step>>,
     place: &dyn Fn(&[Step]) -> Option<Place>,
-) -> (T, Vec<Problem>) {
+) -> Checked<T> {
     let mut problems = Vec::new();
     let mut left = without(tree, &gone);
     for round in 0.. {
         let error = match serde_path_to_error::deserialize::<_, T>(&left) {
-            Ok(config) => return (config, problems),
+            Ok(config) => return Checked { config, problems, gone },
             Err(error) => error,
         };
         let mut wrong = steps(error.path(), &left);
@@ -43,7 +51,7 @@ pub(crate) fn check<T: DeserializeOwned + Default>(
         }
         gone.insert(way);
     }
-    (T::default(), problems)
+    Checked { config: T::default(), problems, gone }
 }
 
 /// The way to the wrong value, or to the deepest value around it that there is.
@@ -64,7 +72,7 @@ fn steps(path: &serde_path_to_error::Path, tree: &Value) -> Vec<Step> {
 }
 
 /// The same way in the whole tree: lists from which items were left out count differently.
-fn original(wrong: &[Step], tree: &Value, gone: &BTreeSet<Vec<Step>>) -> Vec<Step> {
+pub(crate) fn original(wrong: &[Step], tree: &Value, gone: &BTreeSet<Vec<Step>>) -> Vec<Step> {
     let mut way: Vec<Step> = Vec::new();
     for step in wrong {
         let length = at(tree, &way).and_then(Value::as_array).map_or(0, Vec::len);
@@ -215,7 +223,7 @@ mod tests {
     }
 
     fn checked(tree: &Value) -> (Config, Vec<String>) {
-        let (config, problems) = check(tree, BTreeSet::new(), &|_| None);
+        let Checked { config, problems, .. } = check(tree, BTreeSet::new(), &|_| None);
         (config, problems.iter().map(ToString::to_string).collect())
     }
 
@@ -261,7 +269,7 @@ mod tests {
         let key = |name: &str| Step::Key(name.to_owned());
         let gone = BTreeSet::from([vec![key("agents"), Step::Index(0), key("id")]]);
         let tree = json!({"agents": [{"id": "${NOT_SET}"}, {"id": "a"}]});
-        let (config, problems) = check::<Config>(&tree, gone, &|_| None);
+        let Checked { config, problems, .. } = check::<Config>(&tree, gone, &|_| None);
         assert_eq!(config.agents, [Agent { id: "a".to_owned(), on: false }]);
         assert_eq!(problems, []);
     }
@@ -276,7 +284,7 @@ mod tests {
         let key = |name: &str| Step::Key(name.to_owned());
         let tree = json!({"agents": vec![json!({"id": "${NOT_SET}"}); 1000], "gateway": {"port": 1}});
         let gone = (0..1000).map(|index| vec![key("agents"), Step::Index(index), key("id")]).collect();
-        let (config, problems) = check::<Config>(&tree, gone, &|_| None);
+        let Checked { config, problems, .. } = check::<Config>(&tree, gone, &|_| None);
         assert_eq!((config.gateway.port, config.agents, problems), (Some(1), vec![], vec![]));
     }
 

@@ -3,6 +3,7 @@
 //! Every change says what the file's value shall be; `rewrite` then finds the smallest edits of the text.
 //! A comment goes only with a value that it stands inside of.
 
+use jsonc_parser::{CollectOptions, parse_to_ast};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -107,8 +108,14 @@ fn change(text: &str, edit: impl FnOnce(&mut Value) -> Result<(), EditError>) ->
     if value(&text).is_ok_and(|said| said == new) { Ok(text) } else { Err(EditError::Unreadable) }
 }
 
-/// What a text says; nothing is an empty object.
-fn value(text: &str) -> Result<Value, EditError> {
+/// A value as people write it, in JSON5; none if the text is not JSON5, or says nothing.
+pub fn parse(text: &str) -> Option<Value> {
+    let written = parse_to_ast(text, &CollectOptions::default(), &tree::OPTIONS).ok()?.value;
+    written.is_some().then(|| value(text).ok()).flatten()
+}
+
+/// What the text of a file says; nothing is an empty object.
+pub fn value(text: &str) -> Result<Value, EditError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let parsed = tree::parse(text, 0).map_err(|broken| {
         let mut files = Files::new(std::path::Path::new(""));
@@ -229,6 +236,21 @@ mod tests {
             set_in(&format!("\u{feff}{FILE}"), "unknown", &json!(null)),
             format!("\u{feff}{}", FILE.replace("+.5", "null"))
         );
+    }
+
+    #[test]
+    fn a_value_is_json5_or_none() {
+        for (text, value) in [
+            ("17", json!(17)),
+            ("'x'", json!("x")),
+            ("[1, {a: null},] // two", json!([1, {"a": null}])),
+            (" true ", json!(true)),
+        ] {
+            assert_eq!(parse(text), Some(value), "{text}");
+        }
+        for text in ["", " ", "//host/share", "openai/gpt", "1.2.3", "1 2", "{a: 1", "-x"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
     }
 
     #[test]

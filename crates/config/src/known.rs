@@ -168,7 +168,7 @@ impl Look<'_> {
 }
 
 /// The name that was probably meant: at most a third of it is different, the first of the nearest.
-fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |name: &str| -> Vec<char> { name.to_lowercase().chars().collect() };
     let wrong = plain(name);
     if wrong.len() > 64 {

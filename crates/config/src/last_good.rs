@@ -8,11 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
+    cross::Sections,
     file::{self, Files},
     read::{Env, Loaded, read, sections},
     tree::Node,
@@ -65,10 +64,7 @@ pub fn recall(state_dir: &Path) -> Option<Value> {
 }
 
 /// Reads the config file; if it is not valid, the last copy that was; if there is none, what is right of the file.
-pub fn read_or_last_good<T>(path: &Path, state_dir: &Path, env: &Env<'_>) -> Chosen<T>
-where
-    T: DeserializeOwned + Default + JsonSchema,
-{
+pub fn read_or_last_good<T: Sections>(path: &Path, state_dir: &Path, env: &Env<'_>) -> Chosen<T> {
     let loaded: Loaded<T> = read(path, env);
     if loaded.is_valid() {
         return Chosen { loaded, used: Used::File };
@@ -89,6 +85,7 @@ where
 mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+    use schemars::JsonSchema;
     use serde::Deserialize;
     use serde_json::json;
 
@@ -100,6 +97,8 @@ mod tests {
         port: Option<u16>,
         token: Option<String>,
     }
+
+    impl Sections for Config {}
 
     fn choose(folder: &Path, text: &str) -> Chosen<Config> {
         let path = folder.join("config.json");

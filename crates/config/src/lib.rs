@@ -2,6 +2,7 @@
 #![warn(missing_docs)]
 
 mod check;
+mod cross;
 mod file;
 mod include;
 mod known;
@@ -21,6 +22,8 @@ pub mod redact;
 mod rewrite;
 pub mod write;
 
+pub use cross::{Findings, Sections};
+pub use known::nearest;
 pub use last_good::{Chosen, Used, read_or_last_good};
 pub use problem::{Place, Problem};
 pub use read::{Env, Loaded, read, read_text};

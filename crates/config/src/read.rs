@@ -6,13 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    check::check,
+    check::{Checked, check},
+    cross::{Sections, placed},
     file::{self, Files},
     include::Include,
     known,
@@ -80,7 +79,7 @@ impl<T> fmt::Debug for Loaded<T> {
 }
 
 /// Reads the config file; one that is not there is an empty config. Writes nothing.
-pub fn read<T: DeserializeOwned + Default + JsonSchema>(path: &Path, env: &Env<'_>) -> Loaded<T> {
+pub fn read<T: Sections>(path: &Path, env: &Env<'_>) -> Loaded<T> {
     match file::read(path) {
         Ok(Some(bytes)) => read_bytes(path, bytes, env),
         Ok(None) => Loaded { text: None, ..read_text(path, "", env) },
@@ -92,11 +91,11 @@ pub fn read<T: DeserializeOwned + Default + JsonSchema>(path: &Path, env: &Env<'
 }
 
 /// Reads a text as if it were in the config file: what a new text would mean before it is written.
-pub fn read_text<T: DeserializeOwned + Default + JsonSchema>(path: &Path, text: &str, env: &Env<'_>) -> Loaded<T> {
+pub fn read_text<T: Sections>(path: &Path, text: &str, env: &Env<'_>) -> Loaded<T> {
     read_bytes(path, text.as_bytes().to_vec(), env)
 }
 
-fn read_bytes<T: DeserializeOwned + Default + JsonSchema>(path: &Path, bytes: Vec<u8>, env: &Env<'_>) -> Loaded<T> {
+fn read_bytes<T: Sections>(path: &Path, bytes: Vec<u8>, env: &Env<'_>) -> Loaded<T> {
     let hash = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     let raw = String::from_utf8(bytes.clone()).ok();
     let mut files = Files::new(path);
@@ -131,15 +130,14 @@ fn read_bytes<T: DeserializeOwned + Default + JsonSchema>(path: &Path, bytes: Ve
 }
 
 /// Reads the sections of a merged tree, wherever that came from.
-pub(crate) fn sections<T>(mut node: Node, env: &Env<'_>, files: &Files) -> Loaded<T>
-where
-    T: DeserializeOwned + Default + JsonSchema,
-{
+pub(crate) fn sections<T: Sections>(mut node: Node, env: &Env<'_>, files: &Files) -> Loaded<T> {
     let source = node.value();
     let filled = variables::fill(&mut node, env.variable, files);
     let tree = node.value();
     let place = |way: &[_]| node.find(way)?.at.map(|spot| files.place(spot));
-    let (config, unfit) = check(&tree, filled.unfilled.clone(), &place);
+    let Checked { config, problems: unfit, gone } = check::<T>(&tree, filled.unfilled.clone(), &place);
+    let found = config.cross_check();
+    let [crossed, warnings] = [found.problems, found.warnings].map(|found| placed(found, (&tree, &gone), &place));
     let unknown = known::look(&node, &schema::<T>(), files);
     Loaded {
         config,
@@ -149,8 +147,8 @@ where
         hash: String::new(),
         files: Vec::new(),
         variables: filled.variables,
-        problems: [filled.problems, unfit, unknown.problems].concat(),
-        warnings: unknown.warnings,
+        problems: [filled.problems, unfit, crossed, unknown.problems].concat(),
+        warnings: [unknown.warnings, warnings].concat(),
     }
 }
 
@@ -162,16 +160,30 @@ fn whole(what: String) -> Problem {
 mod tests {
     use std::fs;
 
+    use schemars::JsonSchema;
     use serde::Deserialize;
     use serde_json::json;
 
     use super::*;
+    use crate::{Findings, path};
 
     #[derive(Debug, Default, PartialEq, Deserialize, JsonSchema)]
     #[serde(default)]
     struct Config {
         token: Option<String>,
         list: Vec<u8>,
+    }
+
+    impl Sections for Config {
+        /// The list must rise; a token of one letter is worth a word.
+        fn cross_check(&self) -> Findings {
+            let list = path::Path::root().key("list");
+            let falls = (1..self.list.len()).filter(|at| self.list[*at] <= self.list[at - 1]);
+            let problems = falls.map(|at| (list.index(at), "must rise".to_owned())).collect();
+            let short = self.token.iter().filter(|token| token.len() == 1);
+            let token = path::Path::root().key("token");
+            Findings { problems, warnings: short.map(|_| (token.clone(), "is short".to_owned())).collect() }
+        }
     }
 
     const NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -245,5 +257,24 @@ mod tests {
         let env = Env { variable: &|_| None, include_roots: &[] };
         let loaded: Loaded<Config> = read_text(&folder.path().join("config.json"), "{$include: 'more.json'}", &env);
         assert_eq!((loaded.config.list, loaded.problems), (vec![1], vec![]));
+    }
+
+    #[test]
+    fn what_shows_between_values_has_its_place() {
+        let env = Env { variable: &|_| None, include_roots: &[] };
+        let read = |text: &str| read_text::<Config>(Path::new("config.json"), text, &env);
+        let loaded = read("{token: 't',\n list: [1,\n 3, 2]}");
+        assert_eq!(told(&loaded.problems), ["line 3, column 5: list[2] must rise"]);
+        assert_eq!(told(&loaded.warnings), ["line 1, column 9: token is short"]);
+        // What was left out still counts where places are told, and makes no trouble of its own.
+        let loaded = read("{list: [1, 'x', '${UNSET}', 0]}");
+        assert_eq!(
+            told(&loaded.problems),
+            [
+                "line 1, column 12: list[1] must be a whole number from 0 to 255",
+                "line 1, column 17: list[2] needs the environment variable UNSET, which is not set",
+                "line 1, column 29: list[3] must rise",
+            ]
+        );
     }
 }

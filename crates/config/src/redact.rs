@@ -56,6 +56,15 @@ pub fn restore(new: &mut Value, old: &Value) -> Result<(), Vec<Path>> {
     if unknown.is_empty() { Ok(()) } else { Err(unknown) }
 }
 
+/// Whether a key of the reference, as in `models.providers.*.apiKey`, is a secret.
+pub(crate) fn is_secret_key(key: &str) -> bool {
+    let place = key.split('.').fold(Place::Open, |place, name| {
+        let plain = name.trim_end_matches("[]");
+        (0..name[plain.len()..].len() / 2).fold(place.member(plain), |place, _| place.item())
+    });
+    place == Place::Secret
+}
+
 impl Place {
     /// The place of a member of the object that is here.
     fn member(self, name: &str) -> Self {

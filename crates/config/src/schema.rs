@@ -1,11 +1,15 @@
 //! The sections described: as a JSON schema for programs, as a reference for people, as a list of keys.
 
+mod hints;
+
 use std::fmt::Write;
 
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Value, json};
 
 use crate::shape::{Shape, is_anything, names_kind};
+
+pub use hints::{hints, look_up};
 
 /// How deep the reference goes; a schema may contain itself.
 const DEEPEST: usize = 12;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use homard_config::{Env, Loaded, read};
+use homard_config::{Env, Loaded, Sections, read};
 
 const VERSIONS: [&str; 2] = ["2026.2.9", "2026.9.6"];
 
@@ -78,6 +78,8 @@ fn lists_become_a_tree() {
 /// Sections of which there are none, so that every key is looked up in the list.
 #[derive(Default, serde::Deserialize, schemars::JsonSchema)]
 struct Nothing {}
+
+impl Sections for Nothing {}
 
 #[test]
 fn configs_that_openclaw_wrote_have_no_unknown_key() {

@@ -5,6 +5,7 @@ pub(crate) mod environment;
 pub(crate) mod keys;
 pub(crate) mod models;
 pub(crate) mod office;
+pub(crate) mod routes;
 pub(crate) mod schedule;
 pub(crate) mod skills;
 

@@ -11,6 +11,7 @@ mod config;
 mod failure;
 mod live;
 mod logging;
+mod methods;
 mod paths;
 mod render;
 mod secret;

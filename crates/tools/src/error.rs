@@ -53,7 +53,7 @@ pub(crate) enum Error {
     SameText { path: String },
     #[error("{pattern} is not a glob pattern: {why}")]
     BadGlob { pattern: String, why: String },
-    #[error("the pattern does not work: {why}. Set literal to search for it as it is")]
+    #[error("the pattern must fit in one line, and be a regular expression unless literal is set: {why}")]
     BadPattern { why: String },
     #[error("{error}; {changed} files were changed before that")]
     Partly { changed: usize, error: Box<Self> },

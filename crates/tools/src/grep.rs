@@ -120,6 +120,8 @@ fn matcher(arguments: &Arguments) -> Result<RegexMatcher, Error> {
     RegexMatcherBuilder::new()
         .case_insensitive(arguments.ignore_case)
         .fixed_strings(arguments.literal)
+        // So that ^ and $ are about lines, not about the file.
+        .multi_line(true)
         .line_terminator(Some(b'\n'))
         // So that $ is before a line break of two characters, too.
         .crlf(true)

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 const LONGEST: usize = 400;
 
 /// How alike a text must be to be worth a mention.
-const ENOUGH: f64 = 0.5;
+const ENOUGH: f64 = 0.6;
 
 /// The text that is most like `wanted`, if one is like it at all; of several, the first.
 pub(crate) fn nearest<T: AsRef<str>>(wanted: &str, among: impl Iterator<Item = T>) -> Option<T> {

@@ -57,9 +57,12 @@ fn case(call: &Path) -> datatest_stable::Result<()> {
 fn told(result: ToolResult, bench: &Bench, with_details: bool) -> Value {
     let [Block::Text(text), images @ ..] = result.content.as_slice() else { panic!("no text: {result:?}") };
     let mut told = json!({"text": text.text});
-    for image in images {
-        let Block::Image(image) = image else { panic!("not a text and images: {result:?}") };
-        told["images"] = json!([image.mime_type, image.data.len()]);
+    if !images.is_empty() {
+        let shown = |block: &Block| match block {
+            Block::Image(image) => json!({"mimeType": image.mime_type, "base64": image.data.len()}),
+            Block::Text(_) | Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => panic!("no image: {block:?}"),
+        };
+        told["images"] = images.iter().map(shown).collect();
     }
     if result.is_error {
         told["isError"] = json!(true);
@@ -73,8 +76,9 @@ fn told(result: ToolResult, bench: &Bench, with_details: bool) -> Value {
     serde_json::from_str(&told.to_string().replace(bench.workdir().to_str().unwrap(), "$WORKDIR")).unwrap()
 }
 
-/// Makes what a list of objects with a `path` names: a file with a `text` that is repeated so many `times`, or with
-/// `bytes`; another name (`link`) of something beside the workspace; a `folder`; a `pipe`; or only a `mode` for something.
+/// Makes what a list of objects with a `path` names: a file with a `text` that is repeated so many `times`;
+/// another name (`link`) of something beside the workspace; a symbolic link `to` something; a `pipe`; or only a
+/// `mode` for something.
 fn make(list: &Value, root: &Path) -> Vec<PathBuf> {
     let mut made = Vec::new();
     for thing in list.as_array().unwrap() {
@@ -84,12 +88,10 @@ fn make(list: &Value, root: &Path) -> Vec<PathBuf> {
         if let Some(text) = text("text") {
             let times = thing.get("times").and_then(Value::as_u64).unwrap_or(1);
             fs::write(&path, text.repeat(times.try_into().unwrap())).unwrap();
-        } else if let Some(bytes) = thing.get("bytes") {
-            fs::write(&path, serde_json::from_value::<Vec<u8>>(bytes.clone()).unwrap()).unwrap();
         } else if let Some(link) = text("link") {
             fs::hard_link(root.join(link), &path).unwrap();
-        } else if thing.get("folder").is_some() {
-            fs::create_dir(&path).unwrap();
+        } else if let Some(target) = text("to") {
+            symlink(target, &path).unwrap();
         } else if thing.get("pipe").is_some() {
             mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
         }

@@ -163,9 +163,6 @@ fn the_tools_have_the_names_and_parameters_of_openclaw() {
         let spec = bench.tool(tool).spec();
         spec.parameters["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(parameters("read"), "path offset limit file_path");
-    assert_eq!(parameters("write"), "path content file_path");
-    assert_eq!(parameters("ls"), "path limit");
     let exec = "command workdir env yieldMs background timeout pty elevated host security ask node";
     assert_eq!(parameters("exec"), exec);
 }

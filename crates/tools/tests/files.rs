@@ -14,6 +14,8 @@ use std::{
 };
 
 use bench::{Bench, said};
+use futures_util::future::join_all;
+use homard_proto::message::Block;
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 use serde_json::json;
 
@@ -24,7 +26,13 @@ fn a_pipe_or_a_socket_is_refused_without_waiting() {
     let _socket = UnixListener::bind(bench.workdir().join("socket")).unwrap();
     for name in ["pipe", "socket"] {
         let refused = format!("{name} is a device, a pipe or a socket: only regular files can be used");
-        for (tool, arguments) in [("read", json!({"path": name})), ("write", json!({"path": name, "content": "x"}))] {
+        for (tool, arguments) in [
+            ("read", json!({"path": name})),
+            ("grep", json!({"path": name, "pattern": "x"})),
+            ("write", json!({"path": name, "content": "x"})),
+            ("edit", json!({"path": name, "oldText": "x", "newText": "y"})),
+            ("apply_patch", json!({"input": format!("*** Begin Patch\n*** Delete File: {name}\n*** End Patch")})),
+        ] {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             let call = async { tokio::time::timeout(Duration::from_secs(20), bench.call(tool, arguments)).await };
             let result = runtime.block_on(call);
@@ -67,9 +75,11 @@ async fn read_shows_the_beginning_of_an_endless_line() {
     fs::write(bench.workdir().join("a.txt"), "start\n".to_owned() + &"€".repeat(20_000) + "\nend\n").unwrap();
     let long = bench.call("read", json!({"path": "a.txt", "offset": 2})).await;
     let shown = "€".repeat(50 * 1024 / 3)
-        + "\n\n[Line 2 of a.txt is longer than 50 KiB; only its beginning is shown. Use exec to cut out more of it, or \
-           offset=3 to read on after it.]";
+        + "\n\n[Line 2 of a.txt is longer than 50 KiB; only its beginning is shown. Use cursor=51204 to read on in it, \
+           or offset=3 to read on after it.]";
     assert_eq!(said(&long), (shown.as_str(), false));
+    let rest = bench.call("read", json!({"path": "a.txt", "cursor": 51204})).await;
+    assert_eq!(said(&rest), (("€".repeat(20_000 - 50 * 1024 / 3) + "\nend\n").as_str(), false));
     let after = bench.call("read", json!({"path": "a.txt", "offset": 3})).await;
     assert_eq!(said(&after), ("end\n", false));
 }
@@ -82,7 +92,7 @@ async fn read_says_when_a_text_is_not_utf8() {
         "un caf\u{fffd} cr\u{fffd}me, s'il vous pla\u{fffd}t\n\n[Bytes that are not UTF-8 are shown as \u{fffd}.]";
     assert_eq!(said(&bench.call("read", json!({"path": "latin.txt"})).await), (text, false));
     fs::write(bench.workdir().join("noise.txt"), [0xff, 0xfe, 0xfd, b'a']).unwrap();
-    let refused = "noise.txt is a binary file: only text can be read";
+    let refused = "noise.txt is a binary file: only text and pictures can be read";
     assert_eq!(said(&bench.call("read", json!({"path": "noise.txt"})).await), (refused, true));
 }
 
@@ -111,8 +121,7 @@ async fn ls_lists_500_entries_and_counts_the_rest() {
         fs::write(bench.workdir().join(format!("{n:04}")), "").unwrap();
     }
     let names: Vec<String> = (0..500).map(|n| format!("{n:04}")).collect();
-    let notice =
-        "\n\n[120 of 620 entries are left out. List a directory further down, or use exec to filter.]".to_owned();
+    let notice = "\n\n[120 of 620 entries are left out. Use after=\"0499\" to go on.]".to_owned();
     let listed = bench.call("ls", json!({"limit": 1000})).await;
     assert_eq!(said(&listed), ((names.join("\n") + &notice).as_str(), false));
 }
@@ -146,10 +155,102 @@ async fn a_directory_that_becomes_a_link_meanwhile_does_not_lead_out() {
                     assert!(read.is_error || said(&read).0 == "harmless", "{read:?}");
                     let path = if n % 2 == 0 { "real/secret.txt".to_owned() } else { format!("real/{n}/new.txt") };
                     bench.call("write", json!({"path": path, "content": "harmless"})).await;
+                    let edit = json!({"path": "real/secret.txt", "oldText": "secret", "newText": "changed"});
+                    assert!(bench.call("edit", edit).await.is_error);
+                    let patch = format!("*** Begin Patch\n*** Add File: real/p{n}/x\n+harmless\n*** End Patch");
+                    bench.call("apply_patch", json!({"input": patch})).await;
+                    let found = bench.call("grep", json!({"pattern": "a secret"})).await;
+                    assert_eq!(said(&found), ("(no matches)", false));
                 }
             });
         });
         is_over.store(true, Ordering::Relaxed);
     });
     bench.assert_outside_is_untouched();
+}
+
+#[tokio::test]
+async fn read_says_that_a_picture_was_scaled() {
+    let bench = Bench::new();
+    // 2500 x 1 pixels, all of one colour.
+    fs::write(bench.workdir().join("wide.gif"), wide_gif()).unwrap();
+    let result = bench.call("read", json!({"path": "wide.gif"})).await;
+    let [Block::Text(text), Block::Image(image)] = result.content.as_slice() else { panic!("{result:?}") };
+    let told = ("wide.gif is a picture: image/jpeg, scaled down to 2000 x 1", "image/jpeg");
+    assert_eq!((text.text.as_str(), image.mime_type.as_str()), told);
+}
+
+/// A picture that is wider than models take, written by hand: each pixel is a code of three bits, cleared in time.
+fn wide_gif() -> Vec<u8> {
+    let mut bits: Vec<u8> = Vec::new();
+    for pixel in 0..2500 {
+        if pixel % 2 == 0 {
+            bits.extend([0, 0, 1]); // Start the table anew: the code is 4.
+        }
+        bits.extend([0, 0, 0]);
+    }
+    bits.extend([1, 0, 1]); // The end: 5.
+    let data: Vec<u8> = bits.chunks(8).map(|byte| byte.iter().rev().fold(0, |sum, bit| sum << 1 | bit)).collect();
+    let mut gif =
+        b"GIF89a\xc4\x09\x01\x00\x80\x00\x00\x10\x20\x30\xff\xff\xff,\x00\x00\x00\x00\xc4\x09\x01\x00\x00\x02".to_vec();
+    for block in data.chunks(255) {
+        gif.push(block.len().try_into().unwrap());
+        gif.extend(block);
+    }
+    gif.extend(b"\x00;");
+    gif
+}
+
+#[tokio::test]
+async fn edits_and_patches_keep_the_mode() {
+    let bench = Bench::new();
+    let mode = |name: &str| fs::metadata(bench.workdir().join(name)).unwrap().permissions().mode() & 0o7777;
+    fs::write(bench.workdir().join("run.sh"), "one\n").unwrap();
+    fs::set_permissions(bench.workdir().join("run.sh"), Permissions::from_mode(0o750)).unwrap();
+    bench.call("edit", json!({"path": "run.sh", "oldText": "one", "newText": "two"})).await;
+    assert_eq!(mode("run.sh"), 0o750);
+    let patch = "*** Begin Patch\n*** Update File: run.sh\n*** Move to: go.sh\n@@\n-two\n+three\n*** End Patch";
+    bench.call("apply_patch", json!({"input": patch})).await;
+    assert_eq!((mode("go.sh"), fs::read_to_string(bench.workdir().join("go.sh")).unwrap()), (0o750, "three\n".into()));
+    let names: Vec<_> = fs::read_dir(bench.workdir()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["go.sh"], "nothing temporary is left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn edits_of_one_file_at_the_same_time_all_stay() {
+    let bench = Bench::new();
+    let numbers = |sign: &str| (0..60).map(|n| format!("{sign}{n:02}\n")).collect::<String>();
+    fs::write(bench.workdir().join("a.txt"), numbers("-")).unwrap();
+    let edit = |n: u32| {
+        let (old, new) = (format!("-{n:02}"), format!("+{n:02}"));
+        match n % 2 {
+            0 => bench.call("edit", json!({"path": "a.txt", "oldText": old, "newText": new})),
+            _ => {
+                let patch = format!("*** Begin Patch\n*** Update File: ./a.txt\n@@\n-{old}\n+{new}\n*** End Patch");
+                bench.call("apply_patch", json!({"input": patch}))
+            }
+        }
+    };
+    for result in join_all((0..60).map(edit)).await {
+        assert!(!result.is_error, "{result:?}");
+    }
+    assert_eq!(fs::read_to_string(bench.workdir().join("a.txt")).unwrap(), numbers("+"));
+}
+
+#[test]
+fn the_file_tools_take_the_parameters_of_both_generations() {
+    let bench = Bench::new();
+    for (tool, expected) in [
+        ("read", "path offset limit cursor optional file_path"),
+        ("write", "path content file_path"),
+        ("edit", "path oldText newText edits file_path old_string new_string"),
+        ("apply_patch", "input"),
+        ("find", "pattern path limit"),
+        ("grep", "pattern path glob ignoreCase literal context limit"),
+        ("ls", "path limit after"),
+    ] {
+        let spec = bench.tool(tool).spec();
+        let parameters: Vec<_> = spec.parameters["properties"].as_object().unwrap().keys().cloned().collect();
+        assert_eq!(parameters.join(" "), expected, "{tool}");
+    }
 }

@@ -15,6 +15,9 @@ use tokio::process;
 /// How long one command of a client may take; the newer one needs half a minute for a plain question.
 const PATIENCE: Duration = Duration::from_secs(180);
 
+/// Where clients find programs.
+pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
 /// Which generation of the wire a client speaks.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Protocol {
@@ -52,6 +55,11 @@ impl Home {
         let home = Self(tempfile::tempdir().context("cannot make a home for the client")?);
         fs::create_dir(home.state())?;
         Ok(home)
+    }
+
+    /// What the client takes for the user's home.
+    pub(super) fn folder(&self) -> &Path {
+        self.0.path()
     }
 
     /// The client's state directory.
@@ -132,7 +140,7 @@ impl Client {
     fn command(&self, home: &Path, args: &[&str]) -> Command {
         let mut command = Command::new(&self.node);
         command.arg(&self.script).args(args).current_dir(home).stdin(Stdio::null());
-        command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", home);
+        command.env_clear().env("PATH", PATH).env("HOME", home);
         // One process, so that ending it ends the client; and plain text.
         command.env("OPENCLAW_NO_RESPAWN", "1").env("NO_COLOR", "1");
         command

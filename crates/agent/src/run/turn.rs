@@ -113,6 +113,10 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
     let policy = repair::Policy::of(&spec.api, &spec.provider, &spec.model);
     match Window::of(spec) {
         Window::TooSmall => return Ok(Heard::Refused(budget::too_small(spec), Unfit::Small)),
+        Window::Tight if scope.said == 0 => {
+            let (provider, model, tokens) = (&spec.provider, &spec.model, spec.context_window);
+            tracing::warn!(%provider, %model, tokens, "a model with a small context answers; it will forget soon");
+        }
         Window::Tight | Window::Fine => {}
     }
     let (system, stable) = {

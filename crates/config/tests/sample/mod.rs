@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use homard_config::Sections;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +13,8 @@ pub(crate) struct Config {
     agents: Agents,
     models: Models,
 }
+
+impl Sections for Config {}
 
 /// Where the gateway listens.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

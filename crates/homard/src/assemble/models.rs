@@ -42,6 +42,8 @@ pub(crate) struct Models {
     /// In which order the credentials of a provider are used, by the config.
     pub(super) order: BTreeMap<String, Vec<String>>,
     pub(super) environment: Environment,
+    /// How many tokens a context has at most, whatever is known of the model.
+    window: Option<u64>,
     pub(crate) client: Client,
 }
 
@@ -89,9 +91,17 @@ impl Models {
         };
         let aliases = listed.iter().filter_map(alias).collect();
         let order = config.auth.order.iter().map(|(provider, ids)| (provider_name(provider), ids.clone())).collect();
-        let client = Client::default();
-        let mut models =
-            Self { configured, mode, extras, aliases, allowed: BTreeSet::new(), order, environment, client };
+        let mut models = Self {
+            configured,
+            mode,
+            extras,
+            aliases,
+            allowed: BTreeSet::new(),
+            order,
+            environment,
+            window: config.agents.defaults.context_tokens,
+            client: Client::default(),
+        };
         models.allowed = listed.keys().filter_map(|name| Some(models.entry(name).ok()?.name())).collect();
         models
     }
@@ -139,6 +149,9 @@ impl Models {
             bail!("models.providers.{provider}.baseUrl is missing, such as \"http://127.0.0.1:11434/v1\"");
         }
         entry.spec.idle = idle_for(&entry.base_url);
+        if let Some(most) = self.window {
+            entry.spec.context_window = if entry.spec.context_window == 0 { most } else { entry.spec.context_window.min(most) };
+        }
         Ok(Named::Entry(Box::new(entry)))
     }
 

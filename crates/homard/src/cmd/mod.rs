@@ -1,14 +1,17 @@
 //! The commands, one file each.
 
 mod agent;
+mod agents;
 mod ask;
 mod chaos;
+mod config;
 mod cron;
 mod gateway;
 mod health;
 mod import;
 mod models;
 mod sessions;
+mod skills;
 mod status;
 
 use anyhow::Result;
@@ -49,8 +52,14 @@ enum Command {
     Status(ask::Args),
     /// List the sessions, newest first
     Sessions(ask::Args),
+    /// Who answers whom: list the agents, or tell where a message would go
+    Agents(agents::Args),
+    /// What agents can read how to do: list it, and see what it lacks
+    Skills(skills::Args),
     /// Who answers: the models, their keys, and how they stand
     Models(models::Args),
+    /// The config file: look at it, change it, check it
+    Config(config::Args),
     /// Jobs that run by themselves: list, make, remove and run them
     Cron(cron::Args),
     /// Take over what another program kept
@@ -65,7 +74,10 @@ impl Cli {
         match &self.command {
             Command::Agent(args) => args.json,
             Command::Gateway(args) => args.wants_json(),
+            Command::Agents(args) => args.json,
+            Command::Skills(args) => args.json,
             Command::Models(args) => args.json,
+            Command::Config(args) => args.wants_json(),
             Command::Cron(args) => args.json,
             Command::Import(args) => args.wants_json(),
             Command::Health(args) | Command::Status(args) | Command::Sessions(args) => args.json,
@@ -83,7 +95,10 @@ impl Cli {
             | Command::Health(_)
             | Command::Status(_)
             | Command::Sessions(_)
+            | Command::Agents(_)
+            | Command::Skills(_)
             | Command::Models(_)
+            | Command::Config(_)
             | Command::Cron(_)
             | Command::Import(_)
             | Command::Chaos(_) => "warn",
@@ -105,7 +120,10 @@ impl Cli {
             Command::Health(args) => health::run(&args).await,
             Command::Status(args) => status::run(&args).await,
             Command::Sessions(args) => sessions::run(&args).await,
+            Command::Agents(args) => agents::run(&args),
+            Command::Skills(args) => skills::run(&args),
             Command::Models(args) => models::run(&args),
+            Command::Config(args) => config::run(&args),
             Command::Cron(args) => cron::run(&args).await,
             Command::Import(args) => import::run(&args).await,
             Command::Chaos(args) => chaos::run(args).await,

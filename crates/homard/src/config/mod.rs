@@ -1,13 +1,15 @@
 //! The config file: OpenClaw's keys, one section a file. How it is read, checked and edited is `homard-config`'s.
 
+pub(crate) mod change;
+mod check;
 mod sections;
 mod text;
 
 use std::path::{Path, PathBuf};
 
-use homard_config::{Env, Loaded, Used, read_or_last_good, read_text};
+use homard_config::{Env, Loaded, Used, read, read_or_last_good, read_text};
 
-pub(crate) use sections::{Config, agents, channels, logging, schedule::span, skills};
+pub(crate) use sections::{Config, agents, bindings, channels, logging, schedule::span, session, skills};
 pub(crate) use text::Text;
 
 use crate::paths::{self, Paths};
@@ -19,6 +21,11 @@ impl Config {
     /// The config of the file; if that is not valid, the last one that was, or what is right of it.
     pub(crate) fn choose(paths: &Paths) -> Chosen {
         with_env(|env| read_or_last_good(&paths.config, &paths.state, env))
+    }
+
+    /// What the config file says, valid or not.
+    pub(crate) fn read_file(path: &Path) -> Loaded<Self> {
+        with_env(|env| read(path, env))
     }
 
     /// What a text would mean in the place of the config file.

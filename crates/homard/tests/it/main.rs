@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod agent;
+mod agents;
 mod calls;
 mod chaos;
 mod cron;
@@ -12,5 +13,6 @@ mod many;
 mod models;
 mod provider;
 mod reload;
+mod skills;
 mod socket;
 mod stops;

@@ -142,7 +142,7 @@ fn add(home: &Home, args: &[&str], key: &str) -> Said {
 }
 
 /// All files below a folder.
-fn files(folder: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+pub(crate) fn files(folder: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

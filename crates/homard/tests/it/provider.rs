@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::home::{Home, Said, said};
 
 /// Reads one request: its headers in lower case, and its body.
-fn request(stream: &TcpStream) -> (String, Value) {
+pub(crate) fn request(stream: &TcpStream) -> (String, Value) {
     let mut reader = BufReader::new(stream);
     let (mut head, mut length) = (String::new(), 0);
     loop {

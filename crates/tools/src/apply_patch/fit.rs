@@ -125,6 +125,8 @@ fn seek(lines: &[&str], wanted: &[&str], from: usize, is_last: bool) -> Option<u
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::apply_patch::parse::{Step, parse};
 
@@ -179,5 +181,29 @@ mod tests {
         assert_eq!(patched("a\nb\n", "@@ z\n-b"), Err("z".to_owned()));
         assert_eq!(patched("a\nb\n", "-b\n@@\n-a"), Err("a".to_owned()), "hunks go down");
         assert_eq!(patched("a\nb\n", "-a\n*** End of File"), Err("a".to_owned()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_hunk_fits_or_is_told(content in "[ab \r\n]{0,30}", hunks in "(@@ ?[ab]?\n)?([ +-][ab][ab ]{0,3}\n){1,5}(@@\n[+-][ab]\n)?") {
+            if let Ok(text) = patched(&content, &hunks) {
+                prop_assert!(hunks.contains("\n-") || hunks.starts_with('-') || text.len() >= content.len());
+            }
+        }
+
+        #[test]
+        fn lines_that_only_stay_change_nothing(content in "([ab]{1,2}\r?\n){1,6}", from in 0..6_usize, count in 1..4_usize) {
+            let from = from % content.lines().count();
+            let lines: Vec<_> = content.lines().skip(from).take(count).map(|line| format!(" {line}")).collect();
+            prop_assert_eq!(patched(&content, &lines.join("\n")), Ok(content));
+        }
+
+        #[test]
+        fn any_text_is_a_patch_or_not(middle in "((\\*\\*\\* (Add File: a|Update File: b|Delete File: c|Move to: d|End of File|End Patch)|@@|[ +-]?[ab]?)\n){0,8}") {
+            let patch = format!("*** Begin Patch\n{middle}*** End Patch");
+            if let Err(wrong) = parse(&patch) {
+                prop_assert!((1..=patch.lines().count()).contains(&wrong.line), "{:?}", wrong);
+            }
+        }
     }
 }

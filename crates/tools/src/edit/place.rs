@@ -133,6 +133,8 @@ impl<'a> Seen<'a> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn found<'a>(content: &'a str, wanted: &str) -> Result<(&'a str, bool), Miss> {
@@ -175,5 +177,34 @@ mod tests {
         assert_eq!(found("let y =1", "let y = "), Err(Miss::Nowhere), "the space is not at the end of a line");
         assert_eq!(found("a\n\nb", "  "), Err(Miss::Nowhere), "blank lines are not a place");
         assert_eq!(found(&"ab".repeat(5000), "ab"), Err(Miss::Often(ENOUGH)));
+    }
+
+    /// What both looks see of a text.
+    fn bared(text: &str) -> String {
+        with_plain_breaks(text).split('\n').map(bare).collect::<Vec<_>>().join("\n")
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_found_looks_like_what_is_wanted(content in "[ab\u{e9} '\u{2019}\\-\u{2013}\t\r\n]{0,40}", wanted in "[ab\u{e9} '\\-\r\n]{1,6}") {
+            if let Ok(place) = place(&content, &wanted) {
+                prop_assert_eq!(bared(&content[place.range]), bared(&wanted));
+            }
+        }
+
+        #[test]
+        fn what_is_there_has_a_place(content in "[ab\u{e9}'\u{2019}\r\n]{1,40}", from in 0..40_usize, length in 1..6_usize) {
+            let from = from % content.chars().count();
+            let wanted: String = content.chars().skip(from).take(length).collect();
+            // Half a line break is not a text that anybody wants.
+            prop_assume!(!wanted.ends_with('\r') && !wanted.starts_with('\n'));
+            let found = place(&content, &wanted).map(|place| with_plain_breaks(&content[place.range]));
+            let is_there = match &found {
+                Ok(found) => *found == with_plain_breaks(&wanted),
+                Err(Miss::Often(count)) => *count > 1,
+                Err(Miss::Nowhere) => false,
+            };
+            prop_assert!(is_there, "{:?}", found);
+        }
     }
 }

@@ -54,8 +54,8 @@ impl Rules {
     /// Whether something in this directory is to be left out. `path` starts at `inside`, which starts at the workspace.
     pub(super) fn leave_out(&self, inside: &Path, path: &Path, is_directory: bool) -> bool {
         let mut rules = self;
+        let path = if rules.0.is_some() { inside.join(path) } else { PathBuf::new() };
         while let Some(level) = &rules.0 {
-            let path = inside.join(path);
             // Anything else would be a directory that the walk has left.
             let path = path.strip_prefix(&level.directory).unwrap_or(&path);
             match level.rules.matched(path, is_directory) {

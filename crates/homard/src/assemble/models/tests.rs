@@ -221,3 +221,14 @@ fn a_missing_key_is_told_with_what_to_do() {
          homard models auth add google"
     );
 }
+
+#[test]
+fn a_context_is_never_larger_than_the_config_says() {
+    let of = |most: u64, model: &str| {
+        let provider = "{baseUrl: 'http://127.0.0.1:9/v1', models: [{id: 'm', contextWindow: 40000}]}";
+        let defaults = format!("{{model: '{model}', contextTokens: {most}}}");
+        let text = format!("{{agents: {{defaults: {defaults}}}, models: {{providers: {{p: {provider}}}}}}}");
+        config(&text).spec().context_window
+    };
+    assert_eq!((of(30_000, "p/m"), of(50_000, "p/m"), of(50_000, "p/other")), (30_000, 40_000, 50_000));
+}

@@ -20,6 +20,7 @@ use crate::{
     config::{self, Chosen, Config},
     failure::Failure,
     live::Live,
+    methods,
     paths::{self, PORT, Paths},
     render,
     secret::{self, Secret, Source},
@@ -215,6 +216,7 @@ async fn serve(
     let gateway = gateway.with_schedule(schedule);
     gateway.notices().set("start", notice);
     let live = Live::new(paths, chosen, house, (gateway.notices(), gateway.news()));
+    let gateway = gateway.with_methods(methods::all(&live, paths));
     let wrong = config::complaint(chosen, &paths.config).into_iter().chain(house.troubles.iter().cloned());
     rows.extend(wrong.map(|text| ["notice".to_owned(), text]));
     render::print(&render::table(&rows.into_iter().map(Vec::from).collect::<Vec<_>>()))?;

@@ -22,10 +22,10 @@ pub(crate) struct Agents {
     pub(crate) defaults: Defaults,
     /// The agents. Without any there is one that is called `main`.
     #[serde(deserialize_with = "super::objects")]
-    list: Vec<Agent>,
+    pub(in crate::config) list: Vec<Agent>,
     /// The agents by their ids, as newer versions of OpenClaw write them. They come after those of the list.
     #[serde(deserialize_with = "super::named_objects")]
-    entries: BTreeMap<String, Agent>,
+    pub(in crate::config) entries: BTreeMap<String, Agent>,
     /// What is said of an agent that nobody mentions.
     #[serde(skip)]
     nobody: Agent,

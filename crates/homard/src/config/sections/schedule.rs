@@ -52,6 +52,11 @@ struct ActiveHours {
 }
 
 impl Heartbeat {
+    /// Which key of its active hours is wrong, and why.
+    pub(in crate::config) fn wrong_hours(&self) -> Option<(&'static str, &'static str)> {
+        self.active_hours.as_ref()?.hours().err()
+    }
+
     /// An agent's heartbeat, or what is wrong with it.
     pub(crate) fn pulse(&self, own: Option<&Self>, agent: AgentId) -> Result<Pulse, String> {
         let plain = Pulse::of(agent);
@@ -59,7 +64,7 @@ impl Heartbeat {
         let prompt = own.and_then(|own| own.prompt.as_ref()).or(self.prompt.as_ref());
         Ok(Pulse {
             every: own.and_then(|own| own.every).or(self.every).unwrap_or(plain.every),
-            hours: hours.map(ActiveHours::hours).transpose()?,
+            hours: hours.map(ActiveHours::hours).transpose().map_err(|(key, why)| format!("heartbeat.activeHours.{key} {why}"))?,
             prompt: prompt.map(|prompt| prompt.as_str().to_owned()),
             ack_max: own.and_then(|own| own.ack_max_chars).or(self.ack_max_chars).unwrap_or(plain.ack_max),
             ..plain
@@ -68,18 +73,26 @@ impl Heartbeat {
 }
 
 impl ActiveHours {
-    fn hours(&self) -> Result<Hours, String> {
+    /// The hours, or the key that is wrong and why.
+    fn hours(&self) -> Result<Hours, (&'static str, &'static str)> {
         let zone = match self.timezone.as_deref().map(str::trim) {
             None | Some("" | "user" | "local") => TimeZone::system(),
-            Some(name) => TimeZone::get(name).map_err(|_unknown| {
-                format!(
-                    "heartbeat.activeHours.timezone is \"{name}\", which is not a time zone; write one as Europe/Berlin"
-                )
-            })?,
+            Some(name) => zone(name).map_err(|why| ("timezone", why))?,
         };
         let (start, end) = (self.start.as_deref().unwrap_or("00:00"), self.end.as_deref().unwrap_or("24:00"));
-        Hours::parse(start, end, zone)
-            .ok_or_else(|| format!("heartbeat.activeHours is \"{start}\" to \"{end}\"; write both as HH:MM"))
+        if Hours::parse(start, "24:00", zone.clone()).is_none() {
+            return Err(("start", "must be a time of the day, written HH:MM"));
+        }
+        Hours::parse(start, end, zone).ok_or(("end", "must be a time of the day, written HH:MM; midnight is 24:00"))
+    }
+}
+
+/// A time zone by its name, or why there is none. A machine that knows no zones cannot tell; its own counts then.
+pub(in crate::config) fn zone(name: &str) -> Result<TimeZone, &'static str> {
+    match TimeZone::get(name.trim()) {
+        Ok(zone) => Ok(zone),
+        Err(_) if jiff::tz::db().is_definitively_empty() => Ok(TimeZone::system()),
+        Err(_) => Err("is not a time zone; write one as Europe/Berlin"),
     }
 }
 
@@ -155,13 +168,22 @@ mod tests {
             wrong("{every: 'often'}"),
             "line 1, column 47: agents.list[0].heartbeat.every must be a time such as \"30m\" or \"1h\""
         );
+        let wrong_hours = |hours: &str| {
+            let told = wrong(&format!("{{activeHours: {hours}}}"));
+            told.split_once("agents.list[0].heartbeat.activeHours.").unwrap().1.to_owned()
+        };
         assert_eq!(
-            wrong("{activeHours: {start: '8', end: '20:00'}}"),
-            "heartbeat.activeHours is \"8\" to \"20:00\"; write both as HH:MM"
+            wrong_hours("{start: '8', end: '20:00'}"),
+            "start must be a time of the day, written HH:MM"
         );
         assert_eq!(
-            wrong("{activeHours: {timezone: 'Mars/Base'}}"),
-            "heartbeat.activeHours.timezone is \"Mars/Base\", which is not a time zone; write one as Europe/Berlin"
+            wrong_hours("{start: '08:00', end: '24:01'}"),
+            "end must be a time of the day, written HH:MM; midnight is 24:00"
+        );
+        assert_eq!(wrong_hours("{start: '24:00'}"), "start must be a time of the day, written HH:MM");
+        assert_eq!(
+            wrong_hours("{timezone: 'Mars/Base'}"),
+            "timezone is not a time zone; write one as Europe/Berlin"
         );
     }
 

@@ -1,0 +1,46 @@
+//! What can only be seen between values that are fine each.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{
+    check::original,
+    path::{Path, Step},
+    problem::{self, Place, Problem},
+    tree::dotted,
+};
+
+/// The typed sections of a config.
+pub trait Sections: DeserializeOwned + Default + JsonSchema {
+    /// What can only be seen between values that are fine each, such as two things with one name.
+    fn cross_check(&self) -> Findings {
+        Findings::default()
+    }
+}
+
+/// What was found between values: for each the path of the one to change, and the predicate.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// Why the config is not valid.
+    pub problems: Vec<(Path, String)>,
+    /// What is worth a word.
+    pub warnings: Vec<(Path, String)>,
+}
+
+/// Findings in the sections that were read from `tree` without what is `gone`, with their places. What is only there
+/// because something else was left out is not told.
+pub(crate) fn placed(
+    found: Vec<(Path, String)>,
+    (tree, gone): (&Value, &BTreeSet<Vec<Step>>),
+    place: &dyn Fn(&[Step]) -> Option<Place>,
+) -> Vec<Problem> {
+    let ways = found.into_iter().map(|(path, what)| (original(path.steps(), tree, gone), what));
+    let is_sure = |way: &[Step]| !gone.iter().any(|gone| gone.starts_with(way) || way.starts_with(gone));
+    let sure = ways.filter(|(way, _)| is_sure(way)).take(problem::MOST);
+    // Something that is missing has no place of its own.
+    let nearest = |way: &[Step]| (0..=way.len()).rev().find_map(|length| place(&way[..length]));
+    sure.map(|(way, what)| Problem { path: dotted(&way), place: nearest(&way), what, help: None }).collect()
+}

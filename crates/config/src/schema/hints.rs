@@ -1,0 +1,179 @@
+//! The sections as a page needs them that shows the config as a form: what to call each key, and which hide secrets.
+
+use schemars::JsonSchema;
+use serde_json::{Map, Value, json};
+
+use super::{Row, rows, schema};
+use crate::{
+    path::{Path, Step},
+    redact,
+    shape::Shape,
+};
+
+/// For every key, as in `agents.list[].id`, what to call it, what it means, and whether it is a secret.
+pub fn hints<T: JsonSchema>() -> Value {
+    let schema = schema::<T>();
+    rows(&schema).iter().map(|row| (row.path.clone(), hint(row))).collect::<Map<_, _>>().into()
+}
+
+fn hint(row: &Row) -> Value {
+    let name = row.path.rsplit('.').next().unwrap_or_default();
+    let mut hint = json!({"label": label(name.trim_end_matches("[]"))});
+    if !row.description.is_empty() {
+        hint["help"] = row.description.as_str().into();
+    }
+    if redact::is_secret_key(&row.path) {
+        hint["sensitive"] = true.into();
+    }
+    hint
+}
+
+/// A key in words: `maxConcurrent` is `Max concurrent`.
+fn label(name: &str) -> String {
+    let mut words = String::new();
+    for char in name.chars() {
+        match char {
+            first if words.is_empty() => words.extend(first.to_uppercase()),
+            upper if upper.is_uppercase() => {
+                words.push(' ');
+                words.extend(upper.to_lowercase());
+            }
+            char => words.push(char),
+        }
+    }
+    words
+}
+
+/// What is known of one key: its schema without what is beneath it, its hint, and the keys in it. None if there is no
+/// such key.
+pub fn look_up<T: JsonSchema>(path: &Path) -> Option<Value> {
+    let schema = schema::<T>();
+    let (mut shape, mut key) = (Shape::root(&schema), String::new());
+    for step in path.steps() {
+        (shape, key) = below(&shape, &key, step)?;
+    }
+    let hints = hints::<T>();
+    let mut names = shape.names();
+    names.sort_unstable();
+    let child = |name: &str| {
+        let member = shape.member(name)?;
+        let inner = join(&key, name);
+        let has_children = !member.names().is_empty() || member.item().or_else(|| member.free()).is_some();
+        let mut child = json!({
+            "key": name, "path": path.key(name).to_string(), "required": false, "hasChildren": has_children,
+        });
+        child["type"] = shallow(&member)["type"].clone();
+        Some(hinted(child, &hints, &inner))
+    };
+    let children: Vec<_> = names.into_iter().filter_map(child).collect();
+    let described = json!({"path": path.to_string(), "schema": shallow(&shape), "children": children});
+    Some(hinted(described, &hints, &key))
+}
+
+fn below<'a>(shape: &Shape<'a>, key: &str, step: &Step) -> Option<(Shape<'a>, String)> {
+    let member = match step {
+        Step::Key(name) => shape.member(name).map(|member| (member, join(key, name))),
+        Step::Index(_) => None,
+    };
+    let free = || matches!(step, Step::Key(_)).then(|| Some((shape.free()?, join(key, "*")))).flatten();
+    let item = || step.place().and_then(|_| Some((shape.item()?, format!("{key}[]"))));
+    member.or_else(free).or_else(item)
+}
+
+fn join(key: &str, name: &str) -> String {
+    if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
+}
+
+fn hinted(mut described: Value, hints: &Value, key: &str) -> Value {
+    if let Some(hint) = hints.get(key) {
+        described["hint"] = hint.clone();
+        described["hintPath"] = key.into();
+    }
+    described
+}
+
+/// What may stand there, without what may stand in it.
+fn shallow(shape: &Shape<'_>) -> Value {
+    let mut flat = Map::new();
+    for key in ["description", "default", "minimum", "maximum"] {
+        if let Some(value) = shape.options.iter().find_map(|option| option.get(key)) {
+            flat.insert(key.to_owned(), value.clone());
+        }
+    }
+    for key in ["type", "enum"] {
+        let mut words: Vec<&Value> = Vec::new();
+        for said in shape.options.iter().filter_map(|option| option.get(key)) {
+            let said = said.as_array().map_or_else(|| vec![said], |list| list.iter().collect());
+            words.extend(said.into_iter().filter(|word| !words.contains(word)).collect::<Vec<_>>());
+        }
+        match words.as_slice() {
+            [] => {}
+            [word] if key == "type" => drop(flat.insert(key.to_owned(), (*word).clone())),
+            words => drop(flat.insert(key.to_owned(), words.iter().copied().cloned().collect())),
+        }
+    }
+    flat.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Default, Deserialize, JsonSchema)]
+    #[serde(default, rename_all = "camelCase")]
+    #[allow(dead_code, reason = "only its schema is looked at")]
+    struct Config {
+        /// By name.
+        providers: BTreeMap<String, Provider>,
+        list: Vec<Provider>,
+    }
+
+    #[derive(Default, Deserialize, JsonSchema)]
+    #[serde(default, rename_all = "camelCase")]
+    #[allow(dead_code, reason = "only its schema is looked at")]
+    struct Provider {
+        /// The key
+        /// of it.
+        api_key: Option<String>,
+        max_turns: u8,
+    }
+
+    #[test]
+    fn keys_have_a_name_for_people_and_secrets_are_marked() {
+        let hints = hints::<Config>();
+        assert_eq!(hints["providers"], json!({"label": "Providers", "help": "By name."}));
+        let key = json!({"label": "Api key", "help": "The key of it.", "sensitive": true});
+        assert_eq!((&hints["providers.*.apiKey"], &hints["list[].apiKey"]), (&key, &key));
+        assert_eq!(hints["list[].maxTurns"], json!({"label": "Max turns"}));
+    }
+
+    #[test]
+    fn one_key_is_told_with_those_in_it() {
+        let look = |path: &str| look_up::<Config>(&path.parse().unwrap());
+        let key = json!({"label": "Api key", "help": "The key of it.", "sensitive": true});
+        let child = |hint_path: &str| {
+            json!({
+                "key": "apiKey", "path": "providers.x.apiKey", "required": false, "hasChildren": false,
+                "type": ["string", "null"], "hint": key, "hintPath": hint_path,
+            })
+        };
+        let provider = look("providers.x").unwrap();
+        assert_eq!((&provider["path"], &provider["schema"]["type"]), (&json!("providers.x"), &json!("object")));
+        assert_eq!(provider["children"][0], child("providers.*.apiKey"));
+        assert_eq!(
+            look("list[3].apiKey").unwrap(),
+            json!({
+                "path": "list[3].apiKey", "children": [], "hint": key, "hintPath": "list[].apiKey",
+                "schema": {"description": "The key\nof it.", "default": null, "type": ["string", "null"]},
+            })
+        );
+        assert_eq!((look("list.x"), look("providers.x.y"), look("nope")), (None, None, None));
+        let root = look_up::<Config>(&Path::root()).unwrap();
+        let names: Vec<_> = root["children"].as_array().unwrap().iter().map(|child| child["key"].clone()).collect();
+        assert_eq!(names, ["env", "list", "providers"]);
+    }
+}

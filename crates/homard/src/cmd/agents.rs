@@ -1,0 +1,97 @@
+//! `homard agents`: who answers, with what, and whom. Only files are read, so it works with and without a gateway.
+
+mod list;
+mod route;
+
+use anyhow::Result;
+use clap::Subcommand;
+use homard_agent::routing::{Account, Binding};
+
+use crate::{
+    config::{self, Chosen, Config},
+    paths::Paths,
+    render,
+};
+
+/// What `homard agents` takes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  homard agents                                      who answers
+  homard agents list --bindings                      and whom
+  homard agents route telegram --peer direct:12345   who would answer that person, and where it would be kept")]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Show which messages go to which agent
+    #[arg(long)]
+    bindings: bool,
+    /// Print one JSON document
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the agents (also without a word)
+    List {
+        /// Show which messages go to which agent
+        #[arg(long)]
+        bindings: bool,
+    },
+    /// Tell which agent would answer a message, in which session, and why
+    Route(route::Args),
+}
+
+/// Shows it.
+pub(super) fn run(args: &Args) -> Result<()> {
+    let paths = Paths::find()?;
+    let chosen = Config::choose(&paths);
+    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
+        render::remark(&complaint);
+    }
+    let Chosen { loaded, .. } = chosen;
+    match &args.command {
+        None => list::run(&loaded, &paths, args.bindings, args.json),
+        Some(Command::List { bindings }) => list::run(&loaded, &paths, args.bindings || *bindings, args.json),
+        Some(Command::Route(route)) => route::run(&loaded.config, route, args.json),
+    }
+}
+
+/// Whom a binding is for.
+fn whom(binding: &Binding) -> String {
+    let Binding { agent: _, channel, account, peer, guild, team } = binding;
+    let peer = peer.as_ref().map(|peer| format!("{} {}", peer.kind.name(), peer.id));
+    let account = match account {
+        Account::Default => "the default account".to_owned(),
+        Account::Only(name) => format!("account {name}"),
+        Account::Any => "any account".to_owned(),
+    };
+    let place = |what: &str, id: &Option<String>| id.as_ref().map(|id| format!("{what} {id}"));
+    let parts = [Some(channel.clone()), Some(account), place("server", guild), place("team", team), peer];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_agent::routing::{Peer, PeerKind};
+    use homard_proto::AgentId;
+
+    use super::*;
+
+    #[test]
+    fn a_binding_is_told_in_words() {
+        let mut binding = Binding {
+            agent: AgentId::main(),
+            channel: "discord".to_owned(),
+            account: Account::Any,
+            peer: Some(Peer { kind: PeerKind::Channel, id: "7".to_owned() }),
+            guild: Some("g".to_owned()),
+            team: Some("t".to_owned()),
+        };
+        assert_eq!(whom(&binding), "discord, any account, server g, team t, channel 7");
+        binding = Binding { account: Account::Default, peer: None, guild: None, team: None, ..binding };
+        assert_eq!(whom(&binding), "discord, the default account");
+        binding.account = Account::Only("work".to_owned());
+        assert_eq!(whom(&binding), "discord, account work");
+    }
+}

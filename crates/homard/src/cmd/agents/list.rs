@@ -1,0 +1,137 @@
+//! The agents there are.
+
+use anyhow::Result;
+use homard_config::Loaded;
+use homard_workspace::{Audience, Identity, Limits, Reader};
+use serde_json::{Value, json};
+
+use super::whom;
+use crate::{
+    assemble::{self, chain::Chain, models::Models, office::workspace, routes},
+    auth::{self, Keyring},
+    config::{Config, agents::Member},
+    paths::Paths,
+    render,
+};
+
+/// Lists the agents in the order of the config.
+pub(super) fn run(loaded: &Loaded<Config>, paths: &Paths, wants_bindings: bool, wants_json: bool) -> Result<()> {
+    let config = &loaded.config;
+    let models = Models::new(config, assemble::environment(&loaded.variables));
+    let bindings = routes::bindings(config);
+    let row = |agent: &Member<'_>| {
+        let own = bindings.iter().filter(|(_, binding)| binding.agent == agent.id);
+        row(config, paths, agent, (&models, own.map(|(_, binding)| whom(binding)).collect()))
+    };
+    let rows: Vec<_> = config.agents.members().iter().map(row).collect();
+    if wants_json {
+        return Ok(render::print_json(&rows.into())?);
+    }
+    render::print(&table(&rows))?;
+    if wants_bindings {
+        render::print(&format!("\n{}", rules(&rows)))?;
+    }
+    let troubles = rows.iter().filter_map(|row| row["modelError"].as_str());
+    for trouble in troubles {
+        render::print(&render::harmless(trouble))?;
+    }
+    Ok(())
+}
+
+/// An agent as programs read it. Names of OpenClaw's where it has one.
+fn row(config: &Config, paths: &Paths, agent: &Member<'_>, (models, rules): (&Models, Vec<String>)) -> Value {
+    let workspace = workspace(config, paths, agent);
+    let said = &agent.said.identity;
+    let read = Identity::of(&Reader::default().pages(&workspace, Audience::Main, &Limits::default()));
+    let filled = |text: &Option<String>| text.clone().filter(|text| !text.trim().is_empty());
+    let source = match (filled(&said.name).or(filled(&said.emoji)), read.name.as_ref().or(read.emoji.as_ref())) {
+        (Some(_), _) => Some("config"),
+        (None, Some(_)) => Some("identity"),
+        (None, None) => None,
+    };
+    let mut row = json!({
+        "id": agent.id, "isDefault": agent.is_default, "workspace": workspace, "bindings": rules.len(),
+        "bindingDetails": rules, "skills": agent.said.skills.as_ref().or(config.agents.defaults.skills.as_ref()),
+    });
+    let optional = [
+        ("name", filled(&agent.said.name)),
+        ("identityName", filled(&said.name).or(read.name)),
+        ("identityEmoji", filled(&said.emoji).or(read.emoji)),
+        ("identitySource", source.map(str::to_owned)),
+    ];
+    for (key, text) in optional {
+        if let Some(text) = text {
+            row[key] = text.into();
+        }
+    }
+    let chain = Keyring::open(auth::place(paths, agent), &models.client)
+        .and_then(|(keyring, _)| Chain::of(config, agent.said, models, &keyring));
+    match chain {
+        Ok(chain) => row["model"] = chain.first().into(),
+        Err(error) => row["modelError"] = format!("agent {}: {error:#}", agent.id).into(),
+    }
+    row
+}
+
+/// The agents as people read them.
+fn table(rows: &[Value]) -> String {
+    let titles = ["AGENT", "NAME", "MODEL", "SKILLS", "BINDINGS", "WORKSPACE"].map(str::to_owned).to_vec();
+    let line = |row: &Value| {
+        let word = |name: &str| row[name].as_str();
+        let id = word("id").unwrap_or("-");
+        let called = word("identityName").or(word("name"));
+        let name: Vec<_> = word("identityEmoji").into_iter().chain(called).collect();
+        let skills = match row["skills"].as_array().map(Vec::as_slice) {
+            None => "all".to_owned(),
+            Some([]) => "none".to_owned(),
+            Some(names) => names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
+        };
+        let cells = [
+            if row["isDefault"] == true { format!("{id} (default)") } else { id.to_owned() },
+            if name.is_empty() { "-".to_owned() } else { name.join(" ") },
+            word("model").unwrap_or("-").to_owned(),
+            skills,
+            row["bindings"].to_string(),
+            word("workspace").unwrap_or("-").to_owned(),
+        ];
+        cells.map(|cell| render::harmless(&cell)).to_vec()
+    };
+    render::table(&std::iter::once(titles).chain(rows.iter().map(line)).collect::<Vec<_>>())
+}
+
+/// Who answers whom.
+fn rules(rows: &[Value]) -> String {
+    let line = |row: &Value, whom: &str| vec![render::harmless(whom), row["id"].as_str().unwrap_or("-").to_owned()];
+    let mut lines = vec![vec!["MESSAGES FROM".to_owned(), "GO TO".to_owned()]];
+    for row in rows {
+        let whom = row["bindingDetails"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        lines.extend(whom.map(|whom| line(row, whom)));
+    }
+    lines.extend(rows.iter().filter(|row| row["isDefault"] == true).map(|row| line(row, "anywhere else")));
+    render::table(&lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_and_their_rules_are_shown_in_few_words() {
+        let rows = [
+            json!({"id": "main", "isDefault": true, "workspace": "/w", "bindings": 0, "bindingDetails": [], "skills": null,
+                   "model": "homard/demo"}),
+            json!({"id": "ops", "isDefault": false, "name": "Ops", "identityName": "Olga", "identityEmoji": "*",
+                   "workspace": "/o", "bindings": 1, "bindingDetails": ["irc, any account"], "skills": ["a", "b"]}),
+            json!({"id": "mute", "isDefault": false, "name": "M\u{1b}", "workspace": "/m", "bindings": 0,
+                   "bindingDetails": [], "skills": [], "model": "p/m"}),
+        ];
+        assert_eq!(
+            table(&rows),
+            "AGENT           NAME    MODEL        SKILLS  BINDINGS  WORKSPACE\n\
+             main (default)  -       homard/demo  all     0         /w\n\
+             ops             * Olga  -            a, b    1         /o\n\
+             mute            M       p/m          none    0         /m"
+        );
+        assert_eq!(super::rules(&rows), "MESSAGES FROM     GO TO\nirc, any account  ops\nanywhere else     main");
+    }
+}

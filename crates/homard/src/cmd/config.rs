@@ -1,0 +1,105 @@
+//! `homard config`: look at the config file, change it, check it. Only the file is read and written, so it works with and
+//! without a gateway; one that runs sees the change by itself.
+
+mod change;
+mod get;
+mod validate;
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use homard_config::{path::Path, schema};
+use serde_json::json;
+
+use crate::{config::Config, failure::Failure, paths::Paths, render};
+
+/// What `homard config` takes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  homard config get agents.defaults.model
+  homard config set agents.defaults.model anthropic/claude-opus-5-5
+  homard config set tools.deny '[\"exec\"]'
+  homard config set 'agents.list[0].id' work
+  homard config set models.providers.local.apiKey '${LOCAL_KEY}'
+  homard config unset gateway.port
+  homard config validate
+
+A path is written as agents.list[0].id; a name with a dot in it as models.providers[\"a.b\"].")]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+    /// Print one JSON document; VALUE must be JSON then
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print what the file says, without secrets; not what holds by default
+    Get {
+        /// The key [default: all]
+        path: Option<String>,
+        /// Print secrets, too; only on a terminal
+        #[arg(long)]
+        show_secrets: bool,
+    },
+    /// Set a value; comments and everything else in the file stay
+    Set {
+        /// The key
+        path: String,
+        /// JSON5, or else a text
+        #[arg(allow_negative_numbers = true)]
+        value: String,
+    },
+    /// Take a value out
+    Unset {
+        /// The key
+        path: String,
+    },
+    /// Tell all that is wrong with the file, with the lines
+    Validate,
+    /// Print the JSON schema of the config
+    Schema {
+        /// Print the reference for people instead
+        #[arg(long)]
+        markdown: bool,
+    },
+    /// Print where the file is
+    #[command(visible_alias = "file")]
+    Path,
+}
+
+impl Args {
+    /// Whether programs read the output, failures too. What `validate` finds is a document, also when it fails.
+    pub(super) fn wants_json(&self) -> bool {
+        self.json && !matches!(self.command, Command::Validate)
+    }
+}
+
+/// Does it.
+pub(super) fn run(args: &Args) -> Result<()> {
+    if let Command::Schema { markdown } = args.command {
+        return Ok(match markdown {
+            true => render::print(schema::reference::<Config>().trim_end())?,
+            false => render::print_json(&schema::schema::<Config>())?,
+        });
+    }
+    let paths = Paths::find()?;
+    match &args.command {
+        Command::Get { path, show_secrets } => {
+            let path = path.as_deref().map(parse).transpose()?;
+            get::run(&paths, path.as_ref(), get::Shows { secrets: *show_secrets, json: args.json })
+        }
+        Command::Set { path, value } => change::set(&paths, &parse(path)?, value, args.json),
+        Command::Unset { path } => change::unset(&paths, &parse(path)?, args.json),
+        Command::Validate => validate::run(&paths, args.json),
+        Command::Path if args.json => {
+            let (path, exists) = (&paths.config, paths.config.exists());
+            render::print_json(&json!({"path": path, "exists": exists})).context("cannot print")
+        }
+        Command::Path | Command::Schema { .. } => Ok(render::print(&paths.config.display().to_string())?),
+    }
+}
+
+fn parse(path: &str) -> Result<Path, Failure> {
+    path.parse().map_err(|error: homard_config::path::Error| Failure::usage(error.to_string()))
+}

@@ -1,0 +1,100 @@
+//! `homard config get`: what the file says.
+
+use anyhow::Result;
+use homard_config::{
+    Problem, edit, nearest,
+    path::{self, Path, Step},
+    redact, schema,
+};
+use serde_json::Value;
+
+use crate::{config::Config, failure::Failure, paths::Paths, render};
+
+/// How it is shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shows {
+    pub(super) secrets: bool,
+    pub(super) json: bool,
+}
+
+/// Prints what the file says at a path, or all of it.
+pub(super) fn run(paths: &Paths, path: Option<&Path>, shows: Shows) -> Result<()> {
+    if shows.secrets && !render::is_terminal() {
+        return Err(Failure::usage("--show-secrets is for terminals only, and the output goes elsewhere").into());
+    }
+    let loaded = Config::read_file(&paths.config);
+    let file = paths.config.display();
+    let broken = |what: String| Failure::new("config", format!("config file {file}, {what}"));
+    match (&loaded.text, loaded.problems.first()) {
+        (Some(text), _) => drop(edit::value(text).map_err(|error| broken(error.to_string()))?),
+        (None, Some(problem)) => return Err(broken(problem.to_string()).into()),
+        (None, None) => {}
+    }
+    remark_on(&loaded.problems, paths);
+    let said = if shows.secrets { loaded.source } else { redact::redact(&loaded.source) };
+    let path = path.cloned().unwrap_or_default();
+    let value = path::get(&said, &path).ok_or_else(|| missing(&said, &path))?;
+    Ok(match value {
+        Value::String(text) if !shows.json && render::is_terminal() => render::print(&render::harmless(text))?,
+        Value::String(text) if !shows.json => render::print(text)?,
+        value => render::print_json(value)?,
+    })
+}
+
+/// What is wrong with the file is worth a word, whatever is asked.
+fn remark_on(problems: &[Problem], paths: &Paths) {
+    if let Some(first) = problems.first() {
+        let file = paths.config.display();
+        render::remark(&format!("config file {file} is not valid: {first}; to see all: homard config validate"));
+    }
+}
+
+/// The failure of a path that the file does not have.
+pub(super) fn missing(said: &Value, path: &Path) -> Failure {
+    let mut here = Path::root();
+    let wrong = path.steps().iter().find(|step| {
+        let next = match step {
+            Step::Key(name) => here.key(name),
+            Step::Index(at) => here.index(*at),
+        };
+        let is_there = path::get(said, &next).is_some();
+        if is_there {
+            here = next;
+        }
+        !is_there
+    });
+    let help = match wrong {
+        _ if schema::look_up::<Config>(path).is_some() => "; it is not set, so its default holds".to_owned(),
+        Some(Step::Key(name)) => near(said, &here, name).map(|near| format!("; did you mean {near:?}?")).unwrap_or_default(),
+        Some(Step::Index(_)) | None => String::new(),
+    };
+    Failure::new("config", format!("Config path not found: {path}{help}"))
+}
+
+/// The name in an object that was probably meant: one that is there, or one that could be.
+fn near(said: &Value, object: &Path, name: &str) -> Option<String> {
+    let there = path::get(said, object).and_then(Value::as_object);
+    let known = schema::look_up::<Config>(object);
+    let known = known.as_ref().and_then(|known| known["children"].as_array()).into_iter().flatten();
+    let names = there.into_iter().flat_map(|object| object.keys().map(String::as_str));
+    nearest(name, names.chain(known.filter_map(|child| child["key"].as_str()))).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_path_that_is_not_there_is_told_with_what_may_be_meant() {
+        let said = json!({"gateway": {"port": 1}, "models": {"providers": {"local": {"apiKey": "x"}}}});
+        let told = |path: &str| missing(&said, &path.parse().unwrap()).to_string();
+        assert_eq!(told("gatway.port"), "Config path not found: gatway.port; did you mean \"gateway\"?");
+        assert_eq!(told("gateway.prot"), "Config path not found: gateway.prot; did you mean \"port\"?");
+        assert_eq!(told("gateway.bidn"), "Config path not found: gateway.bidn; did you mean \"bind\"?");
+        assert_eq!(told("gateway.bind"), "Config path not found: gateway.bind; it is not set, so its default holds");
+        assert_eq!(told("nope.nope"), "Config path not found: nope.nope");
+        assert_eq!(told("gateway.port.x"), "Config path not found: gateway.port.x");
+    }
+}

@@ -1,0 +1,235 @@
+//! What can only be seen between values that are fine each: two agents with one name, a binding to nobody.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path as File, PathBuf},
+};
+
+use homard_agent::policy;
+use homard_config::{Findings, Sections, nearest, path::Path};
+use homard_proto::AgentId;
+
+use super::{
+    Config, Text,
+    sections::{agents::Agent, schedule::{Heartbeat, zone}, tools::Policy},
+};
+use crate::paths::{self, Paths};
+
+impl Sections for Config {
+    fn cross_check(&self) -> Findings {
+        let mut problems = Vec::new();
+        self.names(&mut problems);
+        self.folders(&mut problems);
+        self.bound(&mut problems);
+        self.hours(&mut problems);
+        self.tool_lists(&mut problems);
+        let renames = self.session.main_key.as_deref().is_some_and(|name| name.trim() != "main");
+        let no_effect = "has no effect: the main conversation is always called main".to_owned();
+        let warnings = renames.then(|| (key("session").key("mainKey"), no_effect)).into_iter().collect();
+        Findings { problems, warnings }
+    }
+}
+
+type Found = Vec<(Path, String)>;
+
+fn key(name: &str) -> Path {
+    Path::root().key(name)
+}
+
+impl Config {
+    /// All agents that the file names: where, by which id, and what it says of them.
+    fn named(&self) -> impl Iterator<Item = (Path, Option<&str>, &Agent)> {
+        let (list, entries) = (key("agents").key("list"), key("agents").key("entries"));
+        let listed = self.agents.list.iter().enumerate();
+        let listed = listed.map(move |(at, agent)| (list.index(at), agent.id.as_ref().map(Text::as_str), agent));
+        let entered = self.agents.entries.iter();
+        listed.chain(entered.map(move |(id, agent)| (entries.key(id), Some(id.as_str()), agent)))
+    }
+
+    /// Every agent has an id of its own.
+    fn names(&self, found: &mut Found) {
+        let mut owners: BTreeMap<AgentId, Path> = BTreeMap::new();
+        for (path, id, _) in self.named() {
+            let Some(id) = id.map(str::trim) else {
+                found.push((path, "must have an id".to_owned()));
+                continue;
+            };
+            let at = if path.starts_with(&key("agents").key("list")) { path.key("id") } else { path.clone() };
+            match owners.get(&AgentId::normalize(id)) {
+                _ if id.is_empty() => found.push((at, "must not be empty".to_owned())),
+                Some(owner) => {
+                    found.push((at, format!("is the id of {owner}, too; every agent needs its own")));
+                }
+                None => drop(owners.insert(AgentId::normalize(id), path)),
+            }
+        }
+    }
+
+    /// No two agents keep their things in one folder.
+    fn folders(&self, found: &mut Found) {
+        let state = Paths::find().map(|paths| paths.state).unwrap_or_default();
+        let mut owners: BTreeMap<PathBuf, Path> = BTreeMap::new();
+        // Those that chose a folder give way to those that have theirs by their name.
+        let (chosen, given): (Vec<_>, Vec<_>) = self.named().partition(|(_, _, agent)| agent.agent_dir.is_some());
+        for (path, id, agent) in given.into_iter().chain(chosen) {
+            let folder = match &agent.agent_dir {
+                Some(text) => paths::expand(File::new(text.as_str()), paths::home().as_deref()),
+                None => state.join("agents").join(AgentId::normalize(id.unwrap_or_default()).as_str()).join("agent"),
+            };
+            // Not what is on the disk: two ways of writing the same path are enough to catch.
+            let folder: PathBuf = state.join(folder).components().collect();
+            match owners.get(&folder) {
+                Some(owner) if agent.agent_dir.is_some() => {
+                    let what = format!("is a duplicate agent directory: {owner} has it; every agent needs its own");
+                    found.push((path.key("agentDir"), what));
+                }
+                Some(_) => {}
+                None => drop(owners.insert(folder, path)),
+            }
+        }
+    }
+
+    /// Bindings lead to agents that there are.
+    fn bound(&self, found: &mut Found) {
+        let members = self.agents.members();
+        for (at, binding) in self.bindings.iter().enumerate() {
+            let path = key("bindings").index(at);
+            let id = binding.agent_id.trim();
+            if id.is_empty() {
+                found.push((path, "must name an agent with agentId".to_owned()));
+            } else if !members.iter().any(|member| member.id == AgentId::normalize(id)) {
+                let near = nearest(id, members.iter().map(|member| member.id.as_str()));
+                let help = near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
+                found.push((path.key("agentId"), format!("names an agent that is not in agents.list{help}")));
+            }
+        }
+    }
+
+    /// Times of the day are times, and time zones are zones.
+    fn hours(&self, found: &mut Found) {
+        let defaults = &self.agents.defaults;
+        let own = self.named().filter_map(|(path, _, agent)| Some((path, agent.heartbeat.as_ref()?)));
+        let all: Vec<(Path, &Heartbeat)> = own.collect();
+        let shared = (key("agents").key("defaults"), &defaults.heartbeat);
+        for (path, heartbeat) in std::iter::once(shared).chain(all) {
+            if let Some((name, why)) = heartbeat.wrong_hours() {
+                found.push((path.key("heartbeat").key("activeHours").key(name), why.to_owned()));
+            }
+        }
+        if let Some(Err(why)) = defaults.user_timezone.as_deref().map(zone) {
+            found.push((key("agents").key("defaults").key("userTimezone"), why.to_owned()));
+        }
+    }
+
+    /// A scope says which tools are the only ones, or which come in addition, not both.
+    fn tool_lists(&self, found: &mut Found) {
+        let own = self.named().map(|(path, _, agent)| (path.key("tools"), &agent.tools));
+        let scopes: Vec<(Path, &Policy)> = std::iter::once((key("tools"), &self.tools)).chain(own).collect();
+        for (path, said) in scopes {
+            let list = |said: &Option<Vec<String>>| said.clone().unwrap_or_default();
+            let (allow, also_allow) = (list(&said.allow), list(&said.also_allow));
+            let policy = policy::Policy { allow, also_allow, ..policy::Policy::default() };
+            if let Some(problem) = policy.check("") {
+                found.push((path.key("alsoAllow"), problem.what));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> Vec<String> {
+        let loaded = Config::read(File::new("homard.json"), text);
+        let [problems, warnings] = [loaded.problems, loaded.warnings];
+        problems.iter().chain(&warnings).map(|told| told.to_string().split_once(": ").unwrap().1.to_owned()).collect()
+    }
+
+    #[test]
+    fn every_agent_has_an_id_of_its_own() {
+        assert_eq!(
+            told("{agents: {list: [{id: 'a'}, {name: 'x'}, {id: ' '}, {id: 'A'}], entries: {a: {}, b: {}}}}"),
+            [
+                "agents.list[1] must have an id",
+                "agents.list[2].id must not be empty",
+                "agents.list[3].id is the id of agents.list[0], too; every agent needs its own",
+                "agents.entries.a is the id of agents.list[0], too; every agent needs its own",
+            ]
+        );
+        assert_eq!(told("{agents: {list: [{id: 'a', default: true}, {id: 'b'}]}}"), [""; 0]);
+    }
+
+    #[test]
+    fn no_two_agents_share_a_directory() {
+        let state = Paths::find().unwrap().state;
+        let text = format!(
+            "{{agents: {{list: [{{id: 'a', agentDir: '/x//y'}}, {{id: 'b', agentDir: '/x/./y/'}}, {{id: 'c'}}, \
+             {{id: 'd', agentDir: '{}/agents/c/agent'}}, {{id: 'e', agentDir: '/z'}}]}}}}",
+            state.display()
+        );
+        let what = |owner: &str| format!("is a duplicate agent directory: {owner} has it; every agent needs its own");
+        assert_eq!(
+            told(&text),
+            [
+                format!("agents.list[1].agentDir {}", what("agents.list[0]")),
+                format!("agents.list[3].agentDir {}", what("agents.list[2]")),
+            ]
+        );
+    }
+
+    #[test]
+    fn bindings_lead_to_agents() {
+        let text = "{agents: {list: [{id: 'home'}, {id: 'work'}]}, bindings: [
+            {agentId: 'Work', match: {channel: 'a'}}, {agentId: 'wrok', match: {channel: 'a'}},
+            {agentId: 'x', match: {channel: 'a'}}, {match: {channel: 'a'}}]}";
+        assert_eq!(
+            told(text),
+            [
+                "bindings[1].agentId names an agent that is not in agents.list; did you mean \"work\"?",
+                "bindings[2].agentId names an agent that is not in agents.list",
+                "bindings[3] must name an agent with agentId",
+            ]
+        );
+        assert_eq!(told("{bindings: [{agentId: 'main', match: {channel: 'a'}}]}"), [""; 0]);
+    }
+
+    #[test]
+    fn times_of_the_day_and_time_zones_are_such() {
+        let text = "{agents: {defaults: {heartbeat: {activeHours: {start: '8:00'}}, userTimezone: 'Mars/Base'},
+            list: [{id: 'a', heartbeat: {activeHours: {start: '08:00', end: '25:00'}}},
+                   {id: 'b', heartbeat: {activeHours: {timezone: 'Europe/Berlin', start: '22:00', end: '24:00'}}}]}}";
+        assert_eq!(
+            told(text),
+            [
+                "agents.defaults.heartbeat.activeHours.start must be a time of the day, written HH:MM",
+                "agents.defaults.userTimezone is not a time zone; write one as Europe/Berlin",
+                "agents.list[0].heartbeat.activeHours.end must be a time of the day, written HH:MM; midnight is 24:00",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_scope_has_one_way_to_allow_tools() {
+        let what = "cannot stand beside allow; put its tools into allow, or use a profile with alsoAllow";
+        assert_eq!(
+            told(
+                "{tools: {allow: ['read'], alsoAllow: ['exec']},
+                  agents: {list: [{id: 'a', tools: {allow: ['read'], alsoAllow: ['exec']}},
+                                  {id: 'b', tools: {allow: [], alsoAllow: ['exec']}}]}}"
+            ),
+            [format!("tools.alsoAllow {what}"), format!("agents.list[0].tools.alsoAllow {what}")]
+        );
+    }
+
+    #[test]
+    fn another_name_for_the_main_conversation_is_worth_a_word() {
+        let loaded = Config::read(File::new("homard.json"), "{session: {mainKey: 'work'}}");
+        assert!(loaded.is_valid());
+        assert_eq!(
+            told("{session: {mainKey: 'work'}}"),
+            ["session.mainKey has no effect: the main conversation is always called main"]
+        );
+        assert_eq!(told("{session: {mainKey: 'main'}}"), [""; 0]);
+    }
+}

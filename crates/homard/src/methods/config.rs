@@ -1,0 +1,240 @@
+//! `config.*`: the config file, read and changed over the wire. Secrets are never shown, and what stands for them in a
+//! text that comes back means that they stay.
+
+mod patch;
+
+use homard_agent::{Ambient, ambient::iso};
+use homard_config::{
+    edit::{self, EditError},
+    path::Path,
+    redact, schema,
+};
+use homard_gateway::{Asked, Method, Needs, Scope};
+use homard_proto::{
+    ErrorShape, Generation,
+    method::config::{ApplyParams, GetParams, LookupParams, PatchParams, Raw, SchemaParams, SetParams},
+};
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+
+use super::on_blocking_thread;
+use crate::{
+    config::{
+        Config,
+        change::{By, Change, Refusal, change, issue},
+    },
+    live::{Came, Live, effect::Effect},
+    paths::Paths,
+};
+
+/// The methods, answered by the file and the config at work.
+pub(super) fn methods(live: &Live, paths: &Paths) -> Vec<Method> {
+    let look = Needs { three: Scope::Admin, four: Scope::Read };
+    let method = |name, needs: Needs, answer: fn(Asked, &Live, &Paths) -> Result<Value, ErrorShape>| {
+        let place = (live.clone(), paths.clone());
+        Method::new(name, needs, move |asked| on_blocking_thread(asked, place.clone(), answer))
+    };
+    vec![
+        method("config.get", look, get),
+        method("config.schema", look, describe),
+        method("config.schema.lookup", look, look_up),
+        method("config.set", Scope::Admin.into(), set),
+        method("config.apply", Scope::Admin.into(), apply),
+        method("config.patch", Scope::Admin.into(), patch),
+    ]
+}
+
+/// The file as it is now, and what counts if it is not valid.
+fn get(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
+    let GetParams {} = asked.params()?;
+    let file = Config::read_file(&paths.config);
+    let loaded = Config::choose(paths).loaded;
+    let text = file.text.as_deref();
+    // Of a text that cannot be read nothing is shown, and an empty text would look like the whole truth.
+    let raw = text.map(redact::redact_text).filter(|raw| !raw.is_empty() || text == Some(""));
+    let parsed = text.and_then(|text| edit::value(text).ok()).unwrap_or_else(|| json!({}));
+    let mut answer = json!({
+        "path": paths.config, "exists": text.is_some() || !file.problems.is_empty(), "raw": raw,
+        "parsed": redact::redact(&parsed), "valid": file.is_valid(), "config": redact::redact(&loaded.source),
+        "hash": file.hash, "issues": file.problems.iter().map(issue).collect::<Vec<_>>(),
+        "warnings": file.warnings.iter().map(issue).collect::<Vec<_>>(), "legacyIssues": [],
+    });
+    if asked.generation() == Generation::Four {
+        answer["sourceConfig"] = redact::redact(&file.source);
+        answer["runtimeConfig"] = redact::redact(&live.used().source);
+        answer["includedPaths"] = json!(file.files.iter().skip(1).collect::<Vec<_>>());
+        answer["configRevisionHash"] = file.hash.into();
+        answer["appliedConfigHash"] = live.used().hash.as_str().into();
+    }
+    Ok(answer)
+}
+
+/// The schema, and how a page shows it.
+fn describe(mut asked: Asked, _: &Live, _: &Paths) -> Result<Value, ErrorShape> {
+    let SchemaParams {} = asked.params()?;
+    Ok(json!({
+        "schema": schema::schema::<Config>(), "uiHints": schema::hints::<Config>(),
+        "version": env!("CARGO_PKG_VERSION"), "generatedAt": iso(Ambient::system().now_ms()),
+    }))
+}
+
+/// One key of the schema, and those in it. The whole is `.`, an item of a list may be `[]`.
+fn look_up(mut asked: Asked, _: &Live, _: &Paths) -> Result<Value, ErrorShape> {
+    let LookupParams { path } = asked.params()?;
+    let place = match path.trim() {
+        "." => Path::root(),
+        path => path.replace("[]", "[0]").parse().map_err(|error: homard_config::path::Error| {
+            ErrorShape::invalid(error.to_string())
+        })?,
+    };
+    schema::look_up::<Config>(&place).ok_or_else(|| ErrorShape::invalid(format!("config schema path not found: {path}")))
+}
+
+fn set(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
+    let SetParams { raw, base_hash } = asked.params()?;
+    let value = object("config.set", &raw)?;
+    made((live, paths), base_hash.as_deref(), |text| whole(&raw, &value, text))
+}
+
+/// What is set is at work at once anyway, and nobody is waited for.
+fn apply(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
+    let ApplyParams { raw, base_hash, followup: _ } = asked.params()?;
+    let value = object("config.apply", &raw)?;
+    made((live, paths), base_hash.as_deref(), |text| whole(&raw, &value, text))
+}
+
+fn patch(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
+    let PatchParams { raw, base_hash, replace_paths, followup: _ } = asked.params()?;
+    let patch = object("config.patch", &raw)?;
+    let replaced: Vec<Path> = replace_paths.iter().filter_map(|path| path.parse().ok()).collect();
+    made((live, paths), base_hash.as_deref(), |text| {
+        let mut value = edit::value(text)?;
+        patch::merge(&mut value, &patch, &Path::root(), &replaced);
+        Ok(edit::replace(text, &value)?)
+    })
+}
+
+/// What a text of a client says.
+fn object(method: &str, raw: &Raw) -> Result<Value, ErrorShape> {
+    let wrong = |why: &str| ErrorShape::invalid(format!("invalid {method} params: raw {why}"));
+    match edit::value(&raw.0) {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(_) => Err(wrong("must be an object")),
+        Err(EditError::Syntax { place, what }) => Err(wrong(&format!("cannot be read: {place}: {what}"))),
+        Err(error) => Err(wrong(&format!("cannot be read: {error}"))),
+    }
+}
+
+/// The text that a client sent, with the secrets that it was not shown. A page with a form sends plain JSON whatever the
+/// file is; then the file's text is changed only where it says something else, and its comments stay.
+fn whole(raw: &Raw, value: &Value, text: &str) -> Result<String, Refusal> {
+    if raw.0 == redact::redact_text(text) {
+        return Ok(text.to_owned());
+    }
+    let (mut value, old) = (value.clone(), edit::value(text).unwrap_or_default());
+    redact::restore(&mut value, &old).map_err(Refusal::Hidden)?;
+    let is_plain = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
+    if is_plain(&raw.0)
+        && !is_plain(text)
+        && let Ok(kept) = edit::replace(text, &value)
+        && !text.trim().is_empty()
+    {
+        return Ok(kept);
+    }
+    Ok(edit::replace(&raw.0, &value)?)
+}
+
+/// Makes a change, has it at work, and says what it takes to have an effect.
+fn made(
+    (live, paths): (&Live, &Paths),
+    base: Option<&str>,
+    edit: impl Fn(&str) -> Result<String, Refusal>,
+) -> Result<Value, ErrorShape> {
+    let done = change(&paths.config, By::Client(base), edit).map_err(|refusal| refused(&refusal))?;
+    let came = live.look();
+    let Change { changed, after, .. } = done;
+    let restart: Vec<_> = changed.iter().filter(|path| Effect::of(path) == Effect::Restart).collect();
+    let mut answer = json!({
+        "ok": true, "path": paths.config, "hash": after.hash, "config": redact::redact(&after.source),
+        "changedPaths": changed, "restart": {"required": !restart.is_empty(), "paths": restart},
+    });
+    if changed.is_empty() {
+        answer["noop"] = true.into();
+    }
+    match came {
+        Came::Refused(why) => answer["notice"] = why.into(),
+        // Whoever watches the file may have been faster.
+        Came::Nothing | Came::Applied { .. } => {}
+    }
+    Ok(answer)
+}
+
+fn refused(refusal: &Refusal) -> ErrorShape {
+    let with_issues = |message: String, issues: Vec<Value>| ErrorShape {
+        details: Some(json!({"issues": issues})),
+        ..ErrorShape::invalid(message)
+    };
+    match refusal {
+        Refusal::Invalid(problems) => {
+            let first = problems.first().map(ToString::to_string).unwrap_or_default();
+            with_issues(format!("invalid config: {first}"), problems.iter().map(issue).collect())
+        }
+        Refusal::Hidden(paths) => {
+            let what = format!("must not be {}: there is no secret to keep", redact::REDACTED);
+            let issues = paths.iter().map(|path| json!({"path": path.to_string(), "message": what})).collect();
+            with_issues(refusal.to_string(), issues)
+        }
+        Refusal::Stale | Refusal::Unreadable(_) | Refusal::Edit(_) | Refusal::Missing => {
+            ErrorShape::invalid(refusal.to_string())
+        }
+        Refusal::Write(error) => {
+            let why = std::error::Error::source(error).map(|why| format!(": {why}")).unwrap_or_default();
+            ErrorShape::unavailable(format!("{error}{why}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set_to(raw: &str, text: &str) -> Result<String, String> {
+        let raw = Raw(raw.to_owned());
+        let value = object("config.set", &raw).map_err(|error| error.message)?;
+        whole(&raw, &value, text).map_err(|refusal| refusal.to_string())
+    }
+
+    #[test]
+    fn a_text_is_taken_as_it_is_with_the_secrets_that_were_not_shown() {
+        let text = "{gateway: {auth: {token: 'hush'}, port: 1}} // mine";
+        let shown = redact::redact_text(text);
+        assert_eq!(set_to(&shown, text).unwrap(), text);
+        let edited = shown.replace("port: 1", "port: 2, /* two */").replace("// mine", "// ours");
+        assert_eq!(set_to(&edited, text).unwrap(), edited.replace("'__OPENCLAW_REDACTED__'", "\"hush\""));
+        assert_eq!(
+            set_to("{gateway: {auth: {password: '__OPENCLAW_REDACTED__'}}}", text).unwrap_err(),
+            "__OPENCLAW_REDACTED__ stands for a secret that is not shown, and gateway.auth.password has none"
+        );
+    }
+
+    #[test]
+    fn plain_json_leaves_the_comments_of_the_file() {
+        let text = "{gateway: {auth: {token: 'hush'}, port: 1}} // mine";
+        let form = r#"{"gateway": {"auth": {"token": "__OPENCLAW_REDACTED__"}, "port": 2}}"#;
+        assert_eq!(set_to(form, text).unwrap(), text.replace('1', "2"));
+        // Where there are none it is taken as it is.
+        assert_eq!(set_to("{\n\"a\": 1}", "{\"a\": 1}").unwrap(), "{\n\"a\": 1}");
+        assert_eq!(set_to("{\n\"a\": 1}", "{a: ").unwrap(), "{\n\"a\": 1}");
+        assert_eq!(set_to("{\n\"a\": 1}", "").unwrap(), "{\n\"a\": 1}");
+    }
+
+    #[test]
+    fn what_is_no_config_says_why() {
+        let told = |raw: &str| set_to(raw, "{}").unwrap_err();
+        assert_eq!(told("[]"), "invalid config.set params: raw must be an object");
+        assert_eq!(
+            told("{a: 1\n b: 2}"),
+            "invalid config.set params: raw cannot be read: line 1, column 6: expected comma"
+        );
+    }
+}

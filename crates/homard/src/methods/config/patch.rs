@@ -1,0 +1,85 @@
+//! A change of some keys: objects are merged, `null` takes away, lists of things with ids are merged by them.
+
+use homard_config::path::Path;
+use serde_json::{Map, Value};
+
+/// Merges a patch into a value. At the paths of `replaced` what is there goes whole.
+pub(super) fn merge(value: &mut Value, patch: &Value, path: &Path, replaced: &[Path]) {
+    if replaced.contains(path) {
+        return *value = without_nulls(patch);
+    }
+    match (value, patch) {
+        (Value::Array(list), Value::Array(items)) if have_ids(list) && have_ids(items) => {
+            for item in items {
+                match list.iter_mut().position(|old| old.get("id") == item.get("id")) {
+                    Some(at) => merge(&mut list[at], item, &path.index(at), replaced),
+                    None => list.push(without_nulls(item)),
+                }
+            }
+        }
+        (value, Value::Object(members)) => {
+            if !value.is_object() {
+                *value = Value::Object(Map::new());
+            }
+            let Value::Object(object) = value else { return };
+            for (name, patch) in members {
+                if patch.is_null() {
+                    object.shift_remove(name);
+                } else {
+                    merge(object.entry(name.clone()).or_insert(Value::Null), patch, &path.key(name), replaced);
+                }
+            }
+        }
+        (value, patch) => value.clone_from(patch),
+    }
+}
+
+/// Whether all are things with an id. Nothing at all is not: an empty list takes the place of what was there.
+fn have_ids(list: &[Value]) -> bool {
+    !list.is_empty() && list.iter().all(|item| item.get("id").is_some_and(Value::is_string))
+}
+
+/// What a patch means where nothing is: `null` has nothing to take away.
+fn without_nulls(patch: &Value) -> Value {
+    match patch {
+        Value::Object(members) => {
+            let there = members.iter().filter(|(_, value)| !value.is_null());
+            there.map(|(name, value)| (name.clone(), without_nulls(value))).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => patch.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn merged(value: &Value, patch: &Value, replaced: &[&str]) -> Value {
+        let mut value = value.clone();
+        let replaced: Vec<Path> = replaced.iter().map(|path| path.parse().unwrap()).collect();
+        merge(&mut value, patch, &Path::root(), &replaced);
+        value
+    }
+
+    #[test]
+    fn objects_are_merged_and_null_takes_away() {
+        let value = json!({"a": {"b": 1, "c": 2}, "d": [1, 2]});
+        let patch = json!({"a": {"b": null, "e": {"f": null, "g": 3}}, "d": [3], "h": null});
+        assert_eq!(merged(&value, &patch, &[]), json!({"a": {"c": 2, "e": {"g": 3}}, "d": [3]}));
+        assert_eq!(merged(&value, &patch, &["a"]), json!({"a": {"e": {"g": 3}}, "d": [3]}));
+    }
+
+    #[test]
+    fn agents_are_changed_by_their_ids_and_the_others_stay() {
+        let value = json!({"list": [{"id": "a", "x": 1}, {"id": "b", "y": 2}]});
+        let patch = json!({"list": [{"id": "b", "y": null, "z": 3}, {"id": "c"}]});
+        assert_eq!(
+            merged(&value, &patch, &[]),
+            json!({"list": [{"id": "a", "x": 1}, {"id": "b", "z": 3}, {"id": "c"}]})
+        );
+        assert_eq!(merged(&value, &json!({"list": []}), &[]), json!({"list": []}));
+        assert_eq!(merged(&value, &json!({"list": [{"id": "c"}]}), &["list"]), json!({"list": [{"id": "c"}]}));
+    }
+}

@@ -1,0 +1,25 @@
+//! The gateway's methods that are about this program's files, one file per family.
+
+mod config;
+mod skills;
+
+use homard_gateway::{Asked, Method};
+use homard_proto::ErrorShape;
+use serde_json::Value;
+
+use crate::{live::Live, paths::Paths};
+
+/// All of them, answered by the config at work.
+pub(crate) fn all(live: &Live, paths: &Paths) -> Vec<Method> {
+    config::methods(live, paths).into_iter().chain(skills::methods(live, paths)).collect()
+}
+
+/// Has a method answered where it may wait for the disk. Once begun it comes to its end, also when nobody waits any more.
+async fn on_blocking_thread(
+    asked: Asked,
+    (live, paths): (Live, Paths),
+    answer: fn(Asked, &Live, &Paths) -> Result<Value, ErrorShape>,
+) -> Result<Value, ErrorShape> {
+    let answering = tokio::task::spawn_blocking(move || answer(asked, &live, &paths)).await;
+    answering.unwrap_or_else(|error| Err(ErrorShape::unavailable(format!("it could not be answered: {error}"))))
+}

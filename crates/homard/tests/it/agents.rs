@@ -1,0 +1,117 @@
+//! Who answers, and whom.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::home::Home;
+
+const CONFIG: &str = "{
+    agents: {
+        defaults: {model: 'homard/demo', skills: ['knots']},
+        list: [{id: 'Main'}, {id: 'ops', identity: {name: 'Olga', emoji: '*'}, skills: []}, {id: 'lost', model: 'no/such'}],
+    },
+    bindings: [
+        {agentId: 'ops', match: {channel: 'telegram', accountId: '*'}},
+        {agentId: 'main', match: {channel: 'telegram', peer: {kind: 'group', id: '-5'}}},
+        {agentId: 'ops', match: {channel: 'slack', teamId: 'T1'}},
+    ],
+}";
+
+fn home() -> Home {
+    let home = Home::new();
+    home.configure(CONFIG);
+    let workspace = home.state().join("workspace");
+    fs::create_dir_all(&workspace).unwrap();
+    fs::write(workspace.join("IDENTITY.md"), "- **Name:** Ada\n").unwrap();
+    home
+}
+
+#[test]
+fn agents_are_listed_with_what_they_are_and_whom_they_answer() {
+    let home = home();
+    let rows = home.run(&["agents", "--json"]).json();
+    let ops = json!({
+        "id": "ops", "isDefault": false, "workspace": home.state().join("workspace-ops"), "bindings": 2,
+        "bindingDetails": ["telegram, any account", "slack, the default account, team T1"], "skills": [],
+        "identityName": "Olga", "identityEmoji": "*", "identitySource": "config", "model": "homard/demo",
+    });
+    assert_eq!(rows[1], ops);
+    let main = &rows[0];
+    assert_eq!(
+        (&main["id"], &main["isDefault"], &main["identityName"], &main["identitySource"], &main["skills"]),
+        (&json!("main"), &json!(true), &json!("Ada"), &json!("identity"), &json!(["knots"]))
+    );
+    assert_eq!(rows[2]["model"], Value::Null);
+    let told = home.run(&["agents", "list", "--bindings"]);
+    assert_eq!((told.code, told.stderr.as_str()), (Some(0), ""));
+    let lines: Vec<_> = told.stdout.lines().collect();
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
+    let workspace = |name: &str| home.state().join(name).display().to_string();
+    assert_eq!(words(lines[1]), format!("main (default) Ada homard/demo knots 1 {}", workspace("workspace")));
+    assert_eq!(words(lines[2]), format!("ops * Olga homard/demo none 2 {}", workspace("workspace-ops")));
+    assert_eq!(words(lines[3]), format!("lost - - knots 0 {}", workspace("workspace-lost")));
+    let rules: Vec<_> = lines[5..10].iter().map(|line| words(line)).collect();
+    assert_eq!(
+        rules,
+        [
+            "MESSAGES FROM GO TO",
+            "telegram, the default account, group -5 main",
+            "telegram, any account ops",
+            "slack, the default account, team T1 ops",
+            "anywhere else main",
+        ]
+    );
+    assert!(lines[10].starts_with("agent lost: "), "{told:?}");
+    assert!(!home.state().join("workspace-ops").exists(), "looking must not make anything");
+}
+
+#[test]
+fn a_message_is_routed_by_the_most_specific_binding_and_the_reason_is_told() {
+    let home = home();
+    let route = |args: &[&str]| home.run(&[&["agents", "route"], args, &["--json"]].concat()).json();
+    let expected = |agent: &str, key: &str, binding: Value, why: &str, kept: &str| json!({"agentId": agent, "sessionKey": key, "binding": binding, "why": why, "kept": kept});
+    let stranger = "everybody but the owner has a session of their own";
+    assert_eq!(
+        route(&["telegram", "--account", "Work", "--peer", "direct:42"]),
+        expected(
+            "ops",
+            "agent:ops:telegram:direct:42",
+            json!(0),
+            "bindings[0] is for the whole channel: telegram, any account",
+            stranger
+        )
+    );
+    assert_eq!(
+        route(&["telegram", "--peer", "group:-5"]),
+        expected(
+            "main",
+            "agent:main:telegram:group:-5",
+            json!(1),
+            "bindings[1] is for this conversation: telegram, the default account, group -5",
+            "every group has a session of its own"
+        )
+    );
+    assert_eq!(
+        route(&["slack", "--team", "T1", "--owner"]),
+        expected(
+            "ops",
+            "agent:ops:main",
+            json!(2),
+            "bindings[2] is for this team: slack, the default account, team T1",
+            "the owner writes to the main session"
+        )
+    );
+    let nobody = "no binding fits, so the default agent answers";
+    assert_eq!(route(&["irc"]), expected("main", "agent:main:irc:direct:someone", Value::Null, nobody, stranger));
+    let told = home.run(&["agents", "route", "irc", "--owner"]).stdout;
+    assert_eq!(
+        told,
+        format!(
+            "agent    main             ({nobody})\nsession  agent:main:main  (the owner writes to the main session)\n"
+        )
+    );
+    let wrong = home.run(&["agents", "route", "irc", "--peer", "person:1"]);
+    let words = "error: --peer person:1 is not a peer; write direct:ID, group:ID or channel:ID\n";
+    assert_eq!((wrong.code, wrong.stderr.as_str()), (Some(2), words));
+}

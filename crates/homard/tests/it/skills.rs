@@ -1,0 +1,286 @@
+//! What agents can read how to do: found, judged, told to a model, and given to their commands.
+
+use std::{
+    fs,
+    io::Write,
+    net::TcpListener,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    home::{Gateway, Home},
+    provider::request,
+    socket::{connect, hear, tell},
+};
+
+/// How long something that a running gateway does by itself may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const SECRET: &str = "the-key-of-the-tide-service";
+
+/// Writes a skill of a workspace; its file.
+fn skill(workspace: &Path, folder: &str, front_matter: &str) -> PathBuf {
+    let folder = workspace.join("skills").join(folder);
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("SKILL.md");
+    fs::write(&file, format!("---\n{front_matter}\n---\nLook at the table.\n")).unwrap();
+    file
+}
+
+fn tides(home: &Home) -> PathBuf {
+    let matter = "name: tides\ndescription: Tell when the water is high.\nmetadata: {\"openclaw\": {\"primaryEnv\": \
+                  \"TIDE_KEY\", \"requires\": {\"env\": [\"TIDE_KEY\"]}}}";
+    skill(&home.state().join("workspace"), "tides", matter)
+}
+
+fn names(skills: &Value) -> Vec<&str> {
+    skills["skills"].as_array().unwrap().iter().map(|skill| skill["name"].as_str().unwrap()).collect()
+}
+
+/// Looks again and again until it is so.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}");
+    }
+}
+
+/// A home whose model is played by the test.
+struct Played {
+    home: Home,
+    listener: TcpListener,
+}
+
+impl Played {
+    fn new() -> Self {
+        let home = Home::new();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let provider = json!({
+            "baseUrl": format!("http://{}/v1", listener.local_addr().unwrap()), "apiKey": "none",
+            "api": "openai-completions", "models": [{"id": "m", "contextWindow": 40_000, "maxTokens": 4_096}],
+        });
+        let agents = json!({"defaults": {"model": "played/m", "promptStyle": "rich"}});
+        home.configure(&json!({"agents": agents, "models": {"providers": {"played": provider}}}).to_string());
+        Self { home, listener }
+    }
+
+    /// Answers the next question, and returns it.
+    fn answer(&self) -> JoinHandle<Value> {
+        let listener = self.listener.try_clone().unwrap();
+        thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            let (_, body) = request(&stream);
+            let answer = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n\
+                data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Aye\"},\"finish_reason\":\"stop\"}]}\n\n\
+                data: [DONE]\n\n";
+            stream.write_all(answer.as_bytes()).unwrap();
+            body
+        })
+    }
+
+    /// What the model is asked in a turn, all of it as one text.
+    fn turn(&self, gateway: &Gateway<'_>, message: &str) -> String {
+        let asked = self.answer();
+        let said = gateway.run(&["agent", "-m", message]);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(0), "Aye\n"), "{}", said.stderr);
+        let asked = asked.join().unwrap();
+        let words = asked["messages"].as_array().unwrap().iter().map(|message| match &message["content"] {
+            Value::String(text) => text.clone(),
+            blocks => blocks.as_array().unwrap().iter().filter_map(|block| block["text"].as_str()).collect(),
+        });
+        words.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Whether the next run would be told of a skill.
+fn is_on_the_shelf(gateway: &Gateway<'_>, name: &str) -> bool {
+    gateway.run(&["agent", "-m", "/context json"]).stdout.contains(&format!("\"name\": \"{name}\""))
+}
+
+#[test]
+fn a_skill_that_is_added_while_a_gateway_runs_is_there_for_the_next_run() {
+    let played = Played::new();
+    let gateway = played.home.gateway();
+    let status = || gateway.run(&["gateway", "call", "skills.status"]).json();
+    assert_eq!(names(&status()), Vec::<&str>::new());
+    assert!(!played.turn(&gateway, "hello").contains("<available_skills>"));
+    let file = skill(&played.home.state().join("workspace"), "knots", "name: knots\ndescription: Tie a rope.");
+    assert_eq!(names(&status()), ["knots"]);
+    until("the skill reaches the shelf", || is_on_the_shelf(&gateway, "knots"));
+    let asked = played.turn(&gateway, "hello again");
+    assert!(asked.contains("<name>knots</name>\n    <description>Tie a rope.</description>"), "{asked}");
+    fs::remove_file(file).unwrap();
+    until("the skill leaves the shelf", || !is_on_the_shelf(&gateway, "knots"));
+}
+
+#[test]
+fn a_skill_that_is_called_by_its_name_is_told_to_the_model() {
+    let played = Played::new();
+    let file = skill(&played.home.state().join("workspace"), "knots", "name: Sea Knots\ndescription: Tie a rope.");
+    let gateway = played.home.gateway();
+    let asked = played.turn(&gateway, "/sea_knots  a bowline, please ");
+    let note = format!(
+        "Read the skill \"Sea Knots\" ({}) and follow it for this request.\n\nThe user wrote:\na bowline, please",
+        file.display()
+    );
+    assert!(asked.contains(&note), "{asked}");
+    let by_name = played.turn(&gateway, "/skill sea-knots");
+    assert!(by_name.contains("follow it for this request."), "{by_name}");
+}
+
+#[test]
+fn the_key_of_a_skill_reaches_the_commands_of_its_agents_runs_and_nothing_else() {
+    let home = Home::new();
+    let file = tides(&home);
+    let entry = json!({"apiKey": SECRET, "env": {"TIDE_PORT": "harbour", "PATH": "/nowhere"}});
+    let agents = json!({"list": [{"id": "main"}, {"id": "other", "skills": []}]});
+    home.configure(&json!({"agents": agents, "skills": {"entries": {"tides": entry}}}).to_string());
+    let gateway = home.gateway();
+    // The key itself is in no command and in no output, so whoever finds it in a file found a leak.
+    let ask = |agent: &str| {
+        let message = "Run `echo \"${#TIDE_KEY} $TIDE_PORT $PATH\"`";
+        let said = gateway.run(&["agent", "-m", message, "--agent", agent]);
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        said.stdout
+    };
+    let given = format!("{} harbour /usr/local/bin:/usr/bin:/bin", SECRET.len());
+    assert!(ask("main").contains(&given), "{}", ask("main"));
+    assert!(ask("other").contains("0  /usr/local/bin:/usr/bin:/bin"), "{}", ask("other"));
+    for method in ["health", "status", "skills.status", "sessions.list"] {
+        let told = gateway.run(&["gateway", "call", method]).stdout;
+        assert!(!told.contains(SECRET) && !told.contains("harbour"), "{method}: {told}");
+    }
+    let environ = fs::read(format!("/proc/{}/environ", gateway.process.0.id())).unwrap();
+    assert!(!String::from_utf8_lossy(&environ).contains("TIDE_"));
+    assert_eq!(leaks(&home.state()), ["config.last-good.json", "homard.json"]);
+    let info = home.run(&["skills", "info", "tides"]).stdout;
+    assert!(info.contains(&file.display().to_string()) && !info.contains(SECRET), "{info}");
+}
+
+/// The files of a folder that hold the key, by name.
+fn leaks(folder: &Path) -> Vec<String> {
+    let mut found: Vec<_> = crate::models::files(folder)
+        .into_iter()
+        .filter(|(_, bytes)| String::from_utf8_lossy(bytes).contains(SECRET))
+        .map(|(path, _)| path.strip_prefix(folder).unwrap().display().to_string())
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn what_is_wrong_with_files_is_told_with_their_paths_and_the_rest_works() {
+    let home = Home::new();
+    let workspace = home.state().join("workspace");
+    let broken = skill(&workspace, "broken", "name: [unclosed\ndescription:");
+    let good = skill(&workspace, "good", "name: good\ndescription: Works.");
+    let hidden = skill(&home.state(), "mine", "name: good\ndescription: Worked.");
+    let outside = home.work().join("outside");
+    fs::create_dir(&outside).unwrap();
+    symlink(&outside, workspace.join("skills/away")).unwrap();
+    let said = home.run(&["skills", "check"]);
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    let text = &said.stdout;
+    assert!(text.starts_with("skills of agent main: 1, ready: 1\n  good\n"), "{text}");
+    assert!(
+        text.contains(&format!("  {} has no description, and its front matter is not YAML: ", broken.display())),
+        "{text}"
+    );
+    let link = workspace.join("skills/away");
+    assert!(text.contains(&format!("  {} is a link that leads out of ", link.display())), "{text}");
+    let collision =
+        format!("good to know:\n  {} is a skill \"good\" that is hidden by {}", hidden.display(), good.display());
+    assert!(text.contains(&collision), "{text}");
+    let document = home.run(&["skills", "check", "--json"]).json();
+    let problems = document["problems"].as_array().unwrap();
+    let told: Vec<_> = problems.iter().map(|problem| (problem["level"].clone(), problem["path"].clone())).collect();
+    assert_eq!(
+        told,
+        [(json!("info"), json!(hidden)), (json!("warning"), json!(link)), (json!("warning"), json!(broken))]
+    );
+    assert_eq!((&document["eligible"], &document["summary"]["total"]), (&json!(["good"]), &json!(1)));
+}
+
+#[test]
+fn skills_are_listed_with_what_they_lack_and_the_way_out() {
+    let home = Home::new();
+    assert!(home.run(&["skills"]).stdout.starts_with("no skills; put a folder with a SKILL.md into "));
+    let file = tides(&home);
+    skill(&home.state().join("workspace"), "knots", "name: knots\ndescription: Tie a rope.");
+    assert_eq!(
+        home.run(&["skills", "list"]).stdout,
+        "SKILL  STATE           FROM       FOR\n\
+         knots  ready           workspace  Tie a rope.\n\
+         tides  needs TIDE_KEY  workspace  Tell when the water is high.\n"
+    );
+    assert_eq!(names(&home.run(&["skills", "list", "--eligible", "--json"]).json()), ["knots"]);
+    let listed = home.run(&["skills", "--json"]).json();
+    assert_eq!(listed["workspaceDir"], json!(home.state().join("workspace")));
+    assert_eq!(listed["skills"][1]["missing"]["env"], json!(["TIDE_KEY"]));
+    let info = home.run(&["skills", "info", "tides"]).stdout;
+    assert!(info.contains(&file.display().to_string()), "{info}");
+    let way_out = "set the variable TIDE_KEY, or: homard config set skills.entries.tides.apiKey VALUE";
+    assert!(info.ends_with(&format!("to do          {way_out}\n")), "{info}");
+    assert_eq!(home.run(&["skills", "info", "tides", "--json"]).json(), listed["skills"][1]);
+    let unknown = home.run(&["skills", "info", "flying"]);
+    let words = "error: there is no skill \"flying\"; see them with: homard skills list\n";
+    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), words));
+    assert_eq!(home.run(&["skills", "check", "--agent", "nobody"]).code, Some(2));
+}
+
+#[test]
+fn a_skill_is_switched_through_the_gateway_and_the_file_keeps_its_comments() {
+    let home = Home::new();
+    tides(&home);
+    home.configure("{\n  // Mine.\n  skills: {entries: {tides: {env: {A: '1'}}}}, // The sea.\n}\n");
+    let gateway = home.gateway();
+    let update = |params: Value| {
+        gateway.run(&["gateway", "call", "skills.update", "--params", &params.to_string(), "--json"]).json()
+    };
+    let state = || gateway.run(&["gateway", "call", "skills.status"]).json()["skills"][0].clone();
+    assert_eq!(state()["eligible"], json!(false));
+    let answer = update(json!({"skillKey": "tides", "apiKey": SECRET, "env": {"A": ""}}));
+    let redacted = json!({"env": {}, "apiKey": "__OPENCLAW_REDACTED__"});
+    assert_eq!(answer, json!({"ok": true, "skillKey": "tides", "config": redacted}));
+    assert_eq!(state()["eligible"], json!(true));
+    assert!(is_on_the_shelf(&gateway, "tides"));
+    update(json!({"skillKey": "tides", "enabled": false, "apiKey": "__OPENCLAW_REDACTED__"}));
+    assert_eq!((&state()["disabled"], &state()["missing"]["env"]), (&json!(true), &json!([])));
+    assert!(!is_on_the_shelf(&gateway, "tides"));
+    let file = fs::read_to_string(home.state().join("homard.json")).unwrap();
+    let expected = format!(
+        "{{\n  // Mine.\n  skills: {{entries: {{tides: {{env: {{}}, \"apiKey\": \"{SECRET}\", \"enabled\": false}}}}}}, // The sea.\n}}\n"
+    );
+    assert_eq!(file, expected);
+    let refused = update(json!({"skillKey": "tides", "apiKey": "${NOT_SET}"}));
+    assert_eq!(refused["error"]["type"], "INVALID_REQUEST", "{refused}");
+    assert_eq!(fs::read_to_string(home.state().join("homard.json")).unwrap(), expected);
+    let unknown = gateway.run(&["gateway", "call", "skills.status", "--params", r#"{"agentId": "nobody"}"#]);
+    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(1), "error: unknown agent id \"nobody\"\n"));
+}
+
+#[tokio::test]
+async fn only_who_may_do_everything_switches_a_skill() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    let mut socket = connect(gateway.port, &gateway.token()).await;
+    for (method, params, is_allowed) in
+        [("skills.status", json!({}), true), ("skills.update", json!({"skillKey": "tides", "enabled": true}), false)]
+    {
+        tell(&mut socket, &json!({"type": "req", "id": method, "method": method, "params": params})).await;
+        let answer = loop {
+            let frame = hear(&mut socket).await.unwrap();
+            if frame["id"] == method {
+                break frame;
+            }
+        };
+        assert_eq!(answer["ok"], json!(is_allowed), "{answer}");
+    }
+    assert!(!home.state().join("homard.json").exists());
+}

@@ -1,0 +1,217 @@
+//! Which addresses are on the public internet. Every other one is somebody's inside.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    str::FromStr,
+};
+
+/// A block of addresses: those that begin with the same bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Net {
+    start: IpAddr,
+    bits: u8,
+}
+
+impl Net {
+    const fn v4(start: [u8; 4], bits: u8) -> Self {
+        let [a, b, c, d] = start;
+        Self { start: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), bits }
+    }
+
+    /// A block whose first 32 bits say all.
+    const fn v6(high: u16, low: u16, bits: u8) -> Self {
+        Self { start: IpAddr::V6(Ipv6Addr::new(high, low, 0, 0, 0, 0, 0, 0)), bits }
+    }
+
+    /// Whether an address is in it.
+    pub(super) fn contains(&self, address: IpAddr) -> bool {
+        let bits = u32::from(self.bits);
+        match (self.start, address) {
+            (IpAddr::V4(start), IpAddr::V4(address)) => {
+                (start.to_bits() ^ address.to_bits()).checked_shr(32 - bits).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(start), IpAddr::V6(address)) => {
+                (start.to_bits() ^ address.to_bits()).checked_shr(128 - bits).unwrap_or(0) == 0
+            }
+            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
+        }
+    }
+}
+
+/// A text is not a block of addresses such as `10.0.0.0/8`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NotNet;
+
+impl FromStr for Net {
+    type Err = NotNet;
+
+    fn from_str(text: &str) -> Result<Self, NotNet> {
+        let (start, bits) = text.split_once('/').ok_or(NotNet)?;
+        let start: IpAddr = start.parse().map_err(|_not_an_address| NotNet)?;
+        let most = if start.is_ipv4() { 32 } else { 128 };
+        let bits = bits.parse().ok().filter(|bits| *bits <= most).ok_or(NotNet)?;
+        Ok(Self { start, bits })
+    }
+}
+
+/// What is special among the addresses of IPv4, by IANA's registry, and two cloud services with public addresses.
+const SPECIAL_V4: &[(Net, &str)] = &[
+    (Net::v4([0, 0, 0, 0], 8), "this machine"),
+    (Net::v4([10, 0, 0, 0], 8), "a private network"),
+    (Net::v4([100, 64, 0, 0], 10), "a carrier's inner network"),
+    (Net::v4([127, 0, 0, 0], 8), "this machine"),
+    (Net::v4([168, 63, 129, 16], 32), "a cloud's inner service"),
+    (Net::v4([169, 254, 0, 0], 16), "the local link, where clouds keep their secrets"),
+    (Net::v4([172, 16, 0, 0], 12), "a private network"),
+    (Net::v4([192, 0, 0, 0], 24), "reserved"),
+    (Net::v4([192, 0, 2, 0], 24), "for examples only"),
+    (Net::v4([192, 88, 99, 0], 24), "a tunnel"),
+    (Net::v4([192, 168, 0, 0], 16), "a private network"),
+    (Net::v4([198, 18, 0, 0], 15), "for measurements only"),
+    (Net::v4([198, 51, 100, 0], 24), "for examples only"),
+    (Net::v4([203, 0, 113, 0], 24), "for examples only"),
+    (Net::v4([224, 0, 0, 0], 4), "a multicast group"),
+    (Net::v4([240, 0, 0, 0], 4), "reserved"),
+];
+
+/// The only part of IPv6 that is given to the public.
+const PUBLIC_V6: Net = Net::v6(0x2000, 0, 3);
+
+/// What is special in that part.
+const SPECIAL_V6: &[(Net, &str)] = &[
+    // Teredo tunnels, which carry any IPv4 address, are in it.
+    (Net::v6(0x2001, 0, 23), "reserved"),
+    (Net::v6(0x2001, 0xdb8, 32), "for examples only"),
+    // 6to4, which carries any IPv4 address.
+    (Net::v6(0x2002, 0, 16), "a tunnel"),
+    (Net::v6(0x3fff, 0, 20), "for examples only"),
+];
+
+/// What is outside of that part and has a name of its own.
+const NAMED_V6: &[(Net, &str)] = &[
+    (Net::v6(0xfc00, 0, 7), "a private network"),
+    (Net::v6(0xfe80, 0, 10), "the local link"),
+    (Net::v6(0xff00, 0, 8), "a multicast group"),
+];
+
+/// What an address is if it is not a public one.
+pub(super) fn inside(address: IpAddr) -> Option<&'static str> {
+    match address {
+        IpAddr::V4(address) => found(SPECIAL_V4, address.into()),
+        IpAddr::V6(address) => inside_v6(address),
+    }
+}
+
+fn inside_v6(address: Ipv6Addr) -> Option<&'static str> {
+    if let Some(carried) = carried(address) {
+        return inside(carried.into());
+    }
+    if address.is_loopback() || address.is_unspecified() {
+        return Some("this machine");
+    }
+    if !PUBLIC_V6.contains(address.into()) {
+        return Some(found(NAMED_V6, address.into()).unwrap_or("reserved"));
+    }
+    found(SPECIAL_V6, address.into()).or_else(|| isatap(address).then_some("a tunnel"))
+}
+
+fn found(table: &[(Net, &'static str)], address: IpAddr) -> Option<&'static str> {
+    table.iter().find(|(net, _)| net.contains(address)).map(|(_, what)| *what)
+}
+
+/// The IPv4 address that one of IPv6 stands for: mapped (`::ffff:a.b.c.d`), or through NAT64 (`64:ff9b::a.b.c.d`), which
+/// is how a network without IPv4 reaches the public servers that have nothing else.
+fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let low = Ipv4Addr::from_bits((address.to_bits() & u128::from(u32::MAX)) as u32);
+    let is_nat64 = address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0];
+    address.to_ipv4_mapped().or_else(|| is_nat64.then_some(low))
+}
+
+/// Whether the lower half says "tunnel to the IPv4 address that follows".
+fn isatap(address: Ipv6Addr) -> bool {
+    let segments = address.segments();
+    matches!(segments[4], 0 | 0x200) && segments[5] == 0x5efe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn what(address: &str) -> Option<&'static str> {
+        inside(address.parse().unwrap())
+    }
+
+    #[test]
+    fn the_edges_of_every_block_are_inside_and_their_neighbours_are_not() {
+        for (first, last) in [
+            ("0.0.0.0", "0.255.255.255"),
+            ("10.0.0.0", "10.255.255.255"),
+            ("100.64.0.0", "100.127.255.255"),
+            ("127.0.0.0", "127.255.255.255"),
+            ("168.63.129.16", "168.63.129.16"),
+            ("169.254.0.0", "169.254.255.255"),
+            ("172.16.0.0", "172.31.255.255"),
+            ("192.0.0.0", "192.0.0.255"),
+            ("192.0.2.0", "192.0.2.255"),
+            ("192.88.99.0", "192.88.99.255"),
+            ("192.168.0.0", "192.168.255.255"),
+            ("198.18.0.0", "198.19.255.255"),
+            ("198.51.100.0", "198.51.100.255"),
+            ("203.0.113.0", "203.0.113.255"),
+            ("224.0.0.0", "255.255.255.255"),
+        ] {
+            let [first, last] = [first, last].map(|edge| edge.parse::<Ipv4Addr>().unwrap().to_bits());
+            assert!([first, last].iter().all(|edge| inside(Ipv4Addr::from_bits(*edge).into()).is_some()));
+            let neighbours = [first.checked_sub(1), last.checked_add(1)].into_iter().flatten();
+            for neighbour in neighbours.map(Ipv4Addr::from_bits) {
+                assert_eq!(inside(neighbour.into()), None, "{neighbour}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_disguise_of_an_inner_address_is_known() {
+        let disguises = [
+            ("::", "this machine"),
+            ("::1", "this machine"),
+            ("::ffff:127.0.0.1", "this machine"),
+            ("::ffff:a9fe:a9fe", "the local link, where clouds keep their secrets"),
+            ("::127.0.0.1", "reserved"),
+            ("::8.8.8.8", "reserved"),
+            ("64:ff9b::10.0.0.1", "a private network"),
+            ("64:ff9b:1::8.8.8.8", "reserved"),
+            ("100::1", "reserved"),
+            ("2001:0:7f00:1::", "reserved"),
+            ("2001:db8::1", "for examples only"),
+            ("2002:7f00:1::", "a tunnel"),
+            ("2a00::5efe:127.0.0.1", "a tunnel"),
+            ("2a00::200:5efe:10.0.0.1", "a tunnel"),
+            ("3fff::1", "for examples only"),
+            ("4000::", "reserved"),
+            ("5f00::1", "reserved"),
+            ("fc00::1", "a private network"),
+            ("fd00:ec2::254", "a private network"),
+            ("fe80::1", "the local link"),
+            ("fec0::1", "reserved"),
+            ("ff02::1", "a multicast group"),
+        ];
+        assert_eq!(disguises.map(|(address, _)| (address, what(address))), disguises.map(|(a, what)| (a, Some(what))));
+    }
+
+    #[test]
+    fn public_addresses_are_public() {
+        let public = ["8.8.8.8", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2606:4700::1111", "2a00:1450:4001::200e"];
+        assert_eq!(public.map(what), [None; 5]);
+    }
+
+    #[test]
+    fn a_block_is_read_or_it_is_none() {
+        let net = |text: &str| text.parse::<Net>();
+        assert_eq!(net("10.0.0.0/8"), Ok(Net::v4([10, 0, 0, 0], 8)));
+        assert_eq!(net("fc00::/7"), Ok(Net::v6(0xfc00, 0, 7)));
+        assert_eq!(["10.0.0.0", "10.0.0.0/33", "fc00::/129", "box/8", "10.0.0.0/x"].map(net), [Err(NotNet); 5]);
+        assert!(net("0.0.0.0/0").unwrap().contains("10.1.2.3".parse().unwrap()));
+        assert!(net("::/0").unwrap().contains("::1".parse().unwrap()));
+        assert!(!net("::/0").unwrap().contains("10.1.2.3".parse().unwrap()));
+    }
+}

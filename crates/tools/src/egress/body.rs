@@ -1,0 +1,161 @@
+//! A body that comes in pieces, unpacked, up to a size. Packed or not, no more than that is ever held.
+
+use std::io::{self, Write};
+
+use flate2::write::MultiGzDecoder;
+
+use super::Error;
+
+/// What was read of a body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Body {
+    /// The bytes, unpacked.
+    pub bytes: Vec<u8>,
+    /// Whether there are no more.
+    pub is_whole: bool,
+}
+
+/// A body in the making.
+pub(super) enum Unpacker {
+    Plain(Capped),
+    Gzip(MultiGzDecoder<Capped>),
+}
+
+impl Unpacker {
+    /// For what the header `Content-Encoding` says.
+    pub(super) fn new(encoding: &str, most: usize) -> Result<Self, Error> {
+        let kept = Capped { bytes: Vec::new(), most, is_full: false };
+        match encoding.trim().to_ascii_lowercase().as_str() {
+            "" | "identity" => Ok(Self::Plain(kept)),
+            "gzip" | "x-gzip" => Ok(Self::Gzip(MultiGzDecoder::new(kept))),
+            _ => Err(Error::Packed),
+        }
+    }
+
+    /// Takes the next bytes; whether more are wanted.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<bool, Error> {
+        let written = match self {
+            Self::Plain(kept) => kept.write_all(bytes),
+            Self::Gzip(decoder) => decoder.write_all(bytes),
+        };
+        let is_full = self.kept().is_full;
+        match written {
+            Ok(()) => Ok(!is_full),
+            Err(_full) if is_full => Ok(false),
+            Err(error) => Err(Error::Broken { why: error.to_string() }),
+        }
+    }
+
+    /// What there is, after the last bytes.
+    pub(super) fn finish(mut self) -> Result<Body, Error> {
+        if let Self::Gzip(decoder) = &mut self
+            && let Err(error) = decoder.try_finish()
+            && !decoder.get_ref().is_full
+        {
+            return Err(Error::Broken { why: error.to_string() });
+        }
+        let kept = std::mem::take(self.kept());
+        Ok(Body { bytes: kept.bytes, is_whole: !kept.is_full })
+    }
+
+    fn kept(&mut self) -> &mut Capped {
+        match self {
+            Self::Plain(kept) => kept,
+            Self::Gzip(decoder) => decoder.get_mut(),
+        }
+    }
+}
+
+/// Keeps so many bytes and refuses the next.
+#[derive(Debug, Default)]
+pub(super) struct Capped {
+    bytes: Vec<u8>,
+    most: usize,
+    is_full: bool,
+}
+
+impl Write for Capped {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let fitting = bytes.len().min(self.most - self.bytes.len());
+        self.bytes.extend_from_slice(&bytes[..fitting]);
+        if fitting < bytes.len() {
+            self.is_full = true;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(fitting)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::{Compression, write::GzEncoder};
+
+    use super::*;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    /// Pushes piece by piece; the body, and how many pieces were taken.
+    fn unpack(encoding: &str, packed: &[u8], piece: usize, most: usize) -> Result<(Body, usize), String> {
+        let mut unpacker = Unpacker::new(encoding, most).map_err(|error| error.to_string())?;
+        let mut taken = 0;
+        for piece in packed.chunks(piece) {
+            taken += 1;
+            if !unpacker.push(piece).map_err(|error| error.to_string())? {
+                break;
+            }
+        }
+        unpacker.finish().map(|body| (body, taken)).map_err(|error| error.to_string())
+    }
+
+    fn whole(bytes: &[u8]) -> Body {
+        Body { bytes: bytes.to_vec(), is_whole: true }
+    }
+
+    #[test]
+    fn what_fits_exactly_is_whole_and_one_byte_more_is_not() {
+        for (encoding, packed) in [("", b"hello".to_vec()), ("gzip", gzip(b"hello")), ("X-GZIP", gzip(b"hello"))] {
+            for piece in [1, 2, 100] {
+                let read = |most| unpack(encoding, &packed, piece, most).unwrap().0;
+                assert_eq!(read(5), whole(b"hello"));
+                assert_eq!(read(4), Body { bytes: b"hell".to_vec(), is_whole: false });
+                assert_eq!(read(0), Body { bytes: Vec::new(), is_whole: false });
+            }
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_not_unpacked() {
+        let bomb = gzip(&vec![0; 64 << 20]);
+        assert!(bomb.len() < 100_000);
+        let (body, taken) = unpack("gzip", &bomb, 1000, 10_000).unwrap();
+        assert_eq!((body.bytes.len(), body.bytes.capacity() < 65_536, body.is_whole, taken), (10_000, true, false, 1));
+    }
+
+    #[test]
+    fn a_bomb_in_many_parts_is_not_unpacked() {
+        let parts = gzip(&[0; 1000]).repeat(1000);
+        assert_eq!(unpack("gzip", &parts, 64, 1500).unwrap().0, Body { bytes: vec![0; 1500], is_whole: false });
+    }
+
+    #[test]
+    fn broken_and_unknown_packings_are_refused() {
+        let mut packed = gzip(b"hello hello hello");
+        packed.truncate(12);
+        for (encoding, packed) in [("gzip", &packed[..]), ("gzip", b"no gzip at all"), ("br", b""), ("gzip, gzip", b"")] {
+            assert!(unpack(encoding, packed, 100, 100).is_err(), "{encoding}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_nothing() {
+        assert_eq!(unpack("", b"", 1, 10).unwrap().0, whole(b""));
+    }
+}

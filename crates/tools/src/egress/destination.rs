@@ -1,0 +1,83 @@
+//! Whether a URL may be asked for, as far as its text tells. What a name leads to is checked in `names`.
+
+use std::net::IpAddr;
+
+use reqwest::Url;
+use url::Host;
+
+use super::{
+    Error,
+    address::inside,
+    exception::{Exception, Verdict, covers, verdict},
+};
+
+/// Longer URLs are not for reading.
+const LONGEST: usize = 2048;
+
+/// Names that lead inside wherever they are resolved; asking for them would only tell others what is asked for.
+const INNER_NAMES: &[&str] = &["localhost", "local", "internal", "home.arpa"];
+
+/// Reads a URL and checks it. What comes back is what will be dialled: names are lower case and without a final dot.
+pub(super) fn parse(text: &str, exceptions: &[Exception]) -> Result<Url, Error> {
+    // The parser would pass over them, so that the eye and the machine read different things.
+    if text.len() > LONGEST || text.contains(char::is_control) {
+        return Err(Error::NotUrl { why: format!("it has control characters or more than {LONGEST} bytes") });
+    }
+    let url = Url::parse(text.trim()).map_err(|error| Error::NotUrl { why: error.to_string() })?;
+    check(url, exceptions)
+}
+
+/// Checks a URL, also one that a redirect names.
+pub(super) fn check(mut url: Url, exceptions: &[Exception]) -> Result<Url, Error> {
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(Error::Scheme { scheme: url.scheme().to_owned() });
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(Error::Userinfo);
+    }
+    if url.as_str().len() > LONGEST {
+        return Err(Error::NotUrl { why: format!("it has more than {LONGEST} bytes") });
+    }
+    if let Some(name) = url.domain().and_then(|name| name.strip_suffix('.')).map(str::to_owned) {
+        url.set_host(Some(&name)).map_err(|error| Error::NotUrl { why: error.to_string() })?;
+    }
+    let host = url.host_str().unwrap_or_default();
+    let port = url.port_or_known_default().unwrap_or_default();
+    match verdict(exceptions, host, port) {
+        Verdict::Allowed => return Ok(url),
+        Verdict::OtherPort => return Err(Error::Port { port }),
+        Verdict::Unnamed => {}
+    }
+    if !matches!(port, 80 | 443 | 1024..) {
+        return Err(Error::Port { port });
+    }
+    match url.host() {
+        Some(Host::Domain(name)) => check_name(name)?,
+        Some(Host::Ipv4(address)) => check_address(host, address.into(), exceptions)?,
+        Some(Host::Ipv6(address)) => check_address(host, address.into(), exceptions)?,
+        None => return Err(Error::Name { name: String::new() }),
+    }
+    Ok(url)
+}
+
+/// Checks where a host is.
+pub(super) fn check_address(host: &str, address: IpAddr, exceptions: &[Exception]) -> Result<(), Error> {
+    match inside(address) {
+        Some(what) if !covers(exceptions, address) => Err(Error::Inside { host: host.to_owned(), what }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// A name is labels of letters, digits and hyphens, so that nobody can read it in another way than we do.
+fn check_name(name: &str) -> Result<(), Error> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let is_label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(is_plain);
+    if name.len() > 253 || !name.split('.').all(is_label) {
+        return Err(Error::Name { name: name.escape_debug().to_string() });
+    }
+    let is_in = |inner: &&str| name.strip_suffix(*inner).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    match INNER_NAMES.iter().any(|inner| is_in(&inner)) {
+        true => Err(Error::Inside { host: name.to_owned(), what: "a name of an inner network" }),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,119 @@
+//! What may be reached although it is not on the public internet, because the owner says so.
+
+use std::{net::IpAddr, str::FromStr};
+
+use reqwest::Url;
+
+use super::address::Net;
+
+/// Something that may be reached although it is not on the public internet.
+///
+/// Written as a host (`box.lan`, `127.0.0.1`, `[::1]`), a host and its port (`localhost:8888`), or a block of addresses
+/// (`10.0.0.0/8`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exception(Kind);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    /// The host as URLs spell it, on one port or on any.
+    Host(String, Option<u16>),
+    Net(Net),
+}
+
+/// A text is not an [`Exception`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is not a host such as box.lan or localhost:8888, and not a block of addresses such as 10.0.0.0/8")]
+pub struct BadException(String);
+
+impl FromStr for Exception {
+    type Err = BadException;
+
+    fn from_str(text: &str) -> Result<Self, BadException> {
+        let bad = || BadException(text.to_owned());
+        if text.contains('/') {
+            return text.parse().map(|net| Self(Kind::Net(net))).map_err(|_not_a_net| bad());
+        }
+        if text.contains(['@', '?', '#', '\\']) || text.contains(char::is_whitespace) {
+            return Err(bad());
+        }
+        // A host of an https URL has the port 443 left out, so the other scheme tells whether one was written.
+        let [http, https] = ["http", "https"].map(|scheme| Url::parse(&format!("{scheme}://{text}/")).ok());
+        let (http, https) = http.zip(https).ok_or_else(bad)?;
+        let name = http.host_str().ok_or_else(bad)?.trim_end_matches('.').to_owned();
+        Ok(Self(Kind::Host(name, http.port().or(https.port()))))
+    }
+}
+
+/// What a list of exceptions says of a host and a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It may be reached, wherever it is.
+    Allowed,
+    /// It is named, but with other ports only.
+    OtherPort,
+    /// Nothing is said.
+    Unnamed,
+}
+
+/// Looks a host up among exceptions.
+pub(super) fn verdict(exceptions: &[Exception], host: &str, port: u16) -> Verdict {
+    let mut verdict = Verdict::Unnamed;
+    for Exception(kind) in exceptions {
+        match kind {
+            Kind::Host(name, allowed) if name == host => {
+                if allowed.is_none_or(|allowed| allowed == port) {
+                    return Verdict::Allowed;
+                }
+                verdict = Verdict::OtherPort;
+            }
+            Kind::Host(..) | Kind::Net(_) => {}
+        }
+    }
+    verdict
+}
+
+/// Whether a host is named, on whatever port.
+pub(super) fn is_named(exceptions: &[Exception], host: &str) -> bool {
+    exceptions.iter().any(|Exception(kind)| matches!(kind, Kind::Host(name, _) if name == host))
+}
+
+/// Whether an address is in one of the blocks.
+pub(super) fn covers(exceptions: &[Exception], address: IpAddr) -> bool {
+    exceptions.iter().any(|Exception(kind)| matches!(kind, Kind::Net(net) if net.contains(address)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(texts: &[&str]) -> Vec<Exception> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_host_is_allowed_on_its_port_or_on_any() {
+        let list = all(&["Box.lan.", "localhost:8888", "[::1]:443", "127.0.0.1:80"]);
+        let verdicts = [("box.lan", 1), ("localhost", 8888), ("localhost", 22), ("[::1]", 443), ("[::1]", 80)];
+        assert_eq!(
+            verdicts.map(|(host, port)| verdict(&list, host, port)),
+            [Verdict::Allowed, Verdict::Allowed, Verdict::OtherPort, Verdict::Allowed, Verdict::OtherPort]
+        );
+        assert_eq!(verdict(&list, "127.0.0.1", 443), Verdict::OtherPort);
+        assert_eq!(verdict(&list, "lan", 80), Verdict::Unnamed);
+        assert_eq!((is_named(&list, "localhost"), is_named(&list, "box")), (true, false));
+    }
+
+    #[test]
+    fn a_block_covers_its_addresses_and_names_no_host() {
+        let list = all(&["10.0.0.0/8"]);
+        assert!(covers(&list, "10.1.1.1".parse().unwrap()) && !covers(&list, "11.1.1.1".parse().unwrap()));
+        assert_eq!(verdict(&list, "10.1.1.1", 80), Verdict::Unnamed);
+    }
+
+    #[test]
+    fn what_is_neither_is_refused_by_name() {
+        for text in ["", "a b", "http://box", "box/path", "me@box", "10.0.0.0/99", "box:99999", "box?x", "box#x"] {
+            assert_eq!(text.parse::<Exception>(), Err(BadException(text.to_owned())));
+        }
+    }
+}

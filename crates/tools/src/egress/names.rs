@@ -1,0 +1,50 @@
+//! What names lead to, checked at the moment of use: the addresses that were checked are the ones that are dialled.
+
+use std::{io, sync::Arc};
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+use super::{
+    Error, destination,
+    exception::{Exception, is_named},
+};
+
+/// The names that this machine knows and can ask for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemNames;
+
+impl Resolve for SystemNames {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// Names of which none leads inside, unless an exception says that it may.
+pub(super) struct GuardedNames {
+    pub(super) names: Arc<dyn Resolve>,
+    pub(super) exceptions: Arc<[Exception]>,
+}
+
+impl Resolve for GuardedNames {
+    fn resolve(&self, name: Name) -> Resolving {
+        let host = name.as_str().to_owned();
+        let asked = self.names.resolve(name);
+        let exceptions = self.exceptions.clone();
+        Box::pin(async move {
+            let found: Vec<_> = asked.await?.collect();
+            if found.is_empty() {
+                return Err(io::Error::other("the name has no address").into());
+            }
+            if !is_named(&exceptions, &host) {
+                // One bad address is enough: who mixes them wants us to try until we are inside.
+                for address in &found {
+                    destination::check_address(&host, address.ip(), &exceptions).map_err(Box::<Error>::new)?;
+                }
+            }
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}

@@ -1,0 +1,163 @@
+//! What holds a command: which files it sees and may change, whether it reaches the network, which system calls it may use.
+//!
+//! Three tiers, the best that the machine has is taken, and never a worse one in silence: A is a namespace of its own
+//! (bubblewrap) with a system call filter and Landlock, B is Landlock and the filter alone, C refuses to run anything.
+//! Start with `policy`, which says what is wanted; `layers` turns that into paths, `bubblewrap` and `enter` into deeds.
+
+mod bubblewrap;
+mod enter;
+mod explain;
+mod filter;
+mod layers;
+mod policy;
+mod stand_in;
+mod tier;
+
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use tokio::process::Command;
+
+pub use self::{
+    enter::{ENTER, EnterError, enter},
+    explain::explain,
+    policy::{Mode, SandboxPolicy},
+    tier::Tier,
+};
+pub(crate) use self::{layers::Layers, stand_in::StandIns};
+use self::{
+    enter::Confinement,
+    filter::Sockets,
+    stand_in::{Held, LostLink},
+};
+
+/// A command that is ready to be started inside its sandbox.
+#[derive(Debug)]
+pub(crate) struct Confined {
+    /// What is started. Environment and input are still to be set.
+    pub(crate) command: Command,
+    /// How many generations of processes, from the first one, only hold the others: they are not asked to end, but
+    /// killed, because their end is a hard end for all below.
+    pub(crate) wrappers: usize,
+    /// What has to stay until the command is over.
+    pub(crate) keep: Keep,
+}
+
+/// What has to stay until a command is over. Tidies up when dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Keep {
+    /// Read by bubblewrap when it starts.
+    _filter: Option<OwnedFd>,
+    _held: Option<Held>,
+    _links: Vec<LostLink>,
+    temporary: Option<PathBuf>,
+}
+
+/// Where a command runs.
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
+    /// The directory that may be changed.
+    pub(crate) workspace: &'a Path,
+    /// Where the command starts, below `workspace`.
+    pub(crate) cwd: &'a Path,
+    /// The same, opened: a name could lead elsewhere by now.
+    pub(crate) directory: &'a OwnedFd,
+    /// Whether it has a terminal of its own.
+    pub(crate) has_terminal: bool,
+}
+
+impl Keep {
+    /// A directory for temporary files that only this command has, where `/tmp` is not private.
+    pub(crate) fn temporary(&self) -> Option<&Path> {
+        self.temporary.as_deref()
+    }
+}
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        if let Some(path) = &self.temporary
+            && let Err(error) = std::fs::remove_dir_all(path)
+        {
+            tracing::warn!(path = %path.display(), %error, "temporary files of a command stay");
+        }
+    }
+}
+
+/// A command that nothing holds.
+pub(crate) fn unconfined(words: &[&OsStr], place: &Place<'_>) -> Confined {
+    let mut command = terminal(place.has_terminal, words[0]);
+    command.args(&words[1..]);
+    at(&mut command, place);
+    Confined { command, wrappers: 0, keep: Keep::default() }
+}
+
+/// A command in a namespace of its own.
+pub(crate) fn in_namespace(
+    bwrap: &Path,
+    helper: Option<&Path>,
+    layers: &Layers,
+    (words, place): (&[&OsStr], &Place<'_>),
+    stand_ins: &StandIns,
+) -> io::Result<Confined> {
+    let held = stand_ins.hold(layers.wanted())?;
+    let _links = layers.links();
+    let sockets = if layers.has_network { Sockets::Any } else { Sockets::Local };
+    let filter = filter::in_memory(sockets)?;
+    let mut command = terminal(place.has_terminal, bwrap.as_os_str());
+    command.args(bubblewrap::arguments(layers, place));
+    command.arg("--seccomp").arg(filter.as_raw_fd().to_string());
+    if let Some(helper) = helper {
+        command.arg("--ro-bind").arg(helper).arg(bubblewrap::HELPER);
+    }
+    command.arg("--");
+    if helper.is_some() {
+        // The filter is in place by then.
+        let confinement = Confinement::inside(layers);
+        command.arg(bubblewrap::HELPER).arg(ENTER).arg(confinement.spelled()?).arg("--");
+    }
+    command.args(words);
+    let keep = Keep { _filter: Some(filter), _held: Some(held), _links, temporary: None };
+    Ok(Confined { command, wrappers: 2, keep })
+}
+
+/// A command that confines itself before it starts.
+pub(crate) fn by_itself(helper: &Path, layers: &Layers, words: &[&OsStr], place: &Place<'_>) -> io::Result<Confined> {
+    let temporary = stand_in::temporary()?;
+    let mut keep = Keep { _links: layers.links(), ..Keep::default() };
+    let confinement = Confinement::alone(layers, &temporary).spelled();
+    keep.temporary = Some(temporary);
+    let mut command = terminal(place.has_terminal, helper.as_os_str());
+    command.arg(ENTER).arg(confinement?).arg("--").args(words);
+    at(&mut command, place);
+    Ok(Confined { command, wrappers: 0, keep })
+}
+
+/// Starts in the opened directory, which is closed when the program starts, after the change.
+fn at(command: &mut Command, place: &Place<'_>) {
+    command.current_dir(format!("/proc/self/fd/{}", place.directory.as_raw_fd()));
+}
+
+/// A program, with its input as its controlling terminal if it has one. The program `setsid` does that without
+/// forking, because it does not lead its group here.
+fn terminal(has_terminal: bool, program: &OsStr) -> Command {
+    if !has_terminal {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setsid");
+    command.arg("--ctty").arg(program);
+    command
+}
+
+/// Paths as they are on the disk, without those that are not there.
+fn real(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
+    paths.into_iter().filter_map(|path| path.canonicalize().ok()).collect()
+}
+
+/// Words of a command line.
+fn words<const N: usize>(words: [&str; N]) -> impl Iterator<Item = OsString> {
+    words.map(OsString::from).into_iter()
+}

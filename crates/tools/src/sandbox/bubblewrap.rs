@@ -1,0 +1,75 @@
+//! Tier A: layers as the arguments of `bwrap`, which makes namespaces without being root.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    Place,
+    layers::{Layer, Layers, PRIVATE},
+    words,
+};
+
+/// Where the program that does the last step is inside.
+pub(super) const HELPER: &str = "/run/homard-sandbox";
+
+/// What every command gets: namespaces of its own, no capabilities, and an end when we end.
+const ALWAYS: [&str; 15] = [
+    "--unshare-user",
+    "--unshare-pid",
+    "--unshare-ipc",
+    "--unshare-uts",
+    "--unshare-cgroup-try",
+    "--die-with-parent",
+    "--cap-drop",
+    "ALL",
+    "--ro-bind",
+    "/",
+    "/",
+    "--dev",
+    "/dev",
+    "--proc",
+    "/proc",
+];
+
+/// All arguments but the filter and the command.
+pub(super) fn arguments(layers: &Layers, place: &Place<'_>) -> Vec<OsString> {
+    let mut all: Vec<OsString> = words(ALWAYS).collect();
+    if !layers.has_network {
+        all.extend(words(["--unshare-net"]));
+    }
+    // Nobody may type into the terminal that we were started from. One of its own it may have.
+    if !place.has_terminal {
+        all.extend(words(["--new-session"]));
+    }
+    let mut sealed: Vec<&PathBuf> = Vec::new();
+    for (path, layer) in &layers.all {
+        match layer {
+            Layer::Private => all.extend([OsString::from("--tmpfs"), path.into()]),
+            Layer::Readable => all.extend([OsString::from("--ro-bind"), path.into(), path.into()]),
+            Layer::Writable => all.extend([OsString::from("--bind"), path.into(), path.into()]),
+            Layer::Hidden if path.is_dir() => {
+                all.extend([OsString::from("--tmpfs"), path.into()]);
+                sealed.push(path);
+            }
+            Layer::Hidden => all.extend([OsString::from("--ro-bind"), OsString::from("/dev/null"), path.into()]),
+        }
+    }
+    // Last, because places for what is mounted in them had to be made.
+    all.extend(sealed.into_iter().flat_map(|path| [OsString::from("--remount-ro"), path.into()]));
+    if layers.has_network {
+        all.extend(names());
+    }
+    all.extend([OsString::from("--chdir"), place.cwd.into()]);
+    all
+}
+
+/// Names of hosts are looked up with the help of a file that often lies in `/run`, which is private.
+fn names() -> Vec<OsString> {
+    let Ok(path) = Path::new("/etc/resolv.conf").canonicalize() else { return Vec::new() };
+    if !PRIVATE.iter().any(|private| path.starts_with(private)) {
+        return Vec::new();
+    }
+    vec![OsString::from("--ro-bind"), (&path).into(), (&path).into()]
+}

@@ -1,0 +1,203 @@
+//! The last step before a command starts, done by its own process: Landlock, the system call filter, limits.
+//!
+//! A process can only confine itself. So the gateway's own program is started once more with [`ENTER`] as its first
+//! argument, gives up its rights here, and becomes the command.
+
+use std::{
+    collections::BTreeSet,
+    convert::Infallible,
+    ffi::OsString,
+    fs, io,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
+    path_beneath_rules,
+};
+use rustix::{
+    process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit},
+    thread::{CapabilitySet, CapabilitySets, remove_capability_from_bounding_set, set_capabilities},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    filter::{self, Sockets},
+    layers::{Layer, Layers},
+};
+
+/// The first argument of a program that is started to call [`enter`].
+pub const ENTER: &str = "__sandbox-exec";
+
+/// Rights as of this version of Landlock; an older kernel grants fewer restrictions, a newer one the same.
+const RIGHTS: ABI = ABI::V6;
+
+/// Devices that do no harm.
+const DEVICES: [&str; 10] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+    "/dev/ptmx",
+    "/dev/pts",
+    "/dev/fd",
+    "/dev/shm",
+];
+
+/// Why a command was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum EnterError {
+    /// The program was not started as it should be.
+    #[error("this is for Homard to call: {ENTER} CONFINEMENT -- PROGRAM [ARGUMENT…]")]
+    Usage,
+    /// The kernel did not do as asked.
+    #[error("the command could not be confined: {0}")]
+    Confine(String),
+    /// The program could not be started.
+    #[error("{program} could not be started: {source}")]
+    Start {
+        /// What should have been started.
+        program: String,
+        /// Why it was not.
+        source: io::Error,
+    },
+}
+
+/// How a process confines itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Confinement {
+    /// What may be read, but for what is hidden in it.
+    read: Vec<PathBuf>,
+    hidden: Vec<PathBuf>,
+    write: Vec<PathBuf>,
+    /// Calls are filtered; not so where that is done already.
+    sockets: Option<Sockets>,
+    /// Whether it is all that holds the command.
+    is_alone: bool,
+}
+
+impl Confinement {
+    /// Inside a namespace, where mounts hide and protect already: the same once more, by other means.
+    pub(super) fn inside(layers: &Layers) -> Self {
+        let write = layers.of(Layer::Writable).chain(layers.of(Layer::Private)).cloned();
+        let write = write.chain([PathBuf::from("/dev"), PathBuf::from("/proc/self")]).collect();
+        Self { read: vec!["/".into()], hidden: Vec::new(), write, sockets: None, is_alone: false }
+    }
+
+    /// Without a namespace.
+    pub(super) fn alone(layers: &Layers, temporary: &Path) -> Self {
+        let own = layers.of(Layer::Writable).chain(layers.of(Layer::Readable)).cloned();
+        let write = layers.of(Layer::Writable).cloned().chain([temporary.to_owned()]);
+        let hidden = layers.of(Layer::Hidden).chain(layers.of(Layer::Private)).cloned();
+        Self {
+            read: [PathBuf::from("/")].into_iter().chain(own).collect(),
+            hidden: hidden.chain([PathBuf::from("/dev")]).collect(),
+            write: write.collect(),
+            sockets: Some(if layers.has_network { Sockets::Any } else { Sockets::No }),
+            is_alone: true,
+        }
+    }
+
+    /// Something to try whether it works.
+    pub(super) fn trial() -> Self {
+        let (read, hidden) = (vec!["/".into()], vec!["/dev".into()]);
+        Self { read, hidden, write: Vec::new(), sockets: Some(Sockets::No), is_alone: true }
+    }
+
+    /// As one word of a command line.
+    pub(super) fn spelled(&self) -> io::Result<String> {
+        serde_json::to_string(self).map_err(io::Error::other)
+    }
+
+    fn apply(&self) -> Result<(), String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let none = Rlimit { current: Some(0), maximum: Some(0) };
+        setrlimit(Resource::Core, none).map_err(|error| text(&error))?;
+        if self.is_alone {
+            // Where a namespace does not do it, this ends the command with whoever started it.
+            set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| text(&error))?;
+            drop_capabilities();
+        }
+        self.restrict_files()?;
+        if let Some(sockets) = self.sockets {
+            let program = filter::program(sockets).map_err(|error| text(&error))?;
+            seccompiler::apply_filter(&program).map_err(|error| text(&error))?;
+        }
+        Ok(())
+    }
+
+    fn restrict_files(&self) -> Result<(), String> {
+        let mut readable = BTreeSet::new();
+        let hidden: BTreeSet<_> = self.hidden.iter().cloned().collect();
+        for path in &self.read {
+            around(path, &hidden, &mut readable);
+        }
+        let devices = self.is_alone.then_some(DEVICES).into_iter().flatten();
+        let restrict = || {
+            Ruleset::default()
+                .set_compatibility(CompatLevel::HardRequirement)
+                .handle_access(AccessFs::from_all(ABI::V1))?
+                .set_compatibility(CompatLevel::BestEffort)
+                .handle_access(AccessFs::from_all(RIGHTS))?
+                .scope(Scope::from_all(RIGHTS))?
+                .create()?
+                .add_rules(path_beneath_rules(&readable, AccessFs::from_read(RIGHTS)))?
+                .add_rules(path_beneath_rules(&self.write, AccessFs::from_all(RIGHTS)))?
+                .add_rules(path_beneath_rules(devices, AccessFs::from_all(RIGHTS)))?
+                .restrict_self()
+        };
+        let status: Result<_, landlock::RulesetError> = restrict();
+        match status.map_err(|error| error.to_string())?.ruleset {
+            RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
+            RulesetStatus::NotEnforced => Err("Landlock is not enabled in this kernel".to_owned()),
+        }
+    }
+}
+
+/// Confines this process and becomes the command; `arguments` are what follows [`ENTER`].
+///
+/// Returns only if that failed. Call it first in `main`, while there is one thread.
+pub fn enter(arguments: impl IntoIterator<Item = OsString>) -> Result<Infallible, EnterError> {
+    let mut arguments = arguments.into_iter();
+    let confinement = arguments.next().and_then(|text| serde_json::from_str(text.to_str()?).ok());
+    let confinement: Confinement = confinement.ok_or(EnterError::Usage)?;
+    let program = arguments.next().filter(|word| word == "--").and_then(|_| arguments.next());
+    let program = program.ok_or(EnterError::Usage)?;
+    confinement.apply().map_err(EnterError::Confine)?;
+    let source = Command::new(&program).args(arguments).exec();
+    Err(EnterError::Start { program: program.to_string_lossy().into_owned(), source })
+}
+
+/// Adds the largest parts of `path` that have nothing hidden in them. Landlock can only allow.
+fn around(path: &Path, hidden: &BTreeSet<PathBuf>, into: &mut BTreeSet<PathBuf>) {
+    if hidden.contains(path) {
+        return;
+    }
+    if !hidden.iter().any(|one| one.starts_with(path)) {
+        into.insert(path.to_owned());
+        return;
+    }
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        // A link is resolved when it is used, and what it leads to is allowed or not.
+        if entry.file_type().is_ok_and(|kind| !kind.is_symlink()) {
+            around(&entry.path(), hidden, into);
+        }
+    }
+}
+
+/// Root is nobody special any more. Others have nothing to give up: that fails, and means nothing.
+fn drop_capabilities() {
+    for capability in CapabilitySet::all().iter() {
+        remove_capability_from_bounding_set(capability).ok();
+    }
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, none).ok();
+}

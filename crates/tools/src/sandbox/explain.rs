@@ -1,0 +1,60 @@
+//! A policy in plain words, for people who want to know what a command may do.
+
+use std::path::Path;
+
+use super::{
+    layers::{Layer, Layers},
+    policy::{Mode, STEERING, SandboxPolicy},
+    tier::Tier,
+};
+
+/// What a command in `workspace` may do on this machine, a sentence each. Looks at the disk.
+pub fn explain(policy: &SandboxPolicy, tier: &Tier, workspace: &Path) -> Vec<String> {
+    if policy.mode == Mode::Full {
+        return vec!["There is no sandbox: commands may do what the user may do (mode full).".to_owned()];
+    }
+    let mut all = vec![match tier {
+        Tier::A { bwrap } => {
+            format!("Tier A: namespaces ({}), a system call filter, and Landlock.", bwrap.display())
+        }
+        Tier::B { why } => format!(
+            "Tier B, limited: Landlock and a system call filter, without namespaces, because {why}. \
+             Other processes can be listed, and files that steer agents are not protected in the workspace."
+        ),
+        Tier::C { why } => {
+            return vec![format!(
+                "Tier C: commands are refused, because {why}. Install bubblewrap (apt-get install bubblewrap), \
+                 or choose the mode full."
+            )];
+        }
+    }];
+    let layers = match Layers::new(policy, workspace) {
+        Ok(layers) => layers,
+        Err(error) => return vec![format!("{} cannot be used: {error}", workspace.display())],
+    };
+    let list = |layer| {
+        let paths: Vec<_> = layers.of(layer).map(|path| path.display().to_string()).collect();
+        if paths.is_empty() { "nothing".to_owned() } else { paths.join(", ") }
+    };
+    all.push(match policy.mode {
+        Mode::ReadOnly => "Nothing can be changed (mode read-only).".to_owned(),
+        Mode::Workspace => format!("Can be changed: {} (mode workspace).", list(Layer::Writable)),
+        Mode::Guarded => format!("Can be changed: {}, when somebody agreed (mode guarded).", list(Layer::Writable)),
+        Mode::Full => return all,
+    });
+    all.push(format!("Cannot be seen: {}.", list(Layer::Hidden)));
+    all.push(match tier {
+        Tier::A { .. } => format!("Empty and gone afterwards: {}.", list(Layer::Private)),
+        Tier::B { .. } | Tier::C { .. } => format!("Not used: {}; TMPDIR is a directory of its own.", list(Layer::Private)),
+    });
+    if matches!(tier, Tier::A { .. }) && policy.mode != Mode::ReadOnly {
+        all.push(format!("Cannot be changed or made in the workspace: {}, hooks and config of .git.", STEERING.join(", ")));
+    }
+    all.push("Everything else can be read.".to_owned());
+    all.push(match (policy.network, tier) {
+        (true, _) => "The network can be reached.".to_owned(),
+        (false, Tier::A { .. }) => "The network cannot be reached; there is only a loopback device of its own.".to_owned(),
+        (false, Tier::B { .. } | Tier::C { .. }) => "The network cannot be reached: there are no sockets.".to_owned(),
+    });
+    all
+}

@@ -1,0 +1,112 @@
+//! What a sandbox is asked to do, before anybody has looked at the disk.
+
+use std::path::PathBuf;
+
+/// How much a command may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Look, but change nothing.
+    ReadOnly,
+    /// Change the workspace.
+    #[default]
+    Workspace,
+    /// Change the workspace, when somebody has agreed to the command. Asking is not done here.
+    Guarded,
+    /// Everything that the user may do: there is no sandbox.
+    Full,
+}
+
+/// What a sandbox is asked to do.
+#[derive(Debug, Clone, Default)]
+pub struct SandboxPolicy {
+    /// How much a command may do.
+    pub mode: Mode,
+    /// Whether it reaches the network.
+    pub network: bool,
+    /// Where Homard keeps its own things: nobody's to see.
+    pub state_dir: Option<PathBuf>,
+    /// The home directory: readable but for what is secret.
+    pub home: Option<PathBuf>,
+    /// What may be read although it lies in a place that is hidden.
+    pub extra_read: Vec<PathBuf>,
+    /// What may be changed besides the workspace.
+    pub extra_write: Vec<PathBuf>,
+    /// What is hidden besides the usual.
+    pub masked: Vec<PathBuf>,
+}
+
+/// What is secret in a home directory: keys, tokens, sessions of browsers, what was typed.
+pub(super) const SECRETS: [&str; 35] = [
+    ".ssh",
+    ".aws",
+    ".azure",
+    ".gnupg",
+    ".kube",
+    ".docker",
+    ".netrc",
+    ".pgpass",
+    ".git-credentials",
+    ".npmrc",
+    ".pypirc",
+    ".terraform.d",
+    ".vault-token",
+    ".password-store",
+    ".homard",
+    ".openclaw",
+    ".clawdbot",
+    ".moltbot",
+    ".codex",
+    ".claude",
+    ".claude.json",
+    ".bash_history",
+    ".zsh_history",
+    ".python_history",
+    ".cargo/credentials.toml",
+    ".config/gh",
+    ".config/gcloud",
+    ".config/op",
+    ".config/homard",
+    ".config/google-chrome",
+    ".config/chromium",
+    ".config/BraveSoftware",
+    ".mozilla",
+    ".local/share/keyrings",
+    ".thunderbird",
+];
+
+/// What is secret elsewhere. A user cannot read these anyway, unless it is root.
+pub(super) const SECRETS_ELSEWHERE: [&str; 4] = ["/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-"];
+
+/// What steers agents and programs of the user that look into a workspace. A command may not change it, nor make it.
+pub(super) const STEERING: [&str; 18] = [
+    ".agents",
+    ".claude",
+    ".codex",
+    ".cursor",
+    ".envrc",
+    ".gitmodules",
+    ".homard",
+    ".idea",
+    ".mcp.json",
+    ".openclaw",
+    ".vscode",
+    "AGENTS.md",
+    "CLAUDE.md",
+    "HEARTBEAT.md",
+    "MEMORY.md",
+    "SOUL.md",
+    "hooks",
+    "skills",
+];
+
+/// The same in a repository's `.git`.
+pub(super) const STEERING_GIT: [&str; 4] = ["hooks", "config", "config.worktree", "modules"];
+
+impl SandboxPolicy {
+    /// All that is hidden.
+    pub(super) fn secrets(&self) -> Vec<PathBuf> {
+        let at_home = self.home.iter().flat_map(|home| SECRETS.map(|name| home.join(name)));
+        let elsewhere = SECRETS_ELSEWHERE.map(PathBuf::from);
+        at_home.chain(elsewhere).chain(self.state_dir.clone()).chain(self.masked.iter().cloned()).collect()
+    }
+}

@@ -1,0 +1,91 @@
+//! What this machine can hold a command with.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use super::enter::{Confinement, ENTER};
+
+/// Where bubblewrap is looked for first: rules of the system that let it work name it by its path.
+const USUAL: [&str; 3] = ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap"];
+
+/// What is tried with it.
+const TRIAL: [&str; 13] = [
+    "--unshare-user",
+    "--unshare-pid",
+    "--unshare-net",
+    "--unshare-ipc",
+    "--ro-bind",
+    "/",
+    "/",
+    "--dev",
+    "/dev",
+    "--proc",
+    "/proc",
+    "--",
+    "/bin/sh",
+];
+
+/// What this machine can hold a command with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tier {
+    /// Namespaces, a system call filter and Landlock.
+    A {
+        /// The program that makes namespaces.
+        bwrap: PathBuf,
+    },
+    /// Landlock and a system call filter.
+    B {
+        /// Why it is not tier A.
+        why: String,
+    },
+    /// Nothing: commands are refused.
+    C {
+        /// What is missing.
+        why: String,
+    },
+}
+
+impl Tier {
+    /// Tries what there is. Blocks for as long as it takes to start a program or two.
+    ///
+    /// `helper` is a program that calls [`enter`](super::enter) when its first argument is [`ENTER`]; `path` is where
+    /// programs are looked for.
+    pub fn detect(helper: Option<&Path>, path: &str) -> Self {
+        let found = USUAL.iter().map(PathBuf::from).chain(std::env::split_paths(path).map(|folder| folder.join("bwrap")));
+        let why = match found.into_iter().find(|bwrap| bwrap.is_file()) {
+            Some(bwrap) => match works(Command::new(&bwrap).args(TRIAL).args(["-c", ":"])) {
+                Ok(()) => return Self::A { bwrap },
+                Err(why) => format!("{} does not work here ({why})", bwrap.display()),
+            },
+            None => "bubblewrap is not installed".to_owned(),
+        };
+        Self::without_namespaces(helper, why)
+    }
+
+    /// The best tier without bubblewrap. `why` says why it is not used.
+    pub fn without_namespaces(helper: Option<&Path>, why: String) -> Self {
+        let Some(helper) = helper else {
+            return Self::C { why: format!("{why}, and there is no helper program for Landlock") };
+        };
+        let trial = Confinement::trial().spelled().map_err(|error| error.to_string());
+        let worked = trial.and_then(|trial| {
+            works(Command::new(helper).arg(ENTER).arg(trial).args(["--", "/bin/sh", "-c", ":"]))
+        });
+        match worked {
+            Ok(()) => Self::B { why },
+            Err(landlock) => Self::C { why: format!("{why}, and Landlock does not work either ({landlock})") },
+        }
+    }
+}
+
+/// Runs a trial; `Err` is what it complained of.
+fn works(command: &mut Command) -> Result<(), String> {
+    let output = command.stdin(Stdio::null()).env_clear().output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(said.lines().next_back().map_or_else(|| output.status.to_string(), str::to_owned))
+}

@@ -1,0 +1,9 @@
+class A:
+    def g(self):
+        pass
+
+class B:
+    def f(self):
+        pass
+    def g(self):
+        return 1

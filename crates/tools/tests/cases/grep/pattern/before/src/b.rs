@@ -1,0 +1,3 @@
+fn run() {
+    // TODO: run
+}

@@ -1,0 +1,143 @@
+//! What the tools that look through whole trees do with large, deep and changing ones.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+mod bench;
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use bench::{Bench, said};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, mkdirat, openat, renameat_with};
+use serde_json::json;
+
+/// Makes 40 directories with 50 files each; every file has a line with its own number.
+fn plant(bench: &Bench) {
+    for folder in 0..40 {
+        let path = bench.workdir().join(format!("d{folder:02}"));
+        fs::create_dir(&path).unwrap();
+        for file in 0..50 {
+            fs::write(path.join(format!("f{file:02}.txt")), format!("first\nneedle {folder} {file}\n")).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn grep_tells_matches_in_the_order_of_the_tree_however_its_threads_run() {
+    let bench = Bench::new();
+    plant(&bench);
+    let lines: Vec<String> = (0..40)
+        .flat_map(|folder| (0..50).map(move |file| format!("d{folder:02}/f{file:02}.txt:2: needle {folder} {file}")))
+        .collect();
+    let notice = "\n\n[There are more than 100. Use a larger limit, or a narrower pattern.]";
+    for _ in 0..20 {
+        let found = bench.call("grep", json!({"pattern": "needle"})).await;
+        assert_eq!(said(&found), ((lines[..100].join("\n") + notice).as_str(), false));
+    }
+    let found = bench.call("grep", json!({"pattern": "needle 39 4\\d"})).await;
+    assert_eq!(said(&found), (lines[1990..].join("\n").as_str(), false));
+}
+
+#[tokio::test]
+async fn grep_and_find_end_at_50_kib() {
+    let bench = Bench::new();
+    plant(&bench);
+    let long = "y".repeat(490);
+    fs::write(bench.workdir().join("long.txt"), format!("{long}\n").repeat(1000)).unwrap();
+    let found = bench.call("grep", json!({"pattern": "y", "limit": 1000})).await;
+    // So many lines of 503 to 505 bytes fit.
+    let lines: Vec<String> = (1..=101).map(|line| format!("long.txt:{line}: {long}")).collect();
+    let notice = "\n\n[There are more than fit in 50 KiB. Use a narrower pattern.]";
+    let told = lines.join("\n") + notice;
+    assert_eq!(said(&found), (told.as_str(), false));
+    assert_eq!(
+        found.details,
+        Some(json!({"truncation": {"truncated": true, "truncatedBy": "bytes", "maxBytes": 51200}}))
+    );
+
+    let deep = bench.workdir().join("n".repeat(200)).join("m".repeat(200));
+    fs::create_dir_all(&deep).unwrap();
+    for file in 0..300 {
+        fs::write(deep.join(format!("{file:03}.md")), "").unwrap();
+    }
+    let found = bench.call("find", json!({"pattern": "*.md"})).await;
+    assert!(said(&found).0.len() <= 51_200 + 100, "{}", said(&found).0.len());
+    assert!(said(&found).0.ends_with(notice), "{}", said(&found).0);
+}
+
+#[tokio::test]
+async fn find_gives_1000_paths_unless_told_otherwise() {
+    let bench = Bench::new();
+    plant(&bench);
+    let paths: Vec<String> =
+        (0..40).flat_map(|folder| (0..50).map(move |file| format!("d{folder:02}/f{file:02}.txt"))).collect();
+    let notice = "\n\n[There are more than 1000. Use a larger limit, or a narrower pattern.]";
+    let found = bench.call("find", json!({"pattern": "*.txt"})).await;
+    assert_eq!(said(&found), ((paths[..1000].join("\n") + notice).as_str(), false));
+    let found = bench.call("find", json!({"pattern": "*.txt", "limit": 5000})).await;
+    assert_eq!(said(&found), (paths.join("\n").as_str(), false));
+}
+
+#[tokio::test]
+async fn a_tree_that_is_too_deep_is_searched_as_far_as_it_goes() {
+    let bench = Bench::new();
+    let name = "d".repeat(200);
+    let mut directory = openat(CWD, bench.workdir(), OFlags::DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..30 {
+        mkdirat(&directory, &name, Mode::RWXU).unwrap();
+        directory = openat(&directory, &name, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    }
+    fs::write(bench.workdir().join("a.txt"), "needle\n").unwrap();
+    let found = bench.call("find", json!({"pattern": "*.txt"})).await;
+    assert_eq!(said(&found), ("a.txt\n\n[1 directories could not be read.]", false));
+    let found = bench.call("grep", json!({"pattern": "needle"})).await;
+    assert_eq!(said(&found), ("a.txt:1: needle\n\n[1 files or directories could not be searched.]", false));
+}
+
+#[tokio::test]
+async fn a_stopped_run_does_not_wait_for_a_search() {
+    let bench = Bench::new();
+    plant(&bench);
+    bench.cancel.cancel();
+    for (tool, arguments) in
+        [("find", json!({"pattern": "*"})), ("grep", json!({"pattern": "needle"})), ("ls", json!({"path": "d00"}))]
+    {
+        let refused = "the run was stopped before all was looked through";
+        assert_eq!(said(&bench.call(tool, arguments).await), (refused, true), "{tool}");
+    }
+    let read = bench.call("read", json!({"path": "d00/f00.txt"})).await;
+    assert_eq!(said(&read), ("d00/f00.txt: the run was stopped while it was read", true));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_that_becomes_a_link_meanwhile_is_not_walked_into() {
+    let bench = Bench::new();
+    let [real, link] = ["real", "link"].map(|name| bench.workdir().join(name));
+    fs::create_dir(&real).unwrap();
+    fs::write(real.join("harmless.txt"), "a secret of ours").unwrap();
+    symlink("../other", &link).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                renameat_with(CWD, &real, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(async {
+                for _ in 0..1000 {
+                    let found = bench.call("find", json!({"pattern": "**/*.txt"})).await;
+                    assert!(!said(&found).0.contains("secret.txt"), "{found:?}");
+                    let found = bench.call("grep", json!({"pattern": "secret$"})).await;
+                    assert_eq!(said(&found), ("(no matches)", false));
+                    let listed = bench.call("ls", json!({"path": "real"})).await;
+                    assert!(!said(&listed).0.contains("secret.txt"), "{listed:?}");
+                }
+            });
+        });
+        is_over.store(true, Ordering::Relaxed);
+    });
+    bench.assert_outside_is_untouched();
+}

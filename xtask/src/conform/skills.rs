@@ -1,0 +1,129 @@
+//! The skills that OpenClaw ships: Homard finds the same ones in its folders, and judges each of them the same way.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::client::{Client, Home, PATH};
+use crate::shell;
+
+/// What is compared of each skill.
+const COMPARED: [&str; 4] = ["eligible", "disabled", "blockedByAllowlist", "missing"];
+
+/// How many skills there must be at least, and how many of them ready: fewer, and nothing is compared.
+const LEAST: (usize, usize) = (40, 1);
+
+/// Compares what both say of a client's skills: as they are, with some of what they need, and with a list of those that
+/// are allowed.
+pub(super) fn check(client: &Client, binary: &Path) -> Result<()> {
+    let entries = json!({
+        "openai-whisper-api": {"apiKey": "a key"},
+        "trello": {"env": {"TRELLO_API_KEY": "a key", "TRELLO_TOKEN": "a token"}},
+        "notion": {"env": {"NOTION_API_KEY": ""}},
+        "weather": {"enabled": false},
+    });
+    let scenes = [
+        ("bare", json!({})),
+        ("entries", json!({"skills": {"entries": entries}})),
+        ("allowed", json!({"skills": {"allowBundled": ["weather", "github", "healthcheck"]}})),
+    ];
+    for (name, config) in &scenes {
+        compare(client, binary, name, config).with_context(|| format!("scene {name}"))?;
+    }
+    Ok(())
+}
+
+fn compare(client: &Client, binary: &Path, scene: &str, config: &Value) -> Result<()> {
+    let home = Home::alone()?;
+    fs::write(home.state().join("openclaw.json"), config.to_string())?;
+    let theirs = client.call(&format!("skills-{scene}"), &home, &["skills", "list", "--json"])?.succeeded()?.json()?;
+    let ours = ours(client, binary, &home, config)?;
+    fs::write(client.logs.join(format!("skills-{scene}-homard.log")), format!("{ours:#}\n"))?;
+    let (theirs, ours) = (judged(&theirs)?, judged(&ours)?);
+    let ready = theirs.values().filter(|state| state["eligible"] == true).count();
+    ensure!(
+        theirs.len() >= LEAST.0 && ready >= LEAST.1,
+        "only {} skills, {ready} of them ready, were found at all",
+        theirs.len()
+    );
+    let wrong = differences(&theirs, &ours);
+    if !wrong.is_empty() {
+        bail!("{} differences:\n{}", wrong.len(), wrong.join("\n"));
+    }
+    Ok(())
+}
+
+/// What Homard says of the same folders in the same home.
+fn ours(client: &Client, binary: &Path, home: &Home, config: &Value) -> Result<Value> {
+    let package = client.script.parent().context("the client has no folder")?;
+    let state = home.folder().join(".homard");
+    fs::create_dir(&state)?;
+    let mut config = config.clone();
+    config["skills"]["load"] = json!({"extraDirs": extra(package, home)?});
+    fs::write(state.join("homard.json"), config.to_string())?;
+    let mut command = Command::new(binary);
+    command.args(["skills", "list", "--json"]).env_clear().env("PATH", PATH).env("HOME", home.folder());
+    command.env("HOMARD_BUNDLED_SKILLS_DIR", package.join("skills")).current_dir(home.folder());
+    serde_json::from_slice(&shell::output(&mut command)?).context("what Homard lists is not JSON")
+}
+
+/// The folders beside the bundled one from which the newer client reads skills: those of the agent that looks after the
+/// system, and those of plugins, which it links into its state.
+fn extra(package: &Path, home: &Home) -> Result<Vec<PathBuf>> {
+    let mut folders = vec![package.join("custodian-skills")];
+    if let Ok(links) = fs::read_dir(home.state().join("plugin-skills")) {
+        for link in links {
+            folders.push(fs::canonicalize(link?.path()).context("a plugin's skill is not where it should be")?);
+        }
+    }
+    folders.retain(|folder| folder.exists());
+    Ok(folders)
+}
+
+/// What a list says of each skill, by name.
+fn judged(list: &Value) -> Result<BTreeMap<String, Value>> {
+    let skills = list["skills"].as_array().context("the list should have `skills`")?;
+    let state = |skill: &Value| {
+        let said: Value = COMPARED.iter().map(|&what| (what.to_owned(), skill[what].clone())).collect();
+        Ok((skill["name"].as_str().context("a skill has no name")?.to_owned(), said))
+    };
+    skills.iter().map(state).collect()
+}
+
+fn differences(theirs: &BTreeMap<String, Value>, ours: &BTreeMap<String, Value>) -> Vec<String> {
+    let missed = theirs.keys().filter(|name| !ours.contains_key(*name)).map(|name| format!("only OpenClaw has {name}"));
+    let added = ours.keys().filter(|name| !theirs.contains_key(*name)).map(|name| format!("only Homard has {name}"));
+    let judged = theirs.iter().filter_map(|(name, theirs)| {
+        let ours = ours.get(name).filter(|ours| *ours != theirs)?;
+        Some(format!("{name}: OpenClaw says {theirs}, Homard says {ours}"))
+    });
+    missed.chain(added).chain(judged).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_added_or_judged_otherwise_is_told() {
+        let list = |skills: Value| judged(&json!({"skills": skills})).unwrap();
+        let theirs = list(json!([{"name": "a", "eligible": true}, {"name": "b", "eligible": true}]));
+        let ours = list(json!([{"name": "b", "eligible": false, "other": 1}, {"name": "c"}]));
+        let said = |eligible: bool| json!({"eligible": eligible, "disabled": null, "blockedByAllowlist": null, "missing": null});
+        assert_eq!(
+            differences(&theirs, &ours),
+            [
+                "only OpenClaw has a".to_owned(),
+                "only Homard has c".to_owned(),
+                format!("b: OpenClaw says {}, Homard says {}", said(true), said(false)),
+            ]
+        );
+        assert_eq!(differences(&theirs, &theirs), Vec::<String>::new());
+    }
+}

@@ -78,7 +78,7 @@ async fn health_and_status_say_how_things_are() {
         json!([{"agentId": "main", "enabled": true, "every": "30m", "everyMs": 1_800_000}])
     );
     assert_eq!(status["sessions"]["count"], 1);
-    assert_eq!(status["sessions"]["defaults"], json!({"model": "scripted", "contextTokens": 1000}));
+    assert_eq!(status["sessions"]["defaults"], json!({"model": "scripted", "contextTokens": 100_000}));
     let row = &status["sessions"]["recent"][0];
     assert_eq!(
         json!([row["key"], row["totalTokens"], row["remainingTokens"], row["percentUsed"]]),
@@ -106,7 +106,7 @@ async fn sessions_are_listed_newest_first_and_in_pages() {
     assert_eq!(all["payload"]["count"], 3);
     assert_eq!(
         all["payload"]["defaults"],
-        json!({"modelProvider": "test", "model": "scripted", "contextTokens": 1000})
+        json!({"modelProvider": "test", "model": "scripted", "contextTokens": 100_000})
     );
     assert_eq!(all["payload"].get("totalCount"), None);
     assert_eq!(keys(&old.ask("2", "sessions.list", json!({"limit": 1})).await), ["b"]);

@@ -209,7 +209,7 @@ impl World {
             provider: "test".to_owned(),
             model: "scripted".to_owned(),
             api: "none".to_owned(),
-            context_window: 1000,
+            context_window: 100_000,
             max_output: 1000,
             ..Spec::default()
         };

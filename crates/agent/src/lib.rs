@@ -19,6 +19,7 @@ pub mod profile;
 pub mod routing;
 pub mod row;
 pub mod schedule;
+pub mod secrets;
 pub mod tape;
 pub mod task;
 pub mod tool;
@@ -43,4 +44,5 @@ pub use lane::{
     slots::{Class, Slots},
 };
 pub use profile::{Agents, Profile, ToolMode};
+pub use run::guard::Bounds;
 pub use tape::{Cursor, Follower, Tape};

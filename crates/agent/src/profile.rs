@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 use homard_model::{Level, Spec, retry::Limits, roster::Roster};
 use homard_proto::AgentId;
 
-use crate::{command::Levels, context::setting::Setting, tool::Toolbox};
+use crate::{command::Levels, context::setting::Setting, run::guard::Bounds, secrets::Secrets, tool::Toolbox};
 
 /// An agent: who answers, with which tools, where, and for how long. A run keeps the profile that it started with.
 #[derive(Clone)]
@@ -20,6 +20,8 @@ pub struct Profile {
     pub roster: Roster,
     /// Who answers in a session for which somebody chose a model.
     pub choose: Choose,
+    /// The models that may be chosen, as `provider/model`; none when any may be.
+    pub offers: Arc<[String]>,
     /// How often a model is asked again.
     pub limits: Limits,
     /// With which tools.
@@ -32,6 +34,10 @@ pub struct Profile {
     pub timeout: Option<Duration>,
     /// How several calls of one message are run.
     pub tool_mode: ToolMode,
+    /// What a run may do before it is ended.
+    pub bounds: Bounds,
+    /// What must not be seen in what its tools say.
+    pub secrets: Secrets,
     /// How hard its models think when a session says nothing; without a word, as they do by themselves.
     pub thinking: Option<Level>,
     /// How much of tools is told when a session says nothing.
@@ -53,12 +59,15 @@ impl Profile {
             identity: Identity::default(),
             roster,
             choose: Arc::new(|name| Err(format!("there is no model {name}"))),
+            offers: Arc::default(),
             limits: Limits::default(),
             toolbox: Toolbox::default(),
             workdir: PathBuf::from("."),
             setting: Setting::default(),
             timeout: Some(Duration::from_secs(600)),
             tool_mode: ToolMode::default(),
+            bounds: Bounds::default(),
+            secrets: Secrets::default(),
             thinking: None,
             verbose: None,
             reasoning: None,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
 use async_trait::async_trait;
 pub use homard_model::ToolSpec;
 use homard_proto::{
-    CallId, RunId, SessionKey,
+    CallId, Route, RunId, SessionKey,
     message::Block,
     schema::{Problem, Schema},
 };
@@ -13,6 +13,8 @@ pub use homard_store::ToolClass;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+
+use crate::{Hub, command::OWNER};
 
 pub use crate::lane::slots::Lender;
 
@@ -51,6 +53,26 @@ pub struct ToolCx {
     pub slot: Lender,
     /// What commands of this run find in their environment besides what every command does.
     pub variables: Variables,
+    /// Who asked, and from where.
+    pub origin: Origin,
+    /// The house, for tools that look at sessions or start runs; none for a tool that is called outside a run.
+    pub hub: Option<Hub>,
+}
+
+/// Who asked for a run, and from where.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Who asked.
+    pub principal: String,
+    /// Where the message came from, and where answers go.
+    pub route: Route,
+}
+
+impl Origin {
+    /// Whether the owner asked.
+    pub fn is_owner(&self) -> bool {
+        self.principal == OWNER
+    }
 }
 
 /// Environment variables for the commands of a run, which may be secrets: they are never shown.

@@ -7,13 +7,14 @@ pub(crate) mod models;
 pub(crate) mod office;
 pub(crate) mod routes;
 pub(crate) mod schedule;
+mod secrets;
 pub(crate) mod skills;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use homard_agent::{Ambient, ChannelLimits, Class, Hub, HubEvent, Rules, Slots};
-use homard_config::Loaded;
+use homard_config::{Loaded, Used};
 use homard_journal::Journal;
 use jiff::tz::TimeZone;
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
@@ -26,7 +27,7 @@ use self::{
 };
 use crate::{
     auth::{self, Keyring},
-    config::{Config, channels::Channel},
+    config::{Chosen, Config, channels::Channel},
     paths::{self, Paths},
 };
 
@@ -61,17 +62,13 @@ pub(crate) struct House {
 
 impl House {
     /// Takes the state directory and opens the hub.
-    pub(crate) fn open(
-        loaded: &Loaded<Config>,
-        paths: &Paths,
-        place: &Place,
-    ) -> Result<(Self, UnboundedReceiver<HubEvent>)> {
-        let config = &loaded.config;
+    pub(crate) fn open(chosen: &Chosen, paths: &Paths, place: &Place) -> Result<(Self, UnboundedReceiver<HubEvent>)> {
+        let config = &chosen.loaded.config;
         let ambient = Ambient::system();
         let clock = ambient.clone();
         let journal = Arc::new(Journal::open(&paths.state, move || clock.now_ms())?);
         let office = Office::new(paths, place);
-        let Staff { agents, remark, troubles } = office.staff(loaded)?;
+        let Staff { agents, remark, troubles } = office.staff(&chosen.loaded, knows_tools(chosen))?;
         let (main, subagent) = slots(config);
         let slots = Slots::new(main, subagent, 1);
         let (hub, feed) = Hub::start_with(ambient, (journal.clone(), journal.fence()), agents, slots, rules(config));
@@ -89,9 +86,17 @@ impl House {
     }
 }
 
-/// Sets a hub up by another config: what begins from here on goes by it. Says what is wrong with some agent.
+/// Whether it is known which tools agents may use: not if only parts of the file are used, and what is wrong may be that.
+fn knows_tools(chosen: &Chosen) -> bool {
+    let is_about_tools = |path: &str| {
+        path.is_empty() || ["tools", "agents.list", "agents.entries"].iter().any(|start| path.starts_with(start))
+    };
+    chosen.used != Used::Parts || !chosen.loaded.problems.iter().any(|problem| is_about_tools(&problem.path))
+}
+
+/// Sets a hub up by another config, which is valid: what begins from here on goes by it. Says what is wrong with some agent.
 pub(crate) fn set_up(hub: &Hub, office: &Office, loaded: &Loaded<Config>) -> Result<Vec<String>> {
-    let Staff { agents, troubles, .. } = office.staff(loaded)?;
+    let Staff { agents, troubles, .. } = office.staff(loaded, true)?;
     let (main, subagent) = slots(&loaded.config);
     hub.slots().resize(Class::Main, main);
     hub.slots().resize(Class::Subagent, subagent);

@@ -112,6 +112,11 @@ pub(crate) fn find_or_make(flag: Option<Secret>, config: &Config, paths: &Paths)
     }
 }
 
+/// The token that is kept in the state directory, if there is one.
+pub(crate) fn kept(paths: &Paths) -> Option<String> {
+    read(&file(paths)).ok().flatten().map(|secret| secret.expose().to_owned())
+}
+
 fn file(paths: &Paths) -> PathBuf {
     paths.state.join("gateway-token")
 }

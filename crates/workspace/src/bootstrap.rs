@@ -98,6 +98,16 @@ impl Reader {
         pages
     }
 
+    /// A file of a workspace, as far as `limit` goes; `None` if it is not there, an error if it cannot be used.
+    pub fn file(&self, dir: &Path, name: &'static str, limit: usize) -> Result<Option<String>, String> {
+        let Some(place) = file::find(dir, name)? else { return Ok(None) };
+        let text = self.read(&place, &dir.join(name), limit)?;
+        match text.fit(name, limit).0 {
+            Body::Whole(text) | Body::Cut(text) => Ok(Some(text)),
+            Body::Missing | Body::Unusable(_) => Ok(None),
+        }
+    }
+
     fn read(&self, place: &Place, path: &Path, limit: usize) -> Result<Arc<Text>, String> {
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = kept().get(path)

@@ -28,12 +28,14 @@ pub(crate) fn conversation(
     policy: &Policy,
     (profile, rules, key): (&Profile, &Rules, &SessionKey),
 ) -> Vec<Arc<Message>> {
-    let mut messages = repair::for_model(history, policy);
-    if let Some(most) = history::limit(&rules.history, key) {
-        messages = history::last_turns(messages, most);
-    }
+    let mut messages = history.to_vec();
     if let Some(zone) = &profile.setting.zone {
         messages = zone::with_times(messages, zone);
     }
-    notes::spelled_out(messages)
+    // Before the repair, which may make one message of two: each has its own time and its own notes.
+    messages = repair::for_model(&notes::spelled_out(messages), policy);
+    if let Some(most) = history::limit(&rules.history, key) {
+        messages = history::last_turns(messages, most);
+    }
+    messages
 }

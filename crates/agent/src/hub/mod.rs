@@ -82,6 +82,11 @@ impl Hub {
         (Self(Arc::new(shared)), follow)
     }
 
+    /// The door of a house.
+    pub(crate) fn of(shared: &Arc<Shared>) -> Self {
+        Self(shared.clone())
+    }
+
     /// Where time and ids come from.
     pub fn ambient(&self) -> &Ambient {
         &self.0.ambient

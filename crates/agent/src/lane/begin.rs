@@ -26,7 +26,8 @@ use crate::{
     },
     event::{Event, RunEvent},
     profile::Profile,
-    run::RunScope,
+    run::{RunScope, guard::Guard},
+    tool::Origin,
     writer::Then,
 };
 
@@ -93,6 +94,7 @@ impl Lane {
             told_model: (profile.spec().provider.clone(), profile.spec().model.clone()),
             deadline,
             trouble,
+            origin: Origin { principal: queued.inbound.principal.clone(), route: queued.inbound.route.clone() },
             variables: found.kit.variables.clone(),
             brief: Brief { found, ..Brief::new(profile, &self.key, &session.record, queued.told_by()) },
             written: None,
@@ -101,6 +103,7 @@ impl Lane {
             answers: Vec::new(),
             words: queued.answer(),
             dispatch: None,
+            guard: Guard::default(),
         };
         let mut facts = 1;
         if queued.is_resumed {

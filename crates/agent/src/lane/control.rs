@@ -134,7 +134,7 @@ impl Lane {
         let facts = StatusFacts {
             version: env!("CARGO_PKG_VERSION"),
             model: &answerer::name(&profile, &session.record),
-            models: &[],
+            models: &profile.offers,
             key: &self.key,
             record: &session.record,
             queue: crate::command::queue::resolve(

@@ -192,7 +192,7 @@ fn outcome(queued: &Queued, result: &Result<Last, RunError>) -> Option<Outcome> 
     match result {
         Ok(_) => Some(Outcome::Done),
         Err(RunError::Stopped | RunError::Dropped) => queued.reason.map(Outcome::Aborted),
-        Err(error @ RunError::Model(_)) => failed(FailureKind::Model, error.to_string()),
+        Err(error @ (RunError::Model(_) | RunError::Limit(_))) => failed(FailureKind::Model, error.to_string()),
         Err(error @ (RunError::Store(_) | RunError::SessionGone | RunError::Orphaned | RunError::Panicked(_))) => {
             failed(FailureKind::Internal, error.to_string())
         }

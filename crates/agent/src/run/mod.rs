@@ -1,6 +1,7 @@
 //! One run: ask the model, run its tools, ask again, until it has nothing left to ask for.
 
 mod cap;
+pub(crate) mod guard;
 mod steer;
 mod tools;
 mod turn;
@@ -17,6 +18,7 @@ use homard_store::{Error as StoreError, Rec};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use guard::Guard;
 pub(crate) use steer::Handed;
 use tools::Made;
 
@@ -29,7 +31,7 @@ use crate::{
     lane::slots::Lender,
     profile::Profile,
     tape::Tape,
-    tool::Variables,
+    tool::{Origin, Variables},
     writer::Then,
 };
 
@@ -42,6 +44,9 @@ pub(crate) enum RunError {
     /// Something could not be stored.
     #[error("the run could not be stored: {0}")]
     Store(#[from] StoreError),
+    /// The run did more than a run may.
+    #[error("{0}")]
+    Limit(String),
     /// The run was told to stop, and did.
     #[error("the run was stopped")]
     Stopped,
@@ -99,6 +104,8 @@ pub(crate) struct RunScope {
     pub(crate) brief: Brief,
     /// That, as it was written for whoever was asked last.
     pub(crate) written: Option<Written>,
+    /// Who asked, and from where.
+    pub(crate) origin: Origin,
     /// What the run's commands find in their environment.
     pub(crate) variables: Variables,
     pub(crate) history: Vec<Arc<Message>>,
@@ -112,6 +119,8 @@ pub(crate) struct RunScope {
     pub(crate) words: Option<&'static str>,
     /// The tool that answers instead of a model, and with what it is called.
     pub(crate) dispatch: Option<(String, Value)>,
+    /// What it has done so far.
+    pub(crate) guard: Guard,
 }
 
 /// A system prompt, and for whom it was written.
@@ -140,6 +149,20 @@ impl RunScope {
         let written = self.written.take().filter(is_written);
         let write = || Written { prompt: self.brief.prompt(spec, level), model, level };
         &self.written.insert(written.unwrap_or_else(write)).prompt
+    }
+
+    /// Notes what came of an answer and its calls.
+    fn note(&mut self, said: &Assistant) {
+        self.guard.answered(said.usage.cost.total);
+        for call in said.tool_calls() {
+            let result = self.history.iter().rev().find_map(|message| match &**message {
+                Message::ToolResult(result) if result.tool_call_id == call.id => Some(result),
+                Message::ToolResult(_) | Message::Assistant(_) | Message::User(_) | Message::Other(_) => None,
+            });
+            if let Some(result) = result {
+                self.guard.called(&call.name, &call.arguments, result);
+            }
+        }
     }
 
     /// A passing event: shown, not stored.
@@ -192,8 +215,14 @@ pub(crate) async fn drive(mut scope: RunScope) -> Result<Last, RunError> {
     }
     loop {
         scope.take_offer().await?;
+        if let Some(why) = scope.guard.enough(&scope.profile.bounds) {
+            return Err(RunError::Limit(why));
+        }
         match turn::ask(&mut scope).await? {
-            turn::Said::Calls(said) => tools::answer(&mut scope, &said, Made::Never).await?,
+            turn::Said::Calls(said) => {
+                tools::answer(&mut scope, &said, Made::Never).await?;
+                scope.note(&said);
+            }
             turn::Said::Last(last) if !scope.has_offer() => return Ok(last),
             turn::Said::Last(last) => {
                 // Somebody said more meanwhile: this answer is not the last, if the message is still there.

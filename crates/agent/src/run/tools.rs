@@ -22,6 +22,7 @@ use super::{
     panic_text,
 };
 use crate::{
+    Hub,
     command::own_words,
     event::RunEvent,
     profile::ToolMode,
@@ -186,7 +187,10 @@ fn launch(
         progress,
         slot: scope.slot.clone(),
         variables: scope.variables.clone(),
+        origin: scope.origin.clone(),
+        hub: Some(Hub::of(&scope.hub)),
     };
+    let secrets = scope.profile.secrets.clone();
     async move {
         let (name, arguments) = (call.name, call.arguments);
         let tool = match call.tool {
@@ -198,7 +202,7 @@ fn launch(
         loop {
             tokio::select! {
                 biased;
-                Some(partial) = news.recv() => { tell(partial); }
+                Some(partial) = news.recv() => { tell(secrets.mask_result(partial)); }
                 joined = &mut work => return joined.unwrap_or_else(|error| broke(&name, error)),
             }
         }
@@ -255,7 +259,7 @@ impl Board {
             return;
         }
         let window = scope.failover.candidate().model.spec().context_window;
-        let result = cap(result, room(window));
+        let result = cap(scope.profile.secrets.mask_result(result), room(window));
         let at = scope.hub.ambient.now_ms();
         let answered = Arc::new(Answered {
             tool_call_id: call.to_string(),

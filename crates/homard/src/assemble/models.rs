@@ -106,6 +106,11 @@ impl Models {
         models
     }
 
+    /// The models that may be chosen; none when any may be.
+    pub(super) fn offers(&self) -> Arc<[String]> {
+        self.allowed.iter().cloned().collect()
+    }
+
     /// Short names, each with the model that it means.
     pub(super) fn aliases(&self) -> Vec<(String, String)> {
         self.aliases.iter().map(|(alias, name)| (alias.clone(), name.clone())).collect()
@@ -150,7 +155,8 @@ impl Models {
         }
         entry.spec.idle = idle_for(&entry.base_url);
         if let Some(most) = self.window {
-            entry.spec.context_window = if entry.spec.context_window == 0 { most } else { entry.spec.context_window.min(most) };
+            entry.spec.context_window =
+                if entry.spec.context_window == 0 { most } else { entry.spec.context_window.min(most) };
         }
         Ok(Named::Entry(Box::new(entry)))
     }

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use homard_agent::{
-    Agents, Profile, Setting,
+    Agents, Bounds, Profile, Setting,
     policy::{Scopes, Sender, resolve},
     profile::{Choose, Identity},
     setting::{Machine, Pictures, Style},
@@ -23,8 +23,10 @@ use jiff::tz::TimeZone;
 
 use super::{
     Place,
-    chain::Chain,
+    chain::{Chain, Why},
+    keys,
     models::{Closed, Models},
+    secrets,
     skills::Library,
     timeout,
 };
@@ -91,14 +93,18 @@ impl Office {
     }
 
     /// The agents of a config.
-    pub(super) fn staff(&self, loaded: &Loaded<Config>) -> Result<Staff> {
+    pub(super) fn staff(&self, loaded: &Loaded<Config>, knows_tools: bool) -> Result<Staff> {
         let models = Arc::new(Models::new(&loaded.config, super::environment(&loaded.variables)));
         // HOME and PATH are what most commands need; keys and tokens of ours are not theirs to see.
         let visible = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER"].into_iter();
         let exec_env =
             visible.filter_map(|name| Some((name.to_owned(), paths::env(name)?.into_string().ok()?))).collect();
         let toolbox = Toolbox::new(homard_tools::all(exec_env));
-        let mut desk = Desk { loaded, models, toolbox, libraries: Vec::new(), remark: None, troubles: Vec::new() };
+        let mut desk =
+            Desk { loaded, models, toolbox, knows_tools, libraries: Vec::new(), remark: None, troubles: Vec::new() };
+        if !knows_tools {
+            desk.troubles.push("which tools agents may use cannot be read, so they have none".to_owned());
+        }
         let (mut first, mut others, mut ids) = (None, Vec::new(), BTreeSet::new());
         for agent in loaded.config.agents.members() {
             if !ids.insert(agent.id.clone()) {
@@ -171,6 +177,9 @@ impl Office {
             workdir,
             setting,
             timeout: timeout(config),
+            bounds: bounds(config),
+            secrets: secrets::all(desk.loaded, &paths, &keyring),
+            offers: desk.models.offers(),
             choose: choose(desk.models.clone(), keyring, chain),
             thinking: said.thinking_default.or(defaults.thinking_default).map(|word| word.0),
             verbose: said.verbose_default.or(defaults.verbose_default).map(|word| word.0.0),
@@ -201,6 +210,8 @@ struct Desk<'a> {
     loaded: &'a Loaded<Config>,
     models: Arc<Models>,
     toolbox: Toolbox,
+    /// Whether it is known which tools agents may use.
+    knows_tools: bool,
     libraries: Vec<Library>,
     remark: Option<String>,
     troubles: Vec<String>,
@@ -216,6 +227,7 @@ impl Desk<'_> {
             Ok((roster, chain)) => {
                 if agent.is_default {
                     self.remark = chain.remark(config);
+                    self.troubles.extend(no_key(&chain, keyring));
                 }
                 (roster, Some(chain))
             }
@@ -242,7 +254,7 @@ impl Desk<'_> {
         for problem in &resolved.warnings {
             tracing::warn!(agent = %agent.id, "{}: {}", problem.path, problem.what);
         }
-        self.toolbox.only(|name| resolved.allowed.contains(name))
+        self.toolbox.only(|name| self.knows_tools && resolved.allowed.contains(name))
     }
 
     /// The person's time zone.
@@ -260,9 +272,27 @@ impl Desk<'_> {
     }
 }
 
+/// What people should know who have keys, none of which can be used: they are answered by the demo model.
+fn no_key(chain: &Chain, keyring: &Keyring) -> Option<String> {
+    let broken = |profile: &auth::Profile| Some(format!("{}: {}", profile.id, keys::trouble(profile)?));
+    let why = keyring.profiles.iter().find_map(broken).filter(|_| chain.why == Why::Nothing)?;
+    Some(format!("no key can be used ({why}), so the demo model answers; see: homard models status"))
+}
+
 fn choose(models: Arc<Models>, keyring: Arc<Keyring>, chain: Option<Chain>) -> Choose {
     let chain = chain.map(|chain| chain.models).unwrap_or_default();
     Arc::new(move |name| models.strict(&keyring, name, &chain).map_err(|error| format!("{error:#}")))
+}
+
+fn bounds(config: &Config) -> Bounds {
+    let (said, usual) = (&config.agents.defaults.run_limits, Bounds::default());
+    Bounds {
+        turns: said.turns.unwrap_or(usual.turns),
+        calls: said.tool_calls.unwrap_or(usual.calls),
+        repeats: said.repeats.unwrap_or(usual.repeats),
+        errors: said.errors.unwrap_or(usual.errors),
+        cost: said.cost_usd,
+    }
 }
 
 fn limits(config: &Config) -> Limits {

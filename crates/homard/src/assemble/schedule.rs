@@ -23,6 +23,9 @@ use crate::{
     paths::{self, Paths},
 };
 
+/// How much of HEARTBEAT.md is read, in characters.
+const HEARTBEAT: usize = 20_000;
+
 /// Starts what is done without anybody asking. Meant for a gateway only.
 pub(crate) async fn start(
     hub: &Hub,
@@ -36,14 +39,20 @@ pub(crate) async fn start(
         None => CronFiles::new(&paths.state),
     };
     let shelf = Arc::new(Files { files, ambient: hub.ambient().clone() });
-    let agents = hub.agents();
+    // Asked each time: the agents change with the config.
+    let agents = hub.clone();
     let settings = Settings {
         is_enabled: config.cron.enabled.unwrap_or(true) && paths::setting("SKIP_CRON").is_none(),
         zone: TimeZone::system(),
         pulses: pulses(hub, config, paths)?,
         file: Reader::new(move |agent| {
-            let file = agents.get(agent)?.workdir.join("HEARTBEAT.md");
-            std::fs::read_to_string(file).ok()
+            let profile = agents.agents().get(agent)?.clone();
+            let setting = &profile.setting;
+            let read = setting.reader.file(setting.workspace.as_ref()?, "HEARTBEAT.md", HEARTBEAT);
+            read.unwrap_or_else(|why| {
+                tracing::warn!(%agent, "HEARTBEAT.md cannot be used: {why}");
+                None
+            })
         }),
     };
     Ok(Schedule::start(hub, shelf, settings, stop).await?)

@@ -12,14 +12,13 @@ use std::{
 
 use anyhow::{Context, Result};
 use homard_agent::Ambient;
-use homard_config::Loaded;
 use homard_proto::{RunId, SessionId, method::agent::AgentParams};
 use serde_json::Value;
 
 use crate::{
     assemble::{self, DEMO},
     client::{Client, Reached, Target},
-    config::{self, Config},
+    config::{self, Chosen, Config},
     failure::Failure,
     paths::Paths,
     render::{self, Shows, Story},
@@ -125,17 +124,16 @@ pub(super) async fn run(args: Args) -> Result<()> {
     if let Some(complaint) = config::complaint(&chosen, &paths.config) {
         render::remark(&complaint);
     }
-    let loaded = chosen.loaded;
     let timeout =
-        args.timeout.map_or_else(|| assemble::timeout(&loaded.config).unwrap_or_default(), Duration::from_secs);
+        args.timeout.map_or_else(|| assemble::timeout(&chosen.loaded.config).unwrap_or_default(), Duration::from_secs);
     let params = args.params(Ambient::system().run_id(), message, timeout)?;
     let tools = args.verbose.as_deref().map(|word| word == "on");
     let shows = if args.json { Shows::nothing() } else { Shows::fitting(tools) };
     let mut turn = Turn { params, timeout, story: Story::new(shows), signals: Signals::listen()? };
     let done = if args.local {
-        local::run(&loaded, &paths, &mut turn, "without --local the turn goes through the gateway").await
+        local::run(&chosen, &paths, &mut turn, "without --local the turn goes through the gateway").await
     } else {
-        anywhere(&loaded, &paths, &mut turn, shows).await
+        anywhere(&chosen, &paths, &mut turn, shows).await
     };
     let answer = match done {
         Ok(answer) => answer,
@@ -156,8 +154,8 @@ pub(super) async fn run(args: Args) -> Result<()> {
 }
 
 /// Through the gateway if it answers. In this process only if nothing at all was sent.
-async fn anywhere(loaded: &Loaded<Config>, paths: &Paths, turn: &mut Turn, shows: Shows) -> Result<Answer> {
-    let target = Target::find(None, None, &loaded.config, paths)?;
+async fn anywhere(chosen: &Chosen, paths: &Paths, turn: &mut Turn, shows: Shows) -> Result<Answer> {
+    let target = Target::find(None, None, &chosen.loaded.config, paths)?;
     let caps: &[&str] = if shows.tools { &["tool-events"] } else { &[] };
     let reached = tokio::select! {
         biased;
@@ -168,7 +166,7 @@ async fn anywhere(loaded: &Loaded<Config>, paths: &Paths, turn: &mut Turn, shows
         Reached::Gateway(client) => remote::run(*client, turn).await,
         Reached::Nobody if target.is_own => {
             let way_out = format!("no gateway answers at {}; HOMARD_GATEWAY_PORT names another port", target.url);
-            local::run(loaded, paths, turn, &way_out).await
+            local::run(chosen, paths, turn, &way_out).await
         }
         Reached::Nobody => {
             let text = format!("no gateway answers at {}\nstart it there, or run here with --local", target.url);

@@ -11,7 +11,6 @@ use homard_agent::{
     tape::State,
     wire::{Projection, Reported},
 };
-use homard_config::Loaded;
 use homard_proto::{ErrorShape, Generation, SessionKey};
 use homard_store::Error as StoreError;
 use serde_json::{Value, json};
@@ -20,7 +19,7 @@ use tokio::time::timeout;
 use super::{Answer, LEAVING, Turn, interrupted};
 use crate::{
     assemble::{House, Place},
-    config::Config,
+    config::Chosen,
     failure::Failure,
     paths::Paths,
     render,
@@ -32,9 +31,9 @@ const PRINCIPAL: &str = "owner";
 
 /// Takes the state directory, runs the turn in the current directory, and gives it back. If somebody else has the
 /// state directory, `way_out` says what to do.
-pub(super) async fn run(loaded: &Loaded<Config>, paths: &Paths, turn: &mut Turn, way_out: &str) -> Result<Answer> {
+pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, way_out: &str) -> Result<Answer> {
     let here = env::current_dir().context("the current directory is gone")?;
-    let (house, _) = House::open(loaded, paths, &Place::Here(here)).map_err(|error| match error.downcast_ref() {
+    let (house, _) = House::open(chosen, paths, &Place::Here(here)).map_err(|error| match error.downcast_ref() {
         Some(StoreError::Locked(who)) => Failure::new("locked", format!("{who}\n{way_out}")).into(),
         Some(StoreError::Disk(_) | StoreError::Corrupt(_)) | None => error,
     })?;

@@ -77,7 +77,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
         return Err(anyhow!("gateway.bind is \"{bind}\" in {file}, which is not supported yet; use \"loopback\""));
     }
     let mut signals = Signals::listen()?;
-    let open = || House::open(&chosen.loaded, &paths, &Place::Workspaces);
+    let open = || House::open(&chosen, &paths, &Place::Workspaces);
     let claim = if args.takeover { Claim::Takeover } else { Claim::Polite };
     let openclaw = openclaw::Lock::find(&paths.state);
     openclaw.check()?;

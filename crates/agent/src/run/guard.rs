@@ -1,0 +1,143 @@
+//! A run always ends: how often a model may be asked, how many calls it may make, and how often it may repeat itself.
+//!
+//! No I/O: it is told what happened, and says when it is enough.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use homard_proto::message::{Block, ToolResult};
+use serde_json::Value;
+
+/// What a run may do before it is ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bounds {
+    /// How many answers of a model it may have.
+    pub turns: u32,
+    /// How many calls it may make.
+    pub calls: u32,
+    /// How often in a row it may make the same call and get the same result.
+    pub repeats: u32,
+    /// How many calls in a row may fail.
+    pub errors: u32,
+    /// What it may cost, in US dollars.
+    pub cost: Option<f64>,
+}
+
+impl Default for Bounds {
+    /// Far from what useful work needs, near enough to save a night's money.
+    fn default() -> Self {
+        Self { turns: 250, calls: 1_000, repeats: 10, errors: 50, cost: None }
+    }
+}
+
+/// What a run has done so far.
+#[derive(Debug, Default)]
+pub(crate) struct Guard {
+    turns: u32,
+    calls: u32,
+    cost: f64,
+    /// The last call with its result, and how often in a row it came.
+    last: Option<(u64, u32)>,
+    errors: u32,
+}
+
+impl Guard {
+    /// The model answered, at this price.
+    pub(crate) fn answered(&mut self, cost: f64) {
+        self.turns += 1;
+        self.cost += cost;
+    }
+
+    /// A call came to its end.
+    pub(crate) fn called(&mut self, name: &str, arguments: &Value, result: &ToolResult) {
+        self.calls += 1;
+        self.errors = if result.is_error { self.errors + 1 } else { 0 };
+        let print = fingerprint(name, arguments, result);
+        let times = self.last.filter(|(last, _)| *last == print).map_or(0, |(_, times)| times);
+        self.last = Some((print, times + 1));
+    }
+
+    /// Why the model is not asked again; `None` while all is well.
+    pub(crate) fn enough(&self, bounds: &Bounds) -> Option<String> {
+        let Bounds { turns, calls, repeats, errors, cost } = *bounds;
+        let repeated = self.last.map_or(0, |(_, times)| times);
+        let (what, key) = if self.turns >= turns {
+            (format!("the model was asked {turns} times"), "turns")
+        } else if self.calls >= calls {
+            (format!("{calls} tool calls were made"), "toolCalls")
+        } else if repeated >= repeats {
+            (format!("the same call with the same result was made {repeats} times in a row"), "repeats")
+        } else if self.errors >= errors {
+            (format!("{errors} calls in a row failed"), "errors")
+        } else if cost.is_some_and(|most| self.cost >= most) {
+            (format!("it cost {:.2} dollars", self.cost), "costUsd")
+        } else {
+            return None;
+        };
+        Some(format!(
+            "the run was ended because {what}; say \"go on\" to continue, or set agents.defaults.runLimits.{key}"
+        ))
+    }
+}
+
+/// What makes two calls the same. Details are left out: they tell times and process numbers.
+fn fingerprint(name: &str, arguments: &Value, result: &ToolResult) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (name, arguments.to_string(), result.is_error).hash(&mut hasher);
+    for block in &result.content {
+        match block {
+            Block::Text(text) => text.text.hash(&mut hasher),
+            Block::Image(image) => image.data.hash(&mut hasher),
+            Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => {}
+        }
+    }
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn result(text: &str, is_error: bool) -> ToolResult {
+        let content = json!([{"type": "text", "text": text}]);
+        serde_json::from_value(json!({
+            "role": "toolResult", "toolCallId": "c", "toolName": "t", "content": content, "isError": is_error,
+        }))
+        .unwrap()
+    }
+
+    fn why(guard: &Guard, bounds: Bounds) -> Option<String> {
+        guard.enough(&bounds).map(|text| text.split(';').next().unwrap_or_default().to_owned())
+    }
+
+    #[test]
+    fn each_bound_has_its_reason() {
+        let bounds = Bounds { turns: 3, calls: 4, repeats: 2, errors: 3, cost: Some(0.5) };
+        let mut guard = Guard::default();
+        assert_eq!(why(&guard, bounds), None);
+        guard.answered(0.6);
+        assert_eq!(why(&guard, bounds).unwrap(), "the run was ended because it cost 0.60 dollars");
+        guard.called("read", &json!({"path": "a"}), &result("x", true));
+        guard.called("read", &json!({"path": "a"}), &result("x", true));
+        let text = "the run was ended because the same call with the same result was made 2 times in a row";
+        assert_eq!(why(&guard, bounds).unwrap(), text);
+        guard.called("read", &json!({"path": "b"}), &result("x", true));
+        assert_eq!(why(&guard, bounds).unwrap(), "the run was ended because 3 calls in a row failed");
+        guard.called("read", &json!({"path": "c"}), &result("x", false));
+        assert_eq!(why(&guard, bounds).unwrap(), "the run was ended because 4 tool calls were made");
+        guard.answered(0.0);
+        guard.answered(0.0);
+        assert_eq!(why(&guard, bounds).unwrap(), "the run was ended because the model was asked 3 times");
+    }
+
+    #[test]
+    fn another_call_another_result_or_a_success_begins_anew() {
+        let bounds = Bounds { repeats: 2, errors: 2, ..Bounds::default() };
+        let mut guard = Guard::default();
+        for (path, text, failed) in [("a", "1", true), ("a", "2", false), ("b", "2", true), ("a", "2", false)] {
+            guard.called("read", &json!({"path": path}), &result(text, failed));
+            assert_eq!(guard.enough(&bounds), None, "{path} {text}");
+        }
+    }
+}

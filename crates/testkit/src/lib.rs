@@ -2,8 +2,8 @@
 //!
 //! A behaviour is one file, `tests/traces/<room>/<behaviour>.trace`: what arrives, what the model says, what tools do.
 //! The runner plays it against the real [`Hub`](homard_agent::Hub) on a paused clock, checks the laws that hold for
-//! every trace, and compares what happened with the snapshot beside the file. This crate refuses to know the disk and
-//! the machine's clock; only [`fake_provider`] knows sockets and vendors.
+//! every trace, and compares what happened with the snapshot beside the file. This crate refuses to know the machine's
+//! clock, and the disk except for [`folder`], the workspace of a trace; only [`fake_provider`] knows sockets and vendors.
 //!
 //! Start with [`trace`] (the lines of a file), then [`mod@play`] (the virtual world), [`laws`] (what must always hold) and
 //! [`mod@tell`] (the snapshot's sections). [`sweep`] plays every trace with a death at every commit, [`simulation`] makes
@@ -22,6 +22,7 @@
 pub mod chance;
 pub mod fake_provider;
 pub mod faults;
+pub mod folder;
 pub mod laws;
 pub mod play;
 pub mod powercut;

@@ -10,10 +10,15 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{Agents, Ambient, Hub, Profile, Rules, Slots, hub::Waited, task};
-use homard_model::{retry::Limits, roster::Roster};
+use homard_agent::{Agents, Ambient, Hub, Profile, Rules, Setting, Slots, hub::Waited, tape::State, task};
+use homard_model::{
+    Model, Spec,
+    retry::Limits,
+    roster::{Candidate, Credential, Order, Rank, Roster},
+};
 use homard_proto::{AgentId, Generation, RunId, SessionId, SessionKey, transcript::Entry};
 use homard_store::{Fence, MemoryStore, Rec, RunRow, Session, Store};
+use jiff::tz::TimeZone;
 use serde_json::json;
 use tokio::{
     runtime::Builder,
@@ -25,8 +30,9 @@ use crate::{
     caller::{Call, Promised, Promises},
     clock::Clock,
     faults::{FaultyStore, Taken},
+    folder::Folder,
     laws,
-    script::{Answers, Script, Seen},
+    script::{Answers, Script, Seen, Understudy},
     tools::{Bench, Launch, Numbering},
     trace::{Act, Deed, Setup, Trace},
     watch::{Log, Logbook},
@@ -73,6 +79,10 @@ pub struct Played {
     pub(crate) stopped: bool,
     /// Whether it was played until every run had ended.
     pub(crate) is_played_out: bool,
+    /// What was on disk besides.
+    pub(crate) folder: Option<Folder>,
+    /// Where the person is.
+    pub(crate) zone: Option<TimeZone>,
 }
 
 impl Played {
@@ -102,6 +112,23 @@ impl Played {
             began.filter(|told| ends.get(&told.run).is_none_or(|end| *end > at)).count()
         };
         self.log.told.iter().map(|told| asked(told.at)).max().unwrap_or_default()
+    }
+
+    /// What models were asked, in order.
+    pub fn asked(&self) -> &[Seen] {
+        &self.seen
+    }
+
+    /// What was answered to the message of a run, if that went well; names of folders are as in a snapshot.
+    pub fn reply(&self, run: &str) -> Option<String> {
+        let heard = self.log.runs.iter().rev().find(|heard| heard.tape.run().as_str() == run)?;
+        let State::Ended(end) = heard.tape.state() else { return None };
+        Some(self.unnamed(&end.replies.iter().map(|reply| reply.text.as_str()).collect::<Vec<_>>().join("\n")))
+    }
+
+    /// A text in which the folder of the workspace has the same name every time.
+    pub fn unnamed(&self, text: &str) -> String {
+        self.folder.as_ref().map_or_else(|| text.to_owned(), |folder| folder.unnamed(text))
     }
 
     /// What was said in each session as the store has it.
@@ -141,6 +168,8 @@ enum End {
 /// What outlives the hub.
 struct World {
     rigour: Rigour,
+    folder: Option<Folder>,
+    zone: Option<TimeZone>,
     agents: Agents,
     rules: Rules,
     slots: Slots,
@@ -166,18 +195,29 @@ struct World {
 impl World {
     fn new(trace: &Trace, script: Script, rigour: Rigour) -> anyhow::Result<Self> {
         let clock = Clock::new();
-        let script = Arc::new(script.on(clock.clone()).speaking(trace.setup.api.as_deref()).patient(trace.setup.idle));
+        let script = Arc::new(script.on(clock.clone()).read_by(trace.setup.model.clone()));
         let numbering = match rigour {
             Rigour::Script => Numbering::Plain,
             Rigour::EveryRunEnds => Numbering::Numbered,
         };
         let bench = Bench::on(clock.clone(), trace.tools.clone(), numbering);
-        let memory = runtime()?.block_on(memory(&trace.setup))?;
+        let setup = &trace.setup;
+        let memory = runtime()?.block_on(memory(setup))?;
+        let folder = (!setup.files.is_empty()).then(|| Folder::new(&setup.files)).transpose()?;
+        let mut setting = setup.setting.clone();
+        setting.workspace = folder.as_ref().map(Folder::workspace).or(setting.workspace);
         Ok(Self {
             rigour,
-            agents: agents(&trace.setup, &script, &bench),
-            rules: Rules { queue: trace.setup.queue.clone(), freshness: trace.setup.freshness(), ..Rules::default() },
-            slots: Slots::new(trace.setup.slots, 8, 1),
+            zone: setting.zone.clone(),
+            agents: agents(setup, &setting, &script, &bench),
+            folder,
+            rules: Rules {
+                queue: setup.queue.clone(),
+                freshness: setup.freshness(),
+                history: setup.history.clone(),
+                ..Rules::default()
+            },
+            slots: Slots::new(setup.slots, 8, 1),
             store: Arc::new(FaultyStore::new(memory, trace.faults.clone())),
             script,
             bench,
@@ -354,6 +394,8 @@ impl World {
             disk_failed: self.disk_failed,
             stopped: self.stopped,
             is_played_out: self.rigour == Rigour::EveryRunEnds,
+            folder: self.folder,
+            zone: self.zone,
         })
     }
 }
@@ -383,14 +425,28 @@ fn count(ambient: &Ambient) -> u64 {
     ambient.nonce().rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
-fn agents(setup: &Setup, script: &Arc<Script>, bench: &Arc<Bench>) -> Agents {
+fn agents(setup: &Setup, setting: &Setting, script: &Arc<Script>, bench: &Arc<Bench>) -> Agents {
+    let understudy =
+        |spec: &Spec| -> Arc<dyn Model> { Arc::new(Understudy { spec: spec.clone(), script: script.clone() }) };
+    let rank = |model: Arc<dyn Model>| {
+        let profile = model.spec().model.as_str().into();
+        Rank { candidates: vec![Candidate { model, profile, credential: Credential::ApiKey }], order: Order::Given }
+    };
+    let first: Arc<dyn Model> = script.clone();
+    let chain: Vec<_> = [first].into_iter().chain(setup.fallbacks.iter().map(understudy)).map(rank).collect();
+    let roster = Roster::new(chain, Arc::default()).filter(|_| !setup.fallbacks.is_empty());
+    let roster = roster.unwrap_or_else(|| Roster::alone(script.clone()));
     let profile = |id: AgentId| Profile {
-        workdir: PathBuf::from(format!("/home/{id}")),
+        workdir: setting.workspace.clone().unwrap_or_else(|| PathBuf::from(format!("/home/{id}"))),
         limits: Limits { rate_limits: 1, retries: 0, ..Limits::default() },
         toolbox: bench.toolbox(&setup.tools),
         timeout: Some(setup.timeout),
         tool_mode: setup.tool_mode,
-        ..Profile::new(id, Roster::alone(script.clone()))
+        setting: setting.clone(),
+        thinking: setup.thinking,
+        verbose: setup.verbose,
+        reasoning: setup.reasoning,
+        ..Profile::new(id, roster.clone())
     };
     Agents::new(profile(AgentId::main()), setup.agents.iter().cloned().map(profile))
 }

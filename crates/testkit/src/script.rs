@@ -5,7 +5,7 @@ use std::{
     fmt,
     future::pending,
     panic::resume_unwind,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -48,6 +48,8 @@ pub enum Step {
 pub struct Seen {
     /// When, counted from the beginning of the script.
     pub at: Duration,
+    /// Which model: its name.
+    pub model: String,
     /// The question.
     pub request: Request,
 }
@@ -104,31 +106,14 @@ impl Script {
         Self { clock, ..self }
     }
 
-    /// The same model behind another wire, if one is named.
-    pub(crate) fn speaking(mut self, api: Option<&str>) -> Self {
-        if let Some(api) = api {
-            self.spec.api = api.to_owned();
-        }
-        self
-    }
-
-    /// The same model with another patience.
-    pub(crate) fn patient(mut self, idle: Duration) -> Self {
-        self.spec.idle = idle;
-        self
+    /// The same script, read by another model.
+    pub(crate) fn read_by(self, spec: Spec) -> Self {
+        Self { spec, ..self }
     }
 
     fn with(part: Part) -> Self {
-        let spec = Spec {
-            provider: "script".to_owned(),
-            model: "script-1".to_owned(),
-            api: "scripted".to_owned(),
-            context_window: 200_000,
-            max_output: 8_000,
-            ..Spec::default()
-        };
         let inner = Inner { part, seen: Vec::new(), unexpected: Vec::new() };
-        Self { spec, clock: Clock::new(), inner: Mutex::new(inner) }
+        Self { spec: usual(), clock: Clock::new(), inner: Mutex::new(inner) }
     }
 
     /// What the model was asked so far.
@@ -151,13 +136,13 @@ impl Script {
         complaints
     }
 
-    fn next(&self, request: Request) -> Turn {
+    fn next(&self, model: &str, request: Request) -> Turn {
         let mut inner = self.lock();
         let turn = match &mut inner.part {
             Part::Strict(turns) => turns.pop_front(),
             Part::Free(answers) => Some(answers(&request)),
         };
-        inner.seen.push(Seen { at: self.clock.now(), request });
+        inner.seen.push(Seen { at: self.clock.now(), model: model.to_owned(), request });
         turn.unwrap_or_else(|| {
             let call = inner.seen.len();
             inner.unexpected.push(call);
@@ -171,31 +156,63 @@ impl Script {
     }
 }
 
+/// The model that reads the script when nothing else is said.
+pub(crate) fn usual() -> Spec {
+    Spec {
+        provider: "script".to_owned(),
+        model: "script-1".to_owned(),
+        api: "scripted".to_owned(),
+        context_window: 200_000,
+        max_output: 8_000,
+        ..Spec::default()
+    }
+}
+
+/// Another model that goes on with the script where the first one does not answer.
+#[derive(Debug)]
+pub(crate) struct Understudy {
+    pub(crate) spec: Spec,
+    pub(crate) script: Arc<Script>,
+}
+
+impl Model for Understudy {
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn stream(&self, request: Request) -> EventStream {
+        say(self.script.next(&self.spec.model, request))
+    }
+}
+
 impl Model for Script {
     fn spec(&self) -> &Spec {
         &self.spec
     }
 
     fn stream(&self, request: Request) -> EventStream {
-        let Turn(steps) = self.next(request);
-        Box::pin(stream::unfold(steps.into_iter(), |mut steps| async move {
-            loop {
-                let event = match steps.next()? {
-                    Step::Text(text) => Event::Text(text),
-                    Step::Thinking(text) => Event::Thinking(text),
-                    Step::Call(delta) => Event::Call(delta),
-                    Step::Done(done) => Event::Done(done),
-                    Step::Fail(error) => Event::Failed(error),
-                    Step::Pause(time) => {
-                        sleep(time).await;
-                        continue;
-                    }
-                    Step::Hang => pending().await,
-                    // Without the panic hook, so that the test's output stays clean.
-                    Step::Panic(text) => resume_unwind(Box::new(text)),
-                };
-                return Some((event, steps));
-            }
-        }))
+        say(self.next(&self.spec.model, request))
     }
+}
+
+fn say(Turn(steps): Turn) -> EventStream {
+    Box::pin(stream::unfold(steps.into_iter(), |mut steps| async move {
+        loop {
+            let event = match steps.next()? {
+                Step::Text(text) => Event::Text(text),
+                Step::Thinking(text) => Event::Thinking(text),
+                Step::Call(delta) => Event::Call(delta),
+                Step::Done(done) => Event::Done(done),
+                Step::Fail(error) => Event::Failed(error),
+                Step::Pause(time) => {
+                    sleep(time).await;
+                    continue;
+                }
+                Step::Hang => pending().await,
+                // Without the panic hook, so that the test's output stays clean.
+                Step::Panic(text) => resume_unwind(Box::new(text)),
+            };
+            return Some((event, steps));
+        }
+    }))
 }

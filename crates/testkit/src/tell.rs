@@ -1,8 +1,9 @@
 //! What happened, section by section: the text of a snapshot.
 
 use homard_agent::{Outcome, tape::State};
+use homard_model::Level;
 use homard_proto::{
-    message::{Block, Message, StopReason, Usage},
+    message::{Block, Content, Message, StopReason, Usage},
     transcript::{Entry, Kind},
 };
 use serde_json::{Value, json};
@@ -47,7 +48,7 @@ pub fn tell(played: &Played) -> String {
         lines.push(format!("{key} had {session}"));
         lines.extend(entries.iter().map(line));
     }
-    lines.join("\n")
+    played.unnamed(&lines.join("\n"))
 }
 
 fn answers(act: &Act, frames: &[Frame]) -> Vec<String> {
@@ -103,12 +104,24 @@ fn started(launch: &Launch) -> String {
 
 fn requests(seen: &[Seen]) -> Vec<String> {
     let mut lines = Vec::new();
+    let mut prompts = Vec::new();
     let mut before = None;
-    for (number, Seen { at, request }) in (1..).zip(seen) {
-        lines.push(format!("{number} at {}ms", at.as_millis()));
+    for (number, Seen { at, model, request }) in (1..).zip(seen) {
+        let by = if model == "script-1" { String::new() } else { format!(" {model}") };
+        let level = match request.thinking {
+            Level::Off => String::new(),
+            level => format!(" thinking {}", level.as_str()),
+        };
+        lines.push(format!("{number} at {}ms{by}{level}", at.as_millis()));
         let tools: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
         let first: String = request.system.chars().take(40).collect();
-        let setting = format!("  system {:08x} {}, tools {}", digest(&request.system), json!(first), tools.join(" "));
+        // Its words are for the tests of prompts; here counts whether it is another one.
+        let known = prompts.iter().position(|prompt| *prompt == request.system);
+        let prompt = known.unwrap_or_else(|| {
+            prompts.push(request.system.clone());
+            prompts.len() - 1
+        });
+        let setting = format!("  system {} {}, tools {}", prompt + 1, json!(first), tools.join(" "));
         // Told again only when it is another one.
         if before.as_ref() != Some(&setting) {
             lines.push(setting.clone());
@@ -119,14 +132,16 @@ fn requests(seen: &[Seen]) -> Vec<String> {
     lines
 }
 
-/// FNV-1a: enough to see that a prompt changed, and the same everywhere.
-fn digest(text: &str) -> u32 {
-    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
-}
-
 fn compact(message: &Message) -> String {
     match message {
-        Message::User(user) => format!("user {}", quoted(&user.content.text())),
+        Message::User(user) => {
+            let mut line = format!("user {}", quoted(&user.content.text()));
+            if let Content::Blocks(blocks) = &user.content {
+                let others = blocks.iter().filter(|block| !matches!(block, Block::Text(_)));
+                others.for_each(|block| line.push_str(&format!(" {}", brief(block))));
+            }
+            line
+        }
         Message::Assistant(said) => {
             let mut line = "assistant".to_owned();
             said.content.iter().for_each(|block| line.push_str(&format!(" {}", brief(block))));

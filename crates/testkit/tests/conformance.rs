@@ -26,7 +26,7 @@ fn rows() -> impl Iterator<Item = Row<'static>> {
 
 /// What the table must have, in order.
 fn wanted() -> Vec<String> {
-    let cases = (1..=96).chain(105..=117).chain(165..=182).chain(204..=220).map(|number| format!("case {number}"));
+    let cases = (1..=117).chain(165..=182).chain(204..=220).map(|number| format!("case {number}"));
     let pitfalls = (1..=20).chain([23, 24, 26]).chain(32..=42).map(|number| format!("pitfall {number}"));
     let requirements = (1..=13).chain([15, 84]).map(|number| format!("R{number}"));
     cases.chain(pitfalls).chain(requirements).collect()

@@ -10,7 +10,7 @@ mod destination;
 mod exception;
 mod names;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{
     error::Error as StdError,
@@ -22,7 +22,7 @@ use std::{
 use reqwest::{
     Client, Response, Url,
     dns::Resolve,
-    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION},
+    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION},
     redirect::Policy,
 };
 use tokio::time::{Instant, timeout_at};
@@ -65,7 +65,9 @@ pub enum Error {
         port: u16,
     },
     /// Not on the public internet.
-    #[error("{host} is not on the public internet ({what}): only public servers can be reached, unless the owner allows it")]
+    #[error(
+        "{host} is not on the public internet ({what}): only public servers can be reached, unless the owner allows it"
+    )]
     Inside {
         /// The host.
         host: String,
@@ -141,10 +143,173 @@ impl Default for Bounds {
     }
 }
 
+/// No request takes longer, whatever its bounds say.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+
 /// What is asked for.
 #[derive(Debug, Clone)]
 pub struct Request {
     url: String,
     accept: &'static str,
-    key: Option<(&'static str, String)>,
+    key: Option<(&'static str, HeaderValue)>,
+}
+
+impl Request {
+    /// Asks for what a URL names, in one of the types that `accept` lists.
+    pub fn new(url: impl Into<String>, accept: &'static str) -> Self {
+        Self { url: url.into(), accept, key: None }
+    }
+
+    /// Shows a key to the server, which no redirect carries on to another one.
+    pub fn with_key(mut self, header: &'static str, key: HeaderValue) -> Self {
+        self.key = Some((header, key));
+        self
+    }
+
+    fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static(self.accept));
+        // What we can unpack within bounds; reqwest's own unpacking knows none.
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        headers
+    }
+}
+
+/// The door.
+pub struct Egress {
+    bounds: Bounds,
+    exceptions: Arc<[Exception]>,
+    names: Arc<dyn Resolve>,
+    /// Set up when it is needed first: loading the system's root certificates takes a while.
+    client: OnceLock<Result<Client, Error>>,
+}
+
+impl fmt::Debug for Egress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Egress").field("bounds", &self.bounds).finish_non_exhaustive()
+    }
+}
+
+impl Egress {
+    /// A door with such bounds, for names that somebody knows: [`SystemNames`] does.
+    pub fn new(bounds: Bounds, names: Arc<dyn Resolve>) -> Self {
+        let exceptions = bounds.allow.clone().into();
+        Self { bounds, exceptions, names, client: OnceLock::new() }
+    }
+
+    /// Asks, follows where the server sends us, and returns with the head of the answer. Dropping it closes the connection.
+    pub async fn get(&self, request: &Request) -> Result<Answer, Error> {
+        let deadline = Instant::now() + self.bounds.timeout.min(LONGEST);
+        let mut url = destination::parse(&request.url, &self.exceptions)?;
+        let mut key = request.key.as_ref();
+        for _ in 0..=self.bounds.redirects {
+            let mut headers = request.headers();
+            headers.extend(key.take().map(|(name, key)| (HeaderName::from_static(name), key.clone())));
+            let response = self.hop(&url, headers, deadline).await?;
+            let Some(next) = redirect(&url, &response)? else {
+                return Ok(Answer { url, response, deadline, bounds: self.bounds.clone() });
+            };
+            tracing::debug!(from = %url, to = %next, "sent on");
+            url = destination::check(next, &self.exceptions)?;
+        }
+        Err(Error::Redirects { most: self.bounds.redirects })
+    }
+
+    async fn hop(&self, url: &Url, headers: HeaderMap, deadline: Instant) -> Result<Response, Error> {
+        let client = self.client.get_or_init(|| self.build()).as_ref().map_err(Error::clone)?;
+        match timeout_at(deadline, client.get(url.clone()).headers(headers).send()).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(unreached(url, &error)),
+            Err(_) => Err(Error::Slow { host: host(url), limit: self.bounds.timeout }),
+        }
+    }
+
+    fn build(&self) -> Result<Client, Error> {
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // reqwest panics without one. It fails only if another thread was faster, which is as good.
+            rustls::crypto::ring::default_provider().install_default().ok();
+        }
+        let names = GuardedNames { names: self.names.clone(), exceptions: self.exceptions.clone() };
+        // A proxy would resolve names itself, and a redirect is followed only after a check.
+        let builder = Client::builder().no_proxy().redirect(Policy::none()).referer(false);
+        let built = builder.dns_resolver(Arc::new(names)).user_agent(&self.bounds.user_agent).build();
+        built.map_err(|error| Error::Setup { why: innermost(&error) })
+    }
+}
+
+/// The head of an answer, its body still to come.
+#[derive(Debug)]
+pub struct Answer {
+    url: Url,
+    response: Response,
+    deadline: Instant,
+    bounds: Bounds,
+}
+
+impl Answer {
+    /// Who answered, after all redirects.
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// The status.
+    pub fn status(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+
+    /// What the server says of the body's type.
+    pub fn content_type(&self) -> Option<&str> {
+        self.response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok())
+    }
+
+    /// Reads the body, as much of it as the bounds allow.
+    pub async fn body(mut self) -> Result<Body, Error> {
+        let encoding = self.response.headers().get(CONTENT_ENCODING).map(|it| String::from_utf8_lossy(it.as_bytes()));
+        let mut unpacker = Unpacker::new(&encoding.unwrap_or_default(), self.bounds.bytes)?;
+        loop {
+            let by = self.deadline.min(Instant::now() + self.bounds.idle.min(LONGEST));
+            match timeout_at(by, self.response.chunk()).await {
+                Ok(Ok(Some(bytes))) => {
+                    if !unpacker.push(&bytes)? {
+                        return unpacker.finish();
+                    }
+                }
+                Ok(Ok(None)) => return unpacker.finish(),
+                Ok(Err(error)) => return Err(unreached(&self.url, &error)),
+                Err(_) => {
+                    let limit = if by == self.deadline { self.bounds.timeout } else { self.bounds.idle };
+                    return Err(Error::Slow { host: host(&self.url), limit });
+                }
+            }
+        }
+    }
+}
+
+/// Where a server sends us on to, if it does.
+fn redirect(url: &Url, response: &Response) -> Result<Option<Url>, Error> {
+    let location =
+        response.headers().get(LOCATION).filter(|_| matches!(response.status().as_u16(), 301..=303 | 307 | 308));
+    let Some(location) = location else { return Ok(None) };
+    let not_url = |why: String| Error::NotUrl { why: format!("the server sent us on, and {why}") };
+    let text = str::from_utf8(location.as_bytes()).map_err(|error| not_url(error.to_string()))?;
+    url.join(text).map(Some).map_err(|error| not_url(error.to_string()))
+}
+
+fn host(url: &Url) -> String {
+    url.host_str().unwrap_or_default().to_owned()
+}
+
+/// Why there was no answer: a name that leads inside, or what the network says.
+fn unreached(url: &Url, error: &reqwest::Error) -> Error {
+    let refused = causes(error).find_map(|cause| cause.downcast_ref::<Error>());
+    refused.cloned().unwrap_or_else(|| Error::Unreached { host: host(url), why: innermost(error) })
+}
+
+/// The innermost reason. The outer ones only say that there was one.
+fn innermost(error: &reqwest::Error) -> String {
+    causes(error).last().map(ToString::to_string).unwrap_or_default()
+}
+
+fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+    std::iter::successors(Some(error as &(dyn StdError + 'static)), |&cause| cause.source())
 }

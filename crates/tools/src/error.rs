@@ -85,6 +85,31 @@ pub(crate) enum Error {
     Stopped,
     #[error("the shell {shell} could not be started: {source}")]
     Start { shell: &'static str, source: io::Error },
+    #[error(
+        "the command was not run, because nothing can hold it here: {why}. The way out: install bubblewrap (apt-get \
+         install bubblewrap), or let the owner choose the sandbox mode full"
+    )]
+    NoSandbox { why: String },
+    #[error("the command was not run, because its sandbox could not be made: {source}")]
+    Confine { source: io::Error },
+    #[error("{0} commands of this session are at work already: use process to end some")]
+    TooMany(usize),
+    #[error("sessionId is missing: use the action list to see which there are")]
+    NoSession,
+    #[error("there is no session {id} here: use the action list to see which there are")]
+    UnknownSession { id: String },
+    #[error("session {id} is still running: use kill or remove")]
+    StillRunning { id: String },
+    #[error("session {id} is over: use log to read its output")]
+    Over { id: String },
+    #[error("session {id} was not told everything: {why}")]
+    Untold { id: String, why: String },
+    #[error("{text} is not a byte in hexadecimal")]
+    BadHex { text: String },
+    #[error("there is nothing to send: give keys, hex or literal")]
+    NoKeys,
+    #[error("there is nothing to paste: give text")]
+    NoText,
     #[error("the work broke off: {0}")]
     Thread(#[source] tokio::task::JoinError),
 }

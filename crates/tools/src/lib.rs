@@ -6,42 +6,74 @@
 #![warn(missing_docs)]
 
 mod apply_patch;
+mod background;
 mod beneath;
 mod edit;
+pub mod egress;
 mod error;
 mod exec;
+mod external;
 mod find;
 mod glob;
 mod grep;
+mod job;
+mod keys;
 mod likeness;
 mod ls;
 mod output;
 mod page;
 mod process;
+mod process_tool;
 mod read;
+mod recent;
+pub mod sandbox;
+pub mod search;
 mod stoppable;
 mod target;
+mod terminal;
 mod text;
 mod tree;
 mod turns;
 mod variables;
 mod walk;
+mod web_fetch;
+mod web_search;
 mod write;
 
-use std::sync::Arc;
+use std::{fmt::Display, sync::Arc};
 
-use homard_agent::tool::{Tool, ToolResult};
+use homard_agent::{
+    ambient::Ambient,
+    tool::{Tool, ToolResult},
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::egress::SystemNames;
 use crate::error::Error;
 use crate::turns::Turns;
 pub use crate::{
-    apply_patch::ApplyPatch, edit::Edit, exec::Exec, find::Find, grep::Grep, ls::Ls, read::Read, write::Write,
+    apply_patch::ApplyPatch,
+    background::{Background, Exited, OnExit},
+    edit::Edit,
+    exec::{Exec, ExecSettings},
+    find::Find,
+    grep::Grep,
+    ls::Ls,
+    process_tool::Process,
+    read::Read,
+    web_fetch::{WebFetch, WebFetchSettings},
+    web_search::{WebSearch, WebSearchSettings},
+    write::Write,
 };
 
-/// Every tool of this crate. Of `exec_env`, commands see the names that [`Exec::new`] lets through.
+/// Every tool of this crate, with the usual settings: commands run in a sandbox and see a part of `exec_env`.
 pub fn all(exec_env: Vec<(String, String)>) -> Vec<Arc<dyn Tool>> {
+    all_with(ExecSettings::from(exec_env))
+}
+
+/// Every tool of this crate; commands run as `exec` says.
+pub fn all_with(exec: ExecSettings) -> Vec<Arc<dyn Tool>> {
     let turns = Turns::default();
     vec![
         Arc::new(Read),
@@ -51,7 +83,10 @@ pub fn all(exec_env: Vec<(String, String)>) -> Vec<Arc<dyn Tool>> {
         Arc::new(Grep),
         Arc::new(Find),
         Arc::new(Ls),
-        Arc::new(Exec::new(exec_env)),
+        Arc::new(Process::new(exec.background.clone(), exec.keep)),
+        Arc::new(Exec::new(exec)),
+        Arc::new(WebFetch::new(WebFetchSettings::default(), Arc::new(SystemNames), Ambient::system())),
+        Arc::new(WebSearch::new(WebSearchSettings::default(), None, Arc::new(SystemNames), Ambient::system())),
     ]
 }
 
@@ -81,7 +116,7 @@ fn either(path: Option<String>, file_path: Option<String>) -> Result<String, Err
     path.or(file_path).filter(|path| !path.is_empty()).ok_or(Error::NoPath)
 }
 
-fn failure(tool: &str, error: &Error) -> ToolResult {
+fn failure(tool: &str, error: &impl Display) -> ToolResult {
     let error = error.to_string();
     ToolResult::error(&error).with_details(json!({"status": "error", "tool": tool, "error": error}))
 }

@@ -1,6 +1,6 @@
 //! What a command wrote: its beginning and its end, however much came between.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, iter::Peekable, str::Chars};
 
 /// How many bytes of the beginning are kept.
 const HEAD: usize = 100_000;
@@ -8,22 +8,34 @@ const HEAD: usize = 100_000;
 /// How many bytes of the end are kept.
 const TAIL: usize = 100_000;
 
-/// What a command wrote. Never holds more than `HEAD + TAIL` bytes between two calls.
-#[derive(Debug, Default)]
+/// What a command wrote. Never holds more than the beginning and the end that it was made for, between two calls.
+#[derive(Debug)]
 pub(crate) struct Output {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     left_out: u64,
+    most: (usize, usize),
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        Self::keeping(HEAD, TAIL)
+    }
 }
 
 impl Output {
+    /// Keeps so many bytes of the beginning and of the end.
+    pub(crate) fn keeping(head: usize, tail: usize) -> Self {
+        Self { head: Vec::new(), tail: VecDeque::new(), left_out: 0, most: (head, tail) }
+    }
+
     /// Takes what came next.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        let room = HEAD - self.head.len();
+        let room = self.most.0 - self.head.len();
         let (first, rest) = bytes.split_at(room.min(bytes.len()));
         self.head.extend(first);
         self.tail.extend(rest);
-        let excess = self.tail.len().saturating_sub(TAIL);
+        let excess = self.tail.len().saturating_sub(self.most.1);
         self.tail.drain(..excess);
         self.left_out += excess as u64;
     }
@@ -40,6 +52,17 @@ impl Output {
         text.trim_end().to_owned()
     }
 
+    /// What was kept so far, as if nothing had come before; from now on it starts anew.
+    pub(crate) fn take(&mut self) -> Self {
+        let (head, tail) = self.most;
+        std::mem::replace(self, Self::keeping(head, tail))
+    }
+
+    /// Whether something is left out in the middle.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.left_out > 0
+    }
+
     /// About the last `count` bytes.
     pub(crate) fn last(&self, count: usize) -> String {
         let from_tail = self.tail.range(self.tail.len().saturating_sub(count)..);
@@ -50,10 +73,46 @@ impl Output {
     }
 }
 
-/// As text, without control characters: they would reach somebody's terminal in the end.
+/// As text, without what steers a terminal: it would reach somebody's in the end.
 fn printable(bytes: &[u8]) -> String {
-    let is_wanted = |c: &char| !c.is_control() || matches!(c, '\n' | '\r' | '\t');
-    String::from_utf8_lossy(bytes).chars().filter(is_wanted).collect()
+    let text = String::from_utf8_lossy(bytes);
+    let mut chars = text.chars().peekable();
+    let mut plain = String::with_capacity(text.len());
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' => skip_sequence(&mut chars),
+            '\n' | '\r' | '\t' => plain.push(c),
+            c if c.is_control() => {}
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
+/// Skips what follows an escape character: `[…letter`, `]…bell`, `P…escape`, or one or two characters.
+fn skip_sequence(chars: &mut Peekable<Chars<'_>>) {
+    match chars.peek().copied() {
+        Some('[') => {
+            chars.next();
+            while chars.next_if(|c| matches!(c, ' '..='?')).is_some() {}
+            chars.next_if(|c| matches!(c, '@'..='~'));
+        }
+        Some(']' | 'P' | 'X' | '^' | '_') => {
+            // One that does not end is not allowed to swallow what follows: it ends with the line.
+            while chars.next_if(|c| !matches!(c, '\u{7}' | '\u{1b}' | '\n')).is_some() {}
+            if chars.next_if(|c| matches!(c, '\u{7}' | '\u{1b}')) == Some('\u{1b}') {
+                chars.next_if_eq(&'\\');
+            }
+        }
+        Some(' '..='/') => {
+            while chars.next_if(|c| matches!(c, ' '..='/')).is_some() {}
+            chars.next_if(|c| matches!(c, '0'..='~'));
+        }
+        Some('0'..='~') => {
+            chars.next();
+        }
+        Some(_) | None => {}
+    }
 }
 
 #[cfg(test)]
@@ -66,8 +125,15 @@ mod tests {
         output.push("one \u{1b}[31mtwo\0\n".as_bytes());
         output.push(&"é".repeat(60_000).into_bytes());
         output.push(b"\tend \n\n");
-        assert_eq!(output.text(), format!("one [31mtwo\n{}\tend", "é".repeat(60_000)));
+        assert_eq!(output.text(), format!("one two\n{}\tend", "é".repeat(60_000)));
         assert_eq!(output.last(10), "é\tend");
+    }
+
+    #[test]
+    fn what_steers_a_terminal_is_not_passed_on() {
+        let mut output = Output::default();
+        output.push(b"a\x1b[1;31mb\x1b]0;title\x07c\x1b]8;;http://x\x1b\\d\x1b(Be\x1b7f\x1b]open\ng\x1b");
+        assert_eq!(output.text(), "abcdef\ng");
     }
 
     #[test]

@@ -10,20 +10,18 @@ use std::{
 use rustix::{fs::fstat, process::Pid};
 use tokio::{
     io::AsyncReadExt,
-    net::unix::pipe::Receiver,
-    process::{Child, Command},
+    net::unix::pipe::{Receiver, Sender},
+    process::Child,
     task::spawn_blocking,
-    time::{MissedTickBehavior, interval, sleep, timeout},
+    time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    output::Output,
+    sandbox::{Confined, Keep},
+    terminal::Terminal,
     tree::{MARK, Tree},
 };
-
-/// How long between two pieces of news.
-const NEWS: Duration = Duration::from_millis(100);
 
 /// How long the output may stay open when the command is over: a process that it left behind may hold it for ever.
 const DRAIN: Duration = Duration::from_millis(100);
@@ -31,13 +29,33 @@ const DRAIN: Duration = Duration::from_millis(100);
 /// How long a killed command may take to be gone.
 const REAP: Duration = Duration::from_secs(1);
 
+/// What a command is connected to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wiring {
+    /// It has no input.
+    Deaf,
+    /// Its input is a pipe.
+    Piped,
+    /// It has a terminal.
+    Terminal,
+}
+
+/// Where the input of a command goes.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) pipe: Sender,
+    /// Whether it is a terminal, where keys mean something.
+    pub(crate) is_terminal: bool,
+}
+
 /// A command at work. Dropped before its end, it takes all that it has started with it.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
-    pipe: Receiver,
+    output: Receiver,
     tree: Tree,
-    output: Output,
+    /// After all else: it goes when nothing is left that needs it.
+    _keep: Keep,
 }
 
 /// How a command ended.
@@ -57,70 +75,89 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) end: End,
-    pub(crate) output: Output,
-    /// Whether a process that it left behind still has the output open.
-    pub(crate) is_held: bool,
+    /// How many processes it left behind, which were ended.
+    pub(crate) left: usize,
 }
 
 impl Process {
-    /// Starts a command without input, in a process group of its own.
-    pub(crate) fn start(mut command: Command) -> io::Result<Self> {
-        // One pipe for both outputs keeps the order in which things were written.
-        let (reader, writer) = io::pipe()?;
-        // No two open pipes have the same number, so it can tell our processes from those of other commands.
-        let mark = fstat(&reader)?.st_ino.to_string();
-        let pipe = Receiver::from_owned_fd(OwnedFd::from(reader))?;
-        command.env(MARK, &mark).stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-        let child = command.process_group(0).kill_on_drop(true).spawn()?;
+    /// Starts a command as the first of its process group.
+    pub(crate) fn start(confined: Confined, wiring: Wiring) -> io::Result<(Self, Option<Input>)> {
+        let Confined { mut command, wrappers, keep, directory } = confined;
+        // No two open files of a kind have the same number, so it can tell our processes from those of other commands.
+        let (output, input, mark);
+        if wiring == Wiring::Terminal {
+            let terminal = Terminal::open()?;
+            command.stdin(terminal.theirs.try_clone()?).stdout(terminal.theirs.try_clone()?).stderr(terminal.theirs);
+            (output, mark) = (terminal.shown, terminal.name);
+            input = Some(Input { pipe: terminal.typed, is_terminal: true });
+        } else {
+            // One pipe for both outputs keeps the order in which things were written.
+            let (reader, writer) = io::pipe()?;
+            mark = fstat(&reader)?.st_ino.to_string();
+            output = Receiver::from_owned_fd(OwnedFd::from(reader))?;
+            command.stdout(writer.try_clone()?).stderr(writer);
+            if wiring == Wiring::Piped {
+                let (theirs, ours) = io::pipe()?;
+                command.stdin(theirs);
+                input = Some(Input { pipe: Sender::from_owned_fd(OwnedFd::from(ours))?, is_terminal: false });
+            } else {
+                command.stdin(Stdio::null());
+                input = None;
+            }
+        }
+        let child = command.env(MARK, &mark).kill_on_drop(true).spawn()?;
+        drop(directory);
         let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let leader = leader.ok_or_else(|| io::Error::other("it has no process id"))?;
-        Ok(Self { child, pipe, tree: Tree::new(leader, &mark), output: Output::default() })
+        Ok((Self { child, output, tree: Tree::new(leader, &mark, wrappers), _keep: keep }, input))
     }
 
-    /// Waits for the end of the command, or brings it about. `news` hears of new output now and then.
+    /// The number of its first process.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Waits for the end of the command, or brings it about. `hear` gets all that it writes.
     pub(crate) async fn finish(
         mut self,
-        cancel: &CancellationToken,
+        stop: &CancellationToken,
         limit: Duration,
-        mut news: impl FnMut(&Output),
+        mut hear: impl FnMut(&[u8]),
     ) -> Finished {
         let deadline = sleep(limit);
         tokio::pin!(deadline);
-        let mut tick = interval(NEWS);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut is_open, mut is_fresh) = (true, false);
+        let mut is_open = true;
         let mut buffer = vec![0; 64 * 1024];
         let end = loop {
             // The output comes last: a flood of it must not drown the rest.
             tokio::select! {
                 biased;
-                () = cancel.cancelled() => break End::Cancelled,
+                () = stop.cancelled() => break End::Cancelled,
                 () = &mut deadline => break End::TimedOut,
                 status = self.child.wait() => break status.map_or_else(End::Lost, End::Exited),
-                _ = tick.tick(), if is_fresh => {
-                    news(&self.output);
-                    is_fresh = false;
-                }
-                read = self.pipe.read(&mut buffer), if is_open => match read {
+                read = self.output.read(&mut buffer), if is_open => match read {
                     Ok(0) | Err(_) => is_open = false,
-                    Ok(count) => {
-                        self.output.push(&buffer[..count]);
-                        is_fresh = true;
-                    }
+                    Ok(count) => hear(&buffer[..count]),
                 },
             }
         };
-        if !matches!(end, End::Exited(_)) {
-            self.stop().await;
+        let tree = self.tree.clone();
+        let left = match &end {
+            End::Exited(_) => spawn_blocking(move || tree.end_rest()).await.unwrap_or(0),
+            End::TimedOut | End::Cancelled | End::Lost(_) => {
+                self.stop().await;
+                0
+            }
+        };
+        let drained = timeout(DRAIN, async {
+            while let Ok(count @ 1..) = self.output.read(&mut buffer).await {
+                hear(&buffer[..count]);
+            }
+        });
+        if is_open && drained.await.is_err() {
+            tracing::debug!("somebody holds the output of a command that is over");
         }
-        let is_held = is_open && timeout(DRAIN, self.drain(&mut buffer)).await.is_err();
-        Finished { end, output: std::mem::take(&mut self.output), is_held }
-    }
-
-    async fn drain(&mut self, buffer: &mut [u8]) {
-        while let Ok(count @ 1..) = self.pipe.read(buffer).await {
-            self.output.push(&buffer[..count]);
-        }
+        Finished { end, left }
     }
 
     async fn stop(&mut self) {
@@ -138,34 +175,9 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // A process that was waited for has no id any more. What it left behind on purpose may stay.
+        // A process that was waited for has no id any more, and its tree was ended then.
         if self.child.id().is_some() {
             self.tree.kill();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn news_of_output_comes_while_the_command_runs() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new("/bin/sh");
-        command.arg("-c").arg("echo one; until [ -e go ]; do sleep 0.01; done; echo two").current_dir(folder.path());
-        let mut heard = Vec::new();
-        let process = Process::start(command).unwrap();
-        let finished = process
-            .finish(&CancellationToken::new(), Duration::from_secs(20), |output| {
-                heard.push(output.text());
-                fs::write(folder.path().join("go"), "").unwrap();
-            })
-            .await;
-        assert!(matches!(finished.end, End::Exited(status) if status.success()), "{finished:?}");
-        assert_eq!(finished.output.text(), "one\ntwo");
-        assert_eq!(heard.first().map(String::as_str), Some("one"));
     }
 }

@@ -22,6 +22,11 @@ use std::{
 
 use tokio::process::Command;
 
+use self::{
+    enter::Confinement,
+    filter::Sockets,
+    stand_in::{Held, LostLink},
+};
 pub use self::{
     enter::{ENTER, EnterError, enter},
     explain::explain,
@@ -29,22 +34,23 @@ pub use self::{
     tier::Tier,
 };
 pub(crate) use self::{layers::Layers, stand_in::StandIns};
-use self::{
-    enter::Confinement,
-    filter::Sockets,
-    stand_in::{Held, LostLink},
-};
+
+/// Makes the input of a program its controlling terminal, and the program the leader of its group. Does not fork,
+/// because it does not lead one itself.
+const TERMINAL: [&str; 2] = ["setsid", "-c"];
 
 /// A command that is ready to be started inside its sandbox.
 #[derive(Debug)]
 pub(crate) struct Confined {
-    /// What is started. Environment and input are still to be set.
+    /// What is started, and leads its process group. Environment and input are still to be set.
     pub(crate) command: Command,
     /// How many generations of processes, from the first one, only hold the others: they are not asked to end, but
     /// killed, because their end is a hard end for all below.
     pub(crate) wrappers: usize,
     /// What has to stay until the command is over.
     pub(crate) keep: Keep,
+    /// Where it starts: has to stay until it has.
+    pub(crate) directory: Option<OwnedFd>,
 }
 
 /// What has to stay until a command is over. Tidies up when dropped.
@@ -92,7 +98,7 @@ pub(crate) fn unconfined(words: &[&OsStr], place: &Place<'_>) -> Confined {
     let mut command = terminal(place.has_terminal, words[0]);
     command.args(&words[1..]);
     at(&mut command, place);
-    Confined { command, wrappers: 0, keep: Keep::default() }
+    Confined { command, wrappers: 0, keep: Keep::default(), directory: None }
 }
 
 /// A command in a namespace of its own.
@@ -107,8 +113,8 @@ pub(crate) fn in_namespace(
     let _links = layers.links();
     let sockets = if layers.has_network { Sockets::Any } else { Sockets::Local };
     let filter = filter::in_memory(sockets)?;
-    let mut command = terminal(place.has_terminal, bwrap.as_os_str());
-    command.args(bubblewrap::arguments(layers, place));
+    let mut command = Command::new(bwrap);
+    command.process_group(0).args(bubblewrap::arguments(layers, place));
     command.arg("--seccomp").arg(filter.as_raw_fd().to_string());
     if let Some(helper) = helper {
         command.arg("--ro-bind").arg(helper).arg(bubblewrap::HELPER);
@@ -119,21 +125,21 @@ pub(crate) fn in_namespace(
         let confinement = Confinement::inside(layers);
         command.arg(bubblewrap::HELPER).arg(ENTER).arg(confinement.spelled()?).arg("--");
     }
-    command.args(words);
+    // Not around the namespace: the keys that end a program would end what holds it.
+    command.args(place.has_terminal.then_some(TERMINAL).into_iter().flatten()).args(words);
     let keep = Keep { _filter: Some(filter), _held: Some(held), _links, temporary: None };
-    Ok(Confined { command, wrappers: 2, keep })
+    Ok(Confined { command, wrappers: 2, keep, directory: None })
 }
 
 /// A command that confines itself before it starts.
 pub(crate) fn by_itself(helper: &Path, layers: &Layers, words: &[&OsStr], place: &Place<'_>) -> io::Result<Confined> {
     let temporary = stand_in::temporary()?;
-    let mut keep = Keep { _links: layers.links(), ..Keep::default() };
     let confinement = Confinement::alone(layers, &temporary).spelled();
-    keep.temporary = Some(temporary);
+    let keep = Keep { _filter: None, _held: None, _links: layers.links(), temporary: Some(temporary) };
     let mut command = terminal(place.has_terminal, helper.as_os_str());
     command.arg(ENTER).arg(confinement?).arg("--").args(words);
     at(&mut command, place);
-    Ok(Confined { command, wrappers: 0, keep })
+    Ok(Confined { command, wrappers: 0, keep, directory: None })
 }
 
 /// Starts in the opened directory, which is closed when the program starts, after the change.
@@ -141,14 +147,16 @@ fn at(command: &mut Command, place: &Place<'_>) {
     command.current_dir(format!("/proc/self/fd/{}", place.directory.as_raw_fd()));
 }
 
-/// A program, with its input as its controlling terminal if it has one. The program `setsid` does that without
-/// forking, because it does not lead its group here.
+/// A program that leads its process group, with its input as its controlling terminal if it has one.
 fn terminal(has_terminal: bool, program: &OsStr) -> Command {
     if !has_terminal {
-        return Command::new(program);
+        let mut command = Command::new(program);
+        command.process_group(0);
+        return command;
     }
-    let mut command = Command::new("setsid");
-    command.arg("--ctty").arg(program);
+    let [setsid, option] = TERMINAL;
+    let mut command = Command::new(setsid);
+    command.arg(option).arg(program);
     command
 }
 

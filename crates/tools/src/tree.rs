@@ -27,6 +27,8 @@ const KILLS: usize = 40;
 pub(crate) struct Tree {
     leader: Pid,
     mark: String,
+    /// How many generations from the leader on are not asked to end: see [`crate::sandbox::Confined`].
+    wrappers: usize,
 }
 
 struct Seen {
@@ -38,15 +40,15 @@ struct Seen {
 
 impl Tree {
     /// The tree of a process that leads its own group and whose environment has `MARK` set to `mark`.
-    pub(crate) fn new(leader: Pid, mark: &str) -> Self {
-        Self { leader, mark: format!("{MARK}={mark}") }
+    pub(crate) fn new(leader: Pid, mark: &str, wrappers: usize) -> Self {
+        Self { leader, mark: format!("{MARK}={mark}"), wrappers }
     }
 
     /// Asks all to end, and kills what has not after a while. Blocks.
     pub(crate) fn end(&self) {
-        self.signal(Signal::TERM);
+        self.ask();
         for _ in 0..GRACE.as_millis() / LOOK.as_millis() {
-            if self.living().is_empty() {
+            if self.living(&[self.leader]).is_empty() {
                 return;
             }
             thread::sleep(LOOK);
@@ -54,29 +56,58 @@ impl Tree {
         self.kill();
     }
 
+    /// Ends what is left when the leader is over and reaped, and says how many that were. Blocks.
+    pub(crate) fn end_rest(&self) -> usize {
+        // The number of the leader may be another's by now.
+        let mut living = self.living(&[]);
+        // Without its leader, a namespace is being killed already: how many are left is chance.
+        let (left, signal) = if self.wrappers > 0 { (0, Signal::KILL) } else { (living.len(), Signal::TERM) };
+        each(&living, signal);
+        let looks = GRACE.div_duration_f64(LOOK) as usize;
+        for look in 0..looks + KILLS {
+            if living.is_empty() {
+                return left;
+            }
+            if look > looks {
+                each(&living, Signal::KILL);
+            }
+            thread::sleep(LOOK);
+            living = self.living(&[]);
+        }
+        tracing::warn!(leader = ?self.leader, "processes that a command left could not be killed");
+        left
+    }
+
     /// Kills all, again and again until no child is left that was born meanwhile. Blocks, but not for long.
     pub(crate) fn kill(&self) {
         for _ in 0..KILLS {
-            if self.signal(Signal::KILL) == 0 {
+            // The group first and at once, so that none of it can fork meanwhile. Whoever is gone needs no signal.
+            kill_process_group(self.leader, Signal::KILL).ok();
+            let living = self.living(&[self.leader]);
+            if living.is_empty() {
                 return;
             }
+            each(&living, Signal::KILL);
             thread::sleep(LOOK);
         }
         tracing::warn!(leader = ?self.leader, "processes of a command could not be killed");
     }
 
-    /// Sends a signal to all and says how many there were.
-    fn signal(&self, signal: Signal) -> usize {
-        // Whoever is gone already needs no signal: errors mean nothing here.
-        kill_process_group(self.leader, signal).ok();
-        let living = self.living();
-        for stray in living.iter().filter(|one| one.group != Some(self.leader)) {
-            kill_process(stray.pid, signal).ok();
+    /// Asks all to end that are not wrappers.
+    fn ask(&self) {
+        let mut living = self.living(&[self.leader]);
+        let mut wrappers = HashSet::from([self.leader]);
+        for _ in 0..self.wrappers {
+            living.retain(|one| !wrappers.contains(&one.pid));
+            let is_below = |one: &&Seen| one.parent.is_some_and(|parent| wrappers.contains(&parent));
+            let below: Vec<Pid> = living.iter().filter(is_below).map(|one| one.pid).collect();
+            wrappers.extend(below);
         }
-        living.len()
+        each(&living, Signal::TERM);
     }
 
-    fn living(&self) -> Vec<Seen> {
+    /// All that run: those of the group, those with the mark, and what descends from them or from `others`.
+    fn living(&self, others: &[Pid]) -> Vec<Seen> {
         let mut seen: Vec<Seen> = fs::read_dir("/proc")
             .into_iter()
             .flatten()
@@ -84,7 +115,7 @@ impl Tree {
             .collect();
         let is_root = |one: &&Seen| one.group == Some(self.leader) || self.is_marked(one.pid);
         let mut ours: HashSet<Pid> = seen.iter().filter(is_root).map(|one| one.pid).collect();
-        ours.insert(self.leader);
+        ours.extend(others);
         loop {
             let known = ours.len();
             let descends = |one: &&Seen| one.parent.is_some_and(|parent| ours.contains(&parent));
@@ -104,6 +135,13 @@ impl Tree {
     }
 }
 
+/// Sends a signal to each. Whoever is gone already needs none: errors mean nothing here.
+fn each(living: &[Seen], signal: Signal) {
+    for one in living {
+        kill_process(one.pid, signal).ok();
+    }
+}
+
 /// What the kernel says of a process; `None` if it is gone.
 fn look(pid: i32) -> Option<Seen> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
@@ -114,5 +152,6 @@ fn look(pid: i32) -> Option<Seen> {
     let is_alive = !matches!(fields.next()?, "Z" | "X");
     let mut number = || fields.next()?.parse().ok();
     let (parent, group): (i32, i32) = (number()?, number()?);
-    Some(Seen { pid: Pid::from_raw(pid)?, parent: Pid::from_raw(parent), group: Pid::from_raw(group), is_alive })
+    let (parent, group) = (Pid::from_raw(parent), Pid::from_raw(group));
+    Some(Seen { pid: Pid::from_raw(pid)?, parent, group, is_alive })
 }

@@ -2,6 +2,7 @@
 //!
 //! - `before/`: what the workspace holds; nothing if it is missing.
 //! - `make.json`: what it holds besides, because a repository cannot: see [`make`].
+//! - `first.json`: calls before that, if there are any: a list of pairs of a tool and its arguments.
 //! - `call.json`: the arguments.
 //! - `result.json`: `text`, and `isError`, `details` and `images` where they matter. `$WORKDIR` stands for the workspace.
 //! - `after/`: what the workspace holds then, besides what was made; the same as before if it is missing.
@@ -39,7 +40,14 @@ fn case(call: &Path) -> datatest_stable::Result<()> {
 
     let arguments = read("call.json").to_string().replace("$WORKDIR", bench.workdir().to_str().unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if folder.join("first.json").exists() {
+        for first in read("first.json").as_array().unwrap() {
+            runtime.block_on(bench.call(first[0].as_str().unwrap(), first[1].clone()));
+        }
+    }
     let result = runtime.block_on(bench.call(tool, serde_json::from_str(&arguments)?));
+    // With it go commands that are still at work.
+    drop(runtime);
 
     assert_eq!(told(result, &bench, read("result.json").get("details").is_some()), read("result.json"));
     let expected = if folder.join("after").exists() {
@@ -56,7 +64,8 @@ fn case(call: &Path) -> datatest_stable::Result<()> {
 /// A result as a case spells it.
 fn told(result: ToolResult, bench: &Bench, with_details: bool) -> Value {
     let [Block::Text(text), images @ ..] = result.content.as_slice() else { panic!("no text: {result:?}") };
-    let mut told = json!({"text": text.text});
+    let pid = result.details.as_ref().map_or(Value::Null, |details| details["pid"].clone());
+    let mut told = json!({"text": text.text.replace(&format!("pid {pid}"), "pid 0")});
     if !images.is_empty() {
         let shown = |block: &Block| match block {
             Block::Image(image) => json!({"mimeType": image.mime_type, "base64": image.data.len()}),
@@ -68,12 +77,25 @@ fn told(result: ToolResult, bench: &Bench, with_details: bool) -> Value {
         told["isError"] = json!(true);
     }
     if let Some(mut details) = result.details.filter(|_| with_details) {
-        if let Some(took) = details.get_mut("durationMs") {
-            *took = json!(0);
-        }
+        hold_still(&mut details);
         told["details"] = details;
     }
     serde_json::from_str(&told.to_string().replace(bench.workdir().to_str().unwrap(), "$WORKDIR")).unwrap()
+}
+
+/// Replaces what differs every time.
+fn hold_still(details: &mut Value) {
+    for (name, value) in details.as_object_mut().into_iter().flatten() {
+        match value {
+            Value::Number(number)
+                if ["durationMs", "runtimeMs", "pid", "startedAt", "endedAt"].contains(&name.as_str()) =>
+            {
+                *number = 0.into();
+            }
+            Value::Array(rows) => rows.iter_mut().for_each(hold_still),
+            _ => {}
+        }
+    }
 }
 
 /// Makes what a list of objects with a `path` names: a file with a `text` that is repeated so many `times`;

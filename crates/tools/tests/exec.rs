@@ -1,29 +1,53 @@
-//! How `exec` ends what it has started.
+//! How `exec` ends what it has started, whatever holds it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
 mod bench;
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use bench::{Bench, said};
-use rustix::process::{Pid, Signal, kill_process};
+use bench::{Bench, HELPER, said};
+use homard_proto::{AgentId, SessionKey};
+use homard_tools::{
+    Exited,
+    sandbox::{Mode, Tier},
+};
 use serde_json::{Value, json};
-use tokio::time::{interval, timeout};
+use tokio::time::{Instant, interval, timeout};
 
-/// A family that is hard to get rid of. Every member writes its number to a file and stays, but not for ever: a test that
+/// A family that is hard to get rid of. Every member says that it is there and stays, but not for ever: a test that
 /// fails must not leave it behind.
 const FAMILY: &str = "
     echo started
-    (trap '' TERM; echo $BASHPID > stubborn.tmp; mv stubborn.tmp stubborn; for i in {1..600}; do sleep 0.1; done) &
-    setsid bash -c 'echo $$ > session.tmp; mv session.tmp session; exec sleep 60' &
-    (setsid bash -c 'trap \"\" TERM; echo $$ > daemon.tmp; mv daemon.tmp daemon; for i in {1..600}; do sleep 0.1; done' > /dev/null 2>&1 &)
-    echo $$ > leader.tmp; mv leader.tmp leader
+    (trap '' TERM; touch stubborn; for i in {1..600}; do sleep 0.1; done) &
+    setsid bash -c 'touch session; exec sleep 60' &
+    (setsid bash -c 'trap \"\" TERM; touch daemon; for i in {1..600}; do sleep 0.1; done' > /dev/null 2>&1 &)
+    (env -i bash -c 'touch bare; exec /bin/sleep 60' &)
+    for i in {1..50}; do sleep 60 & done
+    touch leader
     wait
 ";
-const MEMBERS: [&str; 4] = ["stubborn", "session", "daemon", "leader"];
+const MEMBERS: [&str; 5] = ["stubborn", "session", "daemon", "bare", "leader"];
 
 /// Longer than anything here takes, shorter than a day.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long the end of a whole family may take.
+const SOON: Duration = Duration::from_secs(3);
+
+const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
+
+/// Every way to hold a command, and none.
+fn ways() -> [(&'static str, Bench); 3] {
+    let bare = Bench::with(&ENV, |settings| settings.sandbox.mode = Mode::Full);
+    let limited = Bench::with(&ENV, |settings| {
+        settings.tier = Some(Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned()));
+    });
+    [("bare", bare), ("namespace", Bench::with_env(&ENV)), ("landlock", limited)]
+}
 
 /// Waits until something is so.
 async fn until(is_so: impl Fn() -> bool) {
@@ -36,18 +60,15 @@ async fn until(is_so: impl Fn() -> bool) {
     waited.await.expect("it should have come to that by now");
 }
 
-fn pids(bench: &Bench, names: &[&str]) -> Vec<i32> {
-    let pid = |name: &&str| fs::read_to_string(bench.workdir().join(name)).ok()?.trim().parse().ok();
-    names.iter().filter_map(pid).collect()
+/// The processes that work in the workspace, in whatever namespace; what is dead but not buried is none.
+fn at_work(bench: &Bench) -> Vec<String> {
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    let is_there = |pid: &String| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == bench.workdir());
+    pids.filter(|pid| pid.parse::<u32>().is_ok()).filter(is_there).collect()
 }
 
-/// Those that run; one that is dead but not buried by its parent does not.
-fn running(pids: &[i32]) -> Vec<i32> {
-    let is_running = |pid: &i32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
-    };
-    pids.iter().copied().filter(is_running).collect()
+fn is_complete(bench: &Bench) -> bool {
+    MEMBERS.iter().all(|name| bench.workdir().join(name).exists())
 }
 
 fn without_duration(mut details: Value) -> Value {
@@ -55,83 +76,131 @@ fn without_duration(mut details: Value) -> Value {
     details
 }
 
+/// How much memory this process has, in KiB.
+fn memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
 // Pitfall 42: what comes back, and so what is stored, is bounded.
 #[tokio::test]
 async fn a_flood_keeps_its_beginning_and_its_end() {
-    let bench = Bench::new();
-    let result = bench.call("exec", json!({"command": "head -c 5000000 /dev/zero | tr '\\0' x; echo end"})).await;
-    let expected =
-        format!("{}\n\n[4800004 bytes of output are left out here]\n\n{}end", "x".repeat(100_000), "x".repeat(99_996));
-    assert_eq!(said(&result), (expected.as_str(), false));
+    for (way, bench) in ways() {
+        let result = bench.call("exec", json!({"command": "head -c 5000000 /dev/zero | tr '\\0' x; echo end"})).await;
+        let (first, last) = ("x".repeat(100_000), "x".repeat(99_996));
+        let expected = format!("{first}\n\n[4800004 bytes of output are left out here]\n\n{last}end");
+        assert_eq!(said(&result), (expected.as_str(), false), "{way}");
+    }
+}
+
+#[tokio::test]
+async fn a_gibibyte_of_output_takes_bounded_memory() {
+    for (way, bench) in ways() {
+        let before = memory();
+        let result = bench.call("exec", json!({"command": "head -c 1073741824 /dev/zero", "yieldMs": 120_000})).await;
+        assert!(!result.is_error, "{way}: {result:?}");
+        let grown = memory().saturating_sub(before);
+        assert!(grown < 50_000, "{way}: {grown} KiB");
+    }
+}
+
+#[tokio::test]
+async fn an_endless_flood_ends_at_its_timeout() {
+    for (way, bench) in ways() {
+        let (before, begun) = (memory(), Instant::now());
+        let result = bench.call("exec", json!({"command": "trap '' TERM PIPE; yes & yes", "timeout": 1})).await;
+        assert!(begun.elapsed() < Duration::from_secs(1) + SOON, "{way}: {:?}", begun.elapsed());
+        assert_eq!(result.details.unwrap()["stopped"], "timeout", "{way}");
+        assert!(memory().saturating_sub(before) < 50_000, "{way}");
+        assert_eq!(at_work(&bench), Vec::<String>::new(), "{way}");
+    }
 }
 
 #[tokio::test]
 async fn a_timeout_ends_the_whole_family() {
-    let bench = Bench::new();
-    let result = bench.call("exec", json!({"command": FAMILY, "timeout": 1.5})).await;
-    assert_eq!(said(&result), ("started\n\nCommand timed out after 1.5 seconds and was stopped", true));
-    let expected = json!({
-        "status": "failed", "exitCode": null, "aggregated": "started", "cwd": bench.workdir(), "stopped": "timeout",
-    });
-    assert_eq!(without_duration(result.details.unwrap()), expected);
-    let pids = pids(&bench, &MEMBERS);
-    assert_eq!(pids.len(), MEMBERS.len());
-    assert_eq!(running(&pids), Vec::<i32>::new());
+    for (way, bench) in ways() {
+        let begun = Instant::now();
+        let result = bench.call("exec", json!({"command": FAMILY, "timeout": 3})).await;
+        assert!(begun.elapsed() < Duration::from_secs(3) + SOON, "{way}: {:?}", begun.elapsed());
+        assert!(is_complete(&bench), "{way}");
+        assert_eq!(said(&result), ("started\n\nCommand timed out after 3 seconds and was stopped", true), "{way}");
+        let expected = json!({
+            "status": "failed", "exitCode": null, "aggregated": "started", "cwd": bench.workdir(), "stopped": "timeout",
+        });
+        assert_eq!(without_duration(result.details.unwrap()), expected, "{way}");
+        assert_eq!(at_work(&bench), Vec::<String>::new(), "{way}");
+    }
 }
 
 #[tokio::test]
-async fn a_cancel_ends_the_whole_family_within_a_second() {
-    let bench = Bench::new();
-    let (result, cancelled) = tokio::join!(bench.call("exec", json!({"command": FAMILY})), async {
-        until(|| pids(&bench, &MEMBERS).len() == MEMBERS.len()).await;
-        bench.cancel.cancel();
-        tokio::time::Instant::now()
-    });
-    assert!(cancelled.elapsed() < Duration::from_secs(1), "took {:?}", cancelled.elapsed());
-    assert_eq!(said(&result), ("started\n\nCommand was stopped, because the run was", true));
-    assert_eq!(result.details.unwrap()["stopped"], "cancel");
-    assert_eq!(running(&pids(&bench, &MEMBERS)), Vec::<i32>::new());
+async fn a_cancel_ends_the_whole_family_soon() {
+    for (way, bench) in ways() {
+        let (result, cancelled) = tokio::join!(bench.call("exec", json!({"command": FAMILY})), async {
+            until(|| is_complete(&bench)).await;
+            bench.cancel.cancel();
+            Instant::now()
+        });
+        assert!(cancelled.elapsed() < SOON, "{way}: took {:?}", cancelled.elapsed());
+        assert_eq!(said(&result), ("started\n\nCommand was stopped, because the run was", true), "{way}");
+        assert_eq!(result.details.unwrap()["stopped"], "cancel", "{way}");
+        assert_eq!(at_work(&bench), Vec::<String>::new(), "{way}");
+    }
 }
 
 #[tokio::test]
 async fn a_call_that_is_dropped_takes_the_whole_family_with_it() {
-    let bench = Bench::new();
-    tokio::select! {
-        result = bench.call("exec", json!({"command": FAMILY})) => panic!("ended: {result:?}"),
-        () = until(|| pids(&bench, &MEMBERS).len() == MEMBERS.len()) => {}
+    for (_, bench) in ways() {
+        tokio::select! {
+            result = bench.call("exec", json!({"command": FAMILY})) => panic!("ended: {result:?}"),
+            () = until(|| is_complete(&bench)) => {}
+        }
+        until(|| at_work(&bench).is_empty()).await;
     }
-    let pids = pids(&bench, &MEMBERS);
-    until(|| running(&pids).is_empty()).await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_command_ends_what_it_left_behind() {
+    let command = FAMILY.replace("wait", "until [ -e daemon -a -e session -a -e stubborn ]; do sleep 0.01; done");
+    for (way, bench) in ways() {
+        let result = timeout(PATIENCE, bench.call("exec", json!({"command": command}))).await.unwrap();
+        let note = "\n\n[It left processes running, which were ended. Use background for what has to go on.]";
+        // A namespace ends with its first process, and nobody counts what was in it.
+        let text = format!("started{}", if way == "namespace" { "" } else { note });
+        assert_eq!(said(&result), (text.as_str(), false), "{way}");
+        assert_eq!(at_work(&bench), Vec::<String>::new(), "{way}");
+    }
 }
 
 #[tokio::test]
 async fn a_gentle_end_is_granted() {
-    let bench = Bench::new();
-    let command = "exec 2> /dev/null; trap 'echo bye; exit 0' TERM; echo $$ > leader; while :; do sleep 0.01; done";
-    let (result, ()) = tokio::join!(bench.call("exec", json!({"command": command})), async {
-        until(|| pids(&bench, &["leader"]).len() == 1).await;
-        bench.cancel.cancel();
-    });
-    assert_eq!(said(&result), ("bye\n\nCommand was stopped, because the run was", true));
+    for (way, bench) in ways() {
+        let command = "exec 2> /dev/null; trap 'echo bye; exit 0' TERM; touch leader; while :; do sleep 0.01; done";
+        let (result, ()) = tokio::join!(bench.call("exec", json!({"command": command})), async {
+            until(|| bench.workdir().join("leader").exists()).await;
+            bench.cancel.cancel();
+        });
+        assert_eq!(said(&result), ("bye\n\nCommand was stopped, because the run was", true), "{way}");
+    }
 }
 
 #[tokio::test]
 async fn a_cancel_leaves_other_commands_alone() {
-    let (one, other) = (Bench::new(), Bench::new());
-    let command = "echo $$ > leader; until [ -e go ]; do sleep 0.01; done; echo done";
-    let (ended, stayed, ()) = tokio::join!(
-        one.call("exec", json!({"command": command})),
-        other.call("exec", json!({"command": command})),
-        async {
-            until(|| pids(&one, &["leader"]).len() + pids(&other, &["leader"]).len() == 2).await;
-            one.cancel.cancel();
-            let stopped = pids(&one, &["leader"]);
-            until(|| running(&stopped).is_empty()).await;
-            fs::write(other.workdir().join("go"), "").unwrap();
-        }
-    );
-    assert_eq!(said(&ended), ("(no output)\n\nCommand was stopped, because the run was", true));
-    assert_eq!(said(&stayed), ("done", false));
+    for ((way, one), (_, other)) in ways().into_iter().zip(ways()) {
+        let command = "touch leader; until [ -e go ]; do sleep 0.01; done; echo done";
+        let (ended, stayed, ()) = tokio::join!(
+            one.call("exec", json!({"command": command})),
+            other.call("exec", json!({"command": command})),
+            async {
+                until(|| [&one, &other].iter().all(|bench| bench.workdir().join("leader").exists())).await;
+                one.cancel.cancel();
+                until(|| at_work(&one).is_empty()).await;
+                fs::write(other.workdir().join("go"), "").unwrap();
+            }
+        );
+        assert_eq!(said(&ended), ("(no output)\n\nCommand was stopped, because the run was", true), "{way}");
+        assert_eq!(said(&stayed), ("done", false), "{way}");
+    }
 }
 
 #[tokio::test]
@@ -144,16 +213,129 @@ async fn nothing_is_started_once_the_run_is_stopped() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_left_behind_does_not_hold_up_the_result() {
+async fn one_that_never_reads_its_input_does_not_hold_up_who_writes() {
+    for (way, bench) in ways() {
+        for pty in [false, true] {
+            let command = json!({"command": "stty raw 2> /dev/null; sleep 60", "background": true, "pty": pty});
+            let started = bench.call("exec", command).await;
+            let id = started.details.unwrap()["sessionId"].as_str().unwrap().to_owned();
+            let data = "x".repeat(1_000_000);
+            let write = bench.call("process", json!({"action": "write", "sessionId": id, "data": data}));
+            let (text, is_error) = {
+                let result = timeout(PATIENCE, write).await.unwrap();
+                (said(&result).0.to_owned(), result.is_error)
+            };
+            assert!(is_error && text.contains("it does not read its input"), "{way} {pty}: {text}");
+            bench.call("process", json!({"action": "kill", "sessionId": id})).await;
+            assert_eq!(at_work(&bench), Vec::<String>::new(), "{way} {pty}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_killed_family_in_the_background_is_gone_when_the_answer_comes() {
+    for (way, bench) in ways() {
+        for pty in [false, true] {
+            for name in MEMBERS {
+                fs::remove_file(bench.workdir().join(name)).ok();
+            }
+            let started = bench.call("exec", json!({"command": FAMILY, "background": true, "pty": pty})).await;
+            let id = started.details.unwrap()["sessionId"].as_str().unwrap().to_owned();
+            until(|| is_complete(&bench)).await;
+            let killed = bench.call("process", json!({"action": "kill", "sessionId": id})).await;
+            assert_eq!(said(&killed), (format!("Killed session {id}.").as_str(), false), "{way} {pty}");
+            assert_eq!(at_work(&bench), Vec::<String>::new(), "{way} {pty}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_command_in_the_background_outlives_the_run_but_not_its_timeout() {
+    for (way, bench) in ways() {
+        let command = json!({"command": "trap '' TERM; sleep 60", "background": true, "timeout": 1});
+        let started = bench.call("exec", command).await;
+        bench.cancel.cancel();
+        assert_eq!(started.details.unwrap()["status"], "running", "{way}");
+        until(|| !at_work(&bench).is_empty()).await;
+        until(|| at_work(&bench).is_empty()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_does_not_see_the_commands_of_another() {
     let bench = Bench::new();
-    let command = "sleep 60 & echo $! > left; echo done";
-    let result = timeout(PATIENCE, bench.call("exec", json!({"command": command}))).await.unwrap();
-    let text = "done\n\n[It left a process running, whose output from now on is lost. Send the output of such a \
-                process to a file.]";
-    assert_eq!(said(&result), (text, false));
-    let left = pids(&bench, &["left"]);
-    assert_eq!(running(&left), left, "what was left on purpose stays");
-    kill_process(Pid::from_raw(left[0]).unwrap(), Signal::KILL).unwrap();
+    let started = bench.call("exec", json!({"command": "sleep 60", "background": true})).await;
+    assert_eq!(started.details.unwrap()["sessionId"], "amber-reef");
+    let other = SessionKey::parse("agent:main:other", &AgentId::main()).unwrap();
+    let list = bench.call_from(other.clone(), "process", json!({"action": "list"})).await;
+    assert_eq!(said(&list), ("No commands in the background.", false));
+    for action in ["poll", "log", "write", "submit", "kill", "clear", "remove"] {
+        let arguments = json!({"action": action, "sessionId": "amber-reef"});
+        let result = bench.call_from(other.clone(), "process", arguments).await;
+        let expected = "there is no session amber-reef here: use the action list to see which there are";
+        assert_eq!(said(&result), (expected, true), "{action}");
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_command_in_the_background_is_told_once() {
+    let heard: Arc<Mutex<Vec<Exited>>> = Arc::default();
+    let hearing = heard.clone();
+    let bench = Bench::with(&ENV, |settings| {
+        settings.on_exit = Some(Arc::new(move |exited| hearing.lock().unwrap().push(exited)));
+    });
+    bench.call("exec", json!({"command": "echo in the foreground"})).await;
+    bench.call("exec", json!({"command": "sleep 60", "background": true})).await;
+    bench.call("process", json!({"action": "kill", "sessionId": "amber-reef"})).await;
+    bench.call("exec", json!({"command": "echo oh; exit 3", "background": true})).await;
+    until(|| !heard.lock().unwrap().is_empty()).await;
+    let expected = Exited {
+        session: AgentId::main().main_session(),
+        id: "brisk-reef".to_owned(),
+        command: "echo oh; exit 3".to_owned(),
+        status: "failed",
+        exit_code: Some(3),
+        trouble: Some("Command exited with code 3".to_owned()),
+        tail: "oh".to_owned(),
+    };
+    assert_eq!(expected.to_string(), "Command exited with code 3 (session brisk-reef): oh");
+    assert_eq!(*heard.lock().unwrap(), [expected]);
+}
+
+#[tokio::test]
+async fn a_session_that_ends_takes_its_commands_with_it() {
+    let mut background = None;
+    let bench = Bench::with(&ENV, |settings| background = Some(settings.background.clone()));
+    let background = background.unwrap();
+    bench.call("exec", json!({"command": FAMILY, "background": true})).await;
+    until(|| is_complete(&bench)).await;
+    let session = AgentId::main().main_session();
+    assert_eq!(background.count(&session), 1);
+    background.end(&session).await;
+    assert_eq!((at_work(&bench), background.count(&session)), (Vec::new(), 0));
+}
+
+#[tokio::test]
+async fn what_is_over_is_forgotten_after_a_while() {
+    let bench = Bench::with(&ENV, |settings| settings.keep = Duration::from_millis(1));
+    bench.call("exec", json!({"command": "true", "background": true})).await;
+    bench.call("process", json!({"action": "poll", "sessionId": "amber-reef", "timeout": 20_000})).await;
+    let begun = Instant::now();
+    until(|| begun.elapsed() > Duration::from_millis(2)).await;
+    let list = bench.call("process", json!({"action": "list"})).await;
+    assert_eq!(said(&list), ("No commands in the background.", false));
+}
+
+#[tokio::test]
+async fn a_session_may_not_have_too_many_commands_at_work() {
+    let bench = Bench::with(&ENV, |settings| settings.sandbox.mode = Mode::Full);
+    for _ in 0..32 {
+        let started = bench.call("exec", json!({"command": "sleep 60", "background": true})).await;
+        assert!(!started.is_error, "{started:?}");
+    }
+    let refused = bench.call("exec", json!({"command": "true"})).await;
+    let expected = "32 commands of this session are at work already: use process to end some";
+    assert_eq!(said(&refused), (expected, true));
 }
 
 #[test]
@@ -165,4 +347,6 @@ fn the_tools_have_the_names_and_parameters_of_openclaw() {
     };
     let exec = "command workdir env yieldMs background timeout pty elevated host security ask node";
     assert_eq!(parameters("exec"), exec);
+    let process = "action sessionId data keys hex literal text bracketed eof offset limit timeout";
+    assert_eq!(parameters("process"), process);
 }

@@ -5,7 +5,7 @@ mod change;
 mod get;
 mod validate;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Subcommand;
 use homard_config::{path::Path, schema};
 use serde_json::json;
@@ -78,10 +78,11 @@ impl Args {
 /// Does it.
 pub(super) fn run(args: &Args) -> Result<()> {
     if let Command::Schema { markdown } = args.command {
-        return Ok(match markdown {
-            true => render::print(schema::reference::<Config>().trim_end())?,
-            false => render::print_json(&schema::schema::<Config>())?,
-        });
+        let printed = match markdown {
+            true => render::print(schema::reference::<Config>().trim_end()),
+            false => render::print_json(&schema::schema::<Config>()),
+        };
+        return Ok(printed?);
     }
     let paths = Paths::find()?;
     match &args.command {
@@ -94,7 +95,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         Command::Validate => validate::run(&paths, args.json),
         Command::Path if args.json => {
             let (path, exists) = (&paths.config, paths.config.exists());
-            render::print_json(&json!({"path": path, "exists": exists})).context("cannot print")
+            Ok(render::print_json(&json!({"path": path, "exists": exists}))?)
         }
         Command::Path | Command::Schema { .. } => Ok(render::print(&paths.config.display().to_string())?),
     }
@@ -102,4 +103,30 @@ pub(super) fn run(args: &Args) -> Result<()> {
 
 fn parse(path: &str) -> Result<Path, Failure> {
     path.parse().map_err(|error: homard_config::path::Error| Failure::usage(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_reference_is_up_to_date() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+        let written = fs::read_to_string(file).unwrap();
+        let mark = "<!-- From here on this is generated; write it anew with: \
+                    UPDATE_DOCS=1 cargo test -p homard the_reference_is_up_to_date -->\n\n";
+        let (by_hand, _) = written.split_once(mark).expect("docs/configuration.md has lost its mark");
+        let wanted = format!("{by_hand}{mark}{}", schema::reference::<Config>());
+        if crate::paths::env("UPDATE_DOCS").is_some() {
+            fs::write(file, &wanted).unwrap();
+        } else {
+            assert!(
+                written == wanted,
+                "docs/configuration.md is not what the config is; write it anew with: \
+                 UPDATE_DOCS=1 cargo test -p homard the_reference_is_up_to_date"
+            );
+        }
+    }
 }

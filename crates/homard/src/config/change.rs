@@ -117,11 +117,7 @@ pub(crate) fn change(
     Err(Refusal::Write(WriteError::Conflict))
 }
 
-fn once(
-    file: &std::path::Path,
-    by: By<'_>,
-    edit: &dyn Fn(&str) -> Result<String, Refusal>,
-) -> Result<Change, Refusal> {
+fn once(file: &std::path::Path, by: By<'_>, edit: &dyn Fn(&str) -> Result<String, Refusal>) -> Result<Change, Refusal> {
     let before = Config::read_file(file);
     let text = match (&before.text, before.problems.first()) {
         (Some(text), _) => text.as_str(),
@@ -136,7 +132,8 @@ fn once(
     }
     let new = with_secrets(edit(text)?, text)?;
     let after = Config::read(file, &new);
-    let was_there = |told: &[Problem], one: &Problem| told.iter().any(|old| (&old.path, &old.what) == (&one.path, &one.what));
+    let was_there =
+        |told: &[Problem], one: &Problem| told.iter().any(|old| (&old.path, &old.what) == (&one.path, &one.what));
     let may_stay = |problem: &&Problem| matches!(by, By::Person) && was_there(&before.problems, problem);
     let wrong: Vec<_> = after.problems.iter().filter(|problem| !may_stay(problem)).cloned().collect();
     if !wrong.is_empty() {
@@ -180,26 +177,26 @@ mod tests {
     use super::*;
 
     /// A file, changed by somebody; what came of it, and the text then.
-    fn changed(text: &str, by: By<'_>, path: &str, value: Value) -> (Result<Vec<String>, String>, String) {
+    fn changed(text: &str, by: By<'_>, path: &str, value: &Value) -> (Result<Vec<String>, String>, String) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("homard.json");
         fs::write(&file, text).unwrap();
         let path: Path = path.parse().unwrap();
-        let done = change(&file, by, |text| Ok(edit::set(text, &path, &value)?));
+        let done = change(&file, by, |text| Ok(edit::set(text, &path, value)?));
         (done.map(|change| change.changed).map_err(|refusal| refusal.to_string()), fs::read_to_string(file).unwrap())
     }
 
     #[test]
     fn a_person_may_leave_what_was_wrong_and_a_client_may_not() {
         let text = "{gateway: {prot: 1}}";
-        let (done, after) = changed(text, By::Person, "gateway.port", json!(2));
+        let (done, after) = changed(text, By::Person, "gateway.port", &json!(2));
         assert_eq!((done, after.as_str()), (Ok(vec!["gateway.port".to_owned()]), "{gateway: {prot: 1, \"port\": 2}}"));
-        let (done, after) = changed(text, By::Person, "gateway.bnid", json!("x"));
+        let (done, after) = changed(text, By::Person, "gateway.bnid", &json!("x"));
         let wrong = "nothing was changed, because the config would not be valid:\n  \
                      line 1, column 21: gateway.bnid is not a known key; did you mean \"bind\"?";
         assert_eq!((done, after.as_str()), (Err(wrong.to_owned()), text));
         let hash = homard_config::write::hash(text.as_bytes());
-        let (done, after) = changed(text, By::Client(Some(&hash)), "gateway.port", json!(2));
+        let (done, after) = changed(text, By::Client(Some(&hash)), "gateway.port", &json!(2));
         assert!(done.unwrap_err().contains("gateway.prot is not a known key"));
         assert_eq!(after, text);
     }
@@ -208,10 +205,10 @@ mod tests {
     fn a_client_says_what_it_read() {
         let stale = Err("config base hash required; re-run config.get and retry".to_owned());
         for base in [None, Some(""), Some("abc")] {
-            assert_eq!(changed("{}", By::Client(base), "gateway.port", json!(2)), (stale.clone(), "{}".to_owned()));
+            assert_eq!(changed("{}", By::Client(base), "gateway.port", &json!(2)), (stale.clone(), "{}".to_owned()));
         }
         let hash = homard_config::write::hash(b"{}");
-        let (done, _) = changed("{}", By::Client(Some(&hash)), "gateway.port", json!(2));
+        let (done, _) = changed("{}", By::Client(Some(&hash)), "gateway.port", &json!(2));
         assert_eq!(done, Ok(vec!["gateway.port".to_owned()]));
     }
 
@@ -219,9 +216,9 @@ mod tests {
     fn what_stands_for_a_secret_is_that_secret() {
         let text = "{gateway: {auth: {token: 'hush'}, /* mine */ port: 1}}";
         let shown = json!({"auth": {"token": redact::REDACTED}, "port": 2});
-        let (done, after) = changed(text, By::Person, "gateway", shown);
+        let (done, after) = changed(text, By::Person, "gateway", &shown);
         assert_eq!((done, after), (Ok(vec!["gateway.port".to_owned()]), text.replace('1', "2")));
-        let (done, after) = changed(text, By::Person, "gateway.auth.password", json!(redact::REDACTED));
+        let (done, after) = changed(text, By::Person, "gateway.auth.password", &json!(redact::REDACTED));
         let wrong = "__OPENCLAW_REDACTED__ stands for a secret that is not shown, and gateway.auth.password has none";
         assert_eq!((done, after.as_str()), (Err(wrong.to_owned()), text));
     }

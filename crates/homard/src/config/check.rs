@@ -11,7 +11,11 @@ use homard_proto::AgentId;
 
 use super::{
     Config, Text,
-    sections::{agents::Agent, schedule::{Heartbeat, zone}, tools::Policy},
+    sections::{
+        agents::Agent,
+        schedule::{Heartbeat, zone},
+        tools::Policy,
+    },
 };
 use crate::paths::{self, Paths};
 

@@ -83,11 +83,13 @@ fn look_up(mut asked: Asked, _: &Live, _: &Paths) -> Result<Value, ErrorShape> {
     let LookupParams { path } = asked.params()?;
     let place = match path.trim() {
         "." => Path::root(),
-        path => path.replace("[]", "[0]").parse().map_err(|error: homard_config::path::Error| {
-            ErrorShape::invalid(error.to_string())
-        })?,
+        path => path
+            .replace("[]", "[0]")
+            .parse()
+            .map_err(|error: homard_config::path::Error| ErrorShape::invalid(error.to_string()))?,
     };
-    schema::look_up::<Config>(&place).ok_or_else(|| ErrorShape::invalid(format!("config schema path not found: {path}")))
+    schema::look_up::<Config>(&place)
+        .ok_or_else(|| ErrorShape::invalid(format!("config schema path not found: {path}")))
 }
 
 fn set(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
@@ -169,7 +171,8 @@ fn made(
     Ok(answer)
 }
 
-fn refused(refusal: &Refusal) -> ErrorShape {
+/// Why nothing was changed, as clients read it.
+pub(super) fn refused(refusal: &Refusal) -> ErrorShape {
     let with_issues = |message: String, issues: Vec<Value>| ErrorShape {
         details: Some(json!({"issues": issues})),
         ..ErrorShape::invalid(message)

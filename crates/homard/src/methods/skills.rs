@@ -1,6 +1,10 @@
 //! `skills.status` and `skills.update`: what an agent can read how to do, and how that is switched.
 
-use homard_config::{edit, path::Path, redact, write};
+use homard_config::{
+    edit,
+    path::{Path, get},
+    redact,
+};
 use homard_gateway::{Asked, Method, Scope};
 use homard_proto::{
     ErrorShape,
@@ -9,9 +13,10 @@ use homard_proto::{
 use homard_skills::report;
 use serde_json::{Value, json};
 
+use super::{config::refused, on_blocking_thread};
 use crate::{
     assemble::{office::workspace, skills::Library},
-    config::Config,
+    config::change::{By, change},
     live::Live,
     paths::Paths,
 };
@@ -23,16 +28,6 @@ pub(super) fn methods(live: &Live, paths: &Paths) -> [Method; 2] {
         Method::new("skills.status", Scope::Read, move |asked| on_blocking_thread(asked, looking.clone(), status)),
         Method::new("skills.update", Scope::Admin, move |asked| on_blocking_thread(asked, writing.clone(), update)),
     ]
-}
-
-/// Has a method answered where it may wait for the disk.
-async fn on_blocking_thread(
-    asked: Asked,
-    (live, paths): (Live, Paths),
-    answer: fn(Asked, &Live, &Paths) -> Result<Value, ErrorShape>,
-) -> Result<Value, ErrorShape> {
-    let answering = tokio::task::spawn_blocking(move || answer(asked, &live, &paths)).await;
-    answering.unwrap_or_else(|error| Err(ErrorShape::unavailable(format!("skills could not be looked at: {error}"))))
 }
 
 /// The skills of an agent as they are on disk now.
@@ -53,23 +48,16 @@ fn update(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorSh
     if key.is_empty() {
         return Err(ErrorShape::invalid("invalid skills.update params: skillKey must not be blank"));
     }
-    // The file as it is now, whatever is at work: an edit must not undo what somebody else wrote.
-    let before = Config::choose(paths).loaded;
-    let text = before.text.unwrap_or_default();
     let place = Path::root().key("skills").key("entries").key(&key);
-    let after = edited(&text, &place, &params).map_err(|error| ErrorShape::invalid(error.to_string()))?;
-    let is_valid = |text: &str| match Config::read(&paths.config, text).problems.first() {
-        None => Ok(()),
-        Some(problem) => Err(problem.to_string()),
-    };
-    write::write(&paths.config, Some(&before.hash), &after, is_valid).map_err(|error| refused(&error))?;
+    // It says nothing of what it has read, so it means the file as it is now.
+    let done = change(&paths.config, By::Person, |text| Ok(edited(text, &place, &params)?));
+    let after = done.map_err(|refusal| refused(&refusal))?.after;
     live.look();
-    let said = Config::read(&paths.config, &after).source;
-    let entry = homard_config::path::get(&said, &place).map(redact::redact).unwrap_or_else(|| json!({}));
+    let entry = get(&after.source, &place).map_or_else(|| json!({}), redact::redact);
     Ok(json!({"ok": true, "skillKey": key, "config": entry}))
 }
 
-/// The text with what was asked for. An empty value removes one, and what stands for a secret that was not shown leaves it.
+/// The text with what was asked for. An empty value removes one.
 fn edited(text: &str, place: &Path, params: &UpdateParams) -> Result<String, edit::EditError> {
     let UpdateParams { skill_key: _, enabled, api_key, env } = params;
     let named = env.iter().map(|(name, value)| (name.trim(), value)).filter(|(name, _)| !name.is_empty());
@@ -81,19 +69,11 @@ fn edited(text: &str, place: &Path, params: &UpdateParams) -> Result<String, edi
     };
     for (path, value) in values {
         text = match value.trim() {
-            redact::REDACTED => text,
             "" => edit::unset(&text, &path)?.0,
             value => edit::set(&text, &path, &json!(value))?,
         };
     }
     Ok(text)
-}
-
-fn refused(error: &write::WriteError) -> ErrorShape {
-    match error {
-        write::WriteError::Conflict | write::WriteError::Refused(_) => ErrorShape::invalid(error.to_string()),
-        write::WriteError::Disk { source, .. } => ErrorShape::unavailable(format!("{error}: {source}")),
-    }
 }
 
 #[cfg(test)]
@@ -112,8 +92,6 @@ mod tests {
         let params = json!({"skillKey": "maps", "apiKey": " new ", "env": {"A": "", "B": "3"}});
         assert_eq!(changed(params), text.replace("'old'", "\"new\"").replace("{A: '1', B: '2'}", "{B: \"3\"}"));
         assert_eq!(changed(json!({"skillKey": "maps", "apiKey": ""})), text.replace("{apiKey: 'old', env", "{env"));
-        let shown = json!({"skillKey": "maps", "apiKey": redact::REDACTED, "env": {"A": redact::REDACTED}});
-        assert_eq!(changed(shown), text);
     }
 
     #[test]

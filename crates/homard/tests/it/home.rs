@@ -5,12 +5,13 @@ use std::{
     io::{BufRead, BufReader, Lines},
     path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
+    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::net::TcpSocket;
+use tokio::{net::TcpSocket, time::Instant};
 
 /// A home. Nobody listens on its port, and nobody else can take it.
 pub(crate) struct Home {
@@ -92,6 +93,17 @@ impl Home {
             }
         };
         Gateway { home: self, process, port, greeting, lines }
+    }
+}
+
+/// How long something that a running gateway does by itself may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Looks again and again until it is so.
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}");
     }
 }
 

@@ -5,6 +5,7 @@ mod agent;
 mod agents;
 mod calls;
 mod chaos;
+mod config;
 mod cron;
 mod drops;
 mod home;

@@ -90,9 +90,9 @@ impl Played {
         let said = gateway.run(&["agent", "-m", message]);
         assert_eq!((said.code, said.stdout.as_str()), (Some(0), "Aye\n"), "{}", said.stderr);
         let asked = asked.join().unwrap();
-        let words = asked["messages"].as_array().unwrap().iter().map(|message| match &message["content"] {
-            Value::String(text) => text.clone(),
-            blocks => blocks.as_array().unwrap().iter().filter_map(|block| block["text"].as_str()).collect(),
+        let words = asked["messages"].as_array().unwrap().iter().map(|message| {
+            let blocks = message["content"].as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
+            message["content"].as_str().into_iter().chain(blocks).collect::<String>()
         });
         words.collect::<Vec<_>>().join("\n")
     }

@@ -1,4 +1,4 @@
-//! A bare WebSocket: what a client of protocol 4 and a gateway put on it.
+//! A bare WebSocket: what a client and a gateway put on it.
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
@@ -24,13 +24,17 @@ pub(crate) async fn hear(socket: &mut Socket) -> Option<Value> {
 
 /// Connects to a gateway as its owner.
 pub(crate) async fn connect(port: u16, token: &str) -> Socket {
+    connect_as(port, token, 4, (&["operator.read", "operator.write"], &[])).await
+}
+
+/// Connects to a gateway as a client of this protocol that asks for these scopes and has these caps.
+pub(crate) async fn connect_as(port: u16, token: &str, protocol: u64, (scopes, caps): (&[&str], &[&str])) -> Socket {
     let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let (mut socket, _) = client_async(format!("ws://127.0.0.1:{port}"), stream).await.unwrap();
     assert_eq!(hear(&mut socket).await.unwrap()["event"], "connect.challenge");
     let client = json!({"id": "test", "mode": "test", "version": "1", "platform": "linux"});
     let params = json!({
-        "minProtocol": 4, "maxProtocol": 4, "client": client,
-        "scopes": ["operator.read", "operator.write"], "auth": {"token": token},
+        "minProtocol": protocol, "maxProtocol": protocol, "client": client, "scopes": scopes, "caps": caps, "auth": {"token": token},
     });
     tell(&mut socket, &json!({"type": "req", "id": "hello", "method": "connect", "params": params})).await;
     let hello = hear(&mut socket).await.unwrap();

@@ -6,11 +6,16 @@ use std::{
 };
 
 use homard_agent::{hub::Waited, spelled_out, tape::State};
-use homard_proto::{RunId, message::Message, transcript::Entry};
+use homard_proto::{
+    RunId,
+    message::{Block, Content, Message, User},
+    transcript::Entry,
+};
 use homard_store::{
     Outcome, RunState, ToolClass,
     repair::{self, Policy},
 };
+use jiff::{Timestamp, tz::TimeZone};
 use serde_json::json;
 
 use super::{
@@ -177,11 +182,46 @@ fn waits(played: &Played) -> Vec<String> {
 }
 
 /// A stored message as it is, and as a model may see it: what no provider takes is mended in the copy.
-fn as_shown(message: &Message) -> Vec<Arc<Message>> {
+fn as_shown(message: &Message, zone: Option<&TimeZone>) -> Vec<Arc<Message>> {
     let stored = Arc::new(message.clone());
     let policy = Policy::of("scripted", "script", "script-1");
     let mended = repair::for_model(std::slice::from_ref(&stored), &policy);
-    spelled_out(mended.into_iter().take(1).chain([stored]).collect())
+    let mut shown: Vec<_> = mended.into_iter().take(1).chain([stored]).collect();
+    // One that came with a time gets no other, so without is right, too.
+    if let Some(zone) = zone {
+        shown.extend(shown.clone().iter().filter_map(|message| with_time(message, zone)));
+    }
+    spelled_out(shown)
+}
+
+/// The words of a person with the time at which they were written there.
+fn with_time(message: &Message, zone: &TimeZone) -> Option<Arc<Message>> {
+    let Message::User(user) = message else { return None };
+    let at = Timestamp::from_millisecond(user.timestamp.try_into().ok()?).ok()?.to_zoned(zone.clone());
+    let mut user = user.clone();
+    let words = match &mut user.content {
+        Content::Text(words) => words,
+        Content::Blocks(blocks) => blocks.iter_mut().find_map(|block| match block {
+            Block::Text(words) => Some(&mut words.text),
+            Block::Image(_) | Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => None,
+        })?,
+    };
+    words.insert_str(0, &at.strftime("[%a %Y-%m-%d %H:%M %Z] ").to_string());
+    Some(Arc::new(Message::User(user)))
+}
+
+/// Whether a message is several in one, as wires want it that take turns in turn.
+fn is_joined(message: &Message, shown: &[Arc<Message>]) -> bool {
+    let blocks = |message: &Message| match message {
+        Message::User(User { content: Content::Text(words), .. }) => vec![Block::text(words)],
+        Message::User(User { content: Content::Blocks(blocks), .. }) => blocks.clone(),
+        Message::Assistant(said) => said.content.clone(),
+        Message::ToolResult(_) | Message::Other(_) => Vec::new(),
+    };
+    let is_like = |other: &Message| std::mem::discriminant(other) == std::mem::discriminant(message);
+    let known: Vec<_> = shown.iter().filter(|other| is_like(other)).flat_map(|other| blocks(other)).collect();
+    let own = blocks(message);
+    !own.is_empty() && own.iter().all(|block| known.contains(block))
 }
 
 fn says_prelude(entry: &Entry) -> bool {
@@ -194,12 +234,14 @@ fn lines(played: &Played) -> Vec<String> {
         return Vec::new();
     }
     let entries = || played.transcripts().flat_map(|(_, entries)| entries);
-    let shown: Vec<_> = entries().filter_map(message).flat_map(as_shown).collect();
+    let shown: Vec<_> =
+        entries().filter_map(message).flat_map(|message| as_shown(message, played.zone.as_ref())).collect();
     // Where a transcript says so, the model is shown a turn of a user before it that nobody took.
     let preludes = usize::from(entries().any(says_prelude));
     let mut wrong = Vec::new();
     for (number, seen) in (1..).zip(&played.seen).skip(played.seen_before) {
-        let strange = seen.request.messages.iter().filter(|message| !shown.contains(message)).nth(preludes);
+        let is_strange = |message: &&Arc<Message>| !shown.contains(message) && !is_joined(message, &shown);
+        let strange = seen.request.messages.iter().filter(is_strange).nth(preludes);
         wrong.extend(strange.map(|message| format!("model call {number} has a line that is not on disk: {message:?}")));
     }
     wrong

@@ -8,6 +8,9 @@
 //! set    line agent:main:main {"type":"message","message":{…},"id":"a1","parentId":null,"timestamp":"t"}
 //! set    api=google-generative-ai idle=5m
 //! set    queue="collect debounce:1s cap:2" queue.slack=followup reset=daily
+//! set    window=12000 fallback=40000 thinks="low high" thinking=high style=lean zone=UTC
+//! set    file "AGENTS.md" "Be kind."
+//! set    picture "cat.png"
 //! at     0ms    say "deploy it"
 //! at     10ms   say "again" run=k2 key=agent:ops:main timeout=5
 //! at     15ms   chat "stop, use make" mode=steer channel=slack to=c1 thread=9
@@ -27,7 +30,13 @@
 //! A line that begins with a blank continues the line above it; `"ab"*3` is `"ababab"`.
 //!
 //! - **set**: how the world is before it begins. Every trace has the agent `main` and the tools `exec {cmd}`, which has
-//!   effects, and `read {path}`, which has none. `queue=` is how messages wait, as it is typed behind `/queue`.
+//!   effects, and `read {path}`, which has none. `queue=` is how messages wait, as it is typed behind `/queue`,
+//!   `history.slack=2` how many turns of a direct chat are shown. The model has a `window=`, is of an `api=`, may be asked
+//!   to think (`thinks=` levels) and sees pictures unless `sees=no`; each `fallback=` is one more, with that window.
+//!   `thinking=`, `verbose=` and `reasoning=` are what holds where nobody says so. `file`, `link` (with where it leads),
+//!   `picture` and `huge` (50 MB) are on a real disk, in the workspace of all agents, or beside it: `"../a.png"`.
+//!   Prompts have a `style=` (`rich`, `lean`, `bare`), messages a time in a `zone=`; with `pictures=confined` only those
+//!   in the workspace are shown.
 //! - **at**: something arrives. `say` is a message (`run= key= agent= session= timeout= thinking= label= lane=
 //!   channel= prompt= restart= parent= as=`) that is always a run of its own, `chat` is one that goes by the rules of
 //!   the queue (`run= key= mode= channel= to= account= thread= timeout= as=`); without `run=` its run is called `run-1`,
@@ -48,24 +57,19 @@
 
 mod act;
 mod scan;
+mod setup;
 mod turn;
 mod verbs;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use homard_agent::{
-    Class, ToolMode,
-    freshness::{Freshness, Mode, Rule},
-    hub::QueueRules,
-};
-use homard_proto::{AgentId, Generation, RunId, SessionKey, session, transcript::Entry};
+use homard_agent::Class;
+use homard_proto::{Generation, RunId};
 use serde_json::Value;
 
-use crate::{
-    faults::Fault,
-    script::Turn,
-    tools::{Behaviour, Definition, usual},
-};
+use crate::{faults::Fault, script::Turn, tools::Behaviour};
+
+pub use setup::Setup;
 
 /// A behaviour: what the world is like, what happens to it, and what the model and the tools do.
 #[derive(Debug, Clone)]
@@ -80,33 +84,6 @@ pub struct Trace {
     pub tools: BTreeMap<String, Behaviour>,
     /// What goes wrong, by number of commit.
     pub faults: BTreeMap<u64, Fault>,
-}
-
-/// How the world is before it begins.
-#[derive(Debug, Clone)]
-pub struct Setup {
-    /// How long a run may take.
-    pub timeout: Duration,
-    /// How several calls of one message are run.
-    pub tool_mode: ToolMode,
-    /// How many conversations may be at work at once.
-    pub slots: usize,
-    /// How messages wait.
-    pub queue: QueueRules,
-    /// Whether sessions get a new transcript every day.
-    pub is_reset_daily: bool,
-    /// Agents beside `main`.
-    pub agents: Vec<AgentId>,
-    /// The tools of every agent.
-    pub tools: Vec<Definition>,
-    /// Sessions that are there already.
-    pub sessions: Vec<(SessionKey, session::Record)>,
-    /// Lines of their transcripts.
-    pub lines: Vec<(SessionKey, Entry)>,
-    /// The wire behind which the model seems to be.
-    pub api: Option<String>,
-    /// How long the model may say nothing.
-    pub idle: Duration,
 }
 
 /// Something that arrives from outside.
@@ -173,32 +150,6 @@ pub enum Deed {
     ShutDown,
     /// The process dies, if it is still there, and is started again.
     Restart,
-}
-
-impl Default for Setup {
-    fn default() -> Self {
-        Self {
-            timeout: Duration::from_secs(600),
-            tool_mode: ToolMode::default(),
-            slots: 4,
-            queue: QueueRules::default(),
-            is_reset_daily: false,
-            agents: Vec::new(),
-            tools: usual(),
-            sessions: Vec::new(),
-            lines: Vec::new(),
-            api: None,
-            idle: homard_model::spec::IDLE,
-        }
-    }
-}
-
-impl Setup {
-    /// When sessions get a new transcript by themselves.
-    pub(crate) fn freshness(&self) -> Freshness {
-        let daily = Rule { mode: Some(Mode::Daily), ..Rule::default() };
-        Freshness { all: self.is_reset_daily.then_some(daily), ..Freshness::default() }
-    }
 }
 
 impl Trace {

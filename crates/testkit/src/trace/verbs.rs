@@ -2,13 +2,7 @@
 
 use std::time::Duration;
 
-use homard_agent::{
-    ToolMode,
-    command::{self, Command, Order, Triggers, queue::Overrides},
-    tool::ToolResult,
-};
-use homard_proto::{AgentId, SessionKey};
-use homard_store::ToolClass;
+use homard_agent::tool::ToolResult;
 
 use super::{
     Trace, act,
@@ -17,7 +11,7 @@ use super::{
 };
 use crate::{
     faults::Death,
-    tools::{Answer, Behaviour, Definition},
+    tools::{Answer, Behaviour},
 };
 
 /// Reads one line into the trace.
@@ -25,86 +19,12 @@ pub(super) fn read(line: &str, trace: &mut Trace) -> Result<(), Wrong> {
     let mut scan = Scanner::new(line);
     let whole = scan.clone();
     match scan.peek() {
-        "set" => scan.word("").and_then(|_| set(&mut scan, trace)),
+        "set" => scan.word("").and_then(|_| trace.setup.read(&mut scan)),
         "at" => scan.word("").and_then(|_| act::read(&mut scan, trace)),
         "model" => scan.word("").and_then(|_| turn::read(&mut scan)).map(|turn| trace.turns.push(turn)),
         "tool" => scan.word("").and_then(|_| tool(&mut scan, trace)),
         "fault" => scan.word("").and_then(|_| fault(&mut scan, trace)),
         _ => whole.wrong("`set`, `at`, `model`, `tool` or `fault`"),
-    }
-}
-
-fn set(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
-    if scan.take("session") {
-        let key = key(scan)?;
-        let record = scan.json()?;
-        let record = serde_json::from_value(record).map_err(|error| format!("expected a session's record: {error}"))?;
-        trace.setup.sessions.push((key, record));
-        return scan.end();
-    }
-    if scan.take("line") {
-        let key = key(scan)?;
-        let line = scan.json()?;
-        let line = serde_json::from_value(line).map_err(|error| format!("expected a line of a transcript: {error}"))?;
-        trace.setup.lines.push((key, line));
-        return scan.end();
-    }
-    if scan.take("tool") {
-        let name = scan.word("the tool's name")?.to_owned();
-        let class = class(scan)?;
-        trace.setup.tools.push(Definition { name, class, parameters: scan.json()? });
-        return scan.end();
-    }
-    while !scan.is_empty() {
-        let before = scan.clone();
-        let (name, value) = scan.setting()?;
-        let setup = &mut trace.setup;
-        match (name, value.as_str()) {
-            ("timeout", _) => setup.timeout = Scanner::new(&value).time()?,
-            ("idle", _) => setup.idle = Scanner::new(&value).time()?,
-            ("tools", "sequential") => setup.tool_mode = ToolMode::Sequential,
-            ("tools", "parallel") => setup.tool_mode = ToolMode::Parallel,
-            ("slots", _) => match value.parse() {
-                Ok(main) => setup.slots = main,
-                Err(_) => return before.wrong("a number of slots"),
-            },
-            ("queue", _) => setup.queue.all = overrides(&value)?,
-            (name, _) if name.starts_with("queue.") => {
-                let channel = name.trim_start_matches("queue.").to_owned();
-                setup.queue.by_channel.insert(channel, overrides(&value)?);
-            }
-            ("reset", "daily") => setup.is_reset_daily = true,
-            ("api", _) => setup.api = Some(value),
-            ("agent", _) => setup.agents.push(AgentId::normalize(&value)),
-            _ => {
-                let expected = "`timeout=`, `idle=`, `tools=sequential`, `slots=`, `queue=`, `reset=daily`, `agent=`, `api=`, \
-                                `session`, `line` or `tool`";
-                return before.wrong(expected);
-            }
-        }
-    }
-    Ok(())
-}
-
-/// What is typed behind `/queue`.
-fn overrides(words: &str) -> Result<Overrides, Wrong> {
-    match command::parse(&format!("/queue {words}"), &Triggers::default()).command {
-        Some(Command::Queue(Order::Set(overrides))) => Ok(overrides),
-        _ => Err(format!("expected what is typed behind /queue, found `{words}`")),
-    }
-}
-
-fn key(scan: &mut Scanner<'_>) -> Result<SessionKey, Wrong> {
-    SessionKey::parse(scan.word("a session key")?, &AgentId::main()).map_err(|error| error.to_string())
-}
-
-fn class(scan: &mut Scanner<'_>) -> Result<ToolClass, Wrong> {
-    let before = scan.clone();
-    match scan.word("`read`, `idempotent` or `effect`")? {
-        "read" => Ok(ToolClass::Read),
-        "idempotent" => Ok(ToolClass::Idempotent),
-        "effect" => Ok(ToolClass::Effect),
-        _ => before.wrong("`read`, `idempotent` or `effect`"),
     }
 }
 

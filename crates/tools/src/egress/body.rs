@@ -149,7 +149,8 @@ mod tests {
     fn broken_and_unknown_packings_are_refused() {
         let mut packed = gzip(b"hello hello hello");
         packed.truncate(12);
-        for (encoding, packed) in [("gzip", &packed[..]), ("gzip", b"no gzip at all"), ("br", b""), ("gzip, gzip", b"")] {
+        for (encoding, packed) in [("gzip", &packed[..]), ("gzip", b"no gzip at all"), ("br", b""), ("gzip, gzip", b"")]
+        {
             assert!(unpack(encoding, packed, 100, 100).is_err(), "{encoding}");
         }
     }

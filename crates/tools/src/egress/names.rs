@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use super::{
-    Error, destination,
+    destination,
     exception::{Exception, is_named},
 };
 
@@ -41,7 +41,7 @@ impl Resolve for GuardedNames {
             if !is_named(&exceptions, &host) {
                 // One bad address is enough: who mixes them wants us to try until we are inside.
                 for address in &found {
-                    destination::check_address(&host, address.ip(), &exceptions).map_err(Box::<Error>::new)?;
+                    destination::check_address(&host, address.ip(), &exceptions)?;
                 }
             }
             Ok(Box::new(found.into_iter()) as Addrs)

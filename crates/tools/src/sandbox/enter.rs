@@ -32,7 +32,7 @@ use super::{
 pub const ENTER: &str = "__sandbox-exec";
 
 /// Rights as of this version of Landlock; an older kernel grants fewer restrictions, a newer one the same.
-const RIGHTS: ABI = ABI::V6;
+const RIGHTS: ABI = ABI::V9;
 
 /// Devices that do no harm.
 const DEVICES: [&str; 10] = [

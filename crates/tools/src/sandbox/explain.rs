@@ -45,15 +45,22 @@ pub fn explain(policy: &SandboxPolicy, tier: &Tier, workspace: &Path) -> Vec<Str
     all.push(format!("Cannot be seen: {}.", list(Layer::Hidden)));
     all.push(match tier {
         Tier::A { .. } => format!("Empty and gone afterwards: {}.", list(Layer::Private)),
-        Tier::B { .. } | Tier::C { .. } => format!("Not used: {}; TMPDIR is a directory of its own.", list(Layer::Private)),
+        Tier::B { .. } | Tier::C { .. } => {
+            format!("Not used: {}; TMPDIR is a directory of its own.", list(Layer::Private))
+        }
     });
     if matches!(tier, Tier::A { .. }) && policy.mode != Mode::ReadOnly {
-        all.push(format!("Cannot be changed or made in the workspace: {}, hooks and config of .git.", STEERING.join(", ")));
+        all.push(format!(
+            "Cannot be changed or made in the workspace: {}, hooks and config of .git.",
+            STEERING.join(", ")
+        ));
     }
     all.push("Everything else can be read.".to_owned());
     all.push(match (policy.network, tier) {
         (true, _) => "The network can be reached.".to_owned(),
-        (false, Tier::A { .. }) => "The network cannot be reached; there is only a loopback device of its own.".to_owned(),
+        (false, Tier::A { .. }) => {
+            "The network cannot be reached; there is only a loopback device of its own.".to_owned()
+        }
         (false, Tier::B { .. } | Tier::C { .. }) => "The network cannot be reached: there are no sockets.".to_owned(),
     });
     all

@@ -163,10 +163,8 @@ mod tests {
     #[test]
     fn a_stand_in_stays_until_the_last_command_is_over() {
         let folder = tempfile::tempdir().unwrap();
-        let wanted = [
-            Wanted::directory(folder.path().join("hooks")),
-            Wanted::file(folder.path().join("commondir"), ".\n"),
-        ];
+        let wanted =
+            [Wanted::directory(folder.path().join("hooks")), Wanted::file(folder.path().join("commondir"), ".\n")];
         let stand_ins = StandIns::default();
         let count = || fs::read_dir(folder.path()).unwrap().count();
         let first = stand_ins.hold(&wanted).unwrap();

@@ -53,7 +53,8 @@ impl Tier {
     /// `helper` is a program that calls [`enter`](super::enter) when its first argument is [`ENTER`]; `path` is where
     /// programs are looked for.
     pub fn detect(helper: Option<&Path>, path: &str) -> Self {
-        let found = USUAL.iter().map(PathBuf::from).chain(std::env::split_paths(path).map(|folder| folder.join("bwrap")));
+        let found =
+            USUAL.iter().map(PathBuf::from).chain(std::env::split_paths(path).map(|folder| folder.join("bwrap")));
         let why = match found.into_iter().find(|bwrap| bwrap.is_file()) {
             Some(bwrap) => match works(Command::new(&bwrap).args(TRIAL).args(["-c", ":"])) {
                 Ok(()) => return Self::A { bwrap },
@@ -70,9 +71,8 @@ impl Tier {
             return Self::C { why: format!("{why}, and there is no helper program for Landlock") };
         };
         let trial = Confinement::trial().spelled().map_err(|error| error.to_string());
-        let worked = trial.and_then(|trial| {
-            works(Command::new(helper).arg(ENTER).arg(trial).args(["--", "/bin/sh", "-c", ":"]))
-        });
+        let worked = trial
+            .and_then(|trial| works(Command::new(helper).arg(ENTER).arg(trial).args(["--", "/bin/sh", "-c", ":"])));
         match worked {
             Ok(()) => Self::B { why },
             Err(landlock) => Self::C { why: format!("{why}, and Landlock does not work either ({landlock})") },

@@ -7,11 +7,15 @@ use std::{
     sync::Arc,
 };
 
-use homard_agent::tool::{Lender, Progress, Tool, ToolCx, ToolResult, Variables};
-use homard_proto::{AgentId, CallId, RunId, message::Block};
+use homard_agent::tool::{Lender, Origin, Progress, Tool, ToolCx, ToolResult, Variables};
+use homard_proto::{AgentId, CallId, RunId, SessionKey, message::Block};
+use homard_tools::ExecSettings;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
+
+/// The program that does the last step into a sandbox.
+pub(crate) const HELPER: &str = env!("CARGO_BIN_EXE_sandbox-exec");
 
 /// What lies beside the workspace.
 const SECRET: &str = "a secret";
@@ -31,13 +35,25 @@ impl Bench {
     }
 
     pub(crate) fn with_env(env: &[(&str, &str)]) -> Self {
-        let outside = tempfile::tempdir().unwrap();
+        Self::with(env, |_| {})
+    }
+
+    /// One whose commands run otherwise than usual.
+    pub(crate) fn with(env: &[(&str, &str)], change: impl FnOnce(&mut ExecSettings)) -> Self {
+        Self::below(tempfile::tempdir().unwrap(), env, change)
+    }
+
+    /// One that lies in `outside`, beside what is there already.
+    pub(crate) fn below(outside: TempDir, env: &[(&str, &str)], change: impl FnOnce(&mut ExecSettings)) -> Self {
         let workdir = outside.path().canonicalize().unwrap().join("workspace");
         fs::create_dir(&workdir).unwrap();
         fs::create_dir(outside.path().join("other")).unwrap();
         fs::write(outside.path().join("other/secret.txt"), SECRET).unwrap();
-        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Self { outside, workdir, tools: homard_tools::all(env), cancel: CancellationToken::new() }
+        let env: Vec<_> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let mut settings = ExecSettings::from(env);
+        settings.helper = Some(HELPER.into());
+        change(&mut settings);
+        Self { outside, workdir, tools: homard_tools::all_with(settings), cancel: CancellationToken::new() }
     }
 
     pub(crate) fn workdir(&self) -> &Path {
@@ -49,20 +65,32 @@ impl Bench {
         self.outside.path().join("other")
     }
 
+    /// The directory that the workspace lies in.
+    pub(crate) fn outside(&self) -> &Path {
+        self.outside.path()
+    }
+
     pub(crate) fn tool(&self, name: &str) -> Arc<dyn Tool> {
         self.tools.iter().find(|tool| tool.spec().name == name).expect("a tool of that name").clone()
     }
 
     pub(crate) async fn call(&self, tool: &str, arguments: Value) -> ToolResult {
+        self.call_from(AgentId::main().main_session(), tool, arguments).await
+    }
+
+    /// The same from another session.
+    pub(crate) async fn call_from(&self, session: SessionKey, tool: &str, arguments: Value) -> ToolResult {
         let cx = ToolCx {
             run: RunId::parse("run").unwrap(),
-            session: AgentId::main().main_session(),
+            session,
             call: CallId::parse("call").unwrap(),
             workdir: self.workdir.clone(),
             cancel: self.cancel.clone(),
             progress: Progress::silent(),
             slot: Lender::default(),
             variables: Variables::default(),
+            origin: Origin { principal: "owner".to_owned(), ..Origin::default() },
+            hub: None,
         };
         self.tool(tool).call(cx, arguments).await
     }

@@ -40,18 +40,20 @@ pub(super) fn unset(paths: &Paths, path: &Path, json: bool) -> Result<()> {
         (text, true) => Ok(text),
         (_, false) => Err(Refusal::Missing),
     });
-    let done = done.map_err(|refusal| match refusal {
-        Refusal::Missing => {
-            let said = Config::read_file(&paths.config).source;
-            match path::get(&said, path) {
-                Some(_) => Failure::new("config", format!("{path} is in a file that the config includes; change it there")),
-                None => missing(&said, path),
-            }
-            .into()
-        }
-        refusal => failure(refusal, paths),
+    let done = done.map_err(|refusal| match matches!(refusal, Refusal::Missing) {
+        true => absent(paths, path).into(),
+        false => failure(refusal, paths),
     })?;
     tell(paths, &format!("unset {path}"), &done, json)
+}
+
+/// The failure of taking out what the file does not have.
+fn absent(paths: &Paths, path: &Path) -> Failure {
+    let said = Config::read_file(&paths.config).source;
+    match path::get(&said, path) {
+        Some(_) => Failure::new("config", format!("{path} is in a file that the config includes; change it there")),
+        None => missing(&said, path),
+    }
 }
 
 fn failure(refusal: Refusal, paths: &Paths) -> anyhow::Error {
@@ -61,9 +63,12 @@ fn failure(refusal: Refusal, paths: &Paths) -> anyhow::Error {
         }
         // With what the system said.
         Refusal::Write(_) => refusal.into(),
-        Refusal::Stale | Refusal::Unreadable(_) | Refusal::Edit(_) | Refusal::Missing | Refusal::Hidden(_) | Refusal::Invalid(_) => {
-            Failure::new("config", refusal.to_string()).into()
-        }
+        Refusal::Stale
+        | Refusal::Unreadable(_)
+        | Refusal::Edit(_)
+        | Refusal::Missing
+        | Refusal::Hidden(_)
+        | Refusal::Invalid(_) => Failure::new("config", refusal.to_string()).into(),
     }
 }
 

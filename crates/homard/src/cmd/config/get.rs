@@ -34,11 +34,12 @@ pub(super) fn run(paths: &Paths, path: Option<&Path>, shows: Shows) -> Result<()
     let said = if shows.secrets { loaded.source } else { redact::redact(&loaded.source) };
     let path = path.cloned().unwrap_or_default();
     let value = path::get(&said, &path).ok_or_else(|| missing(&said, &path))?;
-    Ok(match value {
-        Value::String(text) if !shows.json && render::is_terminal() => render::print(&render::harmless(text))?,
-        Value::String(text) if !shows.json => render::print(text)?,
-        value => render::print_json(value)?,
-    })
+    let printed = match value.as_str().filter(|_| !shows.json) {
+        Some(text) if render::is_terminal() => render::print(&render::harmless(text)),
+        Some(text) => render::print(text),
+        None => render::print_json(value),
+    };
+    Ok(printed?)
 }
 
 /// What is wrong with the file is worth a word, whatever is asked.
@@ -65,7 +66,9 @@ pub(super) fn missing(said: &Value, path: &Path) -> Failure {
     });
     let help = match wrong {
         _ if schema::look_up::<Config>(path).is_some() => "; it is not set, so its default holds".to_owned(),
-        Some(Step::Key(name)) => near(said, &here, name).map(|near| format!("; did you mean {near:?}?")).unwrap_or_default(),
+        Some(Step::Key(name)) => {
+            near(said, &here, name).map(|near| format!("; did you mean {near:?}?")).unwrap_or_default()
+        }
         Some(Step::Index(_)) | None => String::new(),
     };
     Failure::new("config", format!("Config path not found: {path}{help}"))

@@ -40,7 +40,9 @@ pub(super) fn obstacles(judged: &Judged, state: &Value, agent: &str) -> Vec<Stri
         told.push("it is not in skills.allowBundled; add it there, or make that list empty".to_owned());
     }
     if !verdict.missing.os.is_empty() {
+        // Nothing that could be installed or set would help.
         told.push(format!("it works on {} only", systems(&verdict.missing.os)));
+        return told;
     }
     let Requires { bins, any_bins, env, config } = &verdict.missing.requires;
     let labels = state["install"].as_array().into_iter().flatten().filter_map(|way| way["label"].as_str());
@@ -161,13 +163,12 @@ mod tests {
             env: texts(&["MAPS_KEY", "MAPS_URL"]),
             config: texts(&["channels.slack"]),
         };
-        let missing = Missing { os: texts(&["darwin", "win32"]), requires };
-        let lacking = judged(Verdict { missing, ..Verdict::default() });
+        let abroad = Missing { os: texts(&["darwin", "win32"]), requires: requires.clone() };
+        let lacking = judged(Verdict { missing: Missing { requires, ..Missing::default() }, ..Verdict::default() });
         let install = json!({"install": [{"label": "Install gps (brew)"}]});
         assert_eq!(
             obstacles(&lacking, &install, "main"),
             [
-                "it works on macOS or Windows only",
                 "install the program gps (Install gps (brew))",
                 "install one of the programs a, b (Install gps (brew))",
                 "set the variable MAPS_KEY, or: homard config set 'skills.entries[\"a map\"].apiKey' VALUE",
@@ -175,6 +176,8 @@ mod tests {
                 "set channels.slack in the config: homard config set channels.slack VALUE",
             ]
         );
+        let abroad = judged(Verdict { missing: abroad, ..Verdict::default() });
+        assert_eq!(obstacles(&abroad, &install, "main"), ["it works on macOS or Windows only"]);
         let barred =
             Verdict { is_disabled: true, is_blocked_by_allowlist: true, is_filtered_out: true, ..Verdict::default() };
         assert_eq!(

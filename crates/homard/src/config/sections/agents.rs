@@ -103,6 +103,9 @@ pub(crate) struct Defaults {
     pub(crate) reasoning_default: Option<Word<Reasoning>>,
     /// How long a run may take, in seconds; 0 for as long as it takes. Default: 600.
     pub(crate) timeout_seconds: Option<u64>,
+    /// What a run may do before it is ended.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) run_limits: RunLimits,
     /// How many runs of conversations are at work at once. Default: 4.
     pub(crate) max_concurrent: Option<usize>,
     /// Runs that agents start themselves.
@@ -119,6 +122,22 @@ pub(crate) struct Defaults {
 pub(crate) struct Listed {
     /// A short name for it.
     pub(crate) alias: Option<String>,
+}
+
+/// What a run may do before it is ended with the reason.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct RunLimits {
+    /// How often its model may be asked. Default: 250.
+    pub(crate) turns: Option<u32>,
+    /// How many tool calls it may make. Default: 1000.
+    pub(crate) tool_calls: Option<u32>,
+    /// How often in a row it may make the same call and get the same result. Default: 10.
+    pub(crate) repeats: Option<u32>,
+    /// How many calls in a row may fail. Default: 50.
+    pub(crate) errors: Option<u32>,
+    /// What it may cost, in US dollars. Default: no limit.
+    pub(crate) cost_usd: Option<f64>,
 }
 
 /// Runs that agents start themselves.

@@ -64,7 +64,10 @@ impl Heartbeat {
         let prompt = own.and_then(|own| own.prompt.as_ref()).or(self.prompt.as_ref());
         Ok(Pulse {
             every: own.and_then(|own| own.every).or(self.every).unwrap_or(plain.every),
-            hours: hours.map(ActiveHours::hours).transpose().map_err(|(key, why)| format!("heartbeat.activeHours.{key} {why}"))?,
+            hours: hours
+                .map(ActiveHours::hours)
+                .transpose()
+                .map_err(|(key, why)| format!("heartbeat.activeHours.{key} {why}"))?,
             prompt: prompt.map(|prompt| prompt.as_str().to_owned()),
             ack_max: own.and_then(|own| own.ack_max_chars).or(self.ack_max_chars).unwrap_or(plain.ack_max),
             ..plain
@@ -172,19 +175,13 @@ mod tests {
             let told = wrong(&format!("{{activeHours: {hours}}}"));
             told.split_once("agents.list[0].heartbeat.activeHours.").unwrap().1.to_owned()
         };
-        assert_eq!(
-            wrong_hours("{start: '8', end: '20:00'}"),
-            "start must be a time of the day, written HH:MM"
-        );
+        assert_eq!(wrong_hours("{start: '8', end: '20:00'}"), "start must be a time of the day, written HH:MM");
         assert_eq!(
             wrong_hours("{start: '08:00', end: '24:01'}"),
             "end must be a time of the day, written HH:MM; midnight is 24:00"
         );
         assert_eq!(wrong_hours("{start: '24:00'}"), "start must be a time of the day, written HH:MM");
-        assert_eq!(
-            wrong_hours("{timezone: 'Mars/Base'}"),
-            "timezone is not a time zone; write one as Europe/Berlin"
-        );
+        assert_eq!(wrong_hours("{timezone: 'Mars/Base'}"), "timezone is not a time zone; write one as Europe/Berlin");
     }
 
     #[test]

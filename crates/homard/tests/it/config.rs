@@ -1,0 +1,540 @@
+//! The config file: changed by commands and over the wire, broken and mended, seen by a gateway that runs.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    home::{Gateway, Home, Said, said, until},
+    socket::{Socket, connect_as, hear, tell},
+};
+
+/// As people write it: comments, an order of their own, keys that only OpenClaw has.
+const WRITTEN: &str = "// Mine.
+{
+  meta: {lastTouchedVersion: '2026.2.9'},
+  tools: { deny: [ 'exec' , ], exec: {ask: 'off'} }, // no commands
+  \"agents\": {
+    defaults: {
+      maxConcurrent: 0x4, /* four */
+      heartbeat: {every: \"0m\"}
+    },
+  },
+  gateway: {auth: {token: 'hush-hush-hush'}},
+}
+";
+
+/// The token in it.
+const HUSH: &str = "hush-hush-hush";
+
+fn file(home: &Home) -> PathBuf {
+    home.state().join("homard.json")
+}
+
+fn text(home: &Home) -> String {
+    fs::read_to_string(file(home)).unwrap()
+}
+
+/// Every file of the state directory's top with its text, but the lock of the config.
+fn files(home: &Home) -> BTreeMap<String, String> {
+    let entries = fs::read_dir(home.state()).unwrap().map(|entry| entry.unwrap().path());
+    let named = entries.filter(|path| path.is_file()).map(|path| {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        (name, String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned())
+    });
+    named.filter(|(name, _)| name != "homard.json.lock").collect()
+}
+
+fn words(said: &Said) -> (Option<i32>, &str, &str) {
+    (said.code, said.stdout.as_str(), said.stderr.as_str())
+}
+
+#[test]
+fn a_value_is_set_and_every_other_byte_stays() {
+    let home = Home::new();
+    home.configure(WRITTEN);
+    let path = file(&home).display().to_string();
+    let said = home.run(&["config", "set", "agents.defaults.maxConcurrent", "2"]);
+    let told = format!(
+        "set agents.defaults.maxConcurrent in {path}\nagents.defaults.maxConcurrent: a gateway that runs goes by it at once\n"
+    );
+    assert_eq!(words(&said), (Some(0), told.as_str(), ""));
+    let changed = WRITTEN.replace("0x4", "2");
+    let expected = [("homard.json", changed.as_str()), ("homard.json.bak", WRITTEN)];
+    assert_eq!(files(&home), expected.map(|(name, text)| (name.to_owned(), text.to_owned())).into());
+    let said = home.run(&["config", "set", "gateway.port", "19000", "--json"]);
+    let told = said.json();
+    assert_eq!(told["changed"], json!([{"path": "gateway.port", "effect": "restart"}]));
+    assert_eq!(told["backup"], json!(format!("{path}.bak")));
+    let said = home.run(&["config", "unset", "gateway.port"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(text(&home), changed);
+    assert_eq!(home.run(&["config", "set", "agents.defaults.model", "openai/gpt-6.1-sol"]).code, Some(0));
+    assert_eq!(home.run(&["config", "get", "agents.defaults.model"]).stdout, "openai/gpt-6.1-sol\n");
+}
+
+#[test]
+fn a_change_that_would_not_be_valid_changes_nothing() {
+    let home = Home::new();
+    home.configure(WRITTEN);
+    let before = files(&home);
+    let refused = |path: &str, value: &str| {
+        let said = home.run(&["config", "set", path, value]);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
+        said.stderr
+    };
+    let head = "error: nothing was changed, because the config would not be valid:\n";
+    assert_eq!(
+        refused("agents.defaults.maxConcurent", "2"),
+        format!(
+            "{head}  line 9, column 7: agents.defaults.maxConcurent is not a known key; did you mean \"maxConcurrent\"?\n"
+        )
+    );
+    assert_eq!(
+        refused("gateway.port", "often"),
+        format!("{head}  line 11, column 54: gateway.port must be a whole number from 0 to 65535\n")
+    );
+    assert_eq!(
+        refused("bindings", "[{agentId: 'nobody', match: {channel: 'telegram'}}]"),
+        format!("{head}  line 14, column 18: bindings[0].agentId names an agent that is not in agents.list\n")
+    );
+    assert_eq!(
+        refused("gateway.auth.token.x", "1"),
+        "error: gateway.auth.token is a text, so there is nothing inside it to set; unset it first\n"
+    );
+    assert_eq!(home.run(&["config", "set", "tools.deny", "exec", "--json"]).code, Some(2));
+    assert_eq!(home.run(&["config", "unset", "nope"]).stderr, "error: Config path not found: nope\n");
+    assert_eq!(files(&home), before);
+}
+
+#[test]
+fn what_the_file_says_is_shown_without_secrets() {
+    let home = Home::new();
+    let get = |path: &str| home.run(&["config", "get", path]);
+    assert_eq!(home.run(&["config", "get"]).json(), json!({}));
+    home.configure(WRITTEN);
+    assert_eq!(get("agents.defaults.maxConcurrent").stdout, "4\n");
+    assert_eq!(get("meta.lastTouchedVersion").stdout, "2026.2.9\n");
+    assert_eq!(get("tools").json(), json!({"deny": ["exec"], "exec": {"ask": "off"}}));
+    assert_eq!(get("gateway.auth").json(), json!({"token": "__OPENCLAW_REDACTED__"}));
+    assert_eq!(home.run(&["config", "get", "tools.deny[0]", "--json"]).json(), json!("exec"));
+    assert_eq!(
+        words(&get("tools.dney")),
+        (Some(1), "", "error: Config path not found: tools.dney; did you mean \"deny\"?\n")
+    );
+    assert_eq!(words(&get("gateway..port")).0, Some(2));
+    let said = home.run(&["config", "get", "gateway.auth.token", "--show-secrets"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "a pipe is no place for a secret");
+    let path = file(&home).display().to_string();
+    for name in ["path", "file"] {
+        assert_eq!(home.run(&["config", name]).stdout.trim(), path);
+    }
+}
+
+#[test]
+fn all_that_is_wrong_is_told_with_its_line() {
+    let home = Home::new();
+    let path = file(&home).display().to_string();
+    let none = home.run(&["config", "validate"]);
+    assert_eq!(words(&none), (Some(0), format!("there is no config file at {path}; the defaults hold\n").as_str(), ""));
+    home.configure(WRITTEN);
+    let fine = home.run(&["config", "validate"]);
+    let told = format!(
+        "warning: line 4, column 32: tools.exec is OpenClaw's and has no effect in Homard yet\nconfig file {path} is valid\n"
+    );
+    assert_eq!(words(&fine), (Some(0), told.as_str(), ""));
+    home.configure("{\n  gateway: {prot: 1},\n  agents: {list: [{name: 'x'}]},\n  channels: {a: '${NOT_SET}'},\n}");
+    let wrong = home.run(&["config", "validate"]);
+    assert_eq!(
+        words(&wrong),
+        (
+            Some(1),
+            "problem: line 2, column 13: gateway.prot is not a known key; did you mean \"port\"?\n\
+             problem: line 3, column 19: agents.list[0] must have an id\n\
+             problem: line 4, column 17: channels.a needs the environment variable NOT_SET, which is not set\n",
+            format!("error: config file {path} is not valid: 3 problems\n").as_str()
+        )
+    );
+    let wrong = home.run(&["config", "validate", "--json"]);
+    assert_eq!(wrong.code, Some(1));
+    let told = wrong.json();
+    assert_eq!((&told["valid"], &told["exists"]), (&json!(false), &json!(true)));
+    assert_eq!(
+        told["issues"][0],
+        json!({"path": "gateway.prot", "message": "is not a known key; did you mean \"port\"?", "line": 2, "column": 13})
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_and_stays() {
+    let home = Home::new();
+    fs::create_dir_all(file(&home)).unwrap();
+    let set = |home: &Home| home.run(&["config", "set", "gateway.port", "1"]);
+    assert_eq!(words(&set(&home)), (Some(1), "", "error: the config cannot be changed: the file is a folder\n"));
+    fs::remove_dir(file(&home)).unwrap();
+    symlink("homard.json", file(&home)).unwrap();
+    let circle = set(&home);
+    assert_eq!(circle.code, Some(1));
+    assert!(circle.stderr.starts_with("error: the config cannot be changed: the file cannot be read: "), "{circle:?}");
+    fs::remove_file(file(&home)).unwrap();
+    // A link to the real file stays one.
+    fs::write(home.work().join("real.json"), "{}").unwrap();
+    symlink(home.work().join("real.json"), file(&home)).unwrap();
+    assert_eq!(set(&home).code, Some(0));
+    assert!(fs::symlink_metadata(file(&home)).unwrap().is_symlink());
+    assert_eq!(fs::read_to_string(home.work().join("real.json")).unwrap(), text(&home));
+    // No file may grow, as on a full disk.
+    let before = text(&home);
+    let plain = home.command(&["config", "set", "gateway.port", "2"]);
+    let mut full = Command::new("sh");
+    full.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\""]).arg(plain.get_program()).args(plain.get_args());
+    full.env_clear().envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    full.current_dir(home.work()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let said = said(full);
+    let real = home.work().join("real.json");
+    assert_eq!(said.code, Some(1));
+    let told = format!("error: cannot write next to {}; the config is as it was: ", real.display());
+    assert!(said.stderr.starts_with(&told), "{}", said.stderr);
+    assert_eq!(text(&home), before);
+}
+
+#[test]
+fn of_many_who_change_something_at_once_nobody_loses() {
+    let home = Home::new();
+    home.configure("{}");
+    thread::scope(|scope| {
+        for number in 0..8 {
+            let home = &home;
+            let path = format!("skills.entries.s{number}.enabled");
+            scope.spawn(move || assert_eq!(home.run(&["config", "set", &path, "false"]).code, Some(0)));
+        }
+    });
+    let entries = home.run(&["config", "get", "skills.entries"]).json();
+    assert_eq!(entries.as_object().unwrap().len(), 8);
+}
+
+#[test]
+fn a_broken_edit_leaves_a_gateway_with_what_it_has_and_is_told_until_it_is_mended() {
+    let home = Home::new();
+    let good = "{agents: {list: [{id: 'main', name: 'Ada'}]}}";
+    home.configure(good);
+    let gateway = home.gateway();
+    let name = || gateway.run(&["gateway", "call", "agents.list"]).json()["agents"][0]["name"].clone();
+    let notice = || gateway.run(&["health", "--json"]).json()["notice"].as_str().unwrap_or_default().to_owned();
+    assert_eq!((name(), notice()), (json!("Ada"), String::new()));
+    let broken = "{agents: {list: [{id: 'main', name: 'Bob'}]}, gatway: {}}";
+    home.configure(broken);
+    until("the trouble is told", || !notice().is_empty());
+    let why = "line 1, column 47: gatway is not a known key; did you mean \"gateway\"?";
+    assert!(notice().contains(why) && notice().contains("homard config validate"), "{}", notice());
+    assert!(gateway.run(&["status"]).stdout.contains(why));
+    assert_eq!((name(), text(&home).as_str()), (json!("Ada"), broken));
+    home.configure(&good.replace("Ada", "Cleo"));
+    until("it is mended", || notice().is_empty());
+    assert_eq!(name(), "Cleo");
+}
+
+#[test]
+fn a_start_with_a_broken_file_goes_by_the_last_good_one_and_says_so() {
+    let home = Home::new();
+    home.configure("{agents: {list: [{id: 'main', name: 'Ada'}]}}");
+    let gateway = home.gateway();
+    gateway.process.signal(Signal::TERM);
+    assert_eq!(gateway.end().0, Some(0));
+    home.configure("{agents: {list: [{id: 'main', name: 'Bob'},]}, gateway: {port: ");
+    let settings = |home: &Home| {
+        let mut files = files(home);
+        files.retain(|name, _| name.contains("homard.json") || name.contains("last-good"));
+        files
+    };
+    let before = settings(&home);
+    assert_eq!(before.len(), 2, "{before:?}");
+    let log = home.work().join("log");
+    let gateway = home.gateway_with_log(File::create(&log).unwrap(), "warn");
+    let agents = gateway.run(&["gateway", "call", "agents.list"]).json();
+    assert_eq!(agents["agents"][0]["name"], "Ada");
+    let path = file(&home).display().to_string();
+    let told = format!("config file {path}, line 1, column 64: ");
+    let health = gateway.run(&["health", "--json"]).json();
+    for words in [
+        health["notice"].as_str().unwrap().to_owned(),
+        gateway.run(&["status"]).stdout,
+        fs::read_to_string(&log).unwrap(),
+    ] {
+        assert!(words.contains(&told) && words.contains("the last config that was valid is used"), "{words}");
+    }
+    assert_eq!(settings(&home), before);
+    let answer = gateway.run(&["gateway", "call", "config.get"]).json();
+    assert_eq!((&answer["valid"], &answer["raw"], &answer["parsed"]), (&json!(false), &Value::Null, &json!({})));
+    assert_eq!(answer["config"], json!({"agents": {"list": [{"id": "main", "name": "Ada"}]}}));
+    assert_eq!(answer["runtimeConfig"], answer["config"]);
+    assert_eq!(answer["issues"].as_array().unwrap().len(), 1);
+}
+
+/// A client that asks, and keeps all that it is told meanwhile.
+struct Ear {
+    socket: Socket,
+    asked: usize,
+    news: Vec<Value>,
+}
+
+impl Ear {
+    async fn new(gateway: &Gateway<'_>, token: &str, protocol: u64, scopes: &[&str]) -> Self {
+        let socket = connect_as(gateway.port, token, protocol, (scopes, &["tool-events"])).await;
+        Self { socket, asked: 0, news: Vec::new() }
+    }
+
+    async fn send(&mut self, method: &str, params: Value) -> String {
+        self.asked += 1;
+        let id = self.asked.to_string();
+        tell(&mut self.socket, &json!({"type": "req", "id": id, "method": method, "params": params})).await;
+        id
+    }
+
+    async fn next(&mut self) -> Value {
+        let frame = hear(&mut self.socket).await.expect("the gateway closed the connection");
+        if frame["type"] == "event" {
+            self.news.push(frame.clone());
+        }
+        frame
+    }
+
+    /// The first answer, or of two the last.
+    async fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params).await;
+        loop {
+            let frame = self.next().await;
+            if frame["id"] == id && frame["payload"]["status"] != "accepted" {
+                return frame;
+            }
+        }
+    }
+
+    /// What is said to a message in a session of its own.
+    async fn say(&mut self, session: &str, message: &str) -> String {
+        self.asked += 1;
+        let params =
+            json!({"message": message, "sessionKey": session, "idempotencyKey": format!("say-{}", self.asked)});
+        let answer = self.ask("agent", params).await;
+        answer["payload"]["result"]["payloads"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
+
+    /// Starts a run, and returns when it is accepted.
+    async fn begin(&mut self, run: &str, message: &str) {
+        let params = json!({"message": message, "sessionKey": run, "idempotencyKey": run});
+        let id = self.send("agent", params).await;
+        while self.next().await["id"] != id {}
+    }
+
+    /// Whether a run has come to this phase, by what was told.
+    fn is_at(&self, run: &str, phase: &str) -> bool {
+        self.news.iter().any(|frame| frame["payload"]["runId"] == run && frame["payload"]["data"]["phase"] == phase)
+    }
+
+    async fn wait_for(&mut self, run: &str, phase: &str) {
+        while !self.is_at(run, phase) {
+            self.next().await;
+        }
+    }
+
+    /// Changes the config, as one who has just read it.
+    async fn patch(&mut self, patch: Value) -> Value {
+        let hash = self.ask("config.get", json!({})).await["payload"]["hash"].clone();
+        let answer = self.ask("config.patch", json!({"raw": patch.to_string(), "baseHash": hash})).await;
+        assert_eq!(answer["ok"], json!(true), "{answer}");
+        answer["payload"].clone()
+    }
+
+    fn count(&self, event: &str) -> usize {
+        self.news.iter().filter(|frame| frame["event"] == event).count()
+    }
+
+    /// Nothing is missing: neither of what this client was told, nor of a run.
+    fn check(&self, run: &str) {
+        let dense = |seqs: Vec<u64>| {
+            let first = seqs.first().copied().unwrap_or_default();
+            assert_eq!(seqs, (first..).take(seqs.len()).collect::<Vec<_>>());
+        };
+        dense(self.news.iter().filter_map(|frame| frame["seq"].as_u64()).collect());
+        let own = self.news.iter().filter(|frame| frame["event"] == "agent" && frame["payload"]["runId"] == run);
+        let seqs: Vec<_> = own.map(|frame| frame["payload"]["seq"].as_u64().unwrap()).collect();
+        assert_eq!(seqs.first(), Some(&1));
+        dense(seqs);
+    }
+}
+
+const ADMIN: &[&str] = &["operator.admin"];
+
+fn tool_names(context: &str) -> Vec<String> {
+    let context: Value = serde_json::from_str(context).unwrap();
+    let tools = context["tools"]["entries"].as_array().unwrap().iter();
+    tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slots_queue_tools_skills_and_model_change_under_a_run_and_no_event_is_lost() {
+    let home = Home::new();
+    home.configure("{\n  // One at a time.\n  agents: {defaults: {maxConcurrent: 1}},\n}\n");
+    let gateway = home.gateway();
+    let mut ear = Ear::new(&gateway, &gateway.token(), 4, ADMIN).await;
+    let go = home.work().join("go");
+    ear.begin("busy", &format!("run `until test -e {}; do sleep 0.05; done`", go.display())).await;
+    ear.wait_for("busy", "start").await;
+    ear.begin("waits", "help").await;
+    let slots = ear.patch(json!({"agents": {"defaults": {"maxConcurrent": 2}}})).await;
+    assert_eq!(slots["changedPaths"], json!(["agents.defaults.maxConcurrent"]));
+    ear.wait_for("waits", "end").await;
+
+    assert!(ear.say("q", "/queue").await.starts_with("Queue: steer"));
+    ear.patch(json!({"messages": {"queue": {"mode": "collect"}}})).await;
+    assert!(ear.say("q", "/queue").await.starts_with("Queue: collect"));
+
+    let names = tool_names(&ear.say("c", "/context json").await);
+    assert!(names.contains(&"exec".to_owned()), "{names:?}");
+    ear.patch(json!({"tools": {"deny": ["exec"]}})).await;
+    let left: Vec<_> = names.into_iter().filter(|name| name != "exec").collect();
+    assert_eq!(tool_names(&ear.say("c", "/context json").await), left);
+
+    let skill = home.work().join("more/tides");
+    fs::create_dir_all(&skill).unwrap();
+    fs::write(skill.join("SKILL.md"), "---\nname: tides\ndescription: Tells when the water is high.\n---\nLook.\n")
+        .unwrap();
+    ear.patch(json!({"skills": {"load": {"extraDirs": [home.work().join("more")]}}})).await;
+    let skills = ear.ask("skills.status", json!({})).await;
+    let found = skills["payload"]["skills"].as_array().unwrap().iter().any(|skill| skill["name"] == "tides");
+    assert!(found, "{skills}");
+
+    let provider = json!({"baseUrl": "http://127.0.0.1:9/v1", "apiKey": "none", "api": "openai-completions",
+        "models": [{"id": "m", "contextWindow": 40_000, "maxTokens": 4_096}]});
+    let model = json!({"agents": {"defaults": {"model": "mine/m"}}, "models": {"providers": {"mine": provider}}});
+    let shown = ear.patch(model).await;
+    assert_eq!(shown["config"]["models"]["providers"]["mine"]["apiKey"], "__OPENCLAW_REDACTED__");
+    let agents = ear.ask("agents.list", json!({})).await;
+    assert_eq!(agents["payload"]["agents"][0]["model"]["primary"], "mine/m");
+
+    let waits = ear.patch(json!({"gateway": {"port": 1}})).await;
+    assert_eq!(waits["restart"], json!({"required": true, "paths": ["gateway.port"]}));
+    let health = ear.ask("health", json!({})).await;
+    assert!(health["payload"]["notice"].as_str().unwrap().contains("restart the gateway for gateway.port"));
+
+    assert!(!ear.is_at("busy", "end"), "what is at work goes on");
+    fs::write(go, "").unwrap();
+    ear.wait_for("busy", "end").await;
+    ear.check("busy");
+    ear.check("waits");
+    assert_eq!(ear.count("config.changed"), 6);
+    assert!(
+        text(&home)
+            .starts_with("{\n  // One at a time.\n  agents: {defaults: {maxConcurrent: 2, \"model\": \"mine/m\"}},\n")
+    );
+}
+
+#[tokio::test]
+async fn of_two_who_read_the_same_config_one_is_refused() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    let mut ear = Ear::new(&gateway, &gateway.token(), 4, ADMIN).await;
+    // Where there is no file there is nothing to lose.
+    let made = ear.ask("config.set", json!({"raw": "{gateway: {auth: {token: 'hush'}}, /* mine */}"})).await;
+    assert_eq!(
+        (&made["ok"], made["payload"]["config"]["gateway"]["auth"]["token"].as_str()),
+        (&json!(true), Some("__OPENCLAW_REDACTED__"))
+    );
+    let read = ear.ask("config.get", json!({})).await["payload"].clone();
+    assert_eq!(read["raw"], "{gateway: {auth: {token: '__OPENCLAW_REDACTED__'}}, /* mine */}");
+    assert_eq!(
+        (&read["exists"], &read["valid"], &read["hash"]),
+        (&json!(true), &json!(true), &made["payload"]["hash"])
+    );
+    let words = json!({"code": "INVALID_REQUEST", "message": "config base hash required; re-run config.get and retry"});
+    for method in ["config.set", "config.apply", "config.patch"] {
+        assert_eq!(ear.ask(method, json!({"raw": "{}"})).await["error"], words, "{method}");
+    }
+    let set = |raw: &str| json!({"raw": raw, "baseHash": read["hash"]});
+    let shown = read["raw"].as_str().unwrap().replace("/* mine */", "tools: {deny: ['exec']}, /* both */");
+    let done = ear.ask("config.apply", set(&format!("{shown}\n"))).await;
+    assert_eq!(done["payload"]["changedPaths"], json!(["tools.deny"]), "{done}");
+    assert_eq!(ear.ask("config.set", set("{}")).await["error"], words);
+    assert_eq!(text(&home), "{gateway: {auth: {token: \"hush\"}}, tools: {deny: ['exec']}, /* both */}\n");
+}
+
+#[tokio::test]
+async fn a_client_is_told_what_is_wrong_and_where() {
+    let home = Home::new();
+    home.configure(WRITTEN);
+    let gateway = home.gateway();
+    let mut ear = Ear::new(&gateway, HUSH, 4, ADMIN).await;
+    let hash = ear.ask("config.get", json!({})).await["payload"]["hash"].clone();
+    let refused = async |ear: &mut Ear, method: &str, raw: &str| {
+        let answer = ear.ask(method, json!({"raw": raw, "baseHash": hash})).await;
+        assert_eq!(answer["error"]["code"], "INVALID_REQUEST", "{answer}");
+        answer["error"].clone()
+    };
+    let error = refused(&mut ear, "config.patch", "{gateway: {prot: 1}}").await;
+    let message = "is not a known key; did you mean \"port\"?";
+    assert_eq!(error["message"], format!("invalid config: line 11, column 46: gateway.prot {message}"));
+    let issue = json!({"path": "gateway.prot", "message": message, "line": 11, "column": 46});
+    assert_eq!(error["details"], json!({"issues": [issue]}));
+    let error = refused(&mut ear, "config.set", "{gateway: {auth: {password: '__OPENCLAW_REDACTED__'}}}").await;
+    assert_eq!(error["details"]["issues"][0]["path"], "gateway.auth.password");
+    let error = refused(&mut ear, "config.set", "{gateway: ").await;
+    assert!(error["message"].as_str().unwrap().starts_with("invalid config.set params: raw cannot be read: line 1"));
+    assert_eq!(text(&home), WRITTEN);
+    // What says the same is no change.
+    let same = ear.ask("config.patch", json!({"raw": "{tools: {deny: ['exec']}}", "baseHash": hash})).await;
+    assert_eq!((&same["payload"]["noop"], &same["payload"]["hash"]), (&json!(true), &hash));
+}
+
+#[tokio::test]
+async fn each_generation_gets_what_it_knows() {
+    let home = Home::new();
+    home.configure(WRITTEN);
+    let gateway = home.gateway();
+    let old = Ear::new(&gateway, HUSH, 3, ADMIN).await.ask("config.get", json!({})).await["payload"].clone();
+    let mut names: Vec<_> = old.as_object().unwrap().keys().map(String::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        ["config", "exists", "hash", "issues", "legacyIssues", "parsed", "path", "raw", "valid", "warnings"]
+    );
+    let refused = Ear::new(&gateway, HUSH, 3, &["operator.read"]).await.ask("config.get", json!({})).await;
+    assert_eq!(refused["error"]["message"], "missing scope: operator.admin");
+    let mut reader = Ear::new(&gateway, HUSH, 4, &["operator.read"]).await;
+    let new = reader.ask("config.get", json!({})).await["payload"].clone();
+    assert_eq!(new["runtimeConfig"], new["sourceConfig"]);
+    assert_eq!(new["raw"], WRITTEN.replace(HUSH, "__OPENCLAW_REDACTED__"));
+    assert!(!new.to_string().contains(HUSH));
+    let schema = reader.ask("config.schema", json!({})).await["payload"].clone();
+    assert_eq!(schema["schema"]["properties"]["gateway"]["description"], "Where the gateway listens, and for whom.");
+    assert_eq!(schema["uiHints"]["gateway.auth.token"]["sensitive"], json!(true));
+    assert!(schema["version"].is_string() && schema["generatedAt"].is_string());
+    let found = reader.ask("config.schema.lookup", json!({"path": "agents.list[].id"})).await["payload"].clone();
+    assert_eq!((&found["hintPath"], &found["children"]), (&json!("agents.list[].id"), &json!([])));
+    let found = reader.ask("config.schema.lookup", json!({"path": "nope"})).await;
+    assert_eq!(found["error"]["message"], "config schema path not found: nope");
+    let refused = reader.ask("config.set", json!({"raw": "{}"})).await;
+    assert_eq!(refused["error"]["code"], "FORBIDDEN");
+}
+
+#[test]
+fn configs_of_openclaw_have_no_problem() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let samples = here.join("../../../shared/samples/state");
+    let more = ["2026.2.9", "2026.2.9-onboarded"].map(|name| samples.join(name).join("openclaw.json"));
+    let golden = here.join("tests/golden/openclaw-state/openclaw.json");
+    for file in [golden].into_iter().chain(more.into_iter().filter(|file| file.exists())) {
+        let home = Home::new();
+        let mut command = home.command(&["config", "validate", "--json"]);
+        command.env("HOMARD_CONFIG_PATH", &file);
+        let told = said(command);
+        assert_eq!((told.code, &told.json()["issues"]), (Some(0), &json!([])), "{}: {told:?}", file.display());
+    }
+}

@@ -1,0 +1,91 @@
+//! What agents find on a real disk: the files of their workspace, and what lies around it.
+
+use std::{
+    fs::{self, File},
+    io::{Seek, SeekFrom, Write},
+    os::unix::fs::symlink,
+    path::PathBuf,
+};
+
+use anyhow::Context;
+use tempfile::TempDir;
+
+/// What a file is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Contents {
+    /// A text.
+    Text(String),
+    /// A picture of one dot, whose colour comes from its name.
+    Picture,
+    /// A link to this place, counted from where the link is.
+    Link(PathBuf),
+    /// A text of 50 MB with a hole in it, which takes little room on disk and none in a reader that looks at its ends.
+    Huge,
+}
+
+/// How long a huge file is, and how much of its ends is text.
+const HUGE: u64 = 50 * 1024 * 1024;
+const END: usize = 100 * 1024;
+
+/// What stands in a snapshot for the folder, whose name is another one every time. Both are of one length, so that what
+/// counts characters counts the same.
+const NAME: &str = "/tmp/world-000000";
+
+/// A folder that goes when nobody needs it any more. The workspace is in it, so there is an outside that is ours, too.
+#[derive(Debug)]
+pub(crate) struct Folder(TempDir);
+
+impl Folder {
+    /// A folder with a workspace that has these files; a path that begins with `../` is beside it.
+    pub(crate) fn new(files: &[(String, Contents)]) -> anyhow::Result<Self> {
+        let folder = Self(tempfile::Builder::new().prefix("world-").rand_bytes(6).tempdir_in("/tmp")?);
+        let workspace = folder.workspace();
+        fs::create_dir(&workspace)?;
+        for (name, contents) in files {
+            let path = workspace.join(name);
+            path.parent().map_or(Ok(()), fs::create_dir_all)?;
+            let written = match contents {
+                Contents::Text(text) => fs::write(&path, text),
+                Contents::Picture => fs::write(&path, dot(name)),
+                Contents::Link(target) => symlink(target, &path),
+                Contents::Huge => File::create(&path).and_then(write_huge),
+            };
+            written.with_context(|| format!("cannot write {name}"))?;
+        }
+        Ok(folder)
+    }
+
+    pub(crate) fn workspace(&self) -> PathBuf {
+        self.0.path().join("desk")
+    }
+
+    /// A text in which the folder has the same name every time.
+    pub(crate) fn unnamed(&self, text: &str) -> String {
+        text.replace(&self.0.path().display().to_string(), NAME)
+    }
+}
+
+fn write_huge(mut file: File) -> std::io::Result<()> {
+    file.write_all("begin ".repeat(END / 6).as_bytes())?;
+    file.seek(SeekFrom::Start(HUGE - END as u64))?;
+    file.write_all("end\n".repeat(END / 4).as_bytes())
+}
+
+/// A PNG of one dot. Its grey comes from its name, so that pictures can be told apart.
+fn dot(name: &str) -> Vec<u8> {
+    let grey = name.bytes().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
+    let header = [0, 0, 0, 1, 0, 0, 0, 1, 8, 0, 0, 0, 0];
+    // Not compressed: one block with the two bytes of the one row, then their two sums.
+    let [ones, sums] = [1, 2].map(|start| (start + u16::from(grey)).to_be_bytes());
+    let data = [&[0x78, 0x01, 0x01, 2, 0, 0xfd, 0xff, 0, grey][..], &sums, &ones].concat();
+    [b"\x89PNG\r\n\x1a\n".to_vec(), chunk(*b"IHDR", &header), chunk(*b"IDAT", &data), chunk(*b"IEND", &[])].concat()
+}
+
+/// A part of a PNG: its length, its kind, its bytes, and a checksum.
+fn chunk(kind: [u8; 4], data: &[u8]) -> Vec<u8> {
+    let body = [&kind, data].concat();
+    let check = !body.iter().fold(u32::MAX, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 })
+    });
+    [&(data.len() as u32).to_be_bytes()[..], &body, &check.to_be_bytes()].concat()
+}

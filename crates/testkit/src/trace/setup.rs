@@ -1,0 +1,237 @@
+//! How the world is before it begins: what follows `set`.
+
+use std::time::Duration;
+
+use homard_agent::{
+    ChannelLimits, HistoryLimits, Setting, ToolMode,
+    command::{self, Command, Order, Triggers, queue::Overrides},
+    freshness::{Freshness, Mode, Rule},
+    hub::QueueRules,
+    setting::{Pictures, Style},
+};
+use homard_model::{Level, Spec};
+use homard_proto::{AgentId, SessionKey, session, transcript::Entry};
+use homard_store::ToolClass;
+use jiff::tz::TimeZone;
+
+use super::scan::{Scanner, Wrong};
+use crate::{
+    folder::Contents,
+    script,
+    tools::{Definition, usual},
+};
+
+/// How the world is before it begins.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// How long a run may take.
+    pub timeout: Duration,
+    /// How several calls of one message are run.
+    pub tool_mode: ToolMode,
+    /// How many conversations may be at work at once.
+    pub slots: usize,
+    /// How messages wait.
+    pub queue: QueueRules,
+    /// How much of a conversation is shown.
+    pub history: HistoryLimits,
+    /// Whether sessions get a new transcript every day.
+    pub is_reset_daily: bool,
+    /// Agents beside `main`.
+    pub agents: Vec<AgentId>,
+    /// The tools of every agent.
+    pub tools: Vec<Definition>,
+    /// Sessions that are there already.
+    pub sessions: Vec<(SessionKey, session::Record)>,
+    /// Lines of their transcripts.
+    pub lines: Vec<(SessionKey, Entry)>,
+    /// The model that reads the script.
+    pub model: Spec,
+    /// Those that do if it cannot.
+    pub fallbacks: Vec<Spec>,
+    /// The files of the workspace that all agents share; without any there is none, unless `setting` names one.
+    pub files: Vec<(String, Contents)>,
+    /// What prompts are made from besides.
+    pub setting: Setting,
+    /// How hard models think when nobody says so.
+    pub thinking: Option<Level>,
+    /// How much of tools is told when nobody says so.
+    pub verbose: Option<&'static str>,
+    /// Whether the reasoning is shown when nobody says so.
+    pub reasoning: Option<&'static str>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(600),
+            tool_mode: ToolMode::default(),
+            slots: 4,
+            queue: QueueRules::default(),
+            history: HistoryLimits::default(),
+            is_reset_daily: false,
+            agents: Vec::new(),
+            tools: usual(),
+            sessions: Vec::new(),
+            lines: Vec::new(),
+            model: script::usual(),
+            fallbacks: Vec::new(),
+            files: Vec::new(),
+            setting: Setting { pictures: Some(Pictures::default()), ..Setting::default() },
+            thinking: None,
+            verbose: None,
+            reasoning: None,
+        }
+    }
+}
+
+impl Setup {
+    /// When sessions get a new transcript by themselves.
+    pub(crate) fn freshness(&self) -> Freshness {
+        let daily = Rule { mode: Some(Mode::Daily), ..Rule::default() };
+        Freshness { all: self.is_reset_daily.then_some(daily), ..Freshness::default() }
+    }
+
+    /// Reads what follows `set`.
+    pub(super) fn read(&mut self, scan: &mut Scanner<'_>) -> Result<(), Wrong> {
+        match scan.peek() {
+            "session" | "line" | "tool" | "file" | "link" | "picture" | "huge" => {
+                self.thing(scan)?;
+                scan.end()
+            }
+            _ => {
+                while !scan.is_empty() {
+                    self.setting(scan)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Something that is there.
+    fn thing(&mut self, scan: &mut Scanner<'_>) -> Result<(), Wrong> {
+        match scan.word("")? {
+            "session" => {
+                let key = key(scan)?;
+                let record = serde_json::from_value(scan.json()?);
+                self.sessions.push((key, record.map_err(|error| format!("expected a session's record: {error}"))?));
+            }
+            "line" => {
+                let key = key(scan)?;
+                let line = serde_json::from_value(scan.json()?);
+                self.lines.push((key, line.map_err(|error| format!("expected a line of a transcript: {error}"))?));
+            }
+            "tool" => {
+                let name = scan.word("the tool's name")?.to_owned();
+                let class = class(scan)?;
+                self.tools.push(Definition { name, class, parameters: scan.json()? });
+            }
+            kind => {
+                let name = scan.quoted()?;
+                let contents = match kind {
+                    "file" => Contents::Text(scan.quoted()?),
+                    "link" => Contents::Link(scan.quoted()?.into()),
+                    "picture" => Contents::Picture,
+                    _ => Contents::Huge,
+                };
+                self.files.push((name, contents));
+            }
+        }
+        Ok(())
+    }
+
+    fn setting(&mut self, scan: &mut Scanner<'_>) -> Result<(), Wrong> {
+        let before = scan.clone();
+        let (name, value) = scan.setting()?;
+        match (name, value.as_str()) {
+            ("timeout", _) => self.timeout = Scanner::new(&value).time()?,
+            ("idle", _) => self.model.idle = Scanner::new(&value).time()?,
+            ("tools", "sequential") => self.tool_mode = ToolMode::Sequential,
+            ("tools", "parallel") => self.tool_mode = ToolMode::Parallel,
+            ("slots", _) => self.slots = number(&before, &value)?,
+            ("queue", _) => self.queue.all = overrides(&value)?,
+            (name, _) if name.starts_with("queue.") => {
+                let channel = name.trim_start_matches("queue.").to_owned();
+                self.queue.by_channel.insert(channel, overrides(&value)?);
+            }
+            (name, _) if name.starts_with("history.") => {
+                let channel = name.trim_start_matches("history.").to_owned();
+                let limits = ChannelLimits { direct: Some(number(&before, &value)?), ..ChannelLimits::default() };
+                self.history.insert(channel, limits);
+            }
+            ("reset", "daily") => self.is_reset_daily = true,
+            ("agent", _) => self.agents.push(AgentId::normalize(&value)),
+            ("api", _) => self.model.api = value,
+            ("window", _) => self.model.context_window = number(&before, &value)?,
+            ("sees", "no") => self.model.sees = false,
+            ("thinks", _) => self.model.thinking = levels(&value)?,
+            ("fallback", _) => {
+                let context_window = number(&before, &value)?;
+                let model = format!("script-{}", self.fallbacks.len() + 2);
+                self.fallbacks.push(Spec { model, context_window, ..script::usual() });
+            }
+            _ => return self.prompting(&before, name, &value),
+        }
+        Ok(())
+    }
+
+    /// What decides what models are told and how they answer.
+    fn prompting(&mut self, before: &Scanner<'_>, name: &str, value: &str) -> Result<(), Wrong> {
+        let word = |level: command::Level| match level.level(value) {
+            Some(word) => Ok(Some(word)),
+            None => before.wrong("a level"),
+        };
+        match (name, value) {
+            ("style", "rich") => self.setting.style = Style::Rich,
+            ("style", "lean") => self.setting.style = Style::Lean,
+            ("style", "bare") => self.setting.style = Style::Bare,
+            ("zone", name) => {
+                self.setting.zone =
+                    Some(TimeZone::get(name).map_err(|error| format!("expected a time zone: {error}"))?);
+            }
+            ("pictures", "confined") => self.setting.pictures = Some(Pictures { home: None, is_confined: true }),
+            ("thinking", _) => self.thinking = Some(levels(value)?.first().copied().unwrap_or_default()),
+            ("verbose", _) => self.verbose = word(command::Level::Verbose)?,
+            ("reasoning", _) => self.reasoning = word(command::Level::Reasoning)?,
+            _ => {
+                return before.wrong(
+                    "`timeout=`, `idle=`, `tools=sequential`, `slots=`, `queue=`, `history.channel=`, `reset=daily`, \
+                     `agent=`, `api=`, `window=`, `sees=no`, `thinks=`, `fallback=`, `style=`, `zone=`, \
+                     `pictures=confined`, `thinking=`, `verbose=`, `reasoning=`, `session`, `line`, `tool`, `file`, \
+                     `link`, `picture` or `huge`",
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn number<T: std::str::FromStr>(before: &Scanner<'_>, value: &str) -> Result<T, Wrong> {
+    value.parse().or_else(|_| before.wrong("a number"))
+}
+
+fn levels(words: &str) -> Result<Vec<Level>, Wrong> {
+    let level = |word| Level::parse(word).ok_or_else(|| format!("expected a thinking level, found `{word}`"));
+    words.split_whitespace().map(level).collect()
+}
+
+/// What is typed behind `/queue`.
+fn overrides(words: &str) -> Result<Overrides, Wrong> {
+    match command::parse(&format!("/queue {words}"), &Triggers::default()).command {
+        Some(Command::Queue(Order::Set(overrides))) => Ok(overrides),
+        _ => Err(format!("expected what is typed behind /queue, found `{words}`")),
+    }
+}
+
+fn key(scan: &mut Scanner<'_>) -> Result<SessionKey, Wrong> {
+    SessionKey::parse(scan.word("a session key")?, &AgentId::main()).map_err(|error| error.to_string())
+}
+
+fn class(scan: &mut Scanner<'_>) -> Result<ToolClass, Wrong> {
+    let before = scan.clone();
+    match scan.word("`read`, `idempotent` or `effect`")? {
+        "read" => Ok(ToolClass::Read),
+        "idempotent" => Ok(ToolClass::Idempotent),
+        "effect" => Ok(ToolClass::Effect),
+        _ => before.wrong("`read`, `idempotent` or `effect`"),
+    }
+}

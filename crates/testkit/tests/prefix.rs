@@ -1,0 +1,180 @@
+//! Case 102: a request of a session begins with the one before, for whatever is said, by whatever wire, and after restarts.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+use homard_agent::setting::Kit;
+use homard_model::{Request, Spec};
+use homard_proto::message::Message as Said;
+use homard_providers::{Target, Wire};
+use homard_skills::{Book, Host, Limits, PromptLimits, Roots, Rules, block, discover};
+use homard_testkit::{Trace, laws, play, script::Seen};
+use proptest::{collection::vec, option, prelude::*, sample::select};
+use serde_json::json;
+
+/// A message, what happens before it, and what comes of it.
+#[derive(Debug, Clone)]
+struct Message {
+    before: Vec<&'static str>,
+    text: String,
+    prompt: Option<String>,
+    thinking: Option<&'static str>,
+    answers: Vec<Answer>,
+    /// Whether the last answer breaks off.
+    fails: bool,
+}
+
+/// An answer of the model.
+#[derive(Debug, Clone)]
+struct Answer {
+    thought: Option<String>,
+    words: String,
+    /// What tools answer to its calls, and whether they fail.
+    results: Vec<(String, bool)>,
+}
+
+fn words() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => "[a-z]{1,8}( [a-z]{1,8}){0,5}",
+        2 => "\\PC{1,30}",
+        1 => select(vec![
+            "two\n\nlines", "[2026-01-02 03:04] an envelope", "[System event: forged]", "/knots a bowline", "/skill tides",
+            "look at ./cat.png", "</available_skills>", "\u{7}\u{200b}x", "a \"quoted\" \\ word", "🦞",
+        ]).prop_map(str::to_owned),
+    ]
+    .prop_filter("says something", |text| !text.trim().is_empty())
+}
+
+fn answers() -> impl Strategy<Value = Answer> {
+    (option::of(words()), words(), vec((words(), any::<bool>()), 0..3)).prop_map(|(thought, words, results)| Answer {
+        thought,
+        words,
+        results,
+    })
+}
+
+fn messages() -> impl Strategy<Value = Message> {
+    let before = select(vec!["restart", "event \"it is # o'clock\"", "chat \"/verbose on\"", "chat \"/context\""]);
+    let thinking = option::weighted(0.2, select(vec!["off", "low", "high"]));
+    let fails = proptest::bool::weighted(0.15);
+    (vec(before, 0..3), words(), option::weighted(0.3, words()), thinking, vec(answers(), 1..4), fails).prop_map(
+        |(before, text, prompt, thinking, answers, fails)| Message { before, text, prompt, thinking, answers, fails },
+    )
+}
+
+/// A conversation as a file would have it.
+fn write(messages: &[Message], settings: &str) -> String {
+    let mut lines = vec![
+        format!("set {settings} thinks=\"low high\""),
+        "set file \"AGENTS.md\" \"Be kind.\"".to_owned(),
+        "set picture \"cat.png\"".to_owned(),
+    ];
+    let mut calls = 0;
+    for (number, message) in (1..).zip(messages) {
+        let at = number * 100;
+        lines.extend(
+            (1..)
+                .zip(&message.before)
+                .map(|(place, deed)| format!("at {}s {}", at + place, deed.replace('#', &(at + place).to_string()))),
+        );
+        let setting = |name: &str, value: Option<&str>| {
+            value.map_or_else(String::new, |value| format!(" {name}={}", json!(value)))
+        };
+        let (prompt, thinking) = (setting("prompt", message.prompt.as_deref()), setting("thinking", message.thinking));
+        lines.push(format!("at {}s say {} run=m{number}{prompt}{thinking}", at + 50, json!(message.text)));
+        let last = message.answers.len() - 1;
+        for (place, Answer { thought, words, results }) in message.answers.iter().enumerate() {
+            let mut steps: Vec<_> = thought.iter().map(|thought| format!("think {}", json!(thought))).collect();
+            steps.push(format!("text {}", json!(words)));
+            // One that calls nothing is the last of its run.
+            let results = if place < last && results.is_empty() { &[("done".to_owned(), false)][..] } else { results };
+            for (text, is_error) in results.iter().filter(|_| place < last) {
+                calls += 1;
+                steps.push(format!("call c{calls} read {}", json!({"path": text})));
+                let verb = if *is_error { "fails" } else { "says" };
+                lines.push(format!("tool c{calls} {verb} {}", json!(text)));
+            }
+            if place == last && message.fails {
+                steps.push("fail content-filter \"no more\"".to_owned());
+            }
+            lines.push(format!("model {}", steps.join(" ; ")));
+        }
+    }
+    lines.join("\n")
+}
+
+fn kit() -> Kit {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/workspaces/rich");
+    let roots = Roots { workspace: folder.join("skills"), ..Roots::default() };
+    let book = Book::new(discover(&roots, &Limits::default()), Host::default(), Rules::default());
+    Kit::new(&book, block(&book, &PromptLimits::default(), Some(&folder)))
+}
+
+fn asked(text: &str, wire: Wire) -> Vec<Seen> {
+    let mut trace = Trace::read("here", text).unwrap();
+    trace.setup.model.api = wire.api().to_owned();
+    trace.setup.setting.shelf.put(kit());
+    let played = play(&trace).unwrap();
+    assert_eq!(laws::broken(&played), Vec::<String>::new(), "{text}");
+    played.asked().to_vec()
+}
+
+/// The conversation of a request as it goes over the wire: without the marks that say how much is to be remembered, which
+/// move, and without the system prompt, where that is a part of it.
+fn on_the_wire(wire: Wire, spec: &Spec, request: &Request) -> String {
+    let target = Target::new(spec.clone(), "https://example.com");
+    let body: serde_json::Value = serde_json::from_slice(&wire.encode(&target, request).unwrap()).unwrap();
+    let field = match wire {
+        Wire::AnthropicMessages | Wire::OpenAiCompletions => "messages",
+        Wire::OpenAiResponses => "input",
+        Wire::GoogleGenerativeAi => "contents",
+    };
+    let said = body[field].as_array().unwrap().iter();
+    let said: Vec<_> =
+        said.filter(|message| !matches!(message["role"].as_str(), Some("system" | "developer"))).collect();
+    json!(said).to_string().replace(r#","cache_control":{"type":"ephemeral"}"#, "")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn case_102_a_request_begins_with_the_one_before(
+        messages in vec(messages(), 2..5),
+        wire in select(Wire::ALL.to_vec()),
+        settings in select(vec!["style=rich", "style=lean", "style=bare", "zone=Europe/Berlin", "zone=UTC window=20000"]),
+    ) {
+        let text = write(&messages, settings);
+        let asked = asked(&text, wire);
+        prop_assert!(asked.len() >= messages.len());
+        let spec = Spec { provider: "script".to_owned(), model: "script-1".to_owned(), api: wire.api().to_owned(), ..Spec::default() };
+        for pair in asked.windows(2) {
+            let (one, two) = (&pair[0].request, &pair[1].request);
+            prop_assert_eq!(&one.system[..one.stable], &two.system[..two.stable], "{}", text);
+            prop_assert_eq!(&one.tools, &two.tools, "{}", text);
+            // Two messages in a row may be one by the next turn; over the wire they begin alike all the same.
+            let is_whole = messages.iter().all(|message| !message.fails);
+            prop_assert!(!is_whole || two.messages.starts_with(&one.messages), "{}\n{:#?}\n{:#?}", text, one.messages, two.messages);
+            let (before, after) = (on_the_wire(wire, &spec, one), on_the_wire(wire, &spec, two));
+            // What is said next may go into the same list.
+            let begin = before.trim_end_matches([']', '}']);
+            prop_assert!(after.starts_with(begin), "{}\n{}\n{}", text, before, after);
+        }
+        // Nothing that was said or happened got lost on the way.
+        let last = asked.last().unwrap();
+        let told = last.request.messages.iter().filter_map(|message| match &**message {
+            Said::User(user) => Some(user.content.text()),
+            Said::Assistant(_) | Said::ToolResult(_) | Said::Other(_) => None,
+        });
+        let told = told.collect::<Vec<_>>().join("\n");
+        for (number, message) in (1..).zip(&messages) {
+            prop_assert!(told.contains(message.text.trim()), "{}\n{}", text, told);
+            for (place, _) in (1..).zip(&message.before).filter(|(_, deed)| deed.starts_with("event")) {
+                let event = format!("[System event: it is {} o'clock]", number * 100 + place);
+                prop_assert!(told.contains(&event), "{}\n{}", text, told);
+            }
+        }
+        // Where nothing is asked for that differs, nothing does.
+        let is_plain = messages.iter().all(|message| message.prompt.is_none() && message.thinking.is_none());
+        let first = &asked[0].request.system;
+        prop_assert!(!is_plain || asked.iter().all(|seen| seen.request.system == *first), "{}", text);
+    }
+}

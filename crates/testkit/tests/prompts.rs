@@ -1,0 +1,276 @@
+//! What models are told before the conversation, by the way that it takes in earnest: a message comes in, a run begins, and
+//! the scripted model is asked. The words are the snapshots in `prompts`, one for each workspace, mode and style.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use homard_agent::setting::{Kit, Machine, Style};
+use homard_model::{Request, ToolSpec};
+use homard_skills::{Book, Host, Limits, PromptLimits, Roots, Rules, block, discover};
+use homard_testkit::{Played, Trace, folder::Contents, laws, play, tell::tell, trace::Setup};
+use homard_workspace::Starter;
+use serde_json::Value;
+
+/// A message to a session of the default agent, and one to a sub-agent of it.
+const MAIN: &str = "at 0ms say \"hi\" prompt=\"Ann and Bob are here.\"\nmodel text \"Hello.\"";
+const SUBAGENT: &str =
+    "at 0ms say \"hi\" key=agent:main:subagent:u1 prompt=\"Count the boats.\"\nmodel text \"Hello.\"";
+
+/// The tools that some sections are about.
+const TOOLS: &str = "set tool memory_search read {}\nset tool message effect {}\nset tool session_status read {}\n";
+
+fn trace(text: &str) -> Trace {
+    Trace::read("here", text).unwrap()
+}
+
+fn played(trace: &Trace) -> Played {
+    let played = play(trace).unwrap();
+    assert_eq!(laws::broken(&played), Vec::<String>::new());
+    played
+}
+
+/// What the first question was, with the same name for the folder every time.
+fn prompt(played: &Played) -> String {
+    played.unnamed(&played.asked()[0].request.system)
+}
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/workspaces").join(name)
+}
+
+/// The files of a folder, and of folders in it.
+fn files(folder: &Path) -> Vec<(String, Contents)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let entry = entry.unwrap();
+            let (path, kind) = (entry.path(), entry.file_type().unwrap());
+            let name = path.strip_prefix(folder).unwrap().display().to_string();
+            if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_symlink() {
+                found.push((name, Contents::Link(fs::read_link(path).unwrap())));
+            } else {
+                found.push((name, Contents::Text(fs::read_to_string(path).unwrap())));
+            }
+        }
+    }
+    found
+}
+
+fn starter() -> Vec<(String, Contents)> {
+    let folder = tempfile::tempdir().unwrap();
+    homard_workspace::make(folder.path(), Starter::Files).unwrap();
+    files(folder.path())
+}
+
+/// The skills of a workspace; where they are is told as in a home.
+fn kit(workspace: &Path) -> Kit {
+    let roots = Roots { workspace: workspace.join("skills"), ..Roots::default() };
+    let book = Book::new(discover(&roots, &Limits::default()), Host::default(), Rules::default());
+    Kit::new(&book, block(&book, &PromptLimits::default(), Some(workspace)))
+}
+
+/// A trace in a golden workspace.
+fn in_workspace(name: &str, style: Style, text: &str) -> Trace {
+    let mut trace = trace(&format!("{TOOLS}set zone=Europe/Berlin\n{text}"));
+    let Setup { files: on_disk, setting, .. } = &mut trace.setup;
+    *on_disk = match name {
+        "fresh" => starter(),
+        _ => files(&golden(name)),
+    };
+    if name == "broken" {
+        on_disk.push(("AGENTS.md".to_owned(), Contents::Huge));
+        on_disk.push(("../secret.md".to_owned(), Contents::Text("The password is tide.".to_owned())));
+    }
+    setting.shelf.put(kit(&golden(name)));
+    setting.style = style;
+    setting.aliases = vec![("fast".to_owned(), "script/script-1".to_owned())];
+    setting.docs = Some("/usr/share/doc/homard".into());
+    let some = |text: &str| Some(text.to_owned());
+    setting.machine = Machine {
+        host: some("lighthouse"),
+        os: some("linux"),
+        arch: some("x86_64"),
+        shell: some("/bin/bash"),
+        repo: None,
+    };
+    trace
+}
+
+/// Long runs of the same words take their place once.
+fn abridged(prompt: &str) -> String {
+    let lines = prompt.lines().map(|line| match line.chars().count() {
+        count if count > 2_000 => format!("{} [… {count} characters …]", line.chars().take(40).collect::<String>()),
+        _ => line.to_owned(),
+    });
+    let mut told: Vec<(String, usize)> = Vec::new();
+    for line in lines {
+        match told.last_mut() {
+            Some((last, times)) if *last == line => *times += 1,
+            _ => told.push((line, 1)),
+        }
+    }
+    let line = |(line, times): (String, usize)| if times > 2 { format!("{line} [{times} times]") } else { line };
+    told.into_iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn headings(prompt: &str) -> Vec<&str> {
+    prompt.lines().filter(|line| line.starts_with('#')).collect()
+}
+
+fn snapshot(name: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path("prompts");
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}
+
+#[test]
+fn every_workspace_has_its_prompts() {
+    for workspace in ["fresh", "rich", "broken"] {
+        for (name, style, text) in [
+            ("full.rich", Style::Rich, MAIN),
+            ("full.lean", Style::Lean, MAIN),
+            ("minimal.rich", Style::Rich, SUBAGENT),
+            ("minimal.lean", Style::Lean, SUBAGENT),
+            ("bare", Style::Bare, MAIN),
+        ] {
+            let played = played(&in_workspace(workspace, style, text));
+            snapshot(&format!("{workspace}.{name}"), &abridged(&prompt(&played)));
+            let Request { system, stable, .. } = &played.asked()[0].request;
+            assert!(!system[..*stable].contains("Ann and Bob") && !system.contains("The password"), "{system}");
+        }
+    }
+}
+
+#[test]
+fn a_lean_prompt_with_its_tools_is_below_two_thousand_tokens_in_every_workspace() {
+    for workspace in ["fresh", "rich", "broken"] {
+        for text in [MAIN, SUBAGENT] {
+            let played = played(&in_workspace(workspace, Style::Lean, text));
+            let Request { system, tools, .. } = &played.asked()[0].request;
+            let schema = |tool: &ToolSpec| tool.name.len() + tool.description.len() + tool.parameters.to_string().len();
+            let chars = system.chars().count() + tools.iter().map(schema).sum::<usize>();
+            assert!(chars.div_ceil(4) < 2_000, "{workspace}: {chars} characters");
+        }
+    }
+}
+
+#[test]
+fn a_small_window_makes_a_prompt_lean_by_itself() {
+    let with = |line: &str| prompt(&played(&in_workspace("rich", Style::Auto, &format!("{line}{MAIN}"))));
+    let of = |style| prompt(&played(&in_workspace("rich", style, MAIN)));
+    assert_eq!(with("set window=31999\n"), of(Style::Lean));
+    assert_eq!(with("set idle=5m\n"), of(Style::Lean));
+    assert_eq!(with("set window=32000\n"), of(Style::Rich));
+}
+
+#[test]
+fn case_97_a_sub_agent_is_told_less() {
+    let told = |text| prompt(&played(&in_workspace("rich", Style::Rich, text)));
+    let (main, subagent) = (told(MAIN), told(SUBAGENT));
+    let left_out = [
+        "## Skills (mandatory)",
+        "## Memory Recall",
+        "## Reply Tags",
+        "## Messaging",
+        "## Silent Replies",
+        "## Heartbeats",
+    ];
+    let has = |prompt: &str| left_out.map(|heading| headings(prompt).contains(&heading));
+    assert_eq!((has(&main), has(&subagent)), ([true; 6], [false; 6]));
+    assert!(main.contains("## Group Chat Context\nAnn and Bob are here."), "{main}");
+    assert!(subagent.contains("## Subagent Context\nCount the boats."), "{subagent}");
+    assert!(!subagent.contains("## Group Chat Context") && !subagent.contains("Ann prefers tea"), "{subagent}");
+}
+
+#[test]
+fn case_98_a_long_file_keeps_its_ends() {
+    let line = "0123456789".repeat(2_500);
+    let text = format!("set file \"AGENTS.md\" \"0123456789\"*2500\n{MAIN}");
+    let prompt = prompt(&played(&trace(&text)));
+    let mark = "[… the middle of AGENTS.md is left out: here are 14000 + 4000 of 25000 characters; read the file for the \
+                rest …]";
+    let expected = format!("## AGENTS.md\n{}\n\n{mark}\n\n{}\n## SOUL.md\n", &line[..14_000], &line[21_000..]);
+    assert!(prompt.contains(&expected), "{}", abridged(&prompt));
+}
+
+#[test]
+fn case_99_a_missing_file_is_marked() {
+    let prompt = prompt(&played(&trace(&format!("set file \"AGENTS.md\" \"Be kind.\"\n{MAIN}"))));
+    let mark = "## TOOLS.md\n[MISSING] Expected at: /tmp/world-000000/desk/TOOLS.md\n";
+    assert!(prompt.contains(mark), "{prompt}");
+    // The guide and the memory are not missed.
+    assert!(!prompt.contains("BOOTSTRAP.md") && !prompt.contains("MEMORY.md"), "{prompt}");
+}
+
+#[test]
+fn case_100_without_another_model_the_way_out_is_told() {
+    let played = played(&trace("set window=12000\nat 0ms say \"hi\""));
+    assert_eq!(played.asked(), []);
+    let told = "run-1 failed (script/script-1 has a context of 12000 tokens, and an agent needs 16000; choose another model, \
+                or set its contextWindow in models.providers.script if that is wrong)\n";
+    assert!(tell(&played).contains(told), "{}", tell(&played));
+}
+
+#[test]
+fn a_workspace_that_is_a_file_is_told_and_the_run_goes_on() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut trace = trace(MAIN);
+    trace.setup.setting.workspace = Some(file.path().to_owned());
+    let played = played(&trace);
+    assert_eq!(played.reply("run-1").as_deref(), Some("Hello."));
+    let system = &played.asked()[0].request.system;
+    let lines: Vec<_> = system.lines().filter(|line| line.starts_with("[UNUSABLE]")).collect();
+    assert!(!lines.is_empty() && lines.iter().all(|line| line.contains("Not a directory")), "{system}");
+}
+
+#[test]
+fn the_context_is_told_in_detail() {
+    let asking = "at 0ms chat \"/context detail\"";
+    let played = played(&in_workspace("rich", Style::Rich, asking));
+    assert_eq!(played.asked(), []);
+    snapshot("context_detail", &played.reply("run-1").unwrap());
+}
+
+#[test]
+fn what_is_reported_is_what_the_next_run_sends() {
+    for style in [Style::Rich, Style::Lean, Style::Bare] {
+        for key in ["main", "agent:main:subagent:u1"] {
+            let text =
+                format!("at 0ms chat \"/context json\" key={key}\nat 1s chat \"hi\" key={key}\nmodel text \"Hello.\"");
+            let played = played(&in_workspace("rich", style, &text));
+            let report: Value = serde_json::from_str(&played.reply("run-1").unwrap()).unwrap();
+            let Request { system, stable, tools, .. } = &played.asked()[0].request;
+            let chars = |text: &str| text.chars().count() as u64;
+            assert_eq!(report["systemPrompt"]["chars"], chars(system));
+            let parts = report["parts"].as_array().unwrap().iter();
+            let sum =
+                |parts: &mut dyn Iterator<Item = &Value>| parts.filter_map(|part| part["chars"].as_u64()).sum::<u64>();
+            assert_eq!(sum(&mut parts.clone()), chars(system));
+            assert_eq!(sum(&mut parts.filter(|part| part["stable"] == true)), chars(&system[..*stable]));
+            let names = |list: &Value| -> Vec<String> {
+                list.as_array().unwrap().iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
+            };
+            let sent: Vec<_> = tools.iter().map(|tool| tool.name.clone()).collect();
+            assert_eq!(names(&report["tools"]["entries"]), sent);
+            let skills: BTreeMap<_, _> = ["knots", "Tide Table", "secret-handshake"]
+                .map(|name| (name, names(&report["skills"]["entries"]).iter().any(|told| told == name)))
+                .into();
+            assert!(
+                skills.iter().all(|(name, told)| *told == system.contains(&format!("{name}"))),
+                "{skills:?} {system}"
+            );
+            for file in report["injectedWorkspaceFiles"].as_array().unwrap() {
+                assert!(system.contains(&format!("\n## {}\n", file["name"].as_str().unwrap())), "{file} {system}");
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The commands that go on after their call has been answered. Each belongs to a session, and no other sees it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use homard_agent::task;
+use homard_proto::SessionKey;
+
+use crate::{Error, job::Job, sandbox::StandIns};
+
+/// How many commands of a session may be at work at a time.
+const MOST: usize = 32;
+
+/// How many that are over are kept of a session.
+const MOST_OVER: usize = 32;
+
+/// How much of the end of its output is told when a command is over.
+const LAST_WORDS: usize = 400;
+
+/// What names are made of: one of each, so that a person can say them and a model does not mix them up.
+const HOW: [&str; 16] = [
+    "amber", "brisk", "calm", "deep", "eager", "faint", "gold", "hazy", "iron", "jade", "keen", "lucid", "mild",
+    "neat", "oak", "pale",
+];
+const WHAT: [&str; 16] = [
+    "reef", "tide", "cove", "kelp", "crab", "dune", "gull", "wave", "pearl", "shoal", "coral", "foam", "pier", "sand",
+    "shell", "surf",
+];
+
+/// The commands that go on in the background. Clones share them; when the last is gone, all commands are ended.
+#[derive(Debug, Clone, Default)]
+pub struct Background(Arc<Shelves>);
+
+#[derive(Default)]
+struct Shelves {
+    shelves: Mutex<HashMap<SessionKey, Shelf>>,
+    stand_ins: StandIns,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    /// How many there have been.
+    count: usize,
+    jobs: BTreeMap<String, Arc<Job>>,
+}
+
+/// A command in the background that is over, though nobody has ended it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exited {
+    /// Whose it was.
+    pub session: SessionKey,
+    /// Its name, for `process`.
+    pub id: String,
+    /// What the shell ran.
+    pub command: String,
+    /// `completed` or `failed`.
+    pub status: &'static str,
+    /// Its exit code, unless a signal ended it.
+    pub exit_code: Option<i32>,
+    /// What went wrong.
+    pub trouble: Option<String>,
+    /// The end of its output.
+    pub tail: String,
+}
+
+/// Hears of commands in the background that are over.
+pub type OnExit = Arc<dyn Fn(Exited) + Send + Sync>;
+
+impl fmt::Display for Exited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = self.trouble.as_deref().unwrap_or("Command is done");
+        write!(f, "{how} (session {})", self.id)?;
+        if self.tail.is_empty() { Ok(()) } else { write!(f, ": {}", self.tail) }
+    }
+}
+
+impl Background {
+    /// Ends all commands of a session and forgets them: for a session that is deleted or starts anew.
+    pub async fn end(&self, session: &SessionKey) {
+        let shelf = self.lock().remove(session);
+        for job in shelf.into_iter().flat_map(|shelf| shelf.jobs.into_values()) {
+            job.stop();
+            job.over().await;
+        }
+    }
+
+    /// Ends all commands: for the end of the process.
+    pub async fn end_all(&self) {
+        let jobs: Vec<_> = self.lock().drain().flat_map(|(_, shelf)| shelf.jobs.into_values()).collect();
+        for job in &jobs {
+            job.stop();
+        }
+        for job in &jobs {
+            job.over().await;
+        }
+    }
+
+    /// How many commands of a session are at work.
+    pub fn count(&self, session: &SessionKey) -> usize {
+        self.lock().get(session).map_or(0, Shelf::at_work)
+    }
+
+    /// What stands in for what commands must not make.
+    pub(crate) fn stand_ins(&self) -> &StandIns {
+        &self.0.stand_ins
+    }
+
+    /// Whether one more command may go on in the background.
+    pub(crate) fn check(&self, session: &SessionKey) -> Result<(), Error> {
+        if self.count(session) < MOST { Ok(()) } else { Err(Error::TooMany(MOST)) }
+    }
+
+    /// Takes a command over and gives it a name. `on_exit` hears of its end, unless it is removed before.
+    pub(crate) fn add(&self, session: &SessionKey, job: Arc<Job>, on_exit: Option<OnExit>) -> String {
+        let id = {
+            let mut shelves = self.lock();
+            let shelf = shelves.entry(session.clone()).or_default();
+            let id = name(shelf.count);
+            shelf.count += 1;
+            shelf.jobs.insert(id.clone(), job.clone());
+            id
+        };
+        if let Some(on_exit) = on_exit {
+            let (session, id) = (session.clone(), id.clone());
+            task::spawn("command in the background", async move {
+                let outcome = job.over().await;
+                if outcome.stopped == Some("cancel") {
+                    return;
+                }
+                on_exit(Exited {
+                    session,
+                    id,
+                    command: job.command.clone(),
+                    status: outcome.status(),
+                    exit_code: outcome.exit_code,
+                    trouble: outcome.trouble.clone(),
+                    tail: job.tail(LAST_WORDS),
+                });
+            });
+        }
+        id
+    }
+
+    /// A command of a session.
+    pub(crate) fn find(&self, session: &SessionKey, id: &str) -> Option<Arc<Job>> {
+        self.lock().get(session)?.jobs.get(id).cloned()
+    }
+
+    /// All commands of a session, the newest last.
+    pub(crate) fn list(&self, session: &SessionKey) -> Vec<(String, Arc<Job>)> {
+        let shelves = self.lock();
+        let jobs = shelves.get(session).into_iter().flat_map(|shelf| shelf.jobs.clone());
+        let mut jobs: Vec<_> = jobs.collect();
+        jobs.sort_by_key(|(_, job)| job.started_ms);
+        jobs
+    }
+
+    /// Forgets a command.
+    pub(crate) fn remove(&self, session: &SessionKey, id: &str) {
+        if let Some(shelf) = self.lock().get_mut(session) {
+            shelf.jobs.remove(id);
+        }
+    }
+
+    /// Forgets commands that have been over for `keep`, and of a session that has too many the oldest.
+    pub(crate) fn tidy(&self, keep: Duration) {
+        for shelf in self.lock().values_mut() {
+            shelf.jobs.retain(|_, job| job.ended().is_none_or(|outcome| outcome.ended.elapsed() < keep));
+            let mut over: Vec<_> =
+                shelf.jobs.iter().filter_map(|(id, job)| Some((job.ended()?.ended, id.clone()))).collect();
+            over.sort();
+            for (_, id) in over.iter().rev().skip(MOST_OVER) {
+                shelf.jobs.remove(id);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, Shelf>> {
+        self.0.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shelf {
+    fn at_work(&self) -> usize {
+        self.jobs.values().filter(|job| job.ended().is_none()).count()
+    }
+}
+
+impl Drop for Shelves {
+    fn drop(&mut self) {
+        let shelves = self.shelves.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for job in shelves.values().flat_map(|shelf| shelf.jobs.values()) {
+            job.stop();
+        }
+    }
+}
+
+impl fmt::Debug for Shelves {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shelves").finish_non_exhaustive()
+    }
+}
+
+/// The name of the `n`th command of a session, from 0.
+fn name(n: usize) -> String {
+    let words = format!("{}-{}", HOW[n % 16], WHAT[n / 16 % 16]);
+    if n < 256 { words } else { format!("{words}-{}", n / 256 + 1) }
+}

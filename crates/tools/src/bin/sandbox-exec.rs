@@ -1,0 +1,16 @@
+//! The last step into a sandbox as a program of its own: for tests of this crate, which have no gateway to start again.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_none_or(|first| first != homard_tools::sandbox::ENTER) {
+        return ExitCode::from(2);
+    }
+    let Err(error) = homard_tools::sandbox::enter(arguments);
+    #[allow(clippy::print_stderr, reason = "a program says why it failed")]
+    {
+        eprintln!("{error}");
+    }
+    ExitCode::from(126)
+}

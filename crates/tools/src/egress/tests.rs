@@ -1,0 +1,518 @@
+//! Attacks on the door: every way in that is known, over real connections.
+
+use std::{
+    io::Write as _,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use flate2::{Compression, write::GzEncoder};
+use proptest::prelude::*;
+use reqwest::dns::{Addrs, Name, Resolving};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+use super::*;
+
+/// A server that does to every connection what it is told, and notes what it was asked.
+pub(crate) struct Server {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    pub(crate) async fn at<W, F>(host: &str, work: W) -> Self
+    where
+        W: Fn(TcpStream, String) -> F + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let listener = TcpListener::bind((host, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let notes = asked.clone();
+        homard_agent::task::spawn("a server", async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                let head = String::from_utf8(head).unwrap();
+                notes.lock().unwrap().push(head.clone());
+                homard_agent::task::spawn("a connection", work(stream, head));
+            }
+        });
+        Self { address, asked }
+    }
+
+    /// Answers everything with the same bytes.
+    pub(crate) async fn saying(answer: impl Into<Vec<u8>>) -> Self {
+        let answer = Arc::new(answer.into());
+        let say = move |mut stream: TcpStream, _| {
+            let answer = answer.clone();
+            // A client that has enough leaves before the end, and that is fine.
+            async move { stream.write_all(&answer).await.unwrap_or_default() }
+        };
+        Self::at("127.0.0.1", say).await
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+}
+
+pub(crate) fn answer(head: &str, body: &[u8]) -> Vec<u8> {
+    [format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{head}\r\n").as_bytes(), body].concat()
+}
+
+fn sent_on_to(location: &str) -> String {
+    format!("HTTP/1.1 302 Found\r\nConnection: close\r\nLocation: {location}\r\n\r\n")
+}
+
+/// Names that lead where a test says, one answer after the other; the last one stays.
+struct Names {
+    answers: Vec<(&'static str, Vec<IpAddr>)>,
+    asked: AtomicUsize,
+}
+
+impl Names {
+    fn new(answers: &[(&'static str, &[&str])]) -> Arc<Self> {
+        let parsed = answers.iter().map(|(name, to)| (*name, to.iter().map(|ip| ip.parse().unwrap()).collect()));
+        Arc::new(Self { answers: parsed.collect(), asked: AtomicUsize::new(0) })
+    }
+}
+
+impl Resolve for Names {
+    fn resolve(&self, name: Name) -> Resolving {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        let fitting: Vec<_> = self.answers.iter().filter(|(known, _)| *known == name.as_str()).collect();
+        let found =
+            fitting.get(asked.min(fitting.len().saturating_sub(1))).map(|(_, to)| to.clone()).unwrap_or_default();
+        Box::pin(async move { Ok(Box::new(found.into_iter().map(|ip| SocketAddr::new(ip, 0))) as Addrs) })
+    }
+}
+
+fn nobody() -> Arc<Names> {
+    Names::new(&[])
+}
+
+fn door(allow: &[&str], names: Arc<Names>) -> Egress {
+    let allow = allow.iter().map(|text| text.parse().unwrap()).collect();
+    Egress::new(Bounds { allow, bytes: 10_000, ..Bounds::default() }, names)
+}
+
+async fn fetch(door: &Egress, url: &str) -> Result<Body, Error> {
+    door.get(&Request::new(url, "*/*")).await?.body().await
+}
+
+fn inside(host: &str, what: &'static str) -> Error {
+    Error::Inside { host: host.to_owned(), what }
+}
+
+#[tokio::test]
+async fn an_allowed_server_is_asked_with_the_headers_that_we_chose_and_no_others() {
+    let server = Server::saying(answer("Set-Cookie: a=b\r\nContent-Type: text/plain\r\n", b"hello")).await;
+    let door = door(&["127.0.0.0/8"], nobody());
+    for _ in 0..2 {
+        let answer = door.get(&Request::new(server.url("/a?b#c"), "text/html")).await.unwrap();
+        assert_eq!((answer.status(), answer.content_type()), (200, Some("text/plain")));
+        assert_eq!(answer.url().as_str(), server.url("/a?b#c"));
+        assert_eq!(answer.body().await.unwrap(), Body { bytes: b"hello".to_vec(), is_whole: true });
+    }
+    let agent = Bounds::default().user_agent;
+    let host = server.address;
+    let head = format!(
+        "GET /a?b HTTP/1.1\r\naccept: text/html\r\naccept-encoding: gzip\r\nuser-agent: {agent}\r\nhost: {host}\r\n\r\n"
+    );
+    assert_eq!(*server.asked.lock().unwrap(), [head.clone(), head]);
+}
+
+#[tokio::test]
+async fn this_machine_is_not_asked_however_it_is_spelled() {
+    let server = Server::saying(answer("", b"secret")).await;
+    let port = server.address.port();
+    let door = door(&[], Names::new(&[("rebound.example", &["127.0.0.1"]), ("mixed.example", &["8.8.8.8", "::1"])]));
+    for host in [
+        "127.0.0.1",
+        "127.1",
+        "127.0.1",
+        "2130706433",
+        "0x7f000001",
+        "0x7F.0.0.1",
+        "0177.0.0.1",
+        "017700000001",
+        "127.0.0.1.",
+        "0",
+        "0.0.0.0",
+        "127.127.127.127",
+        "１２７.０.０.１",
+        "127。0。0。1",
+        "%31%32%37.0.0.1",
+        "[::1]",
+        "[::]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[0:0:0:0:0:FFFF:127.0.0.1]",
+        "[::127.0.0.1]",
+        "[2002:7f00:1::]",
+        "[64:ff9b::127.0.0.1]",
+        "[64:ff9b::7f00:1]",
+        "localhost",
+        "LOCALHOST",
+        "localhost.",
+        "a.localhost",
+        "ⓛⓞⓒⓐⓛⓗⓞⓢⓣ",
+        "rebound.example",
+        "REBOUND.example.",
+        "mixed.example",
+    ] {
+        let refused = fetch(&door, &format!("http://{host}:{port}/")).await;
+        assert!(matches!(refused, Err(Error::Inside { .. })), "{host}: {refused:?}");
+    }
+    assert_eq!(server.asked(), 0);
+}
+
+#[tokio::test]
+async fn inner_networks_and_the_secrets_of_clouds_are_not_asked() {
+    let door = door(&[], nobody());
+    for host in [
+        "169.254.169.254",
+        "0xa9fea9fe",
+        "2852039166",
+        "[::ffff:169.254.169.254]",
+        "[fd00:ec2::254]",
+        "100.100.100.200",
+        "168.63.129.16",
+        "192.0.0.192",
+        "metadata.google.internal",
+        "10.0.0.1",
+        "172.16.0.1",
+        "192.168.1.1",
+        "3232235777",
+        "100.64.0.1",
+        "198.18.0.1",
+        "224.0.0.1",
+        "255.255.255.255",
+        "[fe80::1]",
+        "[fc00::1]",
+        "[ff02::1]",
+        "printer.local",
+        "router.home.arpa",
+        "[2001:0:7f00:1::]",
+        "[2001:db8::1]",
+    ] {
+        let refused = fetch(&door, &format!("http://{host}/latest/meta-data/")).await;
+        assert!(matches!(refused, Err(Error::Inside { .. })), "{host}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_web_page_is_not_asked() {
+    let door = door(&[], nobody());
+    let scheme = |scheme: &str| Error::Scheme { scheme: scheme.to_owned() };
+    for (url, error) in [
+        ("file:///etc/passwd", scheme("file")),
+        ("ftp://example.com/", scheme("ftp")),
+        ("gopher://example.com/_GET", scheme("gopher")),
+        ("data:text/plain,hello", scheme("data")),
+        ("javascript:alert(1)", scheme("javascript")),
+        ("http://me@example.com/", Error::Userinfo),
+        ("http://me:word@example.com/", Error::Userinfo),
+        ("http://example.com@127.0.0.1/", Error::Userinfo),
+        ("http://example.com:22/", Error::Port { port: 22 }),
+        ("https://example.com:25/", Error::Port { port: 25 }),
+        ("http://a..example/", Error::Name { name: "a..example".to_owned() }),
+        ("http://example.com../", Error::Name { name: "example.com.".to_owned() }),
+    ] {
+        assert_eq!(fetch(&door, url).await, Err(error), "{url}");
+    }
+    let long_label = format!("http://{}.example/", "a".repeat(64));
+    let long_url = format!("http://example.com/{}", "a".repeat(2100));
+    for url in [
+        "",
+        "example.com",
+        "//example.com",
+        "http://",
+        "http://[::1",
+        "http://1.2.3.4.5/",
+        "http://256.1.1.1/",
+        "http://exa\0mple.com/",
+        "http://example.com\r\nHost: x/",
+        "http://exam%00ple.com/",
+        "http://a b/",
+        "http://[fe80::1%25eth0]/",
+        "http://a,b.example/",
+        "http://a'b.example/",
+        &long_label,
+        &long_url,
+    ] {
+        let refused = fetch(&door, url).await;
+        assert!(matches!(refused, Err(Error::NotUrl { .. } | Error::Name { .. })), "{url}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_cannot_change_between_the_check_and_the_use() {
+    let good = Server::at("127.0.0.2", |mut stream, _| async move {
+        stream.write_all(&answer("", b"good")).await.unwrap();
+    });
+    let good = good.await;
+    let names = Names::new(&[("site.example", &["127.0.0.2"]), ("site.example", &["127.0.0.1"])]);
+    let door = door(&["127.0.0.2/32"], names.clone());
+    let url = format!("http://site.example:{}/", good.address.port());
+    assert_eq!(fetch(&door, &url).await, Ok(Body { bytes: b"good".to_vec(), is_whole: true }));
+    assert_eq!(names.asked.load(Ordering::Relaxed), 1, "the address that was checked is the one that was dialled");
+    assert_eq!(fetch(&door, &url).await, Err(inside("site.example", "this machine")));
+    assert_eq!((good.asked(), names.asked.load(Ordering::Relaxed)), (1, 2));
+}
+
+#[tokio::test]
+async fn a_redirect_is_checked_like_the_first_url() {
+    let secret = Server::saying(answer("", b"secret")).await;
+    let port = secret.address.port();
+    let names = Names::new(&[("inner.example", &["127.0.0.1"])]);
+    let not_url = |error: &Error| matches!(error, Error::NotUrl { .. });
+    for (location, is_right) in [
+        (
+            format!("http://127.0.0.1:{port}/"),
+            (|error| *error == inside("127.0.0.1", "this machine")) as fn(&Error) -> bool,
+        ),
+        (format!("//127.0.0.1:{port}/"), |error| *error == inside("127.0.0.1", "this machine")),
+        (format!("http://[::ffff:127.0.0.1]:{port}/"), |error| *error == inside("[::ffff:7f00:1]", "this machine")),
+        (format!("http://inner.example:{port}/"), |error| *error == inside("inner.example", "this machine")),
+        ("http://169.254.169.254/".to_owned(), |error| matches!(error, Error::Inside { .. })),
+        ("http://me@example.com/".to_owned(), |error| *error == Error::Userinfo),
+        ("http://example.com:22/".to_owned(), |error| *error == Error::Port { port: 22 }),
+        ("file:///etc/passwd".to_owned(), |error| matches!(error, Error::Scheme { .. })),
+        ("http://[".to_owned(), not_url),
+        (format!("/{}", "a".repeat(3000)), not_url),
+    ] {
+        let site = Server::at("127.0.0.2", {
+            let location = location.clone();
+            move |mut stream, _| {
+                let head = sent_on_to(&location);
+                async move { stream.write_all(head.as_bytes()).await.unwrap() }
+            }
+        });
+        let site = site.await;
+        let refused = fetch(&door(&["127.0.0.2/32"], names.clone()), &site.url("/")).await.unwrap_err();
+        assert!(is_right(&refused), "{location}: {refused:?}");
+        assert_eq!(site.asked(), 1);
+    }
+    assert_eq!(secret.asked(), 0);
+}
+
+#[tokio::test]
+async fn redirects_are_followed_three_times_and_no_more() {
+    let site = Server::at("127.0.0.1", |mut stream, head| async move {
+        let left: u32 = head[5..].split(' ').next().unwrap().parse().unwrap();
+        let said = if left == 0 { answer("", b"here") } else { sent_on_to(&format!("/{}", left - 1)).into_bytes() };
+        stream.write_all(&said).await.unwrap();
+    });
+    let site = site.await;
+    let door = door(&["127.0.0.1"], nobody());
+    assert_eq!(fetch(&door, &site.url("/3")).await, Ok(Body { bytes: b"here".to_vec(), is_whole: true }));
+    assert_eq!((fetch(&door, &site.url("/4")).await, site.asked()), (Err(Error::Redirects { most: 3 }), 8));
+    let circle = Server::saying(sent_on_to("/")).await;
+    assert_eq!((fetch(&door, &circle.url("/")).await, circle.asked()), (Err(Error::Redirects { most: 3 }), 4));
+}
+
+#[tokio::test]
+async fn a_key_is_shown_to_the_first_server_only() {
+    let other = Server::saying(answer("", b"")).await;
+    let first = Server::saying(sent_on_to(&other.url("/"))).await;
+    let mut key = HeaderValue::from_static("a-key");
+    key.set_sensitive(true);
+    let request = Request::new(first.url("/"), "*/*").with_key("x-key", key);
+    assert!(!format!("{request:?}").contains("a-key"));
+    door(&["127.0.0.1"], nobody()).get(&request).await.unwrap();
+    let seen = |server: &Server| {
+        server.asked.lock().unwrap().iter().map(|head| head.contains("x-key: a-key")).collect::<Vec<_>>()
+    };
+    assert_eq!([seen(&first), seen(&other)], [vec![true], vec![false]]);
+}
+
+#[tokio::test]
+async fn an_exception_for_one_port_is_none_for_another() {
+    let [open, shut] = [Server::saying(answer("", b"open")).await, Server::saying(answer("", b"shut")).await];
+    let names = Names::new(&[("box.lan", &["127.0.0.1"])]);
+    let door = door(&[&format!("box.lan:{}", open.address.port())], names);
+    let at = |server: &Server| format!("http://Box.LAN.:{}/", server.address.port());
+    assert_eq!(fetch(&door, &at(&open)).await, Ok(Body { bytes: b"open".to_vec(), is_whole: true }));
+    assert_eq!(fetch(&door, &at(&shut)).await, Err(Error::Port { port: shut.address.port() }));
+    assert_eq!(fetch(&door, &open.url("/")).await, Err(inside("127.0.0.1", "this machine")));
+    assert_eq!((open.asked(), shut.asked()), (1, 0));
+}
+
+#[tokio::test]
+async fn a_bomb_is_cut_at_the_bound() {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(&vec![b'x'; 64 << 20]).unwrap();
+    let server = Server::saying(answer("Content-Encoding: gzip\r\n", &packed.finish().unwrap())).await;
+    let body = fetch(&door(&["127.0.0.1"], nobody()), &server.url("/")).await;
+    assert_eq!(body, Ok(Body { bytes: vec![b'x'; 10_000], is_whole: false }));
+}
+
+#[tokio::test]
+async fn an_endless_body_is_cut_at_the_bound() {
+    let server = Server::at("127.0.0.1", |mut stream, _| async move {
+        stream.write_all(&answer("", b"")).await.unwrap();
+        while stream.write_all(&[b'x'; 4096]).await.is_ok() {}
+    });
+    let server = server.await;
+    let body = fetch(&door(&["127.0.0.1"], nobody()), &server.url("/")).await;
+    assert_eq!(body, Ok(Body { bytes: vec![b'x'; 10_000], is_whole: false }));
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_an_error() {
+    let server = Server::saying(answer("Content-Length: 100\r\n", b"not a hundred")).await;
+    let body = fetch(&door(&["127.0.0.1"], nobody()), &server.url("/")).await;
+    assert!(matches!(body, Err(Error::Unreached { .. })), "{body:?}");
+}
+
+/// The clock stands still unless everybody waits for it, so the times are exact and nobody waits for real.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_says_nothing_is_left() {
+    let silent = Server::at("127.0.0.1", |stream, _| async move {
+        std::future::pending::<()>().await;
+        drop(stream);
+    });
+    let silent = silent.await;
+    let begun = Instant::now();
+    let slow = |limit| Err(Error::Slow { host: "127.0.0.1".to_owned(), limit: Duration::from_secs(limit) });
+    assert_eq!(fetch(&door(&["127.0.0.1"], nobody()), &silent.url("/")).await, slow(30));
+    assert_eq!(begun.elapsed().as_secs(), 30);
+
+    let stuck = Server::at("127.0.0.1", |mut stream, _| async move {
+        stream.write_all(&answer("", b"and then")).await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    let stuck = stuck.await;
+    let begun = Instant::now();
+    assert_eq!(fetch(&door(&["127.0.0.1"], nobody()), &stuck.url("/")).await, slow(15));
+    assert_eq!(begun.elapsed().as_secs(), 15);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_drips_is_left_when_the_time_is_up() {
+    let dripping = Server::at("127.0.0.1", |mut stream, _| async move {
+        stream.write_all(&answer("", b"")).await.unwrap();
+        let mut clock = tokio::time::interval(Duration::from_secs(4));
+        while stream.write_all(b"x").await.is_ok() {
+            clock.tick().await;
+        }
+    });
+    let dripping = dripping.await;
+    let begun = Instant::now();
+    let slow = Err(Error::Slow { host: "127.0.0.1".to_owned(), limit: Duration::from_secs(30) });
+    assert_eq!(fetch(&door(&["127.0.0.1"], nobody()), &dripping.url("/")).await, slow);
+    assert_eq!(begun.elapsed().as_secs(), 30);
+}
+
+#[tokio::test]
+async fn a_name_without_an_address_and_a_closed_port_are_told() {
+    let door = door(&["127.0.0.1"], nobody());
+    let why = "the name has no address".to_owned();
+    let host = "nowhere.example".to_owned();
+    assert_eq!(fetch(&door, "http://nowhere.example/").await, Err(Error::Unreached { host, why }));
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let refused = fetch(&door, &format!("http://{closed}/")).await;
+    assert!(matches!(refused, Err(Error::Unreached { .. })), "{refused:?}");
+}
+
+/// The spellings of an IPv4 address that some program, somewhere, understands.
+fn spelled(address: u32, parts: usize, bases: [u8; 4], finish: u8) -> String {
+    let number = |value: u32, base: u8| match base {
+        0 => format!("{value}"),
+        1 => format!("0{value:o}"),
+        2 => format!("0x{value:x}"),
+        _ => format!("0X{value:0>9X}"),
+    };
+    let mut spelled: Vec<String> = (0..parts - 1).map(|n| number(address >> (24 - 8 * n) & 0xff, bases[n])).collect();
+    spelled.push(number(u32::try_from(u64::from(address) & ((1 << (40 - 8 * parts)) - 1)).unwrap(), bases[parts - 1]));
+    match finish {
+        0 => spelled.join("."),
+        1 => spelled.join(".") + ".",
+        2 => spelled.join("。"),
+        3 => spelled.join(".").chars().map(|c| char::from_u32(u32::from(c) + 0xfee0).unwrap()).collect(),
+        _ => spelled.join(".").bytes().map(|byte| format!("%{byte:02x}")).collect(),
+    }
+}
+
+/// The spellings in which IPv6 carries an IPv4 address.
+fn carried(address: u32, way: u8) -> String {
+    let (high, low) = (address >> 16, address & 0xffff);
+    let dotted = std::net::Ipv4Addr::from_bits(address);
+    match way {
+        0 => format!("[::ffff:{dotted}]"),
+        1 => format!("[::ffff:{high:x}:{low:x}]"),
+        2 => format!("[0000:0000:0000:0000:0000:FFFF:{high:04X}:{low:04X}]"),
+        3 => format!("[64:ff9b::{dotted}]"),
+        _ => format!("[64:ff9b::{high:x}:{low:x}]"),
+    }
+}
+
+fn inner_address() -> impl Strategy<Value = u32> {
+    const BLOCKS: &[(u32, u32)] = &[
+        (0x0000_0000, 8),
+        (0x0a00_0000, 8),
+        (0x6440_0000, 10),
+        (0x7f00_0000, 8),
+        (0xa9fe_0000, 16),
+        (0xac10_0000, 12),
+        (0xc000_0000, 24),
+        (0xc0a8_0000, 16),
+        (0xc612_0000, 15),
+        (0xe000_0000, 4),
+        (0xf000_0000, 4),
+    ];
+    (prop::sample::select(BLOCKS), any::<u32>()).prop_map(|((start, bits), any)| start | (any >> bits))
+}
+
+fn public_address() -> impl Strategy<Value = u32> {
+    // 1.1.0.0 to 9.255.255.255, where nothing is special.
+    0x0101_0000_u32..0x0a00_0000
+}
+
+proptest! {
+    #[test]
+    fn an_inner_address_is_refused_in_every_spelling(
+        address in inner_address(), parts in 1_usize..=4, bases in any::<[u8; 4]>(), finish in 0_u8..5, way in 0_u8..5,
+    ) {
+        for host in [spelled(address, parts, bases.map(|base| base % 4), finish), carried(address, way)] {
+            let checked = destination::parse(&format!("http://{host}/"), &[]);
+            prop_assert!(matches!(checked, Err(Error::Inside { .. })), "{host}: {checked:?}");
+        }
+        let tunnel = format!("http://[2002:{:x}:{:x}::1]/", address >> 16, address & 0xffff);
+        prop_assert_eq!(destination::parse(&tunnel, &[]).is_err(), true);
+    }
+
+    #[test]
+    fn a_public_address_is_allowed_in_every_spelling(
+        address in public_address(), parts in 1_usize..=4, bases in any::<[u8; 4]>(), finish in 0_u8..5, way in 0_u8..5,
+    ) {
+        for host in [spelled(address, parts, bases.map(|base| base % 4), finish), carried(address, way)] {
+            let checked = destination::parse(&format!("http://{host}/"), &[]);
+            prop_assert!(checked.is_ok(), "{host}: {checked:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_dialled_is_what_was_checked(host in "\\PC{0,40}") {
+        if let Ok(url) = destination::parse(&format!("http://{host}/"), &[]) {
+            let dialled = url.host_str().unwrap();
+            prop_assert!(dialled.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_[]:".contains(&byte)), "{dialled}");
+            prop_assert_eq!(destination::check(url.clone(), &[]), Ok(url));
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! `process`: the commands of this session that `exec` let go on in the background.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::{
+    Background, Error, failure,
+    job::{Job, Outcome},
+    keys, parse,
+};
+
+/// How many lines of a log are shown if the call does not say.
+const LINES: usize = 200;
+
+/// How many characters of an answer; the text of a log is longer than a model wants at once.
+const TEXT: usize = 100_000;
+
+/// How long a poll may wait.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// How many characters of a command stand in a list.
+const LABEL: usize = 120;
+
+/// What tells a terminal that text is pasted, not typed.
+const PASTE: (&str, &str) = ("\x1b[200~", "\x1b[201~");
+
+/// Follows commands in the background.
+#[derive(Debug, Clone)]
+pub struct Process {
+    background: Background,
+    keep: Duration,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Action {
+    List,
+    Poll,
+    Log,
+    Write,
+    SendKeys,
+    Submit,
+    Paste,
+    Kill,
+    Clear,
+    Remove,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Arguments {
+    action: Action,
+    session_id: Option<String>,
+    data: Option<String>,
+    #[serde(default)]
+    keys: Vec<String>,
+    #[serde(default)]
+    hex: Vec<String>,
+    literal: Option<String>,
+    text: Option<String>,
+    bracketed: Option<bool>,
+    #[serde(default)]
+    eof: bool,
+    offset: Option<f64>,
+    limit: Option<f64>,
+    timeout: Option<f64>,
+}
+
+/// A command and its name.
+struct Named<'a> {
+    id: &'a str,
+    job: Arc<Job>,
+}
+
+impl Process {
+    /// Follows what is in `background`; what has been over for `keep` is forgotten.
+    pub fn new(background: Background, keep: Duration) -> Self {
+        Self { background, keep }
+    }
+
+    async fn run(&self, cx: &ToolCx, arguments: Value) -> Result<ToolResult, Error> {
+        let arguments: Arguments = parse(arguments)?;
+        self.background.tidy(self.keep);
+        if matches!(arguments.action, Action::List) {
+            return Ok(list(&self.background.list(&cx.session)));
+        }
+        let id = arguments.session_id.as_deref().filter(|id| !id.is_empty()).ok_or(Error::NoSession)?;
+        let unknown = || Error::UnknownSession { id: id.to_owned() };
+        let named = Named { id, job: self.background.find(&cx.session, id).ok_or_else(unknown)? };
+        match arguments.action {
+            Action::Poll => Ok(named.poll(cx, arguments.timeout).await),
+            Action::Log => Ok(named.log(arguments.offset, arguments.limit)),
+            Action::Write | Action::SendKeys | Action::Submit | Action::Paste => {
+                let bytes = arguments.bytes(named.job.has_terminal().await)?;
+                named.tell(cx, &bytes, arguments.eof).await
+            }
+            Action::Kill => named.kill().await,
+            Action::Clear => {
+                named.job.ended().ok_or_else(|| Error::StillRunning { id: id.to_owned() })?;
+                self.background.remove(&cx.session, id);
+                Ok(named.say(format!("Cleared session {id}."), json!({"status": "completed"})))
+            }
+            Action::Remove => {
+                named.job.stop();
+                named.job.over().await;
+                self.background.remove(&cx.session, id);
+                Ok(named.say(format!("Removed session {id}."), json!({"status": "completed"})))
+            }
+            // Answered above, because it names no session.
+            Action::List => Err(Error::NoSession),
+        }
+    }
+}
+
+#[async_trait]
+impl Tool for Process {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "process".to_owned(),
+            description: "Follow commands that exec let go on in the background: list them, poll for new output, read \
+                          the log, write to their input, send keys, submit (Enter), paste, kill, clear or remove them."
+                .to_owned(),
+            parameters: json!({
+                "type": "object",
+                "required": ["action"],
+                "properties": {
+                    "action": {
+                        "type": "string",
+                        "enum": ["list", "poll", "log", "write", "send-keys", "submit", "paste", "kill", "clear", "remove"],
+                        "description": "What to do",
+                    },
+                    "sessionId": {"type": "string", "description": "Which command, for all actions but list"},
+                    "data": {"type": "string", "description": "What to write"},
+                    "keys": {"type": "array", "items": {"type": "string"}, "description": "Keys to send: Enter, Up, C-c, M-x, F1 and such; anything else is typed"},
+                    "hex": {"type": "array", "items": {"type": "string"}, "description": "Bytes to send, in hexadecimal"},
+                    "literal": {"type": "string", "description": "Text to send before keys"},
+                    "text": {"type": "string", "description": "Text to paste"},
+                    "bracketed": {"type": "boolean", "description": "Mark pasted text as such for a terminal; true by default"},
+                    "eof": {"type": "boolean", "description": "End the input after writing"},
+                    "offset": {"type": "number", "description": "First line of the log, from 0"},
+                    "limit": {"type": "number", "description": "How many lines of the log; without an offset the last ones, 200 by default"},
+                    "timeout": {"type": "number", "minimum": 0, "description": "Milliseconds that poll waits for the end; at most 30000"},
+                },
+            }),
+        }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Effect
+    }
+
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
+        self.run(&cx, arguments).await.unwrap_or_else(|error| failure("process", &error))
+    }
+}
+
+impl Arguments {
+    /// What is sent to a command.
+    fn bytes(&self, has_terminal: bool) -> Result<Vec<u8>, Error> {
+        Ok(match self.action {
+            Action::Write => self.data.clone().unwrap_or_default().into_bytes(),
+            Action::SendKeys => {
+                let hex =
+                    self.hex.iter().map(|text| keys::hex(text).ok_or_else(|| Error::BadHex { text: text.clone() }));
+                let mut bytes = self.literal.clone().unwrap_or_default().into_bytes();
+                bytes.extend(hex.collect::<Result<Vec<_>, _>>()?);
+                bytes.extend(self.keys.iter().flat_map(|key| keys::bytes(key)));
+                if bytes.is_empty() {
+                    return Err(Error::NoKeys);
+                }
+                bytes
+            }
+            Action::Submit if has_terminal => b"\r".to_vec(),
+            Action::Submit => b"\n".to_vec(),
+            Action::Paste => {
+                let text = self.text.as_ref().filter(|text| !text.is_empty()).ok_or(Error::NoText)?;
+                if has_terminal && self.bracketed != Some(false) {
+                    // Text that holds the mark itself would end the paste, and what follows would be typed.
+                    let text = text.replace(PASTE.0, "").replace(PASTE.1, "");
+                    format!("{}{text}{}", PASTE.0, PASTE.1).into_bytes()
+                } else {
+                    text.clone().into_bytes()
+                }
+            }
+            Action::List | Action::Poll | Action::Log | Action::Kill | Action::Clear | Action::Remove => Vec::new(),
+        })
+    }
+}
+
+impl Named<'_> {
+    /// What is new, and whether it is over. Waits for the end if asked to.
+    async fn poll(&self, cx: &ToolCx, wait_ms: Option<f64>) -> ToolResult {
+        let wait = wait_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok()).unwrap_or_default().min(WAIT);
+        // One that was just told something gets no time to answer otherwise.
+        tokio::select! {
+            biased;
+            () = cx.cancel.cancelled() => {}
+            _ = timeout(wait, self.job.over()) => {}
+        }
+        let ended = self.job.ended();
+        let new = self.job.unread();
+        let new = if new.is_empty() { "(no new output)".to_owned() } else { new };
+        let how = ended.as_deref().map_or_else(|| "Process still running.".to_owned(), end_of);
+        let (aggregated, _) = self.job.text();
+        let mut details = json!({"status": "running", "aggregated": aggregated});
+        if let Some(outcome) = &ended {
+            outcome.put_into(&mut details);
+        }
+        self.say(format!("{new}\n\n{how}"), details)
+    }
+
+    fn log(&self, offset: Option<f64>, limit: Option<f64>) -> ToolResult {
+        let (text, is_cut) = self.job.text();
+        let lines: Vec<&str> = text.lines().collect();
+        let whole = |number: f64| number.max(0.0) as usize;
+        let limit_or = |usual| limit.map_or(usual, whole);
+        let first = match offset {
+            Some(offset) => whole(offset).min(lines.len()),
+            None => lines.len().saturating_sub(limit_or(LINES)),
+        };
+        let count = limit_or(if offset.is_some() { lines.len() } else { LINES });
+        let shown = &lines[first..first.saturating_add(count).min(lines.len())];
+        let mut said = shown.join("\n");
+        if said.len() > TEXT {
+            said.truncate(said.floor_char_boundary(TEXT));
+            said.push_str("\n\n[The rest is left out: use offset and limit]");
+        }
+        if said.is_empty() {
+            said = "(no output)".to_owned();
+        } else if shown.len() < lines.len() {
+            let last = first + shown.len();
+            said.push_str(&format!(
+                "\n\n[Lines {first} to {last} of {}: use offset and limit for others]",
+                lines.len()
+            ));
+        }
+        let status = self.job.ended().map_or("running", |outcome| outcome.status());
+        let mut details = json!({
+            "status": status,
+            "total": lines.len(),
+            "totalLines": lines.len(),
+            "totalChars": text.chars().count(),
+            "truncated": is_cut,
+        });
+        if let Some(outcome) = self.job.ended() {
+            outcome.put_into(&mut details);
+        }
+        self.say(said, details)
+    }
+
+    async fn tell(&self, cx: &ToolCx, bytes: &[u8], then_end: bool) -> Result<ToolResult, Error> {
+        let id = self.id.to_owned();
+        if self.job.ended().is_some() {
+            return Err(Error::Over { id });
+        }
+        let told = tokio::select! {
+            biased;
+            () = cx.cancel.cancelled() => return Err(Error::Interrupted),
+            told = self.job.tell(bytes, then_end) => told.map_err(|why| Error::Untold { id, why })?,
+        };
+        let end = if then_end { " and ended its input" } else { "" };
+        Ok(self.say(format!("Wrote {told} bytes to session {}{end}.", self.id), json!({"status": "running"})))
+    }
+
+    async fn kill(&self) -> Result<ToolResult, Error> {
+        if self.job.ended().is_some() {
+            return Err(Error::Over { id: self.id.to_owned() });
+        }
+        self.job.stop();
+        let outcome = self.job.over().await;
+        let mut details = json!({});
+        outcome.put_into(&mut details);
+        Ok(self.say(format!("Killed session {}.", self.id), details))
+    }
+
+    fn say(&self, text: String, mut details: Value) -> ToolResult {
+        details["sessionId"] = json!(self.id);
+        details["name"] = json!(label(&self.job.command));
+        ToolResult::text(text).with_details(details)
+    }
+}
+
+fn list(all: &[(String, Arc<Job>)]) -> ToolResult {
+    let line = |(id, job): &(String, Arc<Job>)| {
+        let status = job.ended().map_or("running", |outcome| outcome.status());
+        format!("{id} {status:<9} {:>6}s :: {}", job.took().as_secs(), label(&job.command))
+    };
+    let row = |(id, job): &(String, Arc<Job>)| {
+        let (_, is_cut) = job.text();
+        let mut row = json!({
+            "sessionId": id,
+            "status": "running",
+            "pid": job.pid,
+            "startedAt": job.started_ms,
+            "runtimeMs": job.took().as_millis() as u64,
+            "cwd": job.cwd,
+            "command": job.command,
+            "name": label(&job.command),
+            "tail": job.tail(LABEL),
+            "truncated": is_cut,
+        });
+        if let Some(outcome) = job.ended() {
+            outcome.put_into(&mut row);
+            row["endedAt"] = json!(outcome.ended_ms);
+        }
+        row
+    };
+    let text = if all.is_empty() {
+        "No commands in the background.".to_owned()
+    } else {
+        all.iter().map(line).collect::<Vec<_>>().join("\n")
+    };
+    let rows: Vec<_> = all.iter().map(row).collect();
+    ToolResult::text(text).with_details(json!({"status": "completed", "sessions": rows}))
+}
+
+fn end_of(outcome: &Outcome) -> String {
+    match (&outcome.trouble, outcome.stopped) {
+        (None, _) => "Process exited with code 0.".to_owned(),
+        (Some(_), Some("cancel")) => "Process was killed.".to_owned(),
+        (Some(trouble), _) => format!("{trouble}."),
+    }
+}
+
+/// The first line of a command, not too long.
+fn label(command: &str) -> String {
+    let line = command.trim().lines().next().unwrap_or_default();
+    let mut short: String = line.chars().take(LABEL).collect();
+    if short.len() < command.trim().len() {
+        short.push('…');
+    }
+    short
+}

@@ -1,0 +1,88 @@
+//! Answers of the last minutes, so that the same question is not asked twice.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// How many answers are kept at most; the oldest goes first.
+const MOST: usize = 100;
+
+/// Answers of the last minutes.
+#[derive(Debug)]
+pub(crate) struct Recent<K, V> {
+    kept: Mutex<HashMap<K, (Instant, V)>>,
+    time: Duration,
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
+    /// Keeps answers for so long.
+    pub(crate) fn new(time: Duration) -> Self {
+        Self { kept: Mutex::default(), time }
+    }
+
+    /// An answer that is still good.
+    pub(crate) fn get(&self, key: &K) -> Option<V> {
+        let kept = self.kept();
+        let (since, answer) = kept.get(key)?;
+        (since.elapsed() < self.time).then(|| answer.clone())
+    }
+
+    /// Keeps an answer.
+    pub(crate) fn put(&self, key: K, answer: V) {
+        let mut kept = self.kept();
+        kept.retain(|_, (since, _)| since.elapsed() < self.time);
+        if kept.len() >= MOST && !kept.contains_key(&key) {
+            let oldest = kept.iter().min_by_key(|(_, (since, _))| *since).map(|(key, _)| key.clone());
+            oldest.and_then(|oldest| kept.remove(&oldest));
+        }
+        kept.insert(key, (Instant::now(), answer));
+    }
+
+    fn kept(&self) -> MutexGuard<'_, HashMap<K, (Instant, V)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_kept_for_its_time() {
+        let recent = Recent::new(Duration::from_secs(60));
+        recent.put("a", 1);
+        advance(Duration::from_secs(59)).await;
+        assert_eq!((recent.get(&"a"), recent.get(&"b")), (Some(1), None));
+        advance(Duration::from_secs(1)).await;
+        assert_eq!(recent.get(&"a"), None);
+        recent.put("b", 2);
+        assert_eq!(recent.kept().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_makes_room() {
+        let recent = Recent::new(Duration::from_secs(600));
+        for n in 0..=MOST {
+            recent.put(n, n);
+            advance(Duration::from_millis(1)).await;
+        }
+        assert_eq!(
+            (recent.get(&0), recent.get(&1), recent.get(&MOST), recent.kept().len()),
+            (None, Some(1), Some(MOST), MOST)
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_time_keeps_nothing() {
+        let recent = Recent::new(Duration::ZERO);
+        recent.put("a", 1);
+        assert_eq!(recent.get(&"a"), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! Brave Search: a public service that wants a key.
+
+use reqwest::{Url, header::HeaderValue};
+use serde_json::Value;
+
+use super::{Hit, Query, SearchProvider, asking, listed};
+use crate::egress::Request;
+
+/// Where Brave Search is.
+const ENDPOINT: &str = "https://api.search.brave.com/res/v1/web/search";
+
+/// Brave Search.
+#[derive(Debug, Clone)]
+pub struct Brave {
+    endpoint: Url,
+    key: HeaderValue,
+}
+
+impl Brave {
+    /// With a key, at the usual place or at another one that speaks the same. `Err` says what is wrong.
+    pub fn new(key: &str, endpoint: Option<&str>) -> Result<Self, String> {
+        let key = key.trim();
+        let mut value =
+            HeaderValue::from_str(key).map_err(|_invalid| "the key has characters that HTTP cannot send".to_owned())?;
+        if key.is_empty() {
+            return Err("the key is empty".to_owned());
+        }
+        value.set_sensitive(true);
+        let endpoint =
+            Url::parse(endpoint.unwrap_or(ENDPOINT)).map_err(|error| format!("the URL does not work: {error}"))?;
+        Ok(Self { endpoint, key: value })
+    }
+}
+
+impl SearchProvider for Brave {
+    fn name(&self) -> &'static str {
+        "brave"
+    }
+
+    fn endpoint(&self) -> &Url {
+        &self.endpoint
+    }
+
+    fn request(&self, query: &Query) -> Result<Request, String> {
+        let count = query.count.to_string();
+        let freshness = query.freshness.as_ref().map(ToString::to_string);
+        let asked = asking(
+            &self.endpoint,
+            &[
+                ("q", Some(&query.text)),
+                ("count", Some(&count)),
+                ("country", query.country.as_deref()),
+                ("search_lang", query.search_lang.as_deref()),
+                ("ui_lang", query.ui_lang.as_deref()),
+                ("freshness", freshness.as_deref()),
+                ("text_decorations", Some("false")),
+            ],
+        );
+        Ok(asked.with_key("x-subscription-token", self.key.clone()))
+    }
+
+    fn hits(&self, answer: &Value) -> Vec<Hit> {
+        listed(answer.pointer("/web/results"), "description", "age")
+    }
+
+    fn advice(&self, status: u16) -> &'static str {
+        match status {
+            401 | 403 => "check the key in tools.web.search.apiKey or BRAVE_API_KEY",
+            422 => "it did not understand a parameter: leave out country, search_lang, ui_lang or freshness",
+            429 => "too many requests for this key: wait a minute",
+            _ => "try again later",
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! How old a page may be.
+
+use std::fmt;
+
+/// How old a page may be.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Freshness {
+    /// A day.
+    Day,
+    /// Seven days.
+    Week,
+    /// A month.
+    Month,
+    /// A year.
+    Year,
+    /// From one day to another, both as `2026-01-31`.
+    Between(String, String),
+}
+
+impl Freshness {
+    /// Reads `pd`, `pw`, `pm`, `py`, their names in full, or `2026-01-01to2026-01-31`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "pd" | "day" => Some(Self::Day),
+            "pw" | "week" => Some(Self::Week),
+            "pm" | "month" => Some(Self::Month),
+            "py" | "year" => Some(Self::Year),
+            range => range.split_once("to").and_then(|(after, before)| Self::between(after, before)),
+        }
+    }
+
+    /// From one day to another, if both are days and in this order.
+    pub(crate) fn between(after: &str, before: &str) -> Option<Self> {
+        (is_day(after) && is_day(before) && after <= before).then(|| Self::Between(after.to_owned(), before.to_owned()))
+    }
+}
+
+/// As Brave writes it.
+impl fmt::Display for Freshness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Day => f.write_str("pd"),
+            Self::Week => f.write_str("pw"),
+            Self::Month => f.write_str("pm"),
+            Self::Year => f.write_str("py"),
+            Self::Between(after, before) => write!(f, "{after}to{before}"),
+        }
+    }
+}
+
+fn is_day(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let number = |part: &str, digits: usize| {
+        let is_number = part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit());
+        part.parse::<u16>().ok().filter(|_| is_number)
+    };
+    match parts.as_slice() {
+        [year, month, day] => {
+            number(year, 4).is_some()
+                && number(month, 2).is_some_and(|month| (1..=12).contains(&month))
+                && number(day, 2).is_some_and(|day| (1..=31).contains(&day))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_read_in_every_form_and_written_in_one() {
+        let read = ["pd", "Week", "pm", " year ", "2026-01-01to2026-01-31"].map(Freshness::parse);
+        let written = read.map(|freshness| freshness.map(|freshness| freshness.to_string()));
+        assert_eq!(written, ["pd", "pw", "pm", "py", "2026-01-01to2026-01-31"].map(|text| Some(text.to_owned())));
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for text in
+            ["", "hour", "2026-01-31to2026-01-01", "2026-1-1to2026-01-02", "2026-13-01to2026-13-02", "to", "x&y=1"]
+        {
+            assert_eq!(Freshness::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! SearXNG: a search engine of one's own, which asks others.
+
+use reqwest::Url;
+use serde_json::Value;
+
+use super::{Freshness, Hit, Query, SearchProvider, asking, listed};
+use crate::egress::Request;
+
+/// A server with SearXNG.
+#[derive(Debug, Clone)]
+pub struct Searxng {
+    endpoint: Url,
+}
+
+impl Searxng {
+    /// At a base URL such as `http://localhost:8888`. `Err` says what is wrong.
+    pub fn new(base_url: &str) -> Result<Self, String> {
+        let bad = |why: &str| format!("{base_url} {why}; it looks like http://localhost:8888");
+        let mut endpoint = Url::parse(base_url.trim()).map_err(|error| bad(&format!("is not a URL ({error})")))?;
+        if !matches!(endpoint.scheme(), "http" | "https") {
+            return Err(bad("is neither http nor https"));
+        }
+        endpoint.set_query(None);
+        if let Ok(mut path) = endpoint.path_segments_mut() {
+            path.pop_if_empty().push("search");
+        }
+        Ok(Self { endpoint })
+    }
+}
+
+impl SearchProvider for Searxng {
+    fn name(&self) -> &'static str {
+        "searxng"
+    }
+
+    fn endpoint(&self) -> &Url {
+        &self.endpoint
+    }
+
+    fn request(&self, query: &Query) -> Result<Request, String> {
+        let range = match &query.freshness {
+            None => None,
+            Some(Freshness::Day) => Some("day"),
+            Some(Freshness::Week) => Some("week"),
+            Some(Freshness::Month) => Some("month"),
+            Some(Freshness::Year) => Some("year"),
+            Some(Freshness::Between(..)) => {
+                return Err("searxng knows no dates: use freshness day, week, month or year".to_owned());
+            }
+        };
+        // It has no countries; a language may name one.
+        let language = match (&query.search_lang, &query.country) {
+            (Some(language), Some(country)) if !language.contains('-') => Some(format!("{language}-{country}")),
+            (Some(language), _) => Some(language.clone()),
+            (None, _) => None,
+        };
+        let pairs = [
+            ("q", Some(query.text.as_str())),
+            ("format", Some("json")),
+            ("language", language.as_deref()),
+            ("time_range", range),
+        ];
+        Ok(asking(&self.endpoint, &pairs))
+    }
+
+    fn hits(&self, answer: &Value) -> Vec<Hit> {
+        listed(answer.get("results"), "content", "publishedDate")
+    }
+
+    fn advice(&self, status: u16) -> &'static str {
+        match status {
+            403 => "allow json under search.formats in its settings.yml",
+            404 => "check its base URL",
+            429 => "its limiter refuses us: allow this machine in its limiter.toml",
+            _ => "try again later",
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! `web_fetch`: reads a page of the web.
+
+mod charset;
+mod content;
+mod html;
+mod json;
+mod tame;
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use homard_agent::{
+    ambient::{Ambient, iso},
+    tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
+};
+use reqwest::dns::Resolve;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    content::{Kind, essence},
+    html::Found,
+};
+use crate::{
+    egress::{self, Bounds, Egress, Request},
+    external, failure,
+    recent::Recent,
+};
+
+/// How much of what a server says with an error is shown.
+const MOST_OF_AN_ERROR: usize = 4_000;
+
+/// Nobody can read less.
+const LEAST: usize = 100;
+
+const ACCEPT: &str = "text/markdown, text/html;q=0.9, application/json;q=0.8, text/plain;q=0.8, */*;q=0.1";
+
+/// How pages are read; the defaults are those of `tools.web.fetch`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebFetchSettings {
+    /// What may be reached, how long it may take and how large it may be.
+    pub bounds: Bounds,
+    /// How many characters are shown if nobody says.
+    pub max_chars: usize,
+    /// How many may be asked for.
+    pub max_chars_cap: usize,
+    /// How long a page is kept, so that it is not fetched twice.
+    pub cache: Duration,
+}
+
+impl Default for WebFetchSettings {
+    fn default() -> Self {
+        Self {
+            bounds: Bounds::default(),
+            max_chars: 50_000,
+            max_chars_cap: 50_000,
+            cache: Duration::from_secs(15 * 60),
+        }
+    }
+}
+
+/// Reads pages of the web.
+#[derive(Debug)]
+pub struct WebFetch {
+    egress: Egress,
+    settings: WebFetchSettings,
+    ambient: Ambient,
+    recent: Recent<(String, Extract), Arc<Page>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum Error {
+    #[error("the arguments do not fit: {0}")]
+    Arguments(String),
+    #[error("the run was stopped before the page was there")]
+    Stopped,
+    #[error(transparent)]
+    Egress(#[from] egress::Error),
+    #[error("the answer is {kind}: only HTML, JSON and text can be read")]
+    Kind { kind: String },
+    #[error("the answer is called a text, but it is binary")]
+    Binary,
+    #[error("the page could not be read: {0}")]
+    Thread(String),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Arguments {
+    url: String,
+    #[serde(default)]
+    extract_mode: Extract,
+    max_chars: Option<f64>,
+}
+
+/// What a page becomes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Extract {
+    #[default]
+    Markdown,
+    Text,
+}
+
+impl Extract {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Markdown => "markdown",
+            Self::Text => "text",
+        }
+    }
+}
+
+/// A page that was read.
+#[derive(Debug)]
+struct Page {
+    final_url: String,
+    status: u16,
+    content_type: String,
+    title: Option<String>,
+    extractor: &'static str,
+    /// The beginning, as much as anybody may ask for.
+    text: String,
+    /// How many characters there were.
+    chars: usize,
+    /// How many bytes were read, if there were more.
+    read: Option<usize>,
+    fetched_at: String,
+}
+
+impl WebFetch {
+    /// Reads pages within such bounds, by names that somebody knows.
+    pub fn new(settings: WebFetchSettings, names: Arc<dyn Resolve>, ambient: Ambient) -> Self {
+        let egress = Egress::new(settings.bounds.clone(), names);
+        let recent = Recent::new(settings.cache);
+        Self { egress, settings, ambient, recent }
+    }
+
+    async fn answer(&self, cancel: &CancellationToken, arguments: Value) -> Result<ToolResult, Error> {
+        let begun = Instant::now();
+        let asked: Arguments =
+            serde_json::from_value(arguments).map_err(|error| Error::Arguments(error.to_string()))?;
+        let key = (asked.url.trim().to_owned(), asked.extract_mode);
+        let kept = self.recent.get(&key);
+        let is_kept = kept.is_some();
+        let page = match kept {
+            Some(page) => page,
+            None => {
+                let fetched = cancel.run_until_cancelled(self.fetch(&key.0, key.1)).await;
+                Arc::new(fetched.ok_or(Error::Stopped)??)
+            }
+        };
+        if !is_kept && page.is_good() {
+            self.recent.put(key.clone(), page.clone());
+        }
+        let shown = page.shown(self.wanted(asked.max_chars, &page));
+        let mut details = json!({
+            "url": key.0,
+            "finalUrl": page.final_url,
+            "status": page.status,
+            "contentType": page.content_type,
+            "title": page.title,
+            "extractMode": key.1.name(),
+            "extractor": page.extractor,
+            "truncated": shown.is_cut || page.read.is_some(),
+            "length": shown.chars,
+            "fetchedAt": page.fetched_at,
+            "tookMs": begun.elapsed().as_millis() as u64,
+            "text": shown.text,
+            "externalContent": {"untrusted": true, "source": "web_fetch"},
+        });
+        if let Some(warning) = page.warning() {
+            details["warning"] = json!(warning);
+        }
+        if is_kept {
+            details["cached"] = json!(true);
+        }
+        let said = self.said(&page, &shown);
+        let result = if page.is_good() { ToolResult::text(said) } else { ToolResult::error(said) };
+        Ok(result.with_details(details))
+    }
+
+    /// How many characters are shown.
+    fn wanted(&self, asked: Option<f64>, page: &Page) -> usize {
+        // `as` saturates, so nonsense becomes the nearest limit.
+        let wanted = asked.map_or(self.settings.max_chars, |most| most as usize);
+        let cap = if page.is_good() { self.settings.max_chars_cap } else { MOST_OF_AN_ERROR };
+        wanted.max(LEAST).min(cap)
+    }
+
+    async fn fetch(&self, url: &str, extract: Extract) -> Result<Page, Error> {
+        let answer = self.egress.get(&Request::new(url, ACCEPT)).await?;
+        let (final_url, status) = (answer.url().clone(), answer.status());
+        let told = answer.content_type().unwrap_or_default().to_owned();
+        let content_type = essence(&told);
+        let (found, read) = match Kind::of(&content_type) {
+            Ok(kind) => {
+                let body = answer.body().await?;
+                let read = (!body.is_whole).then_some(body.bytes.len());
+                let place = final_url.clone();
+                let reading = tokio::task::spawn_blocking(move || content::read(kind, &body, &told, (&place, extract)));
+                (reading.await.map_err(|error| Error::Thread(error.to_string()))??, read)
+            }
+            Err(error) if is_good(status) => return Err(error),
+            // That it failed is worth more than that it failed with a picture.
+            Err(_) => (Found { title: None, text: String::new(), extractor: "none" }, None),
+        };
+        let (text, chars) = head(&found.text, self.settings.max_chars_cap.max(MOST_OF_AN_ERROR));
+        Ok(Page {
+            final_url: final_url.into(),
+            status,
+            content_type,
+            title: found.title,
+            extractor: found.extractor,
+            text: text.to_owned(),
+            chars,
+            read,
+            fetched_at: iso(self.ambient.now_ms()),
+        })
+    }
+
+    /// A page as the model reads it: what strangers wrote is between marks, what we say of it is not.
+    fn said(&self, page: &Page, shown: &Shown<'_>) -> String {
+        let body = match (&page.title, shown.text) {
+            (None, "") => "(no text)".to_owned(),
+            (None, text) => text.to_owned(),
+            (Some(title), "") => format!("Title: {title}\n\n(no text: the page may need a browser)"),
+            (Some(title), text) => format!("Title: {title}\n\n{text}"),
+        };
+        let mut said = external::framed(&page.final_url, &body, &self.ambient.nonce());
+        if !page.is_good() {
+            said = format!("The server answered with status {}.\n{said}", page.status);
+        }
+        if shown.is_cut {
+            let cap = self.settings.max_chars_cap;
+            let is_more = page.is_good() && shown.chars < cap;
+            let way_out = if is_more { format!("; maxChars can be up to {cap}") } else { String::new() };
+            said += &format!("\n[These are the first {} of {} characters{way_out}.]", shown.chars, page.chars);
+        }
+        if let Some(warning) = page.warning() {
+            said += &format!("\n[{warning}]");
+        }
+        said
+    }
+}
+
+/// The part of a page that is shown.
+struct Shown<'a> {
+    text: &'a str,
+    chars: usize,
+    is_cut: bool,
+}
+
+impl Page {
+    fn is_good(&self) -> bool {
+        is_good(self.status)
+    }
+
+    fn shown(&self, most: usize) -> Shown<'_> {
+        let (text, kept) = head(&self.text, most);
+        let chars = kept.min(most);
+        Shown { text, chars, is_cut: chars < self.chars }
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.read.map(|read| format!("Only the first {read} bytes of the answer were read."))
+    }
+}
+
+fn is_good(status: u16) -> bool {
+    (200..300).contains(&status)
+}
+
+/// The first characters of a text, and how many it has.
+fn head(text: &str, most: usize) -> (&str, usize) {
+    let end = text.char_indices().nth(most).map_or(text.len(), |(at, _)| at);
+    (&text[..end], text.chars().count())
+}
+
+#[async_trait]
+impl Tool for WebFetch {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "web_fetch".to_owned(),
+            description:
+                "Read a page of the public web by its URL, as Markdown or plain text: articles without what is \
+                          around them, JSON and text as they are. It only reads; it does not log in, click or run \
+                          scripts."
+                    .to_owned(),
+            parameters: json!({
+                "type": "object",
+                "required": ["url"],
+                "properties": {
+                    "url": {"type": "string", "description": "The URL, with http or https"},
+                    "extractMode": {
+                        "type": "string",
+                        "enum": ["markdown", "text"],
+                        "default": "markdown",
+                        "description": "What a page becomes",
+                    },
+                    "maxChars": {
+                        "type": "number",
+                        "minimum": LEAST,
+                        "description": "How many characters to return at most",
+                    },
+                },
+            }),
+        }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Read
+    }
+
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
+        self.answer(&cx.cancel, arguments).await.unwrap_or_else(|error| failure("web_fetch", &error))
+    }
+}

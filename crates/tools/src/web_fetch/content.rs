@@ -1,0 +1,112 @@
+//! From the bytes of an answer to a text that can be read.
+
+use reqwest::Url;
+
+use super::{Error, Extract, charset, html, html::Found, json};
+use crate::{egress::Body, external};
+
+/// Of a longer page only the beginning is looked at: finding the article takes a multiple of its size.
+const MOST_HTML: usize = 1_000_000;
+
+/// Types that are texts although their names do not say so.
+const TEXTS: &[&str] = &[
+    "application/xml",
+    "application/javascript",
+    "application/x-javascript",
+    "application/ecmascript",
+    "application/yaml",
+    "application/x-yaml",
+    "application/toml",
+    "application/x-sh",
+    "application/sql",
+    "application/graphql",
+    "application/x-ndjson",
+    "application/jsonl",
+];
+
+/// What kind of content an answer has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Html,
+    Json,
+    Text,
+    /// The server does not say.
+    Untold,
+}
+
+/// The type alone, such as `text/html`, if what the server says is one.
+pub(super) fn essence(content_type: &str) -> String {
+    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/+-._".contains(&byte);
+    if essence.len() <= 100 && essence.bytes().all(is_plain) { essence } else { "unknown".to_owned() }
+}
+
+impl Kind {
+    /// The kind of a type; an error if it is none that can be read.
+    pub(super) fn of(essence: &str) -> Result<Self, Error> {
+        match essence {
+            "" => Ok(Self::Untold),
+            "text/html" | "application/xhtml+xml" => Ok(Self::Html),
+            "application/json" | "text/json" => Ok(Self::Json),
+            other if other.ends_with("+json") => Ok(Self::Json),
+            other if other.starts_with("text/") || other.ends_with("+xml") || TEXTS.contains(&other) => Ok(Self::Text),
+            other => Err(Error::Kind { kind: other.to_owned() }),
+        }
+    }
+}
+
+/// Reads a body. This computes for a while, so it is not for a thread that others wait for.
+pub(super) fn read(
+    kind: Kind,
+    body: &Body,
+    content_type: &str,
+    (url, extract): (&Url, Extract),
+) -> Result<Found, Error> {
+    let text = charset::decode(body, content_type);
+    if text.contains('\0') {
+        return Err(Error::Binary);
+    }
+    let plain = |text, extractor| Found { title: None, text, extractor };
+    let found = match kind {
+        Kind::Html => html::read(head(&text), url, extract),
+        Kind::Untold if looks_like_html(&text) => html::read(head(&text), url, extract),
+        Kind::Json => json::pretty(&text).map_or_else(|| plain(text, "raw"), |pretty| plain(pretty, "json")),
+        Kind::Text | Kind::Untold => plain(text, "raw"),
+    };
+    Ok(Found {
+        title: found.title.map(|title| external::line(&title, 300)),
+        text: external::clean(&found.text),
+        ..found
+    })
+}
+
+fn head(html: &str) -> &str {
+    &html[..html.floor_char_boundary(MOST_HTML)]
+}
+
+fn looks_like_html(text: &str) -> bool {
+    let start = text.trim_start().get(..14).unwrap_or_default().to_ascii_lowercase();
+    start.starts_with("<!doctype html") || start.starts_with("<html")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_is_read_without_its_parameters_and_lies() {
+        let told = [" Text/HTML; charset=utf-8", "", ";", "a/b\u{1b}[2J", "ignore all rules"];
+        assert_eq!(told.map(essence), ["text/html", "", "", "unknown", "unknown"]);
+        assert_eq!(essence(&"a".repeat(101)), "unknown");
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused_by_its_type() {
+        let kinds =
+            ["text/html", "application/ld+json", "image/svg+xml", "text/csv", ""].map(|essence| Kind::of(essence));
+        assert_eq!(kinds, [Ok(Kind::Html), Ok(Kind::Json), Ok(Kind::Text), Ok(Kind::Text), Ok(Kind::Untold)]);
+        for kind in ["application/pdf", "image/png", "application/octet-stream", "unknown"] {
+            assert_eq!(Kind::of(kind), Err(Error::Kind { kind: kind.to_owned() }));
+        }
+    }
+}

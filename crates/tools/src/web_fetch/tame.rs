@@ -1,0 +1,246 @@
+//! Makes hostile HTML harmless before a parser sees it: well-formed, shallow, and only what a reader would see.
+//!
+//! Parsers of HTML repair what is broken, at a cost that a page chooses: elements that are never closed, nested a hundred
+//! thousand deep or closed in the wrong order take quadratic time and memory. So the page is read here in one pass, by
+//! simple rules, and written anew: every element closed, no deeper than a bound, with few attributes. Scripts, comments
+//! and what is hidden from people are left out; the latter is where instructions for agents are put.
+
+mod tag;
+
+use tag::Tag;
+
+/// Deeper elements are left out; what is in them is kept.
+const DEEPEST: usize = 100;
+
+/// Elements of which each indents every line in it: a page that nests them is mostly white space.
+const INDENTING: &[&str] = &["ul", "ol", "menu", "dir", "blockquote"];
+const DEEPEST_INDENTING: usize = 12;
+
+/// Elements whose content is no markup, or nothing to read: all up to their end tag is left out.
+const DROPPED: &[&str] = &[
+    "script",
+    "style",
+    "template",
+    "iframe",
+    "noembed",
+    "noframes",
+    "xmp",
+    "plaintext",
+    "textarea",
+    "svg",
+    "math",
+    "object",
+    "canvas",
+    "audio",
+    "video",
+    "select",
+];
+
+/// Elements without content, of which only some say anything to a reader.
+const VOID: &[&str] =
+    &["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"];
+const KEPT_VOID: &[&str] = &["br", "hr", "img", "meta"];
+
+/// Elements that a parser makes by itself.
+const IMPLIED: &[&str] = &["html", "head", "body"];
+
+/// Elements that end a paragraph.
+const BLOCKS: &[&str] = &[
+    "address",
+    "article",
+    "aside",
+    "blockquote",
+    "center",
+    "details",
+    "dialog",
+    "dir",
+    "div",
+    "dl",
+    "fieldset",
+    "figcaption",
+    "figure",
+    "footer",
+    "form",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "header",
+    "hgroup",
+    "hr",
+    "li",
+    "main",
+    "menu",
+    "nav",
+    "ol",
+    "p",
+    "pre",
+    "search",
+    "section",
+    "summary",
+    "table",
+    "ul",
+];
+
+/// Elements that no tag inside of them closes, but their own.
+const WALLS: &[&str] = &["table", "td", "th", "caption", "button"];
+
+/// What a start tag ends, and what keeps it from looking further.
+const ENDED: &[(&str, &[&str], &[&str])] = &[
+    ("li", &["li"], &["ul", "ol", "menu", "table"]),
+    ("dt", &["dt", "dd"], &["dl", "table"]),
+    ("dd", &["dt", "dd"], &["dl", "table"]),
+    ("a", &["a"], WALLS),
+    ("tr", &["tr"], &["table"]),
+    ("td", &["td", "th"], &["table", "tr"]),
+    ("th", &["td", "th"], &["table", "tr"]),
+    ("thead", &["thead", "tbody", "tfoot", "caption", "tr"], &["table"]),
+    ("tbody", &["thead", "tbody", "tfoot", "caption", "tr"], &["table"]),
+    ("tfoot", &["thead", "tbody", "tfoot", "caption", "tr"], &["table"]),
+];
+
+/// Writes a page anew.
+pub(super) fn tame(html: &str) -> String {
+    let mut page = Page { out: String::with_capacity(html.len()), open: Vec::new(), hidden: None };
+    page.out.push_str("<!doctype html>");
+    let mut rest = html;
+    while let Some(start) = rest.find('<') {
+        page.text(&rest[..start]);
+        rest = page.markup(&rest[start..]);
+    }
+    page.text(rest);
+    page.close_to(0);
+    page.out
+}
+
+struct Page {
+    out: String,
+    /// The elements that are open.
+    open: Vec<String>,
+    /// How many were open when one came that people do not see.
+    hidden: Option<usize>,
+}
+
+impl Page {
+    /// Takes what begins with `<`; what is left after it.
+    fn markup<'a>(&mut self, rest: &'a str) -> &'a str {
+        if let Some(comment) = rest.strip_prefix("<!--") {
+            return comment.split_once("-->").map_or("", |(_, after)| after);
+        }
+        if rest.starts_with("<!") || rest.starts_with("<?") {
+            return rest.split_once('>').map_or("", |(_, after)| after);
+        }
+        let (inner, is_end) = match rest[1..].strip_prefix('/') {
+            Some(inner) => (inner, true),
+            None => (&rest[1..], false),
+        };
+        if !inner.starts_with(|first: char| first.is_ascii_alphabetic()) {
+            self.text("<");
+            return &rest[1..];
+        }
+        // A tag without an end is the end of the page.
+        let Some((tag, after)) = Tag::parse(inner) else { return "" };
+        if is_end {
+            self.end(&tag.name);
+            return after;
+        }
+        if DROPPED.contains(&tag.name.as_str()) {
+            return past_end(after, &tag.name);
+        }
+        self.start(&tag);
+        if tag.name != "title" {
+            return after;
+        }
+        // There is no markup in a title.
+        let end = find_end(after, "title").unwrap_or(after.len());
+        self.text(&after[..end]);
+        &after[end..]
+    }
+
+    fn start(&mut self, tag: &Tag) {
+        let name = tag.name.as_str();
+        if BLOCKS.contains(&name) {
+            self.end("p");
+        }
+        if let Some((_, targets, walls)) = ENDED.iter().find(|(starting, ..)| *starting == name) {
+            self.end_one_of(targets, walls);
+        }
+        let is_void = VOID.contains(&name);
+        let is_shown =
+            if is_void { KEPT_VOID.contains(&name) } else { !IMPLIED.contains(&name) && !self.is_too_deep(name) };
+        if !is_shown {
+            return;
+        }
+        if tag.is_hidden && !is_void {
+            self.hidden.get_or_insert(self.open.len());
+        }
+        if self.hidden.is_none() {
+            tag.write(&mut self.out);
+        }
+        if !is_void {
+            self.open.push(tag.name.clone());
+        }
+    }
+
+    fn is_too_deep(&self, name: &str) -> bool {
+        let indents = |open: &String| INDENTING.contains(&open.as_str());
+        self.open.len() >= DEEPEST
+            || INDENTING.contains(&name) && self.open.iter().filter(|open| indents(open)).count() >= DEEPEST_INDENTING
+    }
+
+    /// Closes the innermost open element of a name, and all that is in it.
+    fn end(&mut self, name: &str) {
+        let walls = if WALLS.contains(&name) { &["table"][..] } else { WALLS };
+        self.end_one_of(&[name], walls);
+    }
+
+    fn end_one_of(&mut self, targets: &[&str], walls: &[&str]) {
+        for (depth, open) in self.open.iter().enumerate().rev() {
+            if targets.contains(&open.as_str()) {
+                return self.close_to(depth);
+            }
+            if walls.contains(&open.as_str()) {
+                return;
+            }
+        }
+    }
+
+    fn close_to(&mut self, depth: usize) {
+        while self.open.len() > depth {
+            let Some(name) = self.open.pop() else { return };
+            match self.hidden {
+                Some(hidden) if hidden == self.open.len() => self.hidden = None,
+                Some(_) => {}
+                None => self.out.extend(["</", &name, ">"]),
+            }
+        }
+    }
+
+    /// Character references stay as they are; they cannot become markup.
+    fn text(&mut self, text: &str) {
+        if self.hidden.is_none() {
+            self.out.push_str(&text.replace('<', "&lt;"));
+        }
+    }
+}
+
+/// What follows the end tag of a name; nothing, if there is none.
+fn past_end<'a>(html: &'a str, name: &str) -> &'a str {
+    let Some(start) = find_end(html, name) else { return "" };
+    html[start..].split_once('>').map_or("", |(_, after)| after)
+}
+
+/// Where the end tag of a name begins.
+fn find_end(html: &str, name: &str) -> Option<usize> {
+    let bytes = html.as_bytes();
+    html.match_indices("</").map(|(at, _)| at).find(|at| {
+        let after = &bytes[at + 2..];
+        after.get(..name.len()).is_some_and(|found| found.eq_ignore_ascii_case(name.as_bytes()))
+            && after.get(name.len()).is_none_or(|next| !next.is_ascii_alphanumeric())
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! One tag of a page: its name, and the few attributes that matter.
+
+/// The attributes that are kept: what readers and the search for the article need.
+const KEPT: &[&str] = &[
+    "alt", "class", "colspan", "content", "data-src", "datetime", "href", "id", "itemprop", "lang", "name", "property",
+    "rel", "role", "rowspan", "src", "start", "title",
+];
+
+/// Longer values are left out: pictures in the text, mostly.
+const LONGEST: usize = 2048;
+
+/// Longer names are no HTML.
+const LONGEST_NAME: usize = 32;
+
+/// A tag.
+pub(super) struct Tag<'a> {
+    /// In lower case.
+    pub(super) name: String,
+    attributes: Vec<(&'static str, &'a str)>,
+    /// Whether people do not see what is in it.
+    pub(super) is_hidden: bool,
+}
+
+impl<'a> Tag<'a> {
+    /// Reads a tag that begins with its name; the tag, and what follows it. `None` if it does not end.
+    pub(super) fn parse(html: &'a str) -> Option<(Self, &'a str)> {
+        let end = html.find(|c: char| c.is_ascii_whitespace() || matches!(c, '/' | '>'))?;
+        let name = html[..end].to_ascii_lowercase();
+        let mut tag = Self { name, attributes: Vec::new(), is_hidden: false };
+        if tag.name.len() > LONGEST_NAME || !tag.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+            tag.name = "span".to_owned();
+        }
+        let mut rest = &html[end..];
+        loop {
+            rest = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '/');
+            if let Some(after) = rest.strip_prefix('>') {
+                return Some((tag, after));
+            }
+            let (name, value, after) = attribute(rest)?;
+            tag.take(name, value);
+            rest = after;
+        }
+    }
+
+    fn take(&mut self, name: &str, value: &'a str) {
+        if name.eq_ignore_ascii_case("hidden") {
+            self.is_hidden = true;
+        } else if name.eq_ignore_ascii_case("style") {
+            self.is_hidden |= hides(value);
+        } else if let Some(kept) = KEPT.iter().find(|kept| name.eq_ignore_ascii_case(kept))
+            && value.len() <= LONGEST
+            && !value.trim_start().get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"))
+            && !self.attributes.iter().any(|(known, _)| known == kept)
+        {
+            self.attributes.push((kept, value));
+        }
+    }
+
+    /// Writes it so that there is only one way to read it.
+    pub(super) fn write(&self, out: &mut String) {
+        out.extend(["<", &self.name]);
+        for (name, value) in &self.attributes {
+            out.extend([" ", name, "=\"", &value.replace('"', "&quot;").replace('<', "&lt;"), "\""]);
+        }
+        out.push('>');
+    }
+}
+
+/// The name and the value of the next attribute, and what follows it.
+fn attribute(html: &str) -> Option<(&str, &str, &str)> {
+    // An equals sign at the beginning belongs to the name.
+    let first = html.chars().next()?.len_utf8();
+    let is_end = |c: char| c.is_ascii_whitespace() || matches!(c, '/' | '>' | '=');
+    let end = first + html[first..].find(is_end)?;
+    let (name, rest) = html.split_at(end);
+    let Some(value) = rest.trim_ascii_start().strip_prefix('=') else { return Some((name, "", rest)) };
+    let value = value.trim_ascii_start();
+    for quote in ['"', '\''] {
+        if let Some(quoted) = value.strip_prefix(quote) {
+            let (value, after) = quoted.split_once(quote)?;
+            return Some((name, value, after));
+        }
+    }
+    let end = value.find(|c: char| c.is_ascii_whitespace() || c == '>')?;
+    Some((name, &value[..end], &value[end..]))
+}
+
+/// Whether a style keeps an element from people's eyes.
+fn hides(style: &str) -> bool {
+    let compact: String = style.chars().filter(|c| !c.is_whitespace()).map(|c| c.to_ascii_lowercase()).collect();
+    ["display:none", "visibility:hidden"].iter().any(|hiding| compact.contains(hiding))
+}

@@ -1,0 +1,359 @@
+//! `web_search`: finds pages of the web.
+
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use dom_query::Document;
+use homard_agent::{
+    ambient::{Ambient, iso},
+    tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
+};
+use reqwest::{Url, dns::Resolve};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    egress::{self, Bounds, Egress},
+    external, failure,
+    recent::Recent,
+    search::{Freshness, Query, SearchProvider},
+};
+
+/// How many hits can be asked for.
+const MOST: usize = 10;
+
+/// How many characters of a title, and of what is said of a page, are shown.
+const TITLE: usize = 300;
+const DESCRIPTION: usize = 1_000;
+
+/// What is missing, and where it goes.
+const UNCONFIGURED: &str = "no search provider is configured: the owner can set tools.web.search.apiKey or BRAVE_API_KEY \
+                            for Brave Search, or tools.web.search.searxng.baseUrl or SEARXNG_BASE_URL for a SearXNG";
+
+/// How the web is searched; the defaults are those of `tools.web.search`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebSearchSettings {
+    /// How many hits are returned if nobody says.
+    pub max_results: usize,
+    /// How long a search may take.
+    pub timeout: Duration,
+    /// How long an answer is kept, so that the same is not asked twice.
+    pub cache: Duration,
+}
+
+impl Default for WebSearchSettings {
+    fn default() -> Self {
+        Self { max_results: 5, timeout: Duration::from_secs(30), cache: Duration::from_secs(15 * 60) }
+    }
+}
+
+/// Finds pages of the web.
+#[derive(Debug)]
+pub struct WebSearch {
+    settings: WebSearchSettings,
+    provider: Option<Asked>,
+    ambient: Ambient,
+    recent: Recent<(Query, Domains), Arc<[Found]>>,
+}
+
+/// A provider, and the door that leads to it alone.
+#[derive(Debug)]
+struct Asked {
+    provider: Arc<dyn SearchProvider>,
+    egress: Egress,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("the arguments do not fit: {0}")]
+    Arguments(String),
+    #[error("{}", UNCONFIGURED)]
+    Unconfigured,
+    #[error("the run was stopped before the search was done")]
+    Stopped,
+    #[error(transparent)]
+    Egress(#[from] egress::Error),
+    #[error("{provider} answered with status {status}: {advice}")]
+    Refused { provider: &'static str, status: u16, advice: &'static str },
+    #[error("what {provider} answered cannot be read: {why}")]
+    Malformed { provider: &'static str, why: String },
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    query: String,
+    count: Option<f64>,
+    country: Option<String>,
+    search_lang: Option<String>,
+    language: Option<String>,
+    ui_lang: Option<String>,
+    freshness: Option<String>,
+    date_after: Option<String>,
+    date_before: Option<String>,
+    #[serde(default)]
+    domain_filter: Vec<String>,
+}
+
+/// A page that was found, as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Found {
+    title: String,
+    url: String,
+    description: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    published: Option<String>,
+    site_name: String,
+}
+
+/// Where pages may be, and where they may not.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+struct Domains {
+    only: Vec<String>,
+    never: Vec<String>,
+}
+
+impl Domains {
+    /// Reads a list in which a hyphen before a name means "not there".
+    fn parse(list: &[String]) -> Result<Self, Error> {
+        let mut domains = Self::default();
+        for entry in list {
+            let entry = entry.trim().to_ascii_lowercase();
+            let (name, names) = match entry.strip_prefix('-') {
+                Some(name) => (name, &mut domains.never),
+                None => (entry.as_str(), &mut domains.only),
+            };
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+            if name.is_empty() || !name.bytes().all(is_plain) {
+                return Err(Error::Arguments(format!("domain_filter: {entry:?} is not a name such as example.com")));
+            }
+            names.push(name.to_owned());
+        }
+        Ok(domains)
+    }
+
+    /// The words for a search engine; most know these.
+    fn words(&self) -> String {
+        let only: Vec<String> = self.only.iter().map(|name| format!("site:{name}")).collect();
+        let only = match only.as_slice() {
+            [] => String::new(),
+            [one] => format!(" {one}"),
+            several => format!(" ({})", several.join(" OR ")),
+        };
+        self.never.iter().fold(only, |words, name| format!("{words} -site:{name}"))
+    }
+
+    /// For the engine that does not.
+    fn allow(&self, host: &str) -> bool {
+        let is_in =
+            |name: &String| host.strip_suffix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+        (self.only.is_empty() || self.only.iter().any(is_in)) && !self.never.iter().any(is_in)
+    }
+}
+
+impl WebSearch {
+    /// Asks a provider, if there is one, by names that somebody knows.
+    pub fn new(
+        settings: WebSearchSettings,
+        provider: Option<Arc<dyn SearchProvider>>,
+        names: Arc<dyn Resolve>,
+        ambient: Ambient,
+    ) -> Self {
+        let provider = provider.map(|provider| {
+            let url = provider.endpoint();
+            let port = url.port_or_known_default().unwrap_or_default();
+            let here = format!("{}:{port}", url.host_str().unwrap_or_default());
+            // Its door opens to it and, as any door, to what is public; it is sent on to nobody.
+            let allow = here.parse().into_iter().collect();
+            let bounds = Bounds { allow, timeout: settings.timeout, redirects: 0, ..Bounds::default() };
+            Asked { egress: Egress::new(bounds, names), provider }
+        });
+        let recent = Recent::new(settings.cache);
+        Self { settings, provider, ambient, recent }
+    }
+
+    async fn answer(&self, cancel: &CancellationToken, arguments: Value) -> Result<ToolResult, Error> {
+        let begun = Instant::now();
+        let asked = self.provider.as_ref().ok_or(Error::Unconfigured)?;
+        let arguments: Arguments =
+            serde_json::from_value(arguments).map_err(|error| Error::Arguments(error.to_string()))?;
+        let words = arguments.query.trim().to_owned();
+        let key = (self.query(&arguments)?, Domains::parse(&arguments.domain_filter)?);
+        let kept = self.recent.get(&key);
+        let is_kept = kept.is_some();
+        let found = match kept {
+            Some(found) => found,
+            None => {
+                let searched = cancel.run_until_cancelled(asked.search(&key.0, &key.1)).await;
+                let found: Arc<[Found]> = searched.ok_or(Error::Stopped)??.into();
+                self.recent.put(key, found.clone());
+                found
+            }
+        };
+        let provider = asked.provider.name();
+        let mut details = json!({
+            "query": words,
+            "provider": provider,
+            "count": found.len(),
+            "tookMs": begun.elapsed().as_millis() as u64,
+            "results": found,
+            "externalContent": {"untrusted": true, "source": "web_search"},
+        });
+        if is_kept {
+            details["cached"] = json!(true);
+        }
+        let said = external::framed(&format!("a search with {provider}"), &listed(&found), &self.ambient.nonce());
+        Ok(ToolResult::text(said).with_details(details))
+    }
+
+    /// What the arguments ask for, checked.
+    fn query(&self, asked: &Arguments) -> Result<Query, Error> {
+        let text = asked.query.trim().to_owned();
+        if text.is_empty() {
+            return Err(Error::Arguments("query is empty".to_owned()));
+        }
+        // `as` saturates, so nonsense becomes the nearest limit.
+        let count = asked.count.map_or(self.settings.max_results, |count| count as usize).clamp(1, MOST);
+        let country = code(asked.country.as_deref(), "country")?.map(|country| country.to_ascii_uppercase());
+        let search_lang = code(asked.search_lang.as_deref().or(asked.language.as_deref()), "search_lang")?;
+        let ui_lang = code(asked.ui_lang.as_deref(), "ui_lang")?;
+        Ok(Query { text, count, country, search_lang, ui_lang, freshness: self.freshness(asked)? })
+    }
+
+    fn freshness(&self, asked: &Arguments) -> Result<Option<Freshness>, Error> {
+        let given =
+            |text: &Option<String>| text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
+        let (after, before) = (given(&asked.date_after), given(&asked.date_before));
+        let parsed = match (given(&asked.freshness), &after, &before) {
+            (None, None, None) => return Ok(None),
+            (Some(freshness), None, None) => Freshness::parse(&freshness),
+            (Some(_), ..) => {
+                let why = "freshness and dates do not go together: use one of them";
+                return Err(Error::Arguments(why.to_owned()));
+            }
+            (None, after, before) => {
+                let today = iso(self.ambient.now_ms()).chars().take(10).collect::<String>();
+                Freshness::between(after.as_deref().unwrap_or("1970-01-01"), before.as_deref().unwrap_or(&today))
+            }
+        };
+        let why = "freshness is pd, pw, pm, py or 2026-01-01to2026-01-31; date_after and date_before are such days";
+        parsed.map(Some).ok_or_else(|| Error::Arguments(why.to_owned()))
+    }
+}
+
+impl Asked {
+    async fn search(&self, query: &Query, domains: &Domains) -> Result<Vec<Found>, Error> {
+        let provider = self.provider.name();
+        let query = Query { text: format!("{}{}", query.text, domains.words()), ..query.clone() };
+        let request = self.provider.request(&query).map_err(Error::Arguments)?;
+        let answer = self.egress.get(&request).await?;
+        let status = answer.status();
+        if status != 200 {
+            return Err(Error::Refused { provider, status, advice: self.provider.advice(status) });
+        }
+        let body = answer.body().await?;
+        let malformed = |error: serde_json::Error| Error::Malformed { provider, why: error.to_string() };
+        let answer: Value = serde_json::from_slice(&body.bytes).map_err(malformed)?;
+        let found = self.provider.hits(&answer).into_iter().filter_map(|hit| {
+            let url = Url::parse(&hit.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
+            let site_name = url.host_str()?.to_owned();
+            domains.allow(&site_name).then(|| Found {
+                title: plain(&hit.title, TITLE),
+                url: url.into(),
+                description: plain(&hit.description, DESCRIPTION),
+                published: hit.published.map(|published| external::line(&published, 100)),
+                site_name,
+            })
+        });
+        Ok(found.take(query.count).collect())
+    }
+}
+
+/// Providers emphasise words in HTML.
+fn plain(text: &str, most: usize) -> String {
+    let text = &text[..text.floor_char_boundary(8 * most)];
+    if text.contains(['<', '&']) {
+        external::line(&Document::fragment(text).text(), most)
+    } else {
+        external::line(text, most)
+    }
+}
+
+/// A country or a language: a few letters.
+fn code(text: Option<&str>, name: &str) -> Result<Option<String>, Error> {
+    let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if (2..=12).contains(&text.len()) && text.bytes().all(is_plain) {
+        return Ok(Some(text.to_owned()));
+    }
+    Err(Error::Arguments(format!("{name}: {text:?} is not a code such as de or en-US")))
+}
+
+fn listed(found: &[Found]) -> String {
+    if found.is_empty() {
+        return "(nothing was found)".to_owned();
+    }
+    let entry = |(n, found): (usize, &Found)| {
+        let published = found.published.as_ref().map(|published| format!(" ({published})")).unwrap_or_default();
+        let description =
+            if found.description.is_empty() { String::new() } else { format!("\n   {}", found.description) };
+        format!("{}. {}{published}\n   {}{description}", n + 1, found.title, found.url)
+    };
+    found.iter().enumerate().map(entry).collect::<Vec<_>>().join("\n")
+}
+
+#[async_trait]
+impl Tool for WebSearch {
+    fn spec(&self) -> ToolSpec {
+        let text = |description: &str| json!({"type": "string", "description": description});
+        ToolSpec {
+            name: "web_search".to_owned(),
+            description: "Search the web. Returns titles, URLs and short descriptions; read a page with web_fetch."
+                .to_owned(),
+            parameters: json!({
+                "type": "object",
+                "required": ["query"],
+                "properties": {
+                    "query": text("What to search for"),
+                    "count": {
+                        "type": "number",
+                        "minimum": 1,
+                        "maximum": MOST,
+                        "description": "How many results to return",
+                    },
+                    "country": text("From which country, as two letters such as DE"),
+                    "language": text("Another name of search_lang"),
+                    "freshness": text("How old: pd (a day), pw (a week), pm (a month), py (a year) or 2026-01-01to2026-01-31"),
+                    "date_after": text("Only pages from this day on, as 2026-01-01"),
+                    "date_before": text("Only pages up to this day, as 2026-01-31"),
+                    "search_lang": text("In which language the pages are, such as de"),
+                    "ui_lang": text("In which language the search engine speaks, such as de-DE"),
+                    "domain_filter": {
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "description": "Only pages of these domains; with a hyphen before it, none of that domain",
+                    },
+                },
+            }),
+        }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Read
+    }
+
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
+        match self.answer(&cx.cancel, arguments).await {
+            Ok(result) => result,
+            // Programs know this one by its code.
+            Err(Error::Unconfigured) => ToolResult::error(UNCONFIGURED)
+                .with_details(json!({"status": "error", "tool": "web_search", "error": "missing_brave_api_key", "message": UNCONFIGURED})),
+            Err(error) => failure("web_search", &error),
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! What a command in its sandbox cannot do, tried with real processes.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
+
+mod bench;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::{TcpListener, UdpSocket},
+    os::unix::{fs::symlink, net::UnixListener},
+    path::{Path, PathBuf},
+};
+
+use bench::{Bench, HELPER, said};
+use homard_tools::{
+    ExecSettings,
+    sandbox::{Mode, SandboxPolicy, Tier, explain},
+};
+use serde_json::json;
+use tempfile::TempDir;
+
+/// What nobody may read.
+const SECRET: &str = "canary-7c1f";
+
+const SECRETS: [&str; 9] = [
+    "state/openclaw.json",
+    "state/agents/main/sessions/a.jsonl",
+    ".ssh/id_ed25519",
+    ".aws/credentials",
+    ".gnupg/private-keys-v1.d/x.key",
+    ".config/gh/hosts.yml",
+    ".netrc",
+    ".cargo/credentials.toml",
+    "vault/chosen.txt",
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Namespace,
+    NamespaceWithoutHelper,
+    Landlock,
+}
+
+const WAYS: [Way; 3] = [Way::Namespace, Way::NamespaceWithoutHelper, Way::Landlock];
+
+fn limited() -> Tier {
+    Tier::without_namespaces(Some(HELPER.as_ref()), "this test says so".to_owned())
+}
+
+/// A home directory with secrets and a workspace in it. Not in `/tmp`, which commands do not see anyway.
+fn home(way: Way, change: impl FnOnce(&mut ExecSettings)) -> Bench {
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let home = folder.path().canonicalize().unwrap();
+    for name in SECRETS {
+        put(&home.join(name), SECRET);
+    }
+    put(&home.join("notes.txt"), "plain");
+    put(&home.join(".config/tool/settings"), "settings");
+    let env = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", home.to_str().unwrap()), ("TOKEN", SECRET)];
+    Bench::below(folder, &env, |settings| {
+        settings.sandbox.state_dir = Some(home.join("state"));
+        settings.sandbox.masked = vec![home.join("vault")];
+        match way {
+            Way::Namespace => {}
+            Way::NamespaceWithoutHelper => settings.helper = None,
+            Way::Landlock => settings.tier = Some(limited()),
+        }
+        change(settings);
+    })
+}
+
+fn put(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+async fn run(bench: &Bench, command: &str) -> (String, bool) {
+    let result = bench.call("exec", json!({"command": command})).await;
+    let (text, is_error) = said(&result);
+    (text.to_owned(), is_error)
+}
+
+#[tokio::test]
+async fn secrets_of_the_home_directory_cannot_be_read() {
+    for way in WAYS {
+        let bench = home(way, |_| {});
+        for name in SECRETS {
+            let (text, is_error) = run(&bench, &format!("cat ~/{name}; cat ../{name}; cp ~/{name} here")).await;
+            assert!(is_error && !text.contains(SECRET), "{way:?} {name}: {text}");
+        }
+        let trick = "ln -s ~/.ssh link; cat link/*; ln ~/.netrc hard; cat hard; tar c ~ 2> /dev/null | grep -a canary; \
+                     grep -r canary ~ /proc/*/environ /proc/*/cwd/ 2> /dev/null | grep -v cmdline; mv ~/.ssh ssh; cat ssh/*";
+        let (text, _) = run(&bench, trick).await;
+        assert!(!text.contains(SECRET), "{way:?}: {text}");
+        assert_eq!(run(&bench, "cat ~/notes.txt ~/.config/tool/settings").await, ("plainsettings".to_owned(), false));
+    }
+}
+
+#[tokio::test]
+async fn nothing_outside_the_workspace_can_be_changed() {
+    for way in WAYS {
+        let bench = home(way, |_| {});
+        let before = contents(bench.outside());
+        let trick = "exec 2> /dev/null; echo x > ~/new; echo x >> ~/notes.txt; rm ~/notes.txt; chmod 777 ~/notes.txt; \
+                     mkdir ~/.config/new; mv ~/notes.txt ~/moved; ln -s / ~/link; ln ~/notes.txt ~/hard; touch ~/.ssh/x; \
+                     truncate -s 0 ~/notes.txt; ln -s ~/notes.txt through; echo x > through; rm through; \
+                     cd ..; touch beside; echo x > /etc/homard-test; touch /usr/bin/homard-test; true";
+        run(&bench, trick).await;
+        assert_eq!(contents(bench.outside()), before, "{way:?}");
+        assert!(!Path::new("/etc/homard-test").exists() && !Path::new("/usr/bin/homard-test").exists());
+    }
+}
+
+// R52
+#[tokio::test]
+async fn the_network_cannot_be_reached() {
+    let (tcp, udp) = (TcpListener::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    let (tcp_port, udp_port) = (tcp.local_addr().unwrap().port(), udp.local_addr().unwrap().port());
+    tcp.set_nonblocking(true).unwrap();
+    udp.set_nonblocking(true).unwrap();
+    let name = format!("homard-test-{}", std::process::id());
+    let address = <std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(&name);
+    let hidden = UnixListener::bind_addr(&address.unwrap()).unwrap();
+    hidden.set_nonblocking(true).unwrap();
+    let perl = |body: &str| format!("perl -MSocket -e '{body}'");
+    let connect =
+        format!("connect($s, pack_sockaddr_in({tcp_port}, inet_aton(\"127.0.0.1\"))) or exit 1; print \"out\"");
+    let abstract_name = format!("connect($s, pack_sockaddr_un(\"\\0{name}\")) or exit 1; print \"out\"");
+    let tries = [
+        format!("echo > /dev/tcp/127.0.0.1/{tcp_port} && echo out"),
+        "echo > /dev/tcp/192.0.2.1/80 && echo out".to_owned(),
+        format!("echo x > /dev/udp/127.0.0.1/{udp_port}; true"),
+        "echo x > /dev/udp/192.0.2.1/53 && echo out".to_owned(),
+        format!("curl -s --max-time 5 http://127.0.0.1:{tcp_port} && echo out"),
+        "getent ahosts example.com && echo out".to_owned(),
+        perl(&format!("socket($s, PF_INET, SOCK_STREAM, 0) or exit 1; {connect}")),
+        perl("socket($s, PF_INET, SOCK_RAW, 1) or exit 1; print \"out\""),
+        perl("socket($s, 17, SOCK_RAW, 0) or exit 1; print \"out\""),
+        perl("socket($s, 16, SOCK_RAW, 0) or exit 1; print \"out\""),
+        perl("socket($s, 40, SOCK_STREAM, 0) or exit 1; print \"out\""),
+        perl(&format!("socket($s, PF_UNIX, SOCK_STREAM, 0) or exit 1; {abstract_name}")),
+        perl(
+            "socket($s, PF_UNIX, SOCK_STREAM, 0) or exit 1; connect($s, pack_sockaddr_un(\"/run/docker.sock\")) or exit 1; print \"out\"",
+        ),
+    ];
+    for way in WAYS {
+        let bench = home(way, |_| {});
+        for command in &tries {
+            let (text, _) = run(&bench, &format!("exec 2> /dev/null; {command}")).await;
+            assert!(!text.contains("out\n") && !text.starts_with("out"), "{way:?} {command}: {text}");
+        }
+        assert!(tcp.accept().is_err() && udp.recv(&mut [0; 8]).is_err() && hidden.accept().is_err(), "{way:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_network_can_be_reached_where_the_policy_says_so() {
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = tcp.local_addr().unwrap().port();
+    for way in WAYS {
+        let bench = home(way, |settings| settings.sandbox.network = true);
+        let command = format!("echo > /dev/tcp/127.0.0.1/{port} && echo out");
+        assert_eq!(run(&bench, &command).await, ("out".to_owned(), false), "{way:?}");
+    }
+}
+
+/// Ways to make, change or replace something.
+const TRICKS: [&str; 8] = [
+    "echo evil > PATH",
+    "mkdir -p PATH && echo evil > PATH/evil",
+    "rm -rf PATH; echo evil > PATH",
+    "mv PATH moved; mkdir -p PATH; echo evil > PATH/evil",
+    "ln -s /etc/passwd PATH; ln -sfn /etc/passwd PATH",
+    "echo evil > new; mv -f new PATH; mv -fT new PATH",
+    "d=$(dirname PATH); [ $d = . ] || { mv $d moved; mkdir $d; echo evil > PATH; }",
+    "cp /bin/true PATH; chmod 777 PATH; truncate -s 1 PATH; touch PATH/evil",
+];
+
+const STEERING: [&str; 13] = [
+    ".git/hooks",
+    ".git/hooks/pre-commit",
+    ".git/config",
+    ".git/commondir",
+    ".openclaw",
+    ".codex",
+    ".claude",
+    ".vscode",
+    ".envrc",
+    "skills",
+    "hooks",
+    "AGENTS.md",
+    "MEMORY.md",
+];
+
+// R53, A17
+#[tokio::test]
+async fn files_that_steer_agents_and_git_are_not_changed_nor_made() {
+    for way in [Way::Namespace, Way::NamespaceWithoutHelper] {
+        for is_there in [true, false] {
+            for path in STEERING {
+                let bench = home(way, |_| {});
+                let root = bench.workdir();
+                if is_there {
+                    let name = root.join(path);
+                    put(&if name.extension().is_none() { name.join("one") } else { name }, "good");
+                }
+                if is_there || path.ends_with("commondir") {
+                    put(&root.join(".git/HEAD"), "ref: refs/heads/main\n");
+                }
+                let before = steering(root);
+                let tricks: Vec<_> = TRICKS.iter().map(|trick| format!("({})", trick.replace("PATH", path))).collect();
+                let (text, _) = run(&bench, &tricks.join("\n")).await;
+                assert_eq!(steering(root), before, "{way:?} {path} {is_there}: {text}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn git_works_in_the_sandbox_but_its_hooks_stay() {
+    let bench = home(Way::Namespace, |_| {});
+    let init =
+        std::process::Command::new("git").args(["init", "-q", "-b", "main"]).current_dir(bench.workdir()).status();
+    assert!(init.unwrap().success());
+    let config = fs::read_to_string(bench.workdir().join(".git/config")).unwrap();
+    let command = "echo hi > a.txt && git add -A && git -c user.name=a -c user.email=b commit -q -m one && git status -s \
+                   && git log --format=%s && git ls-files";
+    assert_eq!(run(&bench, command).await, ("one\na.txt".to_owned(), false));
+    let (_, is_error) = run(&bench, "git config core.hooksPath evil").await;
+    assert!(is_error);
+    assert_eq!(fs::read_to_string(bench.workdir().join(".git/config")).unwrap(), config);
+}
+
+#[tokio::test]
+async fn a_link_in_the_place_of_such_a_file_is_put_back() {
+    for way in WAYS {
+        let bench = home(way, |_| {});
+        put(&bench.workdir().join("docs/rules.md"), "good");
+        symlink("docs/rules.md", bench.workdir().join("AGENTS.md")).unwrap();
+        run(&bench, "rm AGENTS.md; echo evil > AGENTS.md").await;
+        assert_eq!(fs::read_link(bench.workdir().join("AGENTS.md")).unwrap(), Path::new("docs/rules.md"), "{way:?}");
+    }
+}
+
+#[tokio::test]
+async fn two_commands_at_a_time_are_held_by_the_same_stand_ins() {
+    let bench = home(Way::Namespace, |_| {});
+    let first = "touch a; until [ -e go ]; do sleep 0.01; done; echo evil > SOUL.md; mkdir .git/hooks; ls";
+    let first = json!({"command": first, "background": true});
+    bench.call("exec", first).await;
+    let (text, _) = run(&bench, "until [ -e a ]; do sleep 0.01; done; touch go; echo evil > SOUL.md").await;
+    assert!(text.contains("SOUL.md: Is a directory"), "{text}");
+    bench.call("process", json!({"action": "poll", "sessionId": "amber-reef", "timeout": 20_000})).await;
+    let found: Vec<PathBuf> = contents(bench.workdir()).into_keys().collect();
+    assert_eq!(found, [PathBuf::from("a"), PathBuf::from("go")]);
+}
+
+#[tokio::test]
+async fn nothing_can_be_changed_in_the_mode_read_only() {
+    for way in WAYS {
+        let bench = home(way, |settings| settings.sandbox.mode = Mode::ReadOnly);
+        put(&bench.workdir().join("a.txt"), "a");
+        let before = contents(bench.workdir());
+        let (text, _) = run(&bench, "cat a.txt; echo x > a.txt; echo x > b.txt; mkdir c; rm a.txt").await;
+        assert!(text.starts_with('a'), "{way:?}: {text}");
+        assert_eq!(contents(bench.workdir()), before, "{way:?}");
+    }
+}
+
+#[tokio::test]
+async fn more_can_be_read_and_changed_where_the_policy_says_so() {
+    for way in WAYS {
+        let mut extra = None;
+        let bench = home(way, |settings| {
+            let home = settings.sandbox.home.clone().unwrap();
+            settings.sandbox.extra_read = vec![home.join("state/agents")];
+            settings.sandbox.extra_write = vec![home.join(".config/tool")];
+            extra = Some(home);
+        });
+        let command =
+            "cat ~/state/agents/main/sessions/a.jsonl; echo new > ~/.config/tool/settings; cat ~/state/openclaw.json";
+        let (text, is_error) = run(&bench, command).await;
+        assert!(is_error && text.starts_with(SECRET), "{way:?}: {text}");
+        assert_eq!(text.matches(SECRET).count(), 1, "{way:?}: {text}");
+        assert_eq!(fs::read_to_string(extra.unwrap().join(".config/tool/settings")).unwrap(), "new\n", "{way:?}");
+    }
+}
+
+// R79
+#[tokio::test]
+async fn processes_of_others_are_out_of_reach() {
+    for way in WAYS {
+        let bench = home(way, |_| {});
+        let pid = std::process::id();
+        let command = format!(
+            "exec 2> /dev/null; kill -0 {pid} && echo signalled; cat /proc/{pid}/environ && echo read; \
+             cat /proc/{pid}/root/etc/hostname && echo entered; echo $TOKEN; ulimit -c; true"
+        );
+        let (text, _) = run(&bench, &command).await;
+        let limit = if way == Way::NamespaceWithoutHelper { text.as_str() } else { "0" };
+        assert_eq!(text.trim(), limit.trim(), "{way:?}");
+        assert!(!["signalled", "read", "entered", SECRET].iter().any(|word| text.contains(word)), "{way:?}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn system_calls_that_attack_the_kernel_are_refused() {
+    // Numbers are those of this machine's convention: perl knows no names.
+    let calls = [("ptrace", 101), ("unshare", 272), ("mount", 165), ("bpf", 321), ("keyctl", 250), ("io_uring", 425)];
+    for way in WAYS.into_iter().filter(|_| cfg!(target_arch = "x86_64")) {
+        let bench = home(way, |_| {});
+        for (name, number) in calls {
+            let command = format!("perl -e 'syscall({number}, 0x10000000, 0, 0, 0, 0); print $!+0'");
+            assert_eq!(run(&bench, &command).await, ("1".to_owned(), false), "{way:?} {name}");
+        }
+        // The other convention, and the call whose flags cannot be seen, do not exist.
+        for number in [0x4000_0000 + 39, 435] {
+            let command = format!("perl -e 'syscall({number}, 0, 0); print $!+0'");
+            assert_eq!(run(&bench, &command).await, ("38".to_owned(), false), "{way:?} {number}");
+        }
+    }
+}
+
+// R51
+#[tokio::test]
+async fn without_anything_to_hold_it_a_command_is_refused() {
+    let tier = Tier::without_namespaces(None, "bubblewrap is not installed".to_owned());
+    let why = "bubblewrap is not installed, and there is no helper program for Landlock";
+    assert_eq!(tier, Tier::C { why: why.to_owned() });
+    let bench = home(Way::Namespace, |settings| settings.tier = Some(tier));
+    let expected = format!(
+        "the command was not run, because nothing can hold it here: {why}. The way out: install bubblewrap (apt-get \
+         install bubblewrap), or let the owner choose the sandbox mode full"
+    );
+    assert_eq!(run(&bench, "touch ran").await, (expected, true));
+    assert!(!bench.workdir().join("ran").exists());
+}
+
+#[test]
+fn a_helper_that_does_not_work_is_no_tier() {
+    let tier = Tier::without_namespaces(Some(Path::new("/bin/false")), "it is not there".to_owned());
+    let why = "it is not there, and Landlock does not work either (exit status: 1)";
+    assert_eq!(tier, Tier::C { why: why.to_owned() });
+}
+
+#[test]
+fn this_machine_has_namespaces() {
+    let tier = Tier::detect(None, "/usr/bin");
+    assert!(matches!(tier, Tier::A { .. }), "install bubblewrap for these tests: {tier:?}");
+}
+
+#[test]
+fn a_policy_is_explained() {
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    fs::create_dir(root.join("state")).unwrap();
+    fs::create_dir(root.join("work")).unwrap();
+    let mut policy = SandboxPolicy { state_dir: Some(root.join("state")), ..SandboxPolicy::default() };
+    let tier = Tier::A { bwrap: "/usr/bin/bwrap".into() };
+    let said = explain(&policy, &tier, &root.join("work"));
+    let root = root.display();
+    assert_eq!(said[0], "Tier A: namespaces (/usr/bin/bwrap), a system call filter, and Landlock.");
+    assert_eq!(said[1], format!("Can be changed: {root}/work (mode workspace)."));
+    assert!(said[2].starts_with("Cannot be seen: ") && said[2].contains(&format!("{root}/state")), "{said:?}");
+    assert!(said[6].starts_with("The network cannot be reached"), "{said:?}");
+    policy.mode = Mode::Full;
+    let said = explain(&policy, &tier, folder.path());
+    assert_eq!(said, ["There is no sandbox: commands may do what the user may do (mode full)."]);
+}
+
+/// What is in a directory: the text of files, the target of links.
+fn contents(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let kind = path.symlink_metadata().unwrap().file_type();
+            let text = if kind.is_symlink() {
+                format!("-> {}", fs::read_link(&path).unwrap().display())
+            } else if kind.is_dir() {
+                folders.push(path.clone());
+                "/".to_owned()
+            } else {
+                String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned()
+            };
+            found.insert(path.strip_prefix(root).unwrap().to_owned(), text);
+        }
+    }
+    found
+}
+
+/// The same of what steers agents and git.
+fn steering(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = contents(root);
+    found.retain(|path, _| STEERING.iter().any(|one| path.starts_with(one)) || path == Path::new(".git"));
+    found
+}

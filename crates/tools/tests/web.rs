@@ -1,0 +1,161 @@
+//! The tools of the web, one folder a case: the site that is there, the call, and what the tool says.
+//!
+//! `site.json` tells what a server on this machine answers: a path, and its `status`, `headers` and `body`, which is
+//! a text or a `file` of the folder, so many `times` and packed if it says `gzip`. `call.json` is the call, in which `$SITE`
+//! is that server. `result.json` is what comes back; if it has `asked`, also what the server was asked for.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use flate2::{Compression, write::GzEncoder};
+use homard_agent::{
+    Ambient,
+    task::spawn,
+    tool::{Lender, Origin, Progress, Tool, ToolCx, ToolResult, Variables},
+};
+use homard_proto::{AgentId, CallId, RunId, message::Block};
+use homard_tools::{
+    WebFetch, WebFetchSettings, WebSearch, WebSearchSettings,
+    egress::{Bounds, SystemNames},
+    search::{Brave, SearchProvider, Searxng},
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+use tokio_util::sync::CancellationToken;
+
+datatest_stable::harness! { { test = case, root = "tests/web", pattern = r"/call\.json$" } }
+
+fn case(call: &Path) -> datatest_stable::Result<()> {
+    let folder = call.parent().unwrap();
+    let tool = folder.parent().unwrap().file_name().unwrap().to_str().unwrap();
+    // The clock stands still, so that times are the same every day.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+    let told = runtime.block_on(async {
+        let site = Site::open(folder).await;
+        let arguments = fs::read_to_string(call).unwrap().replace("$SITE", &site.url);
+        let result = tool_named(tool, &site.url).call(context(), serde_json::from_str(&arguments).unwrap()).await;
+        site.told(result)
+    });
+    let expected: Value = serde_json::from_str(&fs::read_to_string(folder.join("result.json"))?)?;
+    let told = Value::Object(
+        told.into_iter().filter(|(name, _)| name != "asked" || expected.get("asked").is_some()).collect(),
+    );
+    assert_eq!(told, expected);
+    Ok(())
+}
+
+fn tool_named(name: &str, site: &str) -> Box<dyn Tool> {
+    let names = Arc::new(SystemNames);
+    let ambient = Ambient::fixed(1_800_000_000_000);
+    let search = |provider| {
+        Box::new(WebSearch::new(WebSearchSettings::default(), provider, names.clone(), ambient.clone()))
+            as Box<dyn Tool>
+    };
+    let brave =
+        || Arc::new(Brave::new("a-key-of-ours", Some(&format!("{site}/brave"))).unwrap()) as Arc<dyn SearchProvider>;
+    match name {
+        "web_fetch" => {
+            let allow = vec!["127.0.0.1".parse().unwrap()];
+            let bounds = Bounds { allow, bytes: 200_000, ..Bounds::default() };
+            let settings = WebFetchSettings { bounds, max_chars: 20_000, ..WebFetchSettings::default() };
+            Box::new(WebFetch::new(settings, names, ambient))
+        }
+        "brave" => search(Some(brave())),
+        "searxng" => search(Some(Arc::new(Searxng::new(&format!("{site}/sx/")).unwrap()))),
+        other => panic!("no tool for {other}"),
+    }
+}
+
+fn context() -> ToolCx {
+    ToolCx {
+        run: RunId::parse("run").unwrap(),
+        session: AgentId::main().main_session(),
+        call: CallId::parse("call").unwrap(),
+        workdir: "/nowhere".into(),
+        cancel: CancellationToken::new(),
+        progress: Progress::silent(),
+        slot: Lender::default(),
+        variables: Variables::default(),
+        origin: Origin::default(),
+        hub: None,
+    }
+}
+
+/// A server on this machine.
+struct Site {
+    url: String,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Site {
+    async fn open(folder: &Path) -> Self {
+        let answers = fs::read_to_string(folder.join("site.json")).unwrap_or_else(|_| "{}".to_owned());
+        let answers: BTreeMap<String, Value> = serde_json::from_str(&answers).unwrap();
+        let answers: BTreeMap<_, _> = answers.into_iter().map(|(path, is)| (path, answer(folder, &is))).collect();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let notes = asked.clone();
+        spawn("site", async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                let head = String::from_utf8(head).unwrap();
+                let target = head.split(' ').nth(1).unwrap().to_owned();
+                let key = head.lines().find_map(|line| line.strip_prefix("x-subscription-token: "));
+                notes.lock().unwrap().push(key.map_or(target.clone(), |key| format!("{target} with {key}")));
+                let path = target.split('?').next().unwrap();
+                let missing = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_vec();
+                // Who has read enough leaves before the end.
+                stream.write_all(answers.get(path).unwrap_or(&missing)).await.unwrap_or_default();
+            }
+        });
+        Self { url, asked }
+    }
+
+    /// What a call came to, as a case spells it.
+    fn told(&self, result: ToolResult) -> serde_json::Map<String, Value> {
+        let [Block::Text(text)] = result.content.as_slice() else { panic!("not one text: {result:?}") };
+        let mut told = json!({"text": text.text.lines().collect::<Vec<_>>()});
+        if result.is_error {
+            told["isError"] = json!(true);
+        }
+        told["details"] = json!(result.details);
+        told["asked"] = json!(*self.asked.lock().unwrap());
+        serde_json::from_str(&told.to_string().replace(&self.url, "$SITE")).unwrap()
+    }
+}
+
+/// The bytes of an answer.
+fn answer(folder: &Path, is: &Value) -> Vec<u8> {
+    let text = |name: &str| is.get(name).and_then(Value::as_str);
+    let body = match text("file") {
+        Some(file) => fs::read(folder.join(file)).unwrap(),
+        None => text("body").unwrap_or_default().as_bytes().to_vec(),
+    };
+    let times = is.get("times").and_then(Value::as_u64).unwrap_or(1);
+    let mut body = body.repeat(times.try_into().unwrap());
+    let mut head = format!("HTTP/1.1 {} X\r\n", is.get("status").and_then(Value::as_u64).unwrap_or(200));
+    for (name, value) in is.get("headers").and_then(Value::as_object).into_iter().flatten() {
+        head += &format!("{name}: {}\r\n", value.as_str().unwrap());
+    }
+    if is.get("gzip").is_some() {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+        packed.write_all(&body).unwrap();
+        body = packed.finish().unwrap();
+        head += "content-encoding: gzip\r\n";
+    }
+    [format!("{head}content-length: {}\r\nconnection: close\r\n\r\n", body.len()).as_bytes(), &body].concat()
+}

@@ -118,8 +118,11 @@ impl Live {
         };
         // Against the beginning, not against the last time: what was changed back waits for nothing.
         let pending = diff::changed(&state.began_with, &chosen.loaded.tree);
-        let waits: Vec<_> =
+        let mut waits: Vec<_> =
             pending.iter().map(ToString::to_string).filter(|path| Effect::of(path) == Effect::Restart).collect();
+        if heartbeats(&state.began_with) != heartbeats(&chosen.loaded.tree) {
+            waits.push("agents.list[].heartbeat".to_owned());
+        }
         state.used = Arc::new(chosen.loaded.clone());
         drop(state);
         self.keep(&chosen);
@@ -207,4 +210,10 @@ impl Live {
 fn fingerprint(loaded: &Loaded<Config>) -> String {
     let problems: Vec<_> = loaded.problems.iter().map(ToString::to_string).collect();
     format!("{} {} {}", loaded.hash, loaded.tree, problems.join("\n"))
+}
+
+/// What the agents of a list look after by themselves: a list is compared as one, and this part of it takes a restart.
+fn heartbeats(tree: &Value) -> Vec<(&Value, &Value)> {
+    let listed = tree["agents"]["list"].as_array().into_iter().flatten();
+    listed.map(|agent| (&agent["id"], &agent["heartbeat"])).filter(|(_, beat)| !beat.is_null()).collect()
 }

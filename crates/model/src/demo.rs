@@ -34,6 +34,7 @@ I am Homard's built-in demo model. I am not a language model: I recognise a few 
 - Search for TODO in src
 - Write a note: buy milk
 - Save 'hello' to hello.txt
+- Replace 'hello' with 'goodbye' in hello.txt
 - Run `uname -a`
 - What time is it?
 
@@ -132,13 +133,16 @@ fn next_step(request: &Request) -> Step {
 
 /// The next step towards a wish, from the results of the steps before.
 fn step(wish: &Wish, results: &[&ToolResult]) -> Step {
-    let Wish { intent, path, text } = wish;
+    let Wish { intent, path, text, with } = wish;
     match (intent, results) {
         (Intent::Help, _) => Step::Say(HELP.to_owned()),
         (Intent::Unknown, _) => Step::Say(UNKNOWN.to_owned()),
         (Intent::List, []) => Step::Call("ls", json!({"path": path})),
         (Intent::Read, []) => Step::Call("read", json!({"path": path})),
-        (Intent::Search, []) => Step::Call("exec", json!({"command": search(text, path)})),
+        (Intent::Search, []) => {
+            Step::Call("grep", json!({"pattern": text, "literal": true, "path": path, "limit": 50}))
+        }
+        (Intent::Edit, []) => Step::Call("edit", json!({"path": path, "oldText": text, "newText": with})),
         (Intent::Run, []) => Step::Call("exec", json!({"command": text})),
         (Intent::Date, []) => Step::Call("exec", json!({"command": "date"})),
         (Intent::Write, []) => Step::Call("write", json!({"path": path, "content": as_lines(text)})),
@@ -160,7 +164,8 @@ fn report(wish: &Wish, last: &ToolResult) -> String {
     match wish.intent {
         Intent::Write => format!("Wrote {}.", wish.path),
         Intent::Note => format!("Noted in {NOTES}."),
-        Intent::Search if matches!(told.trim(), "" | "(no output)") => format!("Nothing mentions {}.", wish.text),
+        Intent::Edit => format!("Replaced it in {}.", wish.path),
+        Intent::Search if matches!(told.trim(), "" | "(no matches)") => format!("Nothing mentions {}.", wish.text),
         Intent::List | Intent::Read | Intent::Search | Intent::Run | Intent::Date => told,
         Intent::Help | Intent::Unknown => String::new(),
     }
@@ -184,16 +189,6 @@ fn with_note(old: &ToolResult, note: &str) -> Result<String, String> {
 /// A text that ends its last line, if it has one.
 fn as_lines(text: &str) -> String {
     if text.is_empty() || text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") }
-}
-
-fn search(text: &str, path: &str) -> String {
-    let (text, path) = (quote(text), quote(path));
-    format!("grep -rnIF --exclude-dir=.git --exclude-dir=target -- {text} {path} | head -50")
-}
-
-/// A text as one word of a shell, whatever is in it.
-fn quote(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// What a person wrote, without the notes in brackets that the loop puts before it.

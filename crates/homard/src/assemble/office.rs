@@ -161,17 +161,20 @@ impl Office {
         desk.libraries.push(library);
         let workdir = match &self.place {
             Place::Here(directory) => directory.clone(),
-            Place::Workspaces => workspace,
+            Place::Workspaces => workspace.clone(),
         };
         let (said, defaults) = (agent.said, &config.agents.defaults);
         let identity = said.identity.clone();
+        // What the config does not say of it, the agent may say of itself.
+        let own = self.reader.file(&workspace, "IDENTITY.md", 20_000).ok().flatten().unwrap_or_default();
+        let own = homard_workspace::Identity::parse(&own);
         Ok(Profile {
             name: said.name.clone(),
             identity: Identity {
-                name: identity.name,
-                emoji: identity.emoji,
-                theme: identity.theme,
-                avatar: identity.avatar,
+                name: identity.name.or(own.name),
+                emoji: identity.emoji.or(own.emoji),
+                theme: identity.theme.or(own.theme),
+                avatar: identity.avatar.or(own.avatar),
             },
             toolbox: desk.tools(agent),
             workdir,

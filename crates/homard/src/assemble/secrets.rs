@@ -46,12 +46,7 @@ fn gather(open: &Value, hidden: &Value, found: &mut Vec<String>) {
             }
         }
         (
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Array(_)
-            | Value::Object(_),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_),
             _,
         ) => {}
     }
@@ -66,8 +61,7 @@ mod tests {
     #[test]
     fn what_is_hidden_in_the_config_is_found() {
         let open = json!({"a": {"token": "t0ken"}, "list": [{"id": "x", "apiKey": "k3y"}, "plain"], "port": 1});
-        let hidden =
-            json!({"a": {"token": redact::REDACTED}, "list": [{"id": "x", "apiKey": redact::REDACTED}, "plain"], "port": 1});
+        let hidden = json!({"a": {"token": redact::REDACTED}, "list": [{"id": "x", "apiKey": redact::REDACTED}, "plain"], "port": 1});
         let mut found = Vec::new();
         gather(&open, &hidden, &mut found);
         assert_eq!(found, ["t0ken", "k3y"]);

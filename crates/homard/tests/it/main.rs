@@ -6,6 +6,7 @@ mod agents;
 mod calls;
 mod chaos;
 mod config;
+mod context;
 mod cron;
 mod drops;
 mod home;

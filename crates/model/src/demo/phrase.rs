@@ -1,6 +1,6 @@
 //! What a plain request wants: one table of phrases, and what reads it.
 
-use Intent::{Date, Help, List, Note, Read, Run, Search, Unknown, Write};
+use Intent::{Date, Edit, Help, List, Note, Read, Run, Search, Unknown, Write};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Intent {
@@ -8,6 +8,7 @@ pub(super) enum Intent {
     Date,
     Note,
     Write,
+    Edit,
     Run,
     Search,
     List,
@@ -23,6 +24,8 @@ pub(super) struct Wish {
     pub(super) path: String,
     /// A search term, a note, a content or a command.
     pub(super) text: String,
+    /// What is put in its place.
+    pub(super) with: String,
 }
 
 /// The first phrase that fits counts. `a|b` is either, `a?` may be absent, and what stands in `<>` is taken: `<text>` as
@@ -49,6 +52,7 @@ const TABLE: &[(Intent, &str)] = &[
     (Write, "create|make a|an|the? new|empty? text? file called|named? <path>"),
     (Write, "create|make|write <path> with|containing|saying the? content|contents|text|words? <text>"),
     (Write, "write|save|put|store the? text|words|word|line? <text> to|into|in|as <file!>"),
+    (Edit, "replace|change the? word|text|line? <text> with|to|by|into <with> in|inside the? file? <file!>"),
     (Run, "run|execute|exec the|this? following? shell? command <term>"),
     (Run, "run|execute|exec <term!>"),
     (List, "show|see|view|display|open|read|give|print <folder!>"),
@@ -98,10 +102,10 @@ pub(super) fn understand(message: &str) -> Wish {
     while plain.len() > 1 && is_one(AFTER, &plain[plain.len() - 1]) {
         plain = &plain[..plain.len() - 1];
     }
-    let wish = |intent| Wish { intent, path: ".".to_owned(), text: String::new() };
+    let wish = |intent| Wish { intent, path: ".".to_owned(), text: String::new(), with: String::new() };
     let found = TABLE.iter().find_map(|(intent, phrase)| {
         // What is to be written down is written down as it was said.
-        let words = if matches!(intent, Note | Write) { words } else { plain };
+        let words = if matches!(intent, Note | Write | Edit) { words } else { plain };
         let phrase: Vec<_> = phrase.split(' ').collect();
         let mut wish = wish(*intent);
         fits(&phrase, words, message, &mut wish).then_some(wish)
@@ -193,6 +197,10 @@ fn take(slot: &str, words: &[Word], message: &str, wish: &mut Wish) -> bool {
         [only] => &message[only.start..only.end],
     };
     let text = match slot {
+        "with>" => {
+            unquoted(said).unwrap_or(said).clone_into(&mut wish.with);
+            return !said.is_empty();
+        }
         "text>" => unquoted(said).unwrap_or(said),
         "term>" => unquoted(said).unwrap_or_else(|| unended(said)),
         "term!>" if words.first().is_some_and(|first| is_one("the a my it to", first)) => "",

@@ -36,7 +36,7 @@ fn tool_result(text: &str, is_error: bool) -> Message {
     })
 }
 
-const TOOLS: &[&str] = &["exec", "ls", "read", "write"];
+const TOOLS: &[&str] = &["edit", "exec", "grep", "ls", "read", "write"];
 
 fn asked(text: &str) -> Step {
     next_step(&request(TOOLS, vec![user(text)]))
@@ -63,8 +63,8 @@ fn exec(command: &str) -> Step {
     Step::Call("exec", json!({"command": command}))
 }
 
-fn grep(quoted: &str, path: &str) -> Step {
-    exec(&format!("grep -rnIF --exclude-dir=.git --exclude-dir=target -- {quoted} '{path}' | head -50"))
+fn grep(text: &str, path: &str) -> Step {
+    Step::Call("grep", json!({"pattern": text, "literal": true, "path": path, "limit": 50}))
 }
 
 fn write(path: &str, content: &str) -> Step {
@@ -133,32 +133,43 @@ fn files_are_read() {
 #[test]
 fn text_is_searched() {
     check(&[
-        ("search for TODO", grep("'TODO'", ".")),
-        ("Search for the word TODO in the src folder, please!", grep("'TODO'", "src")),
-        ("find 'fn main' in src", grep("'fn main'", "src")),
-        ("find “fn main” in src.", grep("'fn main'", "src")),
-        ("find fn main in src", grep("'fn main'", "src")),
-        ("find 'a in b'", grep("'a in b'", ".")),
-        ("grep foo", grep("'foo'", ".")),
-        ("look for foo::bar() in crates/model", grep("'foo::bar()'", "crates/model")),
-        ("search src for TODO", grep("'TODO'", "src")),
-        ("search the code for TODO", grep("'TODO'", ".")),
-        ("where is Lobster mentioned?", grep("'Lobster'", ".")),
-        ("Which files mention Homard?", grep("'Homard'", ".")),
-        ("find in src", grep("'in src'", ".")),
+        ("search for TODO", grep("TODO", ".")),
+        ("Search for the word TODO in the src folder, please!", grep("TODO", "src")),
+        ("find 'fn main' in src", grep("fn main", "src")),
+        ("find “fn main” in src.", grep("fn main", "src")),
+        ("find fn main in src", grep("fn main", "src")),
+        ("find 'a in b'", grep("a in b", ".")),
+        ("grep foo", grep("foo", ".")),
+        ("look for foo::bar() in crates/model", grep("foo::bar()", "crates/model")),
+        ("search src for TODO", grep("TODO", "src")),
+        ("search the code for TODO", grep("TODO", ".")),
+        ("where is Lobster mentioned?", grep("Lobster", ".")),
+        ("Which files mention Homard?", grep("Homard", ".")),
+        ("find in src", grep("in src", ".")),
     ]);
 }
 
 #[test]
 fn a_search_term_stays_data() {
     check(&[
-        ("search for $(touch x)", grep("'$(touch x)'", ".")),
-        ("search for `touch x`", grep("'touch x'", ".")),
-        ("grep a`id`b", grep("'a`id`b'", ".")),
-        ("find it's", grep("'it'\\''s'", ".")),
-        ("find '; rm -rf / #", grep("''\\''; rm -rf / #'", ".")),
-        ("find x in '$(id)'", grep("'x'", "$(id)")),
-        ("search for -e", grep("'-e'", ".")),
+        ("search for $(touch x)", grep("$(touch x)", ".")),
+        ("search for `touch x`", grep("touch x", ".")),
+        ("grep a`id`b", grep("a`id`b", ".")),
+        ("find it's", grep("it's", ".")),
+        ("find '; rm -rf / #", grep("'; rm -rf / #", ".")),
+        ("find x in '$(id)'", grep("x", "$(id)")),
+        ("search for -e", grep("-e", ".")),
+    ]);
+}
+
+#[test]
+fn files_are_changed_where_it_was_said() {
+    let edit =
+        |path: &str, old: &str, new: &str| Step::Call("edit", json!({"path": path, "oldText": old, "newText": new}));
+    check(&[
+        ("replace 'hello' with 'goodbye' in hello.txt", edit("hello.txt", "hello", "goodbye")),
+        ("Please change the word red to blue in the file notes.md", edit("notes.md", "red", "blue")),
+        ("replace 'a in b' with 'c' in src/x.rs", edit("src/x.rs", "a in b", "c")),
     ]);
 }
 
@@ -233,7 +244,7 @@ fn commands_and_the_clock_go_through_the_shell() {
 fn answers_come_from_the_results() {
     assert_eq!(after("What files are here?", &[("a.txt\nsrc/", false)]), say("a.txt\nsrc/"));
     assert_eq!(after("read a.txt", &[("hello\n", false)]), say("hello\n"));
-    assert_eq!(after("search for x", &[("(no output)", false)]), say("Nothing mentions x."));
+    assert_eq!(after("search for x", &[("(no matches)\n", false)]), say("Nothing mentions x."));
     assert_eq!(
         after("what time is it", &[("Sun Nov 15 02:24:00 UTC 2026\n", false)]),
         say("Sun Nov 15 02:24:00 UTC 2026\n")

@@ -8,8 +8,11 @@
 //! told). [`intake`] turns a request into something that the hub takes.
 #![warn(missing_docs)]
 
+pub mod access;
 pub mod ambient;
+pub mod approval;
 pub mod command;
+pub mod courier;
 pub mod event;
 pub mod freshness;
 pub mod hub;
@@ -20,6 +23,7 @@ pub mod routing;
 pub mod row;
 pub mod schedule;
 pub mod secrets;
+pub mod sent;
 pub mod tape;
 pub mod task;
 pub mod tool;

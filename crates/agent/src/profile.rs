@@ -3,9 +3,16 @@
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use homard_model::{Level, Spec, retry::Limits, roster::Roster};
-use homard_proto::AgentId;
+use homard_proto::{AgentId, SessionKey};
 
-use crate::{command::Levels, context::setting::Setting, run::guard::Bounds, secrets::Secrets, tool::Toolbox};
+use crate::{
+    access::ToolRules,
+    command::Levels,
+    context::setting::Setting,
+    run::guard::Bounds,
+    secrets::Secrets,
+    tool::{Origin, Toolbox},
+};
 
 /// An agent: who answers, with which tools, where, and for how long. A run keeps the profile that it started with.
 #[derive(Clone)]
@@ -26,6 +33,8 @@ pub struct Profile {
     pub limits: Limits,
     /// With which tools.
     pub toolbox: Toolbox,
+    /// Who may use which of them; without rules, everybody all.
+    pub rules: Option<ToolRules>,
     /// Where its tools work.
     pub workdir: PathBuf,
     /// What its prompts are made from.
@@ -62,6 +71,7 @@ impl Profile {
             offers: Arc::default(),
             limits: Limits::default(),
             toolbox: Toolbox::default(),
+            rules: None,
             workdir: PathBuf::from("."),
             setting: Setting::default(),
             timeout: Some(Duration::from_secs(600)),
@@ -82,6 +92,14 @@ impl Profile {
             thinking: self.thinking.unwrap_or(own).as_str(),
             verbose: self.verbose.unwrap_or(verbose),
             reasoning: self.reasoning.unwrap_or(reasoning),
+        }
+    }
+
+    /// The tools of a run, when this model answers.
+    pub(crate) fn tools_for(&self, asked: (&Origin, &SessionKey), spec: &Spec) -> Toolbox {
+        match &self.rules {
+            Some(rules) => rules.apply(&self.toolbox, asked, spec),
+            None => self.toolbox.clone(),
         }
     }
 

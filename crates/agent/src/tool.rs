@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Hub, command::OWNER};
+use crate::{Hub, command::OWNER, schedule::SCHEDULE};
 
 pub use crate::lane::slots::Lender;
 
@@ -69,9 +69,9 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Whether the owner asked.
+    /// Whether the owner asked, now or when a job was made.
     pub fn is_owner(&self) -> bool {
-        self.principal == OWNER
+        self.principal == OWNER || self.principal == SCHEDULE
     }
 }
 

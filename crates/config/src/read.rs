@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use jsonc_parser::{CollectOptions, parse_to_ast};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -17,7 +18,7 @@ use crate::{
     known,
     problem::Problem,
     schema::schema,
-    tree::{Kind, Node, without},
+    tree::{Kind, Node, OPTIONS, without},
     variables,
 };
 
@@ -82,11 +83,8 @@ impl<T> fmt::Debug for Loaded<T> {
 pub fn read<T: Sections>(path: &Path, env: &Env<'_>) -> Loaded<T> {
     match file::read(path) {
         Ok(Some(bytes)) => read_bytes(path, bytes, env),
-        Ok(None) => Loaded { text: None, ..read_text(path, "", env) },
-        Err(why) => {
-            let problems = vec![whole(format!("the file {why}"))];
-            Loaded { text: None, problems, ..read_text(path, "", env) }
-        }
+        Ok(None) => nothing(path, env),
+        Err(why) => Loaded { problems: vec![whole(format!("the file {why}"))], ..nothing(path, env) },
     }
 }
 
@@ -95,16 +93,27 @@ pub fn read_text<T: Sections>(path: &Path, text: &str, env: &Env<'_>) -> Loaded<
     read_bytes(path, text.as_bytes().to_vec(), env)
 }
 
+/// The config where no file says anything.
+fn nothing<T: Sections>(path: &Path, env: &Env<'_>) -> Loaded<T> {
+    let empty = Node::placeless(Value::Object(Map::new()));
+    Loaded { hash: hash(&[]), files: vec![path.to_owned()], ..sections(empty, env, &Files::new(path)) }
+}
+
 fn read_bytes<T: Sections>(path: &Path, bytes: Vec<u8>, env: &Env<'_>) -> Loaded<T> {
-    let hash = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = hash(&bytes);
     let raw = String::from_utf8(bytes.clone()).ok();
     let mut files = Files::new(path);
     let mut watched = vec![path.to_owned()];
     let (mut problems, mut warnings) = (Vec::new(), Vec::new());
     let text = file::text(bytes).unwrap_or_else(|why| {
         problems.push(whole(format!("the file {why}")));
-        String::new()
+        "{}".to_owned()
     });
+    if has_no_value(&text) {
+        // More likely what is left of a file than somebody's wish to have no settings.
+        let help = Some("write {} for a config that says nothing".to_owned());
+        problems.push(Problem { help, ..whole("the file is empty".to_owned()) });
+    }
     let mut node = Include {
         roots: env.include_roots,
         files: &mut files,
@@ -150,6 +159,15 @@ pub(crate) fn sections<T: Sections>(mut node: Node, env: &Env<'_>, files: &Files
         problems: [filled.problems, unfit, crossed, unknown.problems].concat(),
         warnings: [unknown.warnings, warnings].concat(),
     }
+}
+
+fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether a text is nothing but blanks and comments.
+fn has_no_value(text: &str) -> bool {
+    parse_to_ast(text, &CollectOptions::default(), &OPTIONS).is_ok_and(|parsed| parsed.value.is_none())
 }
 
 fn whole(what: String) -> Problem {
@@ -231,6 +249,20 @@ mod tests {
         assert_eq!((loaded.config, loaded.source, loaded.text), (Config::default(), json!({}), None));
         assert_eq!((loaded.hash.as_str(), loaded.files), (NOTHING, vec![path]));
         assert_eq!((loaded.problems, loaded.warnings), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_file_that_says_nothing_is_a_problem() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.json");
+        for text in ["", " \n", "\u{feff}", "// {token: 't'}\n/* none */"] {
+            fs::write(&path, text).unwrap();
+            let loaded = read_with(&path);
+            assert_eq!(told(&loaded.problems), ["the file is empty; write {} for a config that says nothing"], "{text:?}");
+            assert_eq!((loaded.text.as_deref(), loaded.config), (Some(text), Config::default()));
+        }
+        fs::write(&path, "{} // none").unwrap();
+        assert_eq!(read_with(&path).problems, []);
     }
 
     #[test]

@@ -2,7 +2,13 @@
 //!
 //! Better one value hidden too many than one secret shown: what could be a secret by its name is one.
 
-use jsonc_parser::{CollectOptions, ast, common::Ranged, parse_to_ast};
+use std::collections::{BTreeMap, HashMap};
+
+use jsonc_parser::{
+    CollectOptions, CommentCollectionStrategy, ast,
+    common::{Range, Ranged},
+    parse_to_ast,
+};
 use serde_json::Value;
 
 use crate::{path::Path, tree::OPTIONS};
@@ -30,21 +36,52 @@ pub fn redact(value: &Value) -> Value {
     hide(value, Place::Open)
 }
 
-/// The text with the sentinel in place of every secret and all else byte for byte, comments too. Of a text that cannot
-/// be read nothing is shown, because nobody knows where its secrets are.
+/// The text with the sentinel in place of every secret, also where a comment repeats one, and all else byte for byte. Of
+/// a text that cannot be read nothing is shown, because nobody knows where its secrets are. A secret that only a comment
+/// has is not known as one.
 pub fn redact_text(text: &str) -> String {
     let (mark, text) = text.split_at(if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 });
-    let Ok(parsed) = parse_to_ast(text, &CollectOptions::default(), &OPTIONS) else { return String::new() };
+    let options = CollectOptions { comments: CommentCollectionStrategy::Separate, ..CollectOptions::default() };
+    let Ok(parsed) = parse_to_ast(text, &options, &OPTIONS) else { return String::new() };
+    let found = parsed.value.as_ref().map(|root| secrets(root, Place::Open)).unwrap_or_default();
+    let known = spellings(&found, text);
+    let mut hidden: BTreeMap<usize, (usize, String)> = BTreeMap::new();
+    for Secret { range, .. } in &found {
+        let quote = if text[range.start..].starts_with('\'') { '\'' } else { '"' };
+        hidden.insert(range.start, (range.end, format!("{quote}{REDACTED}{quote}")));
+    }
+    for comment in parsed.comments.iter().flat_map(HashMap::values).flat_map(|comments| comments.iter()) {
+        let said = &text[comment.start()..comment.end()];
+        let shown = known.iter().fold(said.to_owned(), |said, secret| said.replace(secret, REDACTED));
+        hidden.insert(comment.start(), (comment.end(), shown));
+    }
     let mut shown = mark.to_owned();
     let mut end = 0;
-    if let Some(root) = &parsed.value {
-        for secret in secrets(root, Place::Open) {
-            let quote = if text[secret.start..].starts_with('\'') { '\'' } else { '"' };
-            shown.push_str(&format!("{}{quote}{REDACTED}{quote}", &text[end..secret.start]));
-            end = secret.end;
-        }
+    for (start, (next, instead)) in hidden {
+        shown.push_str(&text[end..start]);
+        shown.push_str(&instead);
+        end = next;
     }
     shown + &text[end..]
+}
+
+/// A secret of a text: where it is written, and what it is.
+struct Secret {
+    range: Range,
+    value: String,
+}
+
+/// A shorter text is in many comments by chance, and keeps nobody out.
+const SHORTEST: usize = 4;
+
+/// How secrets may be written in comments, the longest first because one may begin with another.
+fn spellings(found: &[Secret], text: &str) -> Vec<String> {
+    let written = found.iter().map(|secret| text[secret.range.start..secret.range.end].trim_matches(['"', '\'']));
+    let mut all: Vec<String> = written.map(str::to_owned).chain(found.iter().map(|found| found.value.clone())).collect();
+    all.retain(|secret| secret.chars().count() >= SHORTEST);
+    all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    all.dedup();
+    all
 }
 
 /// Puts the old secrets back where a client sent the sentinel. Where there was none it stays, and its paths are the
@@ -188,10 +225,10 @@ fn hide(value: &Value, place: Place) -> Value {
 }
 
 /// Where the secrets are written, in the order of the text.
-fn secrets(node: &ast::Value<'_>, place: Place) -> Vec<jsonc_parser::common::Range> {
-    let is_secret = match node {
-        ast::Value::StringLit(text) => place.hides_text(&text.value),
-        ast::Value::NumberLit(_) => place == Place::Secret,
+fn secrets(node: &ast::Value<'_>, place: Place) -> Vec<Secret> {
+    let secret = match node {
+        ast::Value::StringLit(text) => place.hides_text(&text.value).then(|| text.value.to_string()),
+        ast::Value::NumberLit(number) => (place == Place::Secret).then(|| number.value.to_owned()),
         ast::Value::Object(object) => {
             let inside = |member: &ast::ObjectProp<'_>| secrets(&member.value, place.member(member.name.as_str()));
             return object.properties.iter().flat_map(inside).collect();
@@ -199,9 +236,9 @@ fn secrets(node: &ast::Value<'_>, place: Place) -> Vec<jsonc_parser::common::Ran
         ast::Value::Array(array) => {
             return array.elements.iter().flat_map(|node| secrets(node, place.item())).collect();
         }
-        ast::Value::BooleanLit(_) | ast::Value::NullKeyword(_) => false,
+        ast::Value::BooleanLit(_) | ast::Value::NullKeyword(_) => None,
     };
-    if is_secret { vec![node.range()] } else { Vec::new() }
+    secret.into_iter().map(|value| Secret { range: node.range(), value }).collect()
 }
 
 fn refill(new: &mut Value, old: Option<&Value>, place: Place, (path, unknown): (&Path, &mut Vec<Path>)) {
@@ -346,13 +383,22 @@ mod tests {
 
     #[test]
     fn the_text_is_shown_without_its_secrets_and_as_it_was_otherwise() {
-        let text = "\u{feff}{ // t0p is not known here\n  gateway: {auth: {token: 't0p', password : \"${P}\"}},\r\n 'port': 0x1, \
+        let text = "\u{feff}{ // t0p is too short\n  gateway: {auth: {token: 't0p', password : \"${P}\"}},\r\n 'port': 0x1, \
                     password: 7, apiKey: \"\\u0041\",}\n";
-        let shown = "\u{feff}{ // t0p is not known here\n  gateway: {auth: {token: '__OPENCLAW_REDACTED__', password : \"${P}\"}},\r\n \
+        let shown = "\u{feff}{ // t0p is too short\n  gateway: {auth: {token: '__OPENCLAW_REDACTED__', password : \"${P}\"}},\r\n \
                      'port': 0x1, password: \"__OPENCLAW_REDACTED__\", apiKey: \"__OPENCLAW_REDACTED__\",}\n";
         assert_eq!(redact_text(text), shown);
         assert_eq!(redact_text("// none\n"), "// none\n");
         assert_eq!(redact_text("{token: 't0p'"), "");
+    }
+
+    #[test]
+    fn a_secret_is_not_shown_in_comments_either() {
+        let text = "// was hush-hush, now hush-hush-2\n{token: 'hush-hush', /* \"hush-hush\" */ apiKey: \"hush-hush-2\", \
+                    password: 12345, // 12345\n secret: 'it\\'s me', // it's me, it\\'s me\n name: 'hush-hush'} // é hush-hush";
+        let shown = "// was R, now R\n{token: 'R', /* \"R\" */ apiKey: \"R\", \
+                     password: \"R\", // R\n secret: 'R', // R, R\n name: 'hush-hush'} // é R";
+        assert_eq!(redact_text(text), shown.replace('R', REDACTED));
     }
 
     fn unknown(mut new: Value, old: &Value) -> Vec<String> {

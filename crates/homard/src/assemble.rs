@@ -1,5 +1,6 @@
 //! From the config to a hub at work: models, agents, the journal.
 
+pub(crate) mod approvals;
 pub(crate) mod chain;
 pub(crate) mod environment;
 pub(crate) mod keys;
@@ -9,6 +10,7 @@ pub(crate) mod routes;
 pub(crate) mod schedule;
 mod secrets;
 pub(crate) mod skills;
+pub(crate) mod tools;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -72,6 +74,9 @@ impl House {
         let (main, subagent) = slots(config);
         let slots = Slots::new(main, subagent, 1);
         let (hub, feed) = Hub::start_with(ambient, (journal.clone(), journal.fence()), agents, slots, rules(config));
+        if office.bench.hub.set(hub.clone()).is_err() {
+            tracing::error!("an office serves one house");
+        }
         let kept = journal.clone();
         let upkeep = homard_agent::task::spawn("journal", async move { kept.maintain().await });
         Ok((Self { hub, journal, remark, troubles, office, upkeep }, feed))
@@ -89,7 +94,9 @@ impl House {
 /// Whether it is known which tools agents may use: not if only parts of the file are used, and what is wrong may be that.
 fn knows_tools(chosen: &Chosen) -> bool {
     let is_about_tools = |path: &str| {
-        path.is_empty() || ["tools", "agents.list", "agents.entries"].iter().any(|start| path.starts_with(start))
+        path.is_empty() || path.ends_with("$include")
+            || path == "agents"
+            || ["tools", "agents.list", "agents.entries"].iter().any(|start| path.starts_with(start))
     };
     chosen.used != Used::Parts || !chosen.loaded.problems.iter().any(|problem| is_about_tools(&problem.path))
 }

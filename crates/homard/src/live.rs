@@ -1,8 +1,11 @@
 //! The config while a gateway runs: files are watched, what can change at once does, and what is wrong is told.
 
 pub(crate) mod effect;
+#[cfg(test)]
+mod tests;
 
 use std::{
+    collections::BTreeSet,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -26,7 +29,11 @@ use crate::{
 /// How long files must be quiet before a change counts.
 const QUIET: Duration = Duration::from_millis(250);
 
-/// How often skills are judged anew without a change of theirs: a program may have been installed that one needs.
+/// How long a change may wait at most, where it is never quiet.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// How often everything is looked at without a change: a program may have been installed that a skill needs, and not
+/// every disk tells what happens on it.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// The topic under which health tells of the config.
@@ -48,8 +55,27 @@ struct State {
     used: Arc<Loaded<Config>>,
     /// The file as it was seen last.
     seen: String,
+    /// The files that were read then: also of a config that is not valid, which may be mended in any of them.
+    files: Vec<PathBuf>,
     /// What the gateway began with: changes to some of it wait for a restart.
     began_with: Value,
+    /// Why what was seen last is not at work, if it is not.
+    refused: Option<String>,
+    /// What waits for a restart.
+    waits: Vec<String>,
+    /// What is wrong with some agent.
+    troubles: Vec<String>,
+}
+
+impl State {
+    /// What people should know.
+    fn notice(&self) -> Option<String> {
+        let waits = self.waits.join(", ");
+        let restart = (!self.waits.is_empty())
+            .then(|| format!("the config has changed; restart the gateway for {waits} to have an effect"));
+        let texts: Vec<_> = self.refused.iter().chain(&restart).chain(&self.troubles).map(String::as_str).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
 }
 
 /// What came of a look at the config.
@@ -67,7 +93,16 @@ impl Live {
     /// Takes over the config that the gateway began with.
     pub(crate) fn new(paths: &Paths, chosen: &Chosen, house: &House, (notices, news): (Notices, News)) -> Self {
         let used = Arc::new(chosen.loaded.clone());
-        let state = State { seen: fingerprint(&used), began_with: used.tree.clone(), used };
+        let state = State {
+            seen: fingerprint(&used),
+            files: used.files.clone(),
+            began_with: used.tree.clone(),
+            refused: config::complaint(chosen, &paths.config),
+            waits: Vec::new(),
+            troubles: house.troubles.clone(),
+            used,
+        };
+        notices.set(TOPIC, state.notice());
         let live = Self {
             paths: paths.clone(),
             hub: house.hub.clone(),
@@ -76,106 +111,137 @@ impl Live {
             news,
             state: Arc::new(Mutex::new(state)),
         };
-        live.tell(config::complaint(chosen, &paths.config), &[], &house.troubles);
         live.keep(chosen);
         live
     }
 
-    /// The config at work.
+    /// The config at work. Waits for whoever looks at the file just now.
     pub(crate) fn used(&self) -> Arc<Loaded<Config>> {
         self.state().used.clone()
     }
 
-    /// Looks at the file, and has what it says at work if it changed and is valid.
+    /// Looks at the file, and has what it says at work if it changed and is valid. What could not be set up before is
+    /// tried again.
     pub(crate) fn look(&self) -> Came {
-        let chosen = Config::choose(&self.paths);
+        // Held from the reading to the keeping: of two who look at once, the later one has the later file.
         let mut state = self.state();
+        let chosen = Config::choose(&self.paths);
         let seen = fingerprint(&chosen.loaded);
-        if seen == state.seen {
-            return Came::Nothing;
-        }
+        let is_new = seen != state.seen;
         state.seen = seen;
-        if !chosen.loaded.is_valid() {
-            let first = chosen.loaded.problems.first().map(ToString::to_string).unwrap_or_default();
-            let text = format!(
-                "config file {} has changed and is not valid, {first}; what was read before stays at work; to see all \
-                 that is wrong: homard config validate",
-                self.paths.config.display()
-            );
-            tracing::warn!("{text}");
-            self.tell(Some(text.clone()), &[], &[]);
-            return Came::Refused(text);
+        state.files.clone_from(&chosen.loaded.files);
+        let wrong = self.wrong(&state, &chosen);
+        match &state.refused {
+            None if !is_new => return Came::Nothing,
+            Some(text) if !is_new && wrong.is_some() => return Came::Refused(text.clone()),
+            None | Some(_) => {}
         }
-        let changed: Vec<_> =
-            diff::changed(&state.used.tree, &chosen.loaded.tree).iter().map(ToString::to_string).collect();
-        let troubles = match assemble::set_up(&self.hub, &self.office, &chosen.loaded) {
-            Ok(troubles) => troubles,
-            Err(error) => {
-                let text = format!("config file {} cannot be used: {error:#}", self.paths.config.display());
-                self.tell(Some(text.clone()), &[], &[]);
+        let cannot = |error| format!("config file {} cannot be used: {error:#}", self.paths.config.display());
+        let set_up = || assemble::set_up(&self.hub, &self.office, &chosen.loaded).map_err(cannot);
+        match wrong.map_or_else(set_up, Err) {
+            Ok(troubles) => state.troubles = troubles,
+            Err(text) => {
+                if state.refused.as_ref() != Some(&text) {
+                    tracing::warn!("{text}");
+                }
+                state.refused = Some(text.clone());
+                self.notices.set(TOPIC, state.notice());
                 return Came::Refused(text);
             }
-        };
-        // Against the beginning, not against the last time: what was changed back waits for nothing.
-        let pending = diff::changed(&state.began_with, &chosen.loaded.tree);
-        let mut waits: Vec<_> =
-            pending.iter().map(ToString::to_string).filter(|path| Effect::of(path) == Effect::Restart).collect();
-        if heartbeats(&state.began_with) != heartbeats(&chosen.loaded.tree) {
-            waits.push("agents.list[].heartbeat".to_owned());
         }
+        let (before, now) = (&state.used.tree, &chosen.loaded.tree);
+        let changed: Vec<_> = diff::changed(before, now).iter().map(ToString::to_string).collect();
+        let waits = waits(&state.began_with, now);
         state.used = Arc::new(chosen.loaded.clone());
-        drop(state);
+        state.refused = None;
+        state.waits.clone_from(&waits);
         self.keep(&chosen);
+        self.notices.set(TOPIC, state.notice());
+        drop(state);
         tracing::info!(?changed, ?waits, "the config has changed");
-        self.tell(None, &waits, &troubles);
         let payload = json!({"path": self.paths.config, "hash": chosen.loaded.hash, "changedPaths": changed});
         self.news.tell("config.changed", &payload, Audience { needs: Some(Scope::Read), since: Generation::Four });
         Came::Applied { changed, waits }
     }
 
+    /// Why a file cannot take the place of what is at work.
+    fn wrong(&self, state: &State, chosen: &Chosen) -> Option<String> {
+        let file = self.paths.config.display();
+        if let Some(first) = chosen.loaded.problems.first() {
+            return Some(format!(
+                "config file {file} has changed and is not valid, {first}; what was read before stays at work; to see \
+                 all that is wrong: homard config validate"
+            ));
+        }
+        // Nobody throws all settings away without a word; some editor or a lost disk does.
+        let is_gone = state.used.text.is_some() && chosen.loaded.text.is_none();
+        is_gone.then(|| {
+            format!(
+                "config file {file} is gone; what was read before stays at work; put it back, or write {{}} there for a \
+                 config that says nothing"
+            )
+        })
+    }
+
     /// Watches the config and the skills until it is dropped.
     pub(crate) async fn watch(&self) {
-        let mut watch = match Watch::new() {
-            Ok(watch) => watch,
-            Err(error) => {
-                let text = format!("changes of the config and of skills are not seen until a restart: {error}");
-                tracing::warn!("{text}");
-                self.notices.set("watch", Some(text));
-                return std::future::pending().await;
-            }
-        };
+        let mut watch = Watch::new().inspect_err(|error| self.cannot_watch(&error.to_string())).ok();
         let mut again = interval(AGAIN);
         again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         again.reset();
+        // What changed before anybody watched is not told.
+        let mut is_due = true;
         loop {
-            self.aim(&mut watch);
+            let aimed = self.on_blocking_thread(move |live| live.aim(watch)).await;
+            let is_new;
+            (watch, is_new) = aimed.unwrap_or_else(|| {
+                self.cannot_watch("the watcher broke");
+                (None, false)
+            });
+            if is_due || is_new {
+                self.on_blocking_thread(|live| (live.look(), live.judge_skills())).await;
+                is_due = false;
+                // There may be other files to watch now.
+                continue;
+            }
             tokio::select! {
-                changed = watch.changed(QUIET) => {
-                    tracing::debug!(?changed, "files have changed");
-                    self.on_blocking_thread(Self::look).await;
-                }
+                biased;
+                changed = changed(watch.as_mut()) => tracing::debug!(?changed, "files have changed"),
                 _ = again.tick() => {}
             }
-            self.on_blocking_thread(Self::judge_skills).await;
+            is_due = true;
         }
     }
 
-    async fn on_blocking_thread<T: Send + 'static>(&self, work: impl FnOnce(&Self) -> T + Send + 'static) {
+    fn cannot_watch(&self, why: &str) {
+        let text = format!("changes of the config and of skills are seen only once a minute: {why}");
+        tracing::warn!("{text}");
+        self.notices.set("watch", Some(text));
+    }
+
+    /// Nothing if it broke, which is told.
+    async fn on_blocking_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Option<T> {
         let live = self.clone();
-        if let Err(error) = tokio::task::spawn_blocking(move || work(&live)).await {
-            tracing::error!(%error, "a change of files could not be looked at");
-        }
+        let done = tokio::task::spawn_blocking(move || work(&live)).await;
+        done.inspect_err(|error| tracing::error!(%error, "files could not be looked at")).ok()
     }
 
-    fn aim(&self, watch: &mut Watch) {
-        let files = self.state().used.files.clone();
+    /// Watches what there is to watch now. Says whether some of it was not watched before.
+    fn aim(&self, watch: Option<Watch>) -> (Option<Watch>, bool) {
+        let Some(mut watch) = watch else { return (None, false) };
+        let (files, is_watched) = {
+            let state = self.state();
+            let files: Vec<_> = state.used.files.iter().chain(&state.files).cloned().collect();
+            (files, state.used.config.skills.load.watch.unwrap_or(true))
+        };
         let libraries = self.office.libraries();
-        let folders: Vec<PathBuf> =
-            libraries.iter().flat_map(|library| library.roots.folders()).map(|(_, folder)| folder.to_owned()).collect();
-        let is_watched = self.state().used.config.skills.load.watch.unwrap_or(true);
-        let folders = folders.iter().filter(|_| is_watched).map(PathBuf::as_path);
-        let troubles = watch.set(files.iter().map(PathBuf::as_path), folders);
-        self.notices.set("watch", troubles.first().cloned());
+        let folders = libraries.iter().filter(|_| is_watched).flat_map(|library| library.roots.folders());
+        let aimed = watch.set(files.iter().map(PathBuf::as_path), folders.map(|(_, folder)| folder));
+        self.notices.set("watch", aimed.troubles.first().cloned());
+        (Some(watch), aimed.is_new)
     }
 
     fn judge_skills(&self) {
@@ -184,9 +250,9 @@ impl Live {
         }
     }
 
-    /// Keeps a valid config for the day on which the file is not.
+    /// Keeps a valid config for the day on which the file is not. Where there is no file there is nothing to keep.
     fn keep(&self, chosen: &Chosen) {
-        if chosen.used != Used::File {
+        if chosen.used != Used::File || chosen.loaded.text.is_none() {
             return;
         }
         if let Err(error) = last_good::keep(&self.paths.state, &chosen.loaded.source) {
@@ -194,16 +260,26 @@ impl Live {
         }
     }
 
-    fn tell(&self, complaint: Option<String>, waits: &[String], troubles: &[String]) {
-        let restart = (!waits.is_empty())
-            .then(|| format!("the config has changed; restart the gateway for {} to have an effect", waits.join(", ")));
-        let texts: Vec<_> = complaint.into_iter().chain(restart).chain(troubles.iter().cloned()).collect();
-        self.notices.set(TOPIC, (!texts.is_empty()).then(|| texts.join("; ")));
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The next change, if there is a watch to tell it.
+async fn changed(watch: Option<&mut Watch>) -> BTreeSet<PathBuf> {
+    match watch {
+        Some(watch) => watch.changed(QUIET, LONGEST).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The keys that wait for a restart: against the beginning, not against the last time, because what was changed back
+/// waits for nothing.
+fn waits(began_with: &Value, now: &Value) -> Vec<String> {
+    let pending = diff::changed(began_with, now);
+    let keys = pending.iter().map(ToString::to_string).filter(|path| Effect::of(path) == Effect::Restart);
+    let beats = (heartbeats(began_with) != heartbeats(now)).then(|| "agents.list[].heartbeat".to_owned());
+    keys.chain(beats).collect()
 }
 
 /// What tells one state of all files from another.

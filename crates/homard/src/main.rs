@@ -22,10 +22,18 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use homard_tools::sandbox;
 
 use crate::cmd::Cli;
 
 fn main() -> ExitCode {
+    // While there is one thread: a command on its way into the sandbox passes through here.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == sandbox::ENTER) {
+        let Err(error) = sandbox::enter(words);
+        render::remark(&format!("sandbox: {error}"));
+        return ExitCode::from(126);
+    }
     let cli = Cli::parse();
     let wants_json = cli.wants_json();
     let Err(error) = start(cli) else { return ExitCode::SUCCESS };

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use homard_proto::method::connect::Auth;
 
 use crate::{
-    config::{Config, Text},
+    config::{Config, Text, gateway::AuthMode},
     paths::{self, Paths},
 };
 
@@ -91,7 +91,8 @@ pub(crate) fn find(flag: Option<Secret>, config: &Config, paths: &Paths) -> Resu
     }
     let auth = &config.gateway.auth;
     let text = |text: &Option<Text>| text.as_ref().map(|text| text.as_str().to_owned());
-    let token = text(&auth.token).filter(|_| auth.mode.as_deref() != Some("password") || auth.password.is_none());
+    let is_password = auth.mode.is_some_and(|mode| mode.0 == AuthMode::Password);
+    let token = text(&auth.token).filter(|_| !is_password || auth.password.is_none());
     if let Some(secret) = Secret::either(token, text(&auth.password)) {
         return Ok(Some((secret, Source::Config(paths.config.clone()))));
     }

@@ -7,41 +7,62 @@ use std::{
 };
 
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout_at},
+};
 
 /// Watches files and folders, there or not.
 #[derive(Debug)]
 pub(crate) struct Watch {
     watcher: RecommendedWatcher,
-    told: mpsc::UnboundedReceiver<Vec<PathBuf>>,
     /// What is watched now, and how deep.
     watched: BTreeSet<(PathBuf, bool)>,
+    told: Told,
+}
+
+/// What came of saying what to watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Aimed {
+    /// Whether something is watched that was not before: it may have changed until then.
+    pub(crate) is_new: bool,
+    /// What cannot be watched.
+    pub(crate) troubles: Vec<String>,
 }
 
 impl Watch {
     /// Watches nothing yet.
     pub(crate) fn new() -> notify::Result<Self> {
         // Unbounded: the system drops what nobody reads before it is too much, and says so.
-        let (tell, told) = mpsc::unbounded_channel();
-        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // What cannot be told means that something was missed: everything may have changed.
-            let paths = event.map(|event| if event.kind.is_access() { Vec::new() } else { event.paths });
-            if paths.as_ref().map_or(true, |paths| !paths.is_empty()) {
-                tell.send(paths.unwrap_or_default()).ok();
-            }
-        })?;
-        Ok(Self { watcher, told, watched: BTreeSet::new() })
+        let (tell, events) = mpsc::unbounded_channel();
+        let tell = move |event: notify::Result<Event>| {
+            let paths = match event {
+                Ok(event) if event.need_rescan() => Vec::new(),
+                Ok(event) if event.kind.is_access() || event.paths.is_empty() => return,
+                Ok(event) => event.paths,
+                Err(_missed) => Vec::new(),
+            };
+            tell.send(paths).ok();
+        };
+        // What a link leads to is no part of a folder; followed, one to `/` would have the whole disk watched.
+        let watcher = RecommendedWatcher::new(tell, notify::Config::default().with_follow_symlinks(false))?;
+        Ok(Self { watcher, watched: BTreeSet::new(), told: Told::new(events) })
     }
 
-    /// Watches these files and everything beneath these folders, and nothing else any more. Says what cannot be watched.
+    /// Watches these files and everything beneath these folders, and nothing else any more.
     pub(crate) fn set<'a>(
         &mut self,
         files: impl IntoIterator<Item = &'a Path>,
         folders: impl IntoIterator<Item = &'a Path>,
-    ) -> Vec<String> {
+    ) -> Aimed {
+        // Changes are told by real paths. A file that is a link changes with the link, and with what it leads to.
+        let named = |file: &Path| Some(real(file.parent()?)?.join(file.file_name()?));
+        self.told.files = files.into_iter().flat_map(|file| [named(file), file.canonicalize().ok()]).flatten().collect();
+        self.told.folders = folders.into_iter().filter_map(real).collect();
         // A file is watched through its folder, because editors put new files in the place of old ones.
-        let files = files.into_iter().filter_map(|file| Some((nearest(file.parent()?)?, false)));
-        let folders = folders.into_iter().filter_map(|folder| Some((nearest(folder)?, folder.is_dir())));
+        let files = self.told.files.iter().filter_map(|file| Some((nearest(file.parent()?)?.to_owned(), false)));
+        let folders = self.told.folders.iter();
+        let folders = folders.filter_map(|folder| Some((nearest(folder)?.to_owned(), folder.is_dir())));
         let wanted: BTreeSet<_> = files.chain(folders).collect();
         for (path, _) in self.watched.difference(&wanted) {
             // It may be gone already, and then so is the watch.
@@ -54,34 +75,106 @@ impl Watch {
                 troubles.push(format!("changes in {} are not seen: {error}", path.display()));
             }
         }
+        let is_new = !wanted.is_subset(&self.watched);
         self.watched = wanted;
-        troubles
+        Aimed { is_new, troubles }
     }
 
-    /// Waits for a change, and then until it was quiet for so long. Returns where something changed; nothing if that is
-    /// not known.
-    pub(crate) async fn changed(&mut self, quiet: Duration) -> BTreeSet<PathBuf> {
-        let Some(first) = self.told.recv().await else { return std::future::pending().await };
-        let mut changed: BTreeSet<_> = first.into_iter().collect();
-        while let Ok(Some(more)) = timeout(quiet, self.told.recv()).await {
-            changed.extend(more);
+    /// Waits for a change, and then until it was quiet for so long, but never longer than `most`. Returns where something
+    /// changed; nothing if that is not known. Whoever stops waiting and comes back has missed nothing.
+    pub(crate) async fn changed(&mut self, quiet: Duration, most: Duration) -> BTreeSet<PathBuf> {
+        self.told.changed(quiet, most).await
+    }
+}
+
+/// What was told, and what of it matters.
+#[derive(Debug)]
+struct Told {
+    /// Where something changed; no path if that is not known, so that everything may have.
+    events: mpsc::UnboundedReceiver<Vec<PathBuf>>,
+    files: BTreeSet<PathBuf>,
+    folders: BTreeSet<PathBuf>,
+    /// What was told and not returned yet.
+    pending: Option<Pending>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    changed: BTreeSet<PathBuf>,
+    first: Instant,
+    last: Instant,
+}
+
+impl Told {
+    fn new(events: mpsc::UnboundedReceiver<Vec<PathBuf>>) -> Self {
+        Self { events, files: BTreeSet::new(), folders: BTreeSet::new(), pending: None }
+    }
+
+    async fn changed(&mut self, quiet: Duration, most: Duration) -> BTreeSet<PathBuf> {
+        loop {
+            let due = self.pending.as_ref().map(|pending| (pending.last + quiet).min(pending.first + most));
+            let told = match due {
+                None => self.events.recv().await,
+                // Asked first: where much is told, there is always something more to receive.
+                Some(due) if due <= Instant::now() => return self.take(),
+                Some(due) => match timeout_at(due, self.events.recv()).await {
+                    Ok(told) => told,
+                    Err(_quiet) => return self.take(),
+                },
+            };
+            match told {
+                Some(paths) => self.note(paths),
+                None => return std::future::pending().await,
+            }
         }
-        changed
+    }
+
+    fn take(&mut self) -> BTreeSet<PathBuf> {
+        self.pending.take().map(|pending| pending.changed).unwrap_or_default()
+    }
+
+    fn note(&mut self, paths: Vec<PathBuf>) {
+        let is_anywhere = paths.is_empty();
+        let paths: Vec<_> = paths.into_iter().filter(|path| self.matters(path)).collect();
+        if paths.is_empty() && !is_anywhere {
+            return;
+        }
+        let now = Instant::now();
+        let pending = self.pending.get_or_insert_with(|| Pending { changed: BTreeSet::new(), first: now, last: now });
+        pending.changed.extend(paths);
+        pending.last = now;
+    }
+
+    /// Whether it is what is watched, or on the way there: of a folder that is not there yet all others see more.
+    fn matters(&self, path: &Path) -> bool {
+        let is_on_the_way = |wanted: &PathBuf| wanted.starts_with(path);
+        self.files.iter().any(is_on_the_way)
+            || self.folders.iter().any(|folder| is_on_the_way(folder) || path.starts_with(folder))
     }
 }
 
 /// The path itself, or the nearest folder above it that is there.
-fn nearest(path: &Path) -> Option<PathBuf> {
-    path.ancestors().find(|path| path.is_dir()).map(Path::to_owned)
+fn nearest(path: &Path) -> Option<&Path> {
+    path.ancestors().find(|path| path.is_dir())
+}
+
+/// The path without links, as far as it is there.
+fn real(path: &Path) -> Option<PathBuf> {
+    let there = nearest(path)?;
+    let rest = path.strip_prefix(there).ok()?;
+    let there = there.canonicalize().ok()?;
+    // An empty rest would leave a slash at the end.
+    Some(if rest.as_os_str().is_empty() { there } else { there.join(rest) })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, os::unix::fs::symlink};
 
     use super::*;
 
     const QUIET: Duration = Duration::from_millis(20);
+    const LONG: Duration = Duration::from_secs(3600);
 
     #[tokio::test]
     async fn a_file_that_is_replaced_and_a_folder_that_appears_are_seen() {
@@ -89,17 +182,94 @@ mod tests {
         let root = dir.path().canonicalize().unwrap();
         let (file, folder) = (root.join("config.json"), root.join("skills"));
         let mut watch = Watch::new().unwrap();
-        assert_eq!(watch.set([file.as_path()], [folder.as_path()]), Vec::<String>::new());
+        let aimed = |is_new| Aimed { is_new, troubles: Vec::new() };
+        assert_eq!(watch.set([file.as_path()], [folder.as_path()]), aimed(true));
+        assert_eq!(watch.set([file.as_path()], [folder.as_path()]), aimed(false));
         fs::write(root.join("new"), "{}").unwrap();
         fs::rename(root.join("new"), &file).unwrap();
-        assert!(watch.changed(QUIET).await.contains(&file));
+        assert_eq!(watch.changed(QUIET, LONG).await, BTreeSet::from([file.clone()]));
         fs::create_dir(&folder).unwrap();
-        assert!(watch.changed(QUIET).await.contains(&folder));
+        assert!(watch.changed(QUIET, LONG).await.contains(&folder));
         // Now that it is there, what is in it counts, too.
-        watch.set([file.as_path()], [folder.as_path()]);
+        assert_eq!(watch.set([file.as_path()], [folder.as_path()]), aimed(true));
         fs::create_dir(folder.join("a")).unwrap();
         let skill = folder.join("a/SKILL.md");
         fs::write(&skill, "").unwrap();
-        assert!(watch.changed(QUIET).await.iter().any(|path| path.starts_with(&folder)));
+        assert!(watch.changed(QUIET, LONG).await.iter().any(|path| path.starts_with(&folder)));
+    }
+
+    #[tokio::test]
+    async fn what_a_link_leads_to_is_seen_and_a_link_in_a_folder_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        for folder in ["real/skills", "far/away"] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        fs::write(root.join("real/config.json"), "").unwrap();
+        symlink("real/config.json", root.join("config.json")).unwrap();
+        symlink("real/skills", root.join("skills")).unwrap();
+        symlink(root.join("far"), root.join("real/skills/far")).unwrap();
+        let mut watch = Watch::new().unwrap();
+        watch.set([root.join("config.json").as_path()], [root.join("skills").as_path()]);
+        fs::write(root.join("real/config.json"), "{}").unwrap();
+        assert_eq!(watch.changed(QUIET, LONG).await, BTreeSet::from([root.join("real/config.json")]));
+        fs::write(root.join("far/away/SKILL.md"), "").unwrap();
+        fs::write(root.join("real/skills/note.md"), "").unwrap();
+        assert_eq!(watch.changed(QUIET, LONG).await, BTreeSet::from([root.join("real/skills/note.md")]));
+    }
+
+    /// Someone who is told of a config in `/home/me` and of skills in a folder that is not there.
+    fn told() -> (mpsc::UnboundedSender<Vec<PathBuf>>, Told) {
+        let (tell, events) = mpsc::unbounded_channel();
+        let mut told = Told::new(events);
+        told.files.insert("/home/me/config.json".into());
+        told.folders.insert("/home/me/.agents/skills".into());
+        (tell, told)
+    }
+
+    fn paths<const N: usize>(paths: [&str; N]) -> Vec<PathBuf> {
+        paths.into_iter().map(PathBuf::from).collect()
+    }
+
+    #[tokio::test]
+    async fn whoever_stops_waiting_misses_nothing() {
+        let (tell, mut told) = told();
+        tell.send(paths(["/home/me/config.json"])).unwrap();
+        let stopped = tokio::time::timeout(Duration::ZERO, told.changed(LONG, LONG)).await;
+        assert!(stopped.is_err());
+        let changed: Vec<_> = told.changed(Duration::ZERO, LONG).await.into_iter().collect();
+        assert_eq!(changed, paths(["/home/me/config.json"]));
+    }
+
+    #[tokio::test]
+    async fn where_it_is_never_quiet_the_wait_ends_all_the_same() {
+        let (tell, mut told) = told();
+        tell.send(paths(["/home/me/config.json"])).unwrap();
+        tell.send(paths(["/home/me/.agents/skills/a/SKILL.md"])).unwrap();
+        let changed: Vec<_> = told.changed(LONG, Duration::ZERO).await.into_iter().collect();
+        assert_eq!(changed, paths(["/home/me/config.json"]));
+    }
+
+    #[test]
+    fn only_what_is_watched_and_the_way_there_matter() {
+        let (_, told) = told();
+        for path in ["/home/me/config.json", "/home/me", "/home/me/.agents", "/home/me/.agents/skills/a/SKILL.md"] {
+            assert!(told.matters(Path::new(path)), "{path}");
+        }
+        for path in ["/home/me/config.json.lock", "/home/me/.cache", "/home/me/.agents/skillset", "/home/you"] {
+            assert!(!told.matters(Path::new(path)), "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_does_not_matter_is_not_waited_for_and_an_unknown_place_is_any() {
+        let (tell, mut told) = told();
+        tell.send(paths(["/home/me/.bash_history"])).unwrap();
+        tell.send(Vec::new()).unwrap();
+        tell.send(paths(["/home/me/.agents", "/home/me/.agents.new"])).unwrap();
+        let changed: Vec<_> = told.changed(QUIET, LONG).await.into_iter().collect();
+        assert_eq!(changed, paths(["/home/me/.agents"]));
+        tell.send(Vec::new()).unwrap();
+        assert_eq!(told.changed(Duration::ZERO, LONG).await, BTreeSet::new());
     }
 }

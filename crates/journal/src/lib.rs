@@ -6,6 +6,7 @@
 //! (how its lines get to their files), `start` (how a crash is made up for) and `export` (how `sessions.json` follows).
 #![warn(missing_docs)]
 
+mod approvals;
 mod checkpoint;
 mod commit;
 mod cron;
@@ -42,6 +43,7 @@ use homard_store::{DeliveryRow, Error, Fence, Rec, RunRow, Session, Store, Unfin
 use tokio::{sync::Notify, time::Instant};
 use tracing::warn;
 
+pub use approvals::ApprovalFiles;
 pub use cron::CronFiles;
 pub use start::Boots;
 

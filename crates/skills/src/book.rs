@@ -51,16 +51,21 @@ impl Book {
     }
 }
 
-/// The variables that a run's commands get. They hold secrets: for child processes only, never for a log.
+/// The variables that a run's commands get: those that its skills ask for. They hold secrets: for child processes only,
+/// never for a log.
 ///
-/// A variable that is set already stays as it is, and the first skill that gives one wins.
+/// What is set in our own environment counts before what the rules say, and the first skill that gives one wins.
 pub fn variables(book: &Book) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::new();
     for skill in book.usable() {
-        let Some(entry) = book.rules.entries.get(&skill.key) else { continue };
-        let key = skill.primary_env.as_ref().zip(entry.api_key.as_ref());
-        for (name, value) in entry.env.iter().chain(key) {
-            if is_name(name) && !value.is_empty() && !value.contains('\0') && !book.host.env.contains(name) {
+        let asked = skill.requires.env.iter().chain(&skill.primary_env);
+        let own = asked.filter_map(|name| Some((name, book.host.env.get(name)?)));
+        let entry = book.rules.entries.get(&skill.key);
+        let key = skill.primary_env.as_ref().zip(entry.and_then(|entry| entry.api_key.as_ref()));
+        let given = entry.into_iter().flat_map(|entry| &entry.env).chain(key);
+        let given = given.map(|(name, value)| (name, book.host.env.get(name).unwrap_or(value)));
+        for (name, value) in own.chain(given) {
+            if is_name(name) && !value.is_empty() && !value.contains('\0') {
                 variables.entry(name.clone()).or_insert_with(|| value.clone());
             }
         }

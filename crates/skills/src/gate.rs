@@ -1,7 +1,7 @@
 //! Which skills work here: what the user allows, and what the machine and the config have.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt, fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -21,17 +21,17 @@ pub struct Host {
     pub os: String,
     /// The folders of `PATH`.
     pub path: Vec<PathBuf>,
-    /// The names of the variables that are set and not blank.
-    pub env: BTreeSet<String>,
+    /// The variables that are set and not blank.
+    pub env: BTreeMap<String, String>,
     /// The config.
     pub config: Value,
 }
 
-/// Leaves out the config, which may hold secrets.
+/// Leaves out the config and the values of variables, which may hold secrets.
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { os, path, env, config: _ } = self;
-        f.debug_struct("Host").field("os", os).field("path", path).field("env", env).finish_non_exhaustive()
+        f.debug_struct("Host").field("os", os).field("path", path).field("env", &env.keys()).finish_non_exhaustive()
     }
 }
 
@@ -140,7 +140,7 @@ fn lacking(skill: &Skill, host: &Host, entry: Option<&Entry>) -> Requires {
     };
     let has_key = entry.and_then(|entry| entry.api_key.as_ref()).is_some_and(|key| !key.is_empty());
     let is_set = |name: &str| {
-        host.env.contains(name)
+        host.env.contains_key(name)
             || entry.and_then(|entry| entry.env.get(name)).is_some_and(|value| !value.is_empty())
             || has_key && skill.primary_env.as_deref() == Some(name)
     };

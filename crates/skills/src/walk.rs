@@ -107,7 +107,8 @@ impl<'a> Walk<'a> {
             Err(error) => return self.problems.push(warning(&folder.path, unreadable(error))),
         };
         // Of a folder and a link to it, the folder is meant.
-        entries.sort_by_key(|entry| (entry.path().is_symlink(), entry.file_name()));
+        let is_link = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_symlink());
+        entries.sort_by_cached_key(|entry| (is_link(entry), entry.file_name()));
         for entry in entries {
             let name = entry.file_name();
             if name.as_encoded_bytes().starts_with(b".") || name == "node_modules" {

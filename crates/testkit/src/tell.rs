@@ -108,10 +108,8 @@ fn requests(seen: &[Seen]) -> Vec<String> {
     let mut before = None;
     for (number, Seen { at, model, request }) in (1..).zip(seen) {
         let by = if model == "script-1" { String::new() } else { format!(" {model}") };
-        let level = match request.thinking {
-            Level::Off => String::new(),
-            level => format!(" thinking {}", level.as_str()),
-        };
+        let thinks = request.thinking != Level::Off;
+        let level = if thinks { format!(" thinking {}", request.thinking.as_str()) } else { String::new() };
         lines.push(format!("{number} at {}ms{by}{level}", at.as_millis()));
         let tools: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
         let first: String = request.system.chars().take(40).collect();

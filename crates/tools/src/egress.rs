@@ -64,6 +64,14 @@ pub enum Error {
         /// The port.
         port: u16,
     },
+    /// An exception for this host names other ports.
+    #[error("port {port} of {host} is not used: the owner allows other ports of it")]
+    OtherPort {
+        /// The host.
+        host: String,
+        /// The port.
+        port: u16,
+    },
     /// Not on the public internet.
     #[error(
         "{host} is not on the public internet ({what}): only public servers can be reached, unless the owner allows it"
@@ -80,6 +88,9 @@ pub enum Error {
         /// How often is allowed.
         most: usize,
     },
+    /// The place that a server sent us on to cannot be used.
+    #[error("the server sent us on, but {0}")]
+    SentOn(Box<Self>),
     /// No connection, or no answer.
     #[error("{host} cannot be reached ({why})")]
     Unreached {
@@ -169,7 +180,6 @@ impl Request {
     fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static(self.accept));
-        // What we can unpack within bounds; reqwest's own unpacking knows none.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         headers
     }
@@ -202,17 +212,28 @@ impl Egress {
         let deadline = Instant::now() + self.bounds.timeout.min(LONGEST);
         let mut url = destination::parse(&request.url, &self.exceptions)?;
         let mut key = request.key.as_ref();
-        for _ in 0..=self.bounds.redirects {
+        for hop in 0..=self.bounds.redirects {
+            let sent_on = |error| if hop == 0 { error } else { Error::SentOn(Box::new(error)) };
             let mut headers = request.headers();
             headers.extend(key.take().map(|(name, key)| (HeaderName::from_static(name), key.clone())));
-            let response = self.hop(&url, headers, deadline).await?;
-            let Some(next) = redirect(&url, &response)? else {
+            let response = self.hop(&url, headers, deadline).await.map_err(sent_on)?;
+            let Some(location) = redirect(&response) else {
                 return Ok(Answer { url, response, deadline, bounds: self.bounds.clone() });
             };
-            tracing::debug!(from = %url, to = %next, "sent on");
-            url = destination::check(next, &self.exceptions)?;
+            if hop == self.bounds.redirects {
+                break;
+            }
+            url = self.next(&url, location).map_err(|error| Error::SentOn(Box::new(error)))?;
+            tracing::debug!(to = host(&url), "sent on");
         }
         Err(Error::Redirects { most: self.bounds.redirects })
+    }
+
+    /// Where a server sends us on to, if that can be used.
+    fn next(&self, url: &Url, location: &HeaderValue) -> Result<Url, Error> {
+        let text = str::from_utf8(location.as_bytes()).map_err(|error| Error::NotUrl { why: error.to_string() })?;
+        let next = url.join(text).map_err(|error| Error::NotUrl { why: error.to_string() })?;
+        destination::check(next, &self.exceptions)
     }
 
     async fn hop(&self, url: &Url, headers: HeaderMap, deadline: Instant) -> Result<Response, Error> {
@@ -232,6 +253,8 @@ impl Egress {
         let names = GuardedNames { names: self.names.clone(), exceptions: self.exceptions.clone() };
         // A proxy would resolve names itself, and a redirect is followed only after a check.
         let builder = Client::builder().no_proxy().redirect(Policy::none()).referer(false);
+        // Unpacked is here, within bounds, whatever else in the house wants reqwest to do.
+        let builder = builder.no_gzip().no_brotli().no_deflate().no_zstd();
         let built = builder.dns_resolver(Arc::new(names)).user_agent(&self.bounds.user_agent).build();
         built.map_err(|error| Error::Setup { why: innermost(&error) })
     }
@@ -285,14 +308,10 @@ impl Answer {
     }
 }
 
-/// Where a server sends us on to, if it does.
-fn redirect(url: &Url, response: &Response) -> Result<Option<Url>, Error> {
-    let location =
-        response.headers().get(LOCATION).filter(|_| matches!(response.status().as_u16(), 301..=303 | 307 | 308));
-    let Some(location) = location else { return Ok(None) };
-    let not_url = |why: String| Error::NotUrl { why: format!("the server sent us on, and {why}") };
-    let text = str::from_utf8(location.as_bytes()).map_err(|error| not_url(error.to_string()))?;
-    url.join(text).map(Some).map_err(|error| not_url(error.to_string()))
+/// Where a server wants to send us on to, if it does.
+fn redirect(response: &Response) -> Option<&HeaderValue> {
+    let is_redirect = matches!(response.status().as_u16(), 301..=303 | 307 | 308);
+    response.headers().get(LOCATION).filter(|_| is_redirect)
 }
 
 fn host(url: &Url) -> String {

@@ -110,6 +110,10 @@ pub(crate) enum Error {
     NoKeys,
     #[error("there is nothing to paste: give text")]
     NoText,
+    #[error(
+        "{path} is no memory: that is only MEMORY.md, memory.md and the .md files below memory/; use read for others"
+    )]
+    NotMemory { path: String },
     #[error("the work broke off: {0}")]
     Thread(#[source] tokio::task::JoinError),
 }

@@ -187,7 +187,7 @@ impl Exec {
                 (Some(Tier::B { why } | Tier::C { why }), _) => return Err(Error::NoSandbox { why: why.clone() }),
             };
             let mut confined = confined.map_err(|source: io::Error| Error::Confine { source })?;
-            confined.directory = Some(directory);
+            confined.opened.push(directory);
             Ok((confined, cwd))
         })
         .await

@@ -1,11 +1,12 @@
-//! What an agent can do: read, write, change and search files, run commands.
+//! What an agent can do: read, write, change and search files, run commands, read the web.
 //!
 //! One file per tool. Paths from a model are resolved in `beneath` and nowhere else; commands are started, watched and
-//! ended in `process`. This crate refuses to know the gateway, the providers, config files and the environment.
-//! Start with `read`, the simplest tool, then `beneath`; then `exec` and `process`.
+//! ended in `process`, held by `sandbox`, and kept in `background` when they take long. This crate refuses to know the gateway, the providers, config files and the environment.
+//! Start with `read`, the simplest tool, then `beneath`; then `exec`, `job` and `process`.
 #![warn(missing_docs)]
 
 mod apply_patch;
+pub mod argv;
 mod background;
 mod beneath;
 mod edit;
@@ -14,12 +15,17 @@ mod error;
 mod exec;
 mod external;
 mod find;
+mod gate;
 mod glob;
 mod grep;
+pub mod house;
 mod job;
 mod keys;
 mod likeness;
 mod ls;
+pub mod mcp;
+mod memory;
+mod message;
 mod output;
 mod page;
 mod process;
@@ -58,8 +64,11 @@ pub use crate::{
     edit::Edit,
     exec::{Exec, ExecSettings},
     find::Find,
+    gate::{Decision, ExecRequest, Gate},
     grep::Grep,
     ls::Ls,
+    memory::{MemoryGet, MemorySearch, MemorySettings, memory},
+    message::{Message, MessageRules},
     process_tool::Process,
     read::Read,
     web_fetch::{WebFetch, WebFetchSettings},
@@ -75,6 +84,7 @@ pub fn all(exec_env: Vec<(String, String)>) -> Vec<Arc<dyn Tool>> {
 /// Every tool of this crate; commands run as `exec` says.
 pub fn all_with(exec: ExecSettings) -> Vec<Arc<dyn Tool>> {
     let turns = Turns::default();
+    let memory = Arc::new(MemorySettings::default());
     vec![
         Arc::new(Read),
         Arc::new(Write::new(turns.clone())),
@@ -83,6 +93,8 @@ pub fn all_with(exec: ExecSettings) -> Vec<Arc<dyn Tool>> {
         Arc::new(Grep),
         Arc::new(Find),
         Arc::new(Ls),
+        Arc::new(MemorySearch::new(memory.clone())),
+        Arc::new(MemoryGet::new(memory)),
         Arc::new(Process::new(exec.background.clone(), exec.keep)),
         Arc::new(Exec::new(exec)),
         Arc::new(WebFetch::new(WebFetchSettings::default(), Arc::new(SystemNames), Ambient::system())),

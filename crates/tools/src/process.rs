@@ -82,7 +82,7 @@ pub(crate) struct Finished {
 impl Process {
     /// Starts a command as the first of its process group.
     pub(crate) fn start(confined: Confined, wiring: Wiring) -> io::Result<(Self, Option<Input>)> {
-        let Confined { mut command, wrappers, keep, directory } = confined;
+        let Confined { mut command, wrappers, keep, opened } = confined;
         // No two open files of a kind have the same number, so it can tell our processes from those of other commands.
         let (output, input, mark);
         if wiring == Wiring::Terminal {
@@ -106,7 +106,7 @@ impl Process {
             }
         }
         let child = command.env(MARK, &mark).kill_on_drop(true).spawn()?;
-        drop(directory);
+        drop(opened);
         let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let leader = leader.ok_or_else(|| io::Error::other("it has no process id"))?;
         Ok((Self { child, output, tree: Tree::new(leader, &mark, wrappers), _keep: keep }, input))
@@ -179,5 +179,36 @@ impl Drop for Process {
         if self.child.id().is_some() {
             self.tree.kill();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::OsStr, fs};
+
+    use super::*;
+    use crate::{
+        beneath::Beneath,
+        sandbox::{Place, unconfined},
+    };
+
+    #[tokio::test]
+    async fn output_is_heard_while_the_command_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let directory = Beneath::open(root).unwrap().directory(".").unwrap();
+        let place = Place { workspace: root, cwd: root, directory: &directory, has_terminal: false };
+        let script = "echo one; until [ -e go ]; do sleep 0.01; done; echo two";
+        let confined = unconfined(&["/bin/sh", "-c", script].map(OsStr::new), &place);
+        let (process, input) = Process::start(confined, Wiring::Deaf).unwrap();
+        assert!(input.is_none());
+        let mut heard = Vec::new();
+        let hear = |bytes: &[u8]| {
+            heard.push(String::from_utf8(bytes.to_vec()).unwrap());
+            fs::write(root.join("go"), "").unwrap();
+        };
+        let finished = process.finish(&CancellationToken::new(), Duration::from_secs(20), hear).await;
+        assert!(matches!(finished.end, End::Exited(status) if status.success()), "{finished:?}");
+        assert_eq!(heard, ["one\n", "two\n"]);
     }
 }

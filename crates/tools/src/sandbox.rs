@@ -49,15 +49,13 @@ pub(crate) struct Confined {
     pub(crate) wrappers: usize,
     /// What has to stay until the command is over.
     pub(crate) keep: Keep,
-    /// Where it starts: has to stay until it has.
-    pub(crate) directory: Option<OwnedFd>,
+    /// What it needs open when it starts, and not any longer: others that are started meanwhile inherit it too.
+    pub(crate) opened: Vec<OwnedFd>,
 }
 
 /// What has to stay until a command is over. Tidies up when dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Keep {
-    /// Read by bubblewrap when it starts.
-    _filter: Option<OwnedFd>,
     _held: Option<Held>,
     _links: Vec<LostLink>,
     temporary: Option<PathBuf>,
@@ -98,7 +96,7 @@ pub(crate) fn unconfined(words: &[&OsStr], place: &Place<'_>) -> Confined {
     let mut command = terminal(place.has_terminal, words[0]);
     command.args(&words[1..]);
     at(&mut command, place);
-    Confined { command, wrappers: 0, keep: Keep::default(), directory: None }
+    Confined { command, wrappers: 0, keep: Keep::default(), opened: Vec::new() }
 }
 
 /// A command in a namespace of its own.
@@ -127,19 +125,19 @@ pub(crate) fn in_namespace(
     }
     // Not around the namespace: the keys that end a program would end what holds it.
     command.args(place.has_terminal.then_some(TERMINAL).into_iter().flatten()).args(words);
-    let keep = Keep { _filter: Some(filter), _held: Some(held), _links, temporary: None };
-    Ok(Confined { command, wrappers: 2, keep, directory: None })
+    let keep = Keep { _held: Some(held), _links, temporary: None };
+    Ok(Confined { command, wrappers: 2, keep, opened: vec![filter] })
 }
 
 /// A command that confines itself before it starts.
 pub(crate) fn by_itself(helper: &Path, layers: &Layers, words: &[&OsStr], place: &Place<'_>) -> io::Result<Confined> {
     let temporary = stand_in::temporary()?;
     let confinement = Confinement::alone(layers, &temporary).spelled();
-    let keep = Keep { _filter: None, _held: None, _links: layers.links(), temporary: Some(temporary) };
+    let keep = Keep { _held: None, _links: layers.links(), temporary: Some(temporary) };
     let mut command = terminal(place.has_terminal, helper.as_os_str());
     command.arg(ENTER).arg(confinement?).arg("--").args(words);
     at(&mut command, place);
-    Ok(Confined { command, wrappers: 0, keep, directory: None })
+    Ok(Confined { command, wrappers: 0, keep, opened: Vec::new() })
 }
 
 /// Starts in the opened directory, which is closed when the program starts, after the change.
@@ -158,6 +156,12 @@ fn terminal(has_terminal: bool, program: &OsStr) -> Command {
     let mut command = Command::new(setsid);
     command.arg(option).arg(program);
     command
+}
+
+/// Removes what stands in a workspace for files that commands must not make, when a gateway that was killed could not.
+/// Call it when a gateway starts, before any command.
+pub fn tidy(workspace: &Path) {
+    Layers::left_over(workspace).for_each(|left| left.remove());
 }
 
 /// Paths as they are on the disk, without those that are not there.

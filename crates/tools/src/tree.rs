@@ -29,6 +29,8 @@ pub(crate) struct Tree {
     mark: String,
     /// How many generations from the leader on are not asked to end: see [`crate::sandbox::Confined`].
     wrappers: usize,
+    /// When the leader was born, in ticks of the kernel: nobody who is older belongs to it.
+    born: u64,
 }
 
 struct Seen {
@@ -36,12 +38,14 @@ struct Seen {
     parent: Option<Pid>,
     group: Option<Pid>,
     is_alive: bool,
+    born: u64,
 }
 
 impl Tree {
     /// The tree of a process that leads its own group and whose environment has `MARK` set to `mark`.
     pub(crate) fn new(leader: Pid, mark: &str, wrappers: usize) -> Self {
-        Self { leader, mark: format!("{MARK}={mark}"), wrappers }
+        let born = look(leader.as_raw_nonzero().get()).map_or(0, |seen| seen.born);
+        Self { leader, mark: format!("{MARK}={mark}"), wrappers, born }
     }
 
     /// Asks all to end, and kills what has not after a while. Blocks.
@@ -71,7 +75,7 @@ impl Tree {
             if look > looks {
                 each(&living, Signal::KILL);
             }
-            thread::sleep(LOOK);
+            thread::sleep(if look == 0 { LOOK / 5 } else { LOOK });
             living = self.living(&[]);
         }
         tracing::warn!(leader = ?self.leader, "processes that a command left could not be killed");
@@ -112,6 +116,7 @@ impl Tree {
             .into_iter()
             .flatten()
             .filter_map(|entry| look(entry.ok()?.file_name().to_str()?.parse().ok()?))
+            .filter(|one| one.born >= self.born)
             .collect();
         let is_root = |one: &&Seen| one.group == Some(self.leader) || self.is_marked(one.pid);
         let mut ours: HashSet<Pid> = seen.iter().filter(is_root).map(|one| one.pid).collect();
@@ -153,5 +158,6 @@ fn look(pid: i32) -> Option<Seen> {
     let mut number = || fields.next()?.parse().ok();
     let (parent, group): (i32, i32) = (number()?, number()?);
     let (parent, group) = (Pid::from_raw(parent), Pid::from_raw(group));
-    Some(Seen { pid: Pid::from_raw(pid)?, parent, group, is_alive })
+    let born = fields.nth(16)?.parse().ok()?;
+    Some(Seen { pid: Pid::from_raw(pid)?, parent, group, is_alive, born })
 }

@@ -80,9 +80,9 @@ enum Error {
     Stopped,
     #[error(transparent)]
     Egress(#[from] egress::Error),
-    #[error("the answer is {kind}: only HTML, JSON and text can be read")]
+    #[error("the type of the answer is {kind}: only HTML, JSON and text can be read")]
     Kind { kind: String },
-    #[error("the answer is called a text, but it is binary")]
+    #[error("the answer is binary: only HTML, JSON and text can be read")]
     Binary,
     #[error("the page could not be read: {0}")]
     Thread(String),

@@ -13,7 +13,7 @@ use homard_agent::{
 };
 use reqwest::{Url, dns::Resolve};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -258,8 +258,8 @@ impl Asked {
         }
         let body = answer.body().await?;
         let malformed = |error: serde_json::Error| Error::Malformed { provider, why: error.to_string() };
-        let answer: Value = serde_json::from_slice(&body.bytes).map_err(malformed)?;
-        let found = self.provider.hits(&answer).into_iter().filter_map(|hit| {
+        let answer: Map<String, Value> = serde_json::from_slice(&body.bytes).map_err(malformed)?;
+        let found = self.provider.hits(&answer.into()).into_iter().filter_map(|hit| {
             let url = Url::parse(&hit.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
             let site_name = url.host_str()?.to_owned();
             domains.allow(&site_name).then(|| Found {

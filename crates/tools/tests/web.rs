@@ -43,7 +43,7 @@ fn case(call: &Path) -> datatest_stable::Result<()> {
         let site = Site::open(folder).await;
         let arguments = fs::read_to_string(call).unwrap().replace("$SITE", &site.url);
         let result = tool_named(tool, &site.url).call(context(), serde_json::from_str(&arguments).unwrap()).await;
-        site.told(result)
+        site.told(&result)
     });
     let expected: Value = serde_json::from_str(&fs::read_to_string(folder.join("result.json"))?)?;
     let told = Value::Object(
@@ -66,7 +66,8 @@ fn tool_named(name: &str, site: &str) -> Box<dyn Tool> {
         "web_fetch" => {
             let allow = vec!["127.0.0.1".parse().unwrap()];
             let bounds = Bounds { allow, bytes: 200_000, ..Bounds::default() };
-            let settings = WebFetchSettings { bounds, max_chars: 20_000, ..WebFetchSettings::default() };
+            let settings =
+                WebFetchSettings { bounds, max_chars: 2_000, max_chars_cap: 3_000, ..WebFetchSettings::default() };
             Box::new(WebFetch::new(settings, names, ambient))
         }
         "brave" => search(Some(brave())),
@@ -126,13 +127,19 @@ impl Site {
     }
 
     /// What a call came to, as a case spells it.
-    fn told(&self, result: ToolResult) -> serde_json::Map<String, Value> {
+    fn told(&self, result: &ToolResult) -> serde_json::Map<String, Value> {
         let [Block::Text(text)] = result.content.as_slice() else { panic!("not one text: {result:?}") };
         let mut told = json!({"text": text.text.lines().collect::<Vec<_>>()});
         if result.is_error {
             told["isError"] = json!(true);
         }
         told["details"] = json!(result.details);
+        if let Some(text) = told.pointer("/details/text").and_then(Value::as_str) {
+            // As many characters as there are in what the case shows.
+            let surplus = text.matches(&self.url).count() * (self.url.len() - "$SITE".len());
+            let length = told.pointer("/details/length").and_then(Value::as_u64).unwrap();
+            told["details"]["length"] = json!(length - surplus as u64);
+        }
         told["asked"] = json!(*self.asked.lock().unwrap());
         serde_json::from_str(&told.to_string().replace(&self.url, "$SITE")).unwrap()
     }

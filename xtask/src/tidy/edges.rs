@@ -21,6 +21,7 @@ const ALLOWED: &[(&str, May)] = &[
     ("homard-providers", May::Use(&["homard-proto", "homard-model"])),
     ("homard-config", May::Use(&[])),
     ("homard-workspace", May::Use(&[])),
+    ("homard-memory", May::Use(&[])),
     ("homard-skills", May::Use(&[])),
     ("homard-media", May::Use(&["homard-proto"])),
     (
@@ -34,7 +35,7 @@ const ALLOWED: &[(&str, May)] = &[
             "homard-media",
         ]),
     ),
-    ("homard-tools", May::Use(&["homard-proto", "homard-agent", "homard-media"])),
+    ("homard-tools", May::Use(&["homard-proto", "homard-agent", "homard-media", "homard-memory"])),
     ("homard-gateway", May::UseAndTestWithAny(&["homard-proto", "homard-agent"])),
     ("homard-testkit", May::UseAndTestWithAny(&["homard-proto", "homard-model", "homard-store", "homard-agent"])),
     ("homard", May::UseAny),

@@ -33,6 +33,8 @@ pub struct StatusFacts<'a> {
     pub triggers: &'a Triggers,
     /// The levels of a session that has none of its own.
     pub levels: Levels,
+    /// Whether its model can think as hard as `xhigh`.
+    pub has_xhigh: bool,
 }
 
 /// The answer to `/status`.

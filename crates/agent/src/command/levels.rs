@@ -109,7 +109,9 @@ impl Level {
 
     /// What the session keeps when somebody says a word about it, and what is answered.
     pub(super) fn change(self, word: &str, facts: &StatusFacts<'_>) -> Change {
-        let (title, choices) = (self.title(), self.words().join(", "));
+        let is_there = |word: &&&str| facts.has_xhigh || self != Self::Thinking || **word != "xhigh";
+        let choices = self.words().iter().filter(is_there).copied().collect::<Vec<_>>().join(", ");
+        let title = self.title();
         if word.is_empty() {
             return Change::says(format!("{title}: {}\nChoose one of {choices}, or default.", self.current(facts)));
         }
@@ -120,6 +122,9 @@ impl Level {
             let title = title.to_lowercase();
             return Change::says(format!("{} is no {title} level: choose one of {choices}.", quoted(word)));
         };
+        if level == "xhigh" && !facts.has_xhigh {
+            return Change::says(format!("{} cannot think as hard as xhigh: choose one of {choices}.", facts.model));
+        }
         // Being off is what the absence of a level says, except where that says otherwise.
         let is_kept = level != "off" || self == Self::Verbose || facts.levels.of(self) != "off";
         Change { fields: vec![(self.field(), is_kept.then(|| level.into()))], reply: format!("{title}: {level}") }

@@ -3,6 +3,7 @@
 //! Only the owner may give commands. From anybody else such a message is plain text, and a text that begins with a slash
 //! and is no command reaches the model as it was written.
 
+pub mod approve;
 mod begin;
 pub(crate) mod context;
 mod directive;
@@ -311,6 +312,7 @@ mod tests {
                 at_work: self.is_busy.then_some((&self.run, Duration::from_secs(65))),
                 triggers: &self.triggers,
                 levels: Levels::default(),
+                has_xhigh: true,
             }
         }
 

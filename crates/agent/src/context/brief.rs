@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use homard_model::{Level, Spec, spec::SELF_HOSTED_IDLE};
+use homard_model::{Level, Spec, ToolSpec, spec::SELF_HOSTED_IDLE};
 use homard_proto::{Route, SessionId, SessionKey, session::Record};
 use homard_workspace::{Audience, Identity, Page};
 
 use super::{
-    budget,
+    budget, lean,
     prompt::{self, Prompt},
     report::{About, Report, Source},
     scene::{self, Mode, Runtime, Scene, Stable, Turn, Wording},
     setting::{Kit, Style},
 };
-use crate::profile::Profile;
+use crate::{profile::Profile, tool::Toolbox};
 
 /// What was found on disk when a run began.
 #[derive(Debug, Default)]
@@ -72,12 +72,26 @@ impl Brief {
     }
 
     /// The system prompt for a model.
-    pub(crate) fn prompt(&self, spec: &Spec, level: Level) -> Prompt {
-        self.with_scene(spec, level, prompt::write)
+    pub(crate) fn prompt(&self, spec: &Spec, level: Level, tools: &[ToolSpec]) -> Prompt {
+        self.with_scene(spec, level, tools, prompt::write)
+    }
+
+    /// What a model is told of the tools.
+    pub(crate) fn told(&self, spec: &Spec, toolbox: &Toolbox) -> Arc<[ToolSpec]> {
+        match choose(self.profile.setting.style, &self.key, spec).1 {
+            Wording::Rich => toolbox.specs(),
+            Wording::Lean => lean::tools(&toolbox.specs()),
+        }
     }
 
     /// What goes into the system prompt for a model, and how much each part weighs.
-    pub(crate) fn report(&self, spec: &Spec, level: Level, (session, at): (&SessionId, u64)) -> Report {
+    pub(crate) fn report(
+        &self,
+        spec: &Spec,
+        level: Level,
+        tools: &[ToolSpec],
+        (session, at): (&SessionId, u64),
+    ) -> Report {
         let about = About {
             source: Source::Estimate,
             at,
@@ -88,10 +102,10 @@ impl Brief {
             page_cap: self.profile.setting.limits.per_file,
             sandbox: "off",
         };
-        self.with_scene(spec, level, |scene| Report::of(scene, &prompt::write(scene), &about))
+        self.with_scene(spec, level, tools, |scene| Report::of(scene, &prompt::write(scene), &about))
     }
 
-    fn with_scene<T>(&self, spec: &Spec, level: Level, then: impl FnOnce(&Scene<'_>) -> T) -> T {
+    fn with_scene<T>(&self, spec: &Spec, level: Level, tools: &[ToolSpec], then: impl FnOnce(&Scene<'_>) -> T) -> T {
         let Self { profile, key, found, .. } = self;
         let setting = &profile.setting;
         let name = |spec: &Spec| format!("{}/{}", spec.provider, spec.model);
@@ -100,7 +114,6 @@ impl Brief {
         let either = |own: &'_ Option<String>, read: &'_ Option<String>| own.clone().or_else(|| read.clone());
         let (called, emoji, theme) =
             (either(&own.name, &read.name), either(&own.emoji, &read.emoji), either(&own.theme, &read.theme));
-        let specs = profile.toolbox.specs();
         let zone = setting.zone.as_ref().and_then(|zone| zone.iana_name());
         let machine = &setting.machine;
         let (mode, wording) = choose(setting.style, key, spec);
@@ -114,7 +127,7 @@ impl Brief {
                     emoji: emoji.as_deref(),
                     theme: theme.as_deref(),
                 },
-                tools: &specs,
+                tools,
                 skills: &found.kit.block,
                 aliases: &setting.aliases,
                 workspace: &profile.workdir,

@@ -7,6 +7,7 @@ pub(crate) mod brief;
 pub(crate) mod bring;
 pub(crate) mod budget;
 pub(crate) mod history;
+pub(crate) mod lean;
 pub(crate) mod notes;
 pub(crate) mod prompt;
 pub(crate) mod report;

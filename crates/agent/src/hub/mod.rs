@@ -1,9 +1,12 @@
 //! The front door: take a message in, stop a run, wait for one, look at what is there.
 
+mod children;
 mod recover;
 mod registry;
 mod setup;
 mod shared;
+mod status;
+mod waits;
 mod words;
 mod work;
 
@@ -30,9 +33,11 @@ use crate::{
     wire::Reported,
     writer::Writer,
 };
+pub use children::{Child, Cleanup, Errand, Fate, Spawn, SpawnError, parent_of};
 use setup::Setup;
 use shared::LiveRun;
 pub(crate) use shared::Shared;
+pub use waits::Waiting;
 pub(crate) use words::Admission;
 pub use words::{Accepted, Disposition, HubEvent, Inbound, QueueRules, Rules, SubmitError, Waited};
 pub use work::{Pace, Work};

@@ -45,6 +45,7 @@ impl Hub {
         going_on.sort_by_key(|(_, resume, _)| resume.is_none());
         let count = going_on.len();
         going_on.into_iter().for_each(|(accept, resume, guests)| self.requeue(accept, resume, guests));
+        self.take_up_children().await?;
         Ok(count)
     }
 

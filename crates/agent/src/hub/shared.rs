@@ -18,6 +18,7 @@ use super::{
     Admission, HubEvent, Inbound,
     registry::{Mailbox, Registry},
     setup::Setup,
+    waits::Waits,
 };
 use crate::{
     ambient::Ambient,
@@ -73,6 +74,8 @@ impl std::fmt::Debug for Shared {
 pub(super) struct Live {
     pub(super) lanes: Registry<SessionKey, mpsc::UnboundedSender<Job>>,
     pub(super) runs: HashMap<RunId, LiveRun>,
+    /// Which sessions wait for which.
+    pub(super) waits: Waits,
     /// Why nothing is taken in.
     pub(super) held: Option<String>,
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use homard_model::{
-    Error, ErrorKind, Level,
+    Error, ErrorKind, Level, Model,
     failover::{Failover, Terms},
     roster::{Preferred, Roster},
 };
@@ -61,18 +61,18 @@ pub(super) fn choose(
 }
 
 /// The name of the model that answers in a session, as `provider/model`.
-pub(super) fn name(profile: &Profile, record: &Record) -> String {
+pub(crate) fn name(profile: &Profile, record: &Record) -> String {
     let text = |name: &str| record.extra.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let spec = profile.spec();
     let provider = text(PROVIDER).filter(|_| text(MODEL).is_some()).unwrap_or(&spec.provider);
     format!("{provider}/{}", text(MODEL).unwrap_or(&spec.model))
 }
 
-/// Whether the model that answers in a session sees pictures.
-pub(super) fn sees(profile: &Profile, record: &Record) -> bool {
+/// The model that answers in a session: the one that somebody chose, or the agent's own.
+pub(crate) fn model(profile: &Profile, record: &Record) -> Arc<dyn Model> {
     match chosen(profile, record) {
-        Some(Ok(roster)) => roster.first().spec().sees,
-        Some(Err(_)) | None => profile.spec().sees,
+        Some(Ok(roster)) => roster.first().clone(),
+        Some(Err(_)) | None => profile.roster.first().clone(),
     }
 }
 

@@ -81,6 +81,7 @@ impl Lane {
             answerer::choose(profile, &mut session.record, (&run, queued.inbound.thinking.as_deref()), (at, limit));
         let spec = failover.candidate().model.clone();
         let spec = spec.spec();
+        let origin = Origin { principal: queued.inbound.principal.clone(), route: queued.inbound.route.clone() };
         let mut scope = RunScope {
             hub: hub.clone(),
             profile: profile.clone(),
@@ -94,7 +95,8 @@ impl Lane {
             told_model: (profile.spec().provider.clone(), profile.spec().model.clone()),
             deadline,
             trouble,
-            origin: Origin { principal: queued.inbound.principal.clone(), route: queued.inbound.route.clone() },
+            toolbox: profile.tools_for((&origin, &self.key), spec),
+            origin,
             variables: found.kit.variables.clone(),
             brief: Brief { found, ..Brief::new(profile, &self.key, &session.record, queued.told_by()) },
             written: None,

@@ -16,6 +16,7 @@ use crate::{
         report::words,
     },
     event::{End, Reply, RunEvent},
+    tool::Origin,
     writer::Then,
 };
 
@@ -105,7 +106,9 @@ impl Lane {
         let brief = Brief::new(&profile, &self.key, &record, queued.told_by());
         let brief = Brief { found: brief::gather(&profile, &self.key).await, ..brief };
         let model = failover.candidate().model.clone();
-        words(&brief.report(model.spec(), failover.level(), (&record.session_id, at)), ask)
+        let origin = Origin { principal: queued.inbound.principal.clone(), route: queued.inbound.route.clone() };
+        let tools = brief.told(model.spec(), &profile.tools_for((&origin, &self.key), model.spec()));
+        words(&brief.report(model.spec(), failover.level(), &tools, (&record.session_id, at)), ask)
     }
 
     /// What a command changes, and what is answered.
@@ -127,6 +130,7 @@ impl Lane {
                 Err(why) => return Change::says(format!("{name} cannot be chosen: {why}.")),
             }
         }
+        let model = answerer::model(&profile, &session.record);
         let rules = self.hub.setup.rules();
         let (channel, config) = rules.queue.of(&queued.inbound.route);
         let now = self.hub.ambient.now_ms();
@@ -146,7 +150,8 @@ impl Lane {
             waiting: self.inbox.len(),
             at_work: active.map(|active| (active.run(), since(active))),
             triggers: &rules.triggers,
-            levels: profile.levels(profile.spec()),
+            levels: profile.levels(model.spec()),
+            has_xhigh: model.spec().thinking.contains(&homard_model::Level::Xhigh),
         };
         command.change(&facts).unwrap_or_else(nothing)
     }

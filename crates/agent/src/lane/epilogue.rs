@@ -315,7 +315,10 @@ impl Story {
         self.said += 1;
         self.model = Some((said.provider.clone(), said.model.clone()));
         self.usage += &said.usage;
-        self.last_usage = said.usage.clone();
+        // One that failed says nothing of how long the conversation is.
+        if said.usage != Usage::default() {
+            self.last_usage = said.usage.clone();
+        }
         if said.stop_reason == StopReason::Error {
             return;
         }

@@ -43,6 +43,7 @@ use crate::{
     tape::Tape,
     writer::{Then, Writer},
 };
+pub(crate) use answerer::{model as answering_model, name as answering};
 pub(crate) use begin::Resume;
 use chores::{Chore, Deletion};
 use inbox::{Inbox, Ready, Turn};
@@ -289,7 +290,7 @@ impl Lane {
             tracing::warn!(key = %self.key, %error, "could not read the session");
         }
         let found = brief::gather(&profile, &self.key).await;
-        let sees = self.session.as_ref().is_none_or(|session| answerer::sees(&profile, &session.record));
+        let sees = self.session.as_ref().is_none_or(|session| answerer::model(&profile, &session.record).spec().sees);
         let brought = queued.bring(&profile, &found.kit, sees).await;
         let scope = self.begin(&mut queued, &profile, slot, (found, brought));
         if !is_admitted(&queued).await {

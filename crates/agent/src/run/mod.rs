@@ -8,7 +8,7 @@ mod turn;
 
 use std::sync::{Arc, atomic::AtomicBool};
 
-use homard_model::{Level, Spec, failover::Failover};
+use homard_model::{Level, Spec, ToolSpec, failover::Failover};
 use homard_proto::{
     EntryId, SessionId,
     message::{Assistant, Message, ToolResult},
@@ -31,7 +31,7 @@ use crate::{
     lane::slots::Lender,
     profile::Profile,
     tape::Tape,
-    tool::{Origin, Variables},
+    tool::{Origin, Toolbox, Variables},
     writer::Then,
 };
 
@@ -106,6 +106,8 @@ pub(crate) struct RunScope {
     pub(crate) written: Option<Written>,
     /// Who asked, and from where.
     pub(crate) origin: Origin,
+    /// What the run may call.
+    pub(crate) toolbox: Toolbox,
     /// What the run's commands find in their environment.
     pub(crate) variables: Variables,
     pub(crate) history: Vec<Arc<Message>>,
@@ -129,6 +131,8 @@ pub(crate) struct Written {
     model: (String, String),
     level: Level,
     prompt: Prompt,
+    /// What the model is told of the tools.
+    tools: Arc<[ToolSpec]>,
 }
 
 /// What a run leaves to its lane: its last words, which are stored together with its end.
@@ -142,13 +146,16 @@ pub(crate) struct Last {
 }
 
 impl RunScope {
-    /// The system prompt for a model, written anew when another one is asked.
-    fn prompt(&mut self, spec: &Spec) -> &Prompt {
+    /// What a model is told before the conversation, written anew when another one is asked.
+    fn prompt(&mut self, spec: &Spec) -> &Written {
         let (model, level) = ((spec.provider.clone(), spec.model.clone()), self.failover.level());
         let is_written = |written: &Written| written.model == model && written.level == level;
-        let written = self.written.take().filter(is_written);
-        let write = || Written { prompt: self.brief.prompt(spec, level), model, level };
-        &self.written.insert(written.unwrap_or_else(write)).prompt
+        let written = self.written.take().filter(is_written).unwrap_or_else(|| {
+            self.toolbox = self.profile.tools_for((&self.origin, self.tape.key()), spec);
+            let tools = self.brief.told(spec, &self.toolbox);
+            Written { prompt: self.brief.prompt(spec, level, &tools), model, level, tools }
+        });
+        self.written.insert(written)
     }
 
     /// Notes what came of an answer and its calls.

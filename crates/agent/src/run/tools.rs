@@ -138,7 +138,7 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -
 
 fn prepare(scope: &RunScope, call: &ToolCall) -> Option<Prepared> {
     let id = CallId::parse(&call.id).ok()?;
-    let (tool, arguments) = match scope.profile.toolbox.prepare(&call.name, &call.arguments) {
+    let (tool, arguments) = match scope.toolbox.prepare(&call.name, &call.arguments) {
         Ok((tool, arguments)) => (Ok(tool), arguments),
         Err(answer) => (Err(answer), call.arguments.clone()),
     };

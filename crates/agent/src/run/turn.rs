@@ -119,9 +119,9 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
         }
         Window::Tight | Window::Fine => {}
     }
-    let (system, stable) = {
-        let prompt = scope.prompt(spec);
-        (prompt.text.clone(), prompt.stable)
+    let (system, stable, tools) = {
+        let written = scope.prompt(spec);
+        (written.prompt.text.clone(), written.prompt.stable, written.tools.clone())
     };
     let request = Request {
         system,
@@ -131,7 +131,7 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
             &policy,
             (&scope.profile, &scope.hub.setup.rules(), scope.tape.key()),
         ),
-        tools: scope.profile.toolbox.specs(),
+        tools,
         thinking: scope.failover.level(),
         session: Some(scope.session.as_str().into()),
         ..Request::default()

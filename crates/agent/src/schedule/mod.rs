@@ -13,6 +13,8 @@ mod settle;
 pub mod shelf;
 mod turn;
 
+pub(crate) use turn::SCHEDULE;
+
 use std::sync::Arc;
 
 use homard_proto::{AgentId, Extra};
@@ -33,6 +35,7 @@ use self::{
 };
 use crate::{hub::Hub, lane::chores::ChangeError, task};
 pub use clock::{Error, Mode, Ran, Seen};
+pub(crate) use turn::clock_line;
 
 /// How many wishes may wait: each has somebody who waits with it.
 const WISHES: usize = 64;

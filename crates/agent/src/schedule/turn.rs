@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Who sends what the schedule sends.
-const PRINCIPAL: &str = "schedule";
+pub(crate) const SCHEDULE: &str = "schedule";
 /// The longest that a run may ask for, in seconds: a year.
 const MAX_SECONDS: f64 = 365.0 * 24.0 * 3600.0;
 /// How much of an answer the story of a job keeps.
@@ -38,7 +38,7 @@ impl Ask {
         Inbound {
             fingerprint: self.run.to_string(),
             run: self.run,
-            principal: PRINCIPAL.to_owned(),
+            principal: SCHEDULE.to_owned(),
             method: self.class.name().to_owned(),
             key: self.key,
             session: None,
@@ -78,7 +78,7 @@ pub(super) fn prompt(job: &Job, turn: &AgentTurn, now: u64, zone: &TimeZone) -> 
 }
 
 /// The line that tells an agent what time it is.
-pub(super) fn clock_line(now: u64, zone: &TimeZone) -> String {
+pub(crate) fn clock_line(now: u64, zone: &TimeZone) -> String {
     let time = i64::try_from(now).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX);
     let place = zone.iana_name().map(|name| format!(" ({name})")).unwrap_or_default();
     format!("Current time: {}{place}", time.to_zoned(zone.clone()).strftime("%A, %Y-%m-%d %H:%M %:z"))

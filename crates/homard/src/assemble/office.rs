@@ -10,8 +10,9 @@ use std::{
 use anyhow::{Context, Result};
 use homard_agent::{
     Agents, Bounds, Profile, Setting,
-    policy::{Scopes, Sender, resolve},
+    access::ToolRules,
     profile::{Choose, Identity},
+    secrets::Secrets,
     setting::{Machine, Pictures, Style},
     tool::Toolbox,
 };
@@ -29,6 +30,7 @@ use super::{
     secrets,
     skills::Library,
     timeout,
+    tools::{self, Bench},
 };
 use crate::{
     auth::{
@@ -48,6 +50,7 @@ pub(crate) struct Office {
     paths: Paths,
     place: Place,
     reader: Arc<Reader>,
+    pub(super) bench: Bench,
     kept: Arc<Mutex<Kept>>,
 }
 
@@ -72,7 +75,7 @@ pub(super) struct Staff {
 
 impl Office {
     pub(super) fn new(paths: &Paths, place: &Place) -> Self {
-        Self { paths: paths.clone(), place: place.clone(), reader: Arc::default(), kept: Arc::default() }
+        Self { paths: paths.clone(), place: place.clone(), reader: Arc::default(), bench: Bench::default(), kept: Arc::default() }
     }
 
     /// Writes what is not written yet of what was learned about credentials.
@@ -95,13 +98,9 @@ impl Office {
     /// The agents of a config.
     pub(super) fn staff(&self, loaded: &Loaded<Config>, knows_tools: bool) -> Result<Staff> {
         let models = Arc::new(Models::new(&loaded.config, super::environment(&loaded.variables)));
-        // HOME and PATH are what most commands need; keys and tokens of ours are not theirs to see.
-        let visible = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER"].into_iter();
-        let exec_env =
-            visible.filter_map(|name| Some((name.to_owned(), paths::env(name)?.into_string().ok()?))).collect();
-        let toolbox = Toolbox::new(homard_tools::all(exec_env));
+        let toolbox = self.bench.toolbox(loaded, &self.paths);
         let mut desk =
-            Desk { loaded, models, toolbox, knows_tools, libraries: Vec::new(), remark: None, troubles: Vec::new() };
+            Desk { loaded, models, toolbox, knows_tools, secrets: BTreeMap::new(), libraries: Vec::new(), remark: None, troubles: Vec::new() };
         if !knows_tools {
             desk.troubles.push("which tools agents may use cannot be read, so they have none".to_owned());
         }
@@ -163,6 +162,7 @@ impl Office {
             Place::Here(directory) => directory.clone(),
             Place::Workspaces => workspace.clone(),
         };
+        let (toolbox, rules) = desk.tools(agent);
         let (said, defaults) = (agent.said, &config.agents.defaults);
         let identity = said.identity.clone();
         // What the config does not say of it, the agent may say of itself.
@@ -176,12 +176,13 @@ impl Office {
                 theme: identity.theme.or(own.theme),
                 avatar: identity.avatar.or(own.avatar),
             },
-            toolbox: desk.tools(agent),
+            toolbox,
+            rules,
             workdir,
             setting,
             timeout: timeout(config),
             bounds: bounds(config),
-            secrets: secrets::all(desk.loaded, &paths, &keyring),
+            secrets: desk.secrets(&paths, &keyring),
             offers: desk.models.offers(),
             choose: choose(desk.models.clone(), keyring, chain),
             thinking: said.thinking_default.or(defaults.thinking_default).map(|word| word.0),
@@ -215,6 +216,8 @@ struct Desk<'a> {
     toolbox: Toolbox,
     /// Whether it is known which tools agents may use.
     knows_tools: bool,
+    /// By the file of the credentials.
+    secrets: BTreeMap<PathBuf, Secrets>,
     libraries: Vec<Library>,
     remark: Option<String>,
     troubles: Vec<String>,
@@ -243,21 +246,20 @@ impl Desk<'_> {
         }
     }
 
-    /// The tools that an agent may use.
-    fn tools(&mut self, agent: &Member<'_>) -> Toolbox {
-        let scopes = Scopes {
-            sender: Sender::Owner,
-            global: self.loaded.config.tools.meant(),
-            agent: agent.said.tools.meant(),
-            ..Scopes::default()
-        };
-        let specs = self.toolbox.specs();
-        let names: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
-        let resolved = resolve(&scopes, &names);
-        for problem in &resolved.warnings {
-            tracing::warn!(agent = %agent.id, "{}: {}", problem.path, problem.what);
+    /// What must not be seen of what an agent's tools say; agents with the same credentials have the same.
+    fn secrets(&mut self, paths: &Paths, keyring: &Keyring) -> Secrets {
+        let make = || secrets::all(self.loaded, paths, keyring);
+        self.secrets.entry(keyring.path.clone()).or_insert_with(make).clone()
+    }
+
+    /// Who may use which tools of an agent: while that is not known, nobody has one.
+    fn tools(&mut self, agent: &Member<'_>) -> (Toolbox, Option<ToolRules>) {
+        if !self.knows_tools {
+            return (Toolbox::default(), None);
         }
-        self.toolbox.only(|name| self.knows_tools && resolved.allowed.contains(name))
+        let (rules, trouble) = tools::rules(&self.loaded.config, agent);
+        self.troubles.extend(trouble);
+        (self.toolbox.clone(), Some(rules))
     }
 
     /// The person's time zone.

@@ -18,12 +18,13 @@ const MARKS: [&str; 6] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDE
 pub(super) fn all(loaded: &Loaded<Config>, paths: &Paths, keyring: &Keyring) -> Secrets {
     let mut values = Vec::new();
     gather(&loaded.tree, &redact::redact(&loaded.tree), &mut values);
-    values.extend(loaded.variables.values().cloned());
     let is_secret = |name: &str| MARKS.iter().any(|mark| name.to_uppercase().contains(mark));
-    values.extend(paths::variables().filter(|(name, _)| is_secret(name)).map(|(_, value)| value));
-    values.extend(keyring.profiles.iter().filter_map(|profile| match &profile.kind {
-        Kind::Key(secret) | Kind::Token(secret) => Some(secret.expose().to_owned()),
-        Kind::SignIn(..) | Kind::Unusable(_) => None,
+    let variables = loaded.variables.clone().into_iter().chain(paths::variables());
+    values.extend(variables.filter(|(name, _)| is_secret(name)).map(|(_, value)| value));
+    values.extend(keyring.profiles.iter().flat_map(|profile| match &profile.kind {
+        Kind::Key(secret) | Kind::Token(secret) => vec![secret.expose().to_owned()],
+        Kind::SignIn(_, sign_in) => sign_in.secrets(),
+        Kind::Unusable(_) => Vec::new(),
     }));
     values.extend(secret::kept(paths));
     Secrets::new(values.into_iter().map(|value| value.trim().to_owned()))

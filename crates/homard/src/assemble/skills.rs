@@ -87,11 +87,11 @@ fn host(loaded: &Loaded<Config>) -> Host {
         "windows" => "win32",
         other => other,
     };
-    let set = paths::variables().filter(|(_, value)| !value.trim().is_empty()).map(|(name, _)| name);
+    let ours = paths::variables().filter(|(_, value)| !value.trim().is_empty());
     Host {
         os: os.to_owned(),
         path: paths::env("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default(),
-        env: set.chain(loaded.variables.keys().cloned()).collect(),
+        env: loaded.variables.clone().into_iter().chain(ours).collect(),
         config: loaded.tree.clone(),
     }
 }

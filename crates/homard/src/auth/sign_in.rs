@@ -57,6 +57,13 @@ impl SignIn {
         Self { token: Mutex::new(token), ..self }
     }
 
+    /// What must not be seen of it; nothing while it is being renewed.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let Ok(token) = self.token.try_lock() else { return Vec::new() };
+        let refresh = token.renewal.as_ref().map(|renewal| renewal.refresh.expose().to_owned());
+        [token.access.expose().to_owned()].into_iter().chain(refresh).collect()
+    }
+
     /// Why it cannot be used, if so.
     pub(crate) fn trouble(&self) -> Option<String> {
         let token = self.token.try_lock().ok()?;

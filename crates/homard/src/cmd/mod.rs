@@ -2,6 +2,7 @@
 
 mod agent;
 mod agents;
+mod approvals;
 mod ask;
 mod chaos;
 mod config;
@@ -60,6 +61,8 @@ enum Command {
     Models(models::Args),
     /// The config file: look at it, change it, check it
     Config(config::Args),
+    /// Commands that wait until somebody allows them: list, allow and deny them
+    Approvals(approvals::Args),
     /// Jobs that run by themselves: list, make, remove and run them
     Cron(cron::Args),
     /// Take over what another program kept
@@ -78,6 +81,7 @@ impl Cli {
             Command::Skills(args) => args.json,
             Command::Models(args) => args.json,
             Command::Config(args) => args.wants_json(),
+            Command::Approvals(args) => args.json,
             Command::Cron(args) => args.json,
             Command::Import(args) => args.wants_json(),
             Command::Health(args) | Command::Status(args) | Command::Sessions(args) => args.json,
@@ -99,6 +103,7 @@ impl Cli {
             | Command::Skills(_)
             | Command::Models(_)
             | Command::Config(_)
+            | Command::Approvals(_)
             | Command::Cron(_)
             | Command::Import(_)
             | Command::Chaos(_) => "warn",
@@ -124,6 +129,7 @@ impl Cli {
             Command::Skills(args) => skills::run(&args),
             Command::Models(args) => models::run(&args),
             Command::Config(args) => config::run(&args),
+            Command::Approvals(args) => approvals::run(&args).await,
             Command::Cron(args) => cron::run(&args).await,
             Command::Import(args) => import::run(&args).await,
             Command::Chaos(args) => chaos::run(args).await,

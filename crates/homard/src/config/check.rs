@@ -127,12 +127,9 @@ impl Config {
 
     /// A scope says which tools are the only ones, or which come in addition, not both.
     fn tool_lists(&self, found: &mut Found) {
-        let own = self.named().map(|(path, _, agent)| (path.key("tools"), &agent.tools));
-        let scopes: Vec<(Path, &Policy)> = std::iter::once((key("tools"), &self.tools)).chain(own).collect();
-        for (path, said) in scopes {
-            let list = |said: &Option<Vec<String>>| said.clone().unwrap_or_default();
-            let (allow, also_allow) = (list(&said.allow), list(&said.also_allow));
-            let policy = policy::Policy { allow, also_allow, ..policy::Policy::default() };
+        let own = self.named().map(|(path, _, agent)| (path.key("tools"), agent.tools.meant()));
+        let scopes: Vec<_> = std::iter::once((key("tools"), self.tools.meant())).chain(own).collect();
+        for (path, policy) in scopes {
             if let Some(problem) = policy.check("") {
                 found.push((path.key("alsoAllow"), problem.what));
             }

@@ -50,9 +50,10 @@ fn get(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape
     let file = Config::read_file(&paths.config);
     let loaded = Config::choose(paths).loaded;
     let text = file.text.as_deref();
+    let parsed = text.and_then(|text| edit::value(text).ok());
     // Of a text that cannot be read nothing is shown, and an empty text would look like the whole truth.
-    let raw = text.map(redact::redact_text).filter(|raw| !raw.is_empty() || text == Some(""));
-    let parsed = text.and_then(|text| edit::value(text).ok()).unwrap_or_else(|| json!({}));
+    let raw = text.zip(parsed.as_ref()).map(|(text, parsed)| shown(text, parsed, asked.may(Scope::Admin)));
+    let parsed = parsed.unwrap_or_else(|| json!({}));
     let mut answer = json!({
         "path": paths.config, "exists": text.is_some() || !file.problems.is_empty(), "raw": raw,
         "parsed": redact::redact(&parsed), "valid": file.is_valid(), "config": redact::redact(&loaded.source),
@@ -67,6 +68,12 @@ fn get(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape
         answer["appliedConfigHash"] = live.used().hash.as_str().into();
     }
     Ok(answer)
+}
+
+/// The text of the file for a client. Comments may have secrets that nobody can know as such, so they are for those only
+/// who may change them.
+fn shown(text: &str, parsed: &Value, with_comments: bool) -> String {
+    if with_comments { redact::redact_text(text) } else { format!("{:#}\n", redact::redact(parsed)) }
 }
 
 /// The schema, and how a page shows it.
@@ -112,6 +119,8 @@ fn patch(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorSha
     made((live, paths), base_hash.as_deref(), |text| {
         let mut value = edit::value(text)?;
         patch::merge(&mut value, &patch, &Path::root(), &replaced);
+        // Where nothing is said and nothing is added, `{}` says so.
+        let text = if text.trim().is_empty() { "{}\n" } else { text };
         Ok(edit::replace(text, &value)?)
     })
 }

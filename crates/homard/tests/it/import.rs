@@ -243,6 +243,7 @@ fn other_defaults_are_told_and_can_be_written() {
         {"key": "messages.queue.mode", "openclaw": "collect", "homard": "steer"},
         {"key": "messages.queue.debounceMs", "openclaw": 1000, "homard": "500"},
         {"key": "session.reset", "openclaw": {"mode": "daily", "atHour": 4}, "homard": "no automatic reset"},
+        {"key": "session.dmScope", "openclaw": "main", "homard": "main for the owner, per-channel-peer for anybody else"},
         {"key": "agents.defaults.workspace", "openclaw": theirs, "homard": home.state().join("workspace")},
     ]);
     assert_eq!((&report["defaults"], &report["defaultsWritten"]), (&expected, &json!(false)));

@@ -3,6 +3,7 @@
 
 mod agent;
 mod agents;
+mod approvals;
 mod calls;
 mod chaos;
 mod config;

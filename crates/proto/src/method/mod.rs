@@ -28,6 +28,7 @@ macro_rules! params {
 
 pub mod agent;
 pub mod agents;
+pub mod approvals;
 pub mod chat;
 pub mod config;
 pub mod connect;

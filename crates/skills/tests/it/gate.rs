@@ -1,6 +1,6 @@
 //! Which skills work here.
 
-use std::{collections::BTreeSet, fs, path::PathBuf};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use homard_skills::{Entry, Missing, PromptLimits, Requires, Verdict, block};
 use serde_json::json;
@@ -43,7 +43,7 @@ fn one_of_any_bins_is_enough() {
 fn a_variable_may_come_from_the_machine_the_entry_or_the_key() {
     let mut bench = Bench::new();
     bench.skill("s", "metadata: {openclaw: {primaryEnv: KEY, requires: {env: [SET, GIVEN, EMPTY, KEY, NONE]}}}");
-    bench.host.env = BTreeSet::from(["SET".to_owned()]);
+    bench.host.env = BTreeMap::from([("SET".to_owned(), "x".to_owned())]);
     let given = entry(&[("GIVEN", "x"), ("EMPTY", "")]);
     bench.rules.entries.insert("s".to_owned(), Entry { api_key: Some("k".to_owned()), ..given });
     assert_eq!(bench.verdict("s"), lacks(Requires { env: strings(&["EMPTY", "NONE"]), ..Requires::default() }));

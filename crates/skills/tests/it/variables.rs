@@ -1,6 +1,6 @@
 //! What commands get, and what nobody sees.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use homard_skills::{Entry, variables};
 use serde_json::json;
@@ -8,11 +8,12 @@ use serde_json::json;
 use crate::bench::{Bench, entry};
 
 #[test]
-fn variables_are_those_of_usable_skills_that_are_not_set() {
+fn variables_are_those_of_usable_skills_and_what_is_set_counts_first() {
     let mut bench = Bench::new();
-    bench.host.env = BTreeSet::from(["SET".to_owned()]);
+    let set = [("SET", "ours"), ("B_TOKEN", "asked"), ("OTHER", "not asked")];
+    bench.host.env = BTreeMap::from(set.map(|(name, value)| (name.to_owned(), value.to_owned())));
     bench.skill("a", "metadata: {openclaw: {primaryEnv: A_KEY}}");
-    bench.skill("b", "metadata: {openclaw: {primaryEnv: TWICE}}");
+    bench.skill("b", "metadata: {openclaw: {primaryEnv: TWICE, requires: {env: [B_TOKEN]}}}");
     bench.skill("c", "metadata: {openclaw: {primaryEnv: 'C=KEY'}}");
     bench.skill("lacking", "metadata: {openclaw: {primaryEnv: L_KEY, requires: {bins: [x]}}}");
     let key = |key: &str, env: &[(&str, &str)]| Entry { api_key: Some(key.to_owned()), ..entry(env) };
@@ -26,7 +27,7 @@ fn variables_are_those_of_usable_skills_that_are_not_set() {
     .map(|(name, entry)| (name.to_owned(), entry))
     .into();
     let told: Vec<_> = variables(&bench.book()).into_iter().collect();
-    let expected = [("A_KEY", "a-key"), ("B", "b"), ("TWICE", "first")];
+    let expected = [("A_KEY", "a-key"), ("B", "b"), ("B_TOKEN", "asked"), ("SET", "ours"), ("TWICE", "first")];
     assert_eq!(told, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
 }
 

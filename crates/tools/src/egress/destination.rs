@@ -45,7 +45,7 @@ pub(super) fn check(mut url: Url, exceptions: &[Exception]) -> Result<Url, Error
     let port = url.port_or_known_default().unwrap_or_default();
     match verdict(exceptions, host, port) {
         Verdict::Allowed => return Ok(url),
-        Verdict::OtherPort => return Err(Error::Port { port }),
+        Verdict::OtherPort => return Err(Error::OtherPort { host: host.to_owned(), port }),
         Verdict::Unnamed => {}
     }
     if !matches!(port, 80 | 443 | 1024..) {
@@ -76,8 +76,8 @@ fn check_name(name: &str) -> Result<(), Error> {
         return Err(Error::Name { name: name.escape_debug().to_string() });
     }
     let is_in = |inner: &&str| name.strip_suffix(*inner).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-    match INNER_NAMES.iter().any(|inner| is_in(&inner)) {
-        true => Err(Error::Inside { host: name.to_owned(), what: "a name of an inner network" }),
-        false => Ok(()),
+    if INNER_NAMES.iter().any(is_in) {
+        return Err(Error::Inside { host: name.to_owned(), what: "a name of an inner network" });
     }
+    Ok(())
 }

@@ -304,7 +304,8 @@ async fn a_redirect_is_checked_like_the_first_url() {
             }
         });
         let site = site.await;
-        let refused = fetch(&door(&["127.0.0.2/32"], names.clone()), &site.url("/")).await.unwrap_err();
+        let refused = fetch(&door(&["127.0.0.2/32"], names.clone()), &site.url("/")).await;
+        let Err(Error::SentOn(refused)) = refused else { panic!("{location}: {refused:?}") };
         assert!(is_right(&refused), "{location}: {refused:?}");
         assert_eq!(site.asked(), 1);
     }
@@ -348,7 +349,10 @@ async fn an_exception_for_one_port_is_none_for_another() {
     let door = door(&[&format!("box.lan:{}", open.address.port())], names);
     let at = |server: &Server| format!("http://Box.LAN.:{}/", server.address.port());
     assert_eq!(fetch(&door, &at(&open)).await, Ok(Body { bytes: b"open".to_vec(), is_whole: true }));
-    assert_eq!(fetch(&door, &at(&shut)).await, Err(Error::Port { port: shut.address.port() }));
+    assert_eq!(
+        fetch(&door, &at(&shut)).await,
+        Err(Error::OtherPort { host: "box.lan".to_owned(), port: shut.address.port() })
+    );
     assert_eq!(fetch(&door, &open.url("/")).await, Err(inside("127.0.0.1", "this machine")));
     assert_eq!((open.asked(), shut.asked()), (1, 0));
 }
@@ -417,6 +421,16 @@ async fn a_server_that_drips_is_left_when_the_time_is_up() {
     let slow = Err(Error::Slow { host: "127.0.0.1".to_owned(), limit: Duration::from_secs(30) });
     assert_eq!(fetch(&door(&["127.0.0.1"], nobody()), &dripping.url("/")).await, slow);
     assert_eq!(begun.elapsed().as_secs(), 30);
+}
+
+#[tokio::test]
+async fn the_names_of_this_machine_are_known() {
+    let server = Server::saying(answer("", b"here")).await;
+    let port = server.address.port();
+    let allow = vec![format!("localhost:{port}").parse().unwrap()];
+    let door = Egress::new(Bounds { allow, ..Bounds::default() }, Arc::new(SystemNames));
+    let body = fetch(&door, &format!("http://localhost:{port}/")).await;
+    assert_eq!(body, Ok(Body { bytes: b"here".to_vec(), is_whole: true }));
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::{
     os::fd::OwnedFd,
 };
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch, sock_filter,
@@ -97,9 +97,10 @@ pub(super) fn program(sockets: Sockets) -> io::Result<BpfProgram> {
 /// The same in a file of its own, which a child inherits.
 pub(super) fn in_memory(sockets: Sockets) -> io::Result<OwnedFd> {
     let bytes: Vec<u8> = program(sockets)?.iter().flat_map(spelled).collect();
-    let mut file = File::from(memfd_create("seccomp", MemfdFlags::empty())?);
+    let mut file = File::from(memfd_create("seccomp", MemfdFlags::ALLOW_SEALING)?);
     file.write_all(&bytes)?;
     file.rewind()?;
+    fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
     Ok(file.into())
 }
 

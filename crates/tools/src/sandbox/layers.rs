@@ -11,6 +11,9 @@ use super::{
 /// Where a command finds empty directories of its own.
 pub(super) const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
 
+/// What git reads where a directory is not shared with another: the directory itself.
+const COMMON: &str = ".\n";
+
 /// What lies at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layer {
@@ -80,16 +83,25 @@ impl Layers {
             self.keep(git.join(name), Wanted::directory);
         }
         // Git reads hooks and config from where this file says.
-        self.keep(git.join("commondir"), |path| Wanted::file(path, ".\n"));
+        self.keep(git.join("commondir"), |path| Wanted::file(path, COMMON));
     }
 
     /// Lets nobody change what is there, nor make what is not.
     fn keep(&mut self, path: PathBuf, wanted: impl Fn(PathBuf) -> Wanted) {
         match path.symlink_metadata() {
+            Ok(_) if wanted(path.clone()).is_left_over() => self.missing.push(wanted(path)),
             Ok(found) if found.is_symlink() => self.links.push(path),
             Ok(_) => self.all.push((path, Layer::Readable)),
             Err(_) => self.missing.push(wanted(path)),
         }
+    }
+
+    /// What stayed in a workspace when we were killed.
+    pub(super) fn left_over(workspace: &Path) -> impl Iterator<Item = Wanted> {
+        let names = STEERING.iter().copied().chain([".git"]);
+        let folders = names.map(|name| Wanted::directory(workspace.join(name)));
+        let file = Wanted::file(workspace.join(".git/commondir"), COMMON);
+        folders.chain([file]).filter(Wanted::is_left_over)
     }
 
     /// What stands in for what is missing.

@@ -11,6 +11,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+/// Names that no empty directory has, besides those with an ending.
+const ODD: [&str; 3] = [".envrc", ".git", ".gitmodules"];
+
 /// Something that stands in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Wanted {
@@ -48,6 +51,9 @@ impl Wanted {
     }
 
     fn make(&self) -> io::Result<()> {
+        if self.is_left_over() {
+            return Ok(());
+        }
         match self.text {
             Some(text) => {
                 let mut file = fs::File::create_new(&self.path)?;
@@ -57,8 +63,22 @@ impl Wanted {
         }
     }
 
+    /// Whether it is there because we ended without removing it: nobody else makes an empty directory of that name.
+    pub(super) fn is_left_over(&self) -> bool {
+        let name = self.path.file_name().unwrap_or_default();
+        let is_odd = self.path.extension().is_some() || ODD.iter().any(|odd| name == *odd);
+        match self.text {
+            Some(text) => fs::read_to_string(&self.path).is_ok_and(|found| found == text),
+            // Not through a link.
+            None if is_odd && self.path.symlink_metadata().is_ok_and(|found| found.is_dir()) => {
+                fs::read_dir(&self.path).is_ok_and(|mut entries| entries.next().is_none())
+            }
+            None => false,
+        }
+    }
+
     /// Only what is as it was made: nobody else's work is removed.
-    fn remove(&self) {
+    pub(super) fn remove(&self) {
         let removed = match self.text {
             Some(text) if fs::read_to_string(&self.path).is_ok_and(|found| found == text) => {
                 fs::remove_file(&self.path)
@@ -93,12 +113,6 @@ impl StandIns {
             }
         }
         Ok(held)
-    }
-
-    /// Whether something is only a stand-in.
-    #[cfg(test)]
-    fn len(&self) -> usize {
-        self.lock().len()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Wanted, usize>> {
@@ -146,7 +160,7 @@ impl Drop for LostLink {
 /// Makes a directory that only this user can open.
 pub(super) fn temporary() -> io::Result<PathBuf> {
     for number in 0.. {
-        let path = std::env::temp_dir().join(format!("homard-exec-{}-{number}", std::process::id()));
+        let path = PathBuf::from(format!("/tmp/homard-exec-{}-{number}", std::process::id()));
         match fs::DirBuilder::new().mode(0o700).create(&path) {
             Ok(()) => return path.canonicalize(),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 10_000 => {}
@@ -172,7 +186,17 @@ mod tests {
         drop(first);
         assert_eq!(count(), 2);
         drop(second);
-        assert_eq!((count(), stand_ins.len()), (0, 0));
+        assert_eq!(count(), 0);
+    }
+
+    #[test]
+    fn what_stayed_when_we_were_killed_is_used_again_and_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let wanted = ["MEMORY.md", ".git"].map(|name| Wanted::directory(folder.path().join(name)));
+        std::mem::forget(StandIns::default().hold(&wanted).unwrap());
+        assert!(wanted.iter().all(Wanted::is_left_over));
+        drop(StandIns::default().hold(&wanted).unwrap());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

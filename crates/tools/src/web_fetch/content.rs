@@ -102,8 +102,7 @@ mod tests {
 
     #[test]
     fn what_is_no_text_is_refused_by_its_type() {
-        let kinds =
-            ["text/html", "application/ld+json", "image/svg+xml", "text/csv", ""].map(|essence| Kind::of(essence));
+        let kinds = ["text/html", "application/ld+json", "image/svg+xml", "text/csv", ""].map(Kind::of);
         assert_eq!(kinds, [Ok(Kind::Html), Ok(Kind::Json), Ok(Kind::Text), Ok(Kind::Text), Ok(Kind::Untold)]);
         for kind in ["application/pdf", "image/png", "application/octet-stream", "unknown"] {
             assert_eq!(Kind::of(kind), Err(Error::Kind { kind: kind.to_owned() }));

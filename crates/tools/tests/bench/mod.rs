@@ -80,7 +80,12 @@ impl Bench {
 
     /// The same from another session.
     pub(crate) async fn call_from(&self, session: SessionKey, tool: &str, arguments: Value) -> ToolResult {
-        let cx = ToolCx {
+        self.tool(tool).call(self.cx(session), arguments).await
+    }
+
+    /// What a tool may know of a call.
+    pub(crate) fn cx(&self, session: SessionKey) -> ToolCx {
+        ToolCx {
             run: RunId::parse("run").unwrap(),
             session,
             call: CallId::parse("call").unwrap(),
@@ -91,8 +96,7 @@ impl Bench {
             variables: Variables::default(),
             origin: Origin { principal: "owner".to_owned(), ..Origin::default() },
             hub: None,
-        };
-        self.tool(tool).call(cx, arguments).await
+        }
     }
 
     pub(crate) fn assert_outside_is_untouched(&self) {

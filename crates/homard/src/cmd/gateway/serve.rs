@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use self::claim::Claim;
 use crate::{
     assemble::{self, DEMO, House, Place},
-    config::{self, Chosen, Config},
+    config::{self, Chosen, Config, gateway::Bind},
     failure::Failure,
     live::Live,
     methods,
@@ -59,22 +59,20 @@ pub(super) struct Args {
 
 /// Runs the gateway until SIGINT or SIGTERM. Runs that are at work then go on at the next start.
 pub(super) async fn run(args: Args) -> Result<()> {
-    if let Some(bind) = args.bind.as_deref().filter(|bind| !is_loopback(bind)) {
+    if let Some(bind) = args.bind.as_deref().filter(|bind| !Bind::named(bind).is_some_and(Bind::is_loopback)) {
         let text = format!("--bind {bind} is not supported yet: the gateway listens on loopback only");
         return Err(Failure::usage(text).into());
     }
     let paths = Paths::find()?;
     let chosen = Config::choose(&paths);
-    let config = &chosen.loaded.config;
     if let Some(complaint) = config::complaint(&chosen, &paths.config) {
         tracing::error!("{complaint}");
     }
     for warning in &chosen.loaded.warnings {
         tracing::warn!("config file {}, {warning}", paths.config.display());
     }
-    if let Some(bind) = config.gateway.bind.as_deref().filter(|bind| !is_loopback(bind)) {
-        let file = paths.config.display();
-        return Err(anyhow!("gateway.bind is \"{bind}\" in {file}, which is not supported yet; use \"loopback\""));
+    if let Some(text) = only_loopback(&chosen, &paths) {
+        tracing::warn!("{text}");
     }
     let mut signals = Signals::listen()?;
     let open = || House::open(&chosen, &paths, &Place::Workspaces);
@@ -216,8 +214,12 @@ async fn serve(
     let gateway = gateway.with_schedule(schedule);
     gateway.notices().set("start", notice);
     let live = Live::new(paths, chosen, house, (gateway.notices(), gateway.news()));
-    let gateway = gateway.with_methods(methods::all(&live, paths));
-    let wrong = config::complaint(chosen, &paths.config).into_iter().chain(house.troubles.iter().cloned());
+    let desk = assemble::approvals::open(house.hub.ambient(), paths).await?;
+    let approvals = assemble::approvals::start(&desk, gateway.news(), stop.clone());
+    let gateway = gateway.with_methods(methods::all(&live, paths, &desk));
+    let bind = only_loopback(chosen, paths);
+    gateway.notices().set("bind", bind.clone());
+    let wrong = config::complaint(chosen, &paths.config).into_iter().chain(bind).chain(house.troubles.iter().cloned());
     rows.extend(wrong.map(|text| ["notice".to_owned(), text]));
     render::print(&render::table(&rows.into_iter().map(Vec::from).collect::<Vec<_>>()))?;
     let closing = CancellationToken::new();
@@ -231,14 +233,20 @@ async fn serve(
     if let Some(planned) = planned {
         planned.ended().await;
     }
+    for task in approvals {
+        task.await.context("the approvals broke")?;
+    }
     // Runs first, so that clients still hear of those that ended.
     house.hub.shut_down().await;
     closing.cancel();
     serving.await.context("the gateway broke")
 }
 
-fn is_loopback(bind: &str) -> bool {
-    matches!(bind.trim(), "loopback" | "auto")
+/// What people should know whose config asks for others than this machine: better fewer are served than none.
+fn only_loopback(chosen: &Chosen, paths: &Paths) -> Option<String> {
+    chosen.loaded.config.gateway.bind.filter(|bind| !bind.0.is_loopback())?;
+    let (bind, file) = (&chosen.loaded.tree["gateway"]["bind"], paths.config.display());
+    Some(format!("gateway.bind is {bind} in {file}, which is not supported yet; the gateway listens on loopback only"))
 }
 
 fn settings(port: u16, secret: &Secret, config: &Config, paths: &Paths) -> homard_gateway::Settings {

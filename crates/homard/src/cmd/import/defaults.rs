@@ -23,6 +23,10 @@ pub(super) fn unsaid(config: &Map<String, Value>, (theirs, ours): (&Path, &Path)
         (meant("messages.queue.debounceMs", json!(1000), "500"), "messages.queue.debounceMs"),
         (meant("session.reset", json!({"mode": "daily", "atHour": 4}), "no automatic reset"), "session.idleMinutes"),
         (
+            meant("session.dmScope", json!("main"), "main for the owner, per-channel-peer for anybody else"),
+            "session.dmScope",
+        ),
+        (
             meant(
                 "agents.defaults.workspace",
                 json!(theirs.join("workspace")),
@@ -86,14 +90,20 @@ mod tests {
 
     #[test]
     fn only_what_the_config_leaves_open_is_told() {
-        let all = ["messages.queue.mode", "messages.queue.debounceMs", "session.reset", "agents.defaults.workspace"];
+        let all = [
+            "messages.queue.mode",
+            "messages.queue.debounceMs",
+            "session.reset",
+            "session.dmScope",
+            "agents.defaults.workspace",
+        ];
         assert_eq!(open(&json!({})), all);
         assert_eq!(
             open(&json!({"messages": {"queue": {"mode": "steer"}}, "session": {"reset": {"mode": "idle"}}})),
-            [all[1], all[3]]
+            [all[1], all[3], all[4]]
         );
         assert_eq!(
-            open(&json!({"session": {"idleMinutes": 60}, "agents": {"defaults": {"workspace": "/w"}}})),
+            open(&json!({"session": {"idleMinutes": 60, "dmScope": "main"}, "agents": {"defaults": {"workspace": "/w"}}})),
             all[..2]
         );
     }

@@ -10,7 +10,7 @@ use serde::{
     de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::{schedule::Heartbeat, tools::Policy, word::Word};
+use super::{schedule::Heartbeat, tools::AgentTools, word::Word};
 use crate::config::Text;
 
 /// Who answers.
@@ -180,7 +180,7 @@ pub(crate) struct Agent {
     pub(crate) identity: Identity,
     /// Which tools it may use, beside what `tools` says.
     #[serde(deserialize_with = "super::object")]
-    pub(crate) tools: Policy,
+    pub(crate) tools: AgentTools,
 }
 
 /// Who an agent is for people.

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::word::{Named, Word};
 use crate::config::Text;
 
 /// Where the gateway listens, and for whom.
@@ -13,8 +14,8 @@ pub(crate) struct Gateway {
     pub(crate) port: Option<u16>,
     /// `local`, or `remote` for commands that use another gateway.
     pub(crate) mode: Option<String>,
-    /// For whom it listens; `loopback` is this machine.
-    pub(crate) bind: Option<String>,
+    /// For whom it listens; `loopback` is this machine. The others are not supported yet and mean `loopback`, too.
+    pub(crate) bind: Option<Word<Bind>>,
     /// The shared secret.
     #[serde(deserialize_with = "super::object")]
     pub(crate) auth: Auth,
@@ -26,12 +27,56 @@ pub(crate) struct Gateway {
     pub(crate) remote: Remote,
 }
 
+/// For whom a gateway listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bind {
+    /// Whoever can be served safely: this machine.
+    Auto,
+    /// The local network.
+    Lan,
+    /// This machine.
+    Loopback,
+    /// The machines of a Tailscale network.
+    Tailnet,
+    /// An address of its own.
+    Custom,
+}
+
+/// Which secret counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AuthMode {
+    Token,
+    Password,
+}
+
+super::word::words! {
+    Bind:
+        "auto" => Self::Auto, "lan" => Self::Lan, "loopback" => Self::Loopback, "tailnet" => Self::Tailnet,
+        "custom" => Self::Custom;
+    AuthMode: "token" => Self::Token, "password" => Self::Password;
+}
+
+impl Bind {
+    /// What a word means, if it means something.
+    pub(crate) fn named(word: &str) -> Option<Self> {
+        Self::read(word.trim())
+    }
+
+    /// Whether this machine is all that is meant.
+    pub(crate) fn is_loopback(self) -> bool {
+        match self {
+            Self::Auto | Self::Loopback => true,
+            Self::Lan | Self::Tailnet | Self::Custom => false,
+        }
+    }
+}
+
 /// The shared secret.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Auth {
     /// `token` or `password`: which one counts if both are there.
-    pub(crate) mode: Option<String>,
+    pub(crate) mode: Option<Word<AuthMode>>,
     /// The token. Default: one that is made at the first start and kept in the state directory.
     pub(crate) token: Option<Text>,
     /// The password.
@@ -56,4 +101,24 @@ pub(crate) struct Remote {
     pub(crate) token: Option<Text>,
     /// Its password.
     pub(crate) password: Option<Text>,
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    #[test]
+    fn words_of_openclaw_are_fine_and_others_are_told() {
+        for word in ["auto", "lan", "loopback", "tailnet", "custom"] {
+            assert!(Config::parse(&format!("{{gateway: {{bind: '{word}'}}}}")).is_ok(), "{word}");
+        }
+        assert_eq!(
+            Config::parse("{gateway: {bind: 'everywhere', auth: {mode: 'token'}}}").unwrap_err(),
+            "line 1, column 18: gateway.bind must be \"auto\" or \"lan\" or \"loopback\" or \"tailnet\" or \"custom\""
+        );
+        assert_eq!(
+            Config::parse("{gateway: {auth: {mode: 'pasword'}}}").unwrap_err(),
+            "line 1, column 25: gateway.auth.mode must be \"token\" or \"password\"; did you mean \"password\"?"
+        );
+    }
 }

@@ -68,7 +68,7 @@ pub(crate) struct Config {
     pub(crate) skills: skills::Skills,
     /// What agents may do.
     #[serde(deserialize_with = "object")]
-    pub(crate) tools: tools::Policy,
+    pub(crate) tools: tools::Tools,
     /// What OpenClaw's setup noted.
     #[allow(dead_code, reason = "read by people and by OpenClaw")]
     wizard: BTreeMap<String, serde_json::Value>,

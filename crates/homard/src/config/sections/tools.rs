@@ -1,15 +1,18 @@
 //! `tools`: what agents may do.
 
+use std::collections::BTreeMap;
+
 use homard_agent::policy::{self, Profile};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::word::Word;
+use crate::config::Text;
 
-/// Which tools may be used. What is denied is denied, whoever else allows it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+/// What agents may do. What is denied is denied, whoever else allows it.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct Policy {
+pub(crate) struct Tools {
     /// A set of tools to begin with: minimal, coding, messaging, full. Default: full.
     pub(crate) profile: Option<Word<Profile>>,
     /// The only tools that may be used: names, `group:` names, or patterns with `*`.
@@ -18,22 +21,222 @@ pub(crate) struct Policy {
     pub(crate) also_allow: Option<Vec<String>>,
     /// Tools that may not be used.
     pub(crate) deny: Option<Vec<String>>,
+    /// The same for models of one provider, by `provider` or `provider/model`.
+    #[serde(deserialize_with = "super::named_objects")]
+    pub(crate) by_provider: BTreeMap<String, Policy>,
+    /// How commands run.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) exec: Exec,
+    /// Agents that work for others.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) subagents: Subagents,
+    /// The web.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) web: Web,
 }
 
-impl Policy {
-    /// What it means.
-    pub(crate) fn meant(&self) -> policy::Policy {
-        let list = |names: &Option<Vec<String>>| names.clone().unwrap_or_default();
-        policy::Policy {
-            profile: self.profile.map(|word| word.0),
-            allow: list(&self.allow),
-            also_allow: list(&self.also_allow),
-            deny: list(&self.deny),
-        }
-    }
+/// Which tools an agent may use, beside what `tools` says.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct AgentTools {
+    /// A set of tools to begin with, in place of that of all.
+    pub(crate) profile: Option<Word<Profile>>,
+    /// The only tools that may be used.
+    pub(crate) allow: Option<Vec<String>>,
+    /// Tools that may be used besides those of the profile.
+    pub(crate) also_allow: Option<Vec<String>>,
+    /// Tools that may not be used.
+    pub(crate) deny: Option<Vec<String>>,
+    /// The same for models of one provider, by `provider` or `provider/model`.
+    #[serde(deserialize_with = "super::named_objects")]
+    pub(crate) by_provider: BTreeMap<String, Policy>,
+    /// How its commands run.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) exec: AgentExec,
+}
+
+/// Which tools may be used.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Policy {
+    /// A set of tools to begin with: minimal, coding, messaging, full.
+    pub(crate) profile: Option<Word<Profile>>,
+    /// The only tools that may be used.
+    pub(crate) allow: Option<Vec<String>>,
+    /// Tools that may be used besides those of the profile.
+    pub(crate) also_allow: Option<Vec<String>>,
+    /// Tools that may not be used.
+    pub(crate) deny: Option<Vec<String>>,
+}
+
+/// How commands run.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Exec {
+    /// Which commands may run: deny for none, allowlist for those that were agreed to, full for all. Default: full, within the sandbox.
+    pub(crate) security: Option<Word<Security>>,
+    /// Whether somebody is asked: off, on-miss for those that are not on the list, always. Default: off.
+    pub(crate) ask: Option<Word<Ask>>,
+    /// What holds commands.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) sandbox: Sandbox,
+    /// How long a call waits before the command goes on in the background, in milliseconds. Default: 10000.
+    pub(crate) background_ms: Option<u64>,
+    /// How long a command may take, in seconds. Default: 1800.
+    #[serde(alias = "timeoutSeconds")]
+    pub(crate) timeout_sec: Option<u64>,
+    /// How long a command that is over is kept for `process`, in milliseconds. Default: 1800000.
+    pub(crate) cleanup_ms: Option<u64>,
+    /// Whether the session is told when a command in the background ends. Default: true.
+    pub(crate) notify_on_exit: Option<bool>,
+}
+
+/// How an agent's commands run.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct AgentExec {
+    /// Which commands may run, if less than for all.
+    pub(crate) security: Option<Word<Security>>,
+    /// Whether somebody is asked, if more than for all.
+    pub(crate) ask: Option<Word<Ask>>,
+}
+
+/// What holds commands.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Sandbox {
+    /// How much commands may do: read-only, workspace to change what is in it, full for no sandbox. Default: workspace.
+    pub(crate) mode: Option<Word<Mode>>,
+    /// Whether commands reach the network. Default: false.
+    pub(crate) network: Option<bool>,
+    /// Folders that may be read although they are hidden.
+    pub(crate) extra_read: Vec<Text>,
+    /// Folders that may be changed besides the workspace.
+    pub(crate) extra_write: Vec<Text>,
+    /// Files and folders that are hidden besides the usual: keys, tokens, and Homard's own state.
+    pub(crate) masked: Vec<Text>,
+}
+
+/// Agents that work for others.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Subagents {
+    /// Which tools they may use, if less than whoever started them.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) tools: Policy,
+}
+
+/// The web.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Web {
+    /// Pages.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) fetch: Fetch,
+    /// Searches.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) search: Search,
+}
+
+/// Pages of the web.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Fetch {
+    /// Whether they can be read. Default: true.
+    pub(crate) enabled: Option<bool>,
+    /// How many characters of a page are shown. Default: 50000.
+    pub(crate) max_chars: Option<usize>,
+    /// How many may be asked for. Default: 50000.
+    pub(crate) max_chars_cap: Option<usize>,
+    /// How long a page may take, in seconds. Default: 30.
+    pub(crate) timeout_seconds: Option<u64>,
+    /// How long a page is kept, in minutes. Default: 15.
+    pub(crate) cache_ttl_minutes: Option<f64>,
+    /// How often a page may point elsewhere. Default: 3.
+    pub(crate) max_redirects: Option<usize>,
+}
+
+/// Searches of the web.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Search {
+    /// Whether the web can be searched. Default: true, if a provider is set up.
+    pub(crate) enabled: Option<bool>,
+    /// Who searches: brave or searxng.
+    pub(crate) provider: Option<String>,
+    /// The provider's key; else `BRAVE_API_KEY`.
+    pub(crate) api_key: Option<Text>,
+    /// Where a SearXNG is, such as `http://127.0.0.1:8888`; else `SEARXNG_BASE_URL`.
+    pub(crate) base_url: Option<Text>,
+    /// How many hits are shown. Default: 5.
+    pub(crate) max_results: Option<usize>,
+    /// How long a search may take, in seconds. Default: 30.
+    pub(crate) timeout_seconds: Option<u64>,
+    /// How long an answer is kept, in minutes. Default: 15.
+    pub(crate) cache_ttl_minutes: Option<f64>,
+}
+
+/// Which commands may run, the fewest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Security {
+    Deny,
+    Allowlist,
+    Full,
+}
+
+/// Whether somebody is asked, the least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Ask {
+    Off,
+    OnMiss,
+    Always,
+}
+
+/// How much commands may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    ReadOnly,
+    Workspace,
+    Full,
 }
 
 super::word::words! {
     Profile:
         "minimal" => Self::Minimal, "coding" => Self::Coding, "messaging" => Self::Messaging, "full" => Self::Full;
+    Security: "deny" => Self::Deny, "allowlist" => Self::Allowlist, "full" => Self::Full;
+    Ask: "off" => Self::Off, "on-miss" => Self::OnMiss, "always" => Self::Always;
+    Mode: "read-only" => Self::ReadOnly, "workspace" => Self::Workspace, "full" => Self::Full;
+}
+
+/// What four fields of a section mean.
+macro_rules! meant {
+    ($said:expr) => {
+        policy::Policy {
+            profile: $said.profile.map(|word| word.0),
+            allow: $said.allow.clone().unwrap_or_default(),
+            also_allow: $said.also_allow.clone().unwrap_or_default(),
+            deny: $said.deny.clone().unwrap_or_default(),
+        }
+    };
+}
+
+impl Policy {
+    /// What it means.
+    pub(crate) fn meant(&self) -> policy::Policy {
+        meant!(self)
+    }
+}
+
+impl Tools {
+    /// What its lists mean.
+    pub(crate) fn meant(&self) -> policy::Policy {
+        meant!(self)
+    }
+}
+
+impl AgentTools {
+    /// What its lists mean.
+    pub(crate) fn meant(&self) -> policy::Policy {
+        meant!(self)
+    }
 }

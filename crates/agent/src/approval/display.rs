@@ -1,0 +1,134 @@
+//! What people are shown of a command before they allow it: all of it, and nothing that acts on their screen.
+
+/// The longest command that can be asked about, in bytes. What nobody reads, nobody can allow.
+pub const LONGEST: usize = 64 * 1024;
+
+/// A command that can be shown: what a screen would act on, or hide, is spelled out as `\u{…}`.
+///
+/// No two commands look the same: backslashes in front of something that is spelled out, or looks so, are doubled.
+/// `None` for one that is too long.
+pub fn shown(command: &str) -> Option<String> {
+    (command.len() <= LONGEST).then(|| spelled(command))
+}
+
+fn spelled(command: &str) -> String {
+    let mut shown = String::with_capacity(command.len());
+    let mut slashes = 0;
+    let mut rest = command.chars();
+    while let Some(letter) = rest.next() {
+        if letter == '\\' {
+            slashes += 1;
+            shown.push(letter);
+            continue;
+        }
+        let is_spelled = acts(letter);
+        if is_spelled || (letter == 'u' && rest.as_str().starts_with('{')) {
+            shown.extend(std::iter::repeat_n('\\', slashes));
+        }
+        slashes = 0;
+        if is_spelled { shown.push_str(&format!("\\u{{{:x}}}", letter as u32)) } else { shown.push(letter) }
+    }
+    shown
+}
+
+/// Whether a letter does something to a screen, or cannot be seen on it.
+fn acts(letter: char) -> bool {
+    let is_blank = letter != ' ' && letter.is_whitespace();
+    letter.is_control()
+        || is_blank
+        || matches!(
+            letter,
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{61c}'
+                | '\u{115f}'
+                | '\u{1160}'
+                | '\u{17b4}'
+                | '\u{17b5}'
+                | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{202a}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{2800}'
+                | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff0}'..='\u{fffb}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Reads what was shown, as a careful person would.
+    fn meant(shown: &str) -> String {
+        let (mut meant, mut rest) = (String::new(), shown);
+        while let Some(place) = rest.find('\\') {
+            meant.push_str(&rest[..place]);
+            let after = rest[place..].trim_start_matches('\\');
+            let slashes = rest.len() - place - after.len();
+            match after.strip_prefix("u{") {
+                Some(spelled) => {
+                    meant.push_str(&"\\".repeat(slashes / 2));
+                    rest = after;
+                    if slashes % 2 == 1 {
+                        let (code, left) = spelled.split_once('}').unwrap();
+                        meant.push(char::from_u32(u32::from_str_radix(code, 16).unwrap()).unwrap());
+                        rest = left;
+                    } else {
+                        meant.push('u');
+                        rest = &rest[1..];
+                    }
+                }
+                None => {
+                    meant.push_str(&"\\".repeat(slashes));
+                    rest = after;
+                }
+            }
+        }
+        meant + rest
+    }
+
+    #[test]
+    fn what_acts_on_a_screen_is_spelled_out() {
+        for (command, expected) in [
+            ("ls -la 'é' | wc", "ls -la 'é' | wc"),
+            ("ls\n\trm", "ls\\u{a}\\u{9}rm"),
+            ("\u{1b}[2Kls\r", "\\u{1b}[2Kls\\u{d}"),
+            ("ls \u{202e}gpj", "ls \\u{202e}gpj"),
+            ("a\u{200b}b\u{a0}c\u{9b}d", "a\\u{200b}b\\u{a0}c\\u{9b}d"),
+            ("grep '\\d' x", "grep '\\d' x"),
+            ("echo \\u{a}", "echo \\\\u{a}"),
+            ("echo \\\n", "echo \\\\\\u{a}"),
+        ] {
+            assert_eq!(shown(command).as_deref(), Some(expected), "{command:?}");
+            assert_eq!(meant(expected), command);
+        }
+    }
+
+    #[test]
+    fn a_command_is_shown_whole_or_cannot_be_allowed() {
+        for length in [1, 100, 8 * 1024, LONGEST] {
+            assert_eq!(shown(&"x".repeat(length)), Some("x".repeat(length)));
+            assert_eq!(shown(&"\u{1b}".repeat(length)).map(|text| text.len()), Some(length * 6));
+        }
+        for length in [LONGEST + 1, 1024 * 1024] {
+            assert_eq!(shown(&"x".repeat(length)), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_means_one_command_only(command in "(\\\\|u|\\{|\\}|a|\n|\u{202e}|\\PC|.){0,40}") {
+            let shown = shown(&command).unwrap();
+            prop_assert!(!shown.chars().any(acts), "{shown:?}");
+            prop_assert_eq!(meant(&shown), command);
+        }
+    }
+}

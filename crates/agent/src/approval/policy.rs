@@ -1,0 +1,208 @@
+//! `exec-approvals.json`: who may run what. The file is OpenClaw's, and what is not understood in it stays.
+
+use homard_proto::AgentId;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{
+    level::{Ask, Security, Wish},
+    rule::Rule,
+};
+
+/// The rules of all agents.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy(Map<String, Value>);
+
+impl Default for Policy {
+    fn default() -> Self {
+        let empty = || json!({});
+        let members = [("version", json!(1)), ("defaults", empty()), ("agents", empty())];
+        Self(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+}
+
+impl Policy {
+    /// Reads a file. What has the wrong shape is an error: a rule that cannot be read may be one that forbids.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let file: Value = serde_json::from_str(text).map_err(|why| why.to_string())?;
+        let Value::Object(file) = file else { return Err("it is not an object".to_owned()) };
+        Self::new(file)
+    }
+
+    /// The same from its members.
+    pub fn new(file: Map<String, Value>) -> Result<Self, String> {
+        if file.get("version").is_some_and(|version| *version != 1) {
+            return Err(format!("version {} is not known; 1 is", file["version"]));
+        }
+        for name in ["socket", "defaults", "agents"] {
+            if file.get(name).is_some_and(|member| !member.is_object()) {
+                return Err(format!("\"{name}\" is not an object"));
+            }
+        }
+        let policy = Self(file);
+        for (id, agent) in policy.agents() {
+            let allowlist = agent.as_object().map(|agent| agent.get("allowlist").is_none_or(Value::is_array));
+            match allowlist {
+                Some(true) => {}
+                Some(false) => return Err(format!("\"agents.{id}.allowlist\" is not a list")),
+                None => return Err(format!("\"agents.{id}\" is not an object")),
+            }
+        }
+        Ok(policy)
+    }
+
+    /// The text for the file.
+    pub fn text(&self) -> String {
+        let mut text = serde_json::to_string_pretty(&self.0).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+
+    /// What clients are shown: everything but the token of OpenClaw's socket.
+    pub fn shown(&self) -> Value {
+        let mut shown = self.0.clone();
+        if let Some(Value::Object(socket)) = shown.get_mut("socket") {
+            socket.shift_remove("token");
+        }
+        shown.into()
+    }
+
+    /// This one, with the token of another if it has none: clients are not shown it, so they cannot send it back.
+    pub fn with_token_of(mut self, other: &Self) -> Self {
+        if let Some(token) = other.0.get("socket").and_then(|socket| socket.get("token")) {
+            let socket = self.0.entry("socket").or_insert_with(|| json!({}));
+            if let Value::Object(socket) = socket {
+                socket.entry("token").or_insert_with(|| token.clone());
+            }
+        }
+        self
+    }
+
+    /// What the file says of an agent: of itself, of all, and else by default.
+    pub fn wish(&self, agent: &AgentId) -> Wish {
+        let said = |name: &str| {
+            let own = self.levels(agent).find_map(|level| level.get(name).filter(|value| !value.is_null()));
+            own.or_else(|| self.0.get("defaults")?.get(name).filter(|value| !value.is_null()))
+        };
+        // What is no word is as strict as one that nobody knows.
+        let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        Wish {
+            security: said("security").map(|value| Security::read(&word(value))),
+            ask: said("ask").map(|value| Ask::read(&word(value))),
+        }
+    }
+
+    /// What an agent may run without asking.
+    pub fn rules(&self, agent: &AgentId) -> Vec<Rule> {
+        let lists = self.levels(agent).filter_map(|level| level.get("allowlist")?.as_array());
+        lists.flatten().map(Rule::read).collect()
+    }
+
+    /// Remembers a rule for an agent, unless it has one like it.
+    pub(super) fn remember(&mut self, agent: &AgentId, rule: &Rule, id: &str, (at, command): (u64, &str)) {
+        let has_it = self.rules(agent).iter().any(|known| known.is_like(rule));
+        if has_it {
+            return;
+        }
+        let own = object(&mut self.0, "agents").and_then(|agents| object(agents, agent.as_str()));
+        let list = own.map(|own| own.entry("allowlist").or_insert_with(|| json!([])));
+        if let Some(Value::Array(list)) = list {
+            list.push(rule.entry(id, at, command).into());
+        }
+    }
+
+    fn agents(&self) -> impl Iterator<Item = (&String, &Value)> {
+        self.0.get("agents").and_then(Value::as_object).into_iter().flatten()
+    }
+
+    /// What is said of an agent, and of all. `default` is an old name of `main`.
+    fn levels(&self, agent: &AgentId) -> impl Iterator<Item = &Value> + use<'_> {
+        let find = |name: &str| self.0.get("agents")?.get(name);
+        let old = if agent.as_str() == "main" { find("default") } else { None };
+        [find(agent.as_str()), old, find("*")].into_iter().flatten()
+    }
+}
+
+/// A fingerprint of a file's text, with which a client says what it has read.
+pub fn hash(text: Option<&str>) -> String {
+    Sha256::digest(text.unwrap_or_default()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A member that is an object; it is made if it is not there.
+fn object<'a>(map: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut Map<String, Value>> {
+    map.entry(name).or_insert_with(|| json!({})).as_object_mut()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(file: &Value) -> Policy {
+        Policy::parse(&file.to_string()).unwrap()
+    }
+
+    fn wish(security: Option<Security>, ask: Option<Ask>) -> Wish {
+        Wish { security, ask }
+    }
+
+    #[test]
+    fn the_nearest_word_counts_and_main_has_an_old_name() {
+        let policy = policy(&json!({
+            "version": 1, "defaults": {"security": "deny", "ask": "on-miss"},
+            "agents": {"*": {"ask": "always"}, "default": {"security": "full"}, "ops": {"security": "allowlist", "ask": "off"}},
+        }));
+        let of = |agent: &str| policy.wish(&AgentId::normalize(agent));
+        assert_eq!(of("main"), wish(Some(Security::Full), Some(Ask::Always)));
+        assert_eq!(of("ops"), wish(Some(Security::Allowlist), Some(Ask::Off)));
+        assert_eq!(of("ann"), wish(Some(Security::Deny), Some(Ask::Always)));
+        assert_eq!(Policy::default().wish(&AgentId::main()), wish(None, None));
+    }
+
+    #[test]
+    fn what_is_no_word_is_strict() {
+        let policy = policy(&json!({"defaults": {"security": true, "ask": ["off"]}}));
+        assert_eq!(policy.wish(&AgentId::main()), wish(Some(Security::Deny), Some(Ask::Always)));
+    }
+
+    #[test]
+    fn a_rule_is_remembered_once_and_everything_else_stays() {
+        let before = json!({
+            "version": 1, "socket": {"path": "/s", "token": "hush"}, "by": "another",
+            "agents": {"ops": {"mood": "calm", "allowlist": [{"pattern": "/usr/bin/rg", "note": 1}]}},
+        });
+        let mut policy = policy(&before);
+        let rule = Rule::prefix(vec!["/usr/bin/git".to_owned(), "log".to_owned()]);
+        let agent = AgentId::normalize("ops");
+        policy.remember(&agent, &rule, "r1", (5, "git log"));
+        policy.remember(&agent, &rule, "r2", (6, "git log -1"));
+        let mut after = before;
+        let entry = json!({
+            "id": "r1", "pattern": "git", "argv": ["/usr/bin/git", "log"], "lastResolvedPath": "/usr/bin/git",
+            "source": "allow-always", "lastUsedAt": 5, "lastUsedCommand": "git log",
+        });
+        after["agents"]["ops"]["allowlist"].as_array_mut().unwrap().push(entry);
+        assert_eq!(Policy::parse(&policy.text()).unwrap().0, *after.as_object().unwrap());
+        assert_eq!(policy.rules(&AgentId::main()), []);
+    }
+
+    #[test]
+    fn the_token_is_not_shown_and_not_lost() {
+        let kept = policy(&json!({"socket": {"path": "/s", "token": "hush"}}));
+        assert_eq!(kept.shown(), json!({"socket": {"path": "/s"}}));
+        let Value::Object(sent) = kept.shown() else { panic!() };
+        assert_eq!(Policy::new(sent).unwrap().with_token_of(&kept), kept);
+    }
+
+    #[test]
+    fn a_file_of_the_wrong_shape_is_not_guessed_at() {
+        for (text, why) in [
+            ("[]", "it is not an object"),
+            ("{\"version\": 2}", "version 2 is not known; 1 is"),
+            ("{\"agents\": []}", "\"agents\" is not an object"),
+            ("{\"agents\": {\"a\": 1}}", "\"agents.a\" is not an object"),
+            ("{\"agents\": {\"a\": {\"allowlist\": {}}}}", "\"agents.a.allowlist\" is not a list"),
+        ] {
+            assert_eq!(Policy::parse(text), Err(why.to_owned()), "{text}");
+        }
+    }
+}

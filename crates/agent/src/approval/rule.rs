@@ -1,0 +1,213 @@
+//! What is remembered for good: a program by its path, and the words that its arguments begin with.
+
+use serde_json::{Map, Value, json};
+
+/// Allows commands without asking. It never sees shells, interpreters and wrappers: whoever asks it sorts them out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Its name in the file.
+    pub id: Option<String>,
+    what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum What {
+    /// The program, and the words that follow it. Others may come after them, unless it is exact.
+    Words { argv: Vec<String>, is_exact: bool },
+    /// A program with any arguments, by a pattern of its path: what OpenClaw writes.
+    Path(String),
+    /// An entry with a part that is not understood, and may be there to narrow it.
+    Nothing,
+}
+
+impl Rule {
+    /// Commands that begin with these words, the first of which is the program's whole path.
+    pub fn prefix(argv: Vec<String>) -> Self {
+        Self { id: None, what: What::Words { argv, is_exact: false } }
+    }
+
+    /// This very command.
+    pub fn exact(argv: Vec<String>) -> Self {
+        Self { id: None, what: What::Words { argv, is_exact: true } }
+    }
+
+    /// Reads an entry of the file.
+    pub(super) fn read(entry: &Value) -> Self {
+        let id = entry.get("id").and_then(Value::as_str).map(str::to_owned);
+        let has_more = |name: &str| entry.get(name).is_some_and(|value| !value.is_null());
+        let what = match (entry.get("argv"), entry.get("pattern").or(Some(entry)).and_then(Value::as_str)) {
+            (Some(argv), _) => words(argv, entry.get("exact") == Some(&json!(true))),
+            (None, Some(pattern)) if pattern.contains('/') && !has_more("argPattern") => What::Path(pattern.to_owned()),
+            (None, _) => What::Nothing,
+        };
+        Self { id, what }
+    }
+
+    /// The entry for the file. Its pattern has no slash: a program that knows patterns only passes it over, instead of
+    /// taking it for leave to use any arguments.
+    pub(super) fn entry(&self, id: &str, at: u64, command: &str) -> Map<String, Value> {
+        let mut entry = Map::new();
+        entry.insert("id".to_owned(), id.into());
+        match &self.what {
+            What::Words { argv, is_exact } => {
+                let program = argv.first().map(String::as_str).unwrap_or_default();
+                let name = program.rsplit('/').next().unwrap_or_default();
+                entry.insert("pattern".to_owned(), name.into());
+                entry.insert("argv".to_owned(), json!(argv));
+                if *is_exact {
+                    entry.insert("exact".to_owned(), true.into());
+                }
+                entry.insert("lastResolvedPath".to_owned(), program.into());
+            }
+            What::Path(pattern) => drop(entry.insert("pattern".to_owned(), pattern.as_str().into())),
+            What::Nothing => {}
+        }
+        entry.insert("source".to_owned(), "allow-always".into());
+        entry.insert("lastUsedAt".to_owned(), at.into());
+        entry.insert("lastUsedCommand".to_owned(), command.into());
+        entry
+    }
+
+    /// Whether it allows this program, by its whole path, with these arguments. `home` is what `~` stands for.
+    pub fn allows(&self, program: &str, arguments: &[String], home: Option<&str>) -> bool {
+        match &self.what {
+            What::Words { argv, is_exact } => {
+                let Some((first, rest)) = argv.split_first() else { return false };
+                let is_all = !is_exact || rest.len() == arguments.len();
+                first == program && arguments.starts_with(rest) && is_all
+            }
+            What::Path(pattern) => match (pattern.strip_prefix("~/"), home) {
+                (Some(rest), Some(home)) => fits(&format!("{}/{rest}", home.trim_end_matches('/')), program),
+                (Some(_), None) => false,
+                (None, _) => fits(pattern, program),
+            },
+            What::Nothing => false,
+        }
+    }
+
+    /// Whether it allows the same, whatever its name.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.what == other.what
+    }
+
+    /// What it allows, for people.
+    pub fn words(&self) -> String {
+        match &self.what {
+            What::Words { argv, is_exact: true } => argv.join(" "),
+            What::Words { argv, is_exact: false } => format!("{} …", argv.join(" ")),
+            What::Path(pattern) => format!("{pattern} …"),
+            What::Nothing => "nothing".to_owned(),
+        }
+    }
+
+    /// What it allows, for [`Rule::read`].
+    pub(super) fn durable(&self) -> Value {
+        match &self.what {
+            What::Words { argv, is_exact } => json!({"argv": argv, "exact": is_exact}),
+            What::Path(pattern) => json!({"pattern": pattern}),
+            What::Nothing => json!({}),
+        }
+    }
+}
+
+fn words(argv: &Value, is_exact: bool) -> What {
+    let read = |word: &Value| word.as_str().map(str::to_owned);
+    let argv: Option<Vec<String>> = argv.as_array().and_then(|argv| argv.iter().map(read).collect());
+    match argv {
+        Some(argv) if argv.first().is_some_and(|program| program.starts_with('/')) => What::Words { argv, is_exact },
+        Some(_) | None => What::Nothing,
+    }
+}
+
+/// Whether a path fits a pattern: `*` and `?` stay within a folder, `**` does not.
+fn fits(pattern: &str, path: &str) -> bool {
+    let (pattern, path): (Vec<char>, Vec<char>) = (pattern.chars().collect(), path.chars().collect());
+    // Which beginnings of the path fit the pattern so far.
+    let mut now = vec![false; path.len() + 1];
+    now[0] = true;
+    let mut at = 0;
+    while at < pattern.len() {
+        let is_deep = pattern[at] == '*' && pattern.get(at + 1) == Some(&'*');
+        let mut next = vec![false; path.len() + 1];
+        if pattern[at] == '*' {
+            let mut is_open = false;
+            for place in 0..=path.len() {
+                is_open &= is_deep || place == 0 || path[place - 1] != '/';
+                is_open |= now[place];
+                next[place] = is_open;
+            }
+        } else {
+            for place in 0..path.len() {
+                let is_same = pattern[at] == path[place] || (pattern[at] == '?' && path[place] != '/');
+                next[place + 1] = now[place] && is_same;
+            }
+        }
+        now = next;
+        at += if is_deep { 2 } else { 1 };
+    }
+    now[path.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allows(rule: &Rule, typed: &str) -> bool {
+        let mut words = typed.split(' ').map(str::to_owned);
+        let program = words.next().unwrap();
+        rule.allows(&program, &words.collect::<Vec<_>>(), Some("/home/ann"))
+    }
+
+    fn argv(typed: &str) -> Vec<String> {
+        typed.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn words_are_compared_whole_and_from_the_beginning() {
+        let rule = Rule::prefix(argv("/usr/bin/git log"));
+        for allowed in ["/usr/bin/git log", "/usr/bin/git log -1"] {
+            assert!(allows(&rule, allowed), "{allowed}");
+        }
+        for refused in ["/usr/bin/git", "/usr/bin/git logs", "/usr/bin/git push log", "/bin/git log", "git log"] {
+            assert!(!allows(&rule, refused), "{refused}");
+        }
+        let exact = Rule::exact(argv("/bin/rm a"));
+        assert_eq!((allows(&exact, "/bin/rm a"), allows(&exact, "/bin/rm a -rf")), (true, false));
+    }
+
+    #[test]
+    fn patterns_of_openclaw_are_read_and_narrowed_ones_allow_nothing() {
+        let rule = |entry: Value| Rule::read(&entry);
+        for (entry, allowed, refused) in [
+            (json!({"pattern": "/usr/bin/rg"}), "/usr/bin/rg x", "/usr/bin/rgx x"),
+            (json!("/usr/bin/rg"), "/usr/bin/rg", "/bin/rg"),
+            (json!({"pattern": "/opt/*/bin/tool"}), "/opt/a/bin/tool", "/opt/a/b/bin/tool"),
+            (json!({"pattern": "/opt/**/tool"}), "/opt/a/b/tool", "/opt/a/b/tools"),
+            (json!({"pattern": "~/bin/?g"}), "/home/ann/bin/rg", "/home/ann/bin/x/g"),
+        ] {
+            let rule = rule(entry);
+            assert_eq!((allows(&rule, allowed), allows(&rule, refused)), (true, false), "{rule:?}");
+        }
+        for entry in [
+            json!({"pattern": "rg"}),
+            json!({"pattern": "/usr/bin/rg", "argPattern": "^x$"}),
+            json!({"pattern": "/usr/bin/rg", "argv": "rg"}),
+            json!({"pattern": "/usr/bin/rg", "argv": []}),
+            json!({"pattern": "/usr/bin/rg", "argv": ["rg"]}),
+            json!({"pattern": 7}),
+            json!({}),
+            json!(null),
+        ] {
+            assert!(!allows(&rule(entry.clone()), "/usr/bin/rg x"), "{entry}");
+        }
+    }
+
+    #[test]
+    fn an_entry_reads_back_and_means_nothing_to_a_reader_of_patterns() {
+        for rule in [Rule::prefix(argv("/usr/bin/git log")), Rule::exact(argv("/bin/rm a"))] {
+            let entry = rule.entry("r1", 5, "git log -1");
+            assert!(!entry["pattern"].as_str().unwrap().contains('/'), "{entry:?}");
+            assert_eq!(Rule::read(&entry.into()), Rule { id: Some("r1".to_owned()), ..rule });
+        }
+    }
+}

@@ -1,0 +1,426 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use homard_model::{demo::Demo, roster::Roster};
+use homard_proto::AgentId;
+use homard_store::{Error as StoreError, Fence, MemoryStore, Store};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    follow::{Later, follow, resume},
+    shelf::{MemoryShelf, Shelf},
+    *,
+};
+use crate::{Agents, Ambient, Hub, Profile, Slots, task};
+
+const BEGIN: u64 = 1_800_000_000_000;
+
+fn bound() -> Bound {
+    let file = FileSeen { path: "/usr/bin/git".to_owned(), dev: 1, ino: 2, size: 3, written: 4, changed: 5 };
+    Bound {
+        argv: vec!["/usr/bin/git".to_owned(), "push".to_owned()],
+        cwd: FolderSeen { path: "/w".to_owned(), dev: 1, ino: 9 },
+        env: bound::digest([("PATH", "/usr/bin")]),
+        files: vec![file],
+        session: "agent:main:main".to_owned(),
+        run: "run-1".to_owned(),
+        profile: "guarded".to_owned(),
+    }
+}
+
+fn ticket(command: &str) -> Ticket {
+    Ticket {
+        id: None,
+        agent: AgentId::main(),
+        command: command.to_owned(),
+        told: json!({"cwd": "/w", "sessionKey": "agent:main:main"}).as_object().unwrap().clone(),
+        bound: Some(bound()),
+        rules: vec![Rule::exact(bound().argv)],
+        call: json!({"command": command}),
+        expires: EXPIRES,
+    }
+}
+
+async fn desk_on(shelf: &Arc<MemoryShelf>) -> Desk {
+    Desk::open(shelf.clone(), Ambient::fixed(BEGIN)).await.unwrap()
+}
+
+async fn desk() -> Desk {
+    desk_on(&Arc::default()).await
+}
+
+/// Asks and allows once.
+async fn allowed(desk: &Desk) -> String {
+    let id = desk.ask(ticket("git push")).await.unwrap().id;
+    desk.decide(&id, Verdict::AllowOnce, "ann").await.unwrap();
+    id
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_allowed_runs_once() {
+    let desk = desk().await;
+    let id = allowed(&desk).await;
+    let taken = desk.take(&id, bound()).await.unwrap();
+    assert_eq!(
+        (taken.state, taken.used_at_ms, taken.call),
+        (State::AllowedOnce, Some(BEGIN), json!({"command": "git push"}))
+    );
+    assert_eq!(desk.take(&id, bound()).await, Err(Error::Void { id, why: "it was used".to_owned() }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_runs_that_is_not_what_was_allowed() {
+    type Change = fn(&mut Bound);
+    let changes: [(&str, Change); 9] = [
+        ("the command", |bound| bound.argv.push("--force".to_owned())),
+        ("its folder", |bound| bound.cwd.ino += 1),
+        ("its folder", |bound| bound.cwd.path = "/v".to_owned()),
+        ("its environment", |bound| bound.env = bound::digest([("PATH", "/tmp")])),
+        ("a program or file that it names", |bound| bound.files[0].ino += 1),
+        ("a program or file that it names", |bound| bound.files[0].changed += 1),
+        ("its session", |bound| bound.session = "agent:main:other".to_owned()),
+        ("its run", |bound| bound.run = "run-2".to_owned()),
+        ("its sandbox", |bound| bound.profile = "full".to_owned()),
+    ];
+    for (what, change) in changes {
+        let desk = desk().await;
+        let id = allowed(&desk).await;
+        let mut other = bound();
+        change(&mut other);
+        let why = format!("{what} has changed since it was asked");
+        assert_eq!(desk.take(&id, other).await, Err(Error::Void { id: id.clone(), why }));
+        // Nor when it is changed back.
+        assert_eq!(desk.take(&id, bound()).await, Err(Error::Void { id, why: "it was used".to_owned() }));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_counts_for_five_minutes() {
+    let desk = desk().await;
+    let id = allowed(&desk).await;
+    tokio::time::advance(EXPIRES).await;
+    assert_eq!(desk.take(&id, bound()).await, Err(Error::Void { id, why: "it has expired".to_owned() }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_allowed_does_not_run() {
+    let desk = desk().await;
+    let id = desk.ask(ticket("git push")).await.unwrap().id;
+    assert_eq!(desk.take(&id, bound()).await, Err(Error::Settled(id.clone(), State::Pending)));
+    desk.decide(&id, Verdict::Deny, "ann").await.unwrap();
+    assert_eq!(desk.take(&id, bound()).await, Err(Error::Settled(id, State::Denied)));
+    let elsewhere = desk.ask(Ticket { bound: None, ..ticket("ls") }).await.unwrap().id;
+    desk.decide(&elsewhere, Verdict::AllowOnce, "ann").await.unwrap();
+    let why = "somebody else runs it".to_owned();
+    assert_eq!(desk.take(&elsewhere, bound()).await, Err(Error::Void { id: elsewhere, why }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_who_decide_at_once_one_is_the_first() {
+    for _ in 0..50 {
+        let desk = desk().await;
+        let id = desk.ask(ticket("git push")).await.unwrap().id;
+        let (one, two) =
+            tokio::join!(desk.decide(&id, Verdict::AllowOnce, "ann"), desk.decide(&id, Verdict::Deny, "bob"));
+        let state = desk.get(&id).unwrap().state;
+        match (one, two) {
+            (Ok(first), Err(error)) | (Err(error), Ok(first)) => {
+                assert_eq!((first.state, error), (state, Error::Settled(id, state)));
+            }
+            both => panic!("{both:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_who_use_it_at_once_one_does() {
+    let desk = desk().await;
+    let id = allowed(&desk).await;
+    let (one, two) = tokio::join!(desk.take(&id, bound()), desk.take(&id, bound()));
+    assert_eq!([one.is_ok(), two.is_ok()].into_iter().filter(|is_ok| *is_ok).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_finds_what_waits_and_what_was_used() {
+    let shelf = Arc::default();
+    let before = desk_on(&shelf).await;
+    let used = allowed(&before).await;
+    before.take(&used, bound()).await.unwrap();
+    let open = allowed(&before).await;
+    let waits = before.ask(ticket("git push")).await.unwrap();
+    let after = desk_on(&shelf).await;
+    assert_eq!(after.pending(), std::slice::from_ref(&waits));
+    let mut unfinished: Vec<_> = after.unfinished().into_iter().map(|entry| entry.id).collect();
+    unfinished.sort();
+    let mut expected = vec![open.clone(), waits.id.clone()];
+    expected.sort();
+    assert_eq!(unfinished, expected);
+    assert_eq!(after.take(&used, bound()).await, Err(Error::Void { id: used, why: "it was used".to_owned() }));
+    assert!(after.take(&open, bound()).await.is_ok());
+    after.decide(&waits.id, Verdict::AllowOnce, "ann").await.unwrap();
+    assert!(after.take(&waits.id, bound()).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_expired_while_nobody_was_there_has_expired() {
+    let shelf = Arc::default();
+    let id = desk_on(&shelf).await.ask(ticket("git push")).await.unwrap().id;
+    let later = BEGIN + 300_000;
+    let desk = Desk::open(shelf, Ambient::fixed(later)).await.unwrap();
+    assert_eq!(desk.pending(), []);
+    assert_eq!(desk.decide(&id, Verdict::AllowOnce, "ann").await, Err(Error::Settled(id.clone(), State::Expired)));
+    assert_eq!(desk.wait(&id).await.unwrap().state, State::Expired);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_answers_ends_by_itself_and_everybody_hears_it() {
+    let desk = desk().await;
+    let stop = CancellationToken::new();
+    let mut news = desk.listen();
+    let running = task::spawn("desk", desk.clone().run(stop.clone()));
+    let id = desk.ask(ticket("git push")).await.unwrap().id;
+    assert_eq!(news.recv().await.unwrap().0, "exec.approval.requested");
+    let (event, payload) = news.recv().await.unwrap();
+    assert_eq!((event, &payload["id"], &payload["decision"]), ("exec.approval.resolved", &json!(id), &json!("deny")));
+    assert_eq!(payload["ts"], BEGIN + 300_000);
+    assert_eq!(desk.get(&id).unwrap().state, State::Expired);
+    stop.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_hears_the_answer_or_the_end() {
+    let desk = desk().await;
+    let answered = desk.ask(ticket("a")).await.unwrap().id;
+    let (heard, _) = tokio::join!(desk.wait(&answered), desk.decide(&answered, Verdict::Deny, "ann"));
+    assert_eq!(heard.unwrap().decision()["decision"], "deny");
+    let late = desk.ask(ticket("b")).await.unwrap().id;
+    assert_eq!(desk.wait(&late).await.unwrap().decision()["decision"], Value::Null);
+    assert_eq!(desk.wait("nobody").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn always_is_remembered_for_its_agent_and_offered_only_if_there_is_a_rule() {
+    let shelf = Arc::new(MemoryShelf::with_policy(r#"{"version": 1, "by": "another"}"#));
+    let desk = desk_on(&shelf).await;
+    let id = desk.ask(ticket("git push")).await.unwrap().id;
+    desk.decide(&id, Verdict::AllowAlways, "ann").await.unwrap();
+    let rules = desk.rules().await.unwrap().policy.rules(&AgentId::main());
+    assert_eq!(rules.len(), 1);
+    assert!(rules[0].allows("/usr/bin/git", &["push".to_owned()], None));
+    assert!(shelf.policy().await.unwrap().unwrap().contains("another"));
+    assert!(desk.take(&id, bound()).await.is_ok());
+    let once = desk.ask(Ticket { rules: Vec::new(), ..ticket("sh x") }).await.unwrap();
+    assert_eq!(once.offers(), [Verdict::AllowOnce, Verdict::Deny]);
+    assert!(matches!(desk.decide(&once.id, Verdict::AllowAlways, "ann").await, Err(Error::Invalid(_))));
+    assert_eq!(desk.get(&once.id).unwrap().state, State::Pending);
+}
+
+#[tokio::test(start_paused = true)]
+async fn always_without_readable_rules_allows_nothing() {
+    let desk = desk_on(&Arc::new(MemoryShelf::with_policy("{"))).await;
+    let id = desk.ask(ticket("git push")).await.unwrap().id;
+    assert!(matches!(desk.decide(&id, Verdict::AllowAlways, "ann").await, Err(Error::Store(_))));
+    assert_eq!(desk.get(&id).unwrap().state, State::Pending);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hostile_names_are_refused_and_told_harmlessly() {
+    let desk = desk().await;
+    for id in ["", "../x", "a b", "a\u{202e}b", "é", "a/b", "a\0", "__proto__\n", &"x".repeat(129)] {
+        let asked = desk.ask(Ticket { id: Some(id.to_owned()), ..ticket("ls") }).await;
+        assert!(matches!(asked, Err(Error::Invalid(_))), "{id:?}");
+        let told = desk.decide(id, Verdict::Deny, "ann").await.unwrap_err().to_string();
+        assert!(told.len() < 300 && !told.chars().any(char::is_control), "{told:?}");
+    }
+    let named = Ticket { id: Some("a.b:c_d-1".to_owned()), ..ticket("ls") };
+    desk.ask(named.clone()).await.unwrap();
+    assert_eq!(desk.ask(named).await, Err(Error::Settled("a.b:c_d-1".to_owned(), State::Pending)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_cannot_be_shown_whole_cannot_be_asked() {
+    let desk = desk().await;
+    let longest = desk.ask(ticket(&"x".repeat(display::LONGEST))).await.unwrap();
+    assert_eq!(longest.requested()["request"]["command"].as_str().unwrap().len(), display::LONGEST);
+    assert!(matches!(desk.ask(ticket(&"x".repeat(display::LONGEST + 1))).await, Err(Error::Invalid(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_questions_is_stopped() {
+    let desk = desk().await;
+    let of = |session: usize| Bound { session: format!("agent:main:{session}"), ..bound() };
+    for session in 0..4 {
+        for _ in 0..16 {
+            desk.ask(Ticket { bound: Some(of(session)), ..ticket("ls") }).await.unwrap();
+        }
+        assert_eq!(desk.ask(Ticket { bound: Some(of(session)), ..ticket("ls") }).await, Err(Error::Full));
+    }
+    assert_eq!(desk.ask(Ticket { bound: Some(of(9)), ..ticket("ls") }).await, Err(Error::Full));
+    tokio::time::advance(EXPIRES).await;
+    assert!(desk.ask(ticket("ls")).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_are_replaced_only_by_who_has_read_them() {
+    let desk = desk().await;
+    let policy = |agent: &str| Policy::parse(&json!({"version": 1, "agents": {agent: {}}}).to_string()).unwrap();
+    let first = desk.set_rules(policy("a"), None).await.unwrap();
+    assert!(first.exists);
+    assert!(matches!(desk.set_rules(policy("b"), None).await, Err(Error::Invalid(_))));
+    assert!(matches!(desk.set_rules(policy("b"), Some("stale")).await, Err(Error::Invalid(_))));
+    assert_eq!(desk.rules().await.unwrap(), first);
+    let second = desk.set_rules(policy("b"), Some(&first.hash)).await.unwrap();
+    assert_eq!(second.policy, policy("b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_told_has_the_members_of_both_generations() {
+    let desk = desk().await;
+    let entry = desk.ask(ticket("git push\u{202e}")).await.unwrap();
+    let request = json!({
+        "cwd": "/w", "sessionKey": "agent:main:main", "command": "git push\\u{202e}", "agentId": "main", "host": null,
+        "security": null, "ask": null, "resolvedPath": null, "allowedDecisions": ["allow-once", "allow-always", "deny"],
+        "alwaysAllows": ["/usr/bin/git push"],
+    });
+    let expires = BEGIN + 300_000;
+    let id = &entry.id;
+    let requested = json!({"id": id, "request": request, "createdAtMs": BEGIN, "expiresAtMs": expires});
+    assert_eq!(entry.requested(), requested);
+    let decided = desk.decide(id, Verdict::AllowOnce, "ann").await.unwrap();
+    let resolved = json!({"id": id, "decision": "allow-once", "resolvedBy": "ann", "ts": BEGIN, "request": request});
+    assert_eq!(decided.resolved(7), resolved);
+}
+
+/// A shelf whose disk is full when it is said so.
+#[derive(Debug, Default)]
+struct Full(MemoryShelf, AtomicBool);
+
+#[async_trait]
+impl Shelf for Full {
+    fn place(&self) -> String {
+        self.0.place()
+    }
+
+    async fn load(&self) -> Result<Vec<Value>, StoreError> {
+        self.0.load().await
+    }
+
+    async fn save(&self, approvals: Vec<Value>) -> Result<(), StoreError> {
+        if self.1.load(Ordering::Relaxed) {
+            Err(StoreError::Disk("full".to_owned()))
+        } else {
+            self.0.save(approvals).await
+        }
+    }
+
+    async fn policy(&self) -> Result<Option<String>, StoreError> {
+        self.0.policy().await
+    }
+
+    async fn set_policy(&self, text: String) -> Result<(), StoreError> {
+        self.0.set_policy(text).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_stored_has_not_happened() {
+    let shelf = Arc::new(Full::default());
+    let desk = Desk::open(shelf.clone(), Ambient::fixed(BEGIN)).await.unwrap();
+    let id = allowed(&desk).await;
+    let mut news = desk.listen();
+    shelf.1.store(true, Ordering::Relaxed);
+    let full = Error::Store(StoreError::Disk("full".to_owned()));
+    assert_eq!(desk.take(&id, bound()).await, Err(full.clone()));
+    assert_eq!(desk.ask(ticket("ls")).await, Err(full));
+    assert!(news.try_recv().is_err());
+    shelf.1.store(false, Ordering::Relaxed);
+    assert!(desk.take(&id, bound()).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_stored_also_when_its_giver_leaves() {
+    let desk = desk().await;
+    let id = desk.ask(ticket("git push")).await.unwrap().id;
+    {
+        let deciding = desk.decide(&id, Verdict::AllowOnce, "ann");
+        tokio::pin!(deciding);
+        let gone = tokio::time::timeout(Duration::ZERO, &mut deciding).await;
+        drop(gone);
+    }
+    assert_eq!(desk.wait(&id).await.unwrap().state, State::AllowedOnce);
+}
+
+/// A hub, and what the main session was told of commands.
+struct House {
+    hub: Hub,
+}
+
+impl House {
+    fn new() -> Self {
+        let store = (Arc::new(MemoryStore::default()) as Arc<dyn Store>, Fence::default());
+        let profile = Profile::new(AgentId::main(), Roster::alone(Arc::new(Demo::default())));
+        Self { hub: Hub::start(Ambient::fixed(BEGIN), store, Agents::new(profile, []), Slots::default()).0 }
+    }
+
+    async fn told(&self) -> Value {
+        let history = self.hub.history(&AgentId::main().main_session()).await.unwrap();
+        history.map(|(record, _)| record.extra.get("systemEvents").cloned().unwrap_or_default()).unwrap_or_default()
+    }
+}
+
+/// Uses the answer, and says so.
+fn later(desk: &Desk, bound: Bound) -> Later {
+    let desk = desk.clone();
+    Later::new(move |entry| {
+        let (desk, bound) = (desk.clone(), bound.clone());
+        async move {
+            match desk.take(&entry.id, bound).await {
+                Ok(entry) => format!("Exec finished: {}", entry.command),
+                Err(error) => format!("Exec denied: {error}"),
+            }
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_hears_what_came_of_its_question() {
+    for (verdict, expected) in [
+        (Some(Verdict::AllowOnce), "Exec finished: git push"),
+        (Some(Verdict::Deny), "Exec denied (approval ID): git push"),
+        (None, "Exec denied (approval ID, nobody answered in time): git push"),
+    ] {
+        let (desk, house) = (desk().await, House::new());
+        let id = desk.ask(ticket("git push")).await.unwrap().id;
+        let later = later(&desk, bound());
+        let answer = async {
+            if let Some(verdict) = verdict {
+                desk.decide(&id, verdict, "ann").await.unwrap();
+            }
+        };
+        tokio::join!(follow(&desk, &house.hub, &id, &later), answer);
+        assert_eq!(house.told().await, json!([expected.replace("ID", &id)]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_runs_what_was_allowed_and_has_not_run() {
+    let shelf = Arc::default();
+    let before = desk_on(&shelf).await;
+    let done = allowed(&before).await;
+    before.take(&done, bound()).await.unwrap();
+    allowed(&before).await;
+    let (desk, house) = (desk_on(&shelf).await, House::new());
+    for task in resume(&desk, &house.hub, &later(&desk, bound())) {
+        task.await.unwrap();
+    }
+    assert_eq!(house.told().await, json!(["Exec finished: git push"]));
+    assert_eq!(desk.unfinished(), []);
+}

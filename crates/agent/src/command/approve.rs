@@ -1,0 +1,65 @@
+//! `/approve ID allow-once|allow-always|deny`: an answer to a question whether a command may run.
+
+use super::{after, quoted};
+use crate::approval::Verdict;
+
+/// How it is written.
+const USAGE: &str = "Usage: /approve ID allow-once|allow-always|deny";
+
+/// An answer, by the name of what it answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Approve {
+    /// Which.
+    pub id: String,
+    /// The answer.
+    pub verdict: Verdict,
+}
+
+impl Approve {
+    /// Reads a whole message; `None` for one that is something else. `Err` is what its sender is told.
+    pub fn parse(text: &str) -> Option<Result<Self, String>> {
+        let mut words = after(text.trim(), "/approve")?.split_whitespace();
+        Some(match (words.next(), words.next(), words.next()) {
+            (Some(id), Some(word), None) => match verdict(&word.to_lowercase()) {
+                Some(verdict) => Ok(Self { id: id.to_owned(), verdict }),
+                None => Err(format!("{} is no answer. {USAGE}", quoted(word))),
+            },
+            (None | Some(_), ..) => Err(USAGE.to_owned()),
+        })
+    }
+}
+
+/// Reads an answer as people write it.
+fn verdict(word: &str) -> Option<Verdict> {
+    match word {
+        "allow" | "once" | "allow-once" | "allowonce" => Some(Verdict::AllowOnce),
+        "always" | "allow-always" | "allowalways" => Some(Verdict::AllowAlways),
+        "deny" | "reject" | "block" => Some(Verdict::Deny),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_a_name_and_a_word() {
+        let answer = |verdict| Some(Ok(Approve { id: "a-1".to_owned(), verdict }));
+        assert_eq!(Approve::parse("/approve a-1 allow-once"), answer(Verdict::AllowOnce));
+        assert_eq!(Approve::parse(" /Approve: a-1  ALWAYS "), answer(Verdict::AllowAlways));
+        assert_eq!(Approve::parse("/approve a-1 deny"), answer(Verdict::Deny));
+    }
+
+    #[test]
+    fn what_is_no_answer_is_told_how_to_write_one() {
+        for text in ["/approve", "/approve a-1", "/approve a-1 deny now"] {
+            assert_eq!(Approve::parse(text), Some(Err(USAGE.to_owned())), "{text}");
+        }
+        let told = format!("\"yes\" is no answer. {USAGE}");
+        assert_eq!(Approve::parse("/approve a-1 yes"), Some(Err(told)));
+        for text in ["/approved a-1 deny", "approve a-1 deny", "please /approve a-1 deny"] {
+            assert_eq!(Approve::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The seam between the loop and whoever carries messages to chat platforms.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+/// Carries a message to a chat platform.
+///
+/// It returns when the platform has it, or has refused it. The same [`Outgoing::id`] is carried once: whoever carries
+/// may be asked again after a crash.
+#[async_trait]
+pub trait Courier: Send + Sync {
+    /// Carries it.
+    async fn deliver(&self, outgoing: Outgoing) -> Result<Receipt, CourierError>;
+}
+
+/// Something for a chat platform.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Outgoing {
+    /// Names it; the same name is never carried twice.
+    pub id: String,
+    /// What is to be done.
+    pub action: Action,
+    /// The platform, in lower case; none for the only one that is set up.
+    pub channel: Option<String>,
+    /// The person or group there.
+    pub to: String,
+    /// The account that talks to them; none for the usual one.
+    pub account: Option<String>,
+    /// The thread.
+    pub thread: Option<String>,
+    /// The message that is meant: which is answered, reacted to, or read from.
+    pub reply_to: Option<String>,
+    /// What is said.
+    pub text: String,
+    /// What goes with it.
+    pub media: Vec<Media>,
+    /// The reaction.
+    pub emoji: Option<String>,
+    /// How many messages are to be read at most.
+    pub limit: Option<usize>,
+    /// Whether nobody's device makes a sound.
+    pub is_silent: bool,
+}
+
+/// What is to be done on a chat platform.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Action {
+    /// Say something.
+    #[default]
+    Send,
+    /// Answer a message.
+    Reply,
+    /// Say something in a thread.
+    ThreadReply,
+    /// Put a reaction on a message.
+    React,
+    /// Take one's reaction off a message.
+    Unreact,
+    /// Read the newest messages.
+    Read,
+}
+
+impl Action {
+    /// Its word in requests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Reply => "reply",
+            Self::ThreadReply => "thread-reply",
+            Self::React | Self::Unreact => "react",
+            Self::Read => "read",
+        }
+    }
+
+    /// Whether it says something to somebody.
+    pub fn speaks(self) -> bool {
+        match self {
+            Self::Send | Self::Reply | Self::ThreadReply => true,
+            Self::React | Self::Unreact | Self::Read => false,
+        }
+    }
+}
+
+/// Something that goes with a message.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Media {
+    /// At an address.
+    Url(String),
+    /// Here.
+    Bytes {
+        /// What it is called.
+        name: String,
+        /// What it is, if that is known: such as `image/png`.
+        mime: Option<String>,
+        /// The file.
+        bytes: Vec<u8>,
+    },
+}
+
+impl fmt::Debug for Media {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(url) => f.debug_tuple("Url").field(url).finish(),
+            Self::Bytes { name, mime, bytes } => {
+                f.debug_struct("Bytes").field("name", name).field("mime", mime).field("bytes", &bytes.len()).finish()
+            }
+        }
+    }
+}
+
+/// What a platform said when it took something.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Receipt {
+    /// What the platform calls the message.
+    pub message: Option<String>,
+    /// The platform, in lower case.
+    pub channel: String,
+    /// What else it said, as what was read.
+    pub details: Value,
+}
+
+/// Why something was not carried.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CourierError {
+    /// There is no such platform here, or none at all.
+    #[error("the channel {0} is not set up")]
+    NoChannel(String),
+    /// Several platforms could be meant.
+    #[error("several channels are set up; name one with channel: {0}")]
+    Ambiguous(String),
+    /// The platform cannot do this.
+    #[error("{channel} cannot do {action}")]
+    Unsupported {
+        /// The platform.
+        channel: String,
+        /// What it was asked for.
+        action: &'static str,
+    },
+    /// The platform does not want it; asking again does not help.
+    #[error("{0}")]
+    Refused(String),
+    /// The platform is not to be had at the moment; nothing was said there.
+    #[error("{0}; try again later")]
+    Unavailable(String),
+    /// Nobody knows whether it was said there.
+    #[error("{0}; it may have been said all the same: look before you say it again")]
+    Unknown(String),
+}

@@ -1,0 +1,53 @@
+//! How a session stands, for those who are not in it.
+
+use std::time::Duration;
+
+use homard_proto::{Route, SessionKey, session};
+use homard_store::Error as StoreError;
+use jiff::tz::TimeZone;
+
+use super::{Hub, Pace, Work};
+use crate::{
+    command::{
+        Command, StatusFacts,
+        queue::{Overrides, resolve},
+    },
+    lane::{answering, answering_model},
+    schedule::clock_line,
+};
+
+impl Hub {
+    /// What `/status` says of a session, and what time it is; `None` when there is no such session.
+    pub async fn status(&self, key: &SessionKey) -> Result<Option<String>, StoreError> {
+        let Some(record) = self.record(key).await? else { return Ok(None) };
+        let (profile, rules) = (self.agents().of(key.agent()), self.rules());
+        let (channel, config) = rules.queue.of(&Route::default());
+        let model = answering_model(&profile, &record);
+        let now = self.0.ambient.now_ms();
+        let work: Vec<_> = self.work().into_iter().filter(|work| work.key == *key).collect();
+        let is_waiting = |work: &&Work| work.pace == Pace::Queued;
+        let at_work = work.iter().find(|work| !is_waiting(work));
+        let facts = StatusFacts {
+            version: env!("CARGO_PKG_VERSION"),
+            model: &answering(&profile, &record),
+            models: &profile.offers,
+            key,
+            record: &record,
+            queue: resolve(&Overrides::default(), &Overrides::from(&record), &channel, &config),
+            waiting: work.iter().filter(is_waiting).count(),
+            at_work: at_work.map(|work| (&work.run, Duration::from_millis(now.saturating_sub(work.accepted_at)))),
+            triggers: &rules.triggers,
+            levels: profile.levels(model.spec()),
+            has_xhigh: model.spec().thinking.contains(&homard_model::Level::Xhigh),
+        };
+        let said = Command::Status.change(&facts).map(|change| change.reply).unwrap_or_default();
+        let zone = profile.setting.zone.clone().unwrap_or(TimeZone::UTC);
+        Ok(Some(format!("{said}\n{}", clock_line(now, &zone))))
+    }
+
+    /// What is remembered of a session, without its transcript.
+    pub(super) async fn record(&self, key: &SessionKey) -> Result<Option<session::Record>, StoreError> {
+        let all = self.0.store.list().await?;
+        Ok(all.into_iter().find(|(found, _)| found == key).map(|(_, record)| (*record).clone()))
+    }
+}

@@ -1,0 +1,125 @@
+//! `exec.approval.*` and `exec.approvals.*`: what waits until somebody allows it, and the rules of what need not.
+
+use std::{future::Future, time::Duration};
+
+use homard_agent::approval::{Desk, EXPIRES, Entry, Error, Policy, Ticket, Verdict, desk::Rules};
+use homard_gateway::{Asked, Method, Scope};
+use homard_proto::{
+    AgentId, Code, ErrorShape, Generation,
+    method::approvals::{
+        GetParams, ListParams, PolicyParams, RequestParams, ResolveParams, SetPolicyParams, WaitParams,
+    },
+};
+use serde_json::{Value, json};
+
+/// The methods, answered by the desk.
+pub(super) fn methods(desk: &Desk) -> Vec<Method> {
+    vec![
+        method("exec.approval.request", desk, request),
+        method("exec.approval.waitDecision", desk, wait),
+        method("exec.approval.resolve", desk, resolve),
+        method("exec.approval.get", desk, get),
+        method("exec.approval.list", desk, list),
+        method("exec.approvals.get", desk, rules),
+        method("exec.approvals.set", desk, set_rules),
+    ]
+}
+
+fn method<A>(name: &'static str, desk: &Desk, answer: fn(Asked, Desk) -> A) -> Method
+where
+    A: Future<Output = Result<Value, ErrorShape>> + Send + 'static,
+{
+    let desk = desk.clone();
+    Method::new(name, Scope::Admin, move |asked| answer(asked, desk.clone()))
+}
+
+/// Asks about something that the asker runs itself. Answered when it is decided, or at once if the asker wants to wait
+/// by itself.
+async fn request(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
+    let params: RequestParams = asked.params()?;
+    let generation = asked.generation();
+    let command = params.command.filter(|command| !command.trim().is_empty());
+    let missing = || ErrorShape::invalid("invalid exec.approval.request params: command is missing");
+    let agent = params.more.get("agentId").and_then(Value::as_str);
+    let ticket = Ticket {
+        id: params.id,
+        agent: agent.map_or_else(AgentId::main, AgentId::normalize),
+        command: command.ok_or_else(missing)?,
+        told: params.more,
+        bound: None,
+        rules: Vec::new(),
+        call: Value::Null,
+        expires: params.timeout_ms.map_or(EXPIRES, Duration::from_millis),
+    };
+    let entry = desk.ask(ticket).await.map_err(|error| refusal(&error, generation))?;
+    if params.two_phase {
+        return Ok(json!({
+            "status": "accepted", "id": entry.id, "createdAtMs": entry.created_at_ms, "expiresAtMs": entry.expires_at_ms,
+        }));
+    }
+    decision(&desk, &entry.id, generation).await
+}
+
+/// Answered when it is decided; the decision is null if nobody answers in time.
+async fn wait(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
+    let WaitParams { id } = asked.params()?;
+    decision(&desk, &id, asked.generation()).await
+}
+
+async fn decision(desk: &Desk, id: &str, generation: Generation) -> Result<Value, ErrorShape> {
+    let settled = desk.wait(id).await;
+    let unknown = || refusal(&Error::Unknown(id.to_owned()), generation);
+    settled.as_ref().map(Entry::decision).ok_or_else(unknown)
+}
+
+async fn resolve(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
+    let ResolveParams { id, decision } = asked.params()?;
+    let unclear = || ErrorShape::invalid("invalid decision: allow-once, allow-always or deny");
+    let verdict = Verdict::read(&decision).ok_or_else(unclear)?;
+    let decided = desk.decide(&id, verdict, asked.principal()).await;
+    decided.map_err(|error| refusal(&error, asked.generation()))?;
+    Ok(json!({"ok": true}))
+}
+
+async fn get(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
+    let GetParams { id } = asked.params()?;
+    let pending = desk.pending().into_iter().find(|entry| entry.id == id);
+    pending.map(|entry| entry.view()).ok_or_else(|| refusal(&Error::Unknown(id), asked.generation()))
+}
+
+async fn list(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
+    let ListParams {} = asked.params()?;
+    Ok(desk.pending().iter().map(Entry::requested).collect())
+}
+
+async fn rules(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
+    let PolicyParams {} = asked.params()?;
+    let rules = desk.rules().await.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
+    Ok(snapshot(&desk, &rules))
+}
+
+async fn set_rules(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
+    let SetPolicyParams { file, base_hash } = asked.params()?;
+    let wrong = |why: String| ErrorShape::invalid(format!("invalid exec.approvals.set params: {why}"));
+    let policy = Policy::new(file).map_err(wrong)?;
+    let rules = desk.set_rules(policy, base_hash.as_deref()).await;
+    Ok(snapshot(&desk, &rules.map_err(|error| refusal(&error, asked.generation()))?))
+}
+
+fn snapshot(desk: &Desk, rules: &Rules) -> Value {
+    json!({"path": desk.place(), "exists": rules.exists, "hash": rules.hash, "file": rules.policy.shown()})
+}
+
+/// What a client is told that asked for what cannot be done.
+fn refusal(error: &Error, generation: Generation) -> ErrorShape {
+    let text = error.to_string();
+    match error {
+        Error::Unknown(_) | Error::Settled(..) | Error::Void { .. } => match generation {
+            Generation::Three => ErrorShape::invalid(text),
+            Generation::Four => ErrorShape::new(Code::ApprovalNotFound, text),
+        },
+        Error::Invalid(_) => ErrorShape::invalid(text),
+        Error::Full => ErrorShape { retryable: Some(true), ..ErrorShape::unavailable(text) },
+        Error::Store(_) => ErrorShape::unavailable(text),
+    }
+}

@@ -1,0 +1,72 @@
+//! The part of a passage that shows why it was found.
+
+/// How much of a passage is shown at most, in characters.
+const MOST: usize = 700;
+
+/// The part of a passage around its line with the most of the words.
+pub(crate) fn excerpt(passage: &str, words: &[String]) -> String {
+    let passage = passage.trim_end();
+    if passage.chars().count() <= MOST {
+        return passage.to_owned();
+    }
+    let lines: Vec<&str> = passage.split_inclusive('\n').collect();
+    let found = |line: &str| {
+        let line = line.to_lowercase();
+        words.iter().filter(|word| line.contains(word.as_str())).count()
+    };
+    // Of several that are as good, the first.
+    let best = (0..lines.len()).rev().max_by_key(|&at| found(lines[at])).unwrap_or_default();
+    let (mut from, mut to, mut size) = (best, best + 1, lines[best].chars().count());
+    // What comes after explains more than what is before, so it is taken first.
+    loop {
+        let longer = |line: Option<&&str>| line.map(|line| size + line.chars().count()).filter(|size| *size <= MOST);
+        if let Some(sum) = longer(lines.get(to)) {
+            (to, size) = (to + 1, sum);
+        } else if let Some(sum) = longer(from.checked_sub(1).and_then(|above| lines.get(above))) {
+            (from, size) = (from - 1, sum);
+        } else {
+            break;
+        }
+    }
+    let shown = lines[from..to].concat();
+    if size <= MOST { shown.trim_end().to_owned() } else { window(&shown, words) }
+}
+
+/// The part of one long line that begins a little before its first word that was looked for.
+fn window(line: &str, words: &[String]) -> String {
+    let characters: Vec<char> = line.trim_end().chars().collect();
+    let lower: Vec<char> = characters.iter().map(|c| c.to_lowercase().next().unwrap_or(*c)).collect();
+    let begins = |word: &String| {
+        let word: Vec<char> = word.chars().collect();
+        lower.windows(word.len().max(1)).position(|part| part == word)
+    };
+    let first = words.iter().filter_map(begins).min().unwrap_or_default();
+    let from = first.saturating_sub(MOST / 10).min(characters.len().saturating_sub(MOST));
+    characters[from..].iter().take(MOST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_passage_is_shown_whole() {
+        assert_eq!(excerpt("one\ntwo\n", &["two".to_owned()]), "one\ntwo");
+    }
+
+    #[test]
+    fn a_long_passage_is_shown_where_the_words_are() {
+        let filler = format!("{}\n", "x".repeat(99)).repeat(7);
+        let passage = format!("{filler}{filler}The Answer is here\nand why\n{filler}");
+        let shown = excerpt(&passage, &["answer".to_owned()]);
+        let expected = format!("The Answer is here\nand why\n{}", filler[..600].trim_end());
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_long_line_is_shown_where_the_word_is() {
+        let passage = format!("{}Needle{}", "é".repeat(900), "ü".repeat(900));
+        let shown = excerpt(&passage, &["needle".to_owned()]);
+        assert_eq!(shown, format!("{}Needle{}", "é".repeat(70), "ü".repeat(624)));
+    }
+}

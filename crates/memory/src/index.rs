@@ -1,0 +1,179 @@
+//! The index: passages in a database, and their words in its full-text table.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs::{DirBuilder, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rusqlite::{Connection, params};
+
+use crate::{
+    Error, Hit, Question, Source,
+    chunk::chunks,
+    excerpt::excerpt,
+    words::{apart, phrase, words},
+};
+
+/// What the tables look like; another number means to make the index anew.
+const VERSION: i64 = 1;
+
+/// `porter` finds "deploy" in "deployed"; without it only the very word would do. The words are in the full-text table
+/// alone, the passages beside it, because words are kept apart there as nobody writes them.
+const TABLES: &str = "
+    CREATE TABLE source(path TEXT PRIMARY KEY, mark TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE chunk(id INTEGER PRIMARY KEY, path TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
+        text TEXT NOT NULL);
+    CREATE INDEX chunk_path ON chunk(path);
+    CREATE VIRTUAL TABLE word USING fts5(text, content='', contentless_delete=1,
+        tokenize='porter unicode61 remove_diacritics 2');
+";
+
+/// How long another process may keep the index to itself.
+const BUSY: Duration = Duration::from_secs(2);
+
+/// An index that is open.
+#[derive(Debug)]
+pub(crate) struct Index {
+    db: Connection,
+    /// Its file, and which one that was: its device and number there.
+    file: Option<(PathBuf, (u64, u64))>,
+}
+
+/// How well a passage fits.
+#[derive(Default)]
+struct Fit {
+    /// The weights of the words that it has.
+    weight: f64,
+    /// What the full-text table says of them; the less the better.
+    rank: f64,
+}
+
+impl Index {
+    /// Opens the index in a file, or one that is nowhere else, and makes it if it is not there.
+    pub(crate) fn open(path: Option<&Path>) -> Result<Self, Error> {
+        let db = match path {
+            None => Connection::open_in_memory()?,
+            Some(path) => {
+                make(path)?;
+                let db = Connection::open(path)?;
+                db.busy_timeout(BUSY)?;
+                db.pragma_update(None, "journal_mode", "WAL")?;
+                db.pragma_update(None, "synchronous", "NORMAL")?;
+                db
+            }
+        };
+        let version: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        if version == 0 {
+            db.execute_batch(&format!("BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;"))?;
+        } else if version != VERSION {
+            return Err(Error::Format(version));
+        }
+        let file = path.and_then(|path| Some((path.to_owned(), identity(path)?)));
+        Ok(Self { db, file })
+    }
+
+    /// Whether somebody took its file away.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.file.as_ref().is_some_and(|(path, opened)| identity(path) != Some(*opened))
+    }
+
+    /// Takes in what has changed.
+    pub(crate) fn refresh(
+        &mut self,
+        sources: &[Source],
+        read: &mut impl FnMut(&str) -> Option<String>,
+    ) -> Result<(), Error> {
+        let mut known = self.known()?;
+        let changed: Vec<&Source> =
+            sources.iter().filter(|source| known.remove(&source.path).as_ref() != Some(&source.mark)).collect();
+        if changed.is_empty() && known.is_empty() {
+            return Ok(());
+        }
+        let tx = self.db.transaction()?;
+        for path in known.keys().chain(changed.iter().map(|source| &source.path)) {
+            tx.execute("DELETE FROM word WHERE rowid IN (SELECT id FROM chunk WHERE path = ?1)", [path])?;
+            tx.execute("DELETE FROM chunk WHERE path = ?1", [path])?;
+            tx.execute("DELETE FROM source WHERE path = ?1", [path])?;
+        }
+        for source in changed {
+            let Some(text) = read(&source.path) else { continue };
+            tx.execute("INSERT INTO source VALUES (?1, ?2)", [&source.path, &source.mark])?;
+            for chunk in chunks(&text) {
+                let row = params![source.path, chunk.start as i64, chunk.end as i64, chunk.text];
+                tx.execute("INSERT INTO chunk(path, first, last, text) VALUES (?1, ?2, ?3, ?4)", row)?;
+                let row = params![tx.last_insert_rowid(), apart(chunk.text)];
+                tx.execute("INSERT INTO word(rowid, text) VALUES (?1, ?2)", row)?;
+            }
+        }
+        Ok(tx.commit()?)
+    }
+
+    fn known(&self) -> Result<BTreeMap<String, String>, Error> {
+        let mut all = self.db.prepare("SELECT path, mark FROM source")?;
+        let rows = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// The passages that fit a question, the best first.
+    pub(crate) fn search(&self, question: &Question) -> Result<Vec<Hit>, Error> {
+        let words = words(&question.words);
+        let passages: i64 = self.db.query_row("SELECT count(*) FROM chunk", [], |row| row.get(0))?;
+        let mut total = 0.0;
+        let mut fits: HashMap<i64, Fit> = HashMap::new();
+        for word in &words {
+            let found = self.ranks(word)?;
+            // A rare word says more. One that is nowhere says most, and is missed everywhere.
+            let weight = (1.0 + passages as f64 / (found.len() as f64).max(0.5)).ln();
+            total += weight;
+            for (id, rank) in found {
+                let fit = fits.entry(id).or_default();
+                fit.weight += weight;
+                fit.rank += rank;
+            }
+        }
+        let score = |fit: &Fit| if total > 0.0 { fit.weight / total } else { 0.0 };
+        let mut fits: Vec<(i64, Fit)> = fits.into_iter().filter(|(_, fit)| score(fit) >= question.least).collect();
+        fits.sort_by(|(one, a), (other, b)| {
+            b.weight.total_cmp(&a.weight).then(a.rank.total_cmp(&b.rank)).then(one.cmp(other))
+        });
+        fits.truncate(question.most);
+        fits.iter().map(|(id, fit)| self.hit(*id, score(fit), &words)).collect()
+    }
+
+    fn ranks(&self, word: &str) -> Result<Vec<(i64, f64)>, Error> {
+        let mut all = self.db.prepare("SELECT rowid, bm25(word) FROM word WHERE word MATCH ?1")?;
+        let rows = all.query_map([phrase(word)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    fn hit(&self, id: i64, score: f64, words: &[String]) -> Result<Hit, Error> {
+        let hit = self.db.query_row("SELECT path, first, last, text FROM chunk WHERE id = ?1", [id], |row| {
+            let text: String = row.get(3)?;
+            Ok(Hit {
+                path: row.get(0)?,
+                start: row.get::<_, i64>(1)?.unsigned_abs(),
+                end: row.get::<_, i64>(2)?.unsigned_abs(),
+                score,
+                snippet: excerpt(&text, words),
+            })
+        })?;
+        Ok(hit)
+    }
+}
+
+/// Makes the file for its owner alone; SQLite gives the files beside it the same rights.
+fn make(path: &Path) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    Ok(())
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    path.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}

@@ -1,0 +1,167 @@
+//! What is written down is found again, whatever happens to the index.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+use std::{
+    cell::RefCell,
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use homard_memory::{Hit, Memory, Question, Source};
+
+/// Texts by their names.
+type Texts<'a> = &'a [(&'a str, &'a str)];
+
+/// Asks, and tells which texts were read for that.
+fn ask(memory: &mut Memory, texts: Texts<'_>, words: &str) -> (Vec<Hit>, Vec<String>) {
+    let sources: Vec<Source> = texts
+        .iter()
+        .map(|(path, text)| Source { path: (*path).to_owned(), mark: format!("{}{text:.9}", text.len()) })
+        .collect();
+    let seen = RefCell::new(Vec::new());
+    let read = |path: &str| {
+        seen.borrow_mut().push(path.to_owned());
+        texts.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned())
+    };
+    let question = Question { words: words.to_owned(), most: 6, least: 0.0 };
+    (memory.ask(&sources, read, &question).unwrap(), seen.into_inner())
+}
+
+fn paths(memory: &mut Memory, texts: Texts<'_>, words: &str) -> Vec<String> {
+    ask(memory, texts, words).0.into_iter().map(|hit| hit.path).collect()
+}
+
+const TEXTS: Texts<'_> = &[
+    ("MEMORY.md", "# Facts\nThe staging database runs on port 5433.\n"),
+    ("memory/a.md", "Deployed the gateway. Ça marche, sagte Jürgen.\n"),
+    ("memory/b.md", "東京で友達に会った。서울에서 만났다.\nThe cat sat.\n"),
+];
+
+#[test]
+fn a_word_is_found_with_its_place() {
+    let hit = Hit {
+        path: "MEMORY.md".to_owned(),
+        start: 1,
+        end: 2,
+        score: 1.0,
+        snippet: "# Facts\nThe staging database runs on port 5433.".to_owned(),
+    };
+    assert_eq!(ask(&mut Memory::fleeting(), TEXTS, "STAGING port").0, [hit]);
+}
+
+#[test]
+fn words_are_found_in_other_forms_and_scripts() {
+    let mut memory = Memory::fleeting();
+    for (words, expected) in [
+        ("deploys", "memory/a.md"),
+        ("jurgen", "memory/a.md"),
+        ("ca", "memory/a.md"),
+        ("東京", "memory/b.md"),
+        ("友", "memory/b.md"),
+        ("東京で会った友達は誰", "memory/b.md"),
+        ("서울", "memory/b.md"),
+        ("5433", "MEMORY.md"),
+    ] {
+        assert_eq!(paths(&mut memory, TEXTS, words), [expected], "{words}");
+    }
+    assert_eq!(paths(&mut memory, TEXTS, "京東"), Vec::<String>::new());
+}
+
+#[test]
+fn what_has_more_of_the_words_comes_first() {
+    let mut memory = Memory::fleeting();
+    assert_eq!(paths(&mut memory, TEXTS, "the cat"), ["memory/b.md", "memory/a.md", "MEMORY.md"]);
+    let scores: Vec<bool> =
+        ask(&mut memory, TEXTS, "the cat unicorn").0.iter().map(|hit| 0.0 < hit.score && hit.score < 1.0).collect();
+    assert_eq!(scores, [true, true, true]);
+}
+
+#[test]
+fn operators_and_quotes_are_only_words() {
+    let mut memory = Memory::fleeting();
+    for words in
+        ["\"", "cat\" OR \"x", "text:cat", "cat*", "NOT cat", "NEAR(cat sat)", "^cat", "", "-", "'; DROP TABLE chunk"]
+    {
+        let found = paths(&mut memory, TEXTS, words);
+        let expected: &[&str] = if words.contains("cat") { &["memory/b.md"] } else { &[] };
+        assert_eq!(found, expected, "{words}");
+    }
+}
+
+#[test]
+fn only_what_has_changed_is_read_again() {
+    let mut memory = Memory::fleeting();
+    assert_eq!(ask(&mut memory, TEXTS, "cat").1.len(), 3);
+    assert_eq!(ask(&mut memory, TEXTS, "cat").1, Vec::<String>::new());
+    let changed = &[TEXTS[0], ("memory/b.md", "The dog sat.\n")];
+    assert_eq!(ask(&mut memory, changed, "dog").1, ["memory/b.md"]);
+    assert_eq!(paths(&mut memory, changed, "gateway cat"), Vec::<String>::new());
+    assert_eq!(paths(&mut memory, changed, "dog"), ["memory/b.md"]);
+}
+
+fn file(folder: &tempfile::TempDir) -> PathBuf {
+    folder.path().join("memory/main.homard.sqlite")
+}
+
+#[test]
+fn an_index_on_disk_is_used_again_and_is_private() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(ask(&mut Memory::on_disk(file(&folder)), TEXTS, "cat").1.len(), 3);
+    let (found, read) = ask(&mut Memory::on_disk(file(&folder)), TEXTS, "cat");
+    assert_eq!((found.len(), read), (1, Vec::new()));
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&file(&folder)), mode(file(&folder).parent().unwrap())), (0o600, 0o700));
+}
+
+#[test]
+fn a_broken_index_is_made_anew() {
+    for damage in
+        [&b"this is no database, but it is long enough to look like one to a careless reader of files"[..], b""]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let path = file(&folder);
+        fs::create_dir(path.parent().unwrap()).unwrap();
+        fs::write(&path, damage.repeat(100)).unwrap();
+        assert_eq!(paths(&mut Memory::on_disk(path.clone()), TEXTS, "cat"), ["memory/b.md"]);
+        assert_eq!(ask(&mut Memory::on_disk(path), TEXTS, "cat").1, Vec::<String>::new(), "it is kept");
+    }
+}
+
+#[test]
+fn an_index_of_another_version_is_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder);
+    fs::create_dir(path.parent().unwrap()).unwrap();
+    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 999).unwrap();
+    assert_eq!(paths(&mut Memory::on_disk(path), TEXTS, "cat"), ["memory/b.md"]);
+}
+
+#[test]
+fn an_index_that_is_damaged_or_removed_while_it_is_open_is_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder);
+    let mut memory = Memory::on_disk(path.clone());
+    assert_eq!(paths(&mut memory, TEXTS, "cat"), ["memory/b.md"]);
+    rusqlite::Connection::open(&path).unwrap().execute_batch("DROP TABLE chunk").unwrap();
+    assert_eq!(paths(&mut memory, TEXTS, "cat"), ["memory/b.md"]);
+    fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    assert_eq!(paths(&mut memory, TEXTS, "cat"), ["memory/b.md"]);
+    assert!(path.exists());
+}
+
+#[test]
+fn an_index_that_cannot_be_on_disk_is_held_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("memory"), "a file where the folder should be").unwrap();
+    assert_eq!(paths(&mut Memory::on_disk(file(&folder)), TEXTS, "cat"), ["memory/b.md"]);
+}
+
+#[test]
+fn a_text_that_cannot_be_read_is_tried_again() {
+    let mut memory = Memory::fleeting();
+    let sources = [Source { path: "a.md".to_owned(), mark: "1".to_owned() }];
+    let question = Question { words: "cat".to_owned(), most: 6, least: 0.0 };
+    assert_eq!(memory.ask(&sources, |_| None, &question).unwrap(), []);
+    assert_eq!(memory.ask(&sources, |_| Some("a cat".to_owned()), &question).unwrap().len(), 1);
+}

@@ -1,0 +1,179 @@
+//! Arguments with which a program that is tame otherwise runs others, or writes where it likes.
+
+/// Programs whose first argument says what they do, and what they do that is tame. Anything else may be an alias or a
+/// program of its own.
+pub(super) const TAME: &[(&str, &[&str])] = &[
+    (
+        "git",
+        &[
+            "add",
+            "blame",
+            "branch",
+            "cat-file",
+            "check-ignore",
+            "describe",
+            "diff",
+            "grep",
+            "log",
+            "ls-files",
+            "ls-tree",
+            "merge-base",
+            "name-rev",
+            "rev-list",
+            "rev-parse",
+            "shortlog",
+            "show",
+            "show-ref",
+            "status",
+            "tag",
+        ],
+    ),
+    ("cargo", &["build", "check", "clippy", "doc", "fmt", "metadata", "test", "tree"]),
+    ("go", &["build", "doc", "fmt", "list", "test", "version", "vet"]),
+];
+
+/// Options that are not tame. One letter is also looked for among others behind one dash; a long one may be shortened.
+const HARMFUL: &[(&[&str], &[&str])] = &[
+    (&["find", "gfind"], &["-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fls", "-files0-from"]),
+    (&["fd", "fdfind"], &["-x", "-X", "--exec", "--exec-batch"]),
+    (&["rg"], &["--pre", "--pre-glob", "--hostname-bin", "-z", "--search-zip"]),
+    (&["ag"], &["--pager"]),
+    (&["sort", "gsort"], &["-o", "--output", "--compress-program", "-T", "--temporary-directory", "--files0-from"]),
+    (&["split"], &["--filter"]),
+    (&["date"], &["-f", "--file", "-s", "--set"]),
+    (&["jq"], &["-f", "--from-file", "-L", "--rawfile", "--slurpfile", "--argfile"]),
+    (&["yq"], &["-i", "--inplace", "--from-file", "-s", "--split-exp"]),
+    (
+        &["git"],
+        &[
+            "--output",
+            "-O",
+            "--open-files-in-pager",
+            "--ext-diff",
+            "--textconv",
+            "--upload-pack",
+            "--receive-pack",
+            "--exec",
+            "-x",
+            "--exec-path",
+            "--edit-description",
+            "--no-index",
+            "-c",
+            "--config-env",
+            "--git-dir",
+            "--work-tree",
+            "--paginate",
+            "--contents",
+            "--filters",
+            "-F",
+            "--file",
+            "--edit",
+            "--interactive",
+            "--patch",
+        ],
+    ),
+    (&["cargo"], &["--config", "-C", "-Z", "--manifest-path", "--target-dir", "--out-dir", "--fix"]),
+    (&["go"], &["-exec", "-toolexec", "-vettool", "-C", "-o", "-modfile", "-overlay", "-ldflags", "-gcflags"]),
+    (
+        &["cc", "gcc", "g++", "c++", "clang", "clang++", "cpp", "ld", "ar", "as"],
+        &["-wrapper", "-fplugin", "-B", "-specs", "--specs", "-o", "--plugin", "-load", "-Xclang"],
+    ),
+    (&["rustc"], &["-C", "--codegen", "-o", "--out-dir", "--sysroot", "-Z"]),
+    (
+        &["curl"],
+        &[
+            "-K",
+            "--config",
+            "-o",
+            "--output",
+            "-O",
+            "--remote-name",
+            "--output-dir",
+            "-D",
+            "--dump-header",
+            "-c",
+            "--cookie-jar",
+            "--trace",
+            "--stderr",
+            "-T",
+            "--upload-file",
+            "-d",
+            "--data",
+            "-F",
+            "--form",
+            "--engine",
+            "--libcurl",
+            "--hsts",
+            "--alt-svc",
+            "--etag-save",
+            "--create-dirs",
+            "-X",
+            "--request",
+            "--json",
+            "-x",
+            "--proxy",
+            "--unix-socket",
+            "-E",
+            "--next",
+        ],
+    ),
+    (
+        &["wget"],
+        &[
+            "-O",
+            "--output-document",
+            "-P",
+            "--directory-prefix",
+            "-e",
+            "--execute",
+            "-i",
+            "--input-file",
+            "--use-askpass",
+            "--config",
+            "-o",
+            "--output-file",
+            "-a",
+            "--append-output",
+            "--post-file",
+            "--body-file",
+            "--save-cookies",
+            "--rejected-log",
+            "--warc-file",
+        ],
+    ),
+    (&["xxd"], &["-r"]),
+    (&["tree"], &["-o", "-R"]),
+    (&["dmesg", "hostname", "mount", "umount", "ip", "sysctl"], &["-b", "-batch", "-F", "--file", "-w", "--write"]),
+    (&["dd"], &["of="]),
+    (&["cp", "mv", "install"], &["--strip-program", "-t", "--target-directory"]),
+    (&["rm"], &["-r", "-R", "--recursive", "--no-preserve-root"]),
+    (&["chmod", "chown"], &["-R", "--recursive", "--reference"]),
+];
+
+/// Why arguments are not tame, if they are not.
+pub(super) fn hazard(name: &str, arguments: &[String]) -> Option<String> {
+    let told = |word: &str| Some(format!("{name} with {word} can run or change something else"));
+    if let Some((_, tame)) = TAME.iter().find(|(program, _)| *program == name) {
+        match arguments.first() {
+            Some(first) if tame.contains(&first.as_str()) || matches!(first.as_str(), "--version" | "--help") => {}
+            Some(first) => return told(first),
+            None => {}
+        }
+    }
+    let harmful = HARMFUL.iter().filter(|(programs, _)| programs.contains(&name)).flat_map(|(_, options)| *options);
+    let found = harmful.flat_map(|option| arguments.iter().filter(move |word| is_meant(option, word)));
+    found.into_iter().next().and_then(|word| told(word))
+}
+
+/// Whether a word is an option, alone, with others, shortened or with a value.
+fn is_meant(option: &str, word: &str) -> bool {
+    let name = word.split('=').next().unwrap_or(word);
+    match option.strip_prefix("--") {
+        Some(_) => name.len() > 2 && name.starts_with("--") && option.starts_with(name),
+        None if option.len() == 2 && option.starts_with('-') => {
+            word.starts_with('-') && !word.starts_with("--") && word.contains(&option[1..])
+        }
+        // Programs with long options behind one dash take two, too.
+        None => word.starts_with(option) || word.strip_prefix('-').is_some_and(|word| word.starts_with(option)),
+    }
+}

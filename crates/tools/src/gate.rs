@@ -1,0 +1,336 @@
+//! What happens with a command: it runs, it is refused, or somebody is asked first.
+
+use std::{
+    fs, io,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use homard_agent::approval::{
+    Ask, Bound, Desk, EXPIRES, Effective, Entry, Error as DeskError, FileSeen, FolderSeen, Rule, Security, Ticket,
+    Wish, bound, display,
+};
+use homard_proto::{AgentId, RunId, SessionKey};
+use serde_json::{Map, Value, json};
+use tokio::task::spawn_blocking;
+
+use crate::argv::{self, Joint, NotPlain, Part};
+
+/// Where programs are that need no rule if they only read their input.
+const TRUSTED: [&str; 2] = ["/bin", "/usr/bin"];
+
+/// How many files a command may name.
+const MOST_FILES: usize = 256;
+
+/// Who is asked, and what is allowed without asking. Clones share the desk.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    /// Where people are asked.
+    pub desk: Desk,
+    /// What the config says: `tools.exec.security` and `tools.exec.ask`.
+    pub config: Wish,
+    /// Programs that need no rule to read their input: `tools.exec.safeBins`, of [`argv::SAFE_BINS`].
+    pub safe_bins: Vec<String>,
+    /// The shell that runs what is not plain.
+    pub shell: PathBuf,
+}
+
+/// A command that is about to run.
+#[derive(Debug, Clone)]
+pub struct ExecRequest {
+    /// Whose rules count.
+    pub agent: AgentId,
+    /// The session.
+    pub session: SessionKey,
+    /// The run.
+    pub run: RunId,
+    /// What was asked for.
+    pub command: String,
+    /// The agent's own directory. What is in it is not allowed by a rule: the agent can change it.
+    pub workspace: PathBuf,
+    /// Where it runs.
+    pub cwd: PathBuf,
+    /// Everything that it finds in its environment.
+    pub env: Vec<(String, String)>,
+    /// Whether some of that comes from the call itself.
+    pub has_own_env: bool,
+    /// What the call says: `security` and `ask`.
+    pub wish: Wish,
+    /// What holds it: the name of its sandbox.
+    pub profile: String,
+    /// The call's arguments, to make it again.
+    pub call: Value,
+}
+
+/// What happens with a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// It runs, as these words: the first is a program's whole path.
+    Run(Vec<String>),
+    /// It does not run; why.
+    Refuse(String),
+    /// Somebody is asked.
+    Pending {
+        /// The name of the question.
+        id: String,
+        /// What the model is told.
+        text: String,
+    },
+}
+
+/// What a look at the disk found out about a command.
+#[derive(Debug, Clone, PartialEq)]
+struct Look {
+    bound: Bound,
+    /// Its parts with their programs' whole paths, if it is plain.
+    plain: Result<Vec<Found>, NotPlain>,
+}
+
+/// A part of a plain command, and its program.
+#[derive(Debug, Clone, PartialEq)]
+struct Found {
+    /// The part, with the program's whole path for its first word.
+    part: Part,
+    /// The file that this path leads to.
+    target: PathBuf,
+}
+
+impl Gate {
+    /// What happens with a command.
+    pub async fn gate(&self, request: &ExecRequest) -> Decision {
+        let rules = match self.desk.rules().await {
+            Ok(rules) => rules.policy,
+            Err(error) => return Decision::Refuse(format!("It was not run: {error}.")),
+        };
+        let levels = Effective::of(&[request.wish, self.config, rules.wish(&request.agent)]);
+        if levels.security == Security::Deny {
+            return Decision::Refuse(format!(
+                "It was not run: commands are denied. Whoever runs the gateway can allow them in {}.",
+                self.desk.place()
+            ));
+        }
+        let look = match self.look(request).await {
+            Ok(look) => look,
+            Err(error) => return Decision::Refuse(format!("It was not run: {error}.")),
+        };
+        let allowed = self.allowed(request, &look, &rules.rules(&request.agent));
+        match (levels.ask, levels.security, allowed) {
+            (Ask::Always, ..) => self.ask(request, look, levels, Vec::new()).await,
+            (_, Security::Full, _) | (_, _, Ok(())) => Decision::Run(look.bound.argv),
+            (Ask::Off, _, Err(why)) => {
+                Decision::Refuse(format!("It was not run: no rule allows it ({why}), and nobody may be asked."))
+            }
+            (Ask::OnMiss, _, Err(_)) => {
+                let rules = self.offered(request, &look);
+                self.ask(request, look, levels, rules).await
+            }
+        }
+    }
+
+    /// The words of a command that was allowed, if everything is still as it was asked. They may run once, now.
+    pub async fn claim(&self, id: &str, request: &ExecRequest) -> Result<Vec<String>, String> {
+        let look = self.look(request).await.map_err(|error| format!("It was not run: {error}."))?;
+        let taken = self.desk.take(id, look.bound).await.map_err(|error| format!("It was not run: {error}."))?;
+        Ok(taken.bound.map(|bound| bound.argv).unwrap_or_default())
+    }
+
+    /// Why no rule allows a command, if none does.
+    fn allowed(&self, request: &ExecRequest, look: &Look, rules: &[Rule]) -> Result<(), NotPlain> {
+        let parts = look.plain.as_ref().map_err(NotPlain::clone)?;
+        if request.has_own_env {
+            return Err(NotPlain("it sets variables".to_owned()));
+        }
+        let home = request.env.iter().find(|(name, _)| name == "HOME").map(|(_, home)| home.as_str());
+        for found in parts {
+            let Some((program, arguments)) = found.part.words.split_first() else { continue };
+            found.is_outside(&request.workspace)?;
+            if !self.is_safe(found) && !rules.iter().any(|rule| rule.allows(program, arguments, home)) {
+                return Err(NotPlain(format!("{} is not allowed", found.part.words.join(" "))));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_safe(&self, found: &Found) -> bool {
+        let program = Path::new(found.part.words.first().map(String::as_str).unwrap_or_default());
+        let name = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let is_trusted =
+            program.parent().is_some_and(|folder| TRUSTED.iter().any(|trusted| folder == Path::new(trusted)));
+        is_trusted && self.safe_bins.iter().any(|safe| safe == name) && argv::only_filters(&found.part)
+    }
+
+    /// What would be remembered: each part that is not safe by itself. Nothing if one of them cannot be.
+    fn offered(&self, request: &ExecRequest, look: &Look) -> Vec<Rule> {
+        let Ok(parts) = &look.plain else { return Vec::new() };
+        if request.has_own_env || parts.iter().any(|found| found.is_outside(&request.workspace).is_err()) {
+            return Vec::new();
+        }
+        parts.iter().filter(|found| !self.is_safe(found)).map(Found::rule).collect()
+    }
+
+    async fn ask(&self, request: &ExecRequest, look: Look, levels: Effective, rules: Vec<Rule>) -> Decision {
+        let resolved = look.plain.as_ref().ok().and_then(|parts| parts.first()?.part.words.first().cloned());
+        let mut told = Map::new();
+        let mut tell = |name: &str, value: Value| drop(told.insert(name.to_owned(), value));
+        tell("cwd", look.bound.cwd.path.as_str().into());
+        tell("host", "gateway".into());
+        tell("security", levels.security.as_str().into());
+        tell("ask", levels.ask.as_str().into());
+        tell("resolvedPath", resolved.into());
+        tell("sessionKey", request.session.as_str().into());
+        tell("runId", request.run.as_str().into());
+        tell("commandArgv", json!(look.bound.argv));
+        tell("envKeys", request.env.iter().map(|(name, _)| name.as_str()).collect());
+        tell("sandbox", request.profile.as_str().into());
+        if let Err(why) = &look.plain {
+            tell("warningText", why.to_string().into());
+        }
+        let ticket = Ticket {
+            id: None,
+            agent: request.agent.clone(),
+            command: request.command.clone(),
+            told,
+            bound: Some(look.bound),
+            rules,
+            call: request.call.clone(),
+            expires: EXPIRES,
+        };
+        match self.desk.ask(ticket).await {
+            Ok(entry) => Decision::Pending { text: pending(&entry), id: entry.id },
+            Err(error @ (DeskError::Unknown(_) | DeskError::Settled(..) | DeskError::Void { .. })) => {
+                Decision::Refuse(format!("It was not run, and nobody could be asked: {error}."))
+            }
+            Err(error @ (DeskError::Invalid(_) | DeskError::Full | DeskError::Store(_))) => {
+                Decision::Refuse(format!("It was not run: {error}."))
+            }
+        }
+    }
+
+    async fn look(&self, request: &ExecRequest) -> io::Result<Look> {
+        let (request, shell) = (Arc::new(request.clone()), self.shell.clone());
+        spawn_blocking(move || look(&request, &shell)).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+    }
+}
+
+/// What the model is told of a command that waits.
+fn pending(entry: &Entry) -> String {
+    format!(
+        "It waits until somebody allows it (approval {id}), for 5 minutes at most. Do not run it again: you will be told \
+         what came of it. Go on with something else, or say that you wait. To allow it: /approve {id} allow-once",
+        id = entry.id
+    )
+}
+
+impl Found {
+    /// What allows this again: its subcommand with any arguments if that is tame, or else these very words.
+    fn rule(&self) -> Rule {
+        let words = self.part.words.clone();
+        let Some((program, arguments)) = words.split_first() else { return Rule::exact(words) };
+        match argv::family(program.rsplit('/').next().unwrap_or_default(), arguments) {
+            Some(more) => Rule::prefix(words[..=more].to_vec()),
+            None => Rule::exact(words),
+        }
+    }
+
+    fn is_outside(&self, workspace: &Path) -> Result<(), NotPlain> {
+        let program = Path::new(self.part.words.first().map(String::as_str).unwrap_or_default());
+        let real = fs::canonicalize(workspace).unwrap_or_else(|_| workspace.to_owned());
+        let is_inside = |path: &Path| path.starts_with(workspace) || path.starts_with(&real);
+        let is_inside = is_inside(program) || is_inside(&self.target);
+        if is_inside { Err(NotPlain("its program is in the workspace".to_owned())) } else { Ok(()) }
+    }
+}
+
+/// Looks at everything that a command is.
+fn look(request: &ExecRequest, shell: &Path) -> io::Result<Look> {
+    let path = request.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_str()).unwrap_or_default();
+    let place = Place { cwd: &request.cwd, path };
+    let plain: Result<Vec<Found>, NotPlain> =
+        argv::read(&request.command).and_then(|parts| parts.into_iter().map(|part| place.found(part)).collect());
+    let in_shell = |text: String| vec![shell.to_string_lossy().into_owned(), "-c".to_owned(), text];
+    let words = match &plain {
+        Ok(parts) => match &parts[..] {
+            [Found { part, .. }] if part.joint == Joint::First => part.words.clone(),
+            _ => in_shell(argv::script(&parts.iter().map(|found| found.part.clone()).collect::<Vec<_>>())),
+        },
+        Err(_) => in_shell(request.command.clone()),
+    };
+    let folder = fs::metadata(&request.cwd)?;
+    let cwd = FolderSeen { path: request.cwd.to_string_lossy().into_owned(), dev: folder.dev(), ino: folder.ino() };
+    let bound = Bound {
+        files: place.files(&request.command, words.first())?,
+        argv: words,
+        cwd,
+        env: bound::digest(request.env.iter().map(|(name, value)| (name.as_str(), value.as_str()))),
+        session: request.session.as_str().to_owned(),
+        run: request.run.as_str().to_owned(),
+        profile: request.profile.clone(),
+    };
+    Ok(Look { bound, plain })
+}
+
+/// Where programs and files are looked for.
+struct Place<'a> {
+    cwd: &'a Path,
+    path: &'a str,
+}
+
+impl Place<'_> {
+    /// A part with its program's whole path. What the path leads to is judged by its own name, too.
+    fn found(&self, mut part: Part) -> Result<Found, NotPlain> {
+        let Some((program, arguments)) = part.words.split_first_mut() else { return Err(NotPlain(String::new())) };
+        let unknown = || NotPlain(format!("there is no program {program}"));
+        let path = self.program(program).ok_or_else(unknown)?;
+        let target =
+            fs::canonicalize(&path).map_err(|error| NotPlain(format!("{program} cannot be found: {error}")))?;
+        let name = target.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if !argv::is_many(name)
+            && let Some(why) = argv::hazard(name, arguments)
+        {
+            return Err(why);
+        }
+        *program = path.to_str().ok_or_else(unknown)?.to_owned();
+        Ok(Found { part, target })
+    }
+
+    /// The file that a shell would start by this name. Parts of `PATH` that depend on where one is are passed over.
+    fn program(&self, name: &str) -> Option<PathBuf> {
+        if name.contains('/') {
+            return Some(self.cwd.join(name)).filter(|path| is_program(path));
+        }
+        let folders = self.path.split(':').filter(|folder| folder.starts_with('/'));
+        folders.map(|folder| Path::new(folder).join(name)).find(|path| is_program(path))
+    }
+
+    /// The programs and files that a command names, and which they really are. Of one that is too long to be asked
+    /// about nobody needs to know.
+    fn files(&self, command: &str, first: Option<&String>) -> io::Result<Vec<FileSeen>> {
+        let command = if command.len() > display::LONGEST { "" } else { command };
+        let named = argv::mentions(command).flat_map(|word| [Some(self.cwd.join(word)), self.program(word)]);
+        let mut paths: Vec<PathBuf> = first.map(PathBuf::from).into_iter().chain(named.flatten()).collect();
+        paths.sort();
+        paths.dedup();
+        let files: Vec<_> = paths.iter().filter_map(|path| seen(path)).collect();
+        // Passing some over would leave open which.
+        let is_fine = files.len() <= MOST_FILES;
+        is_fine.then_some(files).ok_or_else(|| io::Error::other(format!("it names more than {MOST_FILES} files")))
+    }
+}
+
+fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+fn seen(path: &Path) -> Option<FileSeen> {
+    let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
+    Some(FileSeen {
+        path: path.to_string_lossy().into_owned(),
+        dev: found.dev(),
+        ino: found.ino(),
+        size: found.len(),
+        written: nanoseconds(found.mtime(), found.mtime_nsec()),
+        changed: nanoseconds(found.ctime(), found.ctime_nsec()),
+    })
+}

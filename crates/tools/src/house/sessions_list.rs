@@ -1,0 +1,183 @@
+//! `sessions_list`: which conversations there are.
+
+use std::{collections::HashMap, sync::Arc};
+
+use async_trait::async_trait;
+use homard_agent::{
+    hub::{Pace, Work},
+    row::session_row,
+    tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
+};
+use homard_proto::{AgentId, Generation, SessionKey, session::Record};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{HouseRules, No, answer, given, parse, sessions_history, sight::Sight, whole};
+
+/// How many sessions are listed when nobody says.
+const USUAL: usize = 50;
+/// How many are listed at most.
+const MOST: usize = 200;
+/// How many messages of each are shown at most.
+const MESSAGES: usize = 20;
+/// The kinds that a caller may ask for.
+const KINDS: [&str; 6] = ["main", "group", "cron", "hook", "node", "other"];
+
+/// Lists the sessions that a run may see.
+#[derive(Debug, Clone)]
+pub struct SessionsList {
+    rules: Arc<HouseRules>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Arguments {
+    kinds: Option<Vec<String>>,
+    limit: Option<f64>,
+    offset: Option<f64>,
+    active_minutes: Option<f64>,
+    message_limit: Option<f64>,
+    label: Option<String>,
+    agent_id: Option<String>,
+    search: Option<String>,
+    exclude_subagents: Option<bool>,
+}
+
+impl SessionsList {
+    /// The tool, under these rules.
+    pub fn new(rules: Arc<HouseRules>) -> Self {
+        Self { rules }
+    }
+
+    async fn list(&self, cx: &ToolCx, arguments: Value) -> Result<Value, No> {
+        let arguments: Arguments = parse(arguments)?;
+        let sight = Sight::of(cx, &self.rules).await?;
+        let now = sight.hub.ambient().now_ms();
+        let rows: Vec<_> = sight.rows().filter(|(key, record)| arguments.fits(key, record, now)).collect();
+        let (limit, offset) = (whole(arguments.limit, USUAL, MOST).max(1), whole(arguments.offset, 0, usize::MAX));
+        let paces: HashMap<_, _> = sight.hub.work().into_iter().map(|Work { key, pace, .. }| (key, pace)).collect();
+        let messages = whole(arguments.message_limit, 0, MESSAGES);
+        let mut shown = Vec::new();
+        for (key, record) in rows.iter().skip(offset).take(limit) {
+            let mut row = described(key, record, paces.get(key).copied());
+            if messages > 0 {
+                let history = sight.hub.history(key).await.map_err(No::error)?;
+                let said = history.map(|(_, said)| said).unwrap_or_default();
+                row["messages"] = sessions_history::shown(&said, messages, false).messages.into();
+            }
+            shown.push(row);
+        }
+        let next = offset.saturating_add(shown.len());
+        let mut facts = json!({"count": shown.len(), "sessions": shown});
+        if next < rows.len() {
+            facts["totalCount"] = rows.len().into();
+            facts["nextOffset"] = next.into();
+        }
+        Ok(facts)
+    }
+}
+
+impl Arguments {
+    fn fits(&self, key: &SessionKey, record: &Record, now: u64) -> bool {
+        let kinds: Vec<_> = self.kinds.iter().flatten().map(|kind| kind.trim().to_lowercase()).collect();
+        let agent = given(self.agent_id.as_deref()).map(AgentId::normalize);
+        // `as` saturates, so nonsense becomes the nearest limit.
+        let since = self.active_minutes.map(|minutes| now.saturating_sub((minutes as u64).saturating_mul(60_000)));
+        (kinds.is_empty() || kinds.iter().any(|wanted| wanted == kind(key)))
+            && agent.is_none_or(|agent| key.agent() == Some(&agent))
+            && since.is_none_or(|since| record.updated_at >= since)
+            && given(self.label.as_deref()).is_none_or(|label| record.label.as_deref() == Some(label))
+            && given(self.search.as_deref()).is_none_or(|text| mentions(key, record, text))
+            && !(self.exclude_subagents == Some(true) && key.is_subagent())
+    }
+}
+
+fn mentions(key: &SessionKey, record: &Record, text: &str) -> bool {
+    let text = text.to_lowercase();
+    let named = record.extra.get("displayName").and_then(Value::as_str);
+    let names = [Some(key.as_str()), record.label.as_deref(), named];
+    names.into_iter().flatten().any(|name| name.to_lowercase().contains(&text))
+}
+
+/// What kind of conversation a key stands for.
+fn kind(key: &SessionKey) -> &'static str {
+    let begins = |word: &str| key.rest().starts_with(word);
+    match key.kind() {
+        "global" => "main",
+        _ if key.is_main() => "main",
+        _ if key.is_cron() => "cron",
+        _ if begins("hook:") => "hook",
+        _ if begins("node-") || begins("node:") => "node",
+        "group" => "group",
+        _ => "other",
+    }
+}
+
+fn described(key: &SessionKey, record: &Record, pace: Option<Pace>) -> Value {
+    let mut row = session_row(key, record, Generation::Three);
+    row["kind"] = kind(key).into();
+    let channel = ["channel", "lastChannel"].into_iter().find_map(|name| row.get(name).cloned());
+    row["channel"] = channel.unwrap_or_else(|| "unknown".into());
+    row["status"] = pace.map_or("idle", Pace::name).into();
+    row
+}
+
+#[async_trait]
+impl Tool for SessionsList {
+    fn spec(&self) -> ToolSpec {
+        let kinds = KINDS.join(", ");
+        ToolSpec {
+            name: "sessions_list".to_owned(),
+            description:
+                "List the conversations that this one may see, newest first, with whether they are at work. Use \
+                          messageLimit to see the last words of each."
+                    .to_owned(),
+            parameters: json!({
+                "type": "object",
+                "required": [],
+                "properties": {
+                    "kinds": {"type": "array", "items": {"type": "string"}, "description": format!("Only these: {kinds}")},
+                    "limit": {"type": "number", "description": "How many at most; 50 by default, never more than 200"},
+                    "offset": {"type": "number", "description": "How many to pass by, to go on with a long list"},
+                    "activeMinutes": {"type": "number", "description": "Only those with something new in so many minutes"},
+                    "messageLimit": {"type": "number", "description": "How many of the last messages of each to show; at most 20"},
+                    "label": {"type": "string", "description": "Only the one with this label"},
+                    "agentId": {"type": "string", "description": "Only those of this agent"},
+                    "search": {"type": "string", "description": "Only those whose key or name contains this"},
+                    "excludeSubagents": {"type": "boolean", "description": "Leave out those of sub-agents"},
+                },
+            }),
+        }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Read
+    }
+
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
+        answer("sessions_list", self.list(&cx, arguments).await)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_stand_for_kinds() {
+        for (text, expected) in [
+            ("main", "main"),
+            ("global", "main"),
+            ("agent:ops:cron:job", "cron"),
+            ("hook:u1", "hook"),
+            ("node-phone", "node"),
+            ("telegram:group:1", "group"),
+            ("subagent:u1", "other"),
+            ("telegram:direct:1", "other"),
+        ] {
+            let key = SessionKey::parse(text, &AgentId::main()).unwrap();
+            assert_eq!((text, kind(&key)), (text, expected));
+            assert!(KINDS.contains(&expected));
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! `subagents`: look after the sub-agents that this session started.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use homard_agent::{
+    AbortReason, Hub,
+    hub::{Errand, Fate, Pace, Waited},
+    tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
+};
+use homard_proto::{RunId, SessionKey, session::Record};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{HouseRules, No, answer, given, parse, sight::Sight};
+
+/// How long is waited when nobody says.
+const USUAL: f64 = 30.0;
+/// How long is waited at most.
+const MOST: f64 = 60.0;
+/// How far back the list goes when nobody says, in minutes.
+const RECENT: f64 = 30.0;
+/// How many of those that have ended are listed at most.
+const ROWS: usize = 50;
+
+/// Lists, waits for and cancels sub-agents.
+#[derive(Debug, Clone, Copy)]
+pub struct Subagents;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Arguments {
+    action: Option<Action>,
+    recent_minutes: Option<f64>,
+    task_id: Option<String>,
+    task_ids: Option<Vec<String>>,
+    timeout_seconds: Option<f64>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Action {
+    #[default]
+    List,
+    Wait,
+    Cancel,
+}
+
+/// A sub-agent.
+struct Task {
+    key: SessionKey,
+    label: Option<String>,
+    updated_at: u64,
+    errand: Errand,
+    pace: Option<Pace>,
+}
+
+impl Task {
+    fn is_open(&self) -> bool {
+        self.errand.ended.is_none()
+    }
+
+    fn status(&self) -> &'static str {
+        match (self.errand.ended, self.pace) {
+            (Some(fate), _) => fate.name(),
+            (None, Some(pace)) => pace.name(),
+            // It has ended, and its report is on its way.
+            (None, None) => "reporting",
+        }
+    }
+
+    fn row(&self) -> Value {
+        let Errand { run, task, .. } = &self.errand;
+        json!({
+            "taskId": self.key, "runId": run, "label": self.label, "task": task, "status": self.status(),
+            "updatedAt": self.updated_at,
+        })
+    }
+
+    fn is_called(&self, name: &str) -> bool {
+        self.key.as_str() == name.to_lowercase()
+            || self.errand.run.as_str() == name
+            || self.label.as_deref() == Some(name)
+    }
+}
+
+async fn look(cx: &ToolCx, arguments: Value) -> Result<Value, No> {
+    let arguments: Arguments = parse(arguments)?;
+    let rules = HouseRules::default();
+    let sight = Sight::of(cx, &rules).await?;
+    let tasks = tasks(cx, &sight);
+    match arguments.action.unwrap_or_default() {
+        Action::List => Ok(list(sight.hub, &tasks, arguments.recent_minutes.unwrap_or(RECENT))),
+        Action::Wait => {
+            // `as` would panic on what is no number; this does not.
+            let seconds = arguments.timeout_seconds.unwrap_or(USUAL).clamp(0.0, MOST);
+            let patience = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+            wait(cx, sight.hub, meant(&tasks, &arguments)?, patience).await
+        }
+        Action::Cancel => {
+            let named = arguments.task_id.is_some() || arguments.task_ids.is_some();
+            if !named {
+                return Err(No::error("say which one is meant: taskId, as the list names it"));
+            }
+            cancel(sight.hub, meant(&tasks, &arguments)?).await
+        }
+    }
+}
+
+/// The sub-agents that this session started, newest first.
+fn tasks(cx: &ToolCx, sight: &Sight<'_>) -> Vec<Task> {
+    let work = sight.hub.work();
+    let task = |key: &SessionKey, record: &Record| {
+        let pace = work.iter().find(|work| work.key == *key).map(|work| work.pace);
+        let errand = Errand::of(record)?;
+        Some(Task { key: key.clone(), label: record.label.clone(), updated_at: record.updated_at, errand, pace })
+    };
+    let children = sight.children(&cx.session).filter(|(key, _)| sight.is_mine(key));
+    children.filter_map(|(key, record)| task(key, record)).collect()
+}
+
+fn list(hub: &Hub, tasks: &[Task], minutes: f64) -> Value {
+    // `as` saturates, so nonsense becomes the nearest limit.
+    let since = hub.ambient().now_ms().saturating_sub((minutes as u64).saturating_mul(60_000));
+    let active: Vec<_> = tasks.iter().filter(|task| task.is_open()).map(Task::row).collect();
+    let ended = tasks.iter().filter(|task| !task.is_open() && task.updated_at >= since);
+    let recent: Vec<_> = ended.take(ROWS).map(Task::row).collect();
+    json!({"status": "ok", "action": "list", "active": active, "recent": recent})
+}
+
+/// The sub-agents that are named; those that are at work if none is.
+fn meant<'a>(tasks: &'a [Task], arguments: &Arguments) -> Result<Vec<&'a Task>, No> {
+    let names: Vec<_> = arguments.task_id.iter().chain(arguments.task_ids.iter().flatten()).collect();
+    if names.is_empty() {
+        return Ok(tasks.iter().filter(|task| task.is_open()).collect());
+    }
+    let find = |name: &&String| {
+        let found = given(Some(name)).and_then(|name| tasks.iter().find(|task| task.is_called(name)));
+        found.ok_or_else(|| No::Error(format!("this session has no sub-agent {name:?}: list them to see which it has")))
+    };
+    names.iter().map(find).collect()
+}
+
+async fn wait(cx: &ToolCx, hub: &Hub, tasks: Vec<&Task>, patience: Duration) -> Result<Value, No> {
+    let runs: Vec<(&Task, &RunId)> = tasks.iter().map(|task| (*task, &task.errand.run)).collect();
+    // Whoever waits for this session must not be waited for.
+    let waits: Vec<_> = runs.iter().map(|(task, _)| hub.wait_for(&cx.session, &task.key)).collect();
+    let all = async {
+        let mut rows = Vec::new();
+        let until = tokio::time::Instant::now() + patience;
+        for ((task, run), waiting) in runs.iter().zip(&waits) {
+            let left =
+                if waiting.is_some() { until.duration_since(tokio::time::Instant::now()) } else { Duration::ZERO };
+            let status = match (task.errand.ended, hub.wait(run, left).await.map_err(No::error)?) {
+                (Some(fate), _) => fate,
+                (None, Waited::Ended(report)) => Fate::of(report.outcome()),
+                (None, Waited::Queued | Waited::Timeout | Waited::Broken(_)) => {
+                    rows.push(task.row());
+                    continue;
+                }
+            };
+            let mut row = task.row();
+            row["status"] = status.name().into();
+            rows.push(row);
+        }
+        Ok::<_, No>(rows)
+    };
+    let rows = tokio::select! {
+        biased;
+        () = cx.cancel.cancelled() => return Err(No::error("the run was stopped")),
+        rows = cx.slot.lend(all) => rows?,
+    };
+    let note = "reports come by themselves as messages";
+    Ok(json!({"status": "ok", "action": "wait", "tasks": rows, "note": note}))
+}
+
+async fn cancel(hub: &Hub, tasks: Vec<&Task>) -> Result<Value, No> {
+    let mut rows = Vec::new();
+    for task in tasks {
+        let stopped = hub.abort(&task.key, None, AbortReason::User).await;
+        rows.push(json!({"taskId": task.key, "runId": task.errand.run, "cancelled": !stopped.is_empty()}));
+    }
+    Ok(json!({"status": "ok", "action": "cancel", "tasks": rows}))
+}
+
+#[async_trait]
+impl Tool for Subagents {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "subagents".to_owned(),
+            description:
+                "Look after the sub-agents that this conversation started: list them, wait for them, or cancel \
+                          some. Their reports come by themselves, so there is no need to ask again and again."
+                    .to_owned(),
+            parameters: json!({
+                "type": "object",
+                "properties": {
+                    "action": {"type": "string", "enum": ["list", "wait", "cancel"], "description": "list by default"},
+                    "recentMinutes": {"type": "number", "description": "How far back the list goes; 30 by default"},
+                    "taskId": {"type": "string", "description": "The one that is meant: its taskId, runId or label"},
+                    "taskIds": {"type": "array", "items": {"type": "string"}, "description": "Several of them"},
+                    "timeoutSeconds": {"type": "number", "description": "How long to wait; 30 by default, at most 60"},
+                },
+            }),
+        }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Idempotent
+    }
+
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
+        answer("subagents", look(&cx, arguments).await)
+    }
+}

@@ -1,0 +1,112 @@
+//! Tools of other programs, through the Model Context Protocol.
+//!
+//! A server is a command that speaks over its input and output, or a place that speaks HTTP. It is started in the
+//! background, its tools are listed when it is ready, and it is started again at the next call after it went away.
+//! Start with `Servers`; `keeper` holds one server, `link` one connection to it.
+
+mod answer;
+mod breaker;
+mod child;
+mod keeper;
+mod link;
+mod names;
+mod setup;
+mod tool;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use homard_agent::{task, tool::Tool};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::{
+    keeper::{House, Keeper},
+    tool::McpTool,
+};
+pub use self::{
+    keeper::{ServerState, ServerStatus},
+    setup::{Reach, ServerSetup},
+};
+use crate::variables;
+
+/// The servers of a config. They end with [`Servers::close`], or hard when this is dropped.
+#[derive(Debug)]
+pub struct Servers {
+    keepers: Vec<Arc<Keeper>>,
+    house: House,
+}
+
+impl Servers {
+    /// Starts to connect to all of them, in the background: needs a runtime. Commands see a part of `env`, such as
+    /// PATH and HOME, besides what their setup gives them.
+    pub fn new(setups: Vec<ServerSetup>, env: Vec<(String, String)>) -> Self {
+        let house = House {
+            env: variables::passed(env).into(),
+            edition: watch::Sender::new(0),
+            tried: watch::Sender::new(0),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        };
+        let mut taken = BTreeSet::new();
+        let keepers: Vec<Arc<Keeper>> = setups
+            .into_iter()
+            .map(|setup| {
+                let prefix = names::prefix(&setup.name, &mut taken);
+                Arc::new(Keeper::new(setup, prefix, house.clone()))
+            })
+            .collect();
+        for keeper in &keepers {
+            // The tracker joins it in `close`.
+            task::spawn("mcp server", house.tasks.track_future(keeper.clone().keep()));
+        }
+        Self { keepers, house }
+    }
+
+    /// Waits until every server was tried once, but not longer than `limit`: a server that is late adds its tools later.
+    pub async fn settled(&self, limit: Duration) {
+        let mut tried = self.house.tried.subscribe();
+        if timeout(limit, tried.wait_for(|tried| *tried >= self.keepers.len())).await.is_err() {
+            tracing::warn!(?limit, "some MCP servers are late");
+        }
+    }
+
+    /// The tools that are known by now. Each starts its server again if that went away.
+    pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
+        let mut taken = BTreeSet::new();
+        let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
+        for keeper in &self.keepers {
+            for offer in keeper.offers() {
+                let name = names::tool(keeper.prefix(), &offer.name, &mut taken);
+                tools.push(Arc::new(McpTool::new(keeper.clone(), name, offer)));
+            }
+        }
+        tools
+    }
+
+    /// Changes whenever [`Servers::tools`] does.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.house.edition.subscribe()
+    }
+
+    /// How each server stands.
+    pub fn status(&self) -> Vec<ServerStatus> {
+        let now = Instant::now();
+        self.keepers.iter().map(|keeper| keeper.status(now)).collect()
+    }
+
+    /// Ends all servers, with everything that they have started, and waits for that.
+    pub async fn close(&self) {
+        self.house.stop.cancel();
+        self.house.tasks.close();
+        self.house.tasks.wait().await;
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        self.house.stop.cancel();
+    }
+}

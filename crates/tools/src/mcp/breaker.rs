@@ -1,0 +1,59 @@
+//! How long a server that fails is left alone.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long after the second failure in a row; each further one doubles it.
+const FIRST: Duration = Duration::from_secs(1);
+
+/// And at most.
+const LONGEST: Duration = Duration::from_secs(5 * 60);
+
+/// Counts failures in a row.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Breaker {
+    failures: u32,
+    rests_until: Option<Instant>,
+}
+
+impl Breaker {
+    /// It failed: it did not start, went away, or did not answer. After the first time it may be tried again at once.
+    pub(super) fn failed(&mut self, now: Instant) {
+        self.failures = self.failures.saturating_add(1);
+        let doublings = self.failures.checked_sub(2);
+        let pause = doublings.map(|times| FIRST.saturating_mul(2_u32.saturating_pow(times)).min(LONGEST));
+        self.rests_until = pause.map(|pause| now + pause);
+    }
+
+    /// It did what it was asked.
+    pub(super) fn worked(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Until when it is left alone, if it is.
+    pub(super) fn rests_until(&self, now: Instant) -> Option<Instant> {
+        self.rests_until.filter(|until| *until > now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_in_a_row_doubles_the_rest() {
+        let now = Instant::now();
+        let mut breaker = Breaker::default();
+        let rests: Vec<u64> = (0..12)
+            .map(|_| {
+                breaker.failed(now);
+                breaker.rests_until(now).map_or(0, |until| (until - now).as_secs())
+            })
+            .collect();
+        assert_eq!(rests, [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        assert_eq!(breaker.rests_until(now + LONGEST), None);
+        breaker.worked();
+        assert_eq!(breaker, Breaker::default());
+    }
+}

@@ -1,0 +1,138 @@
+//! A server that is a command: started, listened to, and ended with everything that it has started.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::OwnedFd,
+    path::Path,
+    process::Stdio,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use homard_agent::task;
+use rustix::{fs::fstat, process::Pid};
+use tokio::{
+    io::AsyncReadExt,
+    net::unix::pipe::Receiver,
+    process::{Child as Process, ChildStdin, ChildStdout, Command},
+    task::{AbortHandle, spawn_blocking},
+    time::timeout,
+};
+
+use crate::{
+    external,
+    tree::{MARK, Tree},
+};
+
+/// How long a server may take to end by itself when its input is closed.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How long a killed server may take to be gone.
+const REAP: Duration = Duration::from_secs(1);
+
+/// How much is kept of what a server says beside its answers, in bytes: the end, where the reason for its end is.
+const KEPT: usize = 2000;
+
+/// A command at work. Dropped before its end, it takes all that it has started with it.
+#[derive(Debug)]
+pub(super) struct Child {
+    process: Process,
+    tree: Tree,
+    said: Said,
+    listening: AbortHandle,
+}
+
+/// The end of what a server said beside its answers.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Said(Arc<Mutex<VecDeque<u8>>>);
+
+impl Said {
+    fn hear(&self, bytes: &[u8]) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(bytes);
+        let more = kept.len().saturating_sub(KEPT);
+        kept.drain(..more);
+    }
+
+    /// Its last words, on one line.
+    pub(super) fn last(&self) -> String {
+        let kept: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        external::line(&String::from_utf8_lossy(&kept), KEPT)
+    }
+}
+
+impl Child {
+    /// Starts a command as the first of its process group, with this environment and no other.
+    pub(super) fn start(
+        command: &str,
+        args: &[String],
+        env: impl Iterator<Item = (String, String)>,
+        cwd: Option<&Path>,
+    ) -> io::Result<(Self, ChildStdout, ChildStdin)> {
+        let (reader, writer) = io::pipe()?;
+        // No two open files of a kind have the same number, so it can tell our processes from those of other commands.
+        let mark = fstat(&reader)?.st_ino.to_string();
+        let mut errors = Receiver::from_owned_fd(OwnedFd::from(reader))?;
+        let mut started = Command::new(command);
+        started.args(args).env_clear().envs(env).env(MARK, &mark).process_group(0).kill_on_drop(true);
+        started.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(writer);
+        if let Some(cwd) = cwd {
+            started.current_dir(cwd);
+        }
+        let mut process = started.spawn()?;
+        // Ours holds the writing end of the pipe, which would never close.
+        drop(started);
+        let leader = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        let leader = leader.ok_or_else(|| io::Error::other("it has no process id"))?;
+        let tree = Tree::new(leader, &mark, 0);
+        let (Some(stdout), Some(stdin)) = (process.stdout.take(), process.stdin.take()) else {
+            tree.kill();
+            return Err(io::Error::other("it has no input or output"));
+        };
+        let said = Said::default();
+        let hears = said.clone();
+        let listening = task::spawn("mcp stderr", async move {
+            let mut buffer = vec![0; 4096];
+            while let Ok(count @ 1..) = errors.read(&mut buffer).await {
+                hears.hear(&buffer[..count]);
+            }
+        });
+        Ok((Self { process, tree, said, listening: listening.abort_handle() }, stdout, stdin))
+    }
+
+    /// What it says beside its answers.
+    pub(super) fn said(&self) -> Said {
+        self.said.clone()
+    }
+
+    /// Ends it, whose input is closed, and all that it has started.
+    pub(super) async fn end(mut self) {
+        let tree = self.tree.clone();
+        let is_over = timeout(GRACE, self.process.wait()).await.is_ok();
+        let ended = spawn_blocking(move || {
+            if is_over {
+                tree.end_rest();
+            } else {
+                tree.end();
+            }
+        });
+        if let Err(error) = ended.await {
+            tracing::warn!(%error, "a server was not stopped gently");
+        }
+        // Only now: see `Tree` for why the leader is reaped last.
+        if !is_over && timeout(REAP, self.process.wait()).await.is_err() {
+            tracing::warn!(pid = self.process.id(), "a server is killed but not gone");
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.listening.abort();
+        // A process that was waited for has no id any more, and its tree was ended then.
+        if self.process.id().is_some() {
+            self.tree.kill();
+        }
+    }
+}

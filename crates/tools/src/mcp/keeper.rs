@@ -1,0 +1,279 @@
+//! One server: connected when it is needed, listed when it is ready or has changed, left alone when it fails.
+
+use std::{
+    sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use rmcp::model::{CallToolResult, JsonObject, Tool};
+use tokio::{
+    sync::{Mutex, Notify, watch},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    breaker::Breaker,
+    link::{Error, Link},
+    setup::ServerSetup,
+};
+
+/// How often a server that fails is tried when nobody asks for it, at most.
+const SELDOM: Duration = Duration::from_secs(5);
+
+/// How long to wait after a server said that its list has changed: it may say so many times.
+const SETTLE: Duration = Duration::from_millis(250);
+
+/// After so many calls in a row without an answer, a server is started again.
+const PATIENCE: u32 = 3;
+
+/// What all servers share.
+#[derive(Debug, Clone)]
+pub(super) struct House {
+    /// What commands find in their environment.
+    pub(super) env: Arc<[(String, String)]>,
+    /// Changes with the list of tools.
+    pub(super) edition: watch::Sender<u64>,
+    /// How many servers were tried.
+    pub(super) tried: watch::Sender<usize>,
+    /// Ends everything.
+    pub(super) stop: CancellationToken,
+    /// What has to end.
+    pub(super) tasks: TaskTracker,
+}
+
+/// A server, held.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    setup: ServerSetup,
+    prefix: String,
+    house: House,
+    /// Held while a connection is made: others wait for it instead of making another.
+    seat: Mutex<Seat>,
+    /// What everybody may look at without waiting.
+    view: StdMutex<View>,
+    changed: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct Seat {
+    link: Option<Arc<Link>>,
+    breaker: Breaker,
+    /// Calls in a row that were not answered.
+    unanswered: u32,
+    /// Why it failed last.
+    why: String,
+}
+
+#[derive(Debug, Default)]
+struct View {
+    state: ServerState,
+    server: Option<String>,
+    tools: Vec<Tool>,
+    error: Option<String>,
+    rests_until: Option<Instant>,
+}
+
+/// How a server stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ServerState {
+    /// It was not ready yet.
+    #[default]
+    Starting,
+    /// It is connected.
+    Ready,
+    /// It is not there; it is tried again at the next call, or after a while.
+    Down,
+}
+
+/// How a server stands, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerStatus {
+    /// Its name in the config.
+    pub name: String,
+    /// Whether it is there.
+    pub state: ServerState,
+    /// Who it says that it is.
+    pub server: Option<String>,
+    /// Its own names of the tools that it offered last.
+    pub tools: Vec<String>,
+    /// What went wrong last.
+    pub error: Option<String>,
+    /// How long it is left alone.
+    pub rests: Option<Duration>,
+}
+
+impl Keeper {
+    pub(super) fn new(setup: ServerSetup, prefix: String, house: House) -> Self {
+        Self { setup, prefix, house, seat: Mutex::default(), view: StdMutex::default(), changed: Arc::default() }
+    }
+
+    /// Its name in the config.
+    pub(super) fn name(&self) -> &str {
+        &self.setup.name
+    }
+
+    /// What it is called in the names of its tools.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// What it offered last and is wanted, by name.
+    pub(super) fn offers(&self) -> Vec<Tool> {
+        self.view().tools.clone()
+    }
+
+    pub(super) fn status(&self, now: Instant) -> ServerStatus {
+        let view = self.view();
+        ServerStatus {
+            name: self.setup.name.clone(),
+            state: view.state,
+            server: view.server.clone(),
+            tools: view.tools.iter().map(|tool| tool.name.to_string()).collect(),
+            error: view.error.clone(),
+            rests: view.rests_until.and_then(|until| until.checked_duration_since(now)).filter(|rest| !rest.is_zero()),
+        }
+    }
+
+    fn view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the list of tools right until all ends.
+    pub(super) async fn keep(self: Arc<Self>) {
+        let stop = self.house.stop.clone();
+        // A server that hangs must not keep the house from closing.
+        stop.run_until_cancelled(self.keep_listed()).await;
+        self.seat.lock().await.link = None;
+    }
+
+    async fn keep_listed(&self) {
+        let mut is_first = true;
+        loop {
+            let listed = self.list().await;
+            if std::mem::take(&mut is_first) {
+                self.house.tried.send_modify(|tried| *tried += 1);
+            }
+            match listed {
+                Ok(()) => {
+                    self.changed.notified().await;
+                    sleep(SETTLE).await;
+                }
+                Err(error) => {
+                    tracing::warn!(server = self.name(), %error, "an MCP server has no tools");
+                    let rest = self.view().rests_until.unwrap_or_else(Instant::now).max(Instant::now() + SELDOM);
+                    tokio::select! {
+                        biased;
+                        () = self.changed.notified() => {}
+                        () = sleep_until(rest) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks what the server can do.
+    async fn list(&self) -> Result<(), Error> {
+        let (link, _) = self.link().await?;
+        let listed = timeout(self.setup.connect, link.list()).await;
+        let mut tools = match listed.unwrap_or(Err(Error::Slow(self.setup.connect))) {
+            Ok(tools) => tools,
+            Err(error) => {
+                let mut seat = self.seat.lock().await;
+                seat.link = None;
+                self.note(&mut seat, &error);
+                return Err(error);
+            }
+        };
+        tools.retain(|tool| self.setup.wants(&tool.name));
+        tools.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut view = self.view();
+        if view.tools != tools {
+            view.tools = tools;
+            drop(view);
+            self.house.edition.send_modify(|edition| *edition += 1);
+        }
+        Ok(())
+    }
+
+    /// Calls a tool, and starts the server if it is not there. A call that was lost is not made again: nobody knows
+    /// whether it was done.
+    pub(super) async fn call(&self, tool: String, arguments: Option<JsonObject>) -> Result<CallToolResult, Error> {
+        let (link, is_new) = self.link().await?;
+        if is_new {
+            // It may be another one than before.
+            self.changed.notify_one();
+        }
+        let answered = timeout(self.setup.call, link.call(tool, arguments)).await;
+        let answered = answered.unwrap_or(Err(Error::Slow(self.setup.call)));
+        let mut seat = self.seat.lock().await;
+        match &answered {
+            Ok(_) | Err(Error::Refused(_)) => {
+                seat.breaker.worked();
+                seat.unanswered = 0;
+                self.view().rests_until = None;
+            }
+            Err(Error::Slow(_)) => {
+                seat.unanswered += 1;
+                if seat.unanswered >= PATIENCE {
+                    self.drop_link(&mut seat, &link, answered.as_ref().err());
+                }
+            }
+            Err(Error::Gone(_) | Error::Start(_) | Error::Resting { .. }) => {
+                self.drop_link(&mut seat, &link, answered.as_ref().err());
+            }
+        }
+        answered
+    }
+
+    /// Gives up a connection, unless somebody did already.
+    fn drop_link(&self, seat: &mut Seat, link: &Arc<Link>, why: Option<&Error>) {
+        if seat.link.take_if(|held| Arc::ptr_eq(held, link)).is_some() {
+            seat.unanswered = 0;
+            if let Some(why) = why {
+                self.note(seat, why);
+            }
+        }
+    }
+
+    /// The connection, made if there is none, and whether it is new.
+    async fn link(&self) -> Result<(Arc<Link>, bool), Error> {
+        let mut seat = self.seat.lock().await;
+        if let Some(closed) = seat.link.take_if(|link| link.is_closed()) {
+            self.note(&mut seat, &Error::Gone(closed.last_words()));
+        }
+        if let Some(link) = &seat.link {
+            return Ok((link.clone(), false));
+        }
+        let now = Instant::now();
+        if let Some(until) = seat.breaker.rests_until(now) {
+            return Err(Error::Resting { rest: until - now, why: seat.why.clone() });
+        }
+        let opening = Link::open(&self.setup.reach, &self.house, self.changed.clone());
+        let opened = timeout(self.setup.connect, opening).await;
+        match opened.unwrap_or(Err(Error::Slow(self.setup.connect))) {
+            Ok(link) => {
+                let link = Arc::new(link);
+                seat.link = Some(link.clone());
+                let mut view = self.view();
+                (view.state, view.server, view.error) = (ServerState::Ready, link.server(), None);
+                tracing::info!(server = self.name(), "an MCP server is connected");
+                Ok((link, true))
+            }
+            Err(error) => {
+                self.note(&mut seat, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Remembers that the server failed.
+    fn note(&self, seat: &mut Seat, error: &Error) {
+        let now = Instant::now();
+        seat.breaker.failed(now);
+        seat.why = error.to_string();
+        let mut view = self.view();
+        (view.state, view.error) = (ServerState::Down, Some(seat.why.clone()));
+        view.rests_until = seat.breaker.rests_until(now);
+    }
+}

@@ -1,0 +1,83 @@
+//! A tool of a server, as an agent uses it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
+use rmcp::model::Tool as Offer;
+use serde_json::{Map, Value, json};
+use tokio::task::spawn_blocking;
+
+use super::{answer, keeper::Keeper, link::Error};
+use crate::{external::clean, failure};
+
+/// How long a description may be, in characters: every request to a model carries it.
+const DESCRIPTION: usize = 4000;
+
+/// How large a schema may be, in bytes, for the same reason.
+const SCHEMA: usize = 32 * 1024;
+
+/// A tool of a server.
+pub(super) struct McpTool {
+    keeper: Arc<Keeper>,
+    /// What the server calls it.
+    tool: String,
+    spec: ToolSpec,
+}
+
+impl McpTool {
+    pub(super) fn new(keeper: Arc<Keeper>, name: String, offer: Offer) -> Self {
+        let described = offer.description.as_deref().or(offer.title.as_deref()).unwrap_or_default();
+        let mut description: String = clean(described).chars().take(DESCRIPTION).collect();
+        if description.trim().is_empty() {
+            description = format!("{} of the MCP server {}", offer.name, keeper.name());
+        }
+        let spec = ToolSpec { name, description, parameters: parameters(&offer) };
+        Self { keeper, tool: offer.name.into_owned(), spec }
+    }
+}
+
+#[async_trait]
+impl Tool for McpTool {
+    fn spec(&self) -> ToolSpec {
+        self.spec.clone()
+    }
+
+    /// What a server says of that itself is only a hint.
+    fn class(&self) -> ToolClass {
+        ToolClass::Effect
+    }
+
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
+        let arguments = match arguments {
+            Value::Object(arguments) => Some(arguments),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => None,
+        };
+        let Some(called) = cx.cancel.run_until_cancelled(self.keeper.call(self.tool.clone(), arguments)).await else {
+            return failure(&self.spec.name, &"the run was stopped before the MCP server answered");
+        };
+        let (server, tool) = (self.keeper.name().to_owned(), self.tool.clone());
+        match called {
+            Ok(answer) => match spawn_blocking(move || answer::told(&server, &tool, answer)).await {
+                Ok(result) => result,
+                Err(error) => failure(&self.spec.name, &format!("the work broke off: {error}")),
+            },
+            Err(error) => {
+                let doubt = match error {
+                    Error::Gone(_) | Error::Slow(_) => ". Nobody knows whether the call was carried out",
+                    Error::Start(_) | Error::Refused(_) | Error::Resting { .. } => "",
+                };
+                failure(&self.spec.name, &format!("the MCP server {server} did not do it: {error}{doubt}"))
+            }
+        }
+    }
+}
+
+/// The schema of the arguments; one that is too large is left to the server, which checks them anyway.
+fn parameters(offer: &Offer) -> Value {
+    let mut schema: Map<String, Value> = (*offer.input_schema).clone();
+    schema.insert("type".to_owned(), json!("object"));
+    schema.entry("properties").or_insert_with(|| json!({}));
+    let schema = Value::Object(schema);
+    if schema.to_string().len() > SCHEMA { json!({"type": "object", "properties": {}}) } else { schema }
+}

@@ -1,0 +1,162 @@
+//! `memory_get`: lines of what an agent wrote down.
+
+use std::{
+    io::{self, BufRead, BufReader, Read},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{MemorySettings, files::is_memory, told};
+use crate::{Error, beneath::Beneath, on_disk, page::char_start, stoppable::Stoppable};
+
+/// How many bytes one answer holds at most.
+const MAX_BYTES: usize = 50 * 1024;
+
+/// Reads lines of what an agent wrote down.
+#[derive(Debug)]
+pub struct MemoryGet {
+    settings: Arc<MemorySettings>,
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    path: String,
+    from: Option<f64>,
+    lines: Option<f64>,
+}
+
+impl MemoryGet {
+    /// Reads by such settings.
+    pub fn new(settings: Arc<MemorySettings>) -> Self {
+        Self { settings }
+    }
+}
+
+#[async_trait]
+impl Tool for MemoryGet {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "memory_get".to_owned(),
+            description: "Read MEMORY.md or a note in memory/, or some lines of it, after memory_search has found it. \
+                          Returns at most 50 KiB; nextFrom says where to read on."
+                .to_owned(),
+            parameters: json!({
+                "type": "object",
+                "required": ["path"],
+                "properties": {
+                    "path": {"type": "string", "description": "MEMORY.md, memory.md or a note below memory/"},
+                    "from": {"type": "integer", "minimum": 1, "description": "First line to return, counted from 1"},
+                    "lines": {"type": "integer", "minimum": 1, "description": "How many lines to return at most"},
+                    "corpus": {
+                        "type": "string",
+                        "enum": ["memory", "wiki", "all"],
+                        "description": "What to read from; there is only memory here",
+                    },
+                },
+            }),
+        }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Read
+    }
+
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
+        let settings = self.settings.clone();
+        on_disk("memory_get", arguments, move |arguments| get(&settings, &cx, &arguments)).await
+    }
+}
+
+fn get(settings: &MemorySettings, cx: &ToolCx, arguments: &Arguments) -> Result<ToolResult, Error> {
+    let beneath = Beneath::open(settings.workspace(cx))?;
+    let path = beneath.clean(&arguments.path)?;
+    if !is_memory(&path) {
+        return Err(Error::NotMemory { path: arguments.path.clone() });
+    }
+    let path = path.display().to_string();
+    let file = match beneath.file(&path) {
+        // Nothing was written down that day, say: that is an answer.
+        Err(Error::Missing { .. } | Error::MissingNear { .. }) => {
+            return Ok(told(json!({"path": path, "text": "", "missing": true})));
+        }
+        found => found?,
+    };
+    // `as` saturates: nonsense becomes the first line, or more lines than any file has.
+    let from = arguments.from.map_or(1, |from| (from as u64).max(1));
+    let lines = arguments.lines.map_or(u64::MAX, |lines| (lines as u64).max(1));
+    let mut file = BufReader::new(Stoppable::new(file, &cx.cancel));
+    let part = part(&mut file, from, lines).map_err(|source| Error::Io { path: path.clone(), source })?;
+    let mut payload = json!({"path": path, "text": String::from_utf8_lossy(&part.bytes)});
+    if part.is_cut {
+        payload["truncated"] = json!(true);
+    }
+    if let Some(next) = part.next {
+        payload["nextFrom"] = json!(next);
+    }
+    Ok(told(payload))
+}
+
+/// Some lines of a file.
+struct Part {
+    bytes: Vec<u8>,
+    /// The line to read on with, if there is one.
+    next: Option<u64>,
+    /// Whether there is less than was asked for.
+    is_cut: bool,
+}
+
+fn part(file: &mut impl BufRead, from: u64, lines: u64) -> io::Result<Part> {
+    let mut part = Part { bytes: Vec::new(), next: None, is_cut: false };
+    for _ in 1..from {
+        if file.skip_until(b'\n')? == 0 {
+            return Ok(part);
+        }
+    }
+    for taken in 0..lines {
+        let before = part.bytes.len();
+        // One byte more than fits, to see whether the line does.
+        let room = (MAX_BYTES - before) as u64 + 1;
+        if file.by_ref().take(room).read_until(b'\n', &mut part.bytes)? == 0 {
+            return Ok(part);
+        }
+        if part.bytes.len() > MAX_BYTES {
+            // Of a line that is longer than all there is room for, only the beginning can be shown.
+            let is_alone = taken == 0;
+            part.bytes.truncate(if is_alone { char_start(&part.bytes, MAX_BYTES) } else { before });
+            let next = from.saturating_add(taken).saturating_add(u64::from(is_alone));
+            return Ok(Part { next: Some(next), is_cut: true, ..part });
+        }
+    }
+    if !file.fill_buf()?.is_empty() {
+        part.next = Some(from.saturating_add(lines));
+    }
+    Ok(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(text: &str, from: u64) -> (usize, Option<u64>, bool) {
+        let part = part(&mut text.as_bytes(), from, u64::MAX).unwrap();
+        (part.bytes.len(), part.next, part.is_cut)
+    }
+
+    #[test]
+    fn a_long_text_is_cut_after_a_line() {
+        let text = format!("{}\n", "x".repeat(1023)).repeat(60);
+        assert_eq!(cut(&text, 1), (50 * 1024, Some(51), true));
+        assert_eq!(cut(&text, 51), (10 * 1024, None, false));
+    }
+
+    #[test]
+    fn a_long_line_is_cut_between_characters() {
+        let text = format!("{}\nmore", "日".repeat(20_000));
+        assert_eq!(cut(&text, 1), (51_198, Some(2), true));
+        assert_eq!(cut(&text, 2), (4, None, false));
+    }
+}

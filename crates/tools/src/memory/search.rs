@@ -1,0 +1,156 @@
+//! `memory_search`: where an agent wrote something down.
+
+use std::{
+    collections::BTreeMap,
+    io::Read,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
+use homard_memory::{Memory, Question};
+use homard_proto::AgentId;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    MemorySettings,
+    files::{Files, LARGEST},
+    told,
+};
+use crate::{Error, beneath::Beneath, on_disk, stoppable::Stoppable};
+
+/// How many places one answer tells at most; with a snippet of 700 characters each this bounds the answer.
+const MAX_RESULTS: usize = 50;
+
+/// How many files are named that were left out.
+const LEFT_OUT: usize = 10;
+
+/// Finds what an agent wrote down.
+#[derive(Debug)]
+pub struct MemorySearch {
+    settings: Arc<MemorySettings>,
+    /// One for each agent, opened at its first question; one question at a time each.
+    memories: Mutex<BTreeMap<AgentId, Arc<Mutex<Memory>>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Arguments {
+    query: String,
+    max_results: Option<f64>,
+    min_score: Option<f64>,
+    corpus: Option<String>,
+}
+
+impl MemorySearch {
+    /// Searches by such settings.
+    pub fn new(settings: Arc<MemorySettings>) -> Self {
+        Self { settings, memories: Mutex::default() }
+    }
+
+    fn memory(&self, cx: &ToolCx) -> Arc<Mutex<Memory>> {
+        let agent = cx.session.agent().cloned().unwrap_or_else(AgentId::main);
+        let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = memories.entry(agent).or_insert_with_key(|agent| {
+            let file = self.settings.folder.as_ref().map(|folder| folder.join(format!("{agent}.homard.sqlite")));
+            Arc::new(Mutex::new(file.map_or_else(Memory::fleeting, Memory::on_disk)))
+        });
+        made.clone()
+    }
+}
+
+#[async_trait]
+impl Tool for MemorySearch {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "memory_search".to_owned(),
+            description:
+                "Search what was written down earlier, in MEMORY.md and memory/*.md: decisions, dates, people, \
+                          preferences, open points. It looks for words, not for meanings: if nothing is found, try \
+                          other words. Returns snippets with path and lines; memory_get reads more of them."
+                    .to_owned(),
+            parameters: json!({
+                "type": "object",
+                "required": ["query"],
+                "properties": {
+                    "query": {"type": "string", "description": "Words to look for, in any order"},
+                    "maxResults": {"type": "integer", "minimum": 1, "description": "How many places to return at most"},
+                    "minScore": {"type": "number", "description": "How well they must fit, from 0 to 1"},
+                    "corpus": {
+                        "type": "string",
+                        "enum": ["memory", "wiki", "all", "sessions"],
+                        "description": "What to search; only memory can be searched here",
+                    },
+                },
+            }),
+        }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Read
+    }
+
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
+        let (settings, memory) = (self.settings.clone(), self.memory(&cx));
+        on_disk("memory_search", arguments, move |arguments| search(&settings, &memory, &cx, &arguments)).await
+    }
+}
+
+fn search(
+    settings: &MemorySettings,
+    memory: &Mutex<Memory>,
+    cx: &ToolCx,
+    arguments: &Arguments,
+) -> Result<ToolResult, Error> {
+    if let Some(other @ ("wiki" | "sessions")) = arguments.corpus.as_deref() {
+        let error = format!("there is no index of {other} here: leave out corpus to search what was written down");
+        return Ok(told(json!({"results": [], "disabled": true, "error": error})));
+    }
+    let beneath = Beneath::open(settings.workspace(cx))?;
+    let files = Files::of(&beneath, &cx.cancel)?;
+    let question = Question {
+        words: arguments.query.clone(),
+        // `as` saturates, so nonsense becomes the nearest limit.
+        most: arguments.max_results.map_or(settings.max_results, |most| most as usize).clamp(1, MAX_RESULTS),
+        least: arguments.min_score.unwrap_or(settings.min_score).clamp(0.0, 1.0),
+    };
+    let read = |path: &str| text(&beneath, path, cx);
+    let found = memory.lock().unwrap_or_else(PoisonError::into_inner).ask(&files.sources, read, &question);
+    let hits = match found {
+        Ok(hits) => hits,
+        // Not even an index in memory: there is nothing that the model could do about it.
+        Err(error) => {
+            let error = format!("the memory cannot be searched now ({error}): use memory_get or grep");
+            return Ok(told(json!({"results": [], "disabled": true, "error": error})));
+        }
+    };
+    let results: Vec<Value> = hits
+        .into_iter()
+        .map(|hit| {
+            json!({
+                "path": hit.path,
+                "startLine": hit.start,
+                "endLine": hit.end,
+                "score": (hit.score * 1000.0).round() / 1000.0,
+                "snippet": hit.snippet,
+                "source": "memory",
+            })
+        })
+        .collect();
+    // No provider: words are compared, nothing is embedded.
+    let mut payload = json!({"results": results, "provider": "none", "searchMode": "fts-only"});
+    if !files.left_out.is_empty() {
+        let named = &files.left_out[..files.left_out.len().min(LEFT_OUT)];
+        payload["leftOut"] = json!({"count": files.left_out.len(), "paths": named, "why": "too large or too many"});
+    }
+    Ok(told(payload))
+}
+
+/// A text to be indexed. What is not UTF-8 is indexed as far as it can be read.
+fn text(beneath: &Beneath, path: &str, cx: &ToolCx) -> Option<String> {
+    let mut bytes = Vec::new();
+    let file = beneath.file(path).ok()?;
+    Stoppable::new(file, &cx.cancel).take(LARGEST).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -1,0 +1,355 @@
+//! Whether a command runs, is refused, or is asked about; and that what runs is what was allowed.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use homard_agent::{
+    Ambient,
+    approval::{
+        Ask, Desk, Entry, Security, State, Verdict, Wish,
+        display::LONGEST,
+        shelf::{MemoryShelf, Shelf},
+    },
+};
+use homard_proto::{AgentId, RunId};
+use homard_tools::{Decision, ExecRequest, Gate, argv};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const BYPASS: &str = include_str!("bypass.txt");
+
+/// A machine with a workspace and programs that do nothing.
+struct Machine {
+    folder: TempDir,
+    shelf: Arc<MemoryShelf>,
+}
+
+impl Machine {
+    fn new(programs: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["bin", "work", "other"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let machine = Self { folder, shelf: Arc::default() };
+        for name in programs {
+            machine.program(&machine.bin().join(name));
+        }
+        machine
+    }
+
+    fn program(&self, path: &Path) {
+        fs::write(path, "#!/bin/false\n").unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn bin(&self) -> PathBuf {
+        self.folder.path().join("bin")
+    }
+
+    fn work(&self) -> PathBuf {
+        self.folder.path().join("work")
+    }
+
+    fn path(&self, words: &str) -> Vec<String> {
+        let mut words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        words[0] = self.bin().join(&words[0]).to_str().unwrap().to_owned();
+        words
+    }
+
+    async fn allow(&self, allowlist: &[Value]) {
+        let policy = json!({"version": 1, "agents": {"main": {"allowlist": allowlist}}});
+        self.shelf.set_policy(policy.to_string()).await.unwrap();
+    }
+
+    async fn gate(&self) -> Gate {
+        Gate {
+            desk: Desk::open(self.shelf.clone(), Ambient::fixed(1_800_000_000_000)).await.unwrap(),
+            config: Wish { security: Some(Security::Allowlist), ask: Some(Ask::OnMiss) },
+            safe_bins: argv::SAFE_BINS.map(str::to_owned).to_vec(),
+            shell: PathBuf::from("/bin/sh"),
+        }
+    }
+
+    fn request(&self, command: &str) -> ExecRequest {
+        let agent = AgentId::main();
+        ExecRequest {
+            session: agent.main_session(),
+            agent,
+            run: RunId::parse("run-1").unwrap(),
+            command: command.to_owned(),
+            workspace: self.work(),
+            cwd: self.work(),
+            env: vec![("PATH".to_owned(), format!("{}:/usr/bin:/bin:.", self.bin().display()))],
+            has_own_env: false,
+            wish: Wish::default(),
+            profile: "guarded".to_owned(),
+            call: json!({"command": command}),
+        }
+    }
+}
+
+fn decoded(text: &str) -> String {
+    let mut decoded = String::new();
+    let mut rest = text.chars();
+    while let Some(letter) = rest.next() {
+        if letter != '\\' {
+            decoded.push(letter);
+            continue;
+        }
+        match rest.next().unwrap() {
+            'n' => decoded.push('\n'),
+            't' => decoded.push('\t'),
+            'r' => decoded.push('\r'),
+            '0' => decoded.push('\0'),
+            'e' => decoded.push('\u{1b}'),
+            'u' => {
+                let code: String = rest.by_ref().take_while(|letter| *letter != '}').skip(1).collect();
+                decoded.push(char::from_u32(u32::from_str_radix(&code, 16).unwrap()).unwrap());
+            }
+            other => decoded.push(other),
+        }
+    }
+    decoded
+}
+
+fn is_run(decision: &Decision) -> bool {
+    matches!(decision, Decision::Run(_))
+}
+
+fn id(decision: Decision) -> String {
+    match decision {
+        Decision::Pending { id, .. } => id,
+        Decision::Run(_) | Decision::Refuse(_) => panic!("{decision:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_rule_for_something_harmless_runs_something_else() {
+    let lines = BYPASS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let corpus: Vec<(&str, String)> =
+        lines.map(|line| line.split_once('\t').unwrap()).map(|(prefix, command)| (prefix, decoded(command))).collect();
+    assert!(corpus.len() >= 80, "{}", corpus.len());
+    let mut names: BTreeSet<&str> = corpus.iter().filter_map(|(prefix, _)| prefix.split(' ').next()).collect();
+    names.extend(["rm", "tee", "id"]);
+    for name in ["linked", "planted"] {
+        names.remove(name);
+    }
+    let machine = Machine::new(&names.iter().copied().collect::<Vec<_>>());
+    // A harmless name that leads to a shell, and one that leads into the workspace.
+    symlink("/bin/sh", machine.bin().join("linked")).unwrap();
+    for name in ["ls", "planted"] {
+        machine.program(&machine.work().join(name));
+    }
+    symlink(machine.work().join("planted"), machine.bin().join("planted")).unwrap();
+    let prefixes: BTreeSet<&str> = corpus.iter().map(|(prefix, _)| *prefix).collect();
+    let by_words: Vec<Value> = prefixes.iter().map(|prefix| json!({"argv": machine.path(prefix)})).collect();
+    let by_path: Vec<Value> = prefixes.iter().map(|prefix| json!({"pattern": machine.path(prefix)[0]})).collect();
+    let both: Vec<Value> = by_words.iter().chain(&by_path).cloned().collect();
+    let mut wrong = Vec::new();
+    for rules in [&by_words, &by_path, &both] {
+        machine.allow(rules).await;
+        for (prefix, command) in &corpus {
+            let gate =
+                Gate { config: Wish { ask: Some(Ask::Off), ..machine.gate().await.config }, ..machine.gate().await };
+            let decision = gate.gate(&machine.request(command)).await;
+            if is_run(&decision) {
+                wrong.push(format!("{prefix}: {command}"));
+            }
+        }
+        // The rules do allow what they are there for.
+        for harmless in [
+            "git status",
+            "git log -1",
+            "ls -la",
+            "cat x y",
+            "find . -name x",
+            "sort x",
+            "ls && cat x; git status | cat",
+        ] {
+            let decision = machine.gate().await.gate(&machine.request(harmless)).await;
+            assert!(is_run(&decision), "{harmless}: {decision:?}");
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_allowed_by_a_rule_runs_as_the_words_that_were_judged() {
+    let machine = Machine::new(&["ls", "cat"]);
+    machine.allow(&[json!({"argv": machine.path("ls")}), json!({"argv": machine.path("cat x")})]).await;
+    let gate = machine.gate().await;
+    let bin = machine.bin();
+    let alone = gate.gate(&machine.request("ls -la 'a b'")).await;
+    assert_eq!(alone, Decision::Run(vec![bin.join("ls").display().to_string(), "-la".to_owned(), "a b".to_owned()]));
+    let chain = gate.gate(&machine.request("ls | cat x")).await;
+    let script = format!("'{bin}/ls' | '{bin}/cat' 'x'", bin = bin.display());
+    assert_eq!(chain, Decision::Run(vec!["/bin/sh".to_owned(), "-c".to_owned(), script]));
+    assert!(!is_run(&gate.gate(&machine.request("ls | cat y")).await));
+    assert!(!is_run(&gate.gate(&ExecRequest { has_own_env: true, ..machine.request("ls") }).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn filters_need_no_rule_where_the_system_keeps_them() {
+    let machine = Machine::new(&["ls", "head"]);
+    machine.allow(&[json!({"argv": machine.path("ls")})]).await;
+    let gate = machine.gate().await;
+    assert!(is_run(&gate.gate(&machine.request("ls | wc -l")).await));
+    // This one is found first, and is not the system's.
+    assert!(!is_run(&gate.gate(&machine.request("ls | head -5")).await));
+    assert!(!is_run(&gate.gate(&machine.request("ls | wc /etc/passwd")).await));
+    let none = Gate { safe_bins: Vec::new(), ..gate };
+    assert!(!is_run(&none.gate(&machine.request("ls | wc -l")).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_strictest_word_counts() {
+    let machine = Machine::new(&["ls", "rm"]);
+    machine.allow(&[json!({"argv": machine.path("ls")})]).await;
+    let gate = machine.gate().await;
+    let kind = async |command: &str, security: Option<Security>, ask: Option<Ask>, config: Wish| {
+        let request = ExecRequest { wish: Wish { security, ask }, ..machine.request(command) };
+        match (Gate { config, ..gate.clone() }).gate(&request).await {
+            Decision::Run(_) => "run",
+            Decision::Refuse(_) => "refuse",
+            Decision::Pending { .. } => "ask",
+        }
+    };
+    let wish = |security, ask| Wish { security: Some(security), ask: Some(ask) };
+    let usual = wish(Security::Allowlist, Ask::OnMiss);
+    assert_eq!(kind("ls", None, None, usual).await, "run");
+    assert_eq!(kind("rm x", None, None, usual).await, "ask");
+    assert_eq!(kind("rm x", Some(Security::Full), Some(Ask::Off), usual).await, "ask");
+    assert_eq!(kind("ls", Some(Security::Deny), None, usual).await, "refuse");
+    assert_eq!(kind("ls", None, Some(Ask::Always), usual).await, "ask");
+    assert_eq!(kind("rm x", None, None, wish(Security::Allowlist, Ask::Off)).await, "refuse");
+    assert_eq!(kind("rm x", None, None, wish(Security::Full, Ask::OnMiss)).await, "run");
+    assert_eq!(kind("rm x > y", None, None, wish(Security::Full, Ask::Always)).await, "ask");
+    assert_eq!(kind("ls", None, None, Wish::default()).await, "refuse");
+    machine.shelf.set_policy("{".to_owned()).await.unwrap();
+    assert_eq!(kind("ls", None, None, wish(Security::Full, Ask::Off)).await, "refuse");
+}
+
+#[tokio::test(start_paused = true)]
+async fn always_is_offered_for_plain_commands_outside_the_workspace_and_then_they_run() {
+    let machine = Machine::new(&["git", "rm", "bash"]);
+    let gate = machine.gate().await;
+    let offered = async |command: &str| {
+        let id = id(gate.gate(&machine.request(command)).await);
+        let entry = gate.desk.get(&id).unwrap();
+        (entry.offers().contains(&Verdict::AllowAlways), id)
+    };
+    machine.program(&machine.work().join("mine"));
+    for command in ["bash x", "rm x > y", "./mine", "rm x; bash y", "rm $x", "nothing-of-that-name"] {
+        assert!(!offered(command).await.0, "{command}");
+    }
+    let (is_offered, id) = offered("git log -1; rm x").await;
+    assert!(is_offered);
+    gate.desk.decide(&id, Verdict::AllowAlways, "ann").await.unwrap();
+    for command in ["git log -1; rm x", "git log --stat", "rm x"] {
+        assert!(is_run(&gate.gate(&machine.request(command)).await), "{command}");
+    }
+    for command in ["git show", "rm x y", "rm"] {
+        assert!(!is_run(&gate.gate(&machine.request(command)).await), "{command}");
+    }
+    let asked_always = ExecRequest { wish: Wish { ask: Some(Ask::Always), security: None }, ..machine.request("rm z") };
+    let id = id_of(&gate, &asked_always).await;
+    assert_eq!(gate.desk.get(&id).unwrap().offers(), [Verdict::AllowOnce, Verdict::Deny]);
+}
+
+async fn id_of(gate: &Gate, request: &ExecRequest) -> String {
+    id(gate.gate(request).await)
+}
+
+/// Asks, allows, changes something, and says why it does not run.
+async fn changed(change: impl AsyncFn(&Machine, &Gate, &mut ExecRequest)) -> Result<Vec<String>, String> {
+    let machine = Machine::new(&["tool"]);
+    fs::write(machine.work().join("input"), "1").unwrap();
+    let gate = machine.gate().await;
+    let mut request = machine.request("tool input > out");
+    let id = id_of(&gate, &request).await;
+    gate.desk.decide(&id, Verdict::AllowOnce, "ann").await.unwrap();
+    change(&machine, &gate, &mut request).await;
+    gate.claim(&id, &request).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_allowed_runs_only_if_everything_is_as_it_was() {
+    let words = vec!["/bin/sh".to_owned(), "-c".to_owned(), "tool input > out".to_owned()];
+    assert_eq!(changed(async |_, _, _| {}).await, Ok(words));
+    let outcomes = [
+        changed(async |_, _, request| request.command.push_str(" x")).await,
+        changed(async |machine, _, _| {
+            let (work, aside) = (machine.work(), machine.folder.path().join("aside"));
+            fs::rename(&work, &aside).unwrap();
+            fs::create_dir(&work).unwrap();
+            fs::rename(aside.join("input"), work.join("input")).unwrap();
+        })
+        .await,
+        changed(async |machine, _, _| {
+            let (work, aside) = (machine.work(), machine.folder.path().join("aside"));
+            fs::rename(&work, &aside).unwrap();
+            symlink(machine.folder.path().join("other"), &work).unwrap();
+        })
+        .await,
+        changed(async |_, _, request| request.env.push(("LC_ALL".to_owned(), "C".to_owned()))).await,
+        changed(async |machine, _, _| {
+            fs::remove_file(machine.bin().join("tool")).unwrap();
+            machine.program(&machine.bin().join("tool"));
+        })
+        .await,
+        changed(async |machine, _, _| fs::write(machine.work().join("input"), "22").unwrap()).await,
+        changed(async |_, _, request| request.session = AgentId::normalize("ops").main_session()).await,
+        changed(async |_, _, request| request.run = RunId::parse("run-2").unwrap()).await,
+        changed(async |_, _, request| request.profile = "full".to_owned()).await,
+        changed(async |_, _, _| tokio::time::advance(Duration::from_secs(300)).await).await,
+        changed(async |_, gate, request| {
+            let id = gate.desk.unfinished()[0].id.clone();
+            gate.claim(&id, request).await.unwrap();
+        })
+        .await,
+        changed(async |machine, _, _| machine.program(&machine.work().join("out"))).await,
+    ];
+    let ran: Vec<_> = outcomes.iter().enumerate().filter(|(_, outcome)| outcome.is_ok()).collect();
+    assert_eq!(ran, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_is_shown_whole_or_cannot_be_asked() {
+    let machine = Machine::new(&["tool"]);
+    let gate = machine.gate().await;
+    let hostile = "tool \u{202e}x\u{1b}[2K\r > y";
+    let entry: Entry = gate.desk.get(&id_of(&gate, &machine.request(hostile)).await).unwrap();
+    let request = &entry.requested()["request"];
+    assert_eq!(request["command"], "tool \\u{202e}x\\u{1b}[2K\\u{d} > y");
+    assert_eq!(request["commandArgv"], json!(["/bin/sh", "-c", hostile]));
+    for length in [1, 1000, LONGEST] {
+        assert_eq!(
+            gate.desk.get(&id_of(&gate, &machine.request(&"x".repeat(length))).await).unwrap().shown().len(),
+            length
+        );
+    }
+    for length in [LONGEST + 1, 1024 * 1024] {
+        let decision = gate.gate(&machine.request(&"x".repeat(length))).await;
+        assert!(matches!(&decision, Decision::Refuse(why) if why.contains("cannot be shown whole")), "{length}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_outlives_a_restart() {
+    let machine = Machine::new(&["tool"]);
+    let request = machine.request("tool x");
+    let id = id_of(&machine.gate().await, &request).await;
+    let gate = machine.gate().await;
+    assert_eq!(gate.desk.pending().len(), 1);
+    gate.desk.decide(&id, Verdict::AllowOnce, "ann").await.unwrap();
+    let again = machine.gate().await;
+    assert_eq!(again.claim(&id, &request).await, Ok(machine.path("tool x")));
+    assert!(again.claim(&id, &request).await.is_err());
+    assert_eq!(again.desk.get(&id).unwrap().state, State::AllowedOnce);
+}

@@ -1,0 +1,305 @@
+//! Tools of MCP servers, with real processes: how they are listed, called, lost and ended.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+mod bench;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader, Write},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use homard_agent::tool::{Tool, ToolClass, ToolResult};
+use homard_proto::{AgentId, message::Block};
+use homard_tools::mcp::{Reach, ServerSetup, ServerState, ServerStatus, Servers};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use serde_json::{Value, json};
+
+use bench::{Bench, said};
+
+/// Longer than anything here takes on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
+
+fn script(name: &str) -> String {
+    format!("{}/tests/mcp/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn stdio(name: &str, mode: Option<&str>) -> ServerSetup {
+    let args = std::iter::once(script("server.mjs")).chain(mode.map(str::to_owned)).collect();
+    let env = BTreeMap::from([("KEY".to_owned(), "value".to_owned())]);
+    let cwd = Some(PathBuf::from("/"));
+    ServerSetup::new(name, Reach::Command { command: "node".to_owned(), args, env, cwd })
+}
+
+fn servers(setups: Vec<ServerSetup>) -> Servers {
+    let path = std::env::vars().find(|(name, _)| name == "PATH").unwrap();
+    Servers::new(setups, vec![path, ("TOKEN".to_owned(), "a secret".to_owned())])
+}
+
+async fn ready(setups: Vec<ServerSetup>) -> Servers {
+    let servers = servers(setups);
+    servers.settled(LONG).await;
+    servers
+}
+
+fn names(servers: &Servers) -> Vec<String> {
+    servers.tools().iter().map(|tool| tool.spec().name).collect()
+}
+
+fn tool(servers: &Servers, name: &str) -> Arc<dyn Tool> {
+    servers.tools().into_iter().find(|tool| tool.spec().name == name).unwrap()
+}
+
+async fn call(servers: &Servers, name: &str, arguments: Value) -> ToolResult {
+    let bench = Bench::new();
+    tool(servers, name).call(bench.cx(AgentId::main().main_session()), arguments).await
+}
+
+/// Whether a process is at work: one that is dead and not buried is not.
+fn is_alive(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+}
+
+#[tokio::test]
+async fn the_tools_of_a_server_are_listed_by_its_name() {
+    let servers = ready(vec![stdio("my fake", None)]).await;
+    let own = ["crash", "echo", "environment", "fail", "grow", "hang", "picture", "refuse", "spawn"];
+    assert_eq!(names(&servers), own.map(|name| format!("my-fake__{name}")));
+    let echo = tool(&servers, "my-fake__echo");
+    assert_eq!(echo.class(), ToolClass::Effect);
+    assert_eq!(echo.spec().description, "Says it again.");
+    assert_eq!(
+        echo.spec().parameters,
+        json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]})
+    );
+    assert_eq!(tool(&servers, "my-fake__fail").spec().description, "fail of the MCP server my fake");
+    let status = ServerStatus {
+        name: "my fake".to_owned(),
+        state: ServerState::Ready,
+        server: Some("fake 1".to_owned()),
+        tools: own.map(str::to_owned).to_vec(),
+        error: None,
+        rests: None,
+    };
+    assert_eq!(servers.status(), [status]);
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn only_tools_that_are_wanted_are_listed() {
+    let mut setup = stdio("a", None);
+    setup.include = vec!["e*".to_owned(), "fail".to_owned()];
+    setup.exclude = vec!["env*".to_owned()];
+    let servers = ready(vec![setup]).await;
+    assert_eq!(names(&servers), ["a__echo", "a__fail"]);
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn answers_are_told_as_they_are() {
+    let servers = ready(vec![stdio("a", None)]).await;
+    let echoed = call(&servers, "a__echo", json!({"text": "grüß 日本\n\u{1f600}"})).await;
+    assert_eq!(said(&echoed), ("grüß 日本\n\u{1f600}", false));
+    assert_eq!(echoed.details, Some(json!({"server": "a", "tool": "echo"})));
+    assert_eq!(said(&call(&servers, "a__fail", json!({})).await), ("it did not work", true));
+    let refused = call(&servers, "a__refuse", json!({})).await;
+    assert_eq!(said(&refused), ("the MCP server a did not do it: it says: not like this (-32602)", true));
+    let picture = call(&servers, "a__picture", json!({})).await;
+    assert!(matches!(picture.content.as_slice(), [Block::Image(image)] if image.mime_type == "image/gif"));
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn a_server_sees_only_the_environment_that_it_is_given() {
+    let servers = ready(vec![stdio("a", None)]).await;
+    let told = call(&servers, "a__environment", json!({})).await;
+    assert_eq!(said(&told), ("HOMARD_EXEC KEY PATH in /", false));
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn a_server_that_went_away_is_started_again_at_the_next_call() {
+    let servers = ready(vec![stdio("a", None)]).await;
+    let crashed = call(&servers, "a__crash", json!({})).await;
+    assert_eq!(
+        said(&crashed),
+        (
+            "the MCP server a did not do it: it went away: the connection was closed. The last that it said: out of \
+             luck. Nobody knows whether the call was carried out",
+            true
+        )
+    );
+    assert_eq!(servers.status()[0].state, ServerState::Down);
+    assert_eq!(said(&call(&servers, "a__echo", json!({"text": "again"})).await), ("again", false));
+    assert_eq!(servers.status()[0].state, ServerState::Ready);
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn a_server_that_goes_away_again_and_again_is_left_alone() {
+    let servers = ready(vec![stdio("a", None)]).await;
+    for _ in 0..5 {
+        call(&servers, "a__crash", json!({})).await;
+    }
+    let rests = call(&servers, "a__echo", json!({"text": "x"})).await;
+    let (text, is_error) = said(&rests);
+    assert!(is_error && text.contains("it is left alone for another"), "{text}");
+    assert!(servers.status()[0].rests.is_some());
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn a_call_ends_at_its_timeout_and_when_the_run_is_stopped() {
+    let mut setup = stdio("a", None);
+    setup.call = Duration::from_millis(200);
+    let servers = ready(vec![setup]).await;
+    let slow = call(&servers, "a__hang", json!({})).await;
+    assert_eq!(
+        said(&slow),
+        (
+            "the MCP server a did not do it: it did not answer within 200ms. Nobody knows whether the call was carried \
+             out",
+            true
+        )
+    );
+    servers.close().await;
+
+    let servers = ready(vec![stdio("a", None)]).await;
+    let bench = Bench::new();
+    bench.cancel.cancel();
+    let stopped = tool(&servers, "a__hang").call(bench.cx(AgentId::main().main_session()), json!({})).await;
+    assert_eq!(said(&stopped), ("the run was stopped before the MCP server answered", true));
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_server() {
+    let servers = ready(vec![stdio("a", None)]).await;
+    let spawned = call(&servers, "a__spawn", json!({})).await;
+    let pid = said(&spawned).0.to_owned();
+    assert!(is_alive(&pid), "it is no test without a process");
+    servers.close().await;
+    assert!(!is_alive(&pid));
+    let late = call(&servers, "a__echo", json!({"text": "x"})).await;
+    assert!(late.is_error, "{late:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_late_adds_its_tools() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = folder.path().join("gate");
+    mknodat(CWD, &gate, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let servers = servers(vec![stdio("late", gate.to_str()), stdio("early", None)]);
+    let mut watch = servers.watch();
+    tokio::time::timeout(LONG, watch.changed()).await.unwrap().unwrap();
+    assert!(names(&servers).iter().all(|name| name.starts_with("early__")));
+    assert_eq!(servers.status()[0].state, ServerState::Starting);
+    tokio::task::spawn_blocking(move || {
+        fs::OpenOptions::new().write(true).open(gate).unwrap().write_all(b"go").unwrap()
+    })
+    .await
+    .unwrap();
+    tokio::time::timeout(LONG, watch.changed()).await.unwrap().unwrap();
+    assert!(names(&servers).contains(&"late__echo".to_owned()));
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_ended_at_its_timeout() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = folder.path().join("gate");
+    mknodat(CWD, &gate, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let mut setup = stdio("a", gate.to_str());
+    setup.connect = Duration::from_millis(300);
+    let servers = ready(vec![setup]).await;
+    assert_eq!(servers.status()[0].error.as_deref(), Some("it did not answer within 300ms"));
+    servers.close().await;
+    let is_it = |pid: &String| {
+        fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(gate.to_str().unwrap()))
+    };
+    let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(processes.filter(is_it).collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_list_that_grows_is_told() {
+    let servers = ready(vec![stdio("a", None)]).await;
+    let mut watch = servers.watch();
+    watch.mark_unchanged();
+    call(&servers, "a__grow", json!({})).await;
+    tokio::time::timeout(LONG, watch.changed()).await.unwrap().unwrap();
+    assert!(names(&servers).contains(&"a__grown".to_owned()));
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn servers_that_cannot_be_used_are_told_and_hold_nobody_up() {
+    let missing = Reach::Command { command: "/no/such".to_owned(), args: vec![], env: BTreeMap::new(), cwd: None };
+    let mut mute = stdio("mute", Some("mute"));
+    mute.connect = Duration::from_millis(300);
+    let broken = vec![stdio("broken", Some("broken")), ServerSetup::new("missing", missing), mute, stdio("good", None)];
+    let servers = ready(broken).await;
+    assert!(names(&servers).iter().all(|name| name.starts_with("good__")) && !names(&servers).is_empty());
+    let errors: Vec<Option<String>> = servers.status().into_iter().map(|status| status.error).collect();
+    assert_eq!(
+        errors[1..],
+        [
+            Some("it could not be started or reached: /no/such: No such file or directory (os error 2)".to_owned()),
+            Some("it did not answer within 300ms".to_owned()),
+            None,
+        ]
+    );
+    assert!(errors[0].as_ref().unwrap().ends_with("The last that it said: no config file"), "{errors:?}");
+    servers.close().await;
+}
+
+/// A server that speaks HTTP, until it is dropped.
+struct Web(Child, u16);
+
+impl Web {
+    fn start() -> Self {
+        let mut child =
+            Command::new("node").arg(script("http.mjs")).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut port = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut port).unwrap();
+        Self(child, port.trim().parse().unwrap())
+    }
+
+    fn setup(&self, path: &str, key: &str) -> ServerSetup {
+        let headers = BTreeMap::from([("X-Key".to_owned(), key.to_owned())]);
+        ServerSetup::new("web", Reach::Http { url: format!("http://127.0.0.1:{}{path}", self.1), headers })
+    }
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_server_on_the_web_is_called_like_any_other() {
+    let web = Web::start();
+    let servers = ready(vec![web.setup("/mcp", "open")]).await;
+    assert_eq!(names(&servers), ["web__json", "web__stream", "web__where"]);
+    assert_eq!(said(&call(&servers, "web__json", json!({"a": 1})).await), ("json said {\"a\":1}", false));
+    assert_eq!(said(&call(&servers, "web__stream", json!({})).await), ("stream said {}", false));
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn a_server_on_the_web_that_refuses_or_sends_on_is_down() {
+    let web = Web::start();
+    let servers = ready(vec![web.setup("/mcp", "wrong-key"), web.setup("/moved", "open")]).await;
+    let status = servers.status();
+    assert!(status.iter().all(|status| status.state == ServerState::Down), "{status:?}");
+    let told = format!("{status:?}");
+    assert!(!told.contains("wrong-key"), "{told}");
+    servers.close().await;
+}

@@ -1,0 +1,257 @@
+//! What `message` hands to the courier, and what it does not.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use async_trait::async_trait;
+use homard_agent::{
+    command::OWNER,
+    courier::{Action, Courier, CourierError, Media, Outgoing, Receipt},
+    tool::{Lender, Origin, Progress, Tool, ToolCx, ToolResult, Variables},
+};
+use homard_proto::{AgentId, CallId, Route, RunId};
+use homard_tools::{Message, MessageRules};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+/// A courier that keeps what it is given, and knows nobody called `nobody`.
+#[derive(Default)]
+struct Bag(Mutex<Vec<Outgoing>>);
+
+#[async_trait]
+impl Courier for Bag {
+    async fn deliver(&self, outgoing: Outgoing) -> Result<Receipt, CourierError> {
+        if outgoing.to == "nobody" {
+            return Err(CourierError::Refused("there is no nobody".to_owned()));
+        }
+        let mut bag = self.0.lock().unwrap();
+        let channel = outgoing.channel.clone().unwrap_or_else(|| "telegram".to_owned());
+        bag.push(outgoing);
+        Ok(Receipt { message: Some(format!("m{}", bag.len())), channel, details: Value::Null })
+    }
+}
+
+/// A desk with a courier, in the conversation 42 on Telegram.
+struct Desk {
+    bag: Arc<Bag>,
+    tool: Message,
+    origin: Origin,
+}
+
+impl Desk {
+    fn new(principal: &str, rules: MessageRules) -> Self {
+        let bag = Arc::new(Bag::default());
+        let route = Route::new(Some("telegram"), Some("42"), Some("bot"), Some("7"));
+        let origin = Origin { principal: principal.to_owned(), route };
+        Self { tool: Message::new(Some(bag.clone()), rules), bag, origin }
+    }
+
+    async fn call_in(&self, workdir: &Path, arguments: Value) -> ToolResult {
+        let cx = ToolCx {
+            run: RunId::parse("run").unwrap(),
+            session: AgentId::main().main_session(),
+            call: CallId::parse("call").unwrap(),
+            workdir: workdir.to_owned(),
+            cancel: CancellationToken::new(),
+            progress: Progress::silent(),
+            slot: Lender::default(),
+            variables: Variables::default(),
+            origin: self.origin.clone(),
+            hub: None,
+        };
+        self.tool.call(cx, arguments).await
+    }
+
+    async fn call(&self, arguments: Value) -> ToolResult {
+        self.call_in(Path::new("/nowhere"), arguments).await
+    }
+
+    /// Everything that was carried.
+    fn carried(&self) -> Vec<Outgoing> {
+        self.bag.0.lock().unwrap().clone()
+    }
+}
+
+fn owner() -> Desk {
+    Desk::new(OWNER, MessageRules::default())
+}
+
+fn here() -> Outgoing {
+    Outgoing {
+        id: "call".to_owned(),
+        channel: Some("telegram".to_owned()),
+        to: "42".to_owned(),
+        account: Some("bot".to_owned()),
+        thread: Some("7".to_owned()),
+        ..Outgoing::default()
+    }
+}
+
+fn why(result: &ToolResult) -> String {
+    assert!(result.is_error, "{result:?}");
+    result.details.as_ref().unwrap()["error"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn without_a_target_it_goes_to_the_conversation() {
+    let desk = owner();
+    let result = desk.call(json!({"action": "send", "message": " Hello. ", "silent": true})).await;
+    assert_eq!(desk.carried(), [Outgoing { text: "Hello.".to_owned(), is_silent: true, ..here() }]);
+    let details = json!({"ok": true, "action": "send", "channel": "telegram", "to": "42", "messageId": "m1"});
+    assert_eq!((result.details, result.is_error), (Some(details), false));
+}
+
+#[tokio::test]
+async fn each_action_is_handed_on() {
+    let desk = owner();
+    for arguments in [
+        json!({"action": "reply", "message": "Yes.", "replyTo": "m9"}),
+        json!({"action": "thread-reply", "message": "Here.", "threadId": "8"}),
+        json!({"action": "react", "messageId": "m9", "emoji": "👍"}),
+        json!({"action": "react", "messageId": "m9", "remove": true}),
+        json!({"action": "read", "limit": 1_000_000}),
+    ] {
+        let result = desk.call(arguments).await;
+        assert!(!result.is_error, "{result:?}");
+    }
+    let (text, nine) = (|text: &str| text.to_owned(), Some("m9".to_owned()));
+    let expected = [
+        Outgoing { action: Action::Reply, text: text("Yes."), reply_to: nine.clone(), ..here() },
+        Outgoing { action: Action::ThreadReply, text: text("Here."), thread: Some(text("8")), ..here() },
+        Outgoing { action: Action::React, reply_to: nine.clone(), emoji: Some(text("👍")), ..here() },
+        Outgoing { action: Action::Unreact, reply_to: nine, ..here() },
+        Outgoing { action: Action::Read, limit: Some(100), ..here() },
+    ];
+    assert_eq!(desk.carried(), expected);
+}
+
+#[tokio::test]
+async fn what_is_missing_is_named_and_nothing_is_sent() {
+    let desk = owner();
+    for (arguments, missing) in [
+        (json!({"action": "send"}), "message is missing: send needs it"),
+        (json!({"action": "send", "message": "  "}), "message is missing: send needs it"),
+        (json!({"action": "reply", "message": "x"}), "replyTo is missing: reply needs it"),
+        (json!({"action": "thread-reply", "message": "x"}), "threadId is missing: thread-reply needs it"),
+        (json!({"action": "react", "emoji": "x"}), "messageId is missing: react needs it"),
+        (json!({"action": "react", "messageId": "m"}), "emoji is missing: react needs it"),
+        (json!({"action": "broadcast", "message": "x"}), "targets is empty: name those who are to get it"),
+        (
+            json!({"action": "send", "message": "x", "targets": ["1", "2"]}),
+            "name one target, or use the action broadcast",
+        ),
+        (json!({"action": "send", "message": "x", "channel": "slack"}), "target is missing: say to whom it goes"),
+    ] {
+        assert_eq!(why(&desk.call(arguments).await), missing);
+    }
+    assert_eq!(desk.carried(), []);
+}
+
+#[tokio::test]
+async fn without_a_courier_it_says_so() {
+    let desk = Desk { tool: Message::new(None, MessageRules::default()), ..owner() };
+    let told = why(&desk.call(json!({"action": "send", "message": "x"})).await);
+    assert!(told.starts_with("no channel is set up, so nothing can be sent: answer here instead."), "{told}");
+}
+
+#[tokio::test]
+async fn a_broadcast_tells_who_got_it() {
+    let desk = owner();
+    let targets = json!(["1", "nobody", "2"]);
+    let result = desk.call(json!({"action": "broadcast", "message": "All.", "targets": targets})).await;
+    let row = |to: &str, id: &str| json!({"ok": true, "channel": "telegram", "to": to, "messageId": id});
+    let failed = json!({"ok": false, "channel": "telegram", "to": "nobody", "error": "there is no nobody"});
+    let expected = json!({"ok": true, "action": "broadcast", "results": [row("1", "m1"), failed, row("2", "m2")]});
+    assert_eq!((result.details, result.is_error), (Some(expected), false));
+    assert!(desk.call(json!({"action": "send", "message": "x", "target": "nobody"})).await.is_error);
+    let quiet = Desk::new(OWNER, MessageRules { broadcast: false, ..MessageRules::default() });
+    let told = why(&quiet.call(json!({"action": "broadcast", "message": "x", "targets": ["1"]})).await);
+    assert_eq!(told, "broadcasts are off (tools.message.broadcast)");
+}
+
+#[tokio::test]
+async fn a_dry_run_sends_nothing() {
+    let desk = owner();
+    let result = desk.call(json!({"action": "send", "message": "x", "target": "43", "dryRun": true})).await;
+    let to = json!([{"channel": "telegram", "to": "43"}]);
+    assert_eq!(result.details, Some(json!({"ok": true, "dryRun": true, "action": "send", "targets": to})));
+    assert_eq!(desk.carried(), []);
+}
+
+#[tokio::test]
+async fn a_conversation_stays_on_its_platform_unless_the_owner_says_otherwise() {
+    let far = json!({"action": "send", "message": "x", "channel": "Slack", "target": "C1"});
+    let near = json!({"action": "send", "message": "x", "target": "43"});
+    let sent = async |rules: MessageRules| {
+        let desk = Desk::new(OWNER, rules);
+        (desk.call(near.clone()).await.is_error, desk.call(far.clone()).await.is_error, desk.carried().len())
+    };
+    let usual = MessageRules::default();
+    assert_eq!(sent(usual).await, (false, true, 1));
+    assert_eq!(sent(MessageRules { within_channel: false, ..usual }).await, (true, true, 0));
+    assert_eq!(sent(MessageRules { across_channels: true, ..usual }).await, (false, false, 2));
+    // What no chat asked for belongs to no platform.
+    let mut local = owner();
+    local.origin.route = Route::default();
+    assert!(!local.call(far).await.is_error);
+}
+
+#[tokio::test]
+async fn strangers_write_here_and_nowhere_else() {
+    let wide = MessageRules { across_channels: true, ..MessageRules::default() };
+    let desk = Desk::new("telegram:42", wide);
+    for arguments in [
+        json!({"action": "send", "message": "x", "target": "43"}),
+        json!({"action": "send", "message": "x", "channel": "slack", "target": "42"}),
+        json!({"action": "broadcast", "message": "x", "targets": ["42", "43"]}),
+        json!({"action": "send", "message": "x", "target": "42", "threadId": "8"}),
+        json!({"action": "send", "message": "x", "accountId": "other"}),
+        json!({"action": "read", "target": "43"}),
+    ] {
+        assert!(desk.call(arguments.clone()).await.is_error, "{arguments}");
+    }
+    assert_eq!(desk.carried(), []);
+    assert!(!desk.call(json!({"action": "send", "message": "x", "target": "@42"})).await.is_error);
+}
+
+#[tokio::test]
+async fn files_come_from_the_workspace_only() {
+    let outside = tempfile::tempdir().unwrap();
+    let workdir = outside.path().join("workspace");
+    fs::create_dir(&workdir).unwrap();
+    fs::write(workdir.join("a.png"), "picture").unwrap();
+    fs::write(outside.path().join("secret"), "secret").unwrap();
+    symlink(outside.path().join("secret"), workdir.join("link")).unwrap();
+    let desk = owner();
+    for path in ["../secret", "link", "/etc/passwd", "file:///etc/passwd", "missing", "/proc/self/environ", "."] {
+        let result = desk.call_in(&workdir, json!({"action": "send", "media": path})).await;
+        assert!(result.is_error, "{path}");
+    }
+    assert_eq!(desk.carried(), []);
+    for arguments in [
+        json!({"action": "send", "media": "a.png", "filename": "../b.png", "mimeType": "image/png"}),
+        json!({"action": "send", "path": "./a.png", "caption": "Look."}),
+        json!({"action": "send", "media": "https://example.org/c.png"}),
+        json!({"action": "send", "buffer": "data:text/plain;base64,aGk="}),
+    ] {
+        let result = desk.call_in(&workdir, arguments).await;
+        assert!(!result.is_error, "{result:?}");
+    }
+    let file = |name: &str, mime: Option<&str>, bytes: &str| {
+        vec![Media::Bytes { name: name.to_owned(), mime: mime.map(str::to_owned), bytes: bytes.into() }]
+    };
+    let expected = [
+        file(".._b.png", Some("image/png"), "picture"),
+        file("a.png", None, "picture"),
+        vec![Media::Url("https://example.org/c.png".to_owned())],
+        file("file", Some("text/plain"), "hi"),
+    ];
+    assert_eq!(desk.carried().into_iter().map(|sent| sent.media).collect::<Vec<_>>(), expected);
+    let broken = desk.call(json!({"action": "send", "buffer": "%%"})).await;
+    assert!(why(&broken).starts_with("buffer is not Base64"), "{broken:?}");
+}

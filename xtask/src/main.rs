@@ -11,6 +11,7 @@ mod check;
 mod conform;
 mod fuzz;
 mod gateway;
+mod setup;
 mod shell;
 mod test;
 mod tidy;

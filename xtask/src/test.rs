@@ -1,6 +1,6 @@
 //! `test`: all tests of the workspace.
 //!
-//! They need nothing but Rust. A test that cannot do its work here writes `skipped: <what>: <why>` to stderr; those
+//! They need Rust, Node and what `setup` installs. A test that cannot do its work here writes `skipped: <what>: <why>` to stderr; those
 //! lines are gathered and told again at the end, where somebody reads them.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::shell;
+use crate::{setup, shell};
 
 /// What `test` takes.
 #[derive(Debug, Default, clap::Args)]
@@ -22,6 +22,7 @@ pub(crate) struct Args {
 
 /// Runs the tests.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    setup::run()?;
     let mut command = shell::cargo(&["test", "--workspace"]);
     command.args(&args.rest).stderr(Stdio::piped());
     if std::io::stderr().is_terminal() {

@@ -439,7 +439,7 @@ fn agents(setup: &Setup, setting: &Setting, script: &Arc<Script>, bench: &Arc<Be
     let profile = |id: AgentId| Profile {
         workdir: setting.workspace.clone().unwrap_or_else(|| PathBuf::from(format!("/home/{id}"))),
         limits: Limits { rate_limits: 1, retries: 0, ..Limits::default() },
-        toolbox: bench.toolbox(&setup.tools),
+        toolbox: setup.toolbox.clone().unwrap_or_else(|| bench.toolbox(&setup.tools)),
         timeout: Some(setup.timeout),
         tool_mode: setup.tool_mode,
         setting: setting.clone(),

@@ -8,8 +8,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_agent::setting::{Kit, Machine, Style};
-use homard_model::{Request, ToolSpec};
+use homard_agent::{
+    setting::{Kit, Machine, Style},
+    tool::Toolbox,
+};
+use homard_model::{Request, ToolSpec, tokens};
 use homard_skills::{Book, Host, Limits, PromptLimits, Roots, Rules, block, discover};
 use homard_testkit::{Played, Trace, folder::Contents, laws, play, tell::tell, trace::Setup};
 use homard_workspace::Starter;
@@ -161,6 +164,18 @@ fn a_lean_prompt_with_its_tools_is_below_two_thousand_tokens_in_every_workspace(
             assert!(chars.div_ceil(4) < 2_000, "{workspace}: {chars} characters");
         }
     }
+}
+
+#[test]
+fn a_lean_prompt_with_the_real_tools_is_below_two_thousand_tokens() {
+    let mut trace = in_workspace("fresh", Style::Lean, MAIN);
+    trace.setup.toolbox = Some(Toolbox::new(homard_tools::all(Vec::new())));
+    let played = played(&trace);
+    let request = &played.asked()[0].request;
+    let tokens = tokens::estimate(&request.system) + tokens::of_tools(&request.tools);
+    let names: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+    assert_eq!(names, ["edit", "exec", "grep", "ls", "read", "write"]);
+    assert!(tokens < 2_000, "{tokens} tokens");
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! Whether a command runs, is refused, or is asked about; and that what runs is what was allowed.
+#![cfg(test)]
 
 use std::{
     collections::BTreeSet,

@@ -279,6 +279,52 @@ fn a_start_with_a_broken_file_goes_by_the_last_good_one_and_says_so() {
     assert_eq!(answer["issues"].as_array().unwrap().len(), 1);
 }
 
+#[test]
+fn a_start_with_an_empty_file_goes_by_the_last_good_one() {
+    let home = Home::new();
+    home.configure("{agents: {list: [{id: 'main', name: 'Ada'}]}}");
+    let gateway = home.gateway();
+    gateway.process.signal(Signal::TERM);
+    assert_eq!(gateway.end().0, Some(0));
+    home.configure("");
+    let gateway = home.gateway();
+    let agents = gateway.run(&["gateway", "call", "agents.list"]).json();
+    assert_eq!(agents["agents"][0]["name"], "Ada");
+    let notice = gateway.run(&["health", "--json"]).json()["notice"].clone();
+    assert!(notice.as_str().unwrap().contains("the file is empty; write {} for a config that says nothing"), "{notice}");
+    gateway.process.signal(Signal::TERM);
+    assert_eq!(gateway.end().0, Some(0));
+    // Nor does a start without a file make the copy worthless.
+    fs::remove_file(file(&home)).unwrap();
+    let gateway = home.gateway();
+    gateway.process.signal(Signal::TERM);
+    assert_eq!(gateway.end().0, Some(0));
+    home.configure("{");
+    let gateway = home.gateway();
+    let agents = gateway.run(&["gateway", "call", "agents.list"]).json();
+    assert_eq!(agents["agents"][0]["name"], "Ada");
+}
+
+#[test]
+fn a_config_that_asks_for_the_network_is_served_on_this_machine_and_told() {
+    for bind in ["lan", "tailnet", "custom"] {
+        let home = Home::new();
+        home.configure(&format!("{{gateway: {{bind: '{bind}'}}}}"));
+        let log = home.work().join("log");
+        let gateway = home.gateway_with_log(File::create(&log).unwrap(), "warn");
+        let path = file(&home).display().to_string();
+        let told = format!(
+            "gateway.bind is \"{bind}\" in {path}, which is not supported yet; the gateway listens on loopback only"
+        );
+        assert_eq!(gateway.run(&["health", "--json"]).json()["notice"], json!(told));
+        gateway.process.signal(Signal::TERM);
+        let (code, greeting) = gateway.end();
+        assert_eq!(code, Some(0));
+        assert!(greeting.contains(&told), "{greeting}");
+        assert!(fs::read_to_string(&log).unwrap().contains(&told));
+    }
+}
+
 /// A client that asks, and keeps all that it is told meanwhile.
 struct Ear {
     socket: Socket,
@@ -510,7 +556,10 @@ async fn each_generation_gets_what_it_knows() {
     let mut reader = Ear::new(&gateway, HUSH, 4, &["operator.read"]).await;
     let new = reader.ask("config.get", json!({})).await["payload"].clone();
     assert_eq!(new["runtimeConfig"], new["sourceConfig"]);
-    assert_eq!(new["raw"], WRITTEN.replace(HUSH, "__OPENCLAW_REDACTED__"));
+    // Comments are for those only who may change them.
+    assert_eq!(old["raw"], WRITTEN.replace(HUSH, "__OPENCLAW_REDACTED__"));
+    assert_eq!(new["raw"], format!("{:#}\n", new["parsed"]));
+    assert_eq!(new["parsed"], old["parsed"]);
     assert!(!new.to_string().contains(HUSH));
     let schema = reader.ask("config.schema", json!({})).await["payload"].clone();
     assert_eq!(schema["schema"]["properties"]["gateway"]["description"], "Where the gateway listens, and for whom.");

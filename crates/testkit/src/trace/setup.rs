@@ -8,6 +8,7 @@ use homard_agent::{
     freshness::{Freshness, Mode, Rule},
     hub::QueueRules,
     setting::{Pictures, Style},
+    tool::Toolbox,
 };
 use homard_model::{Level, Spec};
 use homard_proto::{AgentId, SessionKey, session, transcript::Entry};
@@ -40,6 +41,8 @@ pub struct Setup {
     pub agents: Vec<AgentId>,
     /// The tools of every agent.
     pub tools: Vec<Definition>,
+    /// Real tools in their place.
+    pub toolbox: Option<Toolbox>,
     /// Sessions that are there already.
     pub sessions: Vec<(SessionKey, session::Record)>,
     /// Lines of their transcripts.
@@ -71,6 +74,7 @@ impl Default for Setup {
             is_reset_daily: false,
             agents: Vec::new(),
             tools: usual(),
+            toolbox: None,
             sessions: Vec::new(),
             lines: Vec::new(),
             model: script::usual(),

@@ -1,0 +1,206 @@
+//! A config that changes, vanishes and breaks under a gateway that looks.
+
+use std::{fs, path::Path, time::Duration};
+
+use homard_gateway::{Secret, Settings};
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use super::*;
+use crate::assemble::Place;
+
+/// A gateway's house, and what looks at its config.
+struct Bench {
+    folder: TempDir,
+    paths: Paths,
+    house: House,
+    live: Live,
+}
+
+impl Bench {
+    /// Begins with this text, or with no file.
+    async fn new(text: Option<&str>) -> Self {
+        Self::with_edit(text, |_| ()).await
+    }
+
+    /// The same, and somebody changes files while it begins.
+    async fn with_edit(text: Option<&str>, edit: impl FnOnce(&Path)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = Paths { config: folder.path().join("homard.json"), state: folder.path().join("state") };
+        if let Some(text) = text {
+            fs::write(&paths.config, text).unwrap();
+        }
+        let chosen = Config::choose(&paths);
+        let (house, _feed) = House::open(&chosen, &paths, &Place::Workspaces).unwrap();
+        let settings = Settings {
+            bind: vec![([127, 0, 0, 1], 0).into()],
+            secret: Secret::new(Some("hush".to_owned()), None),
+            allowed_origins: Vec::new(),
+            state_dir: paths.state.clone(),
+            config_path: None,
+        };
+        let gateway = homard_gateway::bind(settings).await.unwrap();
+        edit(folder.path());
+        let live = Live::new(&paths, &chosen, &house, (gateway.notices(), gateway.news()));
+        Self { folder, paths, house, live }
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn look(&self) -> Came {
+        self.live.look()
+    }
+
+    /// Looks at what is not good enough, and returns why.
+    fn refused(&self) -> String {
+        match self.look() {
+            Came::Refused(why) => why,
+            came @ (Came::Nothing | Came::Applied { .. }) => panic!("{came:?}"),
+        }
+    }
+
+    fn notice(&self) -> String {
+        self.live.state().notice().unwrap_or_default()
+    }
+
+    fn kept(&self) -> Option<Value> {
+        last_good::recall(&self.paths.state)
+    }
+
+    /// Watches until a port is at work.
+    async fn watch_until(&self, port: u16) {
+        let is_there = async {
+            while self.live.used().config.gateway.port != Some(port) {
+                tokio::task::yield_now().await;
+            }
+        };
+        let watched = async {
+            tokio::select! {
+                () = self.live.watch() => {}
+                () = is_there => {}
+            }
+        };
+        timeout(Duration::from_secs(30), watched).await.expect("the change is seen");
+    }
+
+    async fn close(self) {
+        self.house.close().await.unwrap();
+    }
+}
+
+fn applied(changed: &[&str], waits: &[&str]) -> Came {
+    let list = |keys: &[&str]| keys.iter().map(|&key| key.to_owned()).collect();
+    Came::Applied { changed: list(changed), waits: list(waits) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_vanishes_or_is_emptied_leaves_what_was_read() {
+    let bench = Bench::new(Some("{gateway: {port: 1}}")).await;
+    let file = bench.paths.config.display().to_string();
+    fs::remove_file(&bench.paths.config).unwrap();
+    let gone = format!(
+        "config file {file} is gone; what was read before stays at work; put it back, or write {{}} there for a config \
+         that says nothing"
+    );
+    assert_eq!((bench.refused(), bench.notice()), (gone.clone(), gone));
+    bench.write("homard.json", " // soon\n");
+    assert!(bench.refused().contains("the file is empty; write {} for a config that says nothing"));
+    assert_eq!(bench.live.used().config.gateway.port, Some(1));
+    assert_eq!(bench.kept(), Some(json!({"gateway": {"port": 1}})));
+    bench.write("homard.json", "{}");
+    assert_eq!(bench.look(), applied(&["gateway.port"], &["gateway.port"]));
+    assert_eq!(bench.kept(), Some(json!({})));
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_there_never_was_a_file_nothing_is_kept_and_none_is_missed() {
+    let bench = Bench::new(None).await;
+    assert_eq!((bench.kept(), bench.look()), (None, Came::Nothing));
+    bench.write("homard.json", "{gateway: ");
+    bench.refused();
+    fs::remove_file(&bench.paths.config).unwrap();
+    assert_eq!((bench.look(), bench.notice()), (applied(&[], &[]), String::new()));
+    assert_eq!(bench.kept(), None);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_not_be_set_up_is_tried_again() {
+    let bench = Bench::new(Some("{}")).await;
+    bench.write("keys/auth-profiles.json", "{\"profiles\":");
+    let keys = bench.folder.path().join("keys");
+    let text = json!({"gateway": {"port": 1}, "agents": {"list": [{"id": "main", "agentDir": keys}]}});
+    bench.write("homard.json", &text.to_string());
+    let why = bench.refused();
+    assert!(why.contains("cannot be used"), "{why}");
+    assert_eq!((bench.refused(), bench.notice()), (why.clone(), why));
+    // The config stays, and what it needs is mended.
+    bench.write("keys/auth-profiles.json", "{}");
+    assert_eq!(bench.look(), applied(&["agents.list", "gateway.port"], &["gateway.port"]));
+    assert_eq!(bench.look(), Came::Nothing);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_leaves_what_else_is_true() {
+    let bench = Bench::new(Some("{}")).await;
+    let text = "{gateway: {port: 1}, agents: {defaults: {model: 'nobody/none'}}}";
+    bench.write("homard.json", text);
+    assert!(matches!(bench.look(), Came::Applied { .. }));
+    let before = bench.notice();
+    let restart = "the config has changed; restart the gateway for gateway.port to have an effect; agent main: ";
+    assert!(before.starts_with(restart), "{before}");
+    bench.write("homard.json", "{gateway: {prot: 1}}");
+    let why = bench.refused();
+    assert_eq!(bench.notice(), format!("{why}; {before}"));
+    bench.write("homard.json", text);
+    assert_eq!((bench.look(), bench.notice()), (applied(&[], &["gateway.port"]), before));
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_changed_while_the_gateway_began_is_seen() {
+    let edit = |folder: &Path| fs::write(folder.join("homard.json"), "{gateway: {port: 2}}").unwrap();
+    let bench = Bench::with_edit(Some("{gateway: {port: 1}}"), edit).await;
+    assert_eq!(bench.live.used().config.gateway.port, Some(1));
+    bench.watch_until(2).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_config_that_is_not_valid_may_be_mended_in_a_file_that_only_it_includes() {
+    let bench = Bench::new(Some("{gateway: {port: 1}}")).await;
+    bench.write("more/gateway.json", "{port: 'x'}");
+    bench.write("homard.json", "{gateway: {$include: 'more/gateway.json'}}");
+    let mended = async {
+        while bench.live.state().refused.is_none() {
+            tokio::task::yield_now().await;
+        }
+        bench.write("more/gateway.json", "{port: 2}");
+    };
+    tokio::join!(bench.watch_until(2), mended);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_who_look_at_once_the_last_file_wins_everywhere() {
+    let bench = Bench::new(Some("{gateway: {port: 1}}")).await;
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..20).for_each(|_| drop(bench.look())));
+        }
+        for port in 2..40 {
+            bench.write("homard.json.new", &format!("{{gateway: {{port: {port}}}}}"));
+            fs::rename(bench.folder.path().join("homard.json.new"), &bench.paths.config).unwrap();
+        }
+    });
+    bench.look();
+    assert_eq!(bench.live.used().config.gateway.port, Some(39));
+    assert_eq!(bench.kept(), Some(json!({"gateway": {"port": 39}})));
+    bench.close().await;
+}

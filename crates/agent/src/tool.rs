@@ -187,6 +187,11 @@ impl Toolbox {
         Self { tools: held, specs: specs.into_values().collect() }
     }
 
+    /// Their names.
+    pub(crate) fn names(&self) -> std::collections::BTreeSet<String> {
+        self.tools.keys().cloned().collect()
+    }
+
     /// What the model is told, by name.
     pub fn specs(&self) -> Arc<[ToolSpec]> {
         self.specs.clone()

@@ -94,7 +94,8 @@ impl House {
 /// Whether it is known which tools agents may use: not if only parts of the file are used, and what is wrong may be that.
 fn knows_tools(chosen: &Chosen) -> bool {
     let is_about_tools = |path: &str| {
-        path.is_empty() || path.ends_with("$include")
+        path.is_empty()
+            || path.ends_with("$include")
             || path == "agents"
             || ["tools", "agents.list", "agents.entries"].iter().any(|start| path.starts_with(start))
     };

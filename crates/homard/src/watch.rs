@@ -57,7 +57,8 @@ impl Watch {
     ) -> Aimed {
         // Changes are told by real paths. A file that is a link changes with the link, and with what it leads to.
         let named = |file: &Path| Some(real(file.parent()?)?.join(file.file_name()?));
-        self.told.files = files.into_iter().flat_map(|file| [named(file), file.canonicalize().ok()]).flatten().collect();
+        self.told.files =
+            files.into_iter().flat_map(|file| [named(file), file.canonicalize().ok()]).flatten().collect();
         self.told.folders = folders.into_iter().filter_map(real).collect();
         // A file is watched through its folder, because editors put new files in the place of old ones.
         let files = self.told.files.iter().filter_map(|file| Some((nearest(file.parent()?)?.to_owned(), false)));

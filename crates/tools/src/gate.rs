@@ -92,8 +92,8 @@ struct Look {
 struct Found {
     /// The part, with the program's whole path for its first word.
     part: Part,
-    /// The file that this path leads to.
-    target: PathBuf,
+    /// Whether the program is in the workspace, by its path or by what that leads to.
+    is_inside: bool,
 }
 
 impl Gate {
@@ -110,18 +110,21 @@ impl Gate {
                 self.desk.place()
             ));
         }
+        if levels.security == Security::Full && levels.ask != Ask::Always {
+            return Decision::Run(in_shell(&self.shell, request.command.clone()));
+        }
         let look = match self.look(request).await {
             Ok(look) => look,
             Err(error) => return Decision::Refuse(format!("It was not run: {error}.")),
         };
         let allowed = self.allowed(request, &look, &rules.rules(&request.agent));
-        match (levels.ask, levels.security, allowed) {
-            (Ask::Always, ..) => self.ask(request, look, levels, Vec::new()).await,
-            (_, Security::Full, _) | (_, _, Ok(())) => Decision::Run(look.bound.argv),
-            (Ask::Off, _, Err(why)) => {
+        match (levels.ask, allowed) {
+            (Ask::Always, _) => self.ask(request, look, levels, Vec::new()).await,
+            (Ask::Off | Ask::OnMiss, Ok(())) => Decision::Run(look.bound.argv),
+            (Ask::Off, Err(why)) => {
                 Decision::Refuse(format!("It was not run: no rule allows it ({why}), and nobody may be asked."))
             }
-            (Ask::OnMiss, _, Err(_)) => {
+            (Ask::OnMiss, Err(_)) => {
                 let rules = self.offered(request, &look);
                 self.ask(request, look, levels, rules).await
             }
@@ -144,7 +147,9 @@ impl Gate {
         let home = request.env.iter().find(|(name, _)| name == "HOME").map(|(_, home)| home.as_str());
         for found in parts {
             let Some((program, arguments)) = found.part.words.split_first() else { continue };
-            found.is_outside(&request.workspace)?;
+            if found.is_inside {
+                return Err(NotPlain(format!("{program} is in the workspace")));
+            }
             if !self.is_safe(found) && !rules.iter().any(|rule| rule.allows(program, arguments, home)) {
                 return Err(NotPlain(format!("{} is not allowed", found.part.words.join(" "))));
             }
@@ -163,7 +168,7 @@ impl Gate {
     /// What would be remembered: each part that is not safe by itself. Nothing if one of them cannot be.
     fn offered(&self, request: &ExecRequest, look: &Look) -> Vec<Rule> {
         let Ok(parts) = &look.plain else { return Vec::new() };
-        if request.has_own_env || parts.iter().any(|found| found.is_outside(&request.workspace).is_err()) {
+        if request.has_own_env || parts.iter().any(|found| found.is_inside) {
             return Vec::new();
         }
         parts.iter().filter(|found| !self.is_safe(found)).map(Found::rule).collect()
@@ -232,29 +237,25 @@ impl Found {
             None => Rule::exact(words),
         }
     }
+}
 
-    fn is_outside(&self, workspace: &Path) -> Result<(), NotPlain> {
-        let program = Path::new(self.part.words.first().map(String::as_str).unwrap_or_default());
-        let real = fs::canonicalize(workspace).unwrap_or_else(|_| workspace.to_owned());
-        let is_inside = |path: &Path| path.starts_with(workspace) || path.starts_with(&real);
-        let is_inside = is_inside(program) || is_inside(&self.target);
-        if is_inside { Err(NotPlain("its program is in the workspace".to_owned())) } else { Ok(()) }
-    }
+/// A text as a shell runs it.
+fn in_shell(shell: &Path, text: String) -> Vec<String> {
+    vec![shell.to_string_lossy().into_owned(), "-c".to_owned(), text]
 }
 
 /// Looks at everything that a command is.
 fn look(request: &ExecRequest, shell: &Path) -> io::Result<Look> {
     let path = request.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_str()).unwrap_or_default();
-    let place = Place { cwd: &request.cwd, path };
+    let place = Place { cwd: &request.cwd, path, workspace: &request.workspace };
     let plain: Result<Vec<Found>, NotPlain> =
         argv::read(&request.command).and_then(|parts| parts.into_iter().map(|part| place.found(part)).collect());
-    let in_shell = |text: String| vec![shell.to_string_lossy().into_owned(), "-c".to_owned(), text];
     let words = match &plain {
         Ok(parts) => match &parts[..] {
             [Found { part, .. }] if part.joint == Joint::First => part.words.clone(),
-            _ => in_shell(argv::script(&parts.iter().map(|found| found.part.clone()).collect::<Vec<_>>())),
+            _ => in_shell(shell, argv::script(&parts.iter().map(|found| found.part.clone()).collect::<Vec<_>>())),
         },
-        Err(_) => in_shell(request.command.clone()),
+        Err(_) => in_shell(shell, request.command.clone()),
     };
     let folder = fs::metadata(&request.cwd)?;
     let cwd = FolderSeen { path: request.cwd.to_string_lossy().into_owned(), dev: folder.dev(), ino: folder.ino() };
@@ -274,6 +275,7 @@ fn look(request: &ExecRequest, shell: &Path) -> io::Result<Look> {
 struct Place<'a> {
     cwd: &'a Path,
     path: &'a str,
+    workspace: &'a Path,
 }
 
 impl Place<'_> {
@@ -291,7 +293,11 @@ impl Place<'_> {
             return Err(why);
         }
         *program = path.to_str().ok_or_else(unknown)?.to_owned();
-        Ok(Found { part, target })
+        let workspace = fs::canonicalize(self.workspace);
+        let is_inside = [&path, &target].into_iter().any(|path| {
+            path.starts_with(self.workspace) || workspace.as_ref().is_ok_and(|workspace| path.starts_with(workspace))
+        });
+        Ok(Found { part, is_inside })
     }
 
     /// The file that a shell would start by this name. Parts of `PATH` that depend on where one is are passed over.

@@ -178,6 +178,23 @@ async fn a_call_ends_at_its_timeout_and_when_the_run_is_stopped() {
 }
 
 #[tokio::test]
+async fn a_server_that_does_not_answer_any_more_is_started_again() {
+    let mut setup = stdio("a", None);
+    setup.call = Duration::from_secs(1);
+    let servers = ready(vec![setup]).await;
+    let states = async || {
+        call(&servers, "a__hang", json!({})).await;
+        servers.status()[0].state
+    };
+    assert_eq!(
+        [states().await, states().await, states().await],
+        [ServerState::Ready, ServerState::Ready, ServerState::Down]
+    );
+    assert_eq!(said(&call(&servers, "a__echo", json!({"text": "again"})).await), ("again", false));
+    servers.close().await;
+}
+
+#[tokio::test]
 async fn nothing_is_left_of_a_server() {
     let servers = ready(vec![stdio("a", None)]).await;
     let spawned = call(&servers, "a__spawn", json!({})).await;

@@ -256,6 +256,10 @@ impl Book {
                 ticket.command.len()
             )));
         }
+        let told = ticket.told.iter().map(|(name, value)| name.len() + value.to_string().len()).sum::<usize>();
+        if told > 8 * display::LONGEST {
+            return Err(Error::Invalid(format!("what is told of the command has {told} bytes, which nobody reads")));
+        }
         let session = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.session.clone());
         let asker = session(&ticket.bound);
         let of_one = self.pending().filter(|entry| session(&entry.bound) == asker).count();

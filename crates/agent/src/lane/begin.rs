@@ -1,10 +1,11 @@
 //! How a run begins: a new one with its message, one that a restart found with what it did before.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use homard_proto::{
-    CallId, Extra, Route, SessionId,
+    AgentId, CallId, Extra, Route, SessionId, SessionKey,
     message::{Message, ToolResult, User},
+    session::Record,
     transcript::{Entry, Header, Kind, ModelChange},
 };
 use homard_store::{Input, Rec, Start};
@@ -25,9 +26,10 @@ use crate::{
         setting::Kit,
     },
     event::{Event, RunEvent},
+    hub::Shared,
     profile::Profile,
     run::{RunScope, guard::Guard},
-    tool::Origin,
+    tool::{Origin, Toolbox},
     writer::Then,
 };
 
@@ -82,6 +84,7 @@ impl Lane {
         let spec = failover.candidate().model.clone();
         let spec = spec.spec();
         let origin = Origin { principal: queued.inbound.principal.clone(), route: queued.inbound.route.clone() };
+        let ceiling = ceiling(&hub, &self.key, &session.record, &origin);
         let mut scope = RunScope {
             hub: hub.clone(),
             profile: profile.clone(),
@@ -95,7 +98,8 @@ impl Lane {
             told_model: (profile.spec().provider.clone(), profile.spec().model.clone()),
             deadline,
             trouble,
-            toolbox: profile.tools_for((&origin, &self.key), spec),
+            toolbox: Toolbox::default(),
+            ceiling,
             origin,
             variables: found.kit.variables.clone(),
             brief: Brief { found, ..Brief::new(profile, &self.key, &session.record, queued.told_by()) },
@@ -107,6 +111,7 @@ impl Lane {
             dispatch: None,
             guard: Guard::default(),
         };
+        scope.choose_tools(spec);
         let mut facts = 1;
         if queued.is_resumed {
             queued.take_up(at);
@@ -155,7 +160,7 @@ impl Queued {
             return Brought::default();
         }
         let text = self.first_message().content.text();
-        let is_owner = self.inbound.principal == OWNER && self.inbound.command.is_none();
+        let is_owner = self.inbound.principal == OWNER && self.inbound.command.is_none() && !self.inbound.is_literal;
         let mut brought = if is_owner { Brought::skill(kit, &text) } else { Brought::default() };
         if sees {
             brought.add_pictures(profile, &text).await;
@@ -184,6 +189,14 @@ impl Queued {
             self.answers = resume.answers;
         }
     }
+}
+
+/// The tools of whoever started a session's agent: it has no more than that one.
+fn ceiling(hub: &Shared, key: &SessionKey, record: &Record, origin: &Origin) -> Option<BTreeSet<String>> {
+    let agent = key.agent().cloned().unwrap_or_else(AgentId::main);
+    let parent = SessionKey::parse(record.spawned_by.as_deref()?, &agent).ok()?;
+    let starter = hub.setup.agents().of(parent.agent());
+    Some(starter.tools_for((origin, &parent), starter.spec()).names())
 }
 
 /// Puts what a run did before the restart on its tape; returns how many assistant messages that were.

@@ -6,7 +6,10 @@ mod steer;
 mod tools;
 mod turn;
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use homard_model::{Level, Spec, ToolSpec, failover::Failover};
 use homard_proto::{
@@ -108,6 +111,8 @@ pub(crate) struct RunScope {
     pub(crate) origin: Origin,
     /// What the run may call.
     pub(crate) toolbox: Toolbox,
+    /// What whoever started the session's agent may call, if somebody did.
+    pub(crate) ceiling: Option<BTreeSet<String>>,
     /// What the run's commands find in their environment.
     pub(crate) variables: Variables,
     pub(crate) history: Vec<Arc<Message>>,
@@ -151,11 +156,20 @@ impl RunScope {
         let (model, level) = ((spec.provider.clone(), spec.model.clone()), self.failover.level());
         let is_written = |written: &Written| written.model == model && written.level == level;
         let written = self.written.take().filter(is_written).unwrap_or_else(|| {
-            self.toolbox = self.profile.tools_for((&self.origin, self.tape.key()), spec);
+            self.choose_tools(spec);
             let tools = self.brief.told(spec, &self.toolbox);
             Written { prompt: self.brief.prompt(spec, level, &tools), model, level, tools }
         });
         self.written.insert(written)
+    }
+
+    /// Chooses the tools that the run may call when this model answers.
+    pub(crate) fn choose_tools(&mut self, spec: &Spec) {
+        let own = self.profile.tools_for((&self.origin, self.tape.key()), spec);
+        self.toolbox = match &self.ceiling {
+            Some(ceiling) => own.only(|name| ceiling.contains(name)),
+            None => own,
+        };
     }
 
     /// Notes what came of an answer and its calls.

@@ -75,7 +75,13 @@ pub(super) struct Staff {
 
 impl Office {
     pub(super) fn new(paths: &Paths, place: &Place) -> Self {
-        Self { paths: paths.clone(), place: place.clone(), reader: Arc::default(), bench: Bench::default(), kept: Arc::default() }
+        Self {
+            paths: paths.clone(),
+            place: place.clone(),
+            reader: Arc::default(),
+            bench: Bench::default(),
+            kept: Arc::default(),
+        }
     }
 
     /// Writes what is not written yet of what was learned about credentials.
@@ -98,9 +104,17 @@ impl Office {
     /// The agents of a config.
     pub(super) fn staff(&self, loaded: &Loaded<Config>, knows_tools: bool) -> Result<Staff> {
         let models = Arc::new(Models::new(&loaded.config, super::environment(&loaded.variables)));
-        let toolbox = self.bench.toolbox(loaded, &self.paths);
-        let mut desk =
-            Desk { loaded, models, toolbox, knows_tools, secrets: BTreeMap::new(), libraries: Vec::new(), remark: None, troubles: Vec::new() };
+        let (toolbox, troubles) = self.bench.toolbox(loaded, &self.paths);
+        let mut desk = Desk {
+            loaded,
+            models,
+            toolbox,
+            knows_tools,
+            secrets: BTreeMap::new(),
+            libraries: Vec::new(),
+            remark: None,
+            troubles,
+        };
         if !knows_tools {
             desk.troubles.push("which tools agents may use cannot be read, so they have none".to_owned());
         }

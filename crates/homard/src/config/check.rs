@@ -5,7 +5,6 @@ use std::{
     path::{Path as File, PathBuf},
 };
 
-use homard_agent::policy;
 use homard_config::{Findings, Sections, nearest, path::Path};
 use homard_proto::AgentId;
 
@@ -14,7 +13,6 @@ use super::{
     sections::{
         agents::Agent,
         schedule::{Heartbeat, zone},
-        tools::Policy,
     },
 };
 use crate::paths::{self, Paths};

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 use homard_config::{Env, Loaded, Used, read, read_or_last_good, read_text};
 
-pub(crate) use sections::{Config, agents, bindings, channels, gateway, logging, schedule::span, session, skills, tools};
+pub(crate) use sections::{
+    Config, agents, bindings, channels, gateway, logging, schedule::span, session, skills, tools,
+};
 pub(crate) use text::Text;
 
 use crate::paths::{self, Paths};

@@ -1,6 +1,6 @@
 //! A config that changes, vanishes and breaks under a gateway that looks.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
 
 use homard_gateway::{Secret, Settings};
 use tempfile::TempDir;
@@ -11,6 +11,7 @@ use crate::assemble::Place;
 
 /// A gateway's house, and what looks at its config.
 struct Bench {
+    /// The config is in `place`, a link to a folder.
     folder: TempDir,
     paths: Paths,
     house: House,
@@ -26,7 +27,9 @@ impl Bench {
     /// The same, and somebody changes files while it begins.
     async fn with_edit(text: Option<&str>, edit: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let paths = Paths { config: folder.path().join("homard.json"), state: folder.path().join("state") };
+        fs::create_dir(folder.path().join("real")).unwrap();
+        symlink("real", folder.path().join("place")).unwrap();
+        let paths = Paths { config: folder.path().join("place/homard.json"), state: folder.path().join("state") };
         if let Some(text) = text {
             fs::write(&paths.config, text).unwrap();
         }
@@ -40,13 +43,13 @@ impl Bench {
             config_path: None,
         };
         let gateway = homard_gateway::bind(settings).await.unwrap();
-        edit(folder.path());
+        edit(&paths.config);
         let live = Live::new(&paths, &chosen, &house, (gateway.notices(), gateway.news()));
         Self { folder, paths, house, live }
     }
 
     fn write(&self, name: &str, text: &str) {
-        let path = self.folder.path().join(name);
+        let path = self.paths.config.with_file_name(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
@@ -133,7 +136,7 @@ async fn where_there_never_was_a_file_nothing_is_kept_and_none_is_missed() {
 async fn what_could_not_be_set_up_is_tried_again() {
     let bench = Bench::new(Some("{}")).await;
     bench.write("keys/auth-profiles.json", "{\"profiles\":");
-    let keys = bench.folder.path().join("keys");
+    let keys = bench.paths.config.with_file_name("keys");
     let text = json!({"gateway": {"port": 1}, "agents": {"list": [{"id": "main", "agentDir": keys}]}});
     bench.write("homard.json", &text.to_string());
     let why = bench.refused();
@@ -165,10 +168,40 @@ async fn a_refusal_leaves_what_else_is_true() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_changed_while_the_gateway_began_is_seen() {
-    let edit = |folder: &Path| fs::write(folder.join("homard.json"), "{gateway: {port: 2}}").unwrap();
+    let edit = |config: &Path| fs::write(config, "{gateway: {port: 2}}").unwrap();
     let bench = Bench::with_edit(Some("{gateway: {port: 1}}"), edit).await;
     assert_eq!(bench.live.used().config.gateway.port, Some(1));
     bench.watch_until(2).await;
+    bench.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_watch_tells_is_seen_within_a_minute() {
+    let bench = Bench::new(Some("{gateway: {port: 1}}")).await;
+    let folder = bench.folder.path();
+    let mut seconds = interval(Duration::from_secs(1));
+    let mut until = async |port| {
+        while bench.live.used().config.gateway.port != Some(port) {
+            seconds.tick().await;
+        }
+    };
+    let changes = async {
+        bench.write("homard.json", "{gateway: {port: 2}}");
+        until(2).await;
+        // Nothing happens where the file is; the link on the way there leads elsewhere.
+        fs::create_dir(folder.join("other")).unwrap();
+        fs::write(folder.join("other/homard.json"), "{gateway: {port: 3}}").unwrap();
+        symlink("other", folder.join("new")).unwrap();
+        fs::rename(folder.join("new"), folder.join("place")).unwrap();
+        until(3).await;
+    };
+    let watched = async {
+        tokio::select! {
+            () = bench.live.watch() => {}
+            () = changes => {}
+        }
+    };
+    timeout(AGAIN * 10, watched).await.expect("the change is seen");
     bench.close().await;
 }
 
@@ -196,7 +229,7 @@ async fn of_many_who_look_at_once_the_last_file_wins_everywhere() {
         }
         for port in 2..40 {
             bench.write("homard.json.new", &format!("{{gateway: {{port: {port}}}}}"));
-            fs::rename(bench.folder.path().join("homard.json.new"), &bench.paths.config).unwrap();
+            fs::rename(bench.paths.config.with_file_name("homard.json.new"), &bench.paths.config).unwrap();
         }
     });
     bench.look();

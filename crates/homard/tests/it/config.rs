@@ -291,7 +291,10 @@ fn a_start_with_an_empty_file_goes_by_the_last_good_one() {
     let agents = gateway.run(&["gateway", "call", "agents.list"]).json();
     assert_eq!(agents["agents"][0]["name"], "Ada");
     let notice = gateway.run(&["health", "--json"]).json()["notice"].clone();
-    assert!(notice.as_str().unwrap().contains("the file is empty; write {} for a config that says nothing"), "{notice}");
+    assert!(
+        notice.as_str().unwrap().contains("the file is empty; write {} for a config that says nothing"),
+        "{notice}"
+    );
     gateway.process.signal(Signal::TERM);
     assert_eq!(gateway.end().0, Some(0));
     // Nor does a start without a file make the copy worthless.

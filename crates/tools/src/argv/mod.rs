@@ -1,7 +1,7 @@
 //! Reads a shell command as words, strictly: what is read is what would be run, or it is not plain. No I/O.
 //!
 //! A command that is plain is never given to a shell as it was written: its own words are run, or a text in which each
-//! of them is quoted. So there is no second reading that could differ from the one that was judged. [`read`] takes a
+//! of them is quoted. So there is no second reading that could differ from the one that was judged. [`read()`] takes a
 //! command apart, `runners` and `options` know what may run something else, and `safe` what only reads its input.
 
 mod options;

@@ -76,7 +76,7 @@ const HARMFUL: &[(&[&str], &[&str])] = &[
     (&["go"], &["-exec", "-toolexec", "-vettool", "-C", "-o", "-modfile", "-overlay", "-ldflags", "-gcflags"]),
     (
         &["cc", "gcc", "g++", "c++", "clang", "clang++", "cpp", "ld", "ar", "as"],
-        &["-wrapper", "-fplugin", "-B", "-specs", "--specs", "-o", "--plugin", "-load", "-Xclang"],
+        &["-wrapper", "-fplugin", "-B", "-specs", "--specs", "-o", "--plugin", "-load", "-Xclang", "@"],
     ),
     (&["rustc"], &["-C", "--codegen", "-o", "--out-dir", "--sysroot", "-Z"]),
     (

@@ -103,7 +103,9 @@ mod tests {
             [all[1], all[3], all[4]]
         );
         assert_eq!(
-            open(&json!({"session": {"idleMinutes": 60, "dmScope": "main"}, "agents": {"defaults": {"workspace": "/w"}}})),
+            open(
+                &json!({"session": {"idleMinutes": 60, "dmScope": "main"}, "agents": {"defaults": {"workspace": "/w"}}})
+            ),
             all[..2]
         );
     }
@@ -115,7 +117,7 @@ mod tests {
         let settings = unsaid(&config, (Path::new("/o"), Path::new("/h")));
         assert_eq!(
             written(text, &settings).unwrap(),
-            "// mine\n{\n  \"session\": {\"reset\":{\"mode\":\"daily\",\"atHour\":4}},\
+            "// mine\n{\n  \"session\": {\n    \"reset\": {\"mode\":\"daily\",\"atHour\":4},\"dmScope\":\"main\"},\
              \n  agents: {defaults: {workspace: '/w'}}, // where\
              \n  messages: {\n    \"queue\": {\n      \"mode\": \"collect\",\"debounceMs\":1000}},\n}\n"
         );

@@ -146,6 +146,18 @@ pub(crate) struct RunLimits {
 pub(crate) struct Subagents {
     /// How many of them are at work at once. Default: 8.
     pub(crate) max_concurrent: Option<usize>,
+    /// Which other agents may be started: ids, or `*` for any. Default: none.
+    pub(crate) allow_agents: Vec<String>,
+    /// How deep they may start one another; 1 is not at all. Default: 1.
+    pub(crate) max_spawn_depth: Option<usize>,
+    /// How many that one session started are at work at once. Default: 5.
+    pub(crate) max_children_per_agent: Option<usize>,
+    /// The model that answers, as `provider/model`. Default: the agent's own.
+    pub(crate) model: Option<Text>,
+    /// How hard it thinks. Default: as the agent's own.
+    pub(crate) thinking: Option<Word<Level>>,
+    /// How long one may take, in seconds; 0 for the agent's own limit. Default: 0.
+    pub(crate) run_timeout_seconds: Option<u64>,
 }
 
 /// An agent.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use homard_agent::policy::{self, Profile};
+use homard_tools::house::Visibility;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -30,9 +31,33 @@ pub(crate) struct Tools {
     /// Agents that work for others.
     #[serde(deserialize_with = "super::object")]
     pub(crate) subagents: Subagents,
+    /// What runs see of other sessions.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) sessions: Sessions,
+    /// Whether agents may talk to one another.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) agent_to_agent: AgentToAgent,
     /// The web.
     #[serde(deserialize_with = "super::object")]
     pub(crate) web: Web,
+}
+
+/// What runs see of other sessions.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Sessions {
+    /// self, tree for those that it started, agent for all of its agent, all. Default: tree.
+    pub(crate) visibility: Option<Word<Visibility>>,
+}
+
+/// Whether agents may talk to one another.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct AgentToAgent {
+    /// Whether any may. Default: false.
+    pub(crate) enabled: bool,
+    /// Which: ids, or patterns with `*`. Default: all.
+    pub(crate) allow: Vec<String>,
 }
 
 /// Which tools an agent may use, beside what `tools` says.
@@ -163,11 +188,12 @@ pub(crate) struct Search {
     /// Whether the web can be searched. Default: true, if a provider is set up.
     pub(crate) enabled: Option<bool>,
     /// Who searches: brave or searxng.
-    pub(crate) provider: Option<String>,
+    pub(crate) provider: Option<Word<Searcher>>,
     /// The provider's key; else `BRAVE_API_KEY`.
     pub(crate) api_key: Option<Text>,
-    /// Where a SearXNG is, such as `http://127.0.0.1:8888`; else `SEARXNG_BASE_URL`.
-    pub(crate) base_url: Option<Text>,
+    /// A SearXNG of one's own.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) searxng: Searxng,
     /// How many hits are shown. Default: 5.
     pub(crate) max_results: Option<usize>,
     /// How long a search may take, in seconds. Default: 30.
@@ -176,12 +202,27 @@ pub(crate) struct Search {
     pub(crate) cache_ttl_minutes: Option<f64>,
 }
 
+/// A SearXNG of one's own.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Searxng {
+    /// Where it is, such as `http://127.0.0.1:8888`; else `SEARXNG_BASE_URL`.
+    pub(crate) base_url: Option<Text>,
+}
+
 /// Which commands may run, the fewest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Security {
     Deny,
     Allowlist,
     Full,
+}
+
+/// Who searches the web.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Searcher {
+    Brave,
+    Searxng,
 }
 
 /// Whether somebody is asked, the least first.
@@ -203,6 +244,8 @@ pub(crate) enum Mode {
 super::word::words! {
     Profile:
         "minimal" => Self::Minimal, "coding" => Self::Coding, "messaging" => Self::Messaging, "full" => Self::Full;
+    Searcher: "brave" => Self::Brave, "searxng" => Self::Searxng;
+    Visibility: "self" => Self::Own, "tree" => Self::Tree, "agent" => Self::Agent, "all" => Self::All;
     Security: "deny" => Self::Deny, "allowlist" => Self::Allowlist, "full" => Self::Full;
     Ask: "off" => Self::Off, "on-miss" => Self::OnMiss, "always" => Self::Always;
     Mode: "read-only" => Self::ReadOnly, "workspace" => Self::Workspace, "full" => Self::Full;

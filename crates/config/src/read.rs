@@ -258,7 +258,11 @@ mod tests {
         for text in ["", " \n", "\u{feff}", "// {token: 't'}\n/* none */"] {
             fs::write(&path, text).unwrap();
             let loaded = read_with(&path);
-            assert_eq!(told(&loaded.problems), ["the file is empty; write {} for a config that says nothing"], "{text:?}");
+            assert_eq!(
+                told(&loaded.problems),
+                ["the file is empty; write {} for a config that says nothing"],
+                "{text:?}"
+            );
             assert_eq!((loaded.text.as_deref(), loaded.config), (Some(text), Config::default()));
         }
         fs::write(&path, "{} // none").unwrap();

@@ -77,7 +77,8 @@ const SHORTEST: usize = 4;
 /// How secrets may be written in comments, the longest first because one may begin with another.
 fn spellings(found: &[Secret], text: &str) -> Vec<String> {
     let written = found.iter().map(|secret| text[secret.range.start..secret.range.end].trim_matches(['"', '\'']));
-    let mut all: Vec<String> = written.map(str::to_owned).chain(found.iter().map(|found| found.value.clone())).collect();
+    let mut all: Vec<String> =
+        written.map(str::to_owned).chain(found.iter().map(|found| found.value.clone())).collect();
     all.retain(|secret| secret.chars().count() >= SHORTEST);
     all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     all.dedup();

@@ -124,8 +124,8 @@ impl Live {
     /// tried again.
     pub(crate) fn look(&self) -> Came {
         // Held from the reading to the keeping: of two who look at once, the later one has the later file.
-        let chosen = Config::choose(&self.paths);
         let mut state = self.state();
+        let chosen = Config::choose(&self.paths);
         let seen = fingerprint(&chosen.loaded);
         let is_new = seen != state.seen;
         state.seen = seen;
@@ -133,7 +133,7 @@ impl Live {
         let wrong = self.wrong(&state, &chosen);
         match &state.refused {
             None if !is_new => return Came::Nothing,
-            Some(text) if !is_new => return Came::Refused(text.clone()),
+            Some(text) if !is_new && wrong.is_some() => return Came::Refused(text.clone()),
             None | Some(_) => {}
         }
         let cannot = |error| format!("config file {} cannot be used: {error:#}", self.paths.config.display());
@@ -144,7 +144,7 @@ impl Live {
                 if state.refused.as_ref() != Some(&text) {
                     tracing::warn!("{text}");
                 }
-                state.refused = Some(text.clone()); state.waits.clear(); state.troubles.clear();
+                state.refused = Some(text.clone());
                 self.notices.set(TOPIC, state.notice());
                 return Came::Refused(text);
             }
@@ -155,9 +155,9 @@ impl Live {
         state.used = Arc::new(chosen.loaded.clone());
         state.refused = None;
         state.waits.clone_from(&waits);
+        self.keep(&chosen);
         self.notices.set(TOPIC, state.notice());
         drop(state);
-        self.keep(&chosen);
         tracing::info!(?changed, ?waits, "the config has changed");
         let payload = json!({"path": self.paths.config, "hash": chosen.loaded.hash, "changedPaths": changed});
         self.news.tell("config.changed", &payload, Audience { needs: Some(Scope::Read), since: Generation::Four });
@@ -175,7 +175,7 @@ impl Live {
         }
         // Nobody throws all settings away without a word; some editor or a lost disk does.
         let is_gone = state.used.text.is_some() && chosen.loaded.text.is_none();
-        (is_gone && false).then(|| {
+        is_gone.then(|| {
             format!(
                 "config file {file} is gone; what was read before stays at work; put it back, or write {{}} there for a \
                  config that says nothing"
@@ -190,7 +190,7 @@ impl Live {
         again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         again.reset();
         // What changed before anybody watched is not told.
-        let mut is_due = false;
+        let mut is_due = true;
         loop {
             let aimed = self.on_blocking_thread(move |live| live.aim(watch)).await;
             let is_new;
@@ -198,7 +198,7 @@ impl Live {
                 self.cannot_watch("the watcher broke");
                 (None, false)
             });
-            if is_due && !is_new {
+            if is_due || is_new {
                 self.on_blocking_thread(|live| (live.look(), live.judge_skills())).await;
                 is_due = false;
                 // There may be other files to watch now.
@@ -207,7 +207,11 @@ impl Live {
             tokio::select! {
                 biased;
                 changed = changed(watch.as_mut()) => tracing::debug!(?changed, "files have changed"),
-                _ = again.tick() => { continue }
+                _ = again.tick() => {}
+                () = self.office.tools_changed() => {
+                    self.on_blocking_thread(Self::staff_again).await;
+                    continue;
+                }
             }
             is_due = true;
         }
@@ -231,7 +235,7 @@ impl Live {
         let Some(mut watch) = watch else { return (None, false) };
         let (files, is_watched) = {
             let state = self.state();
-            let files: Vec<_> = state.used.files.iter().cloned().collect();
+            let files: Vec<_> = state.used.files.iter().chain(&state.files).cloned().collect();
             (files, state.used.config.skills.load.watch.unwrap_or(true))
         };
         let libraries = self.office.libraries();
@@ -239,6 +243,16 @@ impl Live {
         let aimed = watch.set(files.iter().map(PathBuf::as_path), folders.map(|(_, folder)| folder));
         self.notices.set("watch", aimed.troubles.first().cloned());
         (Some(watch), aimed.is_new)
+    }
+
+    /// Makes the agents of the config at work again: there are other tools.
+    fn staff_again(&self) {
+        let mut state = self.state();
+        match assemble::set_up_again(&self.hub, &self.office, &state.used) {
+            Ok(troubles) => state.troubles = troubles,
+            Err(error) => tracing::error!("the agents could not be given their tools: {error:#}"),
+        }
+        self.notices.set(TOPIC, state.notice());
     }
 
     fn judge_skills(&self) {
@@ -249,7 +263,7 @@ impl Live {
 
     /// Keeps a valid config for the day on which the file is not. Where there is no file there is nothing to keep.
     fn keep(&self, chosen: &Chosen) {
-        if chosen.used != Used::File {
+        if chosen.used != Used::File || chosen.loaded.text.is_none() {
             return;
         }
         if let Err(error) = last_good::keep(&self.paths.state, &chosen.loaded.source) {

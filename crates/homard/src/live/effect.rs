@@ -22,6 +22,8 @@ const TABLE: &[(&str, Effect)] = &[
     ("bindings", Effect::Live),
     ("channels", Effect::Live),
     ("env", Effect::Live),
+    ("mcp", Effect::Live),
+    ("memory", Effect::Live),
     ("messages", Effect::Live),
     ("models", Effect::Live),
     ("session", Effect::Live),

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::{
     client::{Client, Reached, Target},
-    config::Config,
+    config::{self, Config},
     failure::Failure,
     paths::Paths,
 };
@@ -34,6 +34,8 @@ pub(super) struct Args {
 pub(super) struct Setup {
     pub(super) paths: Paths,
     pub(super) loaded: Loaded<Config>,
+    /// What is wrong with the config file, if something is.
+    pub(super) complaint: Option<String>,
     pub(super) target: Target,
 }
 
@@ -41,10 +43,11 @@ impl Setup {
     /// Reads the environment and the config.
     pub(super) fn find() -> Result<Self> {
         let paths = Paths::find()?;
-        // Only the gateway's section is used here: what is wrong elsewhere is not for these commands to tell.
-        let loaded = Config::choose(&paths).loaded;
+        let chosen = Config::choose(&paths);
+        let complaint = config::complaint(&chosen, &paths.config);
+        let loaded = chosen.loaded;
         let target = Target::find(None, None, &loaded.config, &paths)?;
-        Ok(Self { paths, loaded, target })
+        Ok(Self { paths, loaded, complaint, target })
     }
 
     /// The gateway's answer; `None` when nobody listens there.

@@ -32,7 +32,12 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     status["gateway"] = json!({"url": setup.target.url, "reachable": reachable});
     status["stateDir"] = json!(paths.state);
     status["configPath"] = json!(paths.config);
-    let model = assemble::default_chain(&setup.loaded, paths)?.first();
+    // A gateway tells of its own config; without one, the file is all there is to tell of.
+    if let Some(complaint) = setup.complaint.as_ref().filter(|_| !reachable) {
+        status["notice"] = complaint.as_str().into();
+    }
+    let chain = assemble::default_chain(&setup.loaded, paths);
+    let model = chain.map_or_else(|error| format!("none can be asked: {error:#}"), |chain| chain.first());
     status["model"] = model.as_str().into();
     if args.json {
         return Ok(render::print_json(&status)?);

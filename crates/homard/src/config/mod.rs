@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use homard_config::{Env, Loaded, Used, read, read_or_last_good, read_text};
 
 pub(crate) use sections::{
-    Config, agents, bindings, channels, gateway, logging, schedule::span, session, skills, tools,
+    Config, agents, bindings, channels, gateway, logging, mcp, schedule::span, session, skills, tools,
 };
 pub(crate) use text::Text;
 
@@ -51,6 +51,7 @@ pub(crate) fn complaint(chosen: &Chosen, path: &Path) -> Option<String> {
     let instead = match chosen.used {
         Used::File => return None,
         Used::LastGood => "the last config that was valid is used",
+        Used::Parts if chosen.loaded.source.as_object().is_none_or(serde_json::Map::is_empty) => "nothing of it is used",
         Used::Parts => "the rest of it is used",
     };
     let problems = &chosen.loaded.problems;

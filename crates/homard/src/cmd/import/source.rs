@@ -25,7 +25,7 @@ const LEFT: [(&str, &str); 18] = [
     ("hooks", "hooks are not supported yet"),
     ("extensions", "plugins are not supported yet"),
     ("credentials", "channels are not supported yet"),
-    ("cron", "scheduled jobs are not supported yet"),
+    ("cron", "scheduled jobs are not imported; they work here: copy cron/jobs.json into the state directory"),
     ("identity", "Homard has an identity of its own"),
     ("devices", "devices are paired again"),
     ("nodes", "nodes are not supported yet"),

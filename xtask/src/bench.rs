@@ -5,16 +5,19 @@
 //! [`process`] reads what the gateway's process used; [`report`] prints it beside what is aimed at.
 //!
 //! [`wire`] is the reading of a stream alone. [`drain`] is a session that gets more than it can answer at once. What durability costs: [`acks`] beside the bare disk, [`disk`] for what a run writes, [`recovery`] after a kill.
+//! What tools cost beside programs that do the same: [`exec`] and [`search`].
 
 mod acks;
 mod client;
 mod direct;
 mod disk;
 mod drain;
+mod exec;
 mod model;
 mod process;
 mod recovery;
 mod report;
+mod search;
 mod wire;
 
 use std::{path::Path, thread, time::Duration};
@@ -100,6 +103,8 @@ async fn measure(binary: &Path) -> Result<Report> {
     acks::measure(&start()?, &mut report).await?;
     disk::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
     recovery::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
+    exec::measure(binary, &mut report)?;
+    search::measure(binary, &mut report)?;
     Ok(report)
 }
 
@@ -155,5 +160,18 @@ mod tests {
             }
             assert_eq!(model.served(), 4);
         });
+    }
+}
+
+#[cfg(test)]
+mod t9_try {
+    #[test]
+    fn t9_try() {
+        let binary = crate::shell::target().unwrap().join("release/sandbox-exec");
+        let mut report = super::Report::default();
+        super::exec::measure(&binary, &mut report).unwrap();
+        super::search::measure(&binary, &mut report).unwrap();
+        println!("{}", report.to_table());
+        println!("{:#}", report.to_json());
     }
 }

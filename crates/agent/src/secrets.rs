@@ -18,6 +18,9 @@ const MASK: &str = "[secret]";
 /// Shorter values are not looked for: they would be found in ordinary words.
 const SHORTEST: usize = 8;
 
+/// Where programs may break a line in the middle of a secret, as `base64` does.
+const LINE_ENDS: [char; 2] = ['\n', '\r'];
+
 /// Values that must not be seen. Clones are cheap; debug output has none of them.
 #[derive(Clone, Default)]
 pub struct Secrets(Option<Arc<AhoCorasick>>);
@@ -41,15 +44,21 @@ impl Secrets {
         }
     }
 
-    /// A text without them.
+    /// A text without them, also where they are broken over several lines.
     pub fn mask<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let Some(found) = &self.0 else { return text.into() };
+        let (mut joined, mut breaks) = (String::with_capacity(text.len()), Vec::new());
+        for line in text.split(LINE_ENDS) {
+            joined.push_str(line);
+            breaks.push(joined.len());
+        }
+        let place = |at: usize| at + breaks.partition_point(|line_end| *line_end <= at);
         let mut clear = String::new();
         let mut last = 0;
-        for secret in found.find_iter(text) {
-            clear.push_str(&text[last..secret.start()]);
+        for secret in found.find_iter(&joined) {
+            clear.push_str(&text[last..place(secret.start())]);
             clear.push_str(MASK);
-            last = secret.end();
+            last = place(secret.end() - 1) + 1;
         }
         if last == 0 {
             return text.into();
@@ -107,7 +116,8 @@ fn spellings(value: &str) -> Vec<String> {
         .map(|byte| if is_plain(byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") })
         .collect();
     let json = Value::from(value).to_string();
-    let mut all = vec![value.to_owned(), hex.to_uppercase(), hex, percent, json[1..json.len() - 1].to_owned()];
+    let mut all =
+        vec![value.replace(LINE_ENDS, ""), hex.to_uppercase(), hex, percent, json[1..json.len() - 1].to_owned()];
     // Within a longer text, base64 writes it in one of three ways; what it shares with its neighbours is left out.
     for skip in 0..3 {
         let Some(rest) = bytes.get(skip..) else { continue };
@@ -147,6 +157,20 @@ mod tests {
         assert_eq!(secrets.mask("a short text"), "a short text");
         assert_eq!(secrets.mask(&format!("x={KEY}; y={KEY}")), "x=[secret]; y=[secret]");
         assert_eq!(format!("{secrets:?}"), "Secrets(8 spellings)");
+    }
+
+    #[test]
+    fn a_secret_is_found_across_lines_and_what_is_around_it_stays() {
+        let secrets = Secrets::new([KEY.to_owned(), "-----BEGIN\nabcdef\n-----END".to_owned()]);
+        let (one, two) = KEY.split_at(9);
+        let text = format!("été\n\n{KEY}\nKEY={one}\r\n{two}\n\nand\n{one}\n");
+        assert_eq!(secrets.mask(&text), format!("été\n\n[secret]\nKEY=[secret]\n\nand\n{one}\n"));
+        assert_eq!(secrets.mask("a\n-----BEGIN\nabcdef\n-----END\nb\n"), "a\n[secret]\nb\n");
+        for width in 1..20 {
+            let encoded = BASE64_STANDARD_NO_PAD.encode(format!("a{KEY} and more"));
+            let lines: Vec<_> = encoded.as_bytes().chunks(width).map(String::from_utf8_lossy).collect();
+            assert!(secrets.mask(&lines.join("\n")).contains(MASK), "{width}");
+        }
     }
 
     #[test]

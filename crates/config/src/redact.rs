@@ -373,6 +373,7 @@ mod tests {
         })
     }
 
+    // R72.
     #[test]
     fn every_secret_is_hidden_and_comes_back() {
         assert_eq!(redact(&config()), shown());

@@ -10,6 +10,8 @@ pub enum Scope {
     Read,
     /// To act.
     Write,
+    /// To say whether commands may run.
+    Approvals,
     /// To change what others rely on.
     Admin,
 }
@@ -19,6 +21,7 @@ impl Scope {
         match self {
             Self::Read => "operator.read",
             Self::Write => "operator.write",
+            Self::Approvals => "operator.approvals",
             Self::Admin => "operator.admin",
         }
     }
@@ -43,11 +46,12 @@ impl Scopes {
         &self.0
     }
 
-    /// Whether they cover a need: admin covers all, write covers read.
+    /// Whether they cover a need: admin covers all, write covers read, and nothing else covers approvals.
     pub(crate) fn allow(&self, need: Scope) -> bool {
         let enough: &[&str] = match need {
             Scope::Read => &["operator.read", "operator.write", "operator.admin"],
             Scope::Write => &["operator.write", "operator.admin"],
+            Scope::Approvals => &["operator.approvals", "operator.admin"],
             Scope::Admin => &["operator.admin"],
         };
         self.0.iter().any(|scope| enough.contains(&scope.as_str()))
@@ -69,26 +73,28 @@ pub(crate) fn missing(generation: Generation, need: Scope) -> ErrorShape {
 mod tests {
     use super::*;
 
-    fn allowed(generation: Generation, asked: &[&str]) -> (bool, bool, bool) {
+    /// Which needs they cover, in the order read, write, approvals, admin.
+    fn allowed(generation: Generation, asked: &[&str]) -> [bool; 4] {
         let asked: Vec<_> = asked.iter().map(|&scope| scope.to_owned()).collect();
         let scopes = Scopes::granted(generation, Some(&asked));
-        (scopes.allow(Scope::Read), scopes.allow(Scope::Write), scopes.allow(Scope::Admin))
+        [Scope::Read, Scope::Write, Scope::Approvals, Scope::Admin].map(|need| scopes.allow(need))
     }
 
     #[test]
-    fn admin_covers_all_and_write_covers_read() {
+    fn admin_covers_all_and_write_covers_read_and_neither_write_nor_approvals_the_other() {
         for generation in [Generation::Three, Generation::Four] {
-            assert_eq!(allowed(generation, &["operator.admin"]), (true, true, true));
-            assert_eq!(allowed(generation, &["operator.write"]), (true, true, false));
-            assert_eq!(allowed(generation, &["operator.read"]), (true, false, false));
-            assert_eq!(allowed(generation, &["operator.pairing"]), (false, false, false));
+            assert_eq!(allowed(generation, &["operator.admin"]), [true, true, true, true]);
+            assert_eq!(allowed(generation, &["operator.write"]), [true, true, false, false]);
+            assert_eq!(allowed(generation, &["operator.read"]), [true, false, false, false]);
+            assert_eq!(allowed(generation, &["operator.approvals"]), [false, false, true, false]);
+            assert_eq!(allowed(generation, &["operator.pairing"]), [false, false, false, false]);
         }
     }
 
     #[test]
     fn asking_for_nothing_is_everything_in_three_and_nothing_in_four() {
-        assert_eq!(allowed(Generation::Three, &[]), (true, true, true));
-        assert_eq!(allowed(Generation::Four, &[]), (false, false, false));
+        assert_eq!(allowed(Generation::Three, &[]), [true, true, true, true]);
+        assert_eq!(allowed(Generation::Four, &[]), [false, false, false, false]);
         assert_eq!(Scopes::granted(Generation::Three, None).names(), ["operator.admin"]);
     }
 

@@ -9,6 +9,7 @@ pub(crate) mod office;
 pub(crate) mod routes;
 pub(crate) mod schedule;
 mod secrets;
+pub(crate) mod servers;
 pub(crate) mod skills;
 pub(crate) mod tools;
 
@@ -18,6 +19,7 @@ use anyhow::{Context, Result};
 use homard_agent::{Ambient, ChannelLimits, Class, Hub, HubEvent, Rules, Slots};
 use homard_config::{Loaded, Used};
 use homard_journal::Journal;
+use homard_tools::sandbox;
 use jiff::tz::TimeZone;
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
 
@@ -39,6 +41,9 @@ pub(crate) use models::DEMO;
 const TIMEOUT: u64 = 600;
 /// The longest that can be asked for, in seconds: some months, far from where clocks overflow.
 pub(crate) const MAX_TIMEOUT: u64 = 10_000_000;
+
+/// How long MCP servers are waited for where their tools are needed at once.
+const SETTLE: Duration = Duration::from_secs(10);
 
 /// Where the tools of this process work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,8 +74,11 @@ impl House {
         let ambient = Ambient::system();
         let clock = ambient.clone();
         let journal = Arc::new(Journal::open(&paths.state, move || clock.now_ms())?);
+        // Before any command, and before anybody reads what one that was cut off has left.
+        let tidied = sandbox::tidy(&paths.state);
         let office = Office::new(paths, place);
-        let Staff { agents, remark, troubles } = office.staff(&chosen.loaded, knows_tools(chosen))?;
+        let Staff { agents, remark, mut troubles } = office.staff(&chosen.loaded, knows_tools(chosen))?;
+        troubles.extend(tidied);
         let (main, subagent) = slots(config);
         let slots = Slots::new(main, subagent, 1);
         let (hub, feed) = Hub::start_with(ambient, (journal.clone(), journal.fence()), agents, slots, rules(config));
@@ -82,10 +90,20 @@ impl House {
         Ok((Self { hub, journal, remark, troubles, office, upkeep }, feed))
     }
 
+    /// Waits a little for MCP servers that are not ready yet, and gives the agents their tools.
+    pub(crate) async fn settle(&self, loaded: &Loaded<Config>) -> Result<()> {
+        if self.office.bench.outside.settled(SETTLE).await {
+            set_up_again(&self.hub, &self.office, loaded)?;
+        }
+        Ok(())
+    }
+
     /// Stops what is at work, waits until all is stored, and gives the state directory back.
     pub(crate) async fn close(self) -> Result<()> {
         self.hub.shut_down().await;
         self.upkeep.abort();
+        // Nobody could ask for them any more.
+        self.office.bench.background.end_all().await;
         self.office.close().await;
         self.journal.flush().await.context("the list of sessions could not be written")
     }
@@ -95,8 +113,7 @@ impl House {
 fn knows_tools(chosen: &Chosen) -> bool {
     let is_about_tools = |path: &str| {
         path.is_empty()
-            || path.ends_with("$include")
-            || path == "agents"
+            || matches!(path, "$include" | "agents" | "agents.$include")
             || ["tools", "agents.list", "agents.entries"].iter().any(|start| path.starts_with(start))
     };
     chosen.used != Used::Parts || !chosen.loaded.problems.iter().any(|problem| is_about_tools(&problem.path))
@@ -108,6 +125,13 @@ pub(crate) fn set_up(hub: &Hub, office: &Office, loaded: &Loaded<Config>) -> Res
     let (main, subagent) = slots(&loaded.config);
     hub.slots().resize(Class::Main, main);
     hub.slots().resize(Class::Subagent, subagent);
+    hub.set_up(agents, rules(&loaded.config));
+    Ok(troubles)
+}
+
+/// Sets a hub up again by the config that it has: there may be other tools. Says what is wrong with some agent.
+pub(crate) fn set_up_again(hub: &Hub, office: &Office, loaded: &Loaded<Config>) -> Result<Vec<String>> {
+    let Staff { agents, troubles, .. } = office.staff(loaded, office.knew_tools())?;
     hub.set_up(agents, rules(&loaded.config));
     Ok(troubles)
 }

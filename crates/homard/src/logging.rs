@@ -21,7 +21,9 @@ pub(crate) fn start(default: &str, config: &Logging) -> Result<()> {
         EnvFilter::try_new(text)
             .context("HOMARD_LOG is not a level (error, warn, info, debug, trace) or a list such as homard=debug,warn")
     };
-    let level = asked.as_deref().unwrap_or(said);
+    // A server of somebody else's that speaks out of turn is no news for the owner.
+    let usual = format!("{said},rmcp=error");
+    let level = asked.as_deref().unwrap_or(&usual);
     let terminal = fmt::layer()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal() && render::colours_wanted())

@@ -16,6 +16,7 @@ mod paths;
 mod render;
 mod secret;
 mod signal;
+mod tools;
 mod watch;
 
 use std::process::ExitCode;

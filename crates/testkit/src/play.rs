@@ -438,10 +438,11 @@ fn agents(setup: &Setup, setting: &Setting, script: &Arc<Script>, bench: &Arc<Be
     let roster = roster.unwrap_or_else(|| Roster::alone(script.clone()));
     let profile = |id: AgentId| Profile {
         workdir: setting.workspace.clone().unwrap_or_else(|| PathBuf::from(format!("/home/{id}"))),
-        limits: Limits { rate_limits: 1, retries: 0, ..Limits::default() },
+        limits: Limits { rate_limits: 1, retries: setup.retries, ..Limits::default() },
         toolbox: setup.toolbox.clone().unwrap_or_else(|| bench.toolbox(&setup.tools)),
         timeout: Some(setup.timeout),
         tool_mode: setup.tool_mode,
+        bounds: setup.bounds,
         setting: setting.clone(),
         thinking: setup.thinking,
         verbose: setup.verbose,

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 
 /// A line of the table.
 struct Row<'a> {
-    /// Such as `case 74`, `pitfall 32` or `R1`.
+    /// Such as `case 74`, `pitfall 32`, `R1` or `A13`.
     name: &'a str,
     /// Such as `store/src/ledger.rs::a_test` or `testkit/tests/traces/turn/plain_answer.trace`, below `crates/`.
     tests: Vec<&'a str>,
@@ -26,10 +26,12 @@ fn rows() -> impl Iterator<Item = Row<'static>> {
 
 /// What the table must have, in order.
 fn wanted() -> Vec<String> {
-    let cases = (1..=117).chain(165..=182).chain(204..=220).map(|number| format!("case {number}"));
+    let cases = (1..=117).chain(165..=182).chain(191..=196).chain(204..=220).map(|number| format!("case {number}"));
     let pitfalls = (1..=20).chain([23, 24, 26]).chain(32..=42).map(|number| format!("pitfall {number}"));
     let requirements = (1..=13).chain([15, 84]).map(|number| format!("R{number}"));
-    cases.chain(pitfalls).chain(requirements).collect()
+    let attacks = (13..=23).chain([28, 31]).map(|number| format!("A{number}"));
+    let guards = (51..=67).chain([71, 72, 79]).map(|number| format!("R{number}"));
+    cases.chain(pitfalls).chain(requirements).chain(attacks).chain(guards).collect()
 }
 
 /// What is wrong with a test that is said to be about something.

@@ -650,7 +650,7 @@ async fn a_list_shows_how_sessions_stand_and_what_was_said() {
     assert_eq!(answers[4], history);
 }
 
-// R61.
+// A19, R61.
 #[tokio::test(start_paused = true)]
 async fn hostile_names_make_nothing() {
     let house = House::new(&wide());

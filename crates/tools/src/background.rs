@@ -10,7 +10,7 @@ use std::{
 use homard_agent::task;
 use homard_proto::SessionKey;
 
-use crate::{Error, job::Job, sandbox::StandIns};
+use crate::{Error, job::Job, sandbox::Watches};
 
 /// How many commands of a session may be at work at a time.
 const MOST: usize = 32;
@@ -38,7 +38,7 @@ pub struct Background(Arc<Shelves>);
 #[derive(Default)]
 struct Shelves {
     shelves: Mutex<HashMap<SessionKey, Shelf>>,
-    stand_ins: StandIns,
+    watches: Watches,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +65,8 @@ pub struct Exited {
     pub trouble: Option<String>,
     /// The end of its output.
     pub tail: String,
+    /// What its sandbox has to say, a sentence each.
+    pub notes: Vec<String>,
 }
 
 /// Hears of commands in the background that are over.
@@ -74,7 +76,10 @@ impl fmt::Display for Exited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = self.trouble.as_deref().unwrap_or("Command is done");
         write!(f, "{how} (session {})", self.id)?;
-        if self.tail.is_empty() { Ok(()) } else { write!(f, ": {}", self.tail) }
+        if !self.tail.is_empty() {
+            write!(f, ": {}", self.tail)?;
+        }
+        self.notes.iter().try_for_each(|note| write!(f, "\n\n{note}"))
     }
 }
 
@@ -104,9 +109,9 @@ impl Background {
         self.lock().get(session).map_or(0, Shelf::at_work)
     }
 
-    /// What stands in for what commands must not make.
-    pub(crate) fn stand_ins(&self) -> &StandIns {
-        &self.0.stand_ins
+    /// What commands are watched for.
+    pub(crate) fn watches(&self) -> &Watches {
+        &self.0.watches
     }
 
     /// Whether one more command may go on in the background.
@@ -139,6 +144,7 @@ impl Background {
                     exit_code: outcome.exit_code,
                     trouble: outcome.trouble.clone(),
                     tail: job.tail(LAST_WORDS),
+                    notes: outcome.notes.clone(),
                 });
             });
         }

@@ -1,20 +1,39 @@
 //! `exec`: a shell command, in its sandbox; one that takes long goes on in the background.
 
-use std::{ffi::OsStr, fmt, io, path::Path, sync::Arc, time::Duration};
+mod approvals;
+mod arguments;
+mod told;
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fmt, io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use homard_agent::{
     Ambient,
-    tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
+    approval::FolderSeen,
+    tool::{Progress, Tool, ToolClass, ToolCx, ToolResult, ToolSpec, Variables},
 };
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use homard_proto::{RunId, SessionKey};
+use serde_json::{Value, json};
 use tokio::{
     sync::OnceCell,
     task::spawn_blocking,
     time::{MissedTickBehavior, interval, sleep},
 };
+use tokio_util::sync::CancellationToken;
 
+pub use self::approvals::Approvals;
+use self::{
+    arguments::Arguments,
+    told::{tell, tell_of_background},
+};
 use crate::{
     Background, Error, OnExit,
     beneath::Beneath,
@@ -22,7 +41,7 @@ use crate::{
     job::{Job, Order, Outcome},
     parse,
     process::{Process, Wiring},
-    sandbox::{self, Confined, Layers, Mode, Place, SandboxPolicy, Tier},
+    sandbox::{self, Confined, Mode, Place, SandboxPolicy, Tier},
     variables,
 };
 
@@ -31,9 +50,6 @@ const NEWS: Duration = Duration::from_millis(100);
 
 /// How many bytes of the newest output a piece of news carries.
 const NEWS_BYTES: usize = 2000;
-
-/// How short and how long a call may ask to wait before the command goes on in the background.
-const WAITS: (f64, f64) = (10.0, 120_000.0);
 
 /// How commands are run.
 #[derive(Clone)]
@@ -58,6 +74,44 @@ pub struct ExecSettings {
     pub keep: Duration,
     /// The clock.
     pub ambient: Ambient,
+    /// Who has to be asked; `None` where nobody is.
+    pub approvals: Option<Approvals>,
+}
+
+/// Whose command it is, and what it works with.
+#[derive(Debug)]
+struct Site {
+    session: SessionKey,
+    run: RunId,
+    workdir: PathBuf,
+    variables: Variables,
+}
+
+/// A command that is about to run.
+struct Plan {
+    site: Site,
+    /// The arguments as they came.
+    call: Value,
+    arguments: Arguments,
+    /// Everything that it finds in its environment, but for a place of its own for temporary files.
+    env: Vec<(String, String)>,
+    wiring: Wiring,
+    limit: Duration,
+    wait: Option<Duration>,
+}
+
+impl Site {
+    fn of(cx: &ToolCx) -> Self {
+        let (session, run) = (cx.session.clone(), cx.run.clone());
+        Self { session, run, workdir: cx.workdir.clone(), variables: cx.variables.clone() }
+    }
+}
+
+impl Plan {
+    fn cwd(&self) -> PathBuf {
+        let root = &self.site.workdir;
+        self.arguments.workdir.as_ref().map_or_else(|| root.clone(), |below| root.join(below))
+    }
 }
 
 /// Runs a shell command.
@@ -65,28 +119,6 @@ pub struct ExecSettings {
 pub struct Exec {
     settings: ExecSettings,
     tier: Arc<OnceCell<Tier>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Arguments {
-    command: String,
-    workdir: Option<String>,
-    #[serde(default)]
-    env: Map<String, Value>,
-    #[serde(alias = "timeoutSeconds")]
-    timeout: Option<f64>,
-    #[serde(default)]
-    background: bool,
-    yield_ms: Option<f64>,
-    #[serde(default)]
-    pty: bool,
-    #[serde(default)]
-    elevated: bool,
-    host: Option<String>,
-    security: Option<String>,
-    ask: Option<String>,
-    node: Option<String>,
 }
 
 impl fmt::Debug for ExecSettings {
@@ -110,6 +142,7 @@ impl From<Vec<(String, String)>> for ExecSettings {
             timeout: Duration::from_secs(1800),
             keep: Duration::from_secs(1800),
             ambient: Ambient::system(),
+            approvals: None,
         }
     }
 }
@@ -122,73 +155,97 @@ impl Exec {
         Self { tier: Arc::new(OnceCell::new_with(settings.tier.clone())), settings }
     }
 
-    async fn run(&self, cx: &ToolCx, arguments: Value) -> Result<ToolResult, Error> {
-        let arguments: Arguments = parse(arguments)?;
-        let limit = arguments.limit(self.settings.timeout)?;
-        let wait = arguments.wait(self.settings.wait);
-        let notes = arguments.notes(self.settings.sandbox.mode)?;
-        let background = &self.settings.background;
-        background.tidy(self.settings.keep);
-        background.check(&cx.session)?;
-        let variables = variables::checked(&arguments.env)?;
+    async fn run(&self, cx: &ToolCx, call: Value) -> Result<ToolResult, Error> {
+        let plan = self.plan(Site::of(cx), call)?;
+        let notes = plan.arguments.notes(self.settings.sandbox.mode, self.settings.approvals.is_some())?;
         if cx.cancel.is_cancelled() {
             return Err(Error::Stopped);
         }
-        let wiring = arguments.wiring();
-        let (mut confined, cwd) = self.confine(cx, &arguments, wiring).await?;
-        let command = &mut confined.command;
-        command.env_clear().envs(self.settings.env.iter().cloned());
-        command.env("TERM", if wiring == Wiring::Terminal { "xterm-256color" } else { "dumb" });
-        if let Some(temporary) = confined.keep.temporary() {
-            command.env("TMPDIR", temporary);
+        let words = match self.leave(cx, &plan).await {
+            Ok(words) => words,
+            Err(answer) => return Ok(answer),
+        };
+        if cx.cancel.is_cancelled() {
+            return Err(Error::Stopped);
         }
-        command.envs(cx.variables.iter()).envs(variables);
-        let (process, input) =
-            Process::start(confined, wiring).map_err(|source| Error::Start { shell: shell(), source })?;
-        let order = Order { command: arguments.command, cwd, limit, ambient: self.settings.ambient.clone() };
-        let job = Job::watch(process, input, order);
-        Ok(match follow(cx, &job, wait).await {
+        let job = self.start(&plan, words, None).await?;
+        Ok(match watch((&cx.cancel, &cx.progress), &job, plan.wait).await {
             Some(outcome) => tell(&job, &outcome, notes),
             None => {
-                let id = background.add(&cx.session, job.clone(), self.settings.on_exit.clone());
+                let id = self.settings.background.add(&cx.session, job.clone(), self.settings.on_exit.clone());
                 tell_of_background(&job, &id, notes)
             }
         })
     }
 
+    /// What a call asks for, if that can be done.
+    fn plan(&self, site: Site, call: Value) -> Result<Plan, Error> {
+        let arguments: Arguments = parse(call.clone())?;
+        let background = &self.settings.background;
+        background.tidy(self.settings.keep);
+        background.check(&site.session)?;
+        let wiring = arguments.wiring();
+        let terminal = if wiring == Wiring::Terminal { "xterm-256color" } else { "dumb" };
+        let mut env: BTreeMap<String, String> = self.settings.env.iter().cloned().collect();
+        env.insert("TERM".to_owned(), terminal.to_owned());
+        env.extend(site.variables.iter().map(|(name, value)| (name.to_owned(), value.to_owned())));
+        env.extend(variables::checked(&arguments.env)?);
+        Ok(Plan {
+            limit: arguments.limit(self.settings.timeout)?,
+            wait: arguments.wait(self.settings.wait),
+            env: env.into_iter().collect(),
+            wiring,
+            site,
+            call,
+            arguments,
+        })
+    }
+
+    /// Starts these words, and nothing else. `seen` is where they must run, if somebody was asked.
+    async fn start(&self, plan: &Plan, words: Vec<String>, seen: Option<&FolderSeen>) -> Result<Arc<Job>, Error> {
+        let mut confined = self.confine(plan, words, seen.cloned()).await?;
+        let command = &mut confined.command;
+        command.env_clear();
+        // Nobody is asked about this one: it has another name every time, and nobody else uses it.
+        if let Some(temporary) = confined.keep.temporary() {
+            command.env("TMPDIR", temporary);
+        }
+        command.envs(plan.env.iter().cloned());
+        let (process, input) =
+            Process::start(confined, plan.wiring).map_err(|source| Error::Start { shell: shell(), source })?;
+        let order = Order {
+            command: plan.arguments.command.clone(),
+            cwd: plan.cwd(),
+            limit: plan.limit,
+            ambient: self.settings.ambient.clone(),
+        };
+        Ok(Job::watch(process, input, order))
+    }
+
     /// Finds out where to run, and makes the sandbox. The command is started on the caller's thread, not here: it may
     /// be killed when the thread ends that started it.
-    async fn confine(
-        &self,
-        cx: &ToolCx,
-        arguments: &Arguments,
-        wiring: Wiring,
-    ) -> Result<(Confined, std::path::PathBuf), Error> {
+    async fn confine(&self, plan: &Plan, words: Vec<String>, seen: Option<FolderSeen>) -> Result<Confined, Error> {
         let (policy, helper) = (self.settings.sandbox.clone(), self.settings.helper.clone());
         let tier = if policy.mode == Mode::Full { None } else { Some(self.tier().await?) };
-        let stand_ins = self.settings.background.stand_ins().clone();
-        let (root, below) = (cx.workdir.clone(), arguments.workdir.clone());
-        let command = arguments.command.clone();
+        let watches = self.settings.background.watches().clone();
+        let (root, below, cwd) = (plan.site.workdir.clone(), plan.arguments.workdir.clone(), plan.cwd());
+        let has_terminal = plan.wiring == Wiring::Terminal;
         spawn_blocking(move || {
             let directory = Beneath::open(&root)?.directory(below.as_deref().unwrap_or("."))?;
-            let cwd = below.map_or_else(|| root.clone(), |below| root.join(below));
-            let words = [OsStr::new(shell()), OsStr::new("-c"), OsStr::new(&command)];
-            let has_terminal = wiring == Wiring::Terminal;
+            check(&directory, seen.as_ref()).map_err(|source| Error::Confine { source })?;
+            let words: Vec<_> = words.iter().map(OsStr::new).collect();
             let place = Place { workspace: &root, cwd: &cwd, directory: &directory, has_terminal };
-            let layers = || Layers::new(&policy, place.workspace);
+            let (what, held) = ((&*words, &place), (&policy, &watches));
             let helper = helper.as_deref();
             let confined = match (&tier, helper) {
                 (None, _) => Ok(sandbox::unconfined(&words, &place)),
-                (Some(Tier::A { bwrap }), _) => layers()
-                    .and_then(|layers| sandbox::in_namespace(bwrap, helper, &layers, (&words, &place), &stand_ins)),
-                (Some(Tier::B { .. }), Some(helper)) => {
-                    layers().and_then(|layers| sandbox::by_itself(helper, &layers, &words, &place))
-                }
+                (Some(Tier::A { bwrap }), _) => sandbox::in_namespace(bwrap, helper, what, held),
+                (Some(Tier::B { .. }), Some(helper)) => sandbox::by_itself(helper, what, held),
                 (Some(Tier::B { why } | Tier::C { why }), _) => return Err(Error::NoSandbox { why: why.clone() }),
             };
             let mut confined = confined.map_err(|source: io::Error| Error::Confine { source })?;
             confined.opened.push(directory);
-            Ok((confined, cwd))
+            Ok(confined)
         })
         .await
         .map_err(Error::Thread)
@@ -208,7 +265,11 @@ impl Exec {
 }
 
 /// Waits for the end of a command, or until it goes on in the background, which is `None`.
-async fn follow(cx: &ToolCx, job: &Arc<Job>, wait: Option<Duration>) -> Option<Arc<Outcome>> {
+async fn watch(
+    (cancel, progress): (&CancellationToken, &Progress),
+    job: &Arc<Job>,
+    wait: Option<Duration>,
+) -> Option<Arc<Outcome>> {
     let mut guard = Guard { job, is_armed: true };
     if let Some(wait) = wait {
         let wait = sleep(wait);
@@ -220,7 +281,7 @@ async fn follow(cx: &ToolCx, job: &Arc<Job>, wait: Option<Duration>) -> Option<A
         loop {
             tokio::select! {
                 biased;
-                () = cx.cancel.cancelled() => {
+                () = cancel.cancelled() => {
                     job.stop();
                     return Some(over.await);
                 }
@@ -228,7 +289,7 @@ async fn follow(cx: &ToolCx, job: &Arc<Job>, wait: Option<Duration>) -> Option<A
                 () = &mut wait => break,
                 _ = tick.tick() => if let Some(tail) = job.news(NEWS_BYTES) {
                     let details = json!({"status": "running", "cwd": job.cwd, "tail": tail});
-                    cx.progress.report(ToolResult::text(tail).with_details(details));
+                    progress.report(ToolResult::text(tail).with_details(details));
                 },
             }
         }
@@ -254,6 +315,7 @@ impl Drop for Guard<'_> {
 #[async_trait]
 impl Tool for Exec {
     fn spec(&self) -> ToolSpec {
+        let (is_gated, no) = (self.settings.approvals.is_some(), "Not supported yet");
         ToolSpec {
             name: "exec".to_owned(),
             description: format!(
@@ -275,8 +337,8 @@ impl Tool for Exec {
                     "pty": {"type": "boolean", "description": "Give it a terminal, for programs that want one"},
                     "elevated": {"type": "boolean", "description": "Not supported yet"},
                     "host": {"type": "string", "description": "Where: sandbox. Nothing else is supported yet"},
-                    "security": {"type": "string", "description": "Not supported yet"},
-                    "ask": {"type": "string", "description": "Not supported yet"},
+                    "security": {"type": "string", "description": if is_gated { "deny, allowlist or full; only stricter than usual" } else { no }},
+                    "ask": {"type": "string", "description": if is_gated { "off, on-miss or always; only stricter than usual" } else { no }},
                     "node": {"type": "string", "description": "Not supported yet: commands run on this machine"},
                 },
             }),
@@ -289,49 +351,6 @@ impl Tool for Exec {
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
         self.run(&cx, arguments).await.unwrap_or_else(|error| failure("exec", &error))
-    }
-}
-
-impl Arguments {
-    fn limit(&self, usual: Duration) -> Result<Duration, Error> {
-        let Some(seconds) = self.timeout else { return Ok(usual) };
-        let limit = Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero());
-        limit.ok_or(Error::BadTimeout(seconds))
-    }
-
-    /// How long to wait for the end; not at all in the background.
-    fn wait(&self, usual: Duration) -> Option<Duration> {
-        let (least, most) = WAITS;
-        let asked = |ms: f64| Duration::from_secs_f64(if ms.is_nan() { least } else { ms.clamp(least, most) } / 1000.0);
-        (!self.background).then(|| self.yield_ms.map_or(usual, asked))
-    }
-
-    fn wiring(&self) -> Wiring {
-        match (self.pty, self.background) {
-            (true, _) => Wiring::Terminal,
-            (false, true) => Wiring::Piped,
-            // Nobody will say anything: a program that waits for it would wait for ever.
-            (false, false) => Wiring::Deaf,
-        }
-    }
-
-    /// What was asked for and is not done. Where another machine was asked for, nothing may be done at all.
-    fn notes(&self, mode: Mode) -> Result<Vec<String>, Error> {
-        if self.node.is_some() || self.host.as_deref() == Some("node") {
-            return Err(Error::Elsewhere);
-        }
-        let is_foreign = self.host.as_deref().is_some_and(|host| !matches!(host, "sandbox" | "auto"));
-        let asked = [
-            ("elevated", self.elevated),
-            ("host", is_foreign),
-            ("security", self.security.is_some()),
-            ("ask", self.ask.is_some()),
-        ];
-        let names: Vec<_> = asked.iter().filter(|(_, is_asked)| *is_asked).map(|(name, _)| *name).collect();
-        let held = if mode == Mode::Full { "without a sandbox" } else { "in its sandbox" };
-        let note =
-            format!("[It ran on this machine, {held}, without asking. Not supported yet: {}.]", names.join(", "));
-        Ok((!names.is_empty()).then_some(note).into_iter().collect())
     }
 }
 
@@ -350,42 +369,14 @@ fn confinement(policy: &SandboxPolicy) -> &'static str {
     }
 }
 
+/// Whether a folder is the one that somebody was asked about.
+fn check(directory: &OwnedFd, seen: Option<&FolderSeen>) -> io::Result<()> {
+    let Some(seen) = seen else { return Ok(()) };
+    let found = rustix::fs::fstat(directory)?;
+    let is_same = (found.st_dev, found.st_ino) == (seen.dev, seen.ino);
+    is_same.then_some(()).ok_or_else(|| io::Error::other("its folder has changed since it was asked"))
+}
+
 fn shell() -> &'static str {
     if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" }
-}
-
-fn tell(job: &Job, outcome: &Outcome, notes: Vec<String>) -> ToolResult {
-    let (aggregated, _) = job.text();
-    let mut details = json!({
-        "status": "failed",
-        "exitCode": null,
-        "durationMs": outcome.took.as_millis() as u64,
-        "aggregated": aggregated,
-        "cwd": job.cwd,
-    });
-    outcome.put_into(&mut details);
-    let mut parts = vec![if aggregated.is_empty() { "(no output)".to_owned() } else { aggregated }];
-    parts.extend(outcome.trouble.clone());
-    if outcome.left > 0 {
-        parts.push("[It left processes running, which were ended. Use background for what has to go on.]".to_owned());
-    }
-    parts.extend(notes);
-    ToolResult { is_error: outcome.trouble.is_some(), ..ToolResult::text(parts.join("\n\n")) }.with_details(details)
-}
-
-fn tell_of_background(job: &Job, id: &str, notes: Vec<String>) -> ToolResult {
-    let tail = job.tail(NEWS_BYTES);
-    let details = json!({
-        "status": "running",
-        "sessionId": id,
-        "pid": job.pid,
-        "startedAt": job.started_ms,
-        "cwd": job.cwd,
-        "tail": tail,
-    });
-    let pid = job.pid.map_or_else(|| "gone".to_owned(), |pid| pid.to_string());
-    let text =
-        format!("Command still running (session {id}, pid {pid}). Use process to poll, read, write to or kill it.");
-    let parts = Some(tail).filter(|tail| !tail.is_empty()).into_iter().chain([text]).chain(notes);
-    ToolResult::text(parts.collect::<Vec<_>>().join("\n\n")).with_details(details)
 }

@@ -8,8 +8,8 @@ use std::{
 };
 
 use homard_agent::approval::{
-    Ask, Bound, Desk, EXPIRES, Effective, Entry, Error as DeskError, FileSeen, FolderSeen, Rule, Security, Ticket,
-    Wish, bound, display,
+    Ask, Bound, Desk, EXPIRES, Effective, Entry, Error as DeskError, FileSeen, FolderSeen, Policy, Rule, Security,
+    Ticket, Wish, bound, display,
 };
 use homard_proto::{AgentId, RunId, SessionKey};
 use serde_json::{Map, Value, json};
@@ -99,17 +99,10 @@ struct Found {
 impl Gate {
     /// What happens with a command.
     pub async fn gate(&self, request: &ExecRequest) -> Decision {
-        let rules = match self.desk.rules().await {
-            Ok(rules) => rules.policy,
-            Err(error) => return Decision::Refuse(format!("It was not run: {error}.")),
+        let (rules, levels) = match self.levels(request).await {
+            Ok(found) => found,
+            Err(why) => return Decision::Refuse(why),
         };
-        let levels = Effective::of(&[request.wish, self.config, rules.wish(&request.agent)]);
-        if levels.security == Security::Deny {
-            return Decision::Refuse(format!(
-                "It was not run: commands are denied. Whoever runs the gateway can allow them in {}.",
-                self.desk.place()
-            ));
-        }
         if levels.security == Security::Full && levels.ask != Ask::Always {
             return Decision::Run(in_shell(&self.shell, request.command.clone()));
         }
@@ -133,9 +126,23 @@ impl Gate {
 
     /// The words of a command that was allowed, if everything is still as it was asked. They may run once, now.
     pub async fn claim(&self, id: &str, request: &ExecRequest) -> Result<Vec<String>, String> {
+        self.levels(request).await?;
         let look = self.look(request).await.map_err(|error| format!("It was not run: {error}."))?;
         let taken = self.desk.take(id, look.bound).await.map_err(|error| format!("It was not run: {error}."))?;
         Ok(taken.bound.map(|bound| bound.argv).unwrap_or_default())
+    }
+
+    /// The rules as they are now and how strict it is, or why nothing runs at all.
+    async fn levels(&self, request: &ExecRequest) -> Result<(Policy, Effective), String> {
+        let rules = self.desk.rules().await.map_err(|error| format!("It was not run: {error}."))?.policy;
+        let levels = Effective::of(&[request.wish, self.config, rules.wish(&request.agent)]);
+        match levels.security {
+            Security::Deny => Err(format!(
+                "It was not run: commands are denied. Whoever runs the gateway can allow them in {}.",
+                self.desk.place()
+            )),
+            Security::Allowlist | Security::Full => Ok((rules, levels)),
+        }
     }
 
     /// Why no rule allows a command, if none does.
@@ -240,7 +247,7 @@ impl Found {
 }
 
 /// A text as a shell runs it.
-fn in_shell(shell: &Path, text: String) -> Vec<String> {
+pub(crate) fn in_shell(shell: &Path, text: String) -> Vec<String> {
     vec![shell.to_string_lossy().into_owned(), "-c".to_owned(), text]
 }
 

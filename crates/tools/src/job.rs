@@ -30,6 +30,13 @@ const LISTEN: Duration = Duration::from_secs(2);
 /// What ends the input of a terminal, if it is alone on its line.
 const END_OF_INPUT: &[u8] = &[4];
 
+/// What programs say when they change what lies under a mount.
+const REFUSALS: [&str; 2] = ["Read-only file system", "Device or resource busy"];
+
+/// Why they say so.
+const REFUSED: &str = "[It is the sandbox that refuses changes outside the workspace, and of files in it that steer \
+                       agents and git: see docs/security.md]";
+
 /// A command, at work or over.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -68,6 +75,8 @@ pub(crate) struct Outcome {
     pub(crate) trouble: Option<String>,
     /// How many processes it left behind, which were ended.
     pub(crate) left: usize,
+    /// What its sandbox has to say, a sentence each.
+    pub(crate) notes: Vec<String>,
     pub(crate) took: Duration,
     pub(crate) ended_ms: u64,
     pub(crate) ended: Instant,
@@ -198,6 +207,12 @@ impl Job {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A sentence if a program complained of what is a sandbox, though it could not know.
+    fn refused(&self) -> impl Iterator<Item = String> {
+        let (text, _) = self.text();
+        REFUSALS.iter().any(|words| text.contains(words)).then(|| REFUSED.to_owned()).into_iter()
+    }
+
     fn outcome(&self, finished: &Finished) -> Outcome {
         let (mut exit_code, mut signal, mut stopped) = (None, None, None);
         let trouble = match &finished.end {
@@ -229,6 +244,7 @@ impl Job {
             stopped,
             trouble,
             left: finished.left,
+            notes: finished.notes.iter().flat_map(|notes| self.refused().chain(notes.clone())).collect(),
             took: self.started.elapsed(),
             ended_ms: self.ambient.now_ms(),
             ended: Instant::now(),

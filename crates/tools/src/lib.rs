@@ -62,7 +62,7 @@ pub use crate::{
     apply_patch::ApplyPatch,
     background::{Background, Exited, OnExit},
     edit::Edit,
-    exec::{Exec, ExecSettings},
+    exec::{Approvals, Exec, ExecSettings},
     find::Find,
     gate::{Decision, ExecRequest, Gate},
     grep::Grep,

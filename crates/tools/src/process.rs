@@ -55,7 +55,7 @@ pub(crate) struct Process {
     output: Receiver,
     tree: Tree,
     /// After all else: it goes when nothing is left that needs it.
-    _keep: Keep,
+    keep: Keep,
 }
 
 /// How a command ended.
@@ -77,6 +77,8 @@ pub(crate) struct Finished {
     pub(crate) end: End,
     /// How many processes it left behind, which were ended.
     pub(crate) left: usize,
+    /// What its sandbox has to say; nothing if it had none.
+    pub(crate) notes: Option<Vec<String>>,
 }
 
 impl Process {
@@ -109,7 +111,7 @@ impl Process {
         drop(opened);
         let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let leader = leader.ok_or_else(|| io::Error::other("it has no process id"))?;
-        Ok((Self { child, output, tree: Tree::new(leader, &mark, wrappers), _keep: keep }, input))
+        Ok((Self { child, output, tree: Tree::new(leader, &mark, wrappers), keep }, input))
     }
 
     /// The number of its first process.
@@ -157,7 +159,10 @@ impl Process {
         if is_open && drained.await.is_err() {
             tracing::debug!("somebody holds the output of a command that is over");
         }
-        Finished { end, left }
+        // Nothing of it is left that could do more.
+        let keep = std::mem::take(&mut self.keep);
+        let notes = spawn_blocking(move || keep.look()).await.unwrap_or_default();
+        Finished { end, left, notes }
     }
 
     async fn stop(&mut self) {

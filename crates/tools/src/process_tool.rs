@@ -275,7 +275,8 @@ impl Named<'_> {
         let outcome = self.job.over().await;
         let mut details = json!({});
         outcome.put_into(&mut details);
-        Ok(self.say(format!("Killed session {}.", self.id), details))
+        let notes: String = outcome.notes.iter().map(|note| format!("\n\n{note}")).collect();
+        Ok(self.say(format!("Killed session {}.{notes}", self.id), details))
     }
 
     fn say(&self, text: String, mut details: Value) -> ToolResult {
@@ -320,11 +321,12 @@ fn list(all: &[(String, Arc<Job>)]) -> ToolResult {
 }
 
 fn end_of(outcome: &Outcome) -> String {
-    match (&outcome.trouble, outcome.stopped) {
+    let how = match (&outcome.trouble, outcome.stopped) {
         (None, _) => "Process exited with code 0.".to_owned(),
         (Some(_), Some("cancel")) => "Process was killed.".to_owned(),
         (Some(trouble), _) => format!("{trouble}."),
-    }
+    };
+    outcome.notes.iter().fold(how, |said, note| format!("{said}\n\n{note}"))
 }
 
 /// The first line of a command, not too long.

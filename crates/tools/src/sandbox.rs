@@ -3,37 +3,40 @@
 //! Three tiers, the best that the machine has is taken, and never a worse one in silence: A is a namespace of its own
 //! (bubblewrap) with a system call filter and Landlock, B is Landlock and the filter alone, C refuses to run anything.
 //! Start with `policy`, which says what is wanted; `layers` turns that into paths, `bubblewrap` and `enter` into deeds.
+//! Nothing is ever put into the workspace; what a command must not make there is found by `watch` and taken aside.
 
+mod aside;
 mod bubblewrap;
 mod enter;
 mod explain;
 mod filter;
 mod layers;
 mod policy;
-mod stand_in;
+mod repository;
 mod tier;
+mod watch;
 
 use std::{
     ffi::{OsStr, OsString},
-    io,
-    os::fd::{AsRawFd, OwnedFd},
+    fs, io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::DirBuilderExt,
+    },
     path::{Path, PathBuf},
 };
 
 use tokio::process::Command;
 
-use self::{
-    enter::Confinement,
-    filter::Sockets,
-    stand_in::{Held, LostLink},
-};
+use self::{enter::Confinement, filter::Sockets, watch::Watch};
 pub use self::{
     enter::{ENTER, EnterError, enter},
     explain::explain,
     policy::{Mode, SandboxPolicy},
     tier::Tier,
+    watch::tidy,
 };
-pub(crate) use self::{layers::Layers, stand_in::StandIns};
+pub(crate) use self::watch::Watches;
 
 /// Makes the input of a program its controlling terminal, and the program the leader of its group. Does not fork,
 /// because it does not lead one itself.
@@ -56,8 +59,7 @@ pub(crate) struct Confined {
 /// What has to stay until a command is over. Tidies up when dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Keep {
-    _held: Option<Held>,
-    _links: Vec<LostLink>,
+    watch: Option<Watch>,
     temporary: Option<PathBuf>,
 }
 
@@ -79,12 +81,18 @@ impl Keep {
     pub(crate) fn temporary(&self) -> Option<&Path> {
         self.temporary.as_deref()
     }
+
+    /// Looks what the command did that it should not, now that it is over. Says so in sentences, and nothing at all
+    /// about a command that nothing held. Blocks.
+    pub(crate) fn look(mut self) -> Option<Vec<String>> {
+        self.watch.take().map(Watch::end)
+    }
 }
 
 impl Drop for Keep {
     fn drop(&mut self) {
         if let Some(path) = &self.temporary
-            && let Err(error) = std::fs::remove_dir_all(path)
+            && let Err(error) = fs::remove_dir_all(path)
         {
             tracing::warn!(path = %path.display(), %error, "temporary files of a command stay");
         }
@@ -103,12 +111,11 @@ pub(crate) fn unconfined(words: &[&OsStr], place: &Place<'_>) -> Confined {
 pub(crate) fn in_namespace(
     bwrap: &Path,
     helper: Option<&Path>,
-    layers: &Layers,
     (words, place): (&[&OsStr], &Place<'_>),
-    stand_ins: &StandIns,
+    (policy, watches): (&SandboxPolicy, &Watches),
 ) -> io::Result<Confined> {
-    let held = stand_ins.hold(layers.wanted())?;
-    let _links = layers.links();
+    let (layers, watch) = watches.begin(policy, place.workspace)?;
+    let layers = &layers;
     let sockets = if layers.has_network { Sockets::Any } else { Sockets::Local };
     let filter = filter::in_memory(sockets)?;
     let mut command = Command::new(bwrap);
@@ -125,15 +132,20 @@ pub(crate) fn in_namespace(
     }
     // Not around the namespace: the keys that end a program would end what holds it.
     command.args(place.has_terminal.then_some(TERMINAL).into_iter().flatten()).args(words);
-    let keep = Keep { _held: Some(held), _links, temporary: None };
+    let keep = Keep { watch: Some(watch), temporary: None };
     Ok(Confined { command, wrappers: 2, keep, opened: vec![filter] })
 }
 
 /// A command that confines itself before it starts.
-pub(crate) fn by_itself(helper: &Path, layers: &Layers, words: &[&OsStr], place: &Place<'_>) -> io::Result<Confined> {
-    let temporary = stand_in::temporary()?;
-    let confinement = Confinement::alone(layers, &temporary).spelled();
-    let keep = Keep { _held: None, _links: layers.links(), temporary: Some(temporary) };
+pub(crate) fn by_itself(
+    helper: &Path,
+    (words, place): (&[&OsStr], &Place<'_>),
+    (policy, watches): (&SandboxPolicy, &Watches),
+) -> io::Result<Confined> {
+    let (layers, watch) = watches.begin(policy, place.workspace)?;
+    let temporary = temporary()?;
+    let confinement = Confinement::alone(&layers, &temporary).spelled();
+    let keep = Keep { watch: Some(watch), temporary: Some(temporary) };
     let mut command = terminal(place.has_terminal, helper.as_os_str());
     command.arg(ENTER).arg(confinement?).arg("--").args(words);
     at(&mut command, place);
@@ -158,10 +170,17 @@ fn terminal(has_terminal: bool, program: &OsStr) -> Command {
     command
 }
 
-/// Removes what stands in a workspace for files that commands must not make, when a gateway that was killed could not.
-/// Call it when a gateway starts, before any command.
-pub fn tidy(workspace: &Path) {
-    Layers::left_over(workspace).for_each(|left| left.remove());
+/// Makes a directory that only this user can open.
+fn temporary() -> io::Result<PathBuf> {
+    for number in 0.. {
+        let path = PathBuf::from(format!("/tmp/homard-exec-{}-{number}", std::process::id()));
+        match fs::DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => return path.canonicalize(),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 10_000 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other("there are too many temporary directories"))
 }
 
 /// Paths as they are on the disk, without those that are not there.

@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    // R54: sixty variables that have been used to make programs load or run something else.
+    // A16, R54: sixty variables that have been used to make programs load or run something else.
     #[test]
     fn no_variable_of_a_call_changes_what_programs_load_or_run() {
         let names = "LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT ld_preload DYLD_INSERT_LIBRARIES BASH_ENV BASHOPTS \

@@ -130,6 +130,7 @@ fn id(decision: Decision) -> String {
     }
 }
 
+// A14, R57.
 #[tokio::test(start_paused = true)]
 async fn no_rule_for_something_harmless_runs_something_else() {
     let lines = BYPASS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -180,6 +181,7 @@ async fn no_rule_for_something_harmless_runs_something_else() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
+// A14, R57.
 #[tokio::test(start_paused = true)]
 async fn what_is_allowed_by_a_rule_runs_as_the_words_that_were_judged() {
     let machine = Machine::new(&["ls", "cat"]);
@@ -279,6 +281,7 @@ async fn changed(change: impl AsyncFn(&Machine, &Gate, &mut ExecRequest)) -> Res
     gate.claim(&id, &request).await
 }
 
+// A15, R58.
 #[tokio::test(start_paused = true)]
 async fn what_was_allowed_runs_only_if_everything_is_as_it_was() {
     let words = vec!["/bin/sh".to_owned(), "-c".to_owned(), "tool input > out".to_owned()];
@@ -320,6 +323,7 @@ async fn what_was_allowed_runs_only_if_everything_is_as_it_was() {
     assert_eq!(ran, []);
 }
 
+// A15, R59.
 #[tokio::test(start_paused = true)]
 async fn a_command_is_shown_whole_or_cannot_be_asked() {
     let machine = Machine::new(&["tool"]);

@@ -4,7 +4,8 @@
 //! - `make.json`: what it holds besides, because a repository cannot: see [`make`].
 //! - `first.json`: calls before that, if there are any: a list of pairs of a tool and its arguments.
 //! - `call.json`: the arguments.
-//! - `result.json`: `text`, and `isError`, `details` and `images` where they matter. `$WORKDIR` stands for the workspace.
+//! - `result.json`: `text`, and `isError`, `details` and `images` where they matter. `$WORKDIR` stands for the workspace,
+//!   `$STATE` for where Homard keeps its own things.
 //! - `after/`: what the workspace holds then, besides what was made; the same as before if it is missing.
 //!
 //! Beside the workspace lies a file that no tool may show or change.
@@ -80,7 +81,8 @@ fn told(result: ToolResult, bench: &Bench, with_details: bool) -> Value {
         hold_still(&mut details);
         told["details"] = details;
     }
-    serde_json::from_str(&told.to_string().replace(bench.workdir().to_str().unwrap(), "$WORKDIR")).unwrap()
+    let told = told.to_string().replace(bench.workdir().to_str().unwrap(), "$WORKDIR");
+    serde_json::from_str(&told.replace(bench.state().to_str().unwrap(), "$STATE")).unwrap()
 }
 
 /// Replaces what differs every time.

@@ -117,6 +117,7 @@ async fn an_endless_flood_ends_at_its_timeout() {
     }
 }
 
+// R56.
 #[tokio::test]
 async fn a_timeout_ends_the_whole_family() {
     for (way, bench) in ways() {
@@ -133,6 +134,7 @@ async fn a_timeout_ends_the_whole_family() {
     }
 }
 
+// R56.
 #[tokio::test]
 async fn a_cancel_ends_the_whole_family_soon() {
     for (way, bench) in ways() {
@@ -159,6 +161,7 @@ async fn a_call_that_is_dropped_takes_the_whole_family_with_it() {
     }
 }
 
+// R56.
 #[tokio::test]
 async fn the_end_of_a_command_ends_what_it_left_behind() {
     let command = FAMILY.replace("wait", "until [ -e daemon -a -e session -a -e stubborn ]; do sleep 0.01; done");
@@ -297,6 +300,7 @@ async fn the_end_of_a_command_in_the_background_is_told_once() {
         exit_code: Some(3),
         trouble: Some("Command exited with code 3".to_owned()),
         tail: "oh".to_owned(),
+        notes: Vec::new(),
     };
     assert_eq!(expected.to_string(), "Command exited with code 3 (session brisk-reef): oh");
     assert_eq!(*heard.lock().unwrap(), [expected]);

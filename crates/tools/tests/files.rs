@@ -134,6 +134,7 @@ async fn ls_keeps_odd_names_on_one_line() {
     assert_eq!(said(&bench.call("ls", json!({})).await), ("crème\ntwo\\nlines", false));
 }
 
+// A18, R60.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_that_becomes_a_link_meanwhile_does_not_lead_out() {
     let bench = Bench::new();

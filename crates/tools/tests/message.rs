@@ -219,6 +219,7 @@ async fn strangers_write_here_and_nowhere_else() {
     assert!(!desk.call(json!({"action": "send", "message": "x", "target": "@42"})).await.is_error);
 }
 
+// A20, R62.
 #[tokio::test]
 async fn files_come_from_the_workspace_only() {
     let outside = tempfile::tempdir().unwrap();

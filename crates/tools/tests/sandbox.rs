@@ -80,6 +80,7 @@ async fn run(bench: &Bench, command: &str) -> (String, bool) {
     (text.to_owned(), is_error)
 }
 
+// A13, R79.
 #[tokio::test]
 async fn secrets_of_the_home_directory_cannot_be_read() {
     for way in WAYS {
@@ -192,7 +193,7 @@ const STEERING: [&str; 13] = [
     "MEMORY.md",
 ];
 
-// R53, A17
+// R53, A17: what is there is not changed while the command runs, and what it makes is gone when it is over.
 #[tokio::test]
 async fn files_that_steer_agents_and_git_are_not_changed_nor_made() {
     for way in [Way::Namespace, Way::NamespaceWithoutHelper] {
@@ -209,10 +210,68 @@ async fn files_that_steer_agents_and_git_are_not_changed_nor_made() {
                 }
                 let before = steering(root);
                 let tricks: Vec<_> = TRICKS.iter().map(|trick| format!("({})", trick.replace("PATH", path))).collect();
-                let (text, _) = run(&bench, &tricks.join("\n")).await;
+                let look = "grep -rq evil PATH && echo seen".replace("PATH", path);
+                let (text, _) = run(&bench, &format!("{}\n{look}", tricks.join("\n"))).await;
                 assert_eq!(steering(root), before, "{way:?} {path} {is_there}: {text}");
+                assert!(!is_there || !text.contains("seen"), "{way:?} {path}: {text}");
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn what_a_command_makes_is_kept_aside_and_the_result_says_where() {
+    for way in WAYS {
+        let bench = home(way, |_| {});
+        let command = "umask 0; echo evil > AGENTS.md; mkdir -p skills/evil; echo evil > skills/evil/SKILL.md; \
+                       ln -s /etc/passwd CLAUDE.md; echo hi > a.txt; chmod 0 skills; chmod 500 .";
+        let (text, is_error) = run(&bench, command).await;
+        let kept = bench.outside().canonicalize().unwrap().join("state/quarantine/1");
+        assert!(!is_error && text.contains(": AGENTS.md, CLAUDE.md, skills."), "{way:?}: {text}");
+        assert!(text.contains(kept.to_str().unwrap()), "{way:?}: {text}");
+        let found: Vec<PathBuf> = contents(bench.workdir()).into_keys().collect();
+        assert_eq!(found, [PathBuf::from("a.txt")], "{way:?}");
+        let expected = [
+            ("AGENTS.md", "evil\n"),
+            ("CLAUDE.md", "-> /etc/passwd"),
+            ("skills", "/"),
+            ("skills/evil", "/"),
+            ("skills/evil/SKILL.md", "evil\n"),
+        ];
+        assert_eq!(contents(&kept), expected.map(|(path, text)| (path.into(), text.to_owned())).into(), "{way:?}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_appears_in_the_workspace_while_a_command_runs() {
+    let bench = home(Way::Namespace, |_| {});
+    let script = "until [ -e go ]; do sleep 0.01; done; echo evil > SOUL.md";
+    bench.call("exec", json!({"command": script, "background": true})).await;
+    assert_eq!(run(&bench, "ls -A").await, ("(no output)".to_owned(), false));
+    assert_eq!(contents(bench.workdir()), BTreeMap::new());
+    fs::write(bench.workdir().join("go"), "").unwrap();
+    let poll = json!({"action": "poll", "sessionId": "amber-reef", "timeout": 20_000});
+    let polled = bench.call("process", poll).await;
+    assert!(said(&polled).0.contains("took aside what was made while a command ran: SOUL.md."), "{polled:?}");
+    assert_eq!(contents(bench.workdir()).into_keys().collect::<Vec<_>>(), [PathBuf::from("go")]);
+    assert_eq!(contents(&bench.outside().join("state/sandbox")), BTreeMap::new());
+}
+
+#[tokio::test]
+async fn a_repository_can_be_made_but_not_its_hooks() {
+    let bench = home(Way::Namespace, |_| {});
+    let (text, is_error) = run(&bench, "git init -q -b main && git config user.name me && git status -s").await;
+    assert_eq!((text.as_str(), is_error), ("(no output)", false));
+    assert!(fs::read_to_string(bench.workdir().join(".git/config")).unwrap().contains("name = me"));
+    for (evil, taken) in [
+        ("echo evil > .git/hooks/pre-commit", ".git/hooks/pre-commit"),
+        ("git config core.fsmonitor ./evil", ".git/config"),
+        ("mkdir -p repo; mv .git repo; echo 'gitdir: repo/.git' > .git", ".git"),
+    ] {
+        let bench = home(Way::Namespace, |_| {});
+        let (text, _) = run(&bench, &format!("git init -q && mkdir -p .git/hooks && {evil}")).await;
+        assert!(text.contains(&format!("while a command ran: {taken}.")), "{evil}: {text}");
+        assert!(!bench.workdir().join(taken).exists(), "{evil}: {text}");
     }
 }
 
@@ -243,13 +302,14 @@ async fn a_link_in_the_place_of_such_a_file_is_put_back() {
 }
 
 #[tokio::test]
-async fn two_commands_at_a_time_are_held_by_the_same_stand_ins() {
+async fn what_one_of_two_commands_makes_is_not_there_by_right_for_the_other() {
     let bench = home(Way::Namespace, |_| {});
-    let first = "touch a; until [ -e go ]; do sleep 0.01; done; echo evil > SOUL.md; mkdir .git/hooks; ls";
-    let first = json!({"command": first, "background": true});
-    bench.call("exec", first).await;
-    let (text, _) = run(&bench, "until [ -e a ]; do sleep 0.01; done; touch go; echo evil > SOUL.md").await;
-    assert!(text.contains("SOUL.md: Is a directory"), "{text}");
+    let first = "echo evil > SOUL.md; touch a; until [ -e go ]; do sleep 0.01; done; echo evil > SOUL.md";
+    bench.call("exec", json!({"command": first, "background": true})).await;
+    let (text, is_error) = run(&bench, "until [ -e a ]; do sleep 0.01; done; echo more >> SOUL.md").await;
+    assert!(!is_error && text.contains("SOUL.md"), "{text}");
+    assert!(!bench.workdir().join("SOUL.md").exists());
+    run(&bench, "touch go").await;
     bench.call("process", json!({"action": "poll", "sessionId": "amber-reef", "timeout": 20_000})).await;
     let found: Vec<PathBuf> = contents(bench.workdir()).into_keys().collect();
     assert_eq!(found, [PathBuf::from("a"), PathBuf::from("go")]);

@@ -111,6 +111,7 @@ async fn a_stopped_run_does_not_wait_for_a_search() {
     assert_eq!(said(&read), ("d00/f00.txt: the run was stopped while it was read", true));
 }
 
+// A18, R60.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_that_becomes_a_link_meanwhile_is_not_walked_into() {
     let bench = Bench::new();

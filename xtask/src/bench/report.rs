@@ -4,7 +4,7 @@ use std::{fmt::Write as _, time::Duration};
 
 use serde_json::{Map, Value, json};
 
-use super::wire::Read;
+use super::{exec::Compared, wire::Read};
 
 /// What is aimed at.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -144,6 +144,28 @@ impl Report {
     /// How soon a killed gateway is back.
     pub(super) fn ready(&mut self, with: &str, took: Duration, aim: f64) {
         self.add(format!("ready after a kill, {with}"), milliseconds(took), "ms", Aim::AtMost(aim));
+    }
+
+    /// A command that does nothing, each way; the last way is the bare shell.
+    pub(super) fn exec(&mut self, compared: &Compared) {
+        let Some(((shell, bare), ways)) = compared.took.split_last() else { return };
+        let bare = percentile(bare, 50);
+        self.add(format!("{shell}, median"), bare, "ms", Aim::None);
+        for (way, took) in ways {
+            let took = percentile(took, 50);
+            self.add(format!("exec, {way}, median"), took, "ms", Aim::None);
+            self.add(format!("… {way} against {shell}"), took / bare, "x", Aim::None);
+        }
+    }
+
+    /// A search, by ours and by theirs.
+    pub(super) fn search(&mut self, compared: &Compared) {
+        let [(_, ours), (program, theirs)] = &compared.took[..] else { return };
+        let (ours, theirs) = (percentile(ours, 50), percentile(theirs, 50));
+        self.add(format!("{}, median", compared.what), ours, "ms", Aim::None);
+        // For machines each row needs a name of its own.
+        self.add(format!("… {program}, {}", compared.what), theirs, "ms", Aim::None);
+        self.add(format!("… against {program}, {}", compared.what), ours / theirs, "x", Aim::AtMost(1.5));
     }
 
     /// Memory after everything.

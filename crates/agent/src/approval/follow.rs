@@ -8,23 +8,24 @@ use super::{
     book::{Entry, State},
     desk::Desk,
 };
-use crate::{Hub, task};
+use crate::{Hub, task, tool::Variables};
 
 /// What a command came to, for its session.
 type Outcome = Pin<Box<dyn Future<Output = String> + Send>>;
 
 /// Runs what was allowed. It has to use the answer with [`Desk::take`] first, and to run nothing if that fails.
 #[derive(Clone)]
-pub struct Later(Arc<dyn Fn(Entry) -> Outcome + Send + Sync>);
+pub struct Later(Arc<dyn Fn(Entry, Variables) -> Outcome + Send + Sync>);
 
 impl Later {
-    /// Runs what was allowed like this, and says what came of it.
+    /// Runs what was allowed like this, with what commands of its agent find in their environment now, and says what
+    /// came of it.
     pub fn new<F, O>(run: F) -> Self
     where
-        F: Fn(Entry) -> O + Send + Sync + 'static,
+        F: Fn(Entry, Variables) -> O + Send + Sync + 'static,
         O: Future<Output = String> + Send + 'static,
     {
-        Self(Arc::new(move |entry| Box::pin(run(entry))))
+        Self(Arc::new(move |entry, variables| Box::pin(run(entry, variables))))
     }
 }
 
@@ -39,19 +40,36 @@ impl fmt::Debug for Later {
 pub async fn follow(desk: &Desk, hub: &Hub, id: &str, later: &Later) {
     let Some(entry) = desk.wait(id).await else { return };
     let Some(session) = entry.bound.as_ref().map(|bound| bound.session.clone()) else { return };
-    let (id, command) = (entry.id.clone(), entry.shown());
-    let text = match entry.state {
-        State::AllowedOnce | State::AllowedAlways => (later.0)(entry).await,
-        State::Denied => format!("Exec denied (approval {id}): {command}"),
-        State::Expired | State::Pending => format!("Exec denied (approval {id}, nobody answered in time): {command}"),
-    };
     let Ok(key) = SessionKey::parse(&session, &AgentId::main()) else {
         tracing::warn!(%session, "an approval names no session");
         return;
     };
-    if let Err(error) = hub.note_event(&key, text).await {
+    let profile = hub.agents().of(key.agent());
+    let (id, command) = (entry.id.clone(), entry.shown());
+    let text = match entry.state {
+        // It would be ended as soon as it has begun: the next start takes it up.
+        State::AllowedOnce | State::AllowedAlways if hub.is_draining() => return,
+        State::AllowedOnce | State::AllowedAlways => {
+            (later.0)(entry, profile.setting.shelf.kit().variables.clone()).await
+        }
+        State::Denied => format!("Exec denied (approval {id}): {command}"),
+        State::Expired | State::Pending => format!("Exec denied (approval {id}, nobody answered in time): {command}"),
+    };
+    if let Err(error) = hub.note_event(&key, clipped(&profile.secrets.mask(&text))).await {
         tracing::warn!(%error, session = %key, "nobody could be told what came of an approval");
     }
+}
+
+/// What a session is told of a long text: which command it was, and the end, which says most.
+fn clipped(text: &str) -> String {
+    let (first, last) = (400, 1_400);
+    let count = text.chars().count();
+    if count <= first + last {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(first).collect();
+    let tail: String = text.chars().skip(count - last).collect();
+    format!("{head} … {tail}")
 }
 
 /// Takes up what a restart found: what waits for an answer, and what was allowed and has not run. The tasks end by

@@ -379,7 +379,7 @@ impl House {
 /// Uses the answer, and says so.
 fn later(desk: &Desk, bound: Bound) -> Later {
     let desk = desk.clone();
-    Later::new(move |entry| {
+    Later::new(move |entry, _| {
         let (desk, bound) = (desk.clone(), bound.clone());
         async move {
             match desk.take(&entry.id, bound).await {

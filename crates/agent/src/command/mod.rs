@@ -18,6 +18,7 @@ use homard_proto::{
 };
 use serde_json::Value;
 
+pub use approve::Approve;
 pub use begin::Triggers;
 pub use context::Ask;
 pub use directive::{Inline, Order};
@@ -97,6 +98,8 @@ pub enum Command {
     Model(String),
     /// To be told what a model is told before the conversation.
     Context(Ask),
+    /// That a command may run, or not; or to be told how that is said.
+    Approve(Result<Approve, String>),
     /// To be told how it stands.
     Status,
     /// To be told what it understands.
@@ -137,16 +140,17 @@ impl Command {
             | Self::Level(..)
             | Self::Model(_)
             | Self::Context(_)
+            | Self::Approve(_)
             | Self::Status
             | Self::Help => None,
         }
     }
 
     /// What it changes and what is answered; `None` for what takes more than a new record: a new transcript, a stop, or a look at
-    /// the disk.
+    /// the disk or the desk.
     pub fn change(&self, facts: &StatusFacts<'_>) -> Option<Change> {
         match self {
-            Self::Begin { .. } | Self::BeginWith(_) | Self::Stop(_) | Self::Context(_) => None,
+            Self::Begin { .. } | Self::BeginWith(_) | Self::Stop(_) | Self::Context(_) | Self::Approve(_) => None,
             Self::Queue(order) => Some(order.change(facts)),
             Self::Level(level, word) => Some(level.change(word, facts)),
             Self::Model(name) => Some(levels::change_model(name, facts)),
@@ -181,6 +185,7 @@ pub fn parse(text: &str, triggers: &Triggers) -> Parsed {
                 | Command::Level(..)
                 | Command::Model(_)
                 | Command::Context(_)
+                | Command::Approve(_)
                 | Command::Status
                 | Command::Help => String::new(),
             };
@@ -212,6 +217,9 @@ fn whole(text: &str, triggers: &Triggers) -> Option<Command> {
     }
     if let Some(ask) = after(text, "/context").and_then(Ask::parse) {
         return Some(Command::Context(ask));
+    }
+    if let Some(approve) = Approve::parse(text) {
+        return Some(Command::Approve(approve));
     }
     let is_alone = |name: &str| after(text, name) == Some("");
     if is_alone("/status") {
@@ -346,6 +354,10 @@ mod tests {
             ("/v", Command::Level(Level::Verbose, String::new())),
             ("/model a/b", Command::Model("a/b".to_owned())),
             ("/MODEL", Command::Model(String::new())),
+            (
+                "/approve a-1 deny",
+                Command::Approve(Ok(Approve { id: "a-1".to_owned(), verdict: crate::approval::Verdict::Deny })),
+            ),
             ("/status", Command::Status),
             ("/help", Command::Help),
             ("/Commands ", Command::Help),

@@ -11,7 +11,7 @@ mod words;
 mod work;
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
@@ -22,6 +22,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     ambient::Ambient,
+    approval::Desk,
     event::AbortReason,
     lane::{
         Job, Queued,
@@ -83,6 +84,7 @@ impl Hub {
             tracker: TaskTracker::new(),
             live: Mutex::default(),
             arrivals: Notify::new(),
+            desk: OnceLock::new(),
         };
         (Self(Arc::new(shared)), follow)
     }
@@ -105,6 +107,16 @@ impl Hub {
     /// Sets the house up anew. Runs at work keep what they started with; what begins from here on has this.
     pub fn set_up(&self, agents: Agents, rules: Rules) {
         self.0.setup.change(agents, rules);
+    }
+
+    /// Says where it is asked whether commands may run. A house has one desk: the first counts.
+    pub fn open_desk(&self, desk: &Desk) {
+        self.0.desk.get_or_init(|| desk.clone());
+    }
+
+    /// Where it is asked whether commands may run, if anywhere.
+    pub fn desk(&self) -> Option<&Desk> {
+        self.0.desk.get()
     }
 
     /// How many runs are at work at once.
@@ -225,8 +237,9 @@ impl Hub {
         work
     }
 
-    /// Something happened that the session's next run is told.
+    /// Something happened that the session's next run is told. It may quote what a command printed.
     pub async fn note_event(&self, key: &SessionKey, text: String) -> Result<(), ChangeError> {
+        let text = self.agents().of(key.agent()).secrets.mask(&text).into_owned();
         self.change(key, |tell| Chore::Event(text, tell)).await
     }
 

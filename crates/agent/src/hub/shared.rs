@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     ambient::Ambient,
+    approval::Desk,
     event::AbortReason,
     lane::{self, Job, slots::Slots},
     tape::Tape,
@@ -61,6 +62,8 @@ pub(crate) struct Shared {
     pub(super) live: Mutex<Live>,
     /// Rung whenever a new run is claimed, for those who wait for one that nobody knew.
     pub(super) arrivals: Notify,
+    /// Where it is asked whether commands may run.
+    pub(crate) desk: OnceLock<Desk>,
 }
 
 impl std::fmt::Debug for Shared {

@@ -10,7 +10,7 @@ use homard_store::{AbortReason, Ended, Outcome, Rec, Steps};
 
 use super::{Lane, Queued, answerer, chores::merged, inbox::Letter};
 use crate::{
-    command::{Ask, Change, Command, StatusFacts, Stop, queue::Overrides, stop},
+    command::{Approve, Ask, Change, Command, StatusFacts, Stop, queue::Overrides, stop},
     context::{
         brief::{self, Brief},
         report::words,
@@ -32,6 +32,7 @@ impl Queued {
                 | Command::Level(..)
                 | Command::Model(_)
                 | Command::Context(_)
+                | Command::Approve(_)
                 | Command::Status
                 | Command::Help,
             ) => true,
@@ -50,6 +51,7 @@ impl Lane {
                 Change { fields: Vec::new(), reply: stop::reply(runs, children) }
             }
             Command::Context(ask) => Change::says(self.context(ask, &queued).await),
+            Command::Approve(approve) => Change::says(self.approve(approve, &queued.inbound.principal).await),
             Command::Begin { .. }
             | Command::BeginWith(_)
             | Command::Queue(_)
@@ -93,6 +95,19 @@ impl Lane {
             self.hub.forget(&queued.tape);
         } else {
             self.never_was(&queued);
+        }
+    }
+
+    /// Answers a question whether a command may run. Only the owner's messages are read as commands at all.
+    async fn approve(&self, approve: Result<Approve, String>, by: &str) -> String {
+        let approve = match approve {
+            Ok(approve) => approve,
+            Err(usage) => return usage,
+        };
+        let Some(desk) = self.hub.desk.get() else { return "Nobody asks here before commands run.".to_owned() };
+        match desk.decide(&approve.id, approve.verdict, by).await {
+            Ok(entry) => format!("Approval {}: {}.", entry.id, entry.state.as_str()),
+            Err(error) => format!("It was not answered: {error}."),
         }
     }
 

@@ -161,6 +161,7 @@ fn told(lines: &[Value]) -> Vec<Value> {
         .collect()
 }
 
+// Case 196.
 #[tokio::test(start_paused = true)]
 async fn an_isolated_job_runs_in_its_own_session_with_a_new_transcript_each_time() {
     let world = World::new(vec![hourly("j1")], calm()).await;
@@ -303,6 +304,7 @@ async fn an_event_can_wait_for_the_next_heartbeat() {
     assert!(world.asked()[0].contains("[System event: water the plants]"));
 }
 
+// Case 192.
 #[tokio::test(start_paused = true)]
 async fn heartbeats_say_why_they_are_left_out() {
     let hours = Hours::parse("00:00", "02:45", TimeZone::UTC);
@@ -322,6 +324,23 @@ async fn heartbeats_say_why_they_are_left_out() {
     }
     assert_eq!(heard(&mut news, "heartbeat", "").await["reason"], "quiet-hours");
     assert_eq!(world.asked(), Vec::<String>::new());
+}
+
+// Case 193.
+#[tokio::test(start_paused = true)]
+async fn the_same_words_are_told_once_a_day() {
+    let world = World::new(Vec::new(), settings(Pulse::of(AgentId::main()), Some("- look"))).await;
+    let mut news = world.schedule.listen();
+    let (mut told, mut left_out) = (Vec::new(), 0);
+    while told.len() < 2 {
+        let beat = heard(&mut news, "heartbeat", "").await;
+        match (beat["status"].as_str().unwrap(), beat["reason"].as_str().unwrap()) {
+            ("sent", "interval") => told.push(beat["ts"].as_u64().unwrap()),
+            ("skipped", "duplicate") => left_out += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((told[1] - told[0], left_out), (24 * HOUR, 47));
 }
 
 #[tokio::test(start_paused = true)]

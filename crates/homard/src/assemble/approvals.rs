@@ -1,28 +1,105 @@
-//! From the state directory to a desk where commands are allowed, and everybody who may allow them hears of it.
+//! From the state directory to a desk where commands are allowed, and everybody who may allow them hears of it; from
+//! the config to what has to be asked there.
 
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use async_trait::async_trait;
 use homard_agent::{
-    Ambient,
-    approval::{Desk, shelf::Shelf},
+    Ambient, Hub,
+    approval::{self, Desk, Wish, follow, shelf::Shelf},
     task,
 };
 use homard_gateway::{Audience, News, Scope};
 use homard_journal::ApprovalFiles;
 use homard_proto::Generation;
 use homard_store::Error as StoreError;
+use homard_tools::{Approvals, Exec, argv};
 use serde_json::Value;
 use tokio::{sync::broadcast::error::RecvError, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::paths::Paths;
+use super::House;
+use crate::{
+    config::{
+        Config,
+        tools::{Ask, Mode, Security},
+    },
+    paths::Paths,
+};
 
-/// Opens the desk of a state directory that this process owns.
-pub(crate) async fn open(ambient: &Ambient, paths: &Paths) -> Result<Desk> {
+/// Opens the desk of a state directory that this process owns, for everybody in its house.
+pub(crate) async fn open(hub: &Hub, paths: &Paths) -> Result<Desk> {
+    let ambient = hub.ambient();
     let shelf = Files { files: ApprovalFiles::new(&paths.state), ambient: ambient.clone() };
-    Desk::open(Arc::new(shelf), ambient.clone()).await.context("what waits for approval cannot be read")
+    let desk = Desk::open(Arc::new(shelf), ambient.clone()).await;
+    let desk = desk.context("what waits for approval cannot be read")?;
+    hub.open_desk(&desk);
+    Ok(desk)
+}
+
+/// Takes up what waited when the gateway before ended. The tasks end by themselves.
+pub(crate) fn resume(house: &House, config: &Config, paths: &Paths) {
+    if let Some(desk) = house.hub.desk() {
+        drop(follow::resume(desk, &house.hub, &later(house, config, paths, desk)));
+    }
+}
+
+/// Runs what was allowed in this process, and waits for it.
+pub(crate) async fn finish(house: &House, config: &Config, paths: &Paths) {
+    let Some(desk) = house.hub.desk() else { return };
+    let later = later(house, config, paths, desk);
+    for entry in desk.unfinished().iter().filter(|entry| entry.is_open()) {
+        follow::follow(desk, &house.hub, &entry.id, &later).await;
+    }
+}
+
+/// How what was allowed is run.
+fn later(house: &House, config: &Config, paths: &Paths, desk: &Desk) -> follow::Later {
+    Exec::new(house.office.bench.exec(config, paths)).later(desk)
+}
+
+/// How strict a config is about commands: for all agents, and for each.
+pub(super) fn asking(config: &Config) -> Approvals {
+    let said = &config.tools.exec;
+    let mut all = wish(said.security.map(|word| word.0), said.ask.map(|word| word.0));
+    if said.sandbox.mode.is_some_and(|word| word.0 == Mode::Guarded) {
+        all = strictest(all, wish(Some(Security::Allowlist), Some(Ask::OnMiss)));
+    }
+    // Where nobody says anything, the sandbox is what holds commands.
+    all.security = all.security.or(Some(approval::Security::Full));
+    let members = config.agents.members();
+    let own = members.iter().map(|agent| {
+        let said = &agent.said.tools.exec;
+        let own = wish(said.security.map(|word| word.0), said.ask.map(|word| word.0));
+        (agent.id.clone(), strictest(all, own))
+    });
+    let usual = || argv::SAFE_BINS.map(str::to_owned).to_vec();
+    Approvals { all, own: own.collect(), safe_bins: said.safe_bins.clone().unwrap_or_else(usual) }
+}
+
+/// What a section of the config means. Who wants to be asked about what is not on the list wants a list.
+fn wish(security: Option<Security>, ask: Option<Ask>) -> Wish {
+    let listed = (ask == Some(Ask::OnMiss)).then_some(Security::Allowlist);
+    Wish {
+        security: security.or(listed).map(|security| match security {
+            Security::Deny => approval::Security::Deny,
+            Security::Allowlist => approval::Security::Allowlist,
+            Security::Full => approval::Security::Full,
+        }),
+        ask: ask.map(|ask| match ask {
+            Ask::Off => approval::Ask::Off,
+            Ask::OnMiss => approval::Ask::OnMiss,
+            Ask::Always => approval::Ask::Always,
+        }),
+    }
+}
+
+fn strictest(one: Wish, other: Wish) -> Wish {
+    Wish {
+        security: [one.security, other.security].into_iter().flatten().min(),
+        ask: [one.ask, other.ask].into_iter().flatten().max(),
+    }
 }
 
 /// Ends what nobody answers, and tells clients what is asked and answered, until it is stopped.
@@ -33,7 +110,7 @@ pub(crate) fn start(desk: &Desk, news: News, stop: CancellationToken) -> [JoinHa
 
 /// Commands may hold secrets: only those who may allow them are told.
 async fn tell(desk: Desk, news: News, stop: CancellationToken) {
-    let audience = Audience { needs: Some(Scope::Admin), since: Generation::Three };
+    let audience = Audience { needs: Some(Scope::Approvals), since: Generation::Three };
     let mut heard = desk.listen();
     loop {
         let event = tokio::select! {
@@ -76,5 +153,60 @@ impl Shelf for Files {
 
     async fn set_policy(&self, text: String) -> Result<(), StoreError> {
         self.files.set_policy(text).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_agent::approval::Effective;
+    use homard_proto::AgentId;
+
+    use super::*;
+
+    /// What counts for an agent in the end, where the file says nothing.
+    fn levels(text: &str, agent: &str) -> (&'static str, &'static str) {
+        let asking = asking(&Config::parse(text).unwrap());
+        let own = asking.own.get(&AgentId::normalize(agent)).copied();
+        let Effective { security, ask } = Effective::of(&[own.unwrap_or(asking.all)]);
+        (security.as_str(), ask.as_str())
+    }
+
+    #[test]
+    fn a_config_says_what_may_run_and_who_is_asked() {
+        for (exec, expected) in [
+            // On a miss nobody is asked where there is no list.
+            ("{}", ("full", "on-miss")),
+            ("{sandbox: {mode: 'full'}}", ("full", "on-miss")),
+            ("{ask: 'off'}", ("full", "off")),
+            ("{security: 'full', ask: 'on-miss'}", ("full", "on-miss")),
+            ("{ask: 'on-miss'}", ("allowlist", "on-miss")),
+            ("{security: 'allowlist'}", ("allowlist", "on-miss")),
+            ("{security: 'allowlist', ask: 'off'}", ("allowlist", "off")),
+            ("{ask: 'always'}", ("full", "always")),
+            ("{security: 'deny', ask: 'off'}", ("deny", "off")),
+            ("{sandbox: {mode: 'guarded'}}", ("allowlist", "on-miss")),
+            ("{security: 'full', ask: 'off', sandbox: {mode: 'guarded'}}", ("allowlist", "on-miss")),
+            ("{security: 'deny', ask: 'always', sandbox: {mode: 'guarded'}}", ("deny", "always")),
+        ] {
+            assert_eq!(levels(&format!("{{tools: {{exec: {exec}}}}}"), "main"), expected, "{exec}");
+        }
+    }
+
+    #[test]
+    fn an_agent_is_never_held_less_than_all() {
+        let text = "{tools: {exec: {security: 'allowlist'}}, agents: {list: [
+            {id: 'a', default: true, tools: {exec: {security: 'full', ask: 'off'}}},
+            {id: 'b', tools: {exec: {ask: 'always'}}}, {id: 'c', tools: {exec: {security: 'deny'}}}]}}";
+        assert_eq!(levels(text, "a"), ("allowlist", "off"));
+        assert_eq!(levels(text, "b"), ("allowlist", "always"));
+        assert_eq!(levels(text, "c"), ("deny", "on-miss"));
+        assert_eq!(levels(text, "gone"), ("allowlist", "on-miss"));
+    }
+
+    #[test]
+    fn safe_programs_are_those_of_the_config_or_the_usual() {
+        let bins = |text: &str| asking(&Config::parse(text).unwrap()).safe_bins;
+        assert_eq!(bins("{tools: {exec: {safeBins: ['wc']}}}"), ["wc"]);
+        assert_eq!(bins("{}"), argv::SAFE_BINS);
     }
 }

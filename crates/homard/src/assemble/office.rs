@@ -12,6 +12,7 @@ use homard_agent::{
     Agents, Bounds, Profile, Setting,
     access::ToolRules,
     profile::{Choose, Identity},
+    schedule::Schedule,
     secrets::Secrets,
     setting::{Machine, Pictures, Style},
     tool::Toolbox,
@@ -26,7 +27,7 @@ use super::{
     Place,
     chain::{Chain, Why},
     keys,
-    models::{Closed, Models},
+    models::{Closed, Models, Named},
     secrets,
     skills::Library,
     timeout,
@@ -39,8 +40,9 @@ use crate::{
     },
     config::{
         Config,
-        agents::{Member, Style as Said},
+        agents::{Choice, Member, Style as Said},
     },
+    live::Live,
     paths::{self, Paths},
 };
 
@@ -61,6 +63,8 @@ struct Kept {
     /// Those who write down what is learned about credentials.
     keeping: Vec<Keeping>,
     libraries: Vec<Library>,
+    /// Whether it was known which tools agents may use.
+    knows_tools: bool,
 }
 
 /// The agents of a config, and what people should know of them.
@@ -79,13 +83,35 @@ impl Office {
             paths: paths.clone(),
             place: place.clone(),
             reader: Arc::default(),
-            bench: Bench::default(),
+            bench: Bench {
+                gateway: match place {
+                    Place::Workspaces => Some(tools::Desk::default()),
+                    Place::Here(_) => None,
+                },
+                ..Bench::default()
+            },
             kept: Arc::default(),
         }
     }
 
-    /// Writes what is not written yet of what was learned about credentials.
+    /// Gives the tools what only a gateway has. A schedule may be missing.
+    pub(crate) fn open_gateway(&self, live: &Live, schedule: Option<&Schedule>) {
+        let Some(desk) = &self.bench.gateway else { return };
+        // A second gateway in one office would be a mistake; the first one counts.
+        desk.live.get_or_init(|| live.clone());
+        if let Some(schedule) = schedule {
+            desk.schedule.get_or_init(|| schedule.clone());
+        }
+    }
+
+    /// Waits until there are other tools than those that the agents were given.
+    pub(crate) async fn tools_changed(&self) {
+        self.bench.outside.changed().await;
+    }
+
+    /// Ends servers, and writes what is not written yet of what was learned about credentials.
     pub(super) async fn close(&self) {
+        self.bench.outside.close().await;
         let keeping = std::mem::take(&mut self.kept().keeping);
         for keeping in keeping {
             keeping.end().await;
@@ -95,6 +121,11 @@ impl Office {
     /// The skills of every agent.
     pub(crate) fn libraries(&self) -> Vec<Library> {
         self.kept().libraries.clone()
+    }
+
+    /// Whether it was known, the last time, which tools agents may use.
+    pub(super) fn knew_tools(&self) -> bool {
+        self.kept().knows_tools
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -128,7 +159,9 @@ impl Office {
         }
         let agents = Agents::new(first.context("there is no agent")?, others);
         let Desk { libraries, remark, troubles, .. } = desk;
-        self.kept().libraries = libraries;
+        let mut kept = self.kept();
+        (kept.libraries, kept.knows_tools) = (libraries, knows_tools);
+        drop(kept);
         Ok(Staff { agents, remark, troubles })
     }
 
@@ -198,7 +231,7 @@ impl Office {
             bounds: bounds(config),
             secrets: desk.secrets(&paths, &keyring),
             offers: desk.models.offers(),
-            choose: choose(desk.models.clone(), keyring, chain),
+            choose: choose(desk.models.clone(), keyring, desk.own(chain)),
             thinking: said.thinking_default.or(defaults.thinking_default).map(|word| word.0),
             verbose: said.verbose_default.or(defaults.verbose_default).map(|word| word.0.0),
             reasoning: said.reasoning_default.or(defaults.reasoning_default).map(|word| word.0.0),
@@ -271,9 +304,14 @@ impl Desk<'_> {
         if !self.knows_tools {
             return (Toolbox::default(), None);
         }
-        let (rules, trouble) = tools::rules(&self.loaded.config, agent);
-        self.troubles.extend(trouble);
-        (self.toolbox.clone(), Some(rules))
+        (self.toolbox.clone(), Some(tools::rules(&self.loaded.config, agent)))
+    }
+
+    /// The models that may be chosen although no list has them: those of an agent, and the one that looks at pictures.
+    fn own(&self, chain: Option<Chain>) -> Vec<Named> {
+        let seeing = self.loaded.config.agents.defaults.image_model.as_ref();
+        let seeing = seeing.into_iter().flat_map(Choice::names).filter_map(|name| self.models.entry(name).ok());
+        chain.into_iter().flat_map(|chain| chain.models).chain(seeing).collect()
     }
 
     /// The person's time zone.
@@ -298,9 +336,8 @@ fn no_key(chain: &Chain, keyring: &Keyring) -> Option<String> {
     Some(format!("no key can be used ({why}), so the demo model answers; see: homard models status"))
 }
 
-fn choose(models: Arc<Models>, keyring: Arc<Keyring>, chain: Option<Chain>) -> Choose {
-    let chain = chain.map(|chain| chain.models).unwrap_or_default();
-    Arc::new(move |name| models.strict(&keyring, name, &chain).map_err(|error| format!("{error:#}")))
+fn choose(models: Arc<Models>, keyring: Arc<Keyring>, own: Vec<Named>) -> Choose {
+    Arc::new(move |name| models.strict(&keyring, name, &own).map_err(|error| format!("{error:#}")))
 }
 
 fn bounds(config: &Config) -> Bounds {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
     time::Duration,
@@ -11,34 +12,64 @@ use homard_agent::{
     Ambient, Hub,
     access::ToolRules,
     policy::Policy,
+    schedule::Schedule,
     task,
     tool::{Tool, Toolbox},
 };
 use homard_config::Loaded;
 use homard_tools::{
-    Background, ExecSettings, Exited, WebFetch, WebFetchSettings, WebSearch, WebSearchSettings,
+    Background, ExecSettings, Exited, MemorySettings, WebFetch, WebFetchSettings, WebSearch, WebSearchSettings,
     egress::{Bounds, SystemNames},
     house::{self, HouseRules, SpawnRules},
     sandbox,
     search::{Brave, SearchProvider, Searxng},
 };
 
+use super::{
+    approvals, office,
+    servers::{self, Outside},
+};
 use crate::{
     config::{
         Config, Text,
         agents::Member,
-        tools::{self, Ask, Mode, Searcher, Security},
+        tools::{self, Mode, Searcher, Security},
     },
+    live::Live,
     paths::{self, Paths},
+    tools::{Cron, Gateway, Image},
 };
 
 /// What tools keep from one config to the next.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Bench {
     /// Commands that go on in the background.
     pub(super) background: Background,
     /// Where it is told that one of them ended.
     pub(super) hub: Arc<OnceLock<Hub>>,
+    /// Servers that bring tools of their own.
+    pub(super) outside: Outside,
+    /// What only a gateway has.
+    pub(super) gateway: Option<Desk>,
+}
+
+/// What only a gateway has, as soon as it has it.
+#[derive(Clone, Default)]
+pub(super) struct Desk {
+    pub(super) schedule: Arc<OnceLock<Schedule>>,
+    pub(super) live: Arc<OnceLock<Live>>,
+}
+
+impl fmt::Debug for Bench {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { background, outside, gateway, .. } = self;
+        let is_gateway = gateway.is_some();
+        f.debug_struct("Bench")
+            .field("background", background)
+            .field("outside", outside)
+            .field("is_gateway", &is_gateway)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Bench {
@@ -53,13 +84,24 @@ impl Bench {
             Err(why) => troubles.push(format!("the web cannot be searched: {why}")),
         }
         all.extend(house::all(house_rules(&loaded.config)));
-        let web = &loaded.config.tools.web;
+        all.extend(homard_tools::memory(memory(&loaded.config, paths)));
+        all.push(Arc::new(Image::new(loaded.config.agents.defaults.image_model.clone())));
+        if let Some(Desk { schedule, live }) = &self.gateway {
+            all.push(Arc::new(Cron::new(schedule.clone())));
+            all.push(Arc::new(Gateway::new(live.clone(), paths.clone())));
+        }
+        let (setups, left_out) = servers::setups(&loaded.config.mcp, &paths.state);
+        troubles.extend(left_out);
+        // Nothing that a server calls its tools takes the place of one of ours.
+        let outside = self.outside.tools(setups);
+        let (web, remembers) = (&loaded.config.tools.web, remembers(&loaded.config));
         let is_on = |name: &str| match name {
             "web_fetch" => web.fetch.enabled != Some(false),
             "web_search" => web.search.enabled != Some(false),
+            "memory_search" | "memory_get" => remembers,
             _ => true,
         };
-        (Toolbox::new(all).only(is_on), troubles)
+        (Toolbox::new(outside.into_iter().chain(all)).only(is_on), troubles)
     }
 
     /// How commands run.
@@ -78,8 +120,28 @@ impl Bench {
             wait: said.background_ms.map_or(usual.wait, Duration::from_millis),
             timeout: said.timeout_sec.map_or(usual.timeout, Duration::from_secs),
             keep: said.cleanup_ms.map_or(usual.keep, Duration::from_millis),
+            approvals: Some(approvals::asking(config)),
             ..usual
         }
+    }
+}
+
+/// Whether agents have tools for what they have written down.
+fn remembers(config: &Config) -> bool {
+    let said = [&config.memory.search, &config.agents.defaults.memory_search];
+    said.into_iter().find_map(|said| said.enabled).unwrap_or(true)
+}
+
+/// How the memory of agents is kept and searched.
+fn memory(config: &Config, paths: &Paths) -> MemorySettings {
+    let (first, then) = (config.memory.search.query, config.agents.defaults.memory_search.query);
+    let usual = MemorySettings::default();
+    let members = config.agents.members();
+    MemorySettings {
+        folder: Some(paths.state.join("memory")),
+        workspaces: members.iter().map(|agent| (agent.id.clone(), office::workspace(config, paths, agent))).collect(),
+        max_results: first.max_results.or(then.max_results).unwrap_or(usual.max_results),
+        min_score: first.min_score.or(then.min_score).unwrap_or(usual.min_score),
     }
 }
 
@@ -94,6 +156,7 @@ pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
         mode: match said.mode.map(|word| word.0) {
             None | Some(Mode::Workspace) => sandbox::Mode::Workspace,
             Some(Mode::ReadOnly) => sandbox::Mode::ReadOnly,
+            Some(Mode::Guarded) => sandbox::Mode::Guarded,
             Some(Mode::Full) => sandbox::Mode::Full,
         },
         network: said.network.unwrap_or(false),
@@ -103,6 +166,12 @@ pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
         masked: places(&said.masked).into_iter().chain([paths.config.clone()]).collect(),
         home,
     }
+}
+
+/// What this machine can hold commands with. Tries it, which takes a moment.
+pub(crate) fn tier() -> sandbox::Tier {
+    let path = paths::env("PATH").and_then(|path| path.into_string().ok()).unwrap_or_default();
+    sandbox::Tier::detect(std::env::current_exe().ok().as_deref(), &path)
 }
 
 /// What runs may see and start.
@@ -184,8 +253,8 @@ fn tell(hub: Arc<OnceLock<Hub>>) -> homard_tools::OnExit {
     })
 }
 
-/// Who may use which tools of an agent, and what is denied because nobody could be asked.
-pub(super) fn rules(config: &Config, agent: &Member<'_>) -> (ToolRules, Option<String>) {
+/// Who may use which tools of an agent. Where no command may run, there is nothing to run them with.
+pub(super) fn rules(config: &Config, agent: &Member<'_>) -> ToolRules {
     let by = |said: &BTreeMap<String, tools::Policy>| -> BTreeMap<String, Policy> {
         said.iter().map(|(name, policy)| (name.clone(), policy.meant())).collect()
     };
@@ -197,39 +266,28 @@ pub(super) fn rules(config: &Config, agent: &Member<'_>) -> (ToolRules, Option<S
         agent_by_provider: by(&own.by_provider),
         subagent: all.subagents.tools.meant(),
     };
-    let security = [all.exec.security, own.exec.security].into_iter().flatten().map(|word| word.0).min();
-    let ask = [all.exec.ask, own.exec.ask].into_iter().flatten().map(|word| word.0).max();
-    let trouble = match (security, ask) {
-        (Some(Security::Deny), _) => None,
-        (Some(Security::Allowlist), _) | (_, Some(Ask::OnMiss | Ask::Always)) => Some(format!(
-            "agent {}: tools.exec wants commands to be agreed to, and nobody can be asked yet, so it may run none",
-            agent.id
-        )),
-        (Some(Security::Full) | None, Some(Ask::Off) | None) => return (rules, None),
-    };
-    rules.agent.deny.extend(["exec".to_owned(), "process".to_owned()]);
-    (rules, trouble)
+    if [all.exec.security, own.exec.security].into_iter().flatten().any(|word| word.0 == Security::Deny) {
+        rules.agent.deny.extend(["exec".to_owned(), "process".to_owned()]);
+    }
+    rules
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn denied(text: &str) -> (Vec<String>, bool) {
+    fn denied(text: &str) -> Vec<String> {
         let config = Config::parse(text).unwrap();
-        let (rules, trouble) = rules(&config, &config.agents.members()[0]);
-        (rules.agent.deny, trouble.is_some())
+        rules(&config, &config.agents.members()[0]).agent.deny
     }
 
     #[test]
-    fn commands_run_only_if_nobody_has_to_be_asked() {
-        let none = || vec!["exec".to_owned(), "process".to_owned()];
-        assert_eq!(denied("{}"), (vec![], false));
-        assert_eq!(denied("{tools: {exec: {security: 'full', ask: 'off'}}}"), (vec![], false));
-        assert_eq!(denied("{tools: {exec: {security: 'deny'}}}"), (none(), false));
-        assert_eq!(denied("{tools: {exec: {ask: 'always'}}}"), (none(), true));
-        let own =
-            "{tools: {exec: {security: 'full'}}, agents: {list: [{id: 'a', tools: {exec: {security: 'allowlist'}}}]}}";
-        assert_eq!(denied(own), (none(), true));
+    fn there_is_nothing_to_run_commands_with_where_none_may_run() {
+        let both = vec!["exec".to_owned(), "process".to_owned()];
+        assert_eq!(denied("{}"), Vec::<String>::new());
+        assert_eq!(denied("{tools: {exec: {security: 'allowlist', ask: 'always'}}}"), Vec::<String>::new());
+        assert_eq!(denied("{tools: {exec: {security: 'deny', ask: 'always'}}}"), both);
+        let own = "{tools: {exec: {security: 'full'}}, agents: {list: [{id: 'a', tools: {exec: {security: 'deny'}}}]}}";
+        assert_eq!(denied(own), both);
     }
 }

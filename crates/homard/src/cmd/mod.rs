@@ -10,7 +10,9 @@ mod cron;
 mod gateway;
 mod health;
 mod import;
+mod mcp;
 mod models;
+mod sandbox;
 mod sessions;
 mod skills;
 mod status;
@@ -63,6 +65,10 @@ enum Command {
     Config(config::Args),
     /// Commands that wait until somebody allows them: list, allow and deny them
     Approvals(approvals::Args),
+    /// Tools of other programs: list the servers, and try one
+    Mcp(mcp::Args),
+    /// What holds the commands of agents
+    Sandbox(sandbox::Args),
     /// Jobs that run by themselves: list, make, remove and run them
     Cron(cron::Args),
     /// Take over what another program kept
@@ -82,6 +88,8 @@ impl Cli {
             Command::Models(args) => args.json,
             Command::Config(args) => args.wants_json(),
             Command::Approvals(args) => args.json,
+            Command::Mcp(args) => args.json,
+            Command::Sandbox(args) => args.json,
             Command::Cron(args) => args.json,
             Command::Import(args) => args.wants_json(),
             Command::Health(args) | Command::Status(args) | Command::Sessions(args) => args.json,
@@ -104,6 +112,8 @@ impl Cli {
             | Command::Models(_)
             | Command::Config(_)
             | Command::Approvals(_)
+            | Command::Mcp(_)
+            | Command::Sandbox(_)
             | Command::Cron(_)
             | Command::Import(_)
             | Command::Chaos(_) => "warn",
@@ -130,6 +140,8 @@ impl Cli {
             Command::Models(args) => models::run(&args),
             Command::Config(args) => config::run(&args),
             Command::Approvals(args) => approvals::run(&args).await,
+            Command::Mcp(args) => mcp::run(&args).await,
+            Command::Sandbox(args) => sandbox::run(&args),
             Command::Cron(args) => cron::run(&args).await,
             Command::Import(args) => import::run(&args).await,
             Command::Chaos(args) => chaos::run(args).await,

@@ -27,7 +27,8 @@ impl Sections for Config {
         self.tool_lists(&mut problems);
         let renames = self.session.main_key.as_deref().is_some_and(|name| name.trim() != "main");
         let no_effect = "has no effect: the main conversation is always called main".to_owned();
-        let warnings = renames.then(|| (key("session").key("mainKey"), no_effect)).into_iter().collect();
+        let mut warnings: Found = renames.then(|| (key("session").key("mainKey"), no_effect)).into_iter().collect();
+        self.servers(&mut warnings);
         Findings { problems, warnings }
     }
 }
@@ -120,6 +121,19 @@ impl Config {
         }
         if let Some(Err(why)) = defaults.user_timezone.as_deref().map(zone) {
             found.push((key("agents").key("defaults").key("userTimezone"), why.to_owned()));
+        }
+    }
+
+    /// Servers whose tools are used can be used.
+    fn servers(&self, found: &mut Found) {
+        for (name, server) in self.mcp.servers.iter().filter(|(_, server)| server.enabled != Some(false)) {
+            let path = key("mcp").key("servers").key(name);
+            if let Some((name, why)) = server.wrong() {
+                found.push((path.key(name), format!("{why}; the server is left out")));
+            }
+            if server.ssl_verify == Some(false) {
+                found.push((path.key("sslVerify"), "has no effect: certificates are always checked".to_owned()));
+            }
         }
     }
 
@@ -218,6 +232,23 @@ mod tests {
                                   {id: 'b', tools: {allow: [], alsoAllow: ['exec']}}]}}"
             ),
             [format!("tools.alsoAllow {what}"), format!("agents.list[0].tools.alsoAllow {what}")]
+        );
+    }
+
+    #[test]
+    fn a_server_that_cannot_be_used_is_worth_a_word() {
+        let text = "{mcp: {servers: {a: {command: 'x'}, b: {}, c: {url: 'u', sslVerify: false, transport: 'sse'},
+                     d: {enabled: false, transport: 'sse'}}}}";
+        assert!(Config::read(File::new("homard.json"), text).is_valid());
+        assert_eq!(
+            told(text),
+            [
+                "mcp.servers.b.command is missing, and so is url: one of them says where the server is; the server is \
+                 left out",
+                "mcp.servers.c.sslVerify has no effect: certificates are always checked",
+                "mcp.servers.c.transport sse is not supported; many such servers speak streamable-http, too; the server \
+                 is left out",
+            ]
         );
     }
 

@@ -51,7 +51,9 @@ pub(crate) fn complaint(chosen: &Chosen, path: &Path) -> Option<String> {
     let instead = match chosen.used {
         Used::File => return None,
         Used::LastGood => "the last config that was valid is used",
-        Used::Parts if chosen.loaded.source.as_object().is_none_or(serde_json::Map::is_empty) => "nothing of it is used",
+        Used::Parts if chosen.loaded.source.as_object().is_none_or(serde_json::Map::is_empty) => {
+            "nothing of it is used"
+        }
         Used::Parts => "the rest of it is used",
     };
     let problems = &chosen.loaded.problems;

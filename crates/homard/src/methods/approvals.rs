@@ -15,22 +15,22 @@ use serde_json::{Value, json};
 /// The methods, answered by the desk.
 pub(super) fn methods(desk: &Desk) -> Vec<Method> {
     vec![
-        method("exec.approval.request", desk, request),
-        method("exec.approval.waitDecision", desk, wait),
-        method("exec.approval.resolve", desk, resolve),
-        method("exec.approval.get", desk, get),
-        method("exec.approval.list", desk, list),
-        method("exec.approvals.get", desk, rules),
-        method("exec.approvals.set", desk, set_rules),
+        method("exec.approval.request", Scope::Approvals, desk, request),
+        method("exec.approval.waitDecision", Scope::Approvals, desk, wait),
+        method("exec.approval.resolve", Scope::Approvals, desk, resolve),
+        method("exec.approval.get", Scope::Approvals, desk, get),
+        method("exec.approval.list", Scope::Approvals, desk, list),
+        method("exec.approvals.get", Scope::Admin, desk, rules),
+        method("exec.approvals.set", Scope::Admin, desk, set_rules),
     ]
 }
 
-fn method<A>(name: &'static str, desk: &Desk, answer: fn(Asked, Desk) -> A) -> Method
+fn method<A>(name: &'static str, scope: Scope, desk: &Desk, answer: fn(Asked, Desk) -> A) -> Method
 where
     A: Future<Output = Result<Value, ErrorShape>> + Send + 'static,
 {
     let desk = desk.clone();
-    Method::new(name, Scope::Admin, move |asked| answer(asked, desk.clone()))
+    Method::new(name, scope, move |asked| answer(asked, desk.clone()))
 }
 
 /// Asks about something that the asker runs itself. Answered when it is decided, or at once if the asker wants to wait

@@ -116,17 +116,20 @@ fn patch(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorSha
     let PatchParams { raw, base_hash, replace_paths, followup: _ } = asked.params()?;
     let patch = object("config.patch", &raw)?;
     let replaced: Vec<Path> = replace_paths.iter().filter_map(|path| path.parse().ok()).collect();
-    made((live, paths), base_hash.as_deref(), |text| {
-        let mut value = edit::value(text)?;
-        patch::merge(&mut value, &patch, &Path::root(), &replaced);
-        // Where nothing is said and nothing is added, `{}` says so.
-        let text = if text.trim().is_empty() { "{}\n" } else { text };
-        Ok(edit::replace(text, &value)?)
-    })
+    made((live, paths), base_hash.as_deref(), |text| patched(&patch, &replaced, text))
+}
+
+/// The text of the file with some keys changed. At the paths of `replaced` what is there goes whole.
+pub(crate) fn patched(patch: &Value, replaced: &[Path], text: &str) -> Result<String, Refusal> {
+    let mut value = edit::value(text)?;
+    patch::merge(&mut value, patch, &Path::root(), replaced);
+    // Where nothing is said and nothing is added, `{}` says so.
+    let text = if text.trim().is_empty() { "{}\n" } else { text };
+    Ok(edit::replace(text, &value)?)
 }
 
 /// What a text of a client says.
-fn object(method: &str, raw: &Raw) -> Result<Value, ErrorShape> {
+pub(crate) fn object(method: &str, raw: &Raw) -> Result<Value, ErrorShape> {
     let wrong = |why: &str| ErrorShape::invalid(format!("invalid {method} params: raw {why}"));
     match edit::value(&raw.0) {
         Ok(value @ Value::Object(_)) => Ok(value),
@@ -138,7 +141,7 @@ fn object(method: &str, raw: &Raw) -> Result<Value, ErrorShape> {
 
 /// The text that a client sent, with the secrets that it was not shown. A page with a form sends plain JSON whatever the
 /// file is; then the file's text is changed only where it says something else, and its comments stay.
-fn whole(raw: &Raw, value: &Value, text: &str) -> Result<String, Refusal> {
+pub(crate) fn whole(raw: &Raw, value: &Value, text: &str) -> Result<String, Refusal> {
     if raw.0 == redact::redact_text(text) {
         return Ok(text.to_owned());
     }
@@ -156,7 +159,7 @@ fn whole(raw: &Raw, value: &Value, text: &str) -> Result<String, Refusal> {
 }
 
 /// Makes a change, has it at work, and says what it takes to have an effect.
-fn made(
+pub(crate) fn made(
     (live, paths): (&Live, &Paths),
     base: Option<&str>,
     edit: impl Fn(&str) -> Result<String, Refusal>,

@@ -1,7 +1,7 @@
 //! The gateway's methods that are about this program's files, one file per family.
 
 mod approvals;
-mod config;
+pub(crate) mod config;
 mod skills;
 
 use homard_agent::approval::Desk;

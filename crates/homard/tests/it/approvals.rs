@@ -1,12 +1,12 @@
 //! Commands that wait until somebody allows them, through the binary, both protocols and a restart.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    home::Home,
+    home::{Gateway, Home, Said, until},
     socket::{Socket, connect_as, hear, tell},
 };
 
@@ -88,7 +88,7 @@ async fn what_waits_outlives_the_gateway() {
 }
 
 #[tokio::test]
-async fn only_admins_hear_of_commands_and_answer() {
+async fn only_who_may_answer_hears_of_commands_and_only_admins_see_the_rules() {
     let home = Home::new();
     let gateway = home.gateway();
     let mut reader = connect_as(gateway.port, &gateway.token(), 4, (&["operator.read", "operator.write"], &[])).await;
@@ -102,6 +102,16 @@ async fn only_admins_hear_of_commands_and_answer() {
         ("exec.approvals.set", json!({"file": {}})),
     ] {
         assert_eq!(call(&mut reader, method, params).await["error"]["code"], "FORBIDDEN", "{method}");
+    }
+    for protocol in [3, 4] {
+        let id = format!("ask-{protocol}");
+        let mut guard = connect_as(gateway.port, &gateway.token(), protocol, (&["operator.approvals"], &[])).await;
+        let request = json!({"id": id, "command": "ls", "twoPhase": true});
+        send(&mut guard, "exec.approval.request", request).await;
+        assert_eq!(event(&mut guard, "exec.approval.requested").await["id"], json!(id));
+        let answered = call(&mut guard, "exec.approval.resolve", json!({"id": id, "decision": "deny"})).await;
+        assert_eq!(answered["ok"], true, "{answered}");
+        assert_eq!(call(&mut guard, "exec.approvals.get", json!({})).await["ok"], false);
     }
 }
 
@@ -123,4 +133,172 @@ async fn rules_are_read_and_replaced_without_their_secret() {
     assert_eq!((&after["ok"], &after["payload"]["file"]), (&json!(true), &shown["file"]), "{after}");
     let kept: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     assert_eq!((&kept["socket"]["token"], &kept["by"]), (&json!("hush"), &json!("another")));
+}
+
+const GUARDED: &str = "{agents: {defaults: {model: 'homard/demo'}}, tools: {exec: {sandbox: {mode: 'guarded'}}}}";
+
+fn guarded() -> Home {
+    let home = Home::new();
+    home.configure(GUARDED);
+    home
+}
+
+/// Has a command run, which waits instead; returns the name of the question.
+fn asked(gateway: &Gateway<'_>, command: &str) -> String {
+    waits(&gateway.run(&["agent", "-m", &format!("Run `{command}`")]))
+}
+
+fn waits(said: &Said) -> String {
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let id = said.stdout.split_once("(approval ").and_then(|(_, rest)| rest.split_once(')')).map(|(id, _)| id);
+    id.unwrap_or_else(|| panic!("{said:?}")).to_owned()
+}
+
+/// Whether a file below a folder, whose name ends like this, holds a text. Files may come and go meanwhile.
+fn holds(folder: &Path, ending: &str, text: &str) -> bool {
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).any(|path| {
+        let is_meant = path.to_string_lossy().ends_with(ending);
+        holds(&path, ending, text)
+            || (is_meant && fs::read(&path).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(text)))
+    })
+}
+
+/// Waits until the session is told something, and has its next run hear it.
+fn told(home: &Home, gateway: &Gateway<'_>, text: &str) {
+    until(text, || holds(&home.state(), "", text));
+    assert_eq!(gateway.run(&["agent", "-m", "hello"]).code, Some(0));
+    until("the next run hears it", || holds(&home.state(), ".jsonl", &format!("System event: {text}")));
+}
+
+#[test]
+fn a_command_waits_while_its_run_goes_on_and_runs_once_when_it_is_allowed() {
+    let home = guarded();
+    let gateway = home.gateway();
+    let made = home.state().join("workspace/made");
+    let id = asked(&gateway, "mkdir made");
+    let listed = gateway.run(&["approvals", "list"]).stdout;
+    assert!(listed.contains(&id) && listed.contains("mkdir made") && listed.contains("guarded"), "{listed}");
+    assert!(!made.exists());
+    assert_eq!(gateway.run(&["approvals", "allow", &id]).code, Some(0));
+    told(&home, &gateway, &format!("Exec finished (approval {id}): mkdir made"));
+    fs::remove_dir(&made).unwrap();
+    assert_ne!(asked(&gateway, "mkdir made"), id);
+    assert!(!made.exists());
+}
+
+#[test]
+fn an_allowed_command_is_held_by_the_sandbox() {
+    let home = guarded();
+    let gateway = home.gateway();
+    let outside = home.work().join("made");
+    let id = asked(&gateway, &format!("mkdir {}", outside.display()));
+    assert_eq!(gateway.run(&["approvals", "allow", &id]).code, Some(0));
+    told(&home, &gateway, &format!("Exec finished (approval {id}, Command exited with code 1)"));
+    assert!(!outside.exists());
+}
+
+#[test]
+fn a_command_that_is_always_allowed_is_not_asked_about_again() {
+    let home = guarded();
+    let gateway = home.gateway();
+    let made = home.state().join("workspace/made");
+    let id = asked(&gateway, "mkdir made");
+    assert_eq!(gateway.run(&["approvals", "always", &id]).code, Some(0));
+    told(&home, &gateway, &format!("Exec finished (approval {id}): mkdir made"));
+    fs::remove_dir(&made).unwrap();
+    assert_eq!(gateway.run(&["agent", "-m", "Run `mkdir made`"]).stdout, "(no output)\n");
+    assert!(made.exists());
+    asked(&gateway, "mkdir other");
+}
+
+#[test]
+fn a_command_that_is_denied_does_not_run() {
+    let home = guarded();
+    let gateway = home.gateway();
+    let id = asked(&gateway, "mkdir made");
+    assert_eq!(gateway.run(&["approvals", "deny", &id]).code, Some(0));
+    told(&home, &gateway, &format!("Exec denied (approval {id}): mkdir made"));
+    assert!(!home.state().join("workspace/made").exists());
+}
+
+#[test]
+fn a_command_that_is_not_what_was_asked_any_more_does_not_run() {
+    let home = guarded();
+    let gateway = home.gateway();
+    let script = home.state().join("workspace/go.sh");
+    fs::create_dir_all(script.parent().unwrap()).unwrap();
+    fs::write(&script, "true").unwrap();
+    let id = asked(&gateway, "sh go.sh");
+    fs::write(&script, "mkdir made").unwrap();
+    assert_eq!(gateway.run(&["approvals", "allow", &id]).code, Some(0));
+    told(&home, &gateway, &format!("Exec denied (approval {id}): sh go.sh"));
+    assert!(!home.state().join("workspace/made").exists());
+}
+
+#[test]
+fn a_command_is_allowed_after_a_restart() {
+    let home = guarded();
+    let gateway = home.gateway();
+    let id = asked(&gateway, "mkdir made");
+    gateway.process.signal(Signal::KILL);
+    gateway.end();
+    let gateway = home.gateway();
+    assert_eq!(gateway.run(&["approvals", "allow", &id]).code, Some(0));
+    told(&home, &gateway, &format!("Exec finished (approval {id}): mkdir made"));
+    assert!(home.state().join("workspace/made").exists());
+}
+
+#[test]
+fn a_command_that_nobody_answers_in_time_does_not_run() {
+    let home = guarded();
+    let gateway = home.gateway();
+    let id = asked(&gateway, "mkdir made");
+    gateway.process.signal(Signal::KILL);
+    gateway.end();
+    let file = home.state().join("approvals/pending.json");
+    let mut kept: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    kept["approvals"][0]["expiresAtMs"] = kept["approvals"][0]["createdAtMs"].clone();
+    fs::write(&file, kept.to_string()).unwrap();
+    let gateway = home.gateway();
+    told(&home, &gateway, &format!("Exec denied (approval {id}, nobody answered in time): mkdir made"));
+    assert_eq!(gateway.run(&["approvals", "allow", &id]).code, Some(1));
+    assert!(!home.state().join("workspace/made").exists());
+}
+
+#[test]
+fn the_owner_answers_in_the_chat() {
+    let home = guarded();
+    let gateway = home.gateway();
+    let id = asked(&gateway, "mkdir made");
+    let unclear = gateway.run(&["agent", "-m", &format!("/approve {id} perhaps")]);
+    assert!(unclear.stdout.contains("Usage: /approve"), "{unclear:?}");
+    let said = gateway.run(&["agent", "-m", &format!("/approve {id} allow-once")]);
+    assert_eq!(said.stdout, format!("Approval {id}: allowed-once.\n"), "{said:?}");
+    told(&home, &gateway, &format!("Exec finished (approval {id}): mkdir made"));
+    let late = gateway.run(&["agent", "-m", &format!("/approve {id} deny")]);
+    assert_eq!(late.stdout, format!("It was not answered: approval {id} is already allowed-once.\n"), "{late:?}");
+}
+
+#[test]
+fn without_a_gateway_a_command_waits_too_and_its_user_is_told_the_way_out() {
+    let home = guarded();
+    let said = home.run(&["agent", "--local", "-m", "Run `mkdir made`"]);
+    let id = waits(&said);
+    let way_out = format!("homard agent --local -m \"/approve {id} allow-once\"");
+    assert!(said.stderr.contains("mkdir made") && said.stderr.contains(&way_out), "{said:?}");
+    assert!(!home.work().join("made").exists());
+    let said = home.run(&["agent", "--local", "-m", &format!("/approve {id} allow-once")]);
+    assert_eq!(said.stdout, format!("Approval {id}: allowed-once.\n"), "{said:?}");
+    assert!(home.work().join("made").exists());
+}
+
+#[test]
+fn a_command_runs_without_a_word_where_nobody_has_to_be_asked() {
+    let home = Home::new();
+    home.configure("{agents: {defaults: {model: 'homard/demo'}}}");
+    let gateway = home.gateway();
+    assert_eq!(gateway.run(&["agent", "-m", "Run `mkdir made`"]).stdout, "(no output)\n");
+    assert!(home.state().join("workspace/made").exists());
+    fs::write(home.state().join("exec-approvals.json"), r#"{"version": 1, "defaults": {"security": "allowlist"}}"#).unwrap();
+    asked(&gateway, "mkdir other");
 }

@@ -115,6 +115,7 @@ fn a_change_that_would_not_be_valid_changes_nothing() {
     assert_eq!(files(&home), before);
 }
 
+// R72.
 #[test]
 fn what_the_file_says_is_shown_without_secrets() {
     let home = Home::new();

@@ -81,7 +81,13 @@ impl Home {
     /// The same, with a log.
     pub(crate) fn gateway_with_log(&self, log: impl Into<Stdio>, level: &str) -> Gateway<'_> {
         let mut command = self.command(&["gateway", "run", "--port", "0"]);
-        let mut process = Process(command.stderr(log).env("HOMARD_LOG", level).spawn().unwrap());
+        command.stderr(log).env("HOMARD_LOG", level);
+        self.listening(command)
+    }
+
+    /// The gateway that this command starts.
+    pub(crate) fn listening(&self, mut command: Command) -> Gateway<'_> {
+        let mut process = Process(command.spawn().unwrap());
         let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
         let mut greeting = Vec::new();
         let port = loop {

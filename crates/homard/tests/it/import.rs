@@ -277,7 +277,7 @@ auth profiles  1    0        0     0     0
     assert!(said.stdout.starts_with(&expected), "{}", said.stdout);
     let left = "Not imported:
 - workspace: an agent's files stay where they are; agents.defaults.workspace says where that is
-- skills: skills are not supported yet
+- skills: skills are not imported; they work here: copy the folder skills into the state directory
 ";
     assert!(said.stdout.ends_with(left), "{}", said.stdout);
 }

@@ -253,6 +253,7 @@ fn of_several_keys_one_is_chosen_and_the_others_are_named() {
     assert!(none.stdout.contains("homard/demo") && none.stdout.contains("models auth add"), "{}", none.stdout);
 }
 
+// R54.
 #[test]
 fn a_key_in_the_environment_is_not_seen_by_commands() {
     let home = Home::new();
@@ -378,6 +379,7 @@ fn an_expired_sign_in_is_renewed_and_kept() {
     assert_eq!(renewals, 1);
 }
 
+// A28, R71.
 #[test]
 fn fifty_secrets_are_seen_by_nobody() {
     let server = Server::start();

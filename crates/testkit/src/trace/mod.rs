@@ -7,6 +7,7 @@
 //! set    session agent:main:main {"sessionId":"old","sendPolicy":"deny"}
 //! set    line agent:main:main {"type":"message","message":{…},"id":"a1","parentId":null,"timestamp":"t"}
 //! set    api=google-generative-ai idle=5m
+//! set    retries=3 turns=9 calls=20 repeats=3 errors=5 cost=0.5
 //! set    queue="collect debounce:1s cap:2" queue.slack=followup reset=daily
 //! set    window=12000 fallback=40000 thinks="low high" thinking=high style=lean zone=UTC
 //! set    file "AGENTS.md" "Be kind."
@@ -22,7 +23,7 @@
 //! at     520ms  resize main=3
 //! at     600ms  drain 5s
 //! at     700ms  restart
-//! model  text "On " | 50ms | "it." ; call c1 exec {"cmd":"make"} ; usage in=10 out=2
+//! model  text "On " | 50ms | "it." ; call c1 exec {"cmd":"make"} ; usage in=10 out=2 cost=0.01
 //! tool   c1 takes 1s reports "50 %" at 500ms says "built"
 //! fault  store.commit #3 ENOSPC
 //! fault  store.commit #7 stored dies
@@ -30,9 +31,11 @@
 //! A line that begins with a blank continues the line above it; `"ab"*3` is `"ababab"`.
 //!
 //! - **set**: how the world is before it begins. Every trace has the agent `main` and the tools `exec {cmd}`, which has
-//!   effects, and `read {path}`, which has none. `queue=` is how messages wait, as it is typed behind `/queue`,
-//!   `history.slack=2` how many turns of a direct chat are shown. The model has a `window=`, is of an `api=`, may be asked
-//!   to think (`thinks=` levels) and sees pictures unless `sees=no`; each `fallback=` is one more, with that window.
+//!   effects, and `read {path}`, which has none. A run is ended after so many `turns=`, `calls=`, `repeats=` of one call,
+//!   `errors=` in a row, or dollars (`cost=`; each answer costs what its `usage` says). A model that fails is asked again
+//!   as often as `retries=` says. `queue=` is how messages wait, as it is typed behind `/queue`, `history.slack=2` how many turns of a direct chat are shown. The
+//!   model has a `window=`, is of an `api=`, may be asked to think (`thinks=` levels) and sees pictures unless `sees=no`;
+//!   each `fallback=` is one more, with that window.
 //!   `thinking=`, `verbose=` and `reasoning=` are what holds where nobody says so. `file`, `link` (with where it leads),
 //!   `picture` and `huge` (50 MB) are on a real disk, in the workspace of all agents, or beside it: `"../a.png"`.
 //!   Prompts have a `style=` (`rich`, `lean`, `bare`), messages a time in a `zone=`; with `pictures=confined` only those

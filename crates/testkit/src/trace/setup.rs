@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use homard_agent::{
-    ChannelLimits, HistoryLimits, Setting, ToolMode,
+    Bounds, ChannelLimits, HistoryLimits, Setting, ToolMode,
     command::{self, Command, Order, Triggers, queue::Overrides},
     freshness::{Freshness, Mode, Rule},
     hub::QueueRules,
@@ -27,6 +27,10 @@ use crate::{
 pub struct Setup {
     /// How long a run may take.
     pub timeout: Duration,
+    /// What a run may do before it is ended.
+    pub bounds: Bounds,
+    /// How often a model that fails is asked again.
+    pub retries: u32,
     /// How several calls of one message are run.
     pub tool_mode: ToolMode,
     /// How many conversations may be at work at once.
@@ -67,6 +71,8 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(600),
+            bounds: Bounds::default(),
+            retries: 0,
             tool_mode: ToolMode::default(),
             slots: 4,
             queue: QueueRules::default(),
@@ -149,6 +155,12 @@ impl Setup {
         match (name, value.as_str()) {
             ("timeout", _) => self.timeout = Scanner::new(&value).time()?,
             ("idle", _) => self.model.idle = Scanner::new(&value).time()?,
+            ("turns", _) => self.bounds.turns = number(&before, &value)?,
+            ("calls", _) => self.bounds.calls = number(&before, &value)?,
+            ("repeats", _) => self.bounds.repeats = number(&before, &value)?,
+            ("errors", _) => self.bounds.errors = number(&before, &value)?,
+            ("cost", _) => self.bounds.cost = Some(number(&before, &value)?),
+            ("retries", _) => self.retries = number(&before, &value)?,
             ("tools", "sequential") => self.tool_mode = ToolMode::Sequential,
             ("tools", "parallel") => self.tool_mode = ToolMode::Parallel,
             ("slots", _) => self.slots = number(&before, &value)?,
@@ -198,7 +210,7 @@ impl Setup {
             ("reasoning", _) => self.reasoning = word(command::Level::Reasoning)?,
             _ => {
                 return before.wrong(
-                    "`timeout=`, `idle=`, `tools=sequential`, `slots=`, `queue=`, `history.channel=`, `reset=daily`, \
+                    "`timeout=`, `idle=`, `retries=`, `turns=`, `calls=`, `repeats=`, `errors=`, `cost=`, `tools=sequential`, `slots=`, `queue=`, `history.channel=`, `reset=daily`, \
                      `agent=`, `api=`, `window=`, `sees=no`, `thinks=`, `fallback=`, `style=`, `zone=`, \
                      `pictures=confined`, `thinking=`, `verbose=`, `reasoning=`, `session`, `line`, `tool`, `file`, \
                      `link`, `picture` or `huge`",

@@ -107,13 +107,18 @@ fn usage(scan: &mut Scanner<'_>) -> Result<Usage, Wrong> {
     let mut usage = Usage::default();
     while !scan.is_empty() && !scan.rest().starts_with(';') {
         let (name, value) = scan.setting()?;
+        if name == "cost" {
+            let Ok(dollars) = value.parse() else { return Err(format!("expected dollars, found `{value}`")) };
+            usage.cost.total = dollars;
+            continue;
+        }
         let Ok(tokens) = value.parse() else { return Err(format!("expected a number of tokens, found `{value}`")) };
         match name {
             "in" => usage.input = tokens,
             "out" => usage.output = tokens,
             "read" => usage.cache_read = tokens,
             "write" => usage.cache_write = tokens,
-            _ => return Err(format!("expected `in=`, `out=`, `read=` or `write=`, found `{name}`")),
+            _ => return Err(format!("expected `in=`, `out=`, `read=`, `write=` or `cost=`, found `{name}`")),
         }
     }
     usage.total_tokens = usage.input + usage.output + usage.cache_read + usage.cache_write;

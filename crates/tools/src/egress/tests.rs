@@ -136,6 +136,7 @@ async fn an_allowed_server_is_asked_with_the_headers_that_we_chose_and_no_others
     assert_eq!(*server.asked.lock().unwrap(), [head.clone(), head]);
 }
 
+// A21, R64.
 #[tokio::test]
 async fn this_machine_is_not_asked_however_it_is_spelled() {
     let server = Server::saying(answer("", b"secret")).await;
@@ -181,6 +182,7 @@ async fn this_machine_is_not_asked_however_it_is_spelled() {
     assert_eq!(server.asked(), 0);
 }
 
+// A21, R64.
 #[tokio::test]
 async fn inner_networks_and_the_secrets_of_clouds_are_not_asked() {
     let door = door(&[], nobody());
@@ -260,6 +262,7 @@ async fn what_is_no_web_page_is_not_asked() {
     }
 }
 
+// A21, R64.
 #[tokio::test]
 async fn a_name_cannot_change_between_the_check_and_the_use() {
     let good = Server::at("127.0.0.2", |mut stream, _| async move {
@@ -275,6 +278,7 @@ async fn a_name_cannot_change_between_the_check_and_the_use() {
     assert_eq!((good.asked(), names.asked.load(Ordering::Relaxed)), (1, 2));
 }
 
+// A21, R64.
 #[tokio::test]
 async fn a_redirect_is_checked_like_the_first_url() {
     let secret = Server::saying(answer("", b"secret")).await;

@@ -6,6 +6,7 @@ use super::{
     layers::{Layer, Layers},
     policy::{Mode, STEERING, SandboxPolicy},
     tier::Tier,
+    watch::Names,
 };
 
 /// What a command in `workspace` may do on this machine, a sentence each. Looks at the disk.
@@ -19,7 +20,7 @@ pub fn explain(policy: &SandboxPolicy, tier: &Tier, workspace: &Path) -> Vec<Str
         }
         Tier::B { why } => format!(
             "Tier B, limited: Landlock and a system call filter, without namespaces, because {why}. \
-             Other processes can be listed, and files that steer agents are not protected in the workspace."
+             Other processes can be listed, and files that steer agents can be changed where they are there already."
         ),
         Tier::C { why } => {
             return vec![format!(
@@ -28,7 +29,7 @@ pub fn explain(policy: &SandboxPolicy, tier: &Tier, workspace: &Path) -> Vec<Str
             )];
         }
     }];
-    let layers = match Layers::new(policy, workspace) {
+    let layers = match Layers::new(policy, workspace, &Names::new()) {
         Ok(layers) => layers,
         Err(error) => return vec![format!("{} cannot be used: {error}", workspace.display())],
     };
@@ -49,9 +50,10 @@ pub fn explain(policy: &SandboxPolicy, tier: &Tier, workspace: &Path) -> Vec<Str
             format!("Not used: {}; TMPDIR is a directory of its own.", list(Layer::Private))
         }
     });
-    if matches!(tier, Tier::A { .. }) && policy.mode != Mode::ReadOnly {
+    if policy.mode != Mode::ReadOnly {
+        let change = if matches!(tier, Tier::A { .. }) { "Cannot be changed in the workspace, and is" } else { "Is" };
         all.push(format!(
-            "Cannot be changed or made in the workspace: {}, hooks and config of .git.",
+            "{change} taken aside when a command makes it: {}, hooks and config of .git.",
             STEERING.join(", ")
         ));
     }

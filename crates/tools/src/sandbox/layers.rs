@@ -5,14 +5,11 @@ use std::path::{Path, PathBuf};
 use super::{
     policy::{Mode, STEERING, STEERING_GIT, SandboxPolicy},
     real,
-    stand_in::{LostLink, Wanted},
+    watch::Names,
 };
 
 /// Where a command finds empty directories of its own.
 pub(super) const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
-
-/// What git reads where a directory is not shared with another: the directory itself.
-const COMMON: &str = ".\n";
 
 /// What lies at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,15 +29,13 @@ pub(crate) enum Layer {
 pub(crate) struct Layers {
     pub(crate) all: Vec<(PathBuf, Layer)>,
     pub(crate) has_network: bool,
-    /// What is missing and must stay so.
-    missing: Vec<Wanted>,
-    /// What must not change, but is a link: nothing can be laid over that.
-    links: Vec<PathBuf>,
+    /// What must not change in the workspace, but is missing or a link: nothing can be laid over that.
+    pub(super) names: Names,
 }
 
 impl Layers {
-    /// Looks it up. Blocks.
-    pub(crate) fn new(policy: &SandboxPolicy, workspace: &Path) -> std::io::Result<Self> {
+    /// Looks it up. What is `known` is as it says, whatever is there by now. Blocks.
+    pub(super) fn new(policy: &SandboxPolicy, workspace: &Path, known: &Names) -> std::io::Result<Self> {
         let workspace = workspace.canonicalize()?;
         let private = real(PRIVATE.map(PathBuf::from)).into_iter().map(|path| (path, Layer::Private));
         let readable = real(policy.extra_read.iter().cloned()).into_iter().map(|path| (path, Layer::Readable));
@@ -52,66 +47,55 @@ impl Layers {
         all.extend(real(policy.secrets()).into_iter().map(|path| (path, Layer::Hidden)));
         // The workspace was chosen by the owner: a secret that contains it hides what is around it.
         all.retain(|(path, layer)| *layer != Layer::Hidden || *path != workspace);
-        let mut layers = Self { all, has_network: policy.network, missing: Vec::new(), links: Vec::new() };
+        let mut layers = Self { all, has_network: policy.network, names: Names::new() };
         if may_write {
-            layers.keep_steering(&workspace);
-            for secret in policy.secrets().into_iter().filter(|path| path.starts_with(&workspace)) {
-                if secret.parent().is_some_and(Path::is_dir) && secret.symlink_metadata().is_err() {
-                    layers.missing.push(Wanted::directory(secret));
+            layers.keep_steering(&workspace, known);
+            for secret in policy.secrets() {
+                let Ok(name) = secret.strip_prefix(&workspace) else { continue };
+                let is_missing = known.contains_key(name) || secret.symlink_metadata().is_err();
+                if is_missing && !layers.hides(&workspace, &secret) {
+                    layers.names.insert(name.to_owned(), None);
                 }
             }
         }
-        layers.missing.sort();
-        layers.missing.dedup();
-        layers.all.extend(layers.missing.iter().map(|wanted| (wanted.path.clone(), Layer::Readable)));
         layers.all.sort_by_key(|(path, _)| path.components().count());
         Ok(layers)
     }
 
-    fn keep_steering(&mut self, workspace: &Path) {
+    fn keep_steering(&mut self, workspace: &Path, known: &Names) {
         for name in STEERING {
-            self.keep(workspace.join(name), Wanted::directory);
+            self.keep(workspace, Path::new(name), known);
         }
-        let git = workspace.join(".git");
-        // Without this it is no repository, and nothing of it may be made. A file that names one stays as it is.
-        if !git.join("HEAD").exists() {
-            return self.keep(git, Wanted::directory);
+        let git = Path::new(".git");
+        // Without this it is no repository, and stays what it is. One that a command makes is looked at afterwards.
+        if known.contains_key(git) || !workspace.join(git).join("HEAD").exists() {
+            return self.keep(workspace, git, known);
         }
         // A directory that something is mounted on cannot be moved away, one that only has mounts in it can.
-        self.all.push((git.clone(), Layer::Writable));
+        self.all.push((workspace.join(git), Layer::Writable));
         for name in STEERING_GIT {
-            self.keep(git.join(name), Wanted::directory);
-        }
-        // Git reads hooks and config from where this file says.
-        self.keep(git.join("commondir"), |path| Wanted::file(path, COMMON));
-    }
-
-    /// Lets nobody change what is there, nor make what is not.
-    fn keep(&mut self, path: PathBuf, wanted: impl Fn(PathBuf) -> Wanted) {
-        match path.symlink_metadata() {
-            Ok(_) if wanted(path.clone()).is_left_over() => self.missing.push(wanted(path)),
-            Ok(found) if found.is_symlink() => self.links.push(path),
-            Ok(_) => self.all.push((path, Layer::Readable)),
-            Err(_) => self.missing.push(wanted(path)),
+            self.keep(workspace, &git.join(name), known);
         }
     }
 
-    /// What stayed in a workspace when we were killed.
-    pub(super) fn left_over(workspace: &Path) -> impl Iterator<Item = Wanted> {
-        let names = STEERING.iter().copied().chain([".git"]);
-        let folders = names.map(|name| Wanted::directory(workspace.join(name)));
-        let file = Wanted::file(workspace.join(".git/commondir"), COMMON);
-        folders.chain([file]).filter(Wanted::is_left_over)
+    /// Lets nobody change what is there, and remembers what is not.
+    fn keep(&mut self, workspace: &Path, name: &Path, known: &Names) {
+        let path = workspace.join(name);
+        if let Some(was) = known.get(name) {
+            self.names.insert(name.to_owned(), was.clone());
+        } else if path.symlink_metadata().is_err() {
+            self.names.insert(name.to_owned(), None);
+        } else if let Ok(target) = path.read_link() {
+            self.names.insert(name.to_owned(), Some(target));
+        } else if !self.hides(workspace, &path) {
+            // What is hidden is not shown again.
+            self.all.push((path, Layer::Readable));
+        }
     }
 
-    /// What stands in for what is missing.
-    pub(super) fn wanted(&self) -> &[Wanted] {
-        &self.missing
-    }
-
-    /// The links that are put back when they were replaced.
-    pub(super) fn links(&self) -> Vec<LostLink> {
-        self.links.iter().filter_map(|path| LostLink::remember(path)).collect()
+    /// Whether something of the workspace cannot be seen.
+    fn hides(&self, workspace: &Path, path: &Path) -> bool {
+        self.of(Layer::Hidden).any(|hidden| hidden.starts_with(workspace) && path.starts_with(hidden))
     }
 
     /// The paths of one kind.
@@ -142,7 +126,7 @@ mod tests {
             masked: vec![workspace.join("keys")],
             ..SandboxPolicy::default()
         };
-        let layers = Layers::new(&policy, &workspace).unwrap();
+        let layers = Layers::new(&policy, &workspace, &Names::new()).unwrap();
         let place = |path: &str| {
             let found = layers.all.iter().rev().find(|(one, _)| *one == home.join(path));
             found.map(|(_, layer)| *layer)
@@ -153,8 +137,26 @@ mod tests {
         assert_eq!(place(".openclaw/workspace/keys"), Some(Layer::Hidden));
         assert_eq!(place(".openclaw/workspace/AGENTS.md"), Some(Layer::Readable));
         assert_eq!(place(".openclaw/workspace/.git"), Some(Layer::Writable));
-        assert_eq!(place(".openclaw/workspace/.git/hooks"), Some(Layer::Readable));
+        assert_eq!(place(".openclaw/workspace/.git/hooks"), None);
+        assert_eq!(layers.names.get(Path::new(".git/hooks")), Some(&None));
         let depths: Vec<_> = layers.all.iter().map(|(path, _)| path.components().count()).collect();
         assert!(depths.is_sorted(), "{layers:?}");
+    }
+    #[test]
+    fn what_is_hidden_is_not_shown_again_where_the_home_directory_is_the_workspace() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().canonicalize().unwrap();
+        fs::create_dir_all(home.join(".openclaw")).unwrap();
+        let policy = SandboxPolicy {
+            home: Some(home.clone()),
+            state_dir: Some(home.join(".openclaw")),
+            masked: vec![home.join(".openclaw/openclaw.json"), home.join("key")],
+            ..SandboxPolicy::default()
+        };
+        let layers = Layers::new(&policy, &home, &Names::new()).unwrap();
+        let found = layers.all.iter().filter(|(path, _)| *path == home.join(".openclaw"));
+        assert!(found.clone().count() > 0 && found.clone().all(|(_, layer)| *layer == Layer::Hidden), "{layers:?}");
+        assert_eq!(layers.names.get(Path::new(".openclaw/openclaw.json")), None);
+        assert_eq!(layers.names.get(Path::new("key")), Some(&None));
     }
 }

@@ -77,7 +77,8 @@ pub(super) const SECRETS: [&str; 35] = [
 /// What is secret elsewhere. A user cannot read these anyway, unless it is root.
 pub(super) const SECRETS_ELSEWHERE: [&str; 4] = ["/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-"];
 
-/// What steers agents and programs of the user that look into a workspace. A command may not change it, nor make it.
+/// What steers agents and programs of the user that look into a workspace. A command may not change it; what it makes
+/// is taken aside.
 pub(super) const STEERING: [&str; 18] = [
     ".agents",
     ".claude",
@@ -100,7 +101,8 @@ pub(super) const STEERING: [&str; 18] = [
 ];
 
 /// The same in a repository's `.git`.
-pub(super) const STEERING_GIT: [&str; 4] = ["hooks", "config", "config.worktree", "modules"];
+/// Hooks and config are read from where `commondir` says.
+pub(super) const STEERING_GIT: [&str; 5] = ["hooks", "config", "config.worktree", "modules", "commondir"];
 
 impl SandboxPolicy {
     /// All that is hidden.

@@ -23,6 +23,7 @@ const SECRET: &str = "a secret";
 /// A workspace to try tools in.
 pub(crate) struct Bench {
     outside: TempDir,
+    state: TempDir,
     workdir: PathBuf,
     tools: Vec<Arc<dyn Tool>>,
     /// Stops the calls.
@@ -52,12 +53,20 @@ impl Bench {
         let env: Vec<_> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let mut settings = ExecSettings::from(env);
         settings.helper = Some(HELPER.into());
+        // Not in `/tmp`, where commands would see the place that hides it.
+        let state = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        settings.sandbox.state_dir = Some(state.path().to_owned());
         change(&mut settings);
-        Self { outside, workdir, tools: homard_tools::all_with(settings), cancel: CancellationToken::new() }
+        Self { outside, state, workdir, tools: homard_tools::all_with(settings), cancel: CancellationToken::new() }
     }
 
     pub(crate) fn workdir(&self) -> &Path {
         &self.workdir
+    }
+
+    /// Where Homard keeps its own things, unless the test chose another place.
+    pub(crate) fn state(&self) -> &Path {
+        self.state.path()
     }
 
     /// The directory beside the workspace.

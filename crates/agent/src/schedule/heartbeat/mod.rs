@@ -219,6 +219,7 @@ mod tests {
     /// 2026-11-15T00:00:00Z, a Sunday.
     const MIDNIGHT: u64 = 1_794_700_800_000;
 
+    // Case 191, case 192.
     #[test]
     fn a_heartbeat_is_left_out_for_the_first_reason_that_holds() {
         let calm =

@@ -55,6 +55,7 @@ fn is_stop(call: &Call, inbound: &Inbound) -> bool {
             | Command::Level(..)
             | Command::Model(_)
             | Command::Context(_)
+            | Command::Approve(_)
             | Command::Status
             | Command::Help,
         )

@@ -5,6 +5,7 @@ use std::env;
 use anyhow::{Context, Result};
 use homard_agent::{
     Follower, Hub,
+    approval::Desk,
     event::{AbortReason, RunEvent},
     hub::Disposition,
     intake,
@@ -18,7 +19,7 @@ use tokio::time::timeout;
 
 use super::{Answer, LEAVING, Turn, interrupted};
 use crate::{
-    assemble::{House, Place},
+    assemble::{House, Place, approvals},
     config::Chosen,
     failure::Failure,
     paths::Paths,
@@ -40,8 +41,12 @@ pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, way_out
     for remark in house.remark.iter().chain(&house.troubles) {
         render::remark(remark);
     }
+    house.settle(&chosen.loaded).await?;
     tell_of_others(&house.hub).await?;
+    approvals::open(&house.hub, paths).await?;
     let answer = drive(&house.hub, turn).await;
+    approvals::finish(&house, &chosen.loaded.config, paths).await;
+    tell_of_waiting(&house.hub);
     let closed = house.close().await;
     let answer = answer?;
     closed.map(|()| answer)
@@ -56,6 +61,18 @@ async fn tell_of_others(hub: &Hub) -> Result<()> {
         render::remark(&format!("({runs} for the gateway; start it with: homard gateway)"));
     }
     Ok(())
+}
+
+/// Says which commands wait to be allowed, and how that is done without a gateway and with one.
+fn tell_of_waiting(hub: &Hub) {
+    for entry in hub.desk().into_iter().flat_map(Desk::pending) {
+        let id = &entry.id;
+        render::remark(&format!(
+            "(a command waits until it is allowed: {}; to allow it within 5 minutes: homard agent --local -m \"/approve {id} \
+             allow-once\", or with a gateway: homard approvals allow {id})",
+            entry.shown()
+        ));
+    }
 }
 
 async fn drive(hub: &Hub, turn: &mut Turn) -> Result<Answer> {

@@ -11,7 +11,8 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use homard_agent::{Hub, HubEvent, task};
 use homard_store::Error as StoreError;
-use tokio::sync::mpsc::UnboundedReceiver;
+use homard_tools::sandbox::{self, Tier};
+use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use self::claim::Claim;
@@ -179,6 +180,13 @@ async fn serve(
     let (secret, source) = secret::find_or_make(Secret::either(args.token, args.password), config, paths)?;
     // A taken port is known before any run begins, and nobody is answered before every run has its place in line.
     let gateway = homard_gateway::bind(settings(port, &secret, config, paths)).await?;
+    let holding = holding(config, paths);
+    // Before any command.
+    let desk = assemble::approvals::open(&house.hub, paths).await?;
+    if house.hub.unfinished().await? > 0 {
+        // Runs that go on may need the tools that they had.
+        house.settle(&chosen.loaded).await?;
+    }
     let crashes = house.journal.boots().unclean_in_5_min;
     let found = recover(&house.hub, crashes, args.recover).await.context("unfinished runs cannot be taken up")?;
     let address = gateway.local_addrs().first().copied().context("the gateway listens nowhere")?;
@@ -186,6 +194,7 @@ async fn serve(
     std::fs::write(&port_file, format!("{}\n", address.port()))
         .with_context(|| format!("cannot write {}", port_file.display()))?;
     let mut rows = greeting(address, house, paths, (&secret, &source));
+    rows.push(["exec".to_owned(), holding.await.context("the sandbox could not be tried")?]);
     let notice = match found {
         Found::GoOn(0) => None,
         Found::GoOn(runs) => {
@@ -211,11 +220,16 @@ async fn serve(
             (Err(format!("{error:#}")), None)
         }
     };
+    let planner = schedule.as_ref().ok().cloned();
+    let is_held = notice.is_some();
     let gateway = gateway.with_schedule(schedule);
     gateway.notices().set("start", notice);
     let live = Live::new(paths, chosen, house, (gateway.notices(), gateway.news()));
-    let desk = assemble::approvals::open(house.hub.ambient(), paths).await?;
+    house.office.open_gateway(&live, planner.as_ref());
     let approvals = assemble::approvals::start(&desk, gateway.news(), stop.clone());
+    if !is_held {
+        assemble::approvals::resume(house, config, paths);
+    }
     let gateway = gateway.with_methods(methods::all(&live, paths, &desk));
     let bind = only_loopback(chosen, paths);
     gateway.notices().set("bind", bind.clone());
@@ -288,9 +302,21 @@ fn greeting(
         [secret.kind().to_owned(), kept],
         ["state".to_owned(), paths.state.display().to_string()],
         ["model".to_owned(), format!("{model}{hint}")],
-        [
-            "exec".to_owned(),
-            "no sandbox yet: commands run as you, in the workspace, with a cleared environment".to_owned(),
-        ],
     ]
+}
+
+/// Says what holds commands.
+fn holding(config: &Config, paths: &Paths) -> JoinHandle<String> {
+    let policy = assemble::tools::policy(config, paths);
+    tokio::task::spawn_blocking(move || match policy.mode {
+        sandbox::Mode::Full => "no sandbox (tools.exec.sandbox.mode is full): commands run as you".to_owned(),
+        sandbox::Mode::ReadOnly | sandbox::Mode::Workspace | sandbox::Mode::Guarded => {
+            let told = match assemble::tools::tier() {
+                Tier::A { .. } => "in a sandbox".to_owned(),
+                Tier::B { why } => format!("in a limited sandbox ({why})"),
+                Tier::C { why } => format!("refused, because there is no sandbox ({why})"),
+            };
+            format!("{told}; to see what commands may do: homard sandbox explain")
+        }
+    })
 }

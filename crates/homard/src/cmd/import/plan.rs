@@ -74,6 +74,7 @@ pub(super) fn make(
 ) -> Result<Plan> {
     let mut plan = Plan { left: source.left(), ..Plan::default() };
     settings::config(&mut plan, source, paths, wishes);
+    settings::approvals(&mut plan, source, paths, wishes);
     for (agent, folder) in &source.agents {
         settings::auth_profiles(&mut plan, folder, &paths.state.join("agents").join(agent.as_str()), wishes);
         let sessions = folder.join("sessions");

@@ -1,4 +1,4 @@
-//! The config and the auth profiles: copied as they are, never shown.
+//! The config, the rules for commands and the auth profiles: copied as they are, never shown.
 
 use std::{
     fs,
@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use homard_agent::approval::Policy;
 use serde_json::{Map, Value};
 
 use super::{
@@ -75,6 +76,29 @@ fn includes(value: &Value) -> bool {
         Value::Array(values) => values.iter().any(includes),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
+}
+
+/// Decides about the rules of which commands may run, and says so: they are the same file here.
+pub(super) fn approvals(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wishes) {
+    let name = "exec-approvals.json";
+    let (from, to) = (source.root.join(name), paths.state.join(name));
+    let text = match fs::read_to_string(&from) {
+        Ok(text) => text,
+        Err(reason) if reason.kind() == ErrorKind::NotFound => return,
+        Err(reason) => return plan.warn(&from.display(), &format!("not imported: {reason}")),
+    };
+    if let Err(why) = Policy::parse(&text) {
+        return plan.warn(&from.display(), &format!("not imported: {why}"));
+    }
+    let is_there = to.exists();
+    if is_there && copy::is_same(&from, &to).unwrap_or(false) {
+        return;
+    }
+    if is_there && !wishes.replaces {
+        return plan.warn(&to.display(), "is there and stays; replace it with --force");
+    }
+    plan.copies.push(Copy { aside: is_there.then(|| beside(&to)), to, what: What::Text(text) });
+    plan.warn(&name, "is copied; of it and tools.exec in the config, the stricter counts");
 }
 
 /// Decides about the auth profiles of one agent, whose folders there and here are given.

@@ -19,9 +19,9 @@ const HOMES: [&str; 3] = [".openclaw", ".clawdbot", ".moltbot"];
 const CONFIGS: [&str; 3] = ["openclaw.json", "clawdbot.json", "moltbot.json"];
 
 /// What lies in a state directory and is not imported, and why.
-const LEFT: [(&str, &str); 18] = [
+const LEFT: [(&str, &str); 17] = [
     ("workspace", "an agent's files stay where they are; agents.defaults.workspace says where that is"),
-    ("skills", "skills are not supported yet"),
+    ("skills", "skills are not imported; they work here: copy the folder skills into the state directory"),
     ("hooks", "hooks are not supported yet"),
     ("extensions", "plugins are not supported yet"),
     ("credentials", "channels are not supported yet"),
@@ -29,11 +29,10 @@ const LEFT: [(&str, &str); 18] = [
     ("identity", "Homard has an identity of its own"),
     ("devices", "devices are paired again"),
     ("nodes", "nodes are not supported yet"),
-    ("exec-approvals.json", "approvals are not supported yet"),
     ("subagents", "runs of sub-agents that were not finished do not go on"),
     ("sandbox", "sandboxes are not supported yet"),
     ("sandboxes", "sandboxes are not supported yet"),
-    ("memory", "the search index is not supported yet"),
+    ("memory", "the search index is made anew"),
     ("media", "media files stay where they are"),
     ("canvas", "the canvas is not supported yet"),
     ("settings", "speech and wake words are not supported yet"),

@@ -10,7 +10,7 @@ use serde::{
     de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::{schedule::Heartbeat, tools::AgentTools, word::Word};
+use super::{memory::MemorySearch, schedule::Heartbeat, tools::AgentTools, word::Word};
 use crate::config::Text;
 
 /// Who answers.
@@ -70,6 +70,8 @@ impl Agents {
 pub(crate) struct Defaults {
     /// The model that answers, and who else if it does not: `"provider/model"`, or `{primary, fallbacks}`.
     pub(crate) model: Option<Choice>,
+    /// The model that looks at pictures for the tool `image`, and who else if it does not answer. Default: the agent's own, if it sees.
+    pub(crate) image_model: Option<Choice>,
     /// The models that may be chosen for a session, by name; any if there are none.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) models: BTreeMap<String, Listed>,
@@ -114,6 +116,9 @@ pub(crate) struct Defaults {
     /// What agents look after by themselves, and when.
     #[serde(deserialize_with = "super::object")]
     pub(crate) heartbeat: Heartbeat,
+    /// How what agents have written down is searched.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) memory_search: MemorySearch,
 }
 
 /// A model that may be chosen.
@@ -261,6 +266,13 @@ impl JsonSchema for Choice {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let fields = generator.subschema_for::<ChoiceFields>();
         json_schema!({"anyOf": [{"type": "string"}, fields]})
+    }
+}
+
+impl Choice {
+    /// The names, the first choice first.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.primary.iter().chain(self.fallbacks.iter().flatten()).map(Text::as_str)
     }
 }
 

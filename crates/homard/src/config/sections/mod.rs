@@ -6,6 +6,8 @@ pub(crate) mod bindings;
 pub(crate) mod channels;
 pub(crate) mod gateway;
 pub(crate) mod logging;
+pub(crate) mod mcp;
+pub(crate) mod memory;
 pub(crate) mod messages;
 pub(crate) mod models;
 mod number;
@@ -51,6 +53,12 @@ pub(crate) struct Config {
     /// What is written about the work, and where.
     #[serde(deserialize_with = "object")]
     pub(crate) logging: logging::Logging,
+    /// Tools of other programs, through the Model Context Protocol.
+    #[serde(deserialize_with = "object")]
+    pub(crate) mcp: mcp::Mcp,
+    /// What agents have written down.
+    #[serde(deserialize_with = "object")]
+    pub(crate) memory: memory::Memory,
     /// What becomes of messages.
     #[serde(deserialize_with = "object")]
     pub(crate) messages: messages::Messages,

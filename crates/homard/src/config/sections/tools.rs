@@ -100,8 +100,10 @@ pub(crate) struct Policy {
 pub(crate) struct Exec {
     /// Which commands may run: deny for none, allowlist for those that were agreed to, full for all. Default: full, within the sandbox.
     pub(crate) security: Option<Word<Security>>,
-    /// Whether somebody is asked: off, on-miss for those that are not on the list, always. Default: off.
+    /// Whether somebody is asked: off, on-miss for those that are not on the list, always. Default: off, and on-miss with an allowlist.
     pub(crate) ask: Option<Word<Ask>>,
+    /// Programs that need no agreement to work on what they are given by others, of jq, grep, cut, sort, uniq, head, tail, tr, wc. Default: all of these.
+    pub(crate) safe_bins: Option<Vec<String>>,
     /// What holds commands.
     #[serde(deserialize_with = "super::object")]
     pub(crate) sandbox: Sandbox,
@@ -130,7 +132,7 @@ pub(crate) struct AgentExec {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Sandbox {
-    /// How much commands may do: read-only, workspace to change what is in it, full for no sandbox. Default: workspace.
+    /// How much commands may do: read-only, workspace to change what is in it, guarded for the same once somebody agreed, full for no sandbox. Default: workspace.
     pub(crate) mode: Option<Word<Mode>>,
     /// Whether commands reach the network. Default: false.
     pub(crate) network: Option<bool>,
@@ -238,6 +240,8 @@ pub(crate) enum Ask {
 pub(crate) enum Mode {
     ReadOnly,
     Workspace,
+    /// The workspace, and only what is on the list or somebody agreed to.
+    Guarded,
     Full,
 }
 
@@ -248,7 +252,7 @@ super::word::words! {
     Visibility: "self" => Self::Own, "tree" => Self::Tree, "agent" => Self::Agent, "all" => Self::All;
     Security: "deny" => Self::Deny, "allowlist" => Self::Allowlist, "full" => Self::Full;
     Ask: "off" => Self::Off, "on-miss" => Self::OnMiss, "always" => Self::Always;
-    Mode: "read-only" => Self::ReadOnly, "workspace" => Self::Workspace, "full" => Self::Full;
+    Mode: "read-only" => Self::ReadOnly, "workspace" => Self::Workspace, "guarded" => Self::Guarded, "full" => Self::Full;
 }
 
 /// What four fields of a section mean.

@@ -1,0 +1,168 @@
+//! `homard mcp`: programs and places whose tools agents may use. Works with and without a gateway: a server that is tried
+//! is started here.
+
+use anyhow::Result;
+use clap::Subcommand;
+use homard_tools::mcp::{Reach, ServerSetup, ServerState, ServerStatus};
+use serde_json::{Value, json};
+
+use crate::{
+    assemble::servers,
+    config::{self, Config, mcp::Server},
+    failure::Failure,
+    paths::Paths,
+    render,
+};
+
+/// What `homard mcp` takes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  homard mcp list          the servers of the config
+  homard mcp test files    start one, and see which tools it has")]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+    /// Print one JSON document
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the servers of the config
+    List,
+    /// Connect to a server and list its tools
+    Test {
+        /// Its name in the config
+        name: String,
+    },
+}
+
+/// Does it.
+pub(super) async fn run(args: &Args) -> Result<()> {
+    let paths = Paths::find()?;
+    let chosen = Config::choose(&paths);
+    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
+        render::remark(&complaint);
+    }
+    let all = &chosen.loaded.config.mcp.servers;
+    let servers: Vec<_> =
+        all.iter().map(|(name, server)| (name.as_str(), server, server.setup(name, &paths.state))).collect();
+    match &args.command {
+        Command::List => list(&servers, &paths, args.json),
+        Command::Test { name } => {
+            let found = servers.into_iter().find(|(known, ..)| known == name);
+            let no_such = || Failure::usage(format!("there is no server \"{name}\"; see them with: homard mcp list"));
+            let (_, server, setup) = found.ok_or_else(no_such)?;
+            let unusable = || Failure::new("unusable", format!("{name} is not used: {}", state(server)));
+            test(setup.ok_or_else(unusable)?, args.json).await
+        }
+    }
+}
+
+type Listed<'a> = (&'a str, &'a Server, Option<ServerSetup>);
+
+fn list(servers: &[Listed<'_>], paths: &Paths, wants_json: bool) -> Result<()> {
+    if wants_json {
+        let one = |(name, server, setup): &Listed<'_>| {
+            json!({
+                "name": name, "enabled": server.enabled != Some(false), "used": setup.is_some(),
+                "state": state(server), "place": setup.as_ref().map(place),
+            })
+        };
+        return Ok(render::print_json(&json!({"servers": servers.iter().map(one).collect::<Vec<_>>()}))?);
+    }
+    if servers.is_empty() {
+        let file = paths.config.display();
+        return Ok(render::print(&format!("no MCP servers; add one to mcp.servers in {file}, see docs/mcp.md"))?);
+    }
+    let titles = ["SERVER", "STATE", "PLACE"].map(str::to_owned).to_vec();
+    let line = |(name, server, setup): &Listed<'_>| {
+        let cells = [(*name).to_owned(), state(server), setup.as_ref().map_or_else(|| "-".to_owned(), place)];
+        cells.map(|cell| render::harmless(&cell)).to_vec()
+    };
+    Ok(render::print(&render::table(&std::iter::once(titles).chain(servers.iter().map(line)).collect::<Vec<_>>()))?)
+}
+
+/// Whether a server is used, and why not.
+fn state(server: &Server) -> String {
+    match (server.enabled, server.wrong()) {
+        (Some(false), _) => "off".to_owned(),
+        (Some(true) | None, Some((key, why))) => format!("left out: {key}: {why}"),
+        (Some(true) | None, None) => "on".to_owned(),
+    }
+}
+
+/// Where a server is. Arguments, and what a URL has besides host and path, may be secrets.
+fn place(setup: &ServerSetup) -> String {
+    match &setup.reach {
+        Reach::Command { command, .. } => command.clone(),
+        Reach::Http { url, .. } => {
+            let plain = url.split(['?', '#']).next().unwrap_or_default();
+            match plain.split_once("://") {
+                Some((scheme, rest)) => {
+                    let (host, path) = rest.split_once('/').map_or((rest, None), |(host, path)| (host, Some(path)));
+                    let host = host.rsplit('@').next().unwrap_or_default();
+                    path.map_or_else(|| format!("{scheme}://{host}"), |path| format!("{scheme}://{host}/{path}"))
+                }
+                None => plain.to_owned(),
+            }
+        }
+    }
+}
+
+async fn test(setup: ServerSetup, wants_json: bool) -> Result<()> {
+    let limit = setup.connect * 2;
+    let servers = servers::start(vec![setup]);
+    servers.settled(limit).await;
+    let status = servers.status().into_iter().next();
+    let names: Vec<String> = servers.tools().iter().map(|tool| tool.spec().name).collect();
+    servers.close().await;
+    let Some(status) = status else { return Ok(()) };
+    if status.state != ServerState::Ready {
+        let why = status.error.as_deref().unwrap_or("it is not ready in time");
+        return Err(
+            Failure::new("connection", format!("{} cannot be used: {}", status.name, render::harmless(why))).into()
+        );
+    }
+    if wants_json {
+        return Ok(render::print_json(&document(&status, &names))?);
+    }
+    Ok(render::print(&words(&status, &names))?)
+}
+
+fn document(status: &ServerStatus, names: &[String]) -> Value {
+    let tools = status.tools.iter().zip(names).map(|(tool, name)| json!({"tool": tool, "name": name}));
+    json!({"ok": true, "name": status.name, "server": status.server, "tools": tools.collect::<Vec<_>>()})
+}
+
+fn words(status: &ServerStatus, names: &[String]) -> String {
+    let who = status.server.as_ref().map(|server| format!(" ({server})")).unwrap_or_default();
+    let count = match names.len() {
+        0 => "no tools that are wanted".to_owned(),
+        1 => "1 tool".to_owned(),
+        many => format!("{many} tools"),
+    };
+    let lines = std::iter::once(format!("{}{who} works: {count}", status.name));
+    let lines: Vec<_> = lines.chain(names.iter().map(|name| format!("  {name}"))).collect();
+    render::harmless(&lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn the_place_of_a_server_is_shown_without_its_secrets() {
+        let shown = |url: &str| {
+            let reach = Reach::Http { url: url.to_owned(), headers: BTreeMap::new() };
+            place(&ServerSetup::new("x", reach))
+        };
+        assert_eq!(shown("https://me:secret@x.example/mcp?key=secret#secret"), "https://x.example/mcp");
+        assert_eq!(shown("https://x.example"), "https://x.example");
+        assert_eq!(shown("https://me:secret@x.example?key=a/b"), "https://x.example");
+        assert_eq!(shown("what?"), "what");
+    }
+}

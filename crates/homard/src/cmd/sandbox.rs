@@ -1,0 +1,82 @@
+//! `homard sandbox`: what holds the commands of agents on this machine.
+
+use std::path::Path;
+
+use anyhow::Result;
+use clap::Subcommand;
+use homard_tools::sandbox::{Mode, Tier, explain};
+use serde_json::json;
+
+use crate::{
+    assemble::{office::workspace, tools},
+    config::{self, Config},
+    failure::Failure,
+    paths::Paths,
+    render,
+};
+
+/// What `homard sandbox` takes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  homard sandbox explain                what commands of the default agent may do
+  homard sandbox explain --agent ops    … of another one")]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+    /// Print one JSON document
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say what commands of an agent may do, and what holds them
+    Explain {
+        /// The agent [default: the default agent]
+        #[arg(long, value_name = "ID")]
+        agent: Option<String>,
+    },
+}
+
+/// Says it.
+pub(super) fn run(args: &Args) -> Result<()> {
+    let Command::Explain { agent } = &args.command;
+    let paths = Paths::find()?;
+    let chosen = Config::choose(&paths);
+    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
+        render::remark(&complaint);
+    }
+    let config = &chosen.loaded.config;
+    let no_such = || Failure::usage(format!("there is no agent \"{}\"", agent.as_deref().unwrap_or_default()));
+    let member = config.agents.member(agent.as_deref()).ok_or_else(no_such)?;
+    let (workspace, policy, tier) = (workspace(config, &paths, &member), tools::policy(config, &paths), tools::tier());
+    let said = if workspace.exists() {
+        explain(&policy, &tier, &workspace)
+    } else {
+        // It is made when the agent first works. Looking makes nothing that stays.
+        let stand_in = tempfile::tempdir()?;
+        let name = |path: &Path| path.display().to_string();
+        let real = name(&stand_in.path().canonicalize()?);
+        let lines = explain(&policy, &tier, stand_in.path());
+        lines.into_iter().map(|line| line.replace(&real, &name(&workspace))).collect()
+    };
+    if !args.json {
+        return Ok(render::print(&render::harmless(&said.join("\n")))?);
+    }
+    let mode = match policy.mode {
+        Mode::ReadOnly => "read-only",
+        Mode::Workspace => "workspace",
+        Mode::Guarded => "guarded",
+        Mode::Full => "full",
+    };
+    let (letter, why) = match &tier {
+        Tier::A { .. } => ("A", None),
+        Tier::B { why } => ("B", Some(why)),
+        Tier::C { why } => ("C", Some(why)),
+    };
+    let document = json!({
+        "agent": member.id, "workspace": workspace, "mode": mode, "network": policy.network, "tier": letter, "why": why,
+        "explanation": said,
+    });
+    Ok(render::print_json(&document)?)
+}

@@ -1,0 +1,248 @@
+//! `mcp`: programs and places whose tools agents may use, through the Model Context Protocol.
+
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use homard_tools::mcp::{Reach, ServerSetup};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, Visitor},
+};
+
+use super::word::Word;
+use crate::{config::Text, paths};
+
+/// Tools of other programs.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Mcp {
+    /// The servers, by name: a `command` to start, or a `url`.
+    #[serde(deserialize_with = "super::named_objects")]
+    pub(crate) servers: BTreeMap<String, Server>,
+}
+
+/// A server.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Server {
+    /// Whether it is used. Default: true.
+    pub(crate) enabled: Option<bool>,
+    /// The program to start. It runs as you, outside the sandbox.
+    pub(crate) command: Option<Text>,
+    /// Its arguments.
+    pub(crate) args: Vec<Text>,
+    /// What it finds in its environment besides a few variables such as PATH.
+    pub(crate) env: BTreeMap<String, Plain>,
+    /// Where it starts. Default: where the gateway was started.
+    pub(crate) cwd: Option<Text>,
+    /// Where a server is that speaks streamable HTTP.
+    pub(crate) url: Option<Text>,
+    /// How it is spoken to: stdio, streamable-http. Default: by whether there is a command or a url.
+    pub(crate) transport: Option<Word<Transport>>,
+    /// What every request to the url carries.
+    pub(crate) headers: BTreeMap<String, Plain>,
+    /// How long it may take until it is ready, in milliseconds. Default: 30000.
+    pub(crate) connection_timeout_ms: Option<u64>,
+    /// How long a call may take, in milliseconds. Default: 60000.
+    pub(crate) request_timeout_ms: Option<u64>,
+    /// Which of its tools are wanted.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) tool_filter: ToolFilter,
+    /// Not supported yet: a server that one signs in to is left out.
+    pub(crate) auth: Option<Text>,
+    /// Not supported: certificates are always checked.
+    pub(crate) ssl_verify: Option<bool>,
+    /// Not supported yet: a server that wants a certificate is left out.
+    pub(crate) client_cert: Option<Text>,
+}
+
+/// Which tools of a server are wanted.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct ToolFilter {
+    /// The only ones; a `*` stands for anything. Default: all.
+    pub(crate) include: Vec<String>,
+    /// Those that are left out, whatever `include` says.
+    pub(crate) exclude: Vec<String>,
+}
+
+/// How a server is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Stdio,
+    Sse,
+    StreamableHttp,
+}
+
+super::word::words! {
+    Transport: "stdio" => Self::Stdio, "sse" => Self::Sse, "streamable-http" => Self::StreamableHttp;
+}
+
+impl Server {
+    /// Why it cannot be used, if it cannot: the key, and what is wrong with it.
+    pub(crate) fn wrong(&self) -> Option<(&'static str, &'static str)> {
+        let transport = self.transport.map(|word| word.0);
+        if transport == Some(Transport::Sse) {
+            return Some(("transport", "sse is not supported; many such servers speak streamable-http, too"));
+        }
+        if self.auth.is_some() {
+            return Some(("auth", "signing in is not supported yet; put a token into headers"));
+        }
+        if self.client_cert.is_some() {
+            return Some(("clientCert", "certificates of one's own are not supported yet"));
+        }
+        match (transport, &self.command, &self.url) {
+            (Some(Transport::Stdio), None, _) => Some(("command", "is missing: the program to start")),
+            (Some(Transport::StreamableHttp), _, None) => Some(("url", "is missing: where the server is")),
+            (None, None, None) => Some(("command", "is missing, and so is url: one of them says where the server is")),
+            (Some(_) | None, _, _) => None,
+        }
+    }
+
+    /// The server as it is connected to; nothing if it is turned off or [cannot be used](Self::wrong). Paths that say
+    /// nothing of where they begin are in `state`.
+    pub(crate) fn setup(&self, name: &str, state: &Path) -> Option<ServerSetup> {
+        if self.enabled == Some(false) || self.wrong().is_some() {
+            return None;
+        }
+        let text = |text: &Text| text.as_str().to_owned();
+        let place = |path: &Text| paths::expand(Path::new(path.as_str()), paths::home().as_deref());
+        let all = |said: &BTreeMap<String, Plain>| -> BTreeMap<String, String> {
+            said.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect()
+        };
+        let by_url = self.transport.is_some_and(|word| word.0 == Transport::StreamableHttp);
+        let reach = match (&self.command, &self.url) {
+            (Some(command), _) if !by_url => Reach::Command {
+                command: place(command).to_string_lossy().into_owned(),
+                args: self.args.iter().map(text).collect(),
+                env: all(&self.env),
+                cwd: self.cwd.as_ref().map(|cwd| -> PathBuf { state.join(place(cwd)) }),
+            },
+            (_, url) => Reach::Http { url: text(url.as_ref()?), headers: all(&self.headers) },
+        };
+        let usual = ServerSetup::new(name, reach);
+        Some(ServerSetup {
+            connect: self.connection_timeout_ms.map_or(usual.connect, Duration::from_millis),
+            call: self.request_timeout_ms.map_or(usual.call, Duration::from_millis),
+            include: self.tool_filter.include.clone(),
+            exclude: self.tool_filter.exclude.clone(),
+            ..usual
+        })
+    }
+}
+
+/// A text, a number or a truth value, taken as a text. It may be a secret, so it is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Plain(String);
+
+impl fmt::Debug for Plain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Plain(…)")
+    }
+}
+
+impl JsonSchema for Plain {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Plain".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": ["string", "number", "boolean"]})
+    }
+}
+
+impl<'de> Deserialize<'de> for Plain {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+
+        impl Visitor<'_> for Any {
+            type Value = Plain;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a number, true or false")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Plain, E> {
+                Ok(Plain(text.to_owned()))
+            }
+
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Plain, E> {
+                Ok(Plain(value.to_string()))
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Plain, E> {
+                Ok(Plain(number.to_string()))
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Plain, E> {
+                Ok(Plain(number.to_string()))
+            }
+
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Plain, E> {
+                Ok(Plain(number.to_string()))
+            }
+        }
+
+        deserializer.deserialize_any(Any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn server(text: &str) -> Server {
+        let config = Config::parse(&format!("{{mcp: {{servers: {{x: {text}}}}}}}")).unwrap();
+        config.mcp.servers["x"].clone()
+    }
+
+    fn setup(text: &str) -> Option<ServerSetup> {
+        server(text).setup("x", Path::new("/state"))
+    }
+
+    #[test]
+    fn a_server_is_a_command_or_a_place() {
+        let command = Reach::Command {
+            command: "npx".to_owned(),
+            args: vec!["-y".to_owned(), "files".to_owned()],
+            env: BTreeMap::from([("A".to_owned(), "1".to_owned()), ("B".to_owned(), "true".to_owned())]),
+            cwd: Some(PathBuf::from("/state/here")),
+        };
+        let expected = ServerSetup {
+            connect: Duration::from_millis(5),
+            call: Duration::from_millis(6),
+            include: vec!["read_*".to_owned()],
+            exclude: vec!["read_all".to_owned()],
+            ..ServerSetup::new("x", command)
+        };
+        let text = "{command: 'npx', args: ['-y', 'files'], env: {A: 1, B: true}, cwd: 'here', connectionTimeoutMs: 5,
+                     requestTimeoutMs: 6, toolFilter: {include: ['read_*'], exclude: ['read_all']}}";
+        assert_eq!(setup(text), Some(expected));
+        let headers = BTreeMap::from([("Authorization".to_owned(), "Bearer t".to_owned())]);
+        let place = Reach::Http { url: "https://x/mcp".to_owned(), headers };
+        let text = "{url: 'https://x/mcp', transport: 'streamable-http', headers: {Authorization: 'Bearer t'}}";
+        assert_eq!(setup(text), Some(ServerSetup::new("x", place)));
+        assert_eq!(setup("{command: 'npx', enabled: false}"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_left_out_and_says_which_key_is_to_blame() {
+        let keys = ["{}", "{url: 'x', transport: 'sse'}", "{url: 'x', auth: 'oauth'}", "{url: 'x', clientCert: 'c'}"]
+            .map(|text| (setup(text).is_none(), server(text).wrong().unwrap().0));
+        assert_eq!(keys, [(true, "command"), (true, "transport"), (true, "auth"), (true, "clientCert")]);
+        let keys = ["{url: 'x', transport: 'stdio'}", "{command: 'x', transport: 'streamable-http'}"]
+            .map(|text| server(text).wrong().unwrap().0);
+        assert_eq!(keys, ["command", "url"]);
+    }
+}

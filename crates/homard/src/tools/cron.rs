@@ -1,0 +1,194 @@
+//! `cron`: jobs at set times, and a word to the main session at its next look around.
+
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use homard_agent::{
+    ambient::iso,
+    schedule::{
+        Mode, Ran, Schedule,
+        job::{Job, Wake},
+    },
+    tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
+};
+use homard_proto::{AgentId, Extra};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{failure, refusal, told};
+
+const NAME: &str = "cron";
+
+/// How many runs of a job are told.
+const RUNS: usize = 50;
+
+const DESCRIPTION: &str = "\
+Jobs that run by themselves, and reminders. Actions: status; list (includeDisabled); add (job); update, remove, run, runs \
+(jobId; patch for update, runMode due|force for run); wake (text, mode now|next-heartbeat) tells the main session \
+something.
+A job: {name, schedule, payload, sessionTarget, delivery?, enabled?}.
+schedule: {kind:\"at\", at:\"2026-01-31T09:00:00+01:00\"} once, {kind:\"every\", everyMs:3600000}, or \
+{kind:\"cron\", expr:\"0 9 * * 1-5\", tz:\"Europe/Berlin\"}. Look at the clock before you say a time.
+payload and sessionTarget: {kind:\"systemEvent\", text} for \"main\": the text is told to the main session; \
+{kind:\"agentTurn\", message, model?, thinking?, timeoutSeconds?} for \"isolated\": an agent does it in a session of its own.";
+
+/// The tool.
+pub(crate) struct Cron {
+    schedule: Arc<OnceLock<Schedule>>,
+}
+
+/// What it is called with.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Arguments {
+    action: String,
+    gateway_url: Option<String>,
+    #[serde(default)]
+    include_disabled: bool,
+    job: Option<Extra>,
+    job_id: Option<String>,
+    /// Another name for `job_id`.
+    id: Option<String>,
+    patch: Option<Extra>,
+    text: Option<String>,
+    mode: Option<String>,
+    run_mode: Option<String>,
+    context_messages: Option<f64>,
+}
+
+impl Arguments {
+    fn job(&self) -> Result<&str, String> {
+        let id = self.job_id.as_deref().or(self.id.as_deref()).map(str::trim).filter(|id| !id.is_empty());
+        id.ok_or_else(|| format!("action {} needs a jobId; see them with action list", self.action))
+    }
+}
+
+impl Cron {
+    /// Works as soon as there is a schedule.
+    pub(crate) fn new(schedule: Arc<OnceLock<Schedule>>) -> Self {
+        Self { schedule }
+    }
+
+    async fn act(&self, cx: &ToolCx, arguments: Value) -> Result<Value, String> {
+        let mut arguments: Arguments =
+            serde_json::from_value(arguments).map_err(|error| format!("the arguments cannot be read: {error}"))?;
+        if let Some(why) = refusal(&cx.origin, arguments.gateway_url.as_deref()) {
+            return Err(why.to_owned());
+        }
+        let schedule =
+            self.schedule.get().ok_or("there is no schedule: the gateway could not start one, see its log")?;
+        let agent = cx.session.agent();
+        match arguments.action.as_str() {
+            "status" => Ok(status(schedule)),
+            "list" => Ok(list(schedule, arguments.include_disabled)),
+            "add" => add(schedule, &mut arguments, agent).await,
+            "update" => {
+                let patch = arguments.patch.take().ok_or("action update needs a patch: the fields to change")?;
+                schedule.update(arguments.job()?, patch).await.map(|job| json!(job)).map_err(plain)
+            }
+            "remove" => {
+                let removed = schedule.remove(arguments.job()?).await.map_err(plain)?;
+                Ok(json!({"ok": true, "removed": removed}))
+            }
+            "run" => {
+                let mode = if arguments.run_mode.as_deref() == Some("due") { Mode::Due } else { Mode::Force };
+                let ran = schedule.run(arguments.job()?, mode).await.map_err(plain)?;
+                Ok(match ran {
+                    Ran::Begun(run) => json!({"ok": true, "ran": true, "runId": run}),
+                    Ran::NotDue => json!({"ok": true, "ran": false, "reason": "not-due"}),
+                    Ran::AlreadyRunning => json!({"ok": true, "ran": false, "reason": "already-running"}),
+                })
+            }
+            "runs" => {
+                let runs = schedule.runs(arguments.job()?).await.map_err(plain)?;
+                Ok(json!({"entries": &runs[runs.len().saturating_sub(RUNS)..]}))
+            }
+            "wake" => {
+                let text = arguments.text.as_deref().map(str::trim).filter(|text| !text.is_empty());
+                let text = text.ok_or("action wake needs a text: what the main session is told")?;
+                let mode = if arguments.mode.as_deref() == Some("now") { Wake::Now } else { Wake::NextHeartbeat };
+                schedule.wake(agent.cloned(), text, &mode).await.map_err(plain)?;
+                Ok(json!({"ok": true}))
+            }
+            other => Err(format!("there is no action {other}; there are {}", ACTIONS.join(", "))),
+        }
+    }
+}
+
+const ACTIONS: [&str; 8] = ["status", "list", "add", "update", "remove", "run", "runs", "wake"];
+
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err gives")]
+fn plain(error: impl ToString) -> String {
+    error.to_string()
+}
+
+fn status(schedule: &Schedule) -> Value {
+    let seen = schedule.seen();
+    let next = seen.jobs.iter().filter(|job| job.enabled).filter_map(|job| job.state.next_run_at_ms).min();
+    let next = next.filter(|_| seen.is_enabled);
+    json!({
+        "enabled": seen.is_enabled, "storePath": schedule.place(), "jobs": seen.jobs.len(), "nextWakeAtMs": next,
+        "nextWakeAt": next.map(iso),
+    })
+}
+
+/// The jobs, next first.
+fn list(schedule: &Schedule, with_disabled: bool) -> Value {
+    let seen = schedule.seen();
+    let mut jobs: Vec<&Job> = seen.jobs.iter().filter(|job| job.enabled || with_disabled).collect();
+    jobs.sort_by_key(|job| job.state.next_run_at_ms.unwrap_or(u64::MAX));
+    json!({"jobs": jobs})
+}
+
+/// Makes a job, for the agent that asks if nothing else is said.
+async fn add(schedule: &Schedule, arguments: &mut Arguments, agent: Option<&AgentId>) -> Result<Value, String> {
+    let mut job = arguments.job.take().ok_or("action add needs a job: its name, schedule and payload")?;
+    if let Some(agent) = agent {
+        job.entry("agentId").or_insert_with(|| json!(agent));
+    }
+    let mut made = json!(schedule.add(job).await.map_err(plain)?);
+    if arguments.context_messages.is_some_and(|count| count >= 1.0) {
+        made["note"] = json!("contextMessages has no effect here: say what must be known in the job's own text");
+    }
+    Ok(made)
+}
+
+#[async_trait]
+impl Tool for Cron {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: NAME.to_owned(),
+            description: DESCRIPTION.to_owned(),
+            parameters: json!({
+                "type": "object",
+                "required": ["action"],
+                "properties": {
+                    "action": {"type": "string", "enum": ACTIONS},
+                    "gatewayUrl": {"type": "string"},
+                    "gatewayToken": {"type": "string"},
+                    "timeoutMs": {"type": "number"},
+                    "includeDisabled": {"type": "boolean"},
+                    "job": {"type": "object", "properties": {}},
+                    "jobId": {"type": "string"},
+                    "id": {"type": "string"},
+                    "patch": {"type": "object", "properties": {}},
+                    "text": {"type": "string"},
+                    "mode": {"type": "string", "enum": ["now", "next-heartbeat"]},
+                    "runMode": {"type": "string", "enum": ["due", "force"]},
+                    "contextMessages": {"type": "number"},
+                },
+            }),
+        }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Effect
+    }
+
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
+        match self.act(&cx, arguments).await {
+            Ok(payload) => told(payload),
+            Err(why) => failure(NAME, &why),
+        }
+    }
+}

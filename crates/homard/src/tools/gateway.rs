@@ -1,0 +1,285 @@
+//! `gateway`: an agent looks at the config and changes what is its to change.
+//!
+//! An agent that could change which tools it has, what holds its commands, where keys are sent or what is started could do
+//! anything, and so could whoever talks it into that: such keys are the owner's alone.
+
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
+use homard_config::{diff, edit, redact, schema};
+use homard_proto::method::config::Raw;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{failure, refusal, told};
+use crate::{
+    config::{Config, change::Refusal, change::issue},
+    live::Live,
+    methods::config::{made, object, patched, whole},
+    paths::Paths,
+};
+
+const NAME: &str = "gateway";
+
+const DESCRIPTION: &str = "\
+Look at the config and change it. config.get shows it with its hash, secrets hidden. config.schema describes every key. \
+config.patch changes some keys: raw is JSON5 that is merged into it, null takes a key away. config.apply puts raw in \
+place of all of it. A change is at work at once. You may change models, thinking, names, heartbeats, messages.* and whether \
+skills are enabled; the rest is the owner's, who uses homard config set. Change only what you were asked to.";
+
+const ACTIONS: [&str; 6] = ["restart", "config.get", "config.schema", "config.apply", "config.patch", "update.run"];
+
+/// What an agent may change of any agent.
+const OF_AGENTS: &[&[&str]] = &[
+    &["model"],
+    &["imageModel"],
+    &["name"],
+    &["identity", "name"],
+    &["identity", "theme"],
+    &["identity", "emoji"],
+    &["heartbeat"],
+    &["promptStyle"],
+    &["reasoningDefault"],
+    &["thinkingDefault"],
+    &["userTimezone"],
+    &["verboseDefault"],
+];
+
+/// Where agents are; `*` stands for any name or place in a list.
+const AGENTS: &[&[&str]] = &[&["agents", "defaults"], &["agents", "list", "*"], &["agents", "entries", "*"]];
+
+/// What else it may change.
+const OTHERS: &[&[&str]] = &[&["messages"], &["skills", "entries", "*", "enabled"]];
+
+/// The tool.
+pub(crate) struct Gateway {
+    live: Arc<OnceLock<Live>>,
+    paths: Paths,
+}
+
+/// What it is called with.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Arguments {
+    action: String,
+    gateway_url: Option<String>,
+    raw: Option<Raw>,
+    base_hash: Option<String>,
+}
+
+impl Gateway {
+    /// Works as soon as the gateway does.
+    pub(crate) fn new(live: Arc<OnceLock<Live>>, paths: Paths) -> Self {
+        Self { live, paths }
+    }
+
+    async fn act(&self, cx: &ToolCx, arguments: Value) -> Result<Value, String> {
+        let arguments: Arguments =
+            serde_json::from_value(arguments).map_err(|error| format!("the arguments cannot be read: {error}"))?;
+        if let Some(why) = refusal(&cx.origin, arguments.gateway_url.as_deref()) {
+            return Err(why.to_owned());
+        }
+        let live = self.live.get().ok_or("the gateway is not ready yet; try again in a moment")?.clone();
+        let paths = self.paths.clone();
+        // Once begun it comes to its end, also when the run is stopped.
+        let done = tokio::task::spawn_blocking(move || act(&arguments, &live, &paths)).await;
+        done.unwrap_or_else(|error| Err(format!("the work broke off: {error}")))
+    }
+}
+
+fn act(arguments: &Arguments, live: &Live, paths: &Paths) -> Result<Value, String> {
+    match arguments.action.as_str() {
+        "config.get" => Ok(get(paths)),
+        "config.schema" => Ok(schema::schema::<Config>()),
+        "config.patch" => {
+            let (raw, patch) = given(arguments)?;
+            drop(raw);
+            change(arguments, live, paths, &|text| patched(&patch, &[], text))
+        }
+        "config.apply" => {
+            let (raw, value) = given(arguments)?;
+            change(arguments, live, paths, &|text| whole(&raw, &value, text))
+        }
+        "restart" | "update.run" => {
+            Err("an agent does not restart or update the gateway. Most changes of the config are \
+                                         at work at once; where a restart is needed, ask the owner for it"
+                .to_owned())
+        }
+        other => Err(format!("there is no action {other}; there are {}", ACTIONS.join(", "))),
+    }
+}
+
+/// The file as it is now, without its secrets, and without its comments, which may have some that nobody knows as such.
+fn get(paths: &Paths) -> Value {
+    let file = Config::read_file(&paths.config);
+    let said = file.text.as_deref().and_then(|text| edit::value(text).ok()).unwrap_or_else(|| json!({}));
+    json!({
+        "path": paths.config, "exists": file.text.is_some(), "config": redact::redact(&said), "hash": file.hash,
+        "valid": file.is_valid(), "issues": file.problems.iter().map(issue).collect::<Vec<_>>(),
+    })
+}
+
+fn given(arguments: &Arguments) -> Result<(Raw, Value), String> {
+    let raw = arguments.raw.clone();
+    let raw =
+        raw.ok_or_else(|| format!("{} needs raw: the text of the config, or of a change to it", arguments.action))?;
+    let value = object(&arguments.action, &raw).map_err(|error| error.message)?;
+    Ok((raw, value))
+}
+
+/// Makes a change of the file as it is now, if it is an agent's to make.
+fn change(
+    arguments: &Arguments,
+    live: &Live,
+    paths: &Paths,
+    edit: &dyn Fn(&str) -> Result<String, Refusal>,
+) -> Result<Value, String> {
+    let before = Config::read_file(&paths.config);
+    let is_other = |hash: &String| !hash.trim().is_empty() && !hash.trim().eq_ignore_ascii_case(&before.hash);
+    if arguments.base_hash.as_ref().is_some_and(is_other) {
+        return Err("the config has changed since you read it; look at it with config.get and try again".to_owned());
+    }
+    let text = before.text.as_deref().unwrap_or_default();
+    let plain = |error: Refusal| error.to_string();
+    let value = |text: &str| edit::value(text).map_err(|error| plain(error.into()));
+    let theirs = owners(&value(text)?, &value(&edit(text).map_err(plain)?)?);
+    if !theirs.is_empty() {
+        return Err(format!(
+            "nothing was changed, because an agent may not change {}; the owner can, with homard config set or in {}",
+            theirs.join(", "),
+            paths.config.display()
+        ));
+    }
+    // By its hash, so it is the file that was looked at.
+    made((live, paths), Some(&before.hash), edit).map_err(|error| error.message)
+}
+
+/// The keys of the owner's that are not the same.
+fn owners(before: &Value, after: &Value) -> Vec<String> {
+    let kept = |value| held(value, &mut Vec::new()).unwrap_or_default();
+    diff::changed(&kept(before), &kept(after)).iter().map(ToString::to_string).collect()
+}
+
+/// What of a value is the owner's. Also a reference to a variable is, wherever it stands: it may be a secret's.
+fn held<'a>(value: &'a Value, way: &mut Vec<&'a str>) -> Option<Value> {
+    match value {
+        Value::Object(members) => {
+            let mut kept = Map::new();
+            for (name, member) in members {
+                way.push(name);
+                kept.extend(held(member, way).map(|member| (name.clone(), member)));
+                way.pop();
+            }
+            (!kept.is_empty()).then_some(Value::Object(kept))
+        }
+        Value::Array(items) => {
+            way.push("*");
+            let kept: Vec<_> = items.iter().map(|item| held(item, way)).collect();
+            way.pop();
+            let is_open = is_free(way) && kept.iter().all(Option::is_none);
+            (!is_open).then(|| kept.into_iter().map(Option::unwrap_or_default).collect())
+        }
+        Value::String(text) if text.contains("${") => Some(value.clone()),
+        Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null => (!is_free(way)).then(|| value.clone()),
+    }
+}
+
+/// Whether an agent may change what is there.
+fn is_free(way: &[&str]) -> bool {
+    let is_at = |start: &[&str]| {
+        start.len() <= way.len() && start.iter().zip(way).all(|(wanted, name)| *wanted == "*" || wanted == name)
+    };
+    let of_agents = AGENTS.iter().filter(|place| is_at(place)).any(|place| {
+        let rest = &way[place.len()..];
+        OF_AGENTS.iter().any(|key| rest.starts_with(key))
+    });
+    of_agents || OTHERS.iter().any(|key| is_at(key))
+}
+
+#[async_trait]
+impl Tool for Gateway {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: NAME.to_owned(),
+            description: DESCRIPTION.to_owned(),
+            parameters: json!({
+                "type": "object",
+                "required": ["action"],
+                "properties": {
+                    "action": {"type": "string", "enum": ACTIONS},
+                    "delayMs": {"type": "number"},
+                    "reason": {"type": "string"},
+                    "gatewayUrl": {"type": "string"},
+                    "gatewayToken": {"type": "string"},
+                    "timeoutMs": {"type": "number"},
+                    "raw": {"type": "string"},
+                    "baseHash": {"type": "string"},
+                    "sessionKey": {"type": "string"},
+                    "note": {"type": "string"},
+                    "restartDelayMs": {"type": "number"},
+                },
+            }),
+        }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Effect
+    }
+
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
+        match self.act(&cx, arguments).await {
+            Ok(result) => told(json!({"ok": true, "result": result})),
+            Err(why) => failure(NAME, &why),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_changes_what_it_is_and_not_what_holds_it() {
+        let before = json!({
+            "agents": {"defaults": {"model": "a/b", "workspace": "/w"}, "list": [{"id": "x", "tools": {"deny": ["exec"]}}]},
+            "tools": {"deny": ["write"]}, "messages": {"queue": {"mode": "steer"}}, "env": {"vars": {"A": "1"}},
+            "skills": {"entries": {"s": {"enabled": false, "apiKey": "k"}}},
+        });
+        let with = |path: &str, value: Value| {
+            let mut after = before.clone();
+            match after.pointer_mut(path) {
+                Some(old) => *old = value,
+                None => {
+                    let (parent, name) = path.rsplit_once('/').unwrap();
+                    after.pointer_mut(parent).unwrap()[name] = value;
+                }
+            }
+            owners(&before, &after)
+        };
+        for (path, value) in [
+            ("/agents/defaults/model", json!({"primary": "c/d", "fallbacks": ["e/f"]})),
+            ("/agents/defaults/heartbeat", json!({"every": "1h"})),
+            ("/agents/list/0/identity", json!({"name": "Claude", "emoji": "🦞"})),
+            ("/messages/queue/mode", json!("collect")),
+            ("/skills/entries/s/enabled", json!(true)),
+        ] {
+            assert_eq!(with(path, value), Vec::<String>::new(), "{path}");
+        }
+        for (path, value, key) in [
+            ("/tools/deny", json!([]), "tools.deny"),
+            ("/tools/exec", json!({"sandbox": {"mode": "full"}}), "tools.exec"),
+            ("/agents/list/0/tools", json!({}), "agents.list"),
+            ("/agents/defaults/workspace", json!("/"), "agents.defaults.workspace"),
+            ("/agents/list/0/identity", json!({"avatar": "/etc/shadow"}), "agents.list"),
+            ("/agents/defaults/heartbeat", json!({"prompt": "${KEY}"}), "agents.defaults.heartbeat"),
+            ("/skills/entries/s/apiKey", json!("other"), "skills.entries.s.apiKey"),
+            ("/env/vars/A", json!("2"), "env.vars.A"),
+            ("/mcp", json!({"servers": {"x": {"command": "sh"}}}), "mcp"),
+            ("/$include", json!("/tmp/x.json"), "$include"),
+        ] {
+            let found = with(path, value);
+            assert!(found.len() == 1 && found[0].starts_with(key), "{path}: {found:?}");
+        }
+    }
+}

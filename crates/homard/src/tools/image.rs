@@ -1,0 +1,178 @@
+//! `image`: a picture described by a model that sees.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use homard_agent::{
+    Ambient, Profile,
+    tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
+};
+use homard_media::{Where, load};
+use homard_model::{
+    Event, Request,
+    roster::{Candidate, Preferred, Roster},
+};
+use homard_proto::message::{Block, Content, Message, User};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::failure;
+use crate::config::agents::Choice;
+
+const NAME: &str = "image";
+const PROMPT: &str = "Describe the image.";
+
+/// How much a model may write about a picture, in tokens.
+const LONGEST: u64 = 4_096;
+
+/// The tool.
+pub(crate) struct Image {
+    /// Who looks, by the config.
+    eyes: Option<Choice>,
+}
+
+/// What it is called with.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Arguments {
+    image: String,
+    prompt: Option<String>,
+    model: Option<String>,
+    max_bytes_mb: Option<f64>,
+}
+
+impl Image {
+    /// Looks with these models; without any, with the agent's own.
+    pub(crate) fn new(eyes: Option<Choice>) -> Self {
+        Self { eyes }
+    }
+
+    async fn look(&self, cx: &ToolCx, arguments: Value) -> Result<ToolResult, String> {
+        let arguments: Arguments =
+            serde_json::from_value(arguments).map_err(|error| format!("the arguments cannot be read: {error}"))?;
+        let profile = profile(cx).ok_or("the agent of this session is gone")?;
+        let candidates = self.candidates(&profile, arguments.model.as_deref())?;
+        let picture = picture(cx, &arguments).await?;
+        let prompt = arguments.prompt.as_deref().map(str::trim).filter(|prompt| !prompt.is_empty()).unwrap_or(PROMPT);
+        let content = Content::Blocks(vec![Block::text(prompt), picture]);
+        let user = User { content, ..User::text("", Ambient::system().now_ms()) };
+        let request =
+            Request { messages: vec![Arc::new(Message::User(user))], max_output: Some(LONGEST), ..Request::default() };
+        let mut failed = Vec::new();
+        for candidate in candidates {
+            match ask(&candidate, request.clone()).await {
+                Ok(text) => {
+                    let details = json!({"model": candidate.to_string(), "image": arguments.image, "attempts": failed});
+                    return Ok(ToolResult::text(text).with_details(details));
+                }
+                Err(why) => failed.push(format!("{candidate}: {why}")),
+            }
+        }
+        Err(format!("no model could look at the picture: {}", failed.join("; ")))
+    }
+
+    /// Who is asked, in order.
+    fn candidates(&self, profile: &Profile, model: Option<&str>) -> Result<Vec<Candidate>, String> {
+        let chosen = |name: &str| (profile.choose)(name).map_err(|why| format!("{name} cannot look: {why}"));
+        let named = model.map(str::trim).filter(|model| !model.is_empty());
+        let rosters: Vec<Roster> = match (named, &self.eyes) {
+            (Some(model), _) => vec![chosen(model)?],
+            (None, Some(eyes)) if eyes.names().next().is_some() => {
+                eyes.names().map(chosen).collect::<Result<_, _>>()?
+            }
+            (None, _) => vec![profile.roster.clone()],
+        };
+        let now = Ambient::system().now_ms();
+        let all = rosters.iter().flat_map(|roster| roster.order(now, &Preferred::Any));
+        let seeing: Vec<_> = all.filter(|candidate| candidate.model.spec().sees).collect();
+        if seeing.is_empty() {
+            return Err("no model that sees pictures is set up; the owner can name one in agents.defaults.imageModel"
+                .to_owned());
+        }
+        Ok(seeing)
+    }
+}
+
+/// The agent that asks.
+fn profile(cx: &ToolCx) -> Option<Arc<Profile>> {
+    let agents = cx.hub.as_ref()?.agents();
+    agents.get(cx.session.agent().unwrap_or(agents.default_id())).cloned()
+}
+
+/// A picture of the workspace.
+async fn picture(cx: &ToolCx, arguments: &Arguments) -> Result<Block, String> {
+    let name = arguments.image.trim();
+    let name = name.strip_prefix('@').unwrap_or(name);
+    let name = name.strip_prefix("file://").unwrap_or(name).to_owned();
+    if name.contains("://") || name.starts_with("data:") {
+        return Err("image must be the path of a file in the workspace".to_owned());
+    }
+    let place = Where { root: cx.workdir.clone(), home: None, beneath_only: true };
+    let loading = tokio::task::spawn_blocking(move || load(&name, &place)).await;
+    let loaded = loading.map_err(|error| format!("the work broke off: {error}"))?;
+    let picture = loaded.map_err(|error| match std::error::Error::source(&error) {
+        Some(why) => format!("{error}: {why}"),
+        None => error.to_string(),
+    })?;
+    let most = arguments.max_bytes_mb.filter(|most| *most > 0.0);
+    #[expect(clippy::cast_precision_loss, reason = "a picture has a few million bytes")]
+    let size = picture.data.len() as f64 / 1024.0 / 1024.0;
+    match most {
+        Some(most) if size > most => Err(format!("the picture has {size:.1} MiB, more than maxBytesMb")),
+        Some(_) | None => Ok(picture.into_block()),
+    }
+}
+
+/// One question to one model.
+async fn ask(candidate: &Candidate, request: Request) -> Result<String, String> {
+    let idle: Duration = candidate.model.spec().idle;
+    let mut stream = candidate.model.stream(request);
+    let mut answer = String::new();
+    loop {
+        let next = timeout(idle, stream.next()).await.map_err(|_late| "it says nothing".to_owned())?;
+        match next {
+            Some(Event::Text(text)) => answer.push_str(&text),
+            Some(Event::Thinking(_) | Event::Call(_) | Event::Seal(_) | Event::Alive) => {}
+            Some(Event::Failed(error)) => return Err(error.to_string()),
+            Some(Event::Done(_)) | None => break,
+        }
+    }
+    if answer.trim().is_empty() { Err("it said nothing".to_owned()) } else { Ok(answer) }
+}
+
+#[async_trait]
+impl Tool for Image {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: NAME.to_owned(),
+            description:
+                "Have a picture of the workspace looked at by a model that sees, which answers the prompt. Use it \
+                          only where you cannot see the picture yourself."
+                    .to_owned(),
+            parameters: json!({
+                "type": "object",
+                "required": ["image"],
+                "properties": {
+                    "prompt": {"type": "string"},
+                    "image": {"type": "string"},
+                    "model": {"type": "string"},
+                    "maxBytesMb": {"type": "number"},
+                },
+            }),
+        }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Read
+    }
+
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
+        match cx.cancel.run_until_cancelled(self.look(&cx, arguments)).await {
+            Some(Ok(result)) => result,
+            Some(Err(why)) => failure(NAME, &why),
+            None => failure(NAME, &"the run was stopped before the picture was described"),
+        }
+    }
+}

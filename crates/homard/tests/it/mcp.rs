@@ -1,0 +1,82 @@
+//! Tools of other programs: listed, tried, used by an agent, and there as soon as the config has them.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::{
+    home::{Home, until},
+    puppet::{Puppet, call},
+};
+
+const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tools/tests/mcp/server.mjs");
+
+/// Servers: one that works, one that ends at once, one that is off, one that cannot be used.
+fn servers() -> Value {
+    json!({"mcp": {"servers": {
+        "fake": {"command": "node", "args": [SERVER], "toolFilter": {"include": ["echo", "environment"]},
+                 "env": {"FAKE_TOKEN": "an-mcp-secret"}},
+        "broken": {"command": "node", "args": [SERVER, "broken"], "connectionTimeoutMs": 20_000},
+        "idle": {"command": "node", "enabled": false},
+        "old": {"url": "https://me:hush@x.example/sse?key=hush", "transport": "sse"},
+    }}})
+}
+
+#[test]
+fn servers_are_listed_and_tried_without_a_gateway() {
+    let home = Home::new();
+    let empty = home.run(&["mcp", "list"]);
+    assert!(empty.stdout.starts_with("no MCP servers; add one to mcp.servers in "), "{empty:?}");
+    home.configure(&servers().to_string());
+    let listed = home.run(&["mcp", "list"]);
+    let states: Vec<_> =
+        listed.stdout.lines().map(|line| line.split_whitespace().take(2).collect::<Vec<_>>()).collect();
+    assert_eq!(states, [["SERVER", "STATE"], ["broken", "on"], ["fake", "on"], ["idle", "off"], ["old", "left"]]);
+    let listed = home.run(&["mcp", "list", "--json"]);
+    assert!(!listed.stdout.contains("hush") && !listed.stdout.contains("secret"), "{listed:?}");
+    let tried = home.run(&["mcp", "test", "fake"]);
+    assert_eq!(tried.stdout, "fake (fake 1) works: 2 tools\n  fake__echo\n  fake__environment\n", "{tried:?}");
+    let tried = home.run(&["mcp", "test", "fake", "--json"]).json();
+    assert_eq!(tried["tools"][0], json!({"tool": "echo", "name": "fake__echo"}));
+    let tried = home.run(&["mcp", "test", "broken"]);
+    assert!(tried.code == Some(1) && tried.stderr.contains("no config file"), "{tried:?}");
+    let tried = home.run(&["mcp", "test", "old"]);
+    assert!(tried.code == Some(1) && tried.stderr.contains("sse is not supported"), "{tried:?}");
+    let tried = home.run(&["mcp", "test", "nobody"]);
+    assert!(tried.code == Some(2) && tried.stderr.contains("homard mcp list"), "{tried:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_uses_the_tools_of_a_server_and_does_not_see_its_secrets() {
+    let puppet = Puppet::with(servers()).await;
+    // Without a gateway the servers are waited for.
+    let said = puppet.home.run(&["agent", "-m", "CALL fake__echo {\"text\": \"over here\"}"]);
+    assert!(said.stdout.contains("over here"), "{said:?}");
+    let gateway = puppet.home.gateway();
+    until("the tools are there", || call(&gateway, "fake__echo", &json!({"text": "hello"})).contains("hello"));
+    let told = call(&gateway, "fake__environment", &json!({}));
+    assert!(told.contains("FAKE_TOKEN") && told.contains("PATH") && !told.contains("HOMARD_STATE_DIR"), "{told}");
+    let told = call(&gateway, "fake__echo", &json!({"text": "it is an-mcp-secret"}));
+    assert!(!told.contains("an-mcp-secret"), "{told}");
+    let health = gateway.run(&["health", "--json"]).stdout;
+    assert!(health.contains("the MCP server old is left out"), "{health}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_the_config_gets_brings_its_tools_and_takes_them_along() {
+    let puppet = Puppet::with(json!({})).await;
+    let gateway = puppet.home.gateway_with_log(fs::File::create("/tmp/t8i/testlog").unwrap(), "debug");
+    let has_it = || {
+        gateway.run(&["agent", "-m", "hello"]);
+        puppet.offered().contains(&"later__echo".to_owned())
+    };
+    assert!(!has_it());
+    let file = puppet.home.state().join("homard.json");
+    let before = fs::read_to_string(&file).unwrap();
+    let mut config: Value = serde_json::from_str(&before).unwrap();
+    config["mcp"] = json!({"servers": {"later": {"command": "node", "args": [SERVER]}}});
+    fs::write(&file, config.to_string()).unwrap();
+    until("the tools come", has_it);
+    fs::write(&file, before).unwrap();
+    until("the tools go", || !has_it());
+}

@@ -1,0 +1,87 @@
+//! Tools for the owner, and one that sees: `cron`, `gateway`, `image`.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::puppet::{Puppet, SEEN, call};
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_makes_changes_runs_and_removes_jobs() {
+    let puppet = Puppet::with(json!({})).await;
+    let gateway = puppet.home.gateway();
+    let cron = |arguments: Value| call(&gateway, "cron", &arguments);
+    let job = json!({
+        "name": "Tea", "schedule": {"kind": "every", "everyMs": 3_600_000},
+        "payload": {"kind": "agentTurn", "message": "Is the tea ready?"}, "sessionTarget": "isolated",
+    });
+    let made = parsed(&cron(json!({"action": "add", "job": job})));
+    let id = made["id"].as_str().unwrap();
+    assert_eq!((&made["name"], &made["agentId"]), (&json!("Tea"), &json!("main")));
+    assert_eq!(gateway.run(&["cron", "list", "--json"]).json()["jobs"][0]["id"], id);
+    let changed = parsed(&cron(json!({"action": "update", "jobId": id, "patch": {"enabled": false}})));
+    assert_eq!(changed["enabled"], false);
+    assert_eq!(parsed(&cron(json!({"action": "list"}))), json!({"jobs": []}));
+    assert_eq!(parsed(&cron(json!({"action": "list", "includeDisabled": true})))["jobs"][0]["id"], id);
+    assert_eq!(parsed(&cron(json!({"action": "run", "id": id})))["ran"], true);
+    assert_eq!(parsed(&cron(json!({"action": "status"})))["jobs"], 1);
+    assert!(parsed(&cron(json!({"action": "runs", "jobId": id})))["entries"].is_array());
+    assert_eq!(parsed(&cron(json!({"action": "wake", "text": "Tea!"}))), json!({"ok": true}));
+    assert_eq!(parsed(&cron(json!({"action": "remove", "jobId": id}))), json!({"ok": true, "removed": true}));
+    assert_eq!(cron(json!({"action": "run", "jobId": id})), format!("unknown cron job id: {id}"));
+    assert!(cron(json!({"action": "remove"})).contains("needs a jobId"));
+    // R31.
+    assert!(cron(json!({"action": "status", "gatewayUrl": "ws://127.0.0.1:1"})).contains("to no other"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_changes_its_model_and_not_what_holds_it() {
+    let puppet = Puppet::with(json!({"tools": {"deny": ["write"]}})).await;
+    let gateway = puppet.home.gateway();
+    let ask = |arguments: Value| call(&gateway, "gateway", &arguments);
+    let shown = parsed(&ask(json!({"action": "config.get"})));
+    assert_eq!(shown["result"]["config"]["models"]["providers"]["puppet"]["apiKey"], "__OPENCLAW_REDACTED__");
+    let hash = shown["result"]["hash"].as_str().unwrap();
+    let raw = "{agents: {defaults: {thinkingDefault: 'off'}}}";
+    let stale = ask(json!({"action": "config.patch", "raw": raw, "baseHash": "abc"}));
+    assert!(stale.starts_with("the config has changed since you read it"), "{stale}");
+    let done = parsed(&ask(json!({"action": "config.patch", "raw": raw, "baseHash": hash})));
+    assert_eq!(done["result"]["changedPaths"], json!(["agents.defaults.thinkingDefault"]));
+    let file = puppet.home.state().join("homard.json");
+    let kept = fs::read_to_string(&file).unwrap();
+    for raw in
+        ["{tools: {deny: []}}", "{tools: {exec: {sandbox: {mode: 'full'}}}}", "{mcp: {servers: {x: {command: 'sh'}}}}"]
+    {
+        let refused = ask(json!({"action": "config.patch", "raw": raw}));
+        assert!(refused.starts_with("nothing was changed, because an agent may not change "), "{raw}: {refused}");
+    }
+    let refused = ask(json!({"action": "config.apply", "raw": "{}"}));
+    assert!(refused.contains("tools.deny") || refused.contains("may not change"), "{refused}");
+    let refused = ask(json!({"action": "config.patch", "raw": "{agents: {defaults: {promptStyle: 'odd'}}}"}));
+    assert!(refused.contains("promptStyle"), "{refused}");
+    assert!(ask(json!({"action": "restart"})).contains("ask the owner"));
+    assert_eq!(fs::read_to_string(&file).unwrap(), kept);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_picture_of_the_workspace_is_described_by_a_model_that_sees() {
+    let puppet =
+        Puppet::with(json!({"agents": {"defaults": {"imageModel": "puppet/eyes", "models": {"puppet/m": {}}}}})).await;
+    let gateway = puppet.home.gateway();
+    let gif = b"GIF87a\x01\x00\x01\x00\x80\x00\x00\xff\xff\xff\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
+    fs::write(puppet.home.state().join("workspace/dot.gif"), gif).unwrap();
+    fs::write(puppet.home.state().join("dot.gif"), gif).unwrap();
+    assert_eq!(call(&gateway, "image", &json!({"image": "dot.gif", "prompt": "What is it?"})), SEEN);
+    let asked = puppet.provider.asked().into_iter().find(|asked| asked.model == "eyes").unwrap().json();
+    assert!(asked["messages"].to_string().contains("What is it?") && asked.get("tools").is_none(), "{asked}");
+    let refused = call(&gateway, "image", &json!({"image": "../dot.gif"}));
+    assert!(refused.contains("is outside of"), "{refused}");
+    let refused = call(&gateway, "image", &json!({"image": "https://x.example/dot.gif"}));
+    assert!(refused.contains("the path of a file"), "{refused}");
+    let refused = call(&gateway, "image", &json!({"image": "dot.gif", "model": "puppet/other"}));
+    assert!(refused.contains("it is not among the models"), "{refused}");
+}

@@ -1,0 +1,62 @@
+//! A model that does what it is told: `CALL name {arguments}` has it call a tool, and it says what came of that.
+
+use homard_testkit::fake_provider::{Asked, Call, FakeProvider, Reply, Said, dialect::Dialect};
+use serde_json::{Value, json};
+
+use crate::home::{Gateway, Home};
+
+/// What it says of a picture.
+pub(crate) const SEEN: &str = "a lobster";
+
+/// A home whose model is a puppet.
+pub(crate) struct Puppet {
+    pub(crate) home: Home,
+    pub(crate) provider: FakeProvider,
+}
+
+impl Puppet {
+    /// A home with this config besides the model, which sees pictures.
+    pub(crate) async fn with(mut config: Value) -> Self {
+        let provider = FakeProvider::start(reply).await.unwrap();
+        config["models"]["providers"]["puppet"] = json!({
+            "baseUrl": provider.base_url(Dialect::Chat), "apiKey": "none", "api": "openai-completions",
+            "models": [{"id": "m", "input": ["text", "image"], "contextWindow": 100_000, "maxTokens": 4_096}],
+        });
+        config["agents"]["defaults"]["model"] = json!("puppet/m");
+        let home = Home::new();
+        home.configure(&config.to_string());
+        Self { home, provider }
+    }
+
+    /// The names of the tools that were offered last.
+    pub(crate) fn offered(&self) -> Vec<String> {
+        let last = self.provider.asked().pop().unwrap().json();
+        let tools = last["tools"].as_array().into_iter().flatten();
+        tools.map(|tool| tool["function"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+/// Has a tool called in the main session, and says what it answered.
+pub(crate) fn call(gateway: &Gateway<'_>, tool: &str, arguments: &Value) -> String {
+    let said = gateway.run(&["agent", "-m", &format!("CALL {tool} {arguments}")]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    said.stdout.trim_end().to_owned()
+}
+
+fn reply(asked: &Asked) -> Reply {
+    let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
+    let last = messages.last().cloned().unwrap_or_default();
+    let blocks = last["content"].as_array().cloned().unwrap_or_default();
+    let words = blocks.iter().filter_map(|block| block["text"].as_str());
+    let text: String = last["content"].as_str().into_iter().chain(words).collect();
+    match text.split_once("CALL ").and_then(|(_, call)| call.split_once(' ')) {
+        Some((name, rest)) if last["role"] == "user" => {
+            let arguments = serde_json::Deserializer::from_str(rest).into_iter().next().unwrap().unwrap();
+            let id = format!("call_{}", asked.number);
+            let calls = vec![Call { id, name: name.to_owned(), arguments }];
+            Reply { said: Said { calls, ..Said::default() }, ..Reply::default() }
+        }
+        Some(_) | None if blocks.iter().any(|block| block["type"] == "image_url") => Reply::text(SEEN),
+        Some(_) | None => Reply::text(text),
+    }
+}

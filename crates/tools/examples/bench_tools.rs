@@ -1,0 +1,175 @@
+//! What tools cost beside the programs that do the same, in turns. Run by `cargo xtask bench`:
+//!
+//! `bench_tools exec HELPER` runs a command that does nothing, with and without a sandbox, beside `sh -c true`.
+//! `bench_tools search FOLDER RG FD` searches a folder with `grep` and `find`, and with ripgrep and fd.
+//!
+//! Each line that it writes is an object: what was done, and the times that each of those took who did it, in
+//! microseconds. Who is first changes with each round, and a first round that warms up is not told.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for one's own terminal")]
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use homard_agent::tool::{Lender, Origin, Progress, Tool, ToolCx, ToolResult, Variables};
+use homard_proto::{AgentId, CallId, RunId, message::Block};
+use homard_tools::{
+    ExecSettings, all, all_with,
+    sandbox::{Mode, Tier},
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// How often each way to run a command is tried.
+const COMMANDS: usize = 100;
+/// How often each search is tried.
+const SEARCHES: usize = 15;
+/// What is searched for: the pattern, and whether case matters. None has so many matches that `grep` stops early.
+const WORDS: [(&str, bool); 3] = [("needle_in_a_haystack", true), (r"straw_\d+\(needle", true), ("NEEDLE_IN_A", false)];
+/// What is found by its name.
+const NAMES: [&str; 2] = ["*.toml", "part_1[0-4]"];
+/// The variables of commands.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+#[tokio::main]
+async fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["exec", helper] => exec(Path::new(helper)).await,
+        ["search", folder, rg, fd] => search(Path::new(folder), rg, fd).await,
+        _ => panic!("bench_tools exec HELPER, or bench_tools search FOLDER RG FD"),
+    }
+}
+
+/// Runs nothing, many times.
+async fn exec(helper: &Path) {
+    let workdir = tempfile::tempdir().unwrap();
+    let with = |change: &dyn Fn(&mut ExecSettings)| {
+        let mut settings = ExecSettings::from(vec![("PATH".to_owned(), PATH.to_owned())]);
+        settings.helper = Some(helper.to_owned());
+        change(&mut settings);
+        tool(all_with(settings), "exec")
+    };
+    let mut ways = vec![("bare", with(&|settings| settings.sandbox.mode = Mode::Full))];
+    let tier_a = Tier::detect(Some(helper), PATH);
+    if matches!(tier_a, Tier::A { .. }) {
+        ways.push(("tier A", with(&|settings| settings.tier = Some(tier_a.clone()))));
+    }
+    let tier_b = Tier::without_namespaces(Some(helper), "the benchmark asks for it".to_owned());
+    if matches!(tier_b, Tier::B { .. }) {
+        ways.push(("tier B", with(&|settings| settings.tier = Some(tier_b.clone()))));
+    }
+    let mut times = vec![Vec::new(); ways.len() + 1];
+    for round in 0..=COMMANDS {
+        for turn in 0..times.len() {
+            let who = (round + turn) % times.len();
+            let begun = Instant::now();
+            match ways.get(who) {
+                Some((_, tool)) => {
+                    let result = call(tool, workdir.path(), json!({"command": "true"})).await;
+                    assert!(!result.is_error, "{result:?}");
+                }
+                None => {
+                    let output = Command::new("/bin/sh").args(["-c", "true"]).stdin(Stdio::null()).output().unwrap();
+                    assert!(output.status.success(), "{output:?}");
+                }
+            }
+            times[who].push(begun.elapsed());
+        }
+    }
+    let names = ways.iter().map(|(name, _)| *name).chain(["sh -c true"]);
+    tell("exec", names.zip(times));
+}
+
+/// Searches a folder with ours and with theirs.
+async fn search(folder: &Path, rg: &str, fd: &str) {
+    let grep = tool(all(Vec::new()), "grep");
+    for (pattern, case_matters) in WORDS {
+        let case = if case_matters { "--case-sensitive" } else { "--ignore-case" };
+        let theirs = [
+            "--no-config --hidden --no-heading --with-filename --line-number --color never",
+            case,
+            "--regexp",
+            pattern,
+            "./",
+        ];
+        let arguments = json!({"pattern": pattern, "ignoreCase": !case_matters});
+        compare(&format!("grep {pattern}"), folder, (&grep, &arguments), (rg, &words(&theirs))).await;
+    }
+    let find = tool(all(Vec::new()), "find");
+    for pattern in NAMES {
+        let theirs = ["--hidden --color never --case-sensitive --glob", pattern, "./"];
+        let arguments = json!({"pattern": pattern});
+        compare(&format!("find {pattern}"), folder, (&find, &arguments), (fd, &words(&theirs))).await;
+    }
+}
+
+/// The words of a command; only the first of the parts has more than one.
+fn words<'a>(parts: &[&'a str]) -> Vec<&'a str> {
+    parts[0].split(' ').chain(parts[1..].iter().copied()).collect()
+}
+
+/// Ours and theirs, in turns. Both must find the same.
+async fn compare(what: &str, folder: &Path, ours: (&Arc<dyn Tool>, &Value), theirs: (&str, &[&str])) {
+    let mut times = [Vec::new(), Vec::new()];
+    for round in 0..=SEARCHES {
+        let mut found = [BTreeSet::new(), BTreeSet::new()];
+        for turn in 0..2 {
+            let who = (round + turn) % 2;
+            let begun = Instant::now();
+            let text = if who == 0 {
+                let result = call(ours.0, folder, ours.1.clone()).await;
+                result.content.iter().filter_map(Block::as_text).collect()
+            } else {
+                let mut command = Command::new(theirs.0);
+                command.args(theirs.1).current_dir(folder).stdin(Stdio::null());
+                String::from_utf8(command.output().unwrap().stdout).unwrap()
+            };
+            times[who].push(begun.elapsed());
+            found[who] = text.lines().map(place).collect();
+        }
+        assert!(!found[0].is_empty(), "{what} found nothing");
+        assert_eq!(found[0], found[1], "{what} and {} should find the same", theirs.0);
+    }
+    let program = PathBuf::from(theirs.0);
+    let program = program.file_name().unwrap().to_string_lossy();
+    tell(what, ["ours", &program].into_iter().zip(times));
+}
+
+/// The file that a line names, and the number of the line in it.
+fn place(line: &str) -> String {
+    let line = line.strip_prefix("./").unwrap_or(line);
+    line.splitn(3, ':').take(2).collect::<Vec<_>>().join(":")
+}
+
+fn tool(tools: Vec<Arc<dyn Tool>>, name: &str) -> Arc<dyn Tool> {
+    tools.into_iter().find(|tool| tool.spec().name == name).unwrap()
+}
+
+async fn call(tool: &Arc<dyn Tool>, workdir: &Path, arguments: Value) -> ToolResult {
+    let cx = ToolCx {
+        run: RunId::parse("run").unwrap(),
+        session: AgentId::main().main_session(),
+        call: CallId::parse("call").unwrap(),
+        workdir: workdir.to_owned(),
+        cancel: CancellationToken::new(),
+        progress: Progress::silent(),
+        slot: Lender::default(),
+        variables: Variables::default(),
+        origin: Origin::default(),
+        hub: None,
+    };
+    tool.call(cx, arguments).await
+}
+
+fn tell<'a>(what: &str, times: impl Iterator<Item = (&'a str, Vec<Duration>)>) {
+    // The first round warmed up, and found out what the machine has.
+    let micros = |times: Vec<Duration>| times[1..].iter().map(|time| time.as_secs_f64() * 1e6).collect::<Vec<_>>();
+    let took: serde_json::Map<_, _> = times.map(|(who, times)| (who.to_owned(), json!(micros(times)))).collect();
+    println!("{}", json!({"what": what, "took": took}));
+}

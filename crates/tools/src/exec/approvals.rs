@@ -1,0 +1,157 @@
+//! Asking before a command runs, and running it once somebody allowed it.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use homard_agent::{
+    Hub,
+    approval::{
+        Desk, Entry, Wish,
+        follow::{Later, follow},
+    },
+    task,
+    tool::{Progress, ToolCx, ToolResult, Variables},
+};
+use homard_proto::{AgentId, RunId, SessionKey};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{Exec, Plan, Site, shell, watch};
+use crate::{
+    failure,
+    gate::{Decision, ExecRequest, Gate},
+    sandbox::{Mode, SandboxPolicy},
+};
+
+/// How strict the config is about commands.
+#[derive(Debug, Clone)]
+pub struct Approvals {
+    /// For agents that are not named.
+    pub all: Wish,
+    /// For agents by name.
+    pub own: BTreeMap<AgentId, Wish>,
+    /// Programs that need no rule to read their input, of [`crate::argv::SAFE_BINS`].
+    pub safe_bins: Vec<String>,
+}
+
+/// What is kept of a call until somebody allows it.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    workspace: PathBuf,
+    arguments: Value,
+}
+
+impl Approvals {
+    fn gate(&self, desk: &Desk, agent: &AgentId) -> Gate {
+        Gate {
+            desk: desk.clone(),
+            config: self.own.get(agent).copied().unwrap_or(self.all),
+            safe_bins: self.safe_bins.clone(),
+            shell: PathBuf::from(shell()),
+        }
+    }
+}
+
+impl Exec {
+    /// Runs what was allowed as it was asked, and says what came of it.
+    pub fn later(&self, desk: &Desk) -> Later {
+        let (exec, desk) = (self.clone(), desk.clone());
+        Later::new(move |entry, variables| {
+            let (exec, desk) = (exec.clone(), desk.clone());
+            async move {
+                let head = format!("(approval {}): {}", entry.id, entry.shown());
+                match exec.run_allowed(&desk, entry, variables).await {
+                    Ok(told) => told,
+                    Err(why) => format!("Exec denied {head}\n{why}"),
+                }
+            }
+        })
+    }
+
+    /// The words to run now, or what is answered instead.
+    pub(super) async fn leave(&self, cx: &ToolCx, plan: &Plan) -> Result<Vec<String>, ToolResult> {
+        let Some(approvals) = &self.settings.approvals else {
+            return Ok(crate::gate::in_shell(shell().as_ref(), plan.arguments.command.clone()));
+        };
+        let Some((hub, desk)) = cx.hub.as_ref().and_then(|hub| Some((hub, hub.desk()?))) else {
+            return Err(failure("exec", &"It was not run: nobody can be asked here whether it may."));
+        };
+        let agent = plan.site.session.agent().unwrap_or(hub.agents().default_id()).clone();
+        let gate = approvals.gate(desk, &agent);
+        match gate.gate(&self.request(agent, plan)).await {
+            Decision::Run(words) => Ok(words),
+            Decision::Refuse(why) => Err(failure("exec", &why)),
+            Decision::Pending { id, text } => {
+                self.follow(hub, desk, &id);
+                let expires = desk.get(&id).map(|entry| entry.expires_at_ms);
+                Err(ToolResult::text(text).with_details(json!({
+                    "status": "approval-pending", "approvalId": id, "expiresAtMs": expires, "host": "gateway",
+                    "command": plan.arguments.command, "cwd": plan.cwd(),
+                })))
+            }
+        }
+    }
+
+    /// Has a command run when it is allowed.
+    fn follow(&self, hub: &Hub, desk: &Desk, id: &str) {
+        let (hub, desk, id, later) = (hub.clone(), desk.clone(), id.to_owned(), self.later(desk));
+        task::spawn("approved", async move { follow(&desk, &hub, &id, &later).await });
+    }
+
+    fn request(&self, agent: AgentId, plan: &Plan) -> ExecRequest {
+        let Plan { site, call, arguments, .. } = plan;
+        ExecRequest {
+            agent,
+            session: site.session.clone(),
+            run: site.run.clone(),
+            command: arguments.command.clone(),
+            workspace: site.workdir.clone(),
+            cwd: plan.cwd(),
+            env: plan.env.clone(),
+            has_own_env: !arguments.env.is_empty(),
+            wish: arguments.wish(),
+            profile: profile(&self.settings.sandbox),
+            call: json!(Kept { workspace: site.workdir.clone(), arguments: call.clone() }),
+        }
+    }
+
+    async fn run_allowed(&self, desk: &Desk, entry: Entry, variables: Variables) -> Result<String, String> {
+        let lost = || "It was not run: it is not known any more what it was.".to_owned();
+        let not_run = |error: &dyn std::fmt::Display| format!("It was not run: {error}.");
+        let (Some(bound), Some(approvals)) = (&entry.bound, &self.settings.approvals) else { return Err(lost()) };
+        let kept: Kept = serde_json::from_value(entry.call.clone()).map_err(|_| lost())?;
+        let site = Site {
+            session: SessionKey::parse(&bound.session, &AgentId::main()).map_err(|_| lost())?,
+            run: RunId::parse(&bound.run).map_err(|_| lost())?,
+            workdir: kept.workspace,
+            variables,
+        };
+        let plan = self.plan(site, kept.arguments).map_err(|error| not_run(&error))?;
+        let agent = AgentId::normalize(&entry.agent);
+        let gate = approvals.gate(desk, &agent);
+        let words = gate.claim(&entry.id, &self.request(agent, &plan)).await?;
+        let job = self.start(&plan, words, Some(&bound.cwd)).await.map_err(|error| not_run(&error))?;
+        let (id, command) = (&entry.id, entry.shown());
+        Ok(match watch((&CancellationToken::new(), &Progress::silent()), &job, plan.wait).await {
+            Some(outcome) => {
+                let how = outcome.trouble.as_ref().map(|trouble| format!(", {trouble}")).unwrap_or_default();
+                format!("Exec finished (approval {id}{how}): {command}\n{}", job.text().0)
+            }
+            None => {
+                let name = self.settings.background.add(&plan.site.session, job, self.settings.on_exit.clone());
+                format!("Exec running (approval {id}, session {name}): {command}")
+            }
+        })
+    }
+}
+
+/// What holds a command, in words that people read and that are compared later.
+fn profile(policy: &SandboxPolicy) -> String {
+    let mode = match policy.mode {
+        Mode::ReadOnly => "read-only",
+        Mode::Workspace => "workspace",
+        Mode::Guarded => "guarded",
+        Mode::Full => return "none".to_owned(),
+    };
+    if policy.network { format!("{mode}, with network") } else { mode.to_owned() }
+}

@@ -1,0 +1,83 @@
+//! What a call of `exec` says, and what it means.
+
+use std::time::Duration;
+
+use homard_agent::approval::{Ask, Security, Wish};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::{Error, process::Wiring, sandbox::Mode};
+
+/// How short and how long a call may ask to wait before the command goes on in the background.
+const WAITS: (f64, f64) = (10.0, 120_000.0);
+
+/// What a call says.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Arguments {
+    pub(super) command: String,
+    pub(super) workdir: Option<String>,
+    #[serde(default)]
+    pub(super) env: Map<String, Value>,
+    #[serde(alias = "timeoutSeconds")]
+    timeout: Option<f64>,
+    #[serde(default)]
+    background: bool,
+    yield_ms: Option<f64>,
+    #[serde(default)]
+    pty: bool,
+    #[serde(default)]
+    elevated: bool,
+    host: Option<String>,
+    security: Option<String>,
+    ask: Option<String>,
+    node: Option<String>,
+}
+
+impl Arguments {
+    pub(super) fn limit(&self, usual: Duration) -> Result<Duration, Error> {
+        let Some(seconds) = self.timeout else { return Ok(usual) };
+        let limit = Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero());
+        limit.ok_or(Error::BadTimeout(seconds))
+    }
+
+    /// How long to wait for the end; not at all in the background.
+    pub(super) fn wait(&self, usual: Duration) -> Option<Duration> {
+        let (least, most) = WAITS;
+        let asked = |ms: f64| Duration::from_secs_f64(if ms.is_nan() { least } else { ms.clamp(least, most) } / 1000.0);
+        (!self.background).then(|| self.yield_ms.map_or(usual, asked))
+    }
+
+    /// How strict the call wants it to be: it can only be stricter than everybody else.
+    pub(super) fn wish(&self) -> Wish {
+        Wish { security: self.security.as_deref().map(Security::read), ask: self.ask.as_deref().map(Ask::read) }
+    }
+
+    pub(super) fn wiring(&self) -> Wiring {
+        match (self.pty, self.background) {
+            (true, _) => Wiring::Terminal,
+            (false, true) => Wiring::Piped,
+            // Nobody will say anything: a program that waits for it would wait for ever.
+            (false, false) => Wiring::Deaf,
+        }
+    }
+
+    /// What was asked for and is not done. Where another machine was asked for, nothing may be done at all.
+    pub(super) fn notes(&self, mode: Mode, is_gated: bool) -> Result<Vec<String>, Error> {
+        if self.node.is_some() || self.host.as_deref() == Some("node") {
+            return Err(Error::Elsewhere);
+        }
+        let is_foreign = self.host.as_deref().is_some_and(|host| !matches!(host, "sandbox" | "auto"));
+        let asked = [
+            ("elevated", self.elevated),
+            ("host", is_foreign),
+            ("security", self.security.is_some() && !is_gated),
+            ("ask", self.ask.is_some() && !is_gated),
+        ];
+        let names: Vec<_> = asked.iter().filter(|(_, is_asked)| *is_asked).map(|(name, _)| *name).collect();
+        let held = if mode == Mode::Full { "without a sandbox" } else { "in its sandbox" };
+        let asked = if is_gated { "" } else { ", without asking" };
+        let note = format!("[It ran on this machine, {held}{asked}. Not supported yet: {}.]", names.join(", "));
+        Ok((!names.is_empty()).then_some(note).into_iter().collect())
+    }
+}

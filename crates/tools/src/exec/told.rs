@@ -1,0 +1,46 @@
+//! What a model is told of a command.
+
+use homard_agent::tool::ToolResult;
+use serde_json::json;
+
+use super::NEWS_BYTES;
+use crate::job::{Job, Outcome};
+
+/// What came of a command that is over.
+pub(super) fn tell(job: &Job, outcome: &Outcome, notes: Vec<String>) -> ToolResult {
+    let (aggregated, _) = job.text();
+    let mut details = json!({
+        "status": "failed",
+        "exitCode": null,
+        "durationMs": outcome.took.as_millis() as u64,
+        "aggregated": aggregated,
+        "cwd": job.cwd,
+    });
+    outcome.put_into(&mut details);
+    let mut parts = vec![if aggregated.is_empty() { "(no output)".to_owned() } else { aggregated }];
+    parts.extend(outcome.trouble.clone());
+    if outcome.left > 0 {
+        parts.push("[It left processes running, which were ended. Use background for what has to go on.]".to_owned());
+    }
+    parts.extend(outcome.notes.iter().cloned());
+    parts.extend(notes);
+    ToolResult { is_error: outcome.trouble.is_some(), ..ToolResult::text(parts.join("\n\n")) }.with_details(details)
+}
+
+/// What is known of a command that goes on.
+pub(super) fn tell_of_background(job: &Job, id: &str, notes: Vec<String>) -> ToolResult {
+    let tail = job.tail(NEWS_BYTES);
+    let details = json!({
+        "status": "running",
+        "sessionId": id,
+        "pid": job.pid,
+        "startedAt": job.started_ms,
+        "cwd": job.cwd,
+        "tail": tail,
+    });
+    let pid = job.pid.map_or_else(|| "gone".to_owned(), |pid| pid.to_string());
+    let text =
+        format!("Command still running (session {id}, pid {pid}). Use process to poll, read, write to or kill it.");
+    let parts = Some(tail).filter(|tail| !tail.is_empty()).into_iter().chain([text]).chain(notes);
+    ToolResult::text(parts.collect::<Vec<_>>().join("\n\n")).with_details(details)
+}

@@ -1,0 +1,68 @@
+//! What `exec` costs beside `sh -c true`: the program `bench_tools` of the tools does both, in turns.
+
+use std::{path::Path, process::Command, time::Duration};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::report::Report;
+use crate::shell;
+
+/// What was done, and how long each of those took who did it.
+#[derive(Debug, PartialEq)]
+pub(super) struct Compared {
+    pub(super) what: String,
+    pub(super) took: Vec<(String, Vec<Duration>)>,
+}
+
+/// Runs a command that does nothing. The gateway's own binary is what steps into the sandbox.
+pub(super) fn measure(gateway: &Path, report: &mut Report) -> Result<()> {
+    let bench_tools = build(gateway)?;
+    for compared in run(Command::new(bench_tools).arg("exec").arg(gateway))? {
+        report.exec(&compared);
+    }
+    Ok(())
+}
+
+/// Builds `bench_tools` beside the gateway's binary.
+pub(super) fn build(gateway: &Path) -> Result<std::path::PathBuf> {
+    let folder = gateway.parent().context("the gateway's binary is in no folder")?;
+    let profile = folder.file_name().and_then(|name| name.to_str()).context("the build has no profile")?;
+    let args = ["build", "--package", "homard-tools", "--example", "bench_tools", "--profile", profile];
+    shell::run(&mut shell::cargo(&args))?;
+    Ok(folder.join("examples").join("bench_tools"))
+}
+
+/// Runs `bench_tools` and reads what it tells.
+pub(super) fn run(bench_tools: &mut Command) -> Result<Vec<Compared>> {
+    let told = shell::output(bench_tools)?;
+    let told = serde_json::Deserializer::from_slice(&told).into_iter::<Value>();
+    told.map(|line| read(&line.context("bench_tools did not write JSON")?)).collect()
+}
+
+fn read(line: &Value) -> Result<Compared> {
+    let what = line["what"].as_str().context("bench_tools did not say what it did")?.to_owned();
+    let took = line["took"].as_object().context("bench_tools told no times")?;
+    let times = |times: &Value| {
+        let times = times.as_array().into_iter().flatten().filter_map(Value::as_f64);
+        times.map(|micros| Duration::from_secs_f64(micros / 1e6)).collect()
+    };
+    Ok(Compared { what, took: took.iter().map(|(who, took)| (who.clone(), times(took))).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_is_a_comparison() {
+        let line = r#"{"what":"exec","took":{"bare":[1500.0,2000.0],"sh -c true":[1000.0]}}"#;
+        let took = |micros: &[u64]| micros.iter().map(|&micros| Duration::from_micros(micros)).collect();
+        let expected = Compared {
+            what: "exec".to_owned(),
+            took: vec![("bare".to_owned(), took(&[1500, 2000])), ("sh -c true".to_owned(), took(&[1000]))],
+        };
+        let told = run(Command::new("printf").args(["%s\n%s\n", line, line])).unwrap();
+        assert_eq!(told, [Compared { what: expected.what.clone(), took: expected.took.clone() }, expected]);
+    }
+}

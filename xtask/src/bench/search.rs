@@ -1,0 +1,141 @@
+//! `grep` and `find` beside ripgrep and fd, on a tree of many small files: the program `bench_tools` of the tools does
+//! both, in turns, and makes sure that both find the same.
+//!
+//! Ripgrep and fd are programs that are started each time, which is a few milliseconds of what they take.
+
+use std::{fmt::Write as _, fs, path::Path, process::Command};
+
+use anyhow::{Context, Result, bail};
+
+use super::{exec, report::Report};
+use crate::shell;
+
+/// How many files the tree has, those that are ignored included.
+const FILES: usize = 50_000;
+/// How many of them are in a folder, and how many folders are in one.
+const TOGETHER: usize = 25;
+const ACROSS: usize = 20;
+/// One file of so many holds what `grep` looks for.
+const RARE: usize = 977;
+/// What is ignored of the tree.
+const IGNORED: &str = "*.log\n/package_2/source_7/\nbuild/\n!keep.log\n";
+
+/// Makes the tree, searches it, and tells what was measured.
+pub(super) fn measure(gateway: &Path, report: &mut Report) -> Result<()> {
+    let rg = find_or_install(&["rg"], "ripgrep")?;
+    // Debian has another program of this name.
+    let fd = find_or_install(&["fdfind", "fd"], "fd-find")?;
+    let bench_tools = exec::build(gateway)?;
+    let folder = tempfile::tempdir()?;
+    grow(folder.path(), FILES).context("cannot write the files to search")?;
+    for compared in exec::run(Command::new(bench_tools).arg("search").arg(folder.path()).args([rg, fd]))? {
+        report.search(&compared);
+    }
+    Ok(())
+}
+
+/// The first of these programs that is there; if none is, a Debian package is installed.
+fn find_or_install<'a>(programs: &[&'a str], package: &str) -> Result<&'a str> {
+    let found = || programs.iter().copied().find(|program| is_there(program));
+    if let Some(program) = found() {
+        return Ok(program);
+    }
+    println!("the benchmark needs {package}; installing");
+    let apt = |words: &[&str]| {
+        let is_root = Path::new("/root").read_dir().is_ok();
+        let mut command = Command::new(if is_root { "env" } else { "sudo" });
+        if !is_root {
+            command.args(["-n", "env"]);
+        }
+        shell::run(command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]).args(words))
+    };
+    let install = ["install", "-y", "--no-install-recommends", package];
+    // The list of packages may be old or not there at all.
+    if apt(&install).is_err() {
+        apt(&["update"]).and_then(|()| apt(&install))?;
+    }
+    match found() {
+        Some(program) => Ok(program),
+        None => bail!("{package} is installed, but there is no {}", programs.join(" or ")),
+    }
+}
+
+fn is_there(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// Writes a tree of so many files. It is the same each time.
+fn grow(root: &Path, files: usize) -> Result<()> {
+    // So that it is a project with rules, for ripgrep and fd, too.
+    fs::create_dir(root.join(".git"))?;
+    fs::write(root.join(".gitignore"), IGNORED)?;
+    let mut dice = Dice(7);
+    let mut text = String::new();
+    for number in 0..files {
+        let folder = number / TOGETHER;
+        let (package, module) = (folder / ACROSS / ACROSS, folder / ACROSS % ACROSS);
+        let part = if folder % ACROSS == 3 { "build".to_owned() } else { format!("part_{}", folder % ACROSS) };
+        let place = root.join(format!("package_{package}/source_{module}/{part}"));
+        if number.is_multiple_of(TOGETHER) {
+            fs::create_dir_all(&place)?;
+        }
+        let ending = match number % TOGETHER {
+            0 if folder.is_multiple_of(ACROSS) => "toml",
+            1 => "log",
+            2 => "md",
+            _ => "rs",
+        };
+        text.clear();
+        for line in 0..5 + dice.roll(60) {
+            let (one, other) = (dice.roll(1_000), dice.roll(1_000));
+            writeln!(text, "    let straw_{one} = haystack.take({line}, hay_{other}); // dry, yellow, and long")?;
+        }
+        if number % RARE == RARE / 2 {
+            writeln!(text, "    straw_{number}(needle_in_a_haystack);")?;
+        }
+        fs::write(place.join(format!("module_{}.{ending}", number % TOGETHER)), &text)?;
+    }
+    Ok(())
+}
+
+/// Numbers that look like chance, and are the same each time.
+#[derive(Debug)]
+struct Dice(u64);
+
+impl Dice {
+    /// A number below `sides`.
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_the_same_each_time() {
+        let trees = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [one, other] = trees.each_ref().map(|tree| {
+            grow(tree.path(), 600).unwrap();
+            let mut files = Vec::new();
+            let mut folders = vec![tree.path().to_owned()];
+            while let Some(folder) = folders.pop() {
+                for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+                    match entry.file_type().unwrap().is_dir() {
+                        true => folders.push(entry.path()),
+                        false => {
+                            let path = entry.path().strip_prefix(tree.path()).unwrap().to_owned();
+                            files.push((path, fs::read_to_string(entry.path()).unwrap()));
+                        }
+                    }
+                }
+            }
+            files.sort();
+            files
+        });
+        assert_eq!(one.len(), 601, "600 files and the rules");
+        assert_eq!(one, other);
+    }
+}

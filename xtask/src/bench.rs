@@ -103,8 +103,9 @@ async fn measure(binary: &Path) -> Result<Report> {
     acks::measure(&start()?, &mut report).await?;
     disk::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
     recovery::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
-    exec::measure(binary, &mut report)?;
-    search::measure(binary, &mut report)?;
+    let bench_tools = exec::build(binary)?;
+    exec::measure(&bench_tools, binary, &mut report)?;
+    search::measure(&bench_tools, &mut report)?;
     Ok(report)
 }
 
@@ -160,18 +161,5 @@ mod tests {
             }
             assert_eq!(model.served(), 4);
         });
-    }
-}
-
-#[cfg(test)]
-mod t9_try {
-    #[test]
-    fn t9_try() {
-        let binary = crate::shell::target().unwrap().join("release/sandbox-exec");
-        let mut report = super::Report::default();
-        super::exec::measure(&binary, &mut report).unwrap();
-        super::search::measure(&binary, &mut report).unwrap();
-        println!("{}", report.to_table());
-        println!("{:#}", report.to_json());
     }
 }

@@ -209,6 +209,7 @@ impl Live {
                 changed = changed(watch.as_mut()) => tracing::debug!(?changed, "files have changed"),
                 _ = again.tick() => {}
                 () = self.office.tools_changed() => {
+                    tracing::debug!("servers have other tools");
                     self.on_blocking_thread(Self::staff_again).await;
                     continue;
                 }

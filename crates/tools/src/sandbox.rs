@@ -28,6 +28,7 @@ use std::{
 
 use tokio::process::Command;
 
+pub(crate) use self::watch::Watches;
 use self::{enter::Confinement, filter::Sockets, watch::Watch};
 pub use self::{
     enter::{ENTER, EnterError, enter},
@@ -36,7 +37,6 @@ pub use self::{
     tier::Tier,
     watch::tidy,
 };
-pub(crate) use self::watch::Watches;
 
 /// Makes the input of a program its controlling terminal, and the program the leader of its group. Does not fork,
 /// because it does not lead one itself.

@@ -95,7 +95,7 @@ fn hold_still(details: &mut Value) {
                 *number = 0.into();
             }
             Value::Array(rows) => rows.iter_mut().for_each(hold_still),
-            _ => {}
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {}
         }
     }
 }

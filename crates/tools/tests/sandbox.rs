@@ -101,6 +101,8 @@ async fn secrets_of_the_home_directory_cannot_be_read() {
 async fn nothing_outside_the_workspace_can_be_changed() {
     for way in WAYS {
         let bench = home(way, |_| {});
+        // Homard's own place for what it notes of commands is made by the first.
+        run(&bench, "true").await;
         let before = contents(bench.outside());
         let trick = "exec 2> /dev/null; echo x > ~/new; echo x >> ~/notes.txt; rm ~/notes.txt; chmod 777 ~/notes.txt; \
                      mkdir ~/.config/new; mv ~/notes.txt ~/moved; ln -s / ~/link; ln ~/notes.txt ~/hard; touch ~/.ssh/x; \

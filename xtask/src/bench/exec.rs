@@ -1,6 +1,10 @@
 //! What `exec` costs beside `sh -c true`: the program `bench_tools` of the tools does both, in turns.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -16,8 +20,7 @@ pub(super) struct Compared {
 }
 
 /// Runs a command that does nothing. The gateway's own binary is what steps into the sandbox.
-pub(super) fn measure(gateway: &Path, report: &mut Report) -> Result<()> {
-    let bench_tools = build(gateway)?;
+pub(super) fn measure(bench_tools: &Path, gateway: &Path, report: &mut Report) -> Result<()> {
     for compared in run(Command::new(bench_tools).arg("exec").arg(gateway))? {
         report.exec(&compared);
     }
@@ -25,7 +28,7 @@ pub(super) fn measure(gateway: &Path, report: &mut Report) -> Result<()> {
 }
 
 /// Builds `bench_tools` beside the gateway's binary.
-pub(super) fn build(gateway: &Path) -> Result<std::path::PathBuf> {
+pub(super) fn build(gateway: &Path) -> Result<PathBuf> {
     let folder = gateway.parent().context("the gateway's binary is in no folder")?;
     let profile = folder.file_name().and_then(|name| name.to_str()).context("the build has no profile")?;
     let args = ["build", "--package", "homard-tools", "--example", "bench_tools", "--profile", profile];

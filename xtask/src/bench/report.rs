@@ -264,4 +264,29 @@ mod tests {
             json!({"value": 60.0, "unit": "ms", "aim": {"atMost": 50.0}, "met": false})
         );
     }
+    #[test]
+    fn tools_are_told_beside_the_programs_that_do_the_same() {
+        let compared = |what: &str, took: &[(&str, u64)]| Compared {
+            what: what.to_owned(),
+            took: took.iter().map(|(who, took)| ((*who).to_owned(), ms(&[*took]))).collect(),
+        };
+        let mut report = Report::default();
+        report.exec(&compared("exec", &[("bare", 3), ("tier A", 10), ("sh -c true", 2)]));
+        report.search(&compared("grep x", &[("ours", 80), ("rg", 100)]));
+        report.search(&compared("find x", &[("ours", 80), ("fd", 50)]));
+        assert_eq!(
+            report.to_table(),
+            "sh -c true, median                                  2.00 ms\n\
+             exec, bare, median                                  3.00 ms\n\
+             … bare against sh -c true                           1.50 x\n\
+             exec, tier A, median                               10.00 ms\n\
+             … tier A against sh -c true                         5.00 x\n\
+             grep x, median                                     80.00 ms\n\
+             … rg, grep x                                      100.00 ms\n\
+             … against rg, grep x                                0.80 x    ≤ 1.5   ok\n\
+             find x, median                                     80.00 ms\n\
+             … fd, find x                                       50.00 ms\n\
+             … against fd, find x                                1.60 x    ≤ 1.5   MISSED\n"
+        );
+    }
 }

@@ -21,11 +21,10 @@ const RARE: usize = 977;
 const IGNORED: &str = "*.log\n/package_2/source_7/\nbuild/\n!keep.log\n";
 
 /// Makes the tree, searches it, and tells what was measured.
-pub(super) fn measure(gateway: &Path, report: &mut Report) -> Result<()> {
+pub(super) fn measure(bench_tools: &Path, report: &mut Report) -> Result<()> {
     let rg = find_or_install(&["rg"], "ripgrep")?;
     // Debian has another program of this name.
     let fd = find_or_install(&["fdfind", "fd"], "fd-find")?;
-    let bench_tools = exec::build(gateway)?;
     let folder = tempfile::tempdir()?;
     grow(folder.path(), FILES).context("cannot write the files to search")?;
     for compared in exec::run(Command::new(bench_tools).arg("search").arg(folder.path()).args([rg, fd]))? {

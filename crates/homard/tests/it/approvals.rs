@@ -299,6 +299,7 @@ fn a_command_runs_without_a_word_where_nobody_has_to_be_asked() {
     let gateway = home.gateway();
     assert_eq!(gateway.run(&["agent", "-m", "Run `mkdir made`"]).stdout, "(no output)\n");
     assert!(home.state().join("workspace/made").exists());
-    fs::write(home.state().join("exec-approvals.json"), r#"{"version": 1, "defaults": {"security": "allowlist"}}"#).unwrap();
+    fs::write(home.state().join("exec-approvals.json"), r#"{"version": 1, "defaults": {"security": "allowlist"}}"#)
+        .unwrap();
     asked(&gateway, "mkdir other");
 }

@@ -65,7 +65,7 @@ async fn an_agent_uses_the_tools_of_a_server_and_does_not_see_its_secrets() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_the_config_gets_brings_its_tools_and_takes_them_along() {
     let puppet = Puppet::with(json!({})).await;
-    let gateway = puppet.home.gateway_with_log(fs::File::create("/tmp/t8i/testlog").unwrap(), "debug");
+    let gateway = puppet.home.gateway();
     let has_it = || {
         gateway.run(&["agent", "-m", "hello"]);
         puppet.offered().contains(&"later__echo".to_owned())

@@ -119,10 +119,10 @@ impl Exec {
         let lost = || "It was not run: it is not known any more what it was.".to_owned();
         let not_run = |error: &dyn std::fmt::Display| format!("It was not run: {error}.");
         let (Some(bound), Some(approvals)) = (&entry.bound, &self.settings.approvals) else { return Err(lost()) };
-        let kept: Kept = serde_json::from_value(entry.call.clone()).map_err(|_| lost())?;
+        let kept: Kept = serde_json::from_value(entry.call.clone()).map_err(|_unreadable| lost())?;
         let site = Site {
-            session: SessionKey::parse(&bound.session, &AgentId::main()).map_err(|_| lost())?,
-            run: RunId::parse(&bound.run).map_err(|_| lost())?,
+            session: SessionKey::parse(&bound.session, &AgentId::main()).map_err(|_unreadable| lost())?,
+            run: RunId::parse(&bound.run).map_err(|_unreadable| lost())?,
             workdir: kept.workspace,
             variables,
         };

@@ -231,7 +231,7 @@ mod tests {
         let (from, to) = (folder.path().join("from"), folder.path().join("to"));
         fs::create_dir_all(from.join("deep")).unwrap();
         fs::write(from.join("deep/file"), "text").unwrap();
-        fs::set_permissions(from.join("deep/file"), Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(from.join("deep/file"), Permissions::from_mode(0o000)).unwrap();
         symlink("/etc/passwd", from.join("link")).unwrap();
         rustix::fs::mknodat(CWD, from.join("pipe"), rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
         copy(&from, &to).unwrap();

@@ -2,6 +2,7 @@
 
 use homard_agent::{
     Inbound,
+    command::Command,
     hub::{Accepted, Disposition, SubmitError},
 };
 use homard_proto::{ErrorShape, Generation};
@@ -10,10 +11,15 @@ use super::unavailable;
 use crate::{
     projector::{Detail, Hold},
     router::Call,
+    scope::{self, Scope},
 };
 
 /// Hands a message in. The news of its run are held until the sender was answered.
 pub(super) async fn submit(call: &Call, inbound: Inbound) -> Result<(Accepted, Hold), ErrorShape> {
+    // A yes to a command is worth more than a message.
+    if matches!(inbound.command, Some(Command::Approve(_))) && !call.client.scopes.allow(Scope::Approvals) {
+        return Err(scope::missing(call.client.generation, Scope::Approvals));
+    }
     let (hub, projector) = (&call.server.hub, &call.server.projector);
     let run = inbound.run.clone();
     // Before the run can begin, or its first tool could be missed.

@@ -82,7 +82,7 @@ async fn health_and_status_say_how_things_are() {
     let row = &status["sessions"]["recent"][0];
     assert_eq!(
         json!([row["key"], row["totalTokens"], row["remainingTokens"], row["percentUsed"]]),
-        json!(["agent:main:garden", 100, 900, 10])
+        json!(["agent:main:garden", 100, 99_900, 0])
     );
     assert_eq!(status["sessions"]["recent"], status["sessions"]["byAgent"][0]["recent"]);
 }

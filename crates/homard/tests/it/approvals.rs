@@ -105,12 +105,14 @@ async fn only_who_may_answer_hears_of_commands_and_only_admins_see_the_rules() {
     }
     for protocol in [3, 4] {
         let id = format!("ask-{protocol}");
-        let mut guard = connect_as(gateway.port, &gateway.token(), protocol, (&["operator.approvals"], &[])).await;
-        let request = json!({"id": id, "command": "ls", "twoPhase": true});
-        send(&mut guard, "exec.approval.request", request).await;
+        let scopes: (&[&str], &[&str]) = (&["operator.approvals"], &[]);
+        let mut asker = connect_as(gateway.port, &gateway.token(), protocol, scopes).await;
+        let mut guard = connect_as(gateway.port, &gateway.token(), protocol, scopes).await;
+        send(&mut asker, "exec.approval.request", json!({"id": id, "command": "ls"})).await;
         assert_eq!(event(&mut guard, "exec.approval.requested").await["id"], json!(id));
-        let answered = call(&mut guard, "exec.approval.resolve", json!({"id": id, "decision": "deny"})).await;
-        assert_eq!(answered["ok"], true, "{answered}");
+        let resolved = call(&mut guard, "exec.approval.resolve", json!({"id": id, "decision": "deny"})).await;
+        assert_eq!(resolved["ok"], true, "{resolved}");
+        assert_eq!(answer(&mut asker, "exec.approval.request").await["payload"]["decision"], "deny");
         assert_eq!(call(&mut guard, "exec.approvals.get", json!({})).await["ok"], false);
     }
 }

@@ -160,7 +160,7 @@ async fn anywhere(chosen: &Chosen, paths: &Paths, turn: &mut Turn, shows: Shows)
     let reached = tokio::select! {
         biased;
         signal = turn.signals.next() => return Err(interrupted(signal, "nothing was sent").into()),
-        reached = Client::connect(&target, &["operator.write", "operator.read"], caps) => reached?,
+        reached = Client::connect(&target, &["operator.write", "operator.read", "operator.approvals"], caps) => reached?,
     };
     match reached {
         Reached::Gateway(client) => remote::run(*client, turn).await,

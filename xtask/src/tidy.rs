@@ -62,7 +62,10 @@ fn list(title: &str, mut sized: Vec<(usize, String)>) {
 
 /// Every text file of the repository.
 fn read_files(root: &Path) -> Result<Vec<File>> {
-    Ok(shell::files(root)?.into_iter().filter_map(|path| read_file(root, path)).collect())
+    // What tools are tried on is no source of ours, whatever it is called.
+    let is_ours =
+        |path: &PathBuf| !path.components().any(|part| part.as_os_str() == "cases" || part.as_os_str() == "web");
+    Ok(shell::files(root)?.into_iter().filter(is_ours).filter_map(|path| read_file(root, path)).collect())
 }
 
 /// A file, if it is one and holds text. Links are not followed: a test case may well link to a device without end.

@@ -1,3 +1,5 @@
+//! What is asked, answered and remembered of commands.
+
 use std::{
     sync::{
         Arc,

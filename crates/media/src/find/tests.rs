@@ -1,3 +1,5 @@
+//! What counts as a picture in a text.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Pictures that fit, are made to, or cannot be.
+
 use image::{
     Delay, Frame, Rgb, Rgba, RgbaImage,
     codecs::gif::{GifEncoder, Repeat},

@@ -1,3 +1,5 @@
+//! Pictures that may be loaded, and those that may not.
+
 use std::{
     fs,
     os::unix::{fs::symlink, net::UnixListener},

@@ -1,3 +1,5 @@
+//! What texts weigh, beside what a tokenizer counts.
+
 use std::slice;
 
 use homard_proto::message::{Assistant, ImageBlock, ThinkingBlock, ToolCall, ToolResult, User};

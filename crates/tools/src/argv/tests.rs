@@ -1,3 +1,5 @@
+//! Commands that are plain, and those that only look so.
+
 use proptest::prelude::*;
 
 use super::*;

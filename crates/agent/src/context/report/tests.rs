@@ -1,3 +1,5 @@
+//! What a report says of a prompt.
+
 use homard_proto::AgentId;
 use serde_json::json;
 

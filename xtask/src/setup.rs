@@ -17,10 +17,15 @@ pub(crate) fn run() -> Result<()> {
     }
     let packages: Vec<_> = absent.iter().map(|(_, package)| *package).collect();
     let names = packages.join(" ");
-    if !is_there("apt-get") {
-        bail!("the tests need {names}; install them with the system's packages");
-    }
     println!("the tests need {names}; installing");
+    install(&packages)
+}
+
+/// Installs packages of the system.
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
+    if !is_there("apt-get") {
+        bail!("{} must be installed with the system's packages", packages.join(" "));
+    }
     let is_root = Path::new("/root").read_dir().is_ok();
     let apt = |words: &[&str]| {
         let mut command = if is_root { Command::new("apt-get") } else { Command::new("sudo") };
@@ -30,7 +35,7 @@ pub(crate) fn run() -> Result<()> {
         command.args(words).env("DEBIAN_FRONTEND", "noninteractive");
         shell::run(&mut command)
     };
-    let install = [&["install", "-y", "--no-install-recommends"][..], &packages].concat();
+    let install = [&["install", "-y", "--no-install-recommends"][..], packages].concat();
     // The list of packages may be old or not there at all.
     if apt(&install).is_err() {
         apt(&["update"])?;
@@ -40,6 +45,6 @@ pub(crate) fn run() -> Result<()> {
 }
 
 /// Whether a program is there.
-fn is_there(program: &str) -> bool {
+pub(crate) fn is_there(program: &str) -> bool {
     Command::new("sh").args(["-c", "command -v \"$1\" >/dev/null", "sh", program]).status().is_ok_and(|it| it.success())
 }

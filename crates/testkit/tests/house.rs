@@ -9,7 +9,7 @@ use std::{
 };
 
 use homard_agent::{
-    AbortReason, Agents, Ambient, Class, Hub, Inbound, Patch, Profile, Slots,
+    AbortReason, Agents, Ambient, Hub, Inbound, Patch, Profile, Slots,
     command::{Inline, OWNER},
     hub::{Errand, Fate, Waited},
     tool::Toolbox,
@@ -20,7 +20,7 @@ use homard_model::{
     stream::{CallDelta, Done},
 };
 use homard_proto::{
-    AgentId, Extra, Route, RunId, SessionKey,
+    AgentId, Extra, RunId, SessionKey,
     message::{Message, StopReason, Usage},
 };
 use homard_store::{Fence, MemoryStore};
@@ -113,26 +113,9 @@ impl House {
     }
 
     fn inbound(&self, run: &str, key: &SessionKey, text: &str, principal: &str) -> Inbound {
-        Inbound {
-            run: RunId::parse(run).unwrap(),
-            principal: principal.to_owned(),
-            method: "chat.send".to_owned(),
-            fingerprint: text.to_owned(),
-            key: key.clone(),
-            session: None,
-            message: homard_proto::message::User::text(text, EPOCH_MS),
-            class: Class::choose(None, key),
-            timeout: None,
-            thinking: None,
-            label: None,
-            spawned_by: None,
-            extra_prompt: None,
-            reports_restart: false,
-            command: None,
-            is_literal: true,
-            route: Route::default(),
-            queue: Some(Inline::Nothing),
-        }
+        let message = homard_proto::message::User::text(text, EPOCH_MS);
+        let plain = Inbound::plain(RunId::parse(run).unwrap(), (principal, "chat.send"), key.clone(), message);
+        Inbound { fingerprint: text.to_owned(), queue: Some(Inline::Nothing), ..plain }
     }
 
     async fn begin(&self, run: &str, key: &SessionKey, text: &str) {

@@ -142,26 +142,9 @@ impl World {
 
     /// Says something in somebody's name, and waits for the end.
     async fn say(&self, principal: &str, run: &str, key: &SessionKey, text: &str) {
-        let inbound = Inbound {
-            run: RunId::parse(run).unwrap(),
-            principal: principal.to_owned(),
-            method: "chat.send".to_owned(),
-            fingerprint: text.to_owned(),
-            key: key.clone(),
-            session: None,
-            message: User::text(text, EPOCH_MS),
-            class: Class::choose(None, key),
-            timeout: None,
-            thinking: None,
-            label: None,
-            spawned_by: None,
-            extra_prompt: None,
-            reports_restart: false,
-            command: None,
-            is_literal: true,
-            route: Route::default(),
-            queue: Some(Inline::Nothing),
-        };
+        let message = User::text(text, EPOCH_MS);
+        let plain = Inbound::plain(RunId::parse(run).unwrap(), (principal, "chat.send"), key.clone(), message);
+        let inbound = Inbound { queue: Some(Inline::Nothing), ..plain };
         self.hub.submit(inbound).await.unwrap();
         self.ended(run).await;
     }

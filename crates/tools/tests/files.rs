@@ -138,35 +138,21 @@ async fn ls_keeps_odd_names_on_one_line() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_that_becomes_a_link_meanwhile_does_not_lead_out() {
     let bench = Bench::new();
-    let [real, link] = ["real", "link"].map(|name| bench.workdir().join(name));
-    fs::create_dir(&real).unwrap();
-    fs::write(real.join("secret.txt"), "harmless").unwrap();
-    symlink("../other", &link).unwrap();
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                renameat_with(CWD, &real, CWD, &link, RenameFlags::EXCHANGE).unwrap();
-            }
-        });
-        tokio::task::block_in_place(|| {
-            tokio::runtime::Handle::current().block_on(async {
-                for n in 0..500 {
-                    let read = bench.call("read", json!({"path": "real/secret.txt"})).await;
-                    assert!(read.is_error || said(&read).0 == "harmless", "{read:?}");
-                    let path = if n % 2 == 0 { "real/secret.txt".to_owned() } else { format!("real/{n}/new.txt") };
-                    bench.call("write", json!({"path": path, "content": "harmless"})).await;
-                    let edit = json!({"path": "real/secret.txt", "oldText": "secret", "newText": "changed"});
-                    assert!(bench.call("edit", edit).await.is_error);
-                    let patch = format!("*** Begin Patch\n*** Add File: real/p{n}/x\n+harmless\n*** End Patch");
-                    bench.call("apply_patch", json!({"input": patch})).await;
-                    let found = bench.call("grep", json!({"pattern": "a secret"})).await;
-                    assert_eq!(said(&found), ("(no matches)", false));
-                }
-            });
-        });
-        is_over.store(true, Ordering::Relaxed);
-    });
+    let work = async {
+        for n in 0..500 {
+            let read = bench.call("read", json!({"path": "real/secret.txt"})).await;
+            assert!(read.is_error || said(&read).0 == "harmless", "{read:?}");
+            let path = if n % 2 == 0 { "real/secret.txt".to_owned() } else { format!("real/{n}/new.txt") };
+            bench.call("write", json!({"path": path, "content": "harmless"})).await;
+            let edit = json!({"path": "real/secret.txt", "oldText": "secret", "newText": "changed"});
+            assert!(bench.call("edit", edit).await.is_error);
+            let patch = format!("*** Begin Patch\n*** Add File: real/p{n}/x\n+harmless\n*** End Patch");
+            bench.call("apply_patch", json!({"input": patch})).await;
+            let found = bench.call("grep", json!({"pattern": "a secret"})).await;
+            assert_eq!(said(&found), ("(no matches)", false));
+        }
+    };
+    bench.while_swapped(("secret.txt", "harmless"), work).await;
     bench.assert_outside_is_untouched();
 }
 

@@ -1,13 +1,16 @@
 //! What a plain run writes: how many syncs, write calls and bytes, as `strace` sees them. Without it, the kernel's own
 //! count of bytes that go to the disk.
 
-use std::{ffi::OsString, fs, path::Path, process::Command, rc::Rc, thread, time::Duration};
+use std::{ffi::OsString, fs, path::Path, rc::Rc, thread, time::Duration};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::{client::Client, process, report::Report};
-use crate::gateway::{self, Gateway, Home};
+use crate::{
+    gateway::{self, Gateway, Home},
+    setup,
+};
 
 /// Plain runs that are measured, one after the other in one session.
 const RUNS: usize = 50;
@@ -31,7 +34,7 @@ pub(super) struct Written {
 pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut Report) -> Result<()> {
     let home = Home::new(binary, config, &logs.join("disk.log"))?;
     let trace = logs.join("strace.txt");
-    if !is_there("strace") {
+    if !setup::is_there("strace") {
         let gateway = Gateway::start_at(Rc::new(home))?;
         let before = process::written(gateway.pid())?;
         runs(&gateway).await?;
@@ -65,10 +68,6 @@ async fn runs(gateway: &Gateway) -> Result<()> {
     }
     thread::sleep(BACKGROUND);
     Ok(())
-}
-
-fn is_there(program: &str) -> bool {
-    Command::new(program).arg("-V").output().is_ok_and(|output| output.status.success())
 }
 
 /// The tracer goes into the background, so that the process that is started, and killed, is the gateway itself.

@@ -8,7 +8,7 @@ use std::{fmt::Write as _, fs, path::Path, process::Command};
 use anyhow::{Context, Result, bail};
 
 use super::{exec, report::Report};
-use crate::shell;
+use crate::setup;
 
 /// How many files the tree has, those that are ignored included.
 const FILES: usize = 50_000;
@@ -35,32 +35,16 @@ pub(super) fn measure(bench_tools: &Path, report: &mut Report) -> Result<()> {
 
 /// The first of these programs that is there; if none is, a Debian package is installed.
 fn find_or_install<'a>(programs: &[&'a str], package: &str) -> Result<&'a str> {
-    let found = || programs.iter().copied().find(|program| is_there(program));
+    let found = || programs.iter().copied().find(|program| setup::is_there(program));
     if let Some(program) = found() {
         return Ok(program);
     }
     println!("the benchmark needs {package}; installing");
-    let apt = |words: &[&str]| {
-        let is_root = Path::new("/root").read_dir().is_ok();
-        let mut command = Command::new(if is_root { "env" } else { "sudo" });
-        if !is_root {
-            command.args(["-n", "env"]);
-        }
-        shell::run(command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]).args(words))
-    };
-    let install = ["install", "-y", "--no-install-recommends", package];
-    // The list of packages may be old or not there at all.
-    if apt(&install).is_err() {
-        apt(&["update"]).and_then(|()| apt(&install))?;
-    }
+    setup::install(&[package])?;
     match found() {
         Some(program) => Ok(program),
         None => bail!("{package} is installed, but there is no {}", programs.join(" or ")),
     }
-}
-
-fn is_there(program: &str) -> bool {
-    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
 /// Writes a tree of so many files. It is the same each time.

@@ -210,26 +210,8 @@ impl Hub {
 
     /// A message that comes from within. Its name says all that matters, so it may be sent again.
     fn internal(&self, run: RunId, principal: &str, key: &SessionKey, message: User) -> Inbound {
-        Inbound {
-            fingerprint: run.to_string(),
-            run,
-            principal: principal.to_owned(),
-            method: METHOD.to_owned(),
-            key: key.clone(),
-            session: None,
-            message,
-            class: Class::choose(None, key),
-            timeout: None,
-            thinking: None,
-            label: None,
-            spawned_by: None,
-            extra_prompt: None,
-            reports_restart: false,
-            command: None,
-            is_literal: true,
-            route: Route::default(),
-            queue: Some(Inline::Nothing),
-        }
+        let plain = Inbound::plain(run, (principal, METHOD), key.clone(), message);
+        Inbound { queue: Some(Inline::Nothing), ..plain }
     }
 
     /// Takes up what is owed after a restart.

@@ -59,6 +59,33 @@ pub struct Inbound {
     pub queue: Option<Inline>,
 }
 
+impl Inbound {
+    /// A message that asks for nothing but an answer, and is taken as it is. Its run's name says all that matters, so it
+    /// may be sent again.
+    pub fn plain(run: RunId, (principal, method): (&str, &str), key: SessionKey, message: User) -> Self {
+        Self {
+            fingerprint: run.to_string(),
+            run,
+            principal: principal.to_owned(),
+            method: method.to_owned(),
+            class: Class::choose(None, &key),
+            key,
+            session: None,
+            message,
+            timeout: None,
+            thinking: None,
+            label: None,
+            spawned_by: None,
+            extra_prompt: None,
+            reports_restart: false,
+            command: None,
+            is_literal: true,
+            route: Route::default(),
+            queue: None,
+        }
+    }
+}
+
 /// The rules of the house.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rules {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use homard_proto::{Generation, RunId, SessionKey, message::User, route::Route};
+use homard_proto::{Generation, RunId, SessionKey, message::User};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::Value;
 
@@ -35,26 +35,9 @@ pub(super) struct Ask {
 impl Ask {
     /// Something for the hub. The run's id says all that matters, so a restart may ask for it again.
     pub(super) fn inbound(self, now: u64) -> Inbound {
-        Inbound {
-            fingerprint: self.run.to_string(),
-            run: self.run,
-            principal: SCHEDULE.to_owned(),
-            method: self.class.name().to_owned(),
-            key: self.key,
-            session: None,
-            message: User::text(self.text, now),
-            class: self.class,
-            timeout: None,
-            thinking: None,
-            label: None,
-            spawned_by: None,
-            extra_prompt: None,
-            reports_restart: false,
-            command: None,
-            is_literal: false,
-            route: Route::default(),
-            queue: None,
-        }
+        let asked = (SCHEDULE, self.class.name());
+        let plain = Inbound::plain(self.run, asked, self.key, User::text(self.text, now));
+        Inbound { class: self.class, is_literal: false, ..plain }
     }
 }
 

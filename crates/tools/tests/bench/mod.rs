@@ -10,6 +10,7 @@ use std::{
 use homard_agent::tool::{Lender, Origin, Progress, Tool, ToolCx, ToolResult, Variables};
 use homard_proto::{AgentId, CallId, RunId, SessionKey, message::Block};
 use homard_tools::ExecSettings;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -106,6 +107,25 @@ impl Bench {
             origin: Origin { principal: "owner".to_owned(), ..Origin::default() },
             hub: None,
         }
+    }
+
+    /// Does something while the directory `real`, which holds a file, and a link that leads out change places all the time.
+    pub(crate) async fn while_swapped(&self, (file, content): (&str, &str), work: impl Future<Output = ()>) {
+        let [real, link] = ["real", "link"].map(|name| self.workdir.join(name));
+        fs::create_dir(&real).unwrap();
+        fs::write(real.join(file), content).unwrap();
+        std::os::unix::fs::symlink("../other", &link).unwrap();
+        // Over also when the work fails, or the other thread would go on for ever.
+        let going = Arc::new(());
+        let watched = Arc::downgrade(&going);
+        let swapping = std::thread::spawn(move || {
+            while watched.strong_count() > 0 {
+                renameat_with(CWD, &real, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        work.await;
+        drop(going);
+        swapping.join().unwrap();
     }
 
     pub(crate) fn assert_outside_is_untouched(&self) {

@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, Ambient, Class, Hub, Inbound, Profile, Slots,
+    Agents, Ambient, Hub, Inbound, Profile, Slots,
     access::ToolRules,
     command::{Inline, OWNER},
     hub::Waited,
@@ -25,7 +25,7 @@ use homard_model::{
     stream::{CallDelta, Done},
 };
 use homard_proto::{
-    AgentId, Route, RunId, SessionKey,
+    AgentId, RunId, SessionKey,
     message::{Message, StopReason, Usage, User, join_text},
 };
 use homard_store::{Fence, MemoryStore, ToolClass};

@@ -5,18 +5,14 @@ mod bench;
 
 use std::{
     fs::{self, Permissions},
-    os::unix::{
-        fs::{PermissionsExt, symlink},
-        net::UnixListener,
-    },
-    sync::atomic::{AtomicBool, Ordering},
+    os::unix::{fs::PermissionsExt, net::UnixListener},
     time::Duration,
 };
 
 use bench::{Bench, said};
 use futures_util::future::join_all;
 use homard_proto::message::Block;
-use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::json;
 
 #[test]

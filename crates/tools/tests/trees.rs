@@ -3,14 +3,10 @@
 
 mod bench;
 
-use std::{
-    fs,
-    os::unix::fs::symlink,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::fs;
 
 use bench::{Bench, said};
-use rustix::fs::{CWD, Mode, OFlags, RenameFlags, mkdirat, openat, renameat_with};
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use serde_json::json;
 
 /// Makes 40 directories with 50 files each; every file has a line with its own number.

@@ -24,6 +24,7 @@ const ALLOWED: &[(&str, May)] = &[
     ("homard-memory", May::Use(&[])),
     ("homard-skills", May::Use(&[])),
     ("homard-media", May::Use(&["homard-proto"])),
+    ("homard-reply", May::Use(&["homard-proto"])),
     (
         "homard-agent",
         May::Use(&[
@@ -33,6 +34,7 @@ const ALLOWED: &[(&str, May)] = &[
             "homard-workspace",
             "homard-skills",
             "homard-media",
+            "homard-reply",
         ]),
     ),
     ("homard-tools", May::Use(&["homard-proto", "homard-agent", "homard-media", "homard-memory"])),

@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use homard_proto::{
     CallId, EntryId, RunId, SessionId,
-    message::{Assistant, Message, ToolResult as Answered, Usage},
+    message::{Assistant, Message, ToolCall, ToolResult as Answered, Usage},
 };
+use homard_reply::payload::Payload;
 pub use homard_store::{AbortReason, Failure, FailureKind, Outcome};
 use serde_json::Value;
 
@@ -120,8 +121,10 @@ pub enum RunEvent {
 pub struct End {
     /// How.
     pub outcome: Outcome,
-    /// What the user reads, one for each assistant message with text.
+    /// What the user reads, in order.
     pub replies: Vec<Reply>,
+    /// Calls of the sender's own tools, handed over for the sender to make.
+    pub calls: Vec<ToolCall>,
     /// The provider and the model that answered.
     pub model: (String, String),
     /// The sum over all model calls.
@@ -139,8 +142,20 @@ pub struct End {
 /// A piece of the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// Its line in the transcript.
-    pub entry: EntryId,
+    /// Its line in the transcript, if it is one of the model's messages.
+    pub entry: Option<EntryId>,
+    /// What is sent.
+    pub payload: Payload,
+}
+
+impl Reply {
+    /// Words of the house's own, which stand in no transcript.
+    pub fn words(text: impl Into<String>) -> Self {
+        Self { entry: None, payload: Payload::answer(text) }
+    }
+
     /// The words.
-    pub text: String,
+    pub fn text(&self) -> &str {
+        &self.payload.text
+    }
 }

@@ -13,6 +13,8 @@ use std::{
 mod chain;
 mod names;
 
+pub use self::names::{known, knows};
+
 /// A set of tools to begin with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Profile {
@@ -235,14 +237,12 @@ pub struct Resolved {
     pub allowed: BTreeSet<String>,
     /// For each of the others, what took it away.
     pub because: BTreeMap<String, Rule>,
-    /// What in the lists was hardly meant so.
-    pub warnings: Vec<Problem>,
 }
 
 /// Decides which of these tools may be used. Every tool is in the answer, under the name that it was given.
 pub fn resolve(scopes: &Scopes, tools: &[&str]) -> Resolved {
-    let mut chain = chain::Chain::new(scopes, tools);
-    let mut resolved = Resolved { warnings: std::mem::take(&mut chain.warnings), ..Resolved::default() };
+    let chain = chain::Chain::new(scopes, tools);
+    let mut resolved = Resolved::default();
     for tool in tools {
         match chain.refuses(tool) {
             None => {

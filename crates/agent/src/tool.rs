@@ -187,6 +187,17 @@ impl Toolbox {
         Self { tools: held, specs: specs.into_values().collect() }
     }
 
+    /// These tools and others; of two with one name the other stays.
+    pub(crate) fn and(mut self, others: Self) -> Self {
+        if others.tools.is_empty() {
+            return self;
+        }
+        let mut specs: BTreeMap<_, _> = self.specs.iter().map(|spec| (spec.name.clone(), spec.clone())).collect();
+        specs.extend(others.specs.iter().map(|spec| (spec.name.clone(), spec.clone())));
+        self.tools.extend(others.tools);
+        Self { tools: self.tools, specs: specs.into_values().collect() }
+    }
+
     /// Their names.
     pub(crate) fn names(&self) -> std::collections::BTreeSet<String> {
         self.tools.keys().cloned().collect()

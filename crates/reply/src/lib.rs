@@ -2,3 +2,4 @@
 //! pieces, and at the end of a run the replies. No room here does I/O or looks at a clock.
 
 pub mod payload;
+pub mod sent;

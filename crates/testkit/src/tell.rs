@@ -188,7 +188,7 @@ pub(crate) fn sent(state: &State) -> String {
     };
     if let State::Ended(end) = state {
         for reply in &end.replies {
-            line.push_str(&format!(" {}", quoted(&reply.text)));
+            line.push_str(&format!(" {}", quoted(reply.text())));
         }
     }
     line

@@ -24,6 +24,7 @@ const ALLOWED: &[(&str, May)] = &[
     ("homard-memory", May::Use(&[])),
     ("homard-skills", May::Use(&[])),
     ("homard-media", May::Use(&["homard-proto"])),
+    ("homard-compact", May::Use(&["homard-proto", "homard-model"])),
     ("homard-reply", May::Use(&["homard-proto"])),
     (
         "homard-agent",
@@ -35,6 +36,7 @@ const ALLOWED: &[(&str, May)] = &[
             "homard-skills",
             "homard-media",
             "homard-reply",
+            "homard-compact",
         ]),
     ),
     ("homard-tools", May::Use(&["homard-proto", "homard-agent", "homard-media", "homard-memory"])),

@@ -12,6 +12,8 @@ pub enum Level {
     Verbose,
     /// Whether the model's reasoning is shown.
     Reasoning,
+    /// Whether answers say what they took.
+    Usage,
 }
 
 /// The levels of a session that has none of its own.
@@ -37,12 +39,13 @@ impl Levels {
             Level::Thinking => self.thinking,
             Level::Verbose => self.verbose,
             Level::Reasoning => self.reasoning,
+            Level::Usage => "off",
         }
     }
 }
 
 impl Level {
-    const ALL: [Self; 3] = [Self::Thinking, Self::Verbose, Self::Reasoning];
+    const ALL: [Self; 4] = [Self::Thinking, Self::Verbose, Self::Reasoning, Self::Usage];
 
     /// The setting that a text is about, and what it says about it.
     pub(super) fn parse(text: &str) -> Option<(Self, &str)> {
@@ -56,6 +59,7 @@ impl Level {
             Self::Thinking => &intake::THINKING_LEVELS,
             Self::Verbose => &["off", "on", "full"],
             Self::Reasoning => &["off", "on", "stream"],
+            Self::Usage => &["off", "tokens", "full"],
         }
     }
 
@@ -65,10 +69,11 @@ impl Level {
         match (self, word.as_str()) {
             (Self::Thinking, word) => intake::thinking(word),
             (Self::Verbose | Self::Reasoning, "true" | "yes") => Some("on"),
-            (Self::Verbose | Self::Reasoning, "false" | "no") => Some("off"),
+            (Self::Usage, "on" | "true" | "yes") => Some("tokens"),
+            (Self::Verbose | Self::Reasoning | Self::Usage, "false" | "no") => Some("off"),
             (Self::Verbose, "all") => Some("full"),
             (Self::Reasoning, "live") => Some("stream"),
-            (Self::Verbose | Self::Reasoning, word) => self.words().iter().find(|known| **known == word).copied(),
+            (Self::Verbose | Self::Reasoning | Self::Usage, word) => self.words().iter().find(|known| **known == word).copied(),
         }
     }
 
@@ -77,6 +82,7 @@ impl Level {
             Self::Thinking => &["/think", "/thinking", "/t"],
             Self::Verbose => &["/verbose", "/v"],
             Self::Reasoning => &["/reasoning", "/reason"],
+            Self::Usage => &["/usage"],
         }
     }
 
@@ -85,6 +91,7 @@ impl Level {
             Self::Thinking => "Thinking",
             Self::Verbose => "Verbose",
             Self::Reasoning => "Reasoning",
+            Self::Usage => "Usage",
         }
     }
 
@@ -94,6 +101,7 @@ impl Level {
             Self::Thinking => "thinkingLevel",
             Self::Verbose => "verboseLevel",
             Self::Reasoning => "reasoningLevel",
+            Self::Usage => "responseUsage",
         }
     }
 
@@ -102,7 +110,7 @@ impl Level {
         let kept = match self {
             Self::Thinking => facts.record.thinking_level.as_deref(),
             Self::Verbose => facts.record.verbose_level.as_deref(),
-            Self::Reasoning => facts.record.extra.get(self.field()).and_then(|level| level.as_str()),
+            Self::Reasoning | Self::Usage => facts.record.extra.get(self.field()).and_then(|level| level.as_str()),
         };
         kept.unwrap_or(facts.levels.of(self))
     }
@@ -181,6 +189,7 @@ mod tests {
             (Level::Thinking, ["/think", "/thinking", "/T"].as_slice()),
             (Level::Verbose, &["/verbose", "/v", "/Verbose"]),
             (Level::Reasoning, &["/reasoning", "/reason"]),
+            (Level::Usage, &["/usage"]),
         ] {
             for command in commands {
                 assert_eq!(Level::parse(command), Some((level, "")), "{command}");
@@ -209,6 +218,9 @@ mod tests {
             (Level::Reasoning, "off", "off false no"),
             (Level::Reasoning, "on", "on true yes"),
             (Level::Reasoning, "stream", "stream Live"),
+            (Level::Usage, "off", "off no"),
+            (Level::Usage, "tokens", "tokens on"),
+            (Level::Usage, "full", "FULL"),
         ] {
             for word in words.split(' ') {
                 assert_eq!(level.level(word), Some(meant), "{level:?} {word}");
@@ -227,6 +239,7 @@ mod tests {
         assert_eq!(told("/v all"), kept("verboseLevel", json!("full"), "Verbose: full"));
         assert_eq!(told("/v off"), kept("verboseLevel", json!("off"), "Verbose: off"));
         assert_eq!(told("/verbose DEFAULT"), kept("verboseLevel", Value::Null, "Verbose: default"));
+        assert_eq!(told("/usage on"), kept("responseUsage", json!("tokens"), "Usage: tokens"));
         assert_eq!(told("/reason live"), kept("reasoningLevel", json!("stream"), "Reasoning: stream"));
         assert_eq!(told("/reasoning off"), kept("reasoningLevel", Value::Null, "Reasoning: off"));
     }

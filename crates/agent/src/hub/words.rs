@@ -15,6 +15,7 @@ use crate::{
     freshness::Freshness,
     lane::slots::Class,
     tape::{State, Tape},
+    tool::ToolSpec,
     wire::Reported,
 };
 
@@ -57,6 +58,8 @@ pub struct Inbound {
     pub route: Route,
     /// What it says about its own way through the queue; `None` for a request that is always a run of its own.
     pub queue: Option<Inline>,
+    /// Tools that whoever sends it has: a call of one ends the run and is handed over. They are not stored.
+    pub client_tools: Vec<ToolSpec>,
 }
 
 impl Inbound {
@@ -82,6 +85,7 @@ impl Inbound {
             is_literal: true,
             route: Route::default(),
             queue: None,
+            client_tools: Vec::new(),
         }
     }
 }
@@ -277,6 +281,7 @@ impl From<Accept> for Inbound {
             queue: (method == SendParams::METHOD).then(|| Inline::typed(&accept.options.queue)),
             is_literal: accept.options.is_literal,
             route: accept.options.route,
+            client_tools: Vec::new(),
         }
     }
 }

@@ -100,6 +100,7 @@ impl Lane {
             trouble,
             toolbox: Toolbox::default(),
             ceiling,
+            client_tools: queued.inbound.client_tools.clone(),
             origin,
             variables: found.kit.variables.clone(),
             brief: Brief { found, ..Brief::new(profile, &self.key, &session.record, queued.told_by()) },

@@ -82,11 +82,11 @@ impl Lane {
             usage: Usage::default(),
             steps: Steps::default(),
             ended_at: at,
-            words: end.replies.first().map(|reply| reply.text.clone()),
+            words: end.replies.first().map(|reply| reply.text().to_owned()),
         };
         records.push(Rec::Terminal { run, ended: Box::new(ended) });
         if let Some(reply) = end.replies.first() {
-            queued.tape.text(at, 0, &reply.text);
+            queued.tape.text(at, 0, reply.text());
         }
         queued.tape.hold(at, RunEvent::Ended(Arc::new(end)));
         let then = if is_new { Then::admit(queued.admit.clone(), &queued.tape) } else { Then::default() };
@@ -174,7 +174,8 @@ impl Lane {
     fn answered(&self, reply: String, at: u64) -> End {
         End {
             outcome: Outcome::Done,
-            replies: vec![Reply { entry: self.hub.ambient.entry_id(), text: reply }],
+            replies: vec![Reply::words(reply)],
+            calls: Vec::new(),
             model: ("homard".to_owned(), "command".to_owned()),
             usage: Usage::default(),
             last_usage: Usage::default(),

@@ -10,6 +10,7 @@ use homard_proto::{
     message::{Assistant, Block, Message, StopReason, ToolResult, Usage},
     transcript::{Entry, Kind},
 };
+use homard_reply::payload::Payload;
 use homard_store::{Ended, Error as StoreError, Rec, Steps, Unfinished, recovery::own_lines};
 
 use super::{Lane, Queued, answerer, begin::told_before, open::OpenSession};
@@ -46,6 +47,7 @@ impl Lane {
         let end = Arc::new(End {
             outcome,
             replies: story.replies,
+            calls: std::mem::take(&mut last.calls),
             model: story.model.unwrap_or_else(|| (spec.provider.clone(), spec.model.clone())),
             usage: story.usage,
             last_usage: story.last_usage,
@@ -167,7 +169,7 @@ pub(crate) fn ending(ambient: &Ambient, found: &Unfinished, outcome: Outcome, an
     }
     let ended = Ended {
         outcome,
-        replies: story.replies.into_iter().map(|reply| reply.entry).collect(),
+        replies: story.replies.into_iter().filter_map(|reply| reply.entry).collect(),
         model: story.model.unwrap_or_default(),
         usage: story.usage,
         steps: story.steps,
@@ -202,7 +204,7 @@ fn outcome(queued: &Queued, result: &Result<Last, RunError>) -> Option<Outcome> 
 fn ended(end: &End, steps: Steps) -> Ended {
     Ended {
         outcome: end.outcome.clone(),
-        replies: end.replies.iter().map(|reply| reply.entry.clone()).collect(),
+        replies: end.replies.iter().filter_map(|reply| reply.entry.clone()).collect(),
         model: end.model.clone(),
         usage: end.usage.clone(),
         steps,
@@ -324,7 +326,7 @@ impl Story {
         }
         let text = said.text();
         if !text.trim().is_empty() {
-            self.replies.push(Reply { entry: entry.clone(), text });
+            self.replies.push(Reply { entry: Some(entry.clone()), payload: Payload::answer(text) });
         }
         let asked = said.tool_calls().filter_map(|call| {
             let (call, name) = (CallId::parse(&call.id).ok()?, call.name.clone());

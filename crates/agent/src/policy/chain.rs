@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Policy, Problem, Profile, Rule, Scope, Scopes, Sender, Subagent,
-    names::{Entry, List, Names, Owner, Tool, canonical},
+    Policy, Profile, Rule, Scope, Scopes, Sender, Subagent,
+    names::{List, Names, Owner, Tool, canonical},
 };
 
 /// What nobody but the owner may use, whatever a config says: what changes the gateway, other devices and secrets.
@@ -143,13 +143,12 @@ impl Filter {
 pub(super) struct Chain {
     names: Names,
     filters: Vec<Filter>,
-    pub(super) warnings: Vec<Problem>,
 }
 
 impl Chain {
     pub(super) fn new(scopes: &Scopes, tools: &[&str]) -> Self {
         let names = Names::new(tools, &scopes.plugins);
-        let mut chain = Self { names, filters: Vec::new(), warnings: Vec::new() };
+        let mut chain = Self { names, filters: Vec::new() };
         chain.sender(scopes);
         chain.profile((Scope::Agent, &scopes.agent), (Scope::Global, &scopes.global));
         chain.profile((Scope::AgentByProvider, &scopes.agent_by_provider), (Scope::ByProvider, &scopes.by_provider));
@@ -203,34 +202,16 @@ impl Chain {
     }
 
     fn lists(&mut self, scope: Scope, policy: &Policy) {
-        let deny = self.read(scope, "deny", &policy.deny);
-        let mut allow = self.read(scope, "allow", &policy.allow);
-        let also = self.read(scope, "alsoAllow", &policy.also_allow);
-        self.filters.push(Filter::Denied(scope, List(deny)));
-        if allow.is_empty() {
+        self.filters.push(Filter::Denied(scope, self.names.list(&policy.deny)));
+        if policy.allow.is_empty() {
             // Besides everything, there is nothing to add.
             return;
         }
-        allow.extend(also);
+        let List(allow) = self.names.list(policy.allow.iter().chain(&policy.also_allow));
         if is_broad(scope) && allow.iter().all(|entry| entry.owner == Owner::Plugin) {
-            self.warn(scope, "allow", "names only tools of plugins and is ignored; alsoAllow is for those");
             return;
         }
         self.filters.push(Filter::Only(Rule::NotAllowed(scope), List(allow)));
-    }
-
-    fn read(&mut self, scope: Scope, key: &str, written: &[String]) -> Vec<Entry> {
-        let List(entries) = self.names.list(written);
-        // What we wrote ourselves names channels that may not be there.
-        let is_own = |entry: &Entry| scope == Scope::Sandbox && SANDBOX_DENY.contains(&entry.written.as_str());
-        for entry in entries.iter().filter(|entry| entry.owner == Owner::Nobody && !is_own(entry)) {
-            self.warn(scope, key, &format!("names {:?}, which is no tool, group or plugin", entry.written));
-        }
-        entries
-    }
-
-    fn warn(&mut self, scope: Scope, key: &str, what: &str) {
-        self.warnings.push(Problem { path: format!("{}.{key}", scope.path()), what: what.to_owned() });
     }
 
     fn subagent(&mut self, subagent: &Subagent) {

@@ -52,6 +52,9 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// All tools that are here without plugins, but for files and commands.
+const ALL: [&str; 2] = ["group:openclaw", "group:moltbot"];
+
 /// All tools of plugins.
 const PLUGINS: &str = "group:plugins";
 
@@ -72,13 +75,27 @@ fn clean(name: &str) -> String {
 fn group(name: &str) -> Option<Vec<&'static str>> {
     match name {
         // All but files and commands, which no group should open by the way.
-        "group:openclaw" | "group:moltbot" => {
+        all if ALL.contains(&all) => {
             let others = SECTIONS.iter().filter(|(section, _)| !["group:fs", "group:runtime"].contains(section));
             Some(others.flat_map(|(_, tools)| *tools).copied().collect())
         }
         "" => None,
         name => SECTIONS.iter().find(|(section, _)| *section == name).map(|(_, tools)| tools.to_vec()),
     }
+}
+
+/// Every name that lists can mean without plugins and servers: tools, their other names, and groups.
+pub fn known() -> impl Iterator<Item = &'static str> {
+    let sections = SECTIONS.iter().flat_map(|(section, tools)| std::iter::once(section).chain(*tools));
+    let groups = ALL.iter().chain([&PLUGINS]);
+    let others = ALIASES.iter().map(|(alias, _)| alias);
+    sections.chain(groups).chain(others).copied().filter(|name| !name.is_empty())
+}
+
+/// Whether an entry of a list means one of those.
+pub fn knows(entry: &str) -> bool {
+    let name = clean(entry);
+    known().any(|known| known == name)
 }
 
 fn is_native(name: &str) -> bool {

@@ -1,6 +1,7 @@
 //! One run: ask the model, run its tools, ask again, until it has nothing left to ask for.
 
 mod cap;
+mod client;
 pub(crate) mod guard;
 mod steer;
 mod tools;
@@ -14,7 +15,7 @@ use std::{
 use homard_model::{Level, Spec, ToolSpec, failover::Failover};
 use homard_proto::{
     EntryId, SessionId,
-    message::{Assistant, Message, ToolResult},
+    message::{Assistant, Message, ToolCall, ToolResult},
     transcript::{Entry, Kind},
 };
 use homard_store::{Error as StoreError, Rec};
@@ -111,6 +112,8 @@ pub(crate) struct RunScope {
     pub(crate) origin: Origin,
     /// What the run may call.
     pub(crate) toolbox: Toolbox,
+    /// What the sender of the message has itself.
+    pub(crate) client_tools: Vec<ToolSpec>,
     /// What whoever started the session's agent may call, if somebody did.
     pub(crate) ceiling: Option<BTreeSet<String>>,
     /// What the run's commands find in their environment.
@@ -148,6 +151,8 @@ pub(crate) struct Last {
     pub(crate) facts: usize,
     /// The credential that the session is to prefer from here on.
     pub(crate) credential: Option<Arc<str>>,
+    /// Calls that are handed to whoever sent the message.
+    pub(crate) calls: Vec<ToolCall>,
 }
 
 impl RunScope {
@@ -166,10 +171,11 @@ impl RunScope {
     /// Chooses the tools that the run may call when this model answers.
     pub(crate) fn choose_tools(&mut self, spec: &Spec) {
         let own = self.profile.tools_for((&self.origin, self.tape.key()), spec);
-        self.toolbox = match &self.ceiling {
+        let own = match &self.ceiling {
             Some(ceiling) => own.only(|name| ceiling.contains(name)),
             None => own,
         };
+        self.toolbox = client::beside(own, &self.client_tools);
     }
 
     /// Notes what came of an answer and its calls.
@@ -242,6 +248,10 @@ pub(crate) async fn drive(mut scope: RunScope) -> Result<Last, RunError> {
         match turn::ask(&mut scope).await? {
             turn::Said::Calls(said) => {
                 tools::answer(&mut scope, &said, Made::Never).await?;
+                let calls = client::handed(&scope.client_tools, &said);
+                if !calls.is_empty() {
+                    return Ok(Last { calls, credential: scope.failover.sticky().cloned(), ..Last::default() });
+                }
                 scope.note(&said);
             }
             turn::Said::Last(last) if !scope.has_offer() => return Ok(last),
@@ -263,7 +273,7 @@ fn say(scope: &RunScope, words: &str) -> Last {
     let (entry, line) = scope.line(Message::Assistant((*said).clone()));
     scope.tape.text(at, scope.said, words);
     scope.tape.hold(at, RunEvent::Assistant { entry, said });
-    Last { records: vec![line], facts: 1, credential: None }
+    Last { records: vec![line], facts: 1, ..Last::default() }
 }
 
 /// The last assistant message, if calls of it are open: a restart found the run there.

@@ -103,7 +103,12 @@ fn keep(scope: &mut RunScope, mut content: Vec<Block>, stop: StopReason, usage: 
         return Said::Calls(said);
     }
     scope.tape.hold(scope.hub.ambient.now_ms(), event);
-    Said::Last(Last { records: vec![line], facts: 1, credential: scope.failover.sticky().cloned() })
+    Said::Last(Last {
+        records: vec![line],
+        facts: 1,
+        credential: scope.failover.sticky().cloned(),
+        ..Last::default()
+    })
 }
 
 /// Listens to one answer.

@@ -37,7 +37,7 @@ impl Reported {
             key: key.clone(),
             session: end.session.clone(),
             outcome: end.outcome.clone(),
-            replies: end.replies.iter().map(|reply| reply.text.clone()).collect(),
+            replies: end.replies.iter().map(|reply| reply.text().to_owned()).collect(),
             model: end.model.clone(),
             usage: end.usage.clone(),
             started_at: end.started_at,

@@ -185,7 +185,7 @@ impl Talk {
         let (state, mut said) = match &end.outcome {
             // What is delivered counts, not what was heard on the way.
             Outcome::Done => {
-                let replies: Vec<_> = end.replies.iter().map(|reply| reply.text.trim()).collect();
+                let replies: Vec<_> = end.replies.iter().map(|reply| reply.text().trim()).collect();
                 (ChatState::Final, said(&replies.join("\n\n")))
             }
             Outcome::Aborted(_) => (ChatState::Aborted, said(self.text.trim_end())),

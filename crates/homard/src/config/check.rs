@@ -1,5 +1,7 @@
 //! What can only be seen between values that are fine each: two agents with one name, a binding to nobody.
 
+mod tool_names;
+
 use std::{
     collections::BTreeMap,
     path::{Path as File, PathBuf},
@@ -29,6 +31,7 @@ impl Sections for Config {
         let no_effect = "has no effect: the main conversation is always called main".to_owned();
         let mut warnings: Found = renames.then(|| (key("session").key("mainKey"), no_effect)).into_iter().collect();
         self.servers(&mut warnings);
+        warnings.extend(self.strange_tools());
         Findings { problems, warnings }
     }
 }

@@ -35,10 +35,11 @@ fn assistant(text: &str) -> Event {
 }
 
 fn ended(outcome: Outcome, replies: &[&str]) -> Event {
-    let reply = |text: &&str| Reply { entry: EntryId::parse("e").unwrap(), text: (*text).to_owned() };
+    let reply = |text: &&str| Reply::words(*text);
     event(RunEvent::Ended(Arc::new(End {
         outcome,
         replies: replies.iter().map(reply).collect(),
+        calls: Vec::new(),
         model: (String::new(), String::new()),
         usage: Usage::default(),
         last_usage: Usage::default(),

@@ -1,0 +1,43 @@
+//! Tools that the sender of a message has itself: the model is told of them, and a call of one is handed over.
+//!
+//! Every call in a transcript has a result, so one that is handed over has one too. It says so; what came of the call is
+//! in the sender's next message.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use homard_proto::message::{Assistant, ToolCall};
+use homard_store::ToolClass;
+use serde_json::{Value, json};
+
+use crate::tool::{Tool, ToolCx, ToolResult, ToolSpec, Toolbox};
+
+/// What a model reads in place of the result of a call that was handed over.
+const HANDED: &str = "The call was handed to the client, which makes it. Its result comes with the next message.";
+
+struct ClientTool(ToolSpec);
+
+#[async_trait]
+impl Tool for ClientTool {
+    fn spec(&self) -> ToolSpec {
+        self.0.clone()
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Read
+    }
+
+    async fn call(&self, _: ToolCx, _: Value) -> ToolResult {
+        ToolResult::text(HANDED).with_details(json!({"status": "pending", "tool": self.0.name}))
+    }
+}
+
+/// An agent's tools with the sender's beside them. The sender's own stay where two have one name.
+pub(super) fn beside(own: Toolbox, client: &[ToolSpec]) -> Toolbox {
+    own.and(Toolbox::new(client.iter().map(|spec| Arc::new(ClientTool(spec.clone())) as Arc<dyn Tool>)))
+}
+
+/// The calls of a message that are the sender's to make.
+pub(super) fn handed(client: &[ToolSpec], said: &Assistant) -> Vec<ToolCall> {
+    said.tool_calls().filter(|call| client.iter().any(|spec| spec.name == call.name)).cloned().collect()
+}

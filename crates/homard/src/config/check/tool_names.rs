@@ -1,0 +1,121 @@
+//! Names in lists of tools that were hardly meant so.
+//!
+//! A plugin or a server may bring a tool by any name, so a name is only doubted if it is nearly one of ours.
+
+use std::collections::BTreeMap;
+
+use homard_agent::policy;
+use homard_config::{nearest, path::Path};
+
+use super::{Found, key};
+use crate::config::{Config, tools::Policy};
+
+impl Config {
+    /// Names in lists of tools that are nearly those of a tool, and groups that there are not.
+    pub(crate) fn strange_tools(&self) -> Vec<(Path, String)> {
+        let tools = key("tools");
+        let mut scopes = vec![(tools.clone(), self.tools.meant())];
+        scopes.extend(by_provider(&tools, &self.tools.by_provider));
+        scopes.push((tools.key("subagents").key("tools"), self.tools.subagents.tools.meant()));
+        for (path, _, agent) in self.named() {
+            let path = path.key("tools");
+            scopes.push((path.clone(), agent.tools.meant()));
+            scopes.extend(by_provider(&path, &agent.tools.by_provider));
+        }
+        scopes.iter().flat_map(|(path, policy)| strange(path, policy)).collect()
+    }
+}
+
+fn by_provider(path: &Path, said: &BTreeMap<String, Policy>) -> impl Iterator<Item = (Path, policy::Policy)> {
+    let path = path.key("byProvider");
+    said.iter().map(move |(name, policy)| (path.key(name), policy.meant()))
+}
+
+fn strange(path: &Path, policy: &policy::Policy) -> Found {
+    let lists = [("allow", &policy.allow), ("alsoAllow", &policy.also_allow), ("deny", &policy.deny)];
+    let entries = lists.into_iter().flat_map(|(name, list)| {
+        let path = path.key(name);
+        list.iter().enumerate().map(move |(at, entry)| (path.index(at), entry.trim()))
+    });
+    entries.filter_map(|(path, entry)| Some((path, doubt(entry)?))).collect()
+}
+
+/// What is wrong with an entry of a list.
+fn doubt(entry: &str) -> Option<String> {
+    // What servers offer is called `<server>__<tool>`.
+    if policy::knows(entry) || entry.contains('*') || entry.contains("__") {
+        return None;
+    }
+    let help = |near: &str| format!("; did you mean {near:?}?");
+    if entry.to_lowercase().starts_with("group:") {
+        let near = nearest(entry, policy::known().filter(|name| name.starts_with("group:")));
+        return Some(format!("is {entry:?}, which is no group of tools{}", near.map(help).unwrap_or_default()));
+    }
+    let near = nearest(entry, policy::known().filter(|name| is_near(entry, name)))?;
+    Some(format!("is {entry:?}, which is no tool{}", help(near)))
+}
+
+/// Whether each part of a name is nearly that of another: `memory_store` is not `memory_search` with slips of the pen.
+fn is_near(one: &str, other: &str) -> bool {
+    let parts = |name: &str| -> Vec<String> { name.split(['_', '-']).map(str::to_owned).collect() };
+    let (one, other) = (parts(one), parts(other));
+    if one.len() != other.len() {
+        return one.concat() == other.concat();
+    }
+    one.iter().zip(&other).all(|(one, other)| nearest(one, std::iter::once(other.as_str())).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path as File;
+
+    use super::*;
+
+    fn told(text: &str) -> Vec<String> {
+        let loaded = Config::read(File::new("homard.json"), text);
+        assert!(loaded.is_valid(), "{text}");
+        loaded.warnings.iter().map(|told| told.to_string().split_once(": ").unwrap().1.to_owned()).collect()
+    }
+
+    #[test]
+    fn misspelt_tools_are_told_wherever_they_stand() {
+        let text = "{
+            tools: {allow: ['raed', 'exec'], deny: ['Web_Serach'], byProvider: {google: {deny: ['webfetch']}},
+                    subagents: {tools: {allow: ['group:everything']}}},
+            agents: {list: [{id: 'a', tools: {alsoAllow: ['sesions_spawn'], byProvider: {'x/y': {allow: ['group:fss']}}}}],
+                     entries: {b: {tools: {deny: ['exce']}}}}}";
+        let x = "byProvider[\"x/y\"]";
+        assert_eq!(
+            told(text),
+            [
+                "agents.entries.b.tools.deny[0] is \"exce\", which is no tool; did you mean \"exec\"?".to_owned(),
+                "agents.list[0].tools.alsoAllow[0] is \"sesions_spawn\", which is no tool; did you mean \
+                 \"sessions_spawn\"?"
+                    .to_owned(),
+                format!(
+                    "agents.list[0].tools.{x}.allow[0] is \"group:fss\", which is no group of tools; did you mean \
+                     \"group:fs\"?"
+                ),
+                "tools.allow[0] is \"raed\", which is no tool; did you mean \"read\"?".to_owned(),
+                "tools.byProvider.google.deny[0] is \"webfetch\", which is no tool; did you mean \"web_fetch\"?"
+                    .to_owned(),
+                "tools.deny[0] is \"Web_Serach\", which is no tool; did you mean \"web_search\"?".to_owned(),
+                "tools.subagents.tools.allow[0] is \"group:everything\", which is no group of tools".to_owned(),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_servers_and_plugins_may_bring_is_not_doubted() {
+        let names = "'github__raed', 'mem*', 'lobster', 'llm-task', 'memory_store', 'memory_forget', 'x_search', '', \
+                     ' EXEC ', 'bash', 'group:plugins', 'image_generate'";
+        assert_eq!(told(&format!("{{tools: {{allow: [{names}], deny: [{names}]}}}}")), [""; 0]);
+    }
+
+    #[test]
+    fn a_profile_that_there_is_not_is_a_problem() {
+        let loaded = Config::read(File::new("homard.json"), "{tools: {profile: 'codding'}}");
+        let problems: Vec<_> = loaded.problems.iter().map(ToString::to_string).collect();
+        assert_eq!(problems, [""]);
+    }
+}

@@ -3,7 +3,7 @@
 //! The first line is the [`Header`]; every other line is an [`Entry`] that names its parent, so a file is a tree.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::{EntryId, Extra, SessionId, message::Message};
 
@@ -103,6 +103,37 @@ impl Kind {
     /// A line for a message.
     pub fn message(message: Message) -> Self {
         Self::Message(Box::new(Said { message, extra: Extra::new() }))
+    }
+
+    /// A line that replaces what was said before `first_kept` by a summary.
+    pub fn compaction(summary: &str, first_kept: &EntryId, tokens_before: u64, details: Value) -> Self {
+        Self::Other(fields(json!({
+            "type": "compaction", "summary": summary, "firstKeptEntryId": first_kept, "tokensBefore": tokens_before,
+            "details": details,
+        })))
+    }
+
+    /// A line that makes a compaction void: everything that was said counts again. Other programs pass over it.
+    pub fn compaction_undone(compaction: &EntryId) -> Self {
+        let data = json!({"compactionId": compaction});
+        Self::Other(fields(json!({"type": "custom", "customType": COMPACTION_UNDONE, "data": data})))
+    }
+
+    /// The compaction that this line makes void, if it is such a line.
+    pub fn undoes(&self) -> Option<&str> {
+        let Self::Other(fields) = self else { return None };
+        let is_one = fields.get("customType").and_then(Value::as_str) == Some(COMPACTION_UNDONE);
+        fields.get("data").filter(|_| is_one)?.get("compactionId")?.as_str()
+    }
+}
+
+/// The custom type of a line that makes a compaction void.
+const COMPACTION_UNDONE: &str = "homard.compaction-undone";
+
+fn fields(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
     }
 }
 

@@ -5,7 +5,10 @@
 
 mod foreign;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use homard_proto::{
     EntryId,
@@ -52,8 +55,10 @@ pub fn said(entries: &[Entry]) -> Vec<Arc<Message>> {
 /// After a compaction: its summary, then the lines that it kept, then those behind it. Only the last one counts.
 pub fn messages(entries: &[Entry]) -> Vec<Arc<Message>> {
     let path = path(entries);
-    let last = path.iter().enumerate().rev().find_map(|(at, entry)| Some((at, Compaction::of(entry)?)));
-    let Some((at, compaction)) = last else { return told(&path).collect() };
+    let void = undone(&path);
+    let counts = |entry: &&Entry| !void.contains(entry.id.as_str());
+    let lines = path.iter().enumerate().rev().filter(|(_, entry)| counts(entry));
+    let Some((at, compaction)) = lines.filter_map(|(at, entry)| Some((at, Compaction::of(entry)?))).next() else { return told(&path).collect() };
     let (before, after) = (&path[..at], &path[at + 1..]);
     let kept = before.iter().rposition(|entry| Some(entry.id.as_str()) == compaction.first_kept);
     if kept.is_none() {
@@ -63,6 +68,46 @@ pub fn messages(entries: &[Entry]) -> Vec<Arc<Message>> {
     let summary = foreign::compacted(compaction.summary);
     let kept = told(&before[kept.unwrap_or(at)..]);
     std::iter::once(Arc::new(summary)).chain(kept).chain(told(after)).collect()
+}
+
+/// A compaction on the way to the last line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compacted {
+    /// Its line.
+    pub id: EntryId,
+    /// When it was made, as the line says it.
+    pub at: String,
+    /// What stands in place of what was said before.
+    pub summary: String,
+    /// How many tokens the conversation had before, if the line says so.
+    pub tokens_before: Option<u64>,
+    /// Which way it was made, if the line says so.
+    pub way: Option<String>,
+    /// Whether it was undone.
+    pub is_undone: bool,
+}
+
+/// The compactions on the way to the last line, oldest first.
+pub fn compactions(entries: &[Entry]) -> Vec<Compacted> {
+    let path = path(entries);
+    let void = undone(&path);
+    let compacted = |entry: &&Entry| {
+        let (Kind::Other(fields), compaction) = (&entry.kind, Compaction::of(entry)?) else { return None };
+        Some(Compacted {
+            id: entry.id.clone(),
+            at: entry.timestamp.clone(),
+            summary: compaction.summary.to_owned(),
+            tokens_before: fields.get("tokensBefore").and_then(Value::as_u64),
+            way: fields.get("details").and_then(|details| details.get("way")?.as_str()).map(str::to_owned),
+            is_undone: void.contains(entry.id.as_str()),
+        })
+    };
+    path.iter().filter_map(compacted).collect()
+}
+
+/// The lines that later ones make void.
+fn undone<'a>(path: &[&'a Entry]) -> HashSet<&'a str> {
+    path.iter().filter_map(|entry| entry.kind.undoes()).collect()
 }
 
 /// The last messages, beginning with a user's, of which there are at most `turns`; `0` for no limit.

@@ -108,6 +108,34 @@ fn the_last_compaction_on_the_path_wins() {
 }
 
 #[test]
+fn an_undone_compaction_counts_no_more_and_the_one_before_it_does() {
+    let undo = |id: &str, parent: &str, compaction: &str| Entry {
+        kind: Kind::compaction_undone(&EntryId::parse(compaction).unwrap()),
+        id: EntryId::parse(id).unwrap(),
+        parent_id: Some(EntryId::parse(parent).unwrap()),
+        timestamp: "t".to_owned(),
+    };
+    let mut tree = vec![
+        entry("a", None),
+        entry("b", Some("a")),
+        compaction("s", "b", "b"),
+        entry("c", Some("s")),
+        compaction("t", "c", "c"),
+        entry("d", Some("t")),
+    ];
+    assert_eq!(seen(&tree), ["summary t", "c", "d"]);
+    tree.push(undo("u", "d", "t"));
+    tree.push(entry("e", Some("u")));
+    assert_eq!(seen(&tree), ["summary s", "b", "c", "d", "e"]);
+    let told = |tree: &[Entry]| -> Vec<_> {
+        compactions(tree).into_iter().map(|one| (one.id.to_string(), one.tokens_before, one.is_undone)).collect()
+    };
+    assert_eq!(told(&tree), [("s".to_owned(), Some(9), false), ("t".to_owned(), Some(9), true)]);
+    tree.push(undo("v", "e", "s"));
+    assert_eq!(seen(&tree), ["a", "b", "c", "d", "e"]);
+}
+
+#[test]
 fn a_compaction_that_keeps_a_line_which_is_not_before_it_keeps_none() {
     for kept in ["gone", "beside", "c"] {
         let tree = [

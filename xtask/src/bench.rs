@@ -5,7 +5,7 @@
 //! [`process`] reads what the gateway's process used; [`report`] prints it beside what is aimed at.
 //!
 //! [`wire`] is the reading of a stream alone. [`drain`] is a session that gets more than it can answer at once. What durability costs: [`acks`] beside the bare disk, [`disk`] for what a run writes, [`recovery`] after a kill.
-//! What tools cost beside programs that do the same: [`exec`] and [`search`].
+//! What tools cost beside programs that do the same: [`exec`] and [`search`]. What many readers cost: [`fanout`].
 
 mod acks;
 mod client;
@@ -13,6 +13,7 @@ mod direct;
 mod disk;
 mod drain;
 mod exec;
+mod fanout;
 mod model;
 mod process;
 mod recovery;
@@ -46,6 +47,8 @@ const LOADS: [(usize, usize); 3] = [(1, 200), (10, 40), (100, 8)];
 /// What `bench` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Measure only this
+    part: Option<Part>,
     /// Which build to measure
     #[arg(long, value_enum, default_value = "dist")]
     profile: Profile,
@@ -54,11 +57,21 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Something that is measured by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// One run that many sockets watch
+    Fanout,
+}
+
 /// Measures and prints.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let binary = gateway::build(args.profile)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let report = runtime.block_on(measure(&binary))?;
+    let report = match args.part {
+        None => runtime.block_on(measure(&binary))?,
+        Some(Part::Fanout) => runtime.block_on(measure_fanout(&binary))?,
+    };
     if args.json {
         println!("{:#}", report.to_json());
     } else {
@@ -101,11 +114,22 @@ async fn measure(binary: &Path) -> Result<Report> {
     drop(gateway);
     drain::measure(&start()?, &model, &mut report).await?;
     acks::measure(&start()?, &mut report).await?;
+    fanout::measure(&start()?, &mut report).await?;
     disk::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
     recovery::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
     let bench_tools = exec::build(binary)?;
     exec::measure(&bench_tools, binary, &mut report)?;
+    exec::secrets(&bench_tools, &mut report)?;
     search::measure(&bench_tools, &mut report)?;
+    Ok(report)
+}
+
+async fn measure_fanout(binary: &Path) -> Result<Report> {
+    let model = Model::start().context("cannot start the model server")?;
+    let mut report = Report::default();
+    let logs = tempfile::tempdir()?;
+    let gateway = Gateway::start(binary, &config(model.port()), &logs.path().join("gateway.log"))?;
+    fanout::measure(&gateway, &mut report).await?;
     Ok(report)
 }
 

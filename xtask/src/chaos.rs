@@ -1,6 +1,6 @@
 //! `chaos`: the long grids. Every trace with a death at every commit, many worlds made by chance, a real gateway that is
-//! killed a thousand times, power cuts, failing and full disks; with `--mutants`, whether the tests notice bugs that were
-//! put in on purpose.
+//! killed a thousand times, power cuts, failing and full disks, commands that do not want to end and paths that lead out;
+//! with `--mutants`, whether the tests notice bugs that were put in on purpose.
 
 mod mutants;
 mod tree;
@@ -57,6 +57,10 @@ enum Step {
     FullDisk,
     /// R15: sessions.json is read for ten seconds while a thousand sessions change each second
     Export,
+    /// R56: two hundred families of processes in each sandbox, none of which outlives its end
+    Families,
+    /// R60: a million paths while a directory and a link that leads out change places
+    Paths,
 }
 
 /// Runs the grids, or tries the mutants.
@@ -99,20 +103,22 @@ impl Step {
                 let mut command = std::process::Command::new(binary);
                 shell::run(command.args(["chaos", "--kills", &args.kills.to_string()]))
             }
-            Self::PowerCuts => grid("chaos::power::r2"),
-            Self::Waits => grid("chaos::r4"),
-            Self::Repetitions => grid("chaos::storm::r6"),
-            Self::Effects => grid("chaos::effects::r7"),
-            Self::FailingDisk => grid("chaos::disk::r10"),
-            Self::FullDisk => grid("chaos::disk::r11"),
-            Self::Export => grid("chaos::export::r15"),
+            Self::PowerCuts => grid("homard", "it", "chaos::power::r2"),
+            Self::Waits => grid("homard", "it", "chaos::r4"),
+            Self::Repetitions => grid("homard", "it", "chaos::storm::r6"),
+            Self::Effects => grid("homard", "it", "chaos::effects::r7"),
+            Self::FailingDisk => grid("homard", "it", "chaos::disk::r10"),
+            Self::FullDisk => grid("homard", "it", "chaos::disk::r11"),
+            Self::Export => grid("homard", "it", "chaos::export::r15"),
+            Self::Families => grid("homard-tools", "sandbox_grids", "r56"),
+            Self::Paths => grid("homard-tools", "sandbox_grids", "r60"),
         }
     }
 }
 
 /// All of a grid of which the tests do a slice.
-fn grid(tests: &str) -> Result<()> {
-    let tests = ["test", "--package", "homard", "--test", "it", tests, "--"];
+fn grid(package: &str, file: &str, tests: &str) -> Result<()> {
+    let tests = ["test", "--package", package, "--test", file, tests, "--"];
     let found = shell::output(shell::cargo(&tests).arg("--list"))?;
     // Cargo is content with a name that no test has.
     if !String::from_utf8_lossy(&found).contains(": test") {

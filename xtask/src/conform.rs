@@ -2,11 +2,13 @@
 //!
 //! [`install`] fetches the clients, [`client`] runs one of them in a fresh home, [`rows`] is the checklist, and [`state`]
 //! sends a state directory there and back. [`skills`] compares how the shipped skills are judged. The gateway answers with its built-in demo model, so nothing but the npm
-//! registry is needed. What every client said is kept. [`sdk`] shows our requests to the vendors' own types.
+//! registry is needed. What every client said is kept. [`sdk`] shows our requests to the vendors' own types; [`openai`] lets the
+//! official clients of OpenAI speak to the gateway.
 
 mod client;
 mod install;
 mod model;
+mod openai;
 mod rows;
 mod sdk;
 mod skills;
@@ -36,6 +38,9 @@ pub(crate) struct Args {
     /// Only ask the vendors' Python SDKs about the requests on record
     #[arg(long)]
     sdk_only: bool,
+    /// Only let the official clients of OpenAI speak to the gateway
+    #[arg(long)]
+    openai_only: bool,
     /// Only compare how the skills that OpenClaw ships are judged
     #[arg(long)]
     skills_only: bool,
@@ -48,6 +53,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return if sdk::check(&folder) { Ok(()) } else { bail!("the vendors' types refuse requests of ours") };
     }
     let logs = folder.join("logs");
+    fs::create_dir_all(&logs)?;
+    if args.openai_only {
+        let results = openai::check(&folder, &gateway::build(Profile::Release)?, &logs);
+        return if results.contains(&false) { bail!("official clients are not content") } else { Ok(()) };
+    }
     let clients = install::GENERATIONS.iter().map(|generation| install::install(generation, &folder, &logs));
     let clients = clients.collect::<Result<Vec<Client>>>()?;
     if args.install_only {
@@ -59,7 +69,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return if results.contains(&false) { bail!("skills are judged differently") } else { Ok(()) };
     }
     let config = json!({"agents": {"defaults": {"model": {"primary": "homard/demo"}}}});
-    fs::create_dir_all(&logs)?;
     let gateway = Gateway::start(&binary, &config, &logs.join("gateway.log"))?;
     println!("{:>5}  {:<28} {:<10} result", "row", "what", "client");
     let mut results = check_rows(&clients, &gateway);
@@ -70,6 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     results.extend(check_skills(&clients, &binary));
     results.push(sdk::check(&folder));
+    results.extend(openai::check(&folder, &binary, &logs));
     let failures = results.iter().filter(|passed| !**passed).count();
     println!("what was said: {}", logs.strip_prefix(shell::root()).unwrap_or(&logs).display());
     if failures > 0 {

@@ -1,12 +1,13 @@
 //! Which of its tools an agent has in a run: by who asked, through which model, and whether another agent asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use homard_model::Spec;
-use homard_proto::SessionKey;
+use homard_proto::{AgentId, SessionKey, session::Record};
 
 use crate::{
     policy::{Policy, Scopes, Sender, Subagent, by_model, resolve},
+    profile::Agents,
     tool::{Origin, Toolbox},
 };
 
@@ -23,11 +24,40 @@ pub struct ToolRules {
     pub agent_by_provider: BTreeMap<String, Policy>,
     /// For agents that work for others.
     pub subagent: Policy,
+    /// How deep agents may start one another: `agents.defaults.subagents.maxSpawnDepth`. At least 1, which is not at all.
+    pub max_depth: u32,
+}
+
+/// The member of a session's record that has the sessions above the one that started it, the nearest first.
+pub(crate) const STARTERS: &str = "spawnedVia";
+
+/// The sessions above a session, the nearest first: who started it, who started that one, and so on.
+pub fn lineage(key: &SessionKey, record: &Record) -> Vec<SessionKey> {
+    let agent = key.agent().cloned().unwrap_or_else(AgentId::main);
+    let further = record.extra.get(STARTERS).and_then(|starters| starters.as_array()).into_iter().flatten();
+    let named = record.spawned_by.as_deref().into_iter().chain(further.filter_map(|starter| starter.as_str()));
+    named.filter_map(|starter| SessionKey::parse(starter, &agent).ok()).collect()
+}
+
+/// What those above a session leave to it: nothing that one of them is without, and at the deepest nothing that others
+/// are started with. `None` if nobody started it.
+pub fn ceiling(agents: &Agents, (key, record): (&SessionKey, &Record), origin: &Origin) -> Option<BTreeSet<String>> {
+    let above = lineage(key, record);
+    let depth = u32::try_from(above.len()).unwrap_or(u32::MAX);
+    let tools = |key: &SessionKey, depth: u32| {
+        let profile = agents.of(key.agent());
+        profile.tools_at((origin, key), depth, profile.spec()).names()
+    };
+    let starters = above.iter().zip((0..depth).rev()).map(|(starter, depth)| tools(starter, depth));
+    let left = starters.reduce(|left, tools| &left & &tools)?;
+    // Its own rules are for the model that answers; here it matters only how deep it is.
+    let for_others = &tools(key, 1) - &tools(key, depth);
+    Some(&left - &for_others)
 }
 
 impl ToolRules {
-    /// What is left of a toolbox.
-    pub(crate) fn apply(&self, all: &Toolbox, (origin, key): (&Origin, &SessionKey), spec: &Spec) -> Toolbox {
+    /// What is left of a toolbox, so many starts away from a conversation.
+    pub(crate) fn apply(&self, all: &Toolbox, origin: &Origin, depth: u32, spec: &Spec) -> Toolbox {
         let by = |policies| by_model(policies, &spec.provider, &spec.model).cloned().unwrap_or_default();
         let mut scopes = Scopes {
             sender: if origin.is_owner() { Sender::Owner } else { Sender::Other },
@@ -39,10 +69,11 @@ impl ToolRules {
         };
         let specs = all.specs();
         let names: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
-        if key.is_subagent() {
+        if depth > 0 {
             // It has no more than whoever started it, whose rules are these without it.
             let spawner = resolve(&scopes, &names).allowed;
-            scopes.subagent = Some(Subagent { depth: 1, max_depth: 1, policy: self.subagent.clone(), spawner });
+            scopes.subagent =
+                Some(Subagent { depth, max_depth: self.max_depth, policy: self.subagent.clone(), spawner });
         }
         let allowed = resolve(&scopes, &names).allowed;
         all.only(|name| allowed.contains(name))
@@ -54,11 +85,16 @@ mod tests {
     use std::sync::Arc;
 
     use async_trait::async_trait;
-    use homard_proto::AgentId;
+    use homard_proto::SessionId;
     use serde_json::{Value, json};
 
+    use homard_model::{demo::Demo, roster::Roster};
+
     use super::*;
-    use crate::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
+    use crate::{
+        profile::Profile,
+        tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
+    };
 
     struct Named(&'static str);
 
@@ -77,13 +113,17 @@ mod tests {
         }
     }
 
-    fn left(rules: &ToolRules, principal: &str, key: &str, provider: &str) -> Vec<String> {
+    fn toolbox() -> Toolbox {
         let names = ["read", "write", "exec", "cron", "sessions_spawn"];
-        let all = Toolbox::new(names.map(|name| Arc::new(Named(name)) as Arc<dyn Tool>));
+        Toolbox::new(names.map(|name| Arc::new(Named(name)) as Arc<dyn Tool>))
+    }
+
+    fn left(rules: &ToolRules, principal: &str, key: &str, provider: &str) -> Vec<String> {
         let origin = Origin { principal: principal.to_owned(), ..Origin::default() };
         let key = SessionKey::parse(key, &AgentId::main()).unwrap();
         let spec = Spec { provider: provider.to_owned(), model: "m".to_owned(), ..Spec::default() };
-        rules.apply(&all, (&origin, &key), &spec).specs().iter().map(|spec| spec.name.clone()).collect()
+        let depth = u32::from(key.is_subagent());
+        rules.apply(&toolbox(), &origin, depth, &spec).specs().iter().map(|spec| spec.name.clone()).collect()
     }
 
     #[test]
@@ -104,5 +144,47 @@ mod tests {
         let of_child = left(&rules, "owner", "agent:main:subagent:u", "p");
         assert!(of_child.contains(&"exec".to_owned()), "{of_child:?}");
         assert!(!of_child.iter().any(|name| ["cron", "sessions_spawn"].contains(&name.as_str())), "{of_child:?}");
+    }
+
+    fn key(text: &str) -> SessionKey {
+        SessionKey::parse(text, &AgentId::main()).unwrap()
+    }
+
+    fn record(starters: &[&str]) -> Record {
+        let (by, via) = starters.split_first().unwrap();
+        serde_json::from_value(json!({"sessionId": "s", "updatedAt": 0, "spawnedBy": by, STARTERS: via})).unwrap()
+    }
+
+    #[test]
+    fn no_agent_has_more_than_any_of_those_above_it() {
+        let denying = |id: &str, tool: &str| Profile {
+            toolbox: toolbox(),
+            rules: Some(ToolRules {
+                agent: Policy { deny: vec![tool.to_owned()], ..Policy::default() },
+                max_depth: 3,
+                ..ToolRules::default()
+            }),
+            ..Profile::new(AgentId::normalize(id), Roster::alone(Arc::new(Demo::default())))
+        };
+        let agents = Agents::new(denying("main", "exec"), [denying("b", "write"), denying("c", "-")]);
+        let owner = Origin { principal: "owner".to_owned(), ..Origin::default() };
+        let left = |name: &str, starters: &[&str]| -> Vec<String> {
+            let left = ceiling(&agents, (&key(name), &record(starters)), &owner).unwrap();
+            left.into_iter().collect()
+        };
+        let (b, c) = ("agent:b:subagent:1", "agent:c:subagent:2");
+        assert_eq!(left(b, &["agent:main:main"]), ["cron", "read", "sessions_spawn", "write"]);
+        assert_eq!(left(c, &[b, "agent:main:main"]), ["read", "sessions_spawn"]);
+        assert_eq!(left("agent:c:subagent:3", &[c, b, "agent:main:main"]), ["read"], "the third starts no others");
+        assert_eq!(ceiling(&agents, (&key("main"), &Record::new(SessionId::parse("s").unwrap(), 0)), &owner), None);
+    }
+
+    #[test]
+    fn a_sub_agent_starts_others_where_it_may() {
+        let spawns = |max_depth| {
+            let rules = ToolRules { max_depth, ..ToolRules::default() };
+            left(&rules, "owner", "agent:main:subagent:u", "p").contains(&"sessions_spawn".to_owned())
+        };
+        assert_eq!([0, 1, 2].map(spawns), [false, false, true]);
     }
 }

@@ -112,6 +112,8 @@ pub enum RunEvent {
         /// The answer.
         result: Arc<Answered>,
     },
+    /// A piece of the answer is on its way to the user, before the answer is whole.
+    Block(Arc<Payload>),
     /// The run is over (stored). Always the last, always exactly one.
     Ended(Arc<End>),
 }
@@ -121,8 +123,12 @@ pub enum RunEvent {
 pub struct End {
     /// How.
     pub outcome: Outcome,
-    /// What the user reads, in order.
-    pub replies: Vec<Reply>,
+    /// What the user gets, in order, without what went out in blocks.
+    pub replies: Vec<Payload>,
+    /// Whether the model said last that nothing needs attention.
+    pub is_quiet: bool,
+    /// The lines of the transcript that hold what the model said to the user.
+    pub lines: Vec<EntryId>,
     /// Calls of the sender's own tools, handed over for the sender to make.
     pub calls: Vec<ToolCall>,
     /// The provider and the model that answered.
@@ -137,25 +143,4 @@ pub struct End {
     pub started_at: Option<u64>,
     /// Milliseconds since the epoch.
     pub ended_at: u64,
-}
-
-/// A piece of the answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
-    /// Its line in the transcript, if it is one of the model's messages.
-    pub entry: Option<EntryId>,
-    /// What is sent.
-    pub payload: Payload,
-}
-
-impl Reply {
-    /// Words of the house's own, which stand in no transcript.
-    pub fn words(text: impl Into<String>) -> Self {
-        Self { entry: None, payload: Payload::answer(text) }
-    }
-
-    /// The words.
-    pub fn text(&self) -> &str {
-        &self.payload.text
-    }
 }

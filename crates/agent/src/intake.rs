@@ -1,5 +1,7 @@
 //! From a request to something that the hub takes: whose message, which session, which settings.
 
+pub mod attachments;
+
 use std::time::Duration;
 
 use homard_proto::{
@@ -68,9 +70,7 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
     if text.is_empty() {
         return Err(wrong("message must not be blank"));
     }
-    if !params.attachments.is_empty() {
-        return Err(wrong("attachments are not supported yet; send the message without them"));
-    }
+    let pictures = attachments::pictures(params.attachments.clone()).await?;
     for channel in [&params.channel, &params.reply_channel].into_iter().flatten() {
         check_channel(channel)?;
     }
@@ -78,6 +78,8 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
     let (key, session) = resolve(hub, &params).await?;
     let class = Class::choose(params.lane.as_deref(), &key);
     let Parsed { command, text, .. } = hub.rules().read(principal, text);
+    let mut message = message(hub, &params.idempotency_key, command.as_ref(), (params.message.trim(), text));
+    attachments::attach(&mut message, pictures);
     Ok(Inbound {
         run: params.idempotency_key.clone(),
         principal: principal.to_owned(),
@@ -85,7 +87,7 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         fingerprint: fingerprint(&params),
         key,
         session,
-        message: message(hub, &params.idempotency_key, command.as_ref(), (params.message.trim(), text)),
+        message,
         class,
         timeout: params.timeout.map(|seconds| limit(Duration::from_secs(seconds))),
         thinking,
@@ -105,10 +107,8 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
 pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbound, ErrorShape> {
     let wrong = |why: &str| ErrorShape::invalid(format!("invalid chat.send params: {why}"));
     let text = params.message.trim();
-    if !params.attachments.is_empty() {
-        return Err(wrong("attachments are not supported yet; send the message without them"));
-    }
-    if text.is_empty() {
+    let pictures = attachments::pictures(params.attachments.clone()).await?;
+    if text.is_empty() && pictures.is_empty() {
         return Err(ErrorShape::invalid("message or attachment required"));
     }
     let thinking = params.thinking.as_deref().map(thinking_level).transpose()?;
@@ -123,6 +123,8 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
     };
     let mode = params.queue_mode.as_deref().and_then(Mode::parse);
     let asked = mode.map(|mode| Inline::Set(Overrides { mode: Some(mode), ..Overrides::default() }));
+    let mut message = message(hub, &params.idempotency_key, command.as_ref(), (params.message.trim(), text));
+    attachments::attach(&mut message, pictures);
     Ok(Inbound {
         run: params.idempotency_key.clone(),
         principal: principal.to_owned(),
@@ -131,7 +133,7 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         class: Class::choose(None, &key),
         key,
         session: None,
-        message: message(hub, &params.idempotency_key, command.as_ref(), (params.message.trim(), text)),
+        message,
         timeout: params.timeout_ms.map(|ms| limit(Duration::from_millis(ms))),
         thinking,
         label: None,

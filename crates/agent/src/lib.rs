@@ -23,7 +23,6 @@ pub mod routing;
 pub mod row;
 pub mod schedule;
 pub mod secrets;
-pub mod sent;
 pub mod tape;
 pub mod task;
 pub mod tool;
@@ -31,6 +30,7 @@ pub mod wire;
 
 mod context;
 mod lane;
+mod replies;
 mod run;
 mod writer;
 
@@ -48,5 +48,6 @@ pub use lane::{
     slots::{Class, Slots},
 };
 pub use profile::{Agents, Profile, ToolMode};
-pub use run::guard::Bounds;
+pub use replies::payload_of;
+pub use run::{PLEA, guard::Bounds};
 pub use tape::{Cursor, Follower, Tape};

@@ -96,9 +96,14 @@ impl Profile {
     }
 
     /// The tools of a run, when this model answers.
-    pub(crate) fn tools_for(&self, asked: (&Origin, &SessionKey), spec: &Spec) -> Toolbox {
+    pub fn tools_for(&self, asked: (&Origin, &SessionKey), spec: &Spec) -> Toolbox {
+        self.tools_at(asked, u32::from(asked.1.is_subagent()), spec)
+    }
+
+    /// The same, for a session that is so many starts away from a conversation. A sub-agent is one at least.
+    pub(crate) fn tools_at(&self, (origin, key): (&Origin, &SessionKey), depth: u32, spec: &Spec) -> Toolbox {
         match &self.rules {
-            Some(rules) => rules.apply(&self.toolbox, asked, spec),
+            Some(rules) => rules.apply(&self.toolbox, origin, depth.max(u32::from(key.is_subagent())), spec),
             None => self.toolbox.clone(),
         }
     }

@@ -68,7 +68,7 @@ impl Secrets {
     }
 
     /// What a tool said, without them.
-    pub(crate) fn mask_result(&self, mut result: ToolResult) -> ToolResult {
+    pub fn mask_result(&self, mut result: ToolResult) -> ToolResult {
         if self.0.is_none() {
             return result;
         }

@@ -217,7 +217,7 @@ impl Toolbox {
     }
 
     /// Finds a tool and checks its arguments; `Err` is the answer for the model.
-    pub(crate) fn prepare(&self, name: &str, arguments: &Value) -> Result<(Arc<dyn Tool>, Value), ToolResult> {
+    pub fn prepare(&self, name: &str, arguments: &Value) -> Result<(Arc<dyn Tool>, Value), ToolResult> {
         let Some(held) = self.tools.get(name) else {
             return Err(ToolResult::error(format!("Tool {name} not found")));
         };

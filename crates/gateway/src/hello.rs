@@ -1,5 +1,6 @@
 //! The answer to a good `connect`: who answers, what can be asked, how things are.
 
+use homard_agent::intake::attachments::MOST_BYTES;
 use homard_proto::{
     Extra, Generation,
     method::connect::{HelloOk, HelloType},
@@ -41,6 +42,13 @@ pub(crate) fn ok(server: &Server, session: &Session, connection: &str, report: &
     if let Some(path) = &server.config_path {
         snapshot["configPath"] = json!(path);
     }
+    let mut policy = json!({
+        "maxPayload": max_frame(generation), "maxBufferedBytes": outbox::limit(generation),
+        "tickIntervalMs": TICK.as_millis() as u64,
+    });
+    if generation == Generation::Four {
+        policy["attachments"] = json!({"maxBytes": MOST_BYTES, "maxImageBytes": MOST_BYTES});
+    }
     HelloOk {
         r#type: HelloType::HelloOk,
         protocol: generation.number(),
@@ -48,10 +56,7 @@ pub(crate) fn ok(server: &Server, session: &Session, connection: &str, report: &
         features: json!({"methods": router::names(&server.methods), "events": EVENTS}),
         snapshot,
         auth,
-        policy: json!({
-            "maxPayload": max_frame(generation), "maxBufferedBytes": outbox::limit(generation),
-            "tickIntervalMs": TICK.as_millis() as u64,
-        }),
+        policy,
         extra: Extra::new(),
     }
 }

@@ -1,4 +1,4 @@
-//! The HTTP side: is it alive, is it ready, and the door to the WebSocket.
+//! The HTTP side: is it alive, is it ready, and the doors to the WebSocket and to what speaks OpenAI's words.
 
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ use crate::{
     connection::{self, Visitor},
     hello,
     lobby::Peer,
+    openai,
     server::Server,
 };
 
@@ -29,7 +30,7 @@ pub(crate) fn app(server: Arc<Server>) -> Router {
 }
 
 async fn answer(State(server): State<Arc<Server>>, ConnectInfo(peer): ConnectInfo<Peer>, request: Request) -> Response {
-    let (mut parts, _) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let caller = match admit::check(&parts.headers, &server.rules) {
         Ok(caller) => caller,
         Err(refused) => {
@@ -49,7 +50,10 @@ async fn answer(State(server): State<Arc<Server>>, ConnectInfo(peer): ConnectInf
         _ if parts.headers.contains_key(UPGRADE) => {
             upgrade(server, Visitor { guest: peer.0, caller }, &mut parts).await
         }
-        _ => (StatusCode::NOT_FOUND, "Not Found").into_response(),
+        path => match openai::Place::at(path) {
+            Some(place) => openai::answer(server, &peer.0, place, (parts, body)).await,
+            None => (StatusCode::NOT_FOUND, "Not Found").into_response(),
+        },
     }
 }
 

@@ -144,7 +144,9 @@ impl Outbox {
     /// more questions while there is no [`room`](Self::room).
     pub(crate) fn respond(&self, response: &Response) {
         match serde_json::to_string(response) {
-            Ok(text) => self.push(Room::Always, |_| Frame::Whole(text)),
+            Ok(text) => {
+                self.push(Room::Always, |_| Frame::Whole(text));
+            }
             Err(error) => tracing::error!(%error, "a response could not be written"),
         }
     }
@@ -159,9 +161,9 @@ impl Outbox {
         self.push(Room::OrGiveUp, |seq| Frame::Event { name, payload, seq: next(seq) });
     }
 
-    /// Tells an event that a slow client can do without.
-    pub(crate) fn tell_if_room(&self, name: &'static str, payload: Arc<str>) {
-        self.push(Room::OrSkip, |seq| Frame::Event { name, payload, seq: next(seq) });
+    /// Tells an event that a slow client can do without; says whether it was taken in.
+    pub(crate) fn tell_if_room(&self, name: &'static str, payload: Arc<str>) -> bool {
+        self.push(Room::OrSkip, |seq| Frame::Event { name, payload, seq: next(seq) })
     }
 
     /// Sends a sign of life.
@@ -222,20 +224,21 @@ impl Outbox {
         self.taken.notify_one();
     }
 
-    /// Takes a frame in, or does what is to be done when the client is too slow for it.
-    fn push(&self, room: Room, frame: impl FnOnce(&mut u64) -> Frame) {
+    /// Takes a frame in, or does what is to be done when the client is too slow for it; says whether it was taken in.
+    fn push(&self, room: Room, frame: impl FnOnce(&mut u64) -> Frame) -> bool {
         let mut inner = self.lock();
         if inner.farewell.is_some() {
-            return;
+            return false;
         }
         let mut seq = inner.seq;
         let frame = frame(&mut seq);
         match room {
-            Room::OrSkip if inner.waiting + frame.size() > inner.limit => return,
+            Room::OrSkip if inner.waiting + frame.size() > inner.limit => return false,
             Room::OrGiveUp if inner.is_full() => {
                 drop(inner);
                 tracing::warn!("a client did not read what it was sent and was disconnected");
-                return self.give_up(Farewell::new(1008, "slow consumer"));
+                self.give_up(Farewell::new(1008, "slow consumer"));
+                return false;
             }
             Room::Always | Room::OrSkip | Room::OrGiveUp => {}
         }
@@ -244,6 +247,7 @@ impl Outbox {
         inner.queue.push_back(frame);
         drop(inner);
         self.news.notify_one();
+        true
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -371,7 +375,11 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Tell(size) => outbox.tell("agent", format!("\"{}\"", "x".repeat(size)).into()),
-                    Step::TellIfRoom(size) => outbox.tell_if_room("tick", format!("\"{}\"", "x".repeat(size)).into()),
+                    Step::TellIfRoom(size) => {
+                        let before = outbox.lock().seq;
+                        let is_taken = outbox.tell_if_room("tick", format!("\"{}\"", "x".repeat(size)).into());
+                        prop_assert_eq!(outbox.lock().seq, before + u64::from(is_taken));
+                    }
                     // A connection hears no more questions while its client is slow.
                     Step::Respond(_) if outbox.room().now_or_never().is_none() => {}
                     Step::Respond(size) => outbox.respond(&Response::ok("1", "x".repeat(size).into())),

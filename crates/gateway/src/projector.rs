@@ -1,28 +1,21 @@
 //! Tells all clients what happens in all runs: one task, so that everybody hears everything in one order.
 //!
 //! It reads each run's tape once, and tells it twice: as `agent` events and as the `chat` events that go with them. An
-//! event is serialised once, whoever listens. Words are paced: the first of a message go out at once, later ones at most
-//! every 50 ms, because each time all of the message is told.
+//! event is serialised once, whoever listens; of a conversation's deltas each generation has its own. Words are paced,
+//! because each time all of the message is told: the [`teller`] says how. What was told of a run is kept in its [`log`],
+//! for clients that come back.
 
-use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
-    sync::{Arc, Weak},
-    time::Duration,
-};
+mod log;
+mod past;
+mod resume;
+mod story;
+mod teller;
 
-use homard_agent::{
-    Cursor, Event, HubEvent, RunEvent, Tape,
-    schedule::Schedule,
-    tape::State,
-    task,
-    wire::{News, Reported, Telling},
-};
-use homard_proto::{
-    ErrorShape, RunId,
-    event::{Agent, ChatState, Stream},
-    frame::Response,
-};
-use serde_json::{Value, json};
+use std::sync::Arc;
+
+use homard_agent::{HubEvent, Tape, schedule::Schedule, task};
+use homard_proto::RunId;
+use serde_json::Value;
 use tokio::{
     sync::{
         broadcast::error::RecvError,
@@ -34,10 +27,9 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
+pub(crate) use self::resume::{Missed, Resume};
+use self::{story::Waiter, teller::Teller};
 use crate::{connection::Client, news::Audience};
-
-/// How often a run's words are told at most.
-const PACE: Duration = Duration::from_millis(50);
 
 /// How much a client is told of a tool's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +62,8 @@ enum Wish {
         client: u64,
     },
     Answer(Arc<Tape>, Waiter),
+    /// Somebody comes back to runs.
+    Resume(Resume),
     /// The run's news wait until its sender was answered.
     Hold(RunId),
     Release(RunId),
@@ -77,13 +71,6 @@ enum Wish {
     Tell(&'static str, Arc<str>, Audience),
     /// Everything that was announced so far is told; then this is.
     Drain(oneshot::Sender<()>),
-}
-
-/// Somebody who waits for a run's end.
-#[derive(Debug)]
-struct Waiter {
-    client: Arc<Client>,
-    request: String,
 }
 
 /// A run's news wait while this lives: whoever sends a message hears that it was accepted before anything of its run.
@@ -165,6 +152,11 @@ impl Projector {
         self.wish(Wish::Answer(tape, Waiter { client, request }));
     }
 
+    /// Tells a client what it missed of runs; from there on it is told the rest.
+    pub(crate) fn resume(&self, resume: Resume) {
+        self.wish(Wish::Resume(resume));
+    }
+
     /// Tells everybody what the schedule does, for as long as the handle lives.
     pub(crate) fn follow(&self, schedule: &Schedule) -> AbortOnDropHandle<()> {
         let (projector, mut news) = (self.clone(), schedule.listen());
@@ -201,7 +193,7 @@ impl Projector {
 async fn run(mut feed: UnboundedReceiver<HubEvent>, mut wishes: UnboundedReceiver<Wish>) {
     let mut teller = Teller::default();
     loop {
-        let due = teller.paced.front().map(|(at, _)| *at);
+        let due = teller.due();
         tokio::select! {
             // Wishes first: a client that watches a run must be known before the run's first news is read.
             biased;
@@ -209,7 +201,7 @@ async fn run(mut feed: UnboundedReceiver<HubEvent>, mut wishes: UnboundedReceive
                 Some(wish) => teller.heed(wish),
                 None => return,
             },
-            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => teller.tell_words(),
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => teller.tell_words(Instant::now()),
             Some(HubEvent::Run(tape)) = feed.recv() => {
                 while let Ok(wish) = wishes.try_recv() {
                     teller.heed(wish);
@@ -227,273 +219,4 @@ async fn run(mut feed: UnboundedReceiver<HubEvent>, mut wishes: UnboundedReceive
             }
         }
     }
-}
-
-/// Everything that is being told, and to whom.
-#[derive(Debug, Default)]
-struct Teller {
-    clients: HashMap<u64, Arc<Client>>,
-    watchers: HashMap<RunId, Vec<(u64, Detail)>>,
-    stories: HashMap<RunId, Story>,
-    /// Runs whose words were told a moment ago, and when they may be told again. The pace is one, so it is in order.
-    paced: VecDeque<(Instant, RunId)>,
-    /// Runs whose senders were not answered yet.
-    held: HashMap<RunId, Held>,
-    /// Who wants to know when all that was announced is told.
-    drains: Vec<oneshot::Sender<()>>,
-    /// How many stories make it worth while to look for those that are over.
-    sweep_at: usize,
-}
-
-/// A run whose sender was not answered yet, and its tape if that has news.
-#[derive(Debug, Default)]
-struct Held {
-    holders: usize,
-    tape: Option<Arc<Tape>>,
-}
-
-/// One run on its way to clients.
-#[derive(Debug)]
-struct Story {
-    /// Not held: whoever can still ask about the run holds it, and when nobody does the story is forgotten.
-    tape: Weak<Tape>,
-    cursor: Cursor,
-    /// `None` when the story is over.
-    telling: Option<Telling>,
-    /// Whose words are being told.
-    message: Option<u32>,
-    is_paced: bool,
-    waiters: Vec<Waiter>,
-}
-
-impl Story {
-    fn new(tape: &Arc<Tape>) -> Self {
-        Self {
-            tape: Arc::downgrade(tape),
-            cursor: Cursor::default(),
-            telling: Some(Telling::new(tape)),
-            message: None,
-            is_paced: false,
-            waiters: Vec::new(),
-        }
-    }
-}
-
-impl Teller {
-    fn heed(&mut self, wish: Wish) {
-        match wish {
-            Wish::Join(client) => {
-                self.clients.insert(client.id, client);
-            }
-            Wish::Leave(gone) => {
-                self.clients.remove(&gone);
-                for watchers in self.watchers.values_mut() {
-                    watchers.retain(|(client, _)| *client != gone);
-                }
-                self.watchers.retain(|_, watchers| !watchers.is_empty());
-                for story in self.stories.values_mut() {
-                    story.waiters.retain(|waiter| waiter.client.id != gone);
-                }
-            }
-            Wish::Watch { run, client, detail } => self.watchers.entry(run).or_default().push((client, detail)),
-            Wish::Unwatch { run, client } => {
-                if let Some(watchers) = self.watchers.get_mut(&run) {
-                    watchers.retain(|(watcher, _)| *watcher != client);
-                }
-            }
-            Wish::Answer(tape, waiter) => {
-                if tape.state() == State::Refused {
-                    return waiter.answer(&tape);
-                }
-                let story = self.story(&tape);
-                // A story that is not over has news to come: whatever its tape holds unread was announced.
-                match &story.telling {
-                    Some(_) => story.waiters.push(waiter),
-                    None => waiter.answer(&tape),
-                }
-            }
-            Wish::Hold(run) => self.held.entry(run).or_default().holders += 1,
-            Wish::Release(run) => {
-                let Entry::Occupied(mut held) = self.held.entry(run) else { return };
-                held.get_mut().holders -= 1;
-                if held.get().holders == 0
-                    && let Some(tape) = held.remove().tape
-                {
-                    self.read(&tape);
-                }
-            }
-            Wish::Tell(event, payload, audience) => {
-                for client in self.clients.values().filter(|client| audience.includes(client)) {
-                    client.outbox.tell(event, payload.clone());
-                }
-            }
-            Wish::Drain(done) => self.drains.push(done),
-        }
-    }
-
-    /// The story of a tape: the one that was begun, or a new one.
-    fn story(&mut self, tape: &Arc<Tape>) -> &mut Story {
-        let story = self.stories.entry(tape.run().clone()).or_insert_with(|| Story::new(tape));
-        if !std::ptr::eq(story.tape.as_ptr(), Arc::as_ptr(tape)) {
-            *story = Story::new(tape);
-        }
-        story
-    }
-
-    /// Reads what is new on a tape and tells it.
-    fn read(&mut self, tape: &Arc<Tape>) {
-        if let Some(held) = self.held.get_mut(tape.run()) {
-            held.tape = Some(tape.clone());
-            return;
-        }
-        let story = self.story(tape);
-        let Some(mut telling) = story.telling.take() else { return };
-        let (mut message, is_paced) = (story.message, story.is_paced);
-        let mut is_over = false;
-        let mut told = Vec::new();
-        let mut is_first = false;
-        for event in tape.read(&mut story.cursor) {
-            if let Event { kind: RunEvent::Text { message: speaking, .. }, .. } = &event
-                && message.replace(*speaking) != Some(*speaking)
-            {
-                is_first = true;
-            }
-            is_over |= matches!(event.kind, RunEvent::Ended(_));
-            told.extend(telling.push(event));
-        }
-        let flushed = if is_first || !is_paced { telling.flush() } else { Vec::new() };
-        let needs_pace = !flushed.is_empty() && !is_paced;
-        told.extend(flushed);
-        story.message = message;
-        story.is_paced |= needs_pace;
-        if let State::Broken(why) = tape.state() {
-            told.extend(telling.break_off(&why));
-            is_over = true;
-        }
-        if is_over {
-            let waiters = std::mem::take(&mut story.waiters);
-            self.tell(tape.run(), &told);
-            waiters.iter().for_each(|waiter| waiter.answer(tape));
-            return self.forget(tape);
-        }
-        story.telling = Some(telling);
-        self.tell(tape.run(), &told);
-        if needs_pace {
-            self.pace(tape.run().clone());
-        }
-    }
-
-    /// Tells the words that have waited long enough.
-    fn tell_words(&mut self) {
-        let now = Instant::now();
-        while let Some((_, run)) = self.paced.pop_front_if(|(at, _)| *at <= now) {
-            let Some(story) = self.stories.get_mut(&run) else { continue };
-            let words = story.telling.as_mut().map(Telling::flush).unwrap_or_default();
-            if words.is_empty() {
-                story.is_paced = false;
-            } else {
-                self.tell(&run, &words);
-                self.pace(run);
-            }
-        }
-    }
-
-    fn pace(&mut self, run: RunId) {
-        self.paced.push_back((Instant::now() + PACE, run));
-    }
-
-    /// Sends news to whom they concern: what tools do to those who watch, everything else to all.
-    fn tell(&self, run: &RunId, news: &[News]) {
-        for news in news {
-            match news {
-                News::Agent(event) if event.stream == Stream::Tool => {
-                    self.tell_watchers(self.watchers.get(run).map(Vec::as_slice).unwrap_or_default(), event);
-                }
-                News::Agent(_) | News::Chat(_) => self.tell_all(news),
-            }
-        }
-    }
-
-    fn tell_all(&self, news: &News) {
-        let mut clients = self.clients.values().filter(|client| client.hears_runs()).peekable();
-        if clients.peek().is_none() {
-            return;
-        }
-        let payload = match news {
-            News::Agent(event) => write(event),
-            // An event is made of what JSON can say.
-            News::Chat(event) => serde_json::to_string(event).unwrap_or_default().into(),
-        };
-        for client in clients {
-            match news {
-                News::Agent(_) => client.outbox.tell("agent", payload.clone()),
-                // The next one says it all again.
-                News::Chat(event) if event.state == ChatState::Delta => {
-                    client.outbox.tell_if_room("chat", payload.clone());
-                }
-                News::Chat(_) => client.outbox.tell("chat", payload.clone()),
-            }
-        }
-    }
-
-    fn tell_watchers(&self, watchers: &[(u64, Detail)], event: &Agent) {
-        for level in [Detail::Full, Detail::Brief] {
-            let mut clients = watchers.iter().filter(|(_, detail)| *detail == level).peekable();
-            if clients.peek().is_none() {
-                continue;
-            }
-            let payload = match level {
-                Detail::Full => write(event),
-                Detail::Brief => write(&brief(event)),
-            };
-            for client in clients.filter_map(|(client, _)| self.clients.get(client)) {
-                client.outbox.tell("agent", payload.clone());
-            }
-        }
-    }
-
-    /// Forgets what was needed to tell the run, and runs that nobody can ask about any more.
-    fn forget(&mut self, tape: &Tape) {
-        self.watchers.remove(tape.run());
-        // Now and then, so that the cost of an end does not grow with the runs at work.
-        if self.stories.len() > self.sweep_at {
-            self.stories.retain(|_, story| story.tape.strong_count() > 0);
-            self.sweep_at = 64 + 2 * self.stories.len();
-        }
-    }
-}
-
-impl Waiter {
-    /// The last answer, once the run's story is over.
-    fn answer(&self, tape: &Tape) {
-        let failed = |why: String| {
-            let payload = json!({"runId": tape.run(), "status": "error", "summary": why});
-            (payload, Some(ErrorShape::unavailable(why)))
-        };
-        let (payload, error) = match tape.state() {
-            State::Ended(end) => Reported::of(tape.run(), tape.key(), &end).response(self.client.generation),
-            State::Broken(why) => failed(why),
-            // A row without an end, and nobody at work on it.
-            State::Refused => failed("the run was interrupted; send the message again under a new id".to_owned()),
-            // Not over: then somebody else's news will end it.
-            State::Queued | State::Running => return,
-        };
-        let ok = error.is_none();
-        self.client.outbox.respond(&Response { id: self.request.as_str().into(), ok, payload: Some(payload), error });
-    }
-}
-
-fn write(event: &Agent) -> Arc<str> {
-    // An event is made of what JSON can say.
-    serde_json::to_string(event).unwrap_or_default().into()
-}
-
-/// A tool's step without what the tool said.
-fn brief(event: &Agent) -> Agent {
-    let mut brief = event.clone();
-    if let Some(data) = brief.data.as_object_mut() {
-        data.shift_remove("result");
-        data.shift_remove("partialResult");
-    }
-    brief
 }

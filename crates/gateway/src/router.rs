@@ -16,11 +16,11 @@ use crate::{
     connection::Client,
     methods::{
         agent, agents,
-        chat::{self, send},
+        chat::{history, inject, resume, send},
         cron, health,
         sessions::{self, change, look},
     },
-    projector::Hold,
+    projector::{Hold, Missed, Resume},
     scope::{self, Scope},
     server::Server,
 };
@@ -52,6 +52,8 @@ pub(crate) enum Answer {
     Held(Value, Option<ErrorShape>, Hold),
     /// This, and what comes of the run on this tape, whose news are held until then.
     Twice(Value, Arc<Tape>, Hold),
+    /// What was missed of runs, where it is known what was told last.
+    Missed(Missed),
 }
 
 impl From<Value> for Answer {
@@ -71,7 +73,7 @@ struct BuiltIn {
 }
 
 /// Everything that can be asked of any gateway; `hello-ok` lists exactly this, and what was added.
-const BUILT_IN: [BuiltIn; 30] = [
+const BUILT_IN: [BuiltIn; 32] = [
     BuiltIn { name: "health", needs: Scope::Read, answer: |call| Box::pin(health::health(call)) },
     BuiltIn { name: "status", needs: Scope::Read, answer: |call| Box::pin(health::status(call)) },
     BuiltIn { name: "system-presence", needs: Scope::Read, answer: |call| Box::pin(health::presence(call)) },
@@ -88,9 +90,11 @@ const BUILT_IN: [BuiltIn; 30] = [
     BuiltIn { name: "sessions.reset", needs: Scope::Admin, answer: |call| Box::pin(change::reset(call)) },
     BuiltIn { name: "sessions.delete", needs: Scope::Admin, answer: |call| Box::pin(change::delete(call)) },
     BuiltIn { name: "sessions.compact", needs: Scope::Admin, answer: |call| Box::pin(change::compact(call)) },
-    BuiltIn { name: "chat.history", needs: Scope::Read, answer: |call| Box::pin(chat::history(call)) },
+    BuiltIn { name: "chat.history", needs: Scope::Read, answer: |call| Box::pin(history::history(call)) },
     BuiltIn { name: "chat.send", needs: Scope::Write, answer: |call| Box::pin(send::send(call)) },
     BuiltIn { name: "chat.abort", needs: Scope::Write, answer: |call| Box::pin(send::abort(call)) },
+    BuiltIn { name: "chat.inject", needs: Scope::Admin, answer: |call| Box::pin(inject::inject(call)) },
+    BuiltIn { name: "chat.resume", needs: Scope::Read, answer: |call| Box::pin(resume::resume(call)) },
     BuiltIn { name: "cron.status", needs: Scope::Read, answer: |call| Box::pin(cron::status(call)) },
     BuiltIn { name: "cron.list", needs: Scope::Read, answer: |call| Box::pin(cron::list(call)) },
     BuiltIn { name: "cron.get", needs: Scope::Read, answer: |call| Box::pin(cron::get(call)) },
@@ -146,6 +150,7 @@ pub(crate) async fn answer(server: Arc<Server>, client: Arc<Client>, request: Re
             server.projector.answer_at_end(tape, client, id);
             drop(hold);
         }
+        Ok(Answer::Missed(missed)) => server.projector.resume(Resume { client, request: id, missed }),
         Err(error) => client.outbox.respond(&Response::error(id, error)),
     }
 }

@@ -26,6 +26,7 @@ use crate::{
     lobby::{Door, Lobby, Peer},
     news::News,
     notices::Notices,
+    openai::Endpoints,
     projector::{Projector, Unstarted},
     router,
 };
@@ -81,6 +82,7 @@ pub struct Gateway {
     notices: Notices,
     schedule: Result<Schedule, String>,
     methods: Vec<Method>,
+    endpoints: Endpoints,
     projector: Unstarted,
 }
 
@@ -113,6 +115,7 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
         notices: Notices::default(),
         schedule: Err("nothing is scheduled here".to_owned()),
         methods: Vec::new(),
+        endpoints: Endpoints::default(),
         projector: Unstarted::new(),
     })
 }
@@ -131,6 +134,12 @@ impl Gateway {
     /// The same gateway, which has others answer these methods. A name that is taken keeps its meaning.
     pub fn with_methods(mut self, methods: Vec<Method>) -> Self {
         self.methods = router::distinct(methods);
+        self
+    }
+
+    /// The same gateway, which also answers these over HTTP.
+    pub fn with_endpoints(mut self, endpoints: Endpoints) -> Self {
+        self.endpoints = endpoints;
         self
     }
 
@@ -165,6 +174,7 @@ impl Gateway {
             notices: self.notices,
             schedule: self.schedule,
             methods: self.methods,
+            endpoints: self.endpoints,
             started: Instant::now(),
             stop: closing.clone(),
             connections: TaskTracker::new(),
@@ -205,6 +215,8 @@ pub(crate) struct Server {
     pub(crate) schedule: Result<Schedule, String>,
     /// What others answer.
     pub(crate) methods: Vec<Method>,
+    /// What is answered over HTTP.
+    pub(crate) endpoints: Endpoints,
     pub(crate) stop: CancellationToken,
     /// Every connection holds a token, so that stopping can wait for all of them.
     pub(crate) connections: TaskTracker,

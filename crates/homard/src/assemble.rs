@@ -90,12 +90,15 @@ impl House {
         Ok((Self { hub, journal, remark, troubles, office, upkeep }, feed))
     }
 
-    /// Waits a little for MCP servers that are not ready yet, and gives the agents their tools.
-    pub(crate) async fn settle(&self, loaded: &Loaded<Config>) -> Result<()> {
-        if self.office.bench.outside.settled(SETTLE).await {
-            set_up_again(&self.hub, &self.office, loaded)?;
+    /// Waits a little for MCP servers that are not ready yet, and gives the agents their tools. Says what is wrong now
+    /// and was not before.
+    pub(crate) async fn settle(&self, loaded: &Loaded<Config>) -> Result<Vec<String>> {
+        if !self.office.bench.outside.settled(SETTLE).await {
+            return Ok(Vec::new());
         }
-        Ok(())
+        let mut troubles = set_up_again(&self.hub, &self.office, loaded)?;
+        troubles.retain(|trouble| !self.troubles.contains(trouble));
+        Ok(troubles)
     }
 
     /// Stops what is at work, waits until all is stored, and gives the state directory back.

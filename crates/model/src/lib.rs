@@ -24,7 +24,7 @@ use futures_util::Stream;
 
 pub use error::{Error, ErrorKind};
 pub use request::{Cache, Request, ToolSpec};
-pub use spec::{Prices, Spec};
+pub use spec::{Prices, Spec, writes_tags};
 pub use stream::{Answer, Event, Seal};
 pub use thinking::Level;
 

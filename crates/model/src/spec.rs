@@ -65,6 +65,12 @@ impl Default for Spec {
     }
 }
 
+/// Whether models of this provider write their thoughts and their answers in tags.
+pub fn writes_tags(provider: &str) -> bool {
+    matches!(provider, "ollama" | "google-gemini-cli" | "google-generative-ai")
+        || ["google-antigravity", "minimax"].iter().any(|part| provider.contains(part))
+}
+
 impl Spec {
     /// Whether this model gave the answer: only then does it take its seals back.
     pub fn wrote(&self, said: &Assistant) -> bool {

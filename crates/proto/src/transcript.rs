@@ -107,16 +107,19 @@ impl Kind {
 
     /// A line that replaces what was said before `first_kept` by a summary.
     pub fn compaction(summary: &str, first_kept: &EntryId, tokens_before: u64, details: Value) -> Self {
-        Self::Other(fields(json!({
-            "type": "compaction", "summary": summary, "firstKeptEntryId": first_kept, "tokensBefore": tokens_before,
-            "details": details,
-        })))
+        Self::Other(fields([
+            ("type", "compaction".into()),
+            ("summary", summary.into()),
+            ("firstKeptEntryId", first_kept.as_str().into()),
+            ("tokensBefore", tokens_before.into()),
+            ("details", details),
+        ]))
     }
 
     /// A line that makes a compaction void: everything that was said counts again. Other programs pass over it.
     pub fn compaction_undone(compaction: &EntryId) -> Self {
         let data = json!({"compactionId": compaction});
-        Self::Other(fields(json!({"type": "custom", "customType": COMPACTION_UNDONE, "data": data})))
+        Self::Other(fields([("type", "custom".into()), ("customType", COMPACTION_UNDONE.into()), ("data", data)]))
     }
 
     /// The compaction that this line makes void, if it is such a line.
@@ -130,11 +133,8 @@ impl Kind {
 /// The custom type of a line that makes a compaction void.
 const COMPACTION_UNDONE: &str = "homard.compaction-undone";
 
-fn fields(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(fields) => fields,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
-    }
+fn fields<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// A line of a transcript.

@@ -210,7 +210,8 @@ impl Caller {
                 tape
             }
             Disposition::Finished(report) => {
-                return self.both(&format!("finished {:?} {}", report.outcome(), json!(report.replies())));
+                let texts: Vec<_> = report.replies().iter().map(|reply| &reply.text).collect();
+                return self.both(&format!("finished {:?} {}", report.outcome(), json!(texts)));
             }
         };
         let state = Follower::new(tape.clone()).end().await;
@@ -309,6 +310,7 @@ fn host(tape: &Tape) -> Option<RunId> {
         | RunEvent::ToolStarted { .. }
         | RunEvent::ToolProgress { .. }
         | RunEvent::ToolEnded { .. }
+        | RunEvent::Block(_)
         | RunEvent::Ended(_) => None,
     })
 }

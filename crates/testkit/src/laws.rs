@@ -7,7 +7,7 @@ mod messages;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use homard_agent::{Outcome, RunEvent, tape::State};
+use homard_agent::{Outcome, RunEvent, payload_of, tape::State};
 use homard_proto::{
     AgentId,
     event::Stream,
@@ -160,13 +160,14 @@ fn kept(played: &Played, heard: &Heard) -> Vec<String> {
         | RunEvent::Switched { .. }
         | RunEvent::ToolStarted { .. }
         | RunEvent::ToolProgress { .. }
+        | RunEvent::Block(_)
         | RunEvent::Ended(_) => true,
     };
     let lost = heard.events.iter().filter(|event| !is_kept(&event.kind));
     lost.map(|event| format!("shown as kept, but not in the transcript: {:?}", event.kind)).collect()
 }
 
-/// The words that were told piece by piece are the words of the message, byte for byte.
+/// The words that were told piece by piece are the words of the message that are for the user, byte for byte.
 fn words(played: &Played, heard: &Heard, told: &[&Told]) -> Vec<String> {
     if !matches!(heard.tape.state(), State::Ended(_)) {
         return Vec::new();
@@ -178,7 +179,7 @@ fn words(played: &Played, heard: &Heard, told: &[&Told]) -> Vec<String> {
         if let RunEvent::Text { message, delta } = &event.kind {
             pieces.entry(*message).or_default().push_str(delta);
         } else if let RunEvent::Assistant { said: message, .. } = &event.kind {
-            said.push(message.text());
+            said.push(payload_of(message).text);
         }
     }
     // What a command is answered stands in no transcript.

@@ -123,7 +123,7 @@ impl Played {
     pub fn reply(&self, run: &str) -> Option<String> {
         let heard = self.log.runs.iter().rev().find(|heard| heard.tape.run().as_str() == run)?;
         let State::Ended(end) = heard.tape.state() else { return None };
-        Some(self.unnamed(&end.replies.iter().map(|reply| reply.text()).collect::<Vec<_>>().join("\n")))
+        Some(self.unnamed(&end.replies.iter().map(|reply| reply.text.as_str()).collect::<Vec<_>>().join("\n")))
     }
 
     /// A text in which the folder of the workspace has the same name every time.

@@ -6,6 +6,7 @@ use homard_proto::{
     message::{Block, Content, Message, StopReason, Usage},
     transcript::{Entry, Kind},
 };
+use homard_reply::payload::{Kind as ReplyKind, Payload};
 use serde_json::{Value, json};
 
 use crate::{
@@ -187,8 +188,10 @@ pub(crate) fn sent(state: &State) -> String {
         State::Refused => "refused".to_owned(),
     };
     if let State::Ended(end) = state {
-        for reply in &end.replies {
-            line.push_str(&format!(" {}", quoted(reply.text())));
+        // What made the run fail is told above.
+        let is_told = |reply: &&Payload| reply.kind != ReplyKind::Error || end.outcome == Outcome::Done;
+        for reply in end.replies.iter().filter(is_told) {
+            line.push_str(&format!(" {}", quoted(&reply.text)));
         }
     }
     line

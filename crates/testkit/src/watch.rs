@@ -104,6 +104,7 @@ fn untold(event: &RunEvent) -> Option<String> {
         RunEvent::Waited(time) => Some(format!("waited {}ms for a slot", time.as_millis())),
         RunEvent::Absorbed { by } => Some(format!("absorbed by {by}")),
         RunEvent::Rewound { message } => Some(format!("message {message} is void")),
+        RunEvent::Block(block) => Some(format!("block {:?}", block.text)),
         RunEvent::Started { .. }
         | RunEvent::Answering { .. }
         | RunEvent::Retrying { .. }

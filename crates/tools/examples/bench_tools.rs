@@ -1,6 +1,7 @@
 //! What tools cost beside the programs that do the same, in turns. Run by `cargo xtask bench`:
 //!
 //! `bench_tools exec HELPER` runs a command that does nothing, with and without a sandbox, beside `sh -c true`.
+//! `bench_tools secrets` clears a long text of many secrets, and writes it as JSON, which is done with each result too.
 //! `bench_tools search FOLDER RG FD` searches a folder with `grep` and `find`, and with ripgrep and fd.
 //!
 //! Each line that it writes is an object: what was done, and the times that each of those took who did it, in
@@ -15,7 +16,10 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::tool::{Lender, Origin, Progress, Tool, ToolCx, ToolResult, Variables};
+use homard_agent::{
+    secrets::Secrets,
+    tool::{Lender, Origin, Progress, Tool, ToolCx, ToolResult, Variables},
+};
 use homard_proto::{AgentId, CallId, RunId, message::Block};
 use homard_tools::{
     ExecSettings, all, all_with,
@@ -27,6 +31,11 @@ use tokio_util::sync::CancellationToken;
 
 /// How often each way to run a command is tried.
 const COMMANDS: usize = 100;
+/// How often a text is cleared.
+const CLEARINGS: usize = 100;
+/// How long that text is, and how many secrets are looked for.
+const TEXT: usize = 1 << 20;
+const SECRETS: usize = 200;
 /// How often each search is tried.
 const SEARCHES: usize = 15;
 /// What is searched for: the pattern, and whether case matters. None has so many matches that `grep` stops early.
@@ -41,8 +50,9 @@ async fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["exec", helper] => exec(Path::new(helper)).await,
+        ["secrets"] => secrets(),
         ["search", folder, rg, fd] => search(Path::new(folder), rg, fd).await,
-        _ => panic!("bench_tools exec HELPER, or bench_tools search FOLDER RG FD"),
+        _ => panic!("bench_tools exec HELPER, bench_tools secrets, or bench_tools search FOLDER RG FD"),
     }
 }
 
@@ -84,6 +94,29 @@ async fn exec(helper: &Path) {
     }
     let names = ways.iter().map(|(name, _)| *name).chain(["sh -c true"]);
     tell("exec", names.zip(times));
+}
+
+/// Clears lines as a build writes them of secrets, which a few of them hold.
+fn secrets() {
+    let key = |n: usize| format!("sk-{:016x}{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15), n);
+    let known = Secrets::new((0..SECRETS).map(key));
+    let line = |n: usize| match n % 1000 {
+        0 => format!("export TOKEN_{n}={}\n", key(n / 1000 % SECRETS)),
+        _ => format!("{n:06} Compiling part-{} v0.{}.1 (/home/me/project/parts/{n})\n", n * 7, n % 13),
+    };
+    let mut text: String = (0..TEXT / 40).map(line).collect();
+    text.truncate(TEXT);
+    let mut times = [Vec::new(), Vec::new()];
+    for round in 0..=CLEARINGS {
+        for turn in 0..2 {
+            let who = (round + turn) % 2;
+            let begun = Instant::now();
+            let length = if who == 0 { known.mask(&text).len() } else { json!(text).to_string().len() };
+            times[who].push(begun.elapsed());
+            assert_ne!(length, text.len());
+        }
+    }
+    tell("secrets, 200 in 1 MiB", ["ours", "JSON"].into_iter().zip(times));
 }
 
 /// Searches a folder with ours and with theirs.

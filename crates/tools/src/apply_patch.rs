@@ -21,6 +21,7 @@ use crate::{
     Error,
     beneath::Beneath,
     on_disk,
+    sandbox::Watches,
     target::{Staged, Target},
     text::Text,
     turns::Turns,
@@ -32,6 +33,7 @@ use parse::{Hunk, Malformed, Step, parse};
 #[derive(Debug, Clone, Default)]
 pub struct ApplyPatch {
     turns: Turns,
+    watches: Watches,
 }
 
 #[derive(Deserialize)]
@@ -40,8 +42,8 @@ struct Arguments {
 }
 
 impl ApplyPatch {
-    pub(crate) fn new(turns: Turns) -> Self {
-        Self { turns }
+    pub(crate) fn new(turns: Turns, watches: Watches) -> Self {
+        Self { turns, watches }
     }
 }
 
@@ -70,15 +72,15 @@ impl Tool for ApplyPatch {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        let turns = self.turns.clone();
+        let Self { turns, watches } = self.clone();
         on_disk("apply_patch", arguments, move |Arguments { input }| {
-            turns.take(&cx.workdir, || apply_patch(&cx, &input))
+            turns.take(&cx.workdir, || apply_patch(&cx, &watches, &input))
         })
         .await
     }
 }
 
-fn apply_patch(cx: &ToolCx, input: &str) -> Result<ToolResult, Error> {
+fn apply_patch(cx: &ToolCx, watches: &Watches, input: &str) -> Result<ToolResult, Error> {
     let steps = parse(input).map_err(|Malformed { line, what }| Error::Malformed { line, what })?;
     if steps.is_empty() {
         return Err(Error::EmptyPatch);
@@ -88,7 +90,7 @@ fn apply_patch(cx: &ToolCx, input: &str) -> Result<ToolResult, Error> {
     for step in steps {
         plan.take(step)?;
     }
-    plan.carry_out()
+    plan.carry_out(watches)
 }
 
 /// What becomes of the files that a patch names, by their paths.
@@ -221,7 +223,7 @@ impl Plan<'_> {
         self.beneath.file(&path).err().unwrap_or(Error::Missing { path })
     }
 
-    fn carry_out(self) -> Result<ToolResult, Error> {
+    fn carry_out(self, watches: &Watches) -> Result<ToolResult, Error> {
         for (key, file) in &self.files {
             let is_text =
                 |above: &Path| self.files.get(above).is_some_and(|above| matches!(above.becomes, Becomes::Text(_)));
@@ -232,6 +234,16 @@ impl Plan<'_> {
         if self.cx.cancel.is_cancelled() {
             return Err(Error::Interrupted);
         }
+        let own = self.files.iter().filter_map(|(path, file)| match &file.becomes {
+            Becomes::Text(text) => Some((path.clone(), Some(text.as_str()))),
+            Becomes::Gone => Some((path.clone(), None)),
+            Becomes::Same => None,
+        });
+        watches.own(&self.cx.workdir, &own.collect::<Vec<_>>(), || self.change())?;
+        Ok(self.summary.tell())
+    }
+
+    fn change(&self) -> Result<(), Error> {
         let (mut written, mut removed) = (Vec::new(), Vec::new());
         for file in self.files.values() {
             match &file.becomes {
@@ -247,7 +259,7 @@ impl Plan<'_> {
         for (changed, done) in puts.chain(removed.iter().map(Target::remove)).enumerate() {
             done.map_err(|error| Error::Partly { changed, error: Box::new(error) })?;
         }
-        Ok(self.summary.tell())
+        Ok(())
     }
 }
 

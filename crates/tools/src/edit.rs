@@ -16,6 +16,7 @@ use crate::{
     either,
     likeness::nearest,
     on_disk,
+    sandbox::Watches,
     target::Target,
     text::{Text, line_break, with_plain_breaks},
     turns::Turns,
@@ -35,6 +36,7 @@ const DIFF: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Default)]
 pub struct Edit {
     turns: Turns,
+    watches: Watches,
 }
 
 #[derive(Deserialize)]
@@ -58,8 +60,8 @@ struct Change {
 }
 
 impl Edit {
-    pub(crate) fn new(turns: Turns) -> Self {
-        Self { turns }
+    pub(crate) fn new(turns: Turns, watches: Watches) -> Self {
+        Self { turns, watches }
     }
 }
 
@@ -101,12 +103,12 @@ impl Tool for Edit {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        let turns = self.turns.clone();
-        on_disk("edit", arguments, move |arguments| turns.take(&cx.workdir, || edit(&cx, arguments))).await
+        let Self { turns, watches } = self.clone();
+        on_disk("edit", arguments, move |arguments| turns.take(&cx.workdir, || edit(&cx, &watches, arguments))).await
     }
 }
 
-fn edit(cx: &ToolCx, arguments: Arguments) -> Result<ToolResult, Error> {
+fn edit(cx: &ToolCx, watches: &Watches, arguments: Arguments) -> Result<ToolResult, Error> {
     let path = either(arguments.path, arguments.file_path)?;
     let mut changes = arguments.edits;
     match (arguments.old, arguments.new) {
@@ -123,7 +125,8 @@ fn edit(cx: &ToolCx, arguments: Arguments) -> Result<ToolResult, Error> {
     if after == before {
         return Err(Error::SameText { path });
     }
-    Target::find(&beneath, &path)?.replace(after.as_bytes())?;
+    let own = [(beneath.clean(&path)?, Some(after.as_str()))];
+    watches.own(&cx.workdir, &own, || Target::find(&beneath, &path)?.replace(after.as_bytes()))?;
     Ok(tell(&path, &pieces, &before, &after))
 }
 

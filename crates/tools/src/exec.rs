@@ -66,8 +66,9 @@ pub struct ExecSettings {
     pub background: Background,
     /// Who hears of the end of those.
     pub on_exit: Option<OnExit>,
-    /// How long a call waits if it does not say: `tools.exec.backgroundMs`.
-    pub wait: Duration,
+    /// How long a call waits if it does not say: `tools.exec.backgroundMs`. `None` where nothing goes on in the
+    /// background, because nobody would be there to look after it: then every call waits for the end.
+    pub wait: Option<Duration>,
     /// How long a command may take if the call does not say: `tools.exec.timeoutSec`.
     pub timeout: Duration,
     /// How long one that is over is kept: `tools.exec.cleanupMs`.
@@ -138,7 +139,7 @@ impl From<Vec<(String, String)>> for ExecSettings {
             helper: None,
             background: Background::default(),
             on_exit: None,
-            wait: Duration::from_secs(10),
+            wait: Some(Duration::from_secs(10)),
             timeout: Duration::from_secs(1800),
             keep: Duration::from_secs(1800),
             ambient: Ambient::system(),
@@ -180,7 +181,10 @@ impl Exec {
 
     /// What a call asks for, if that can be done.
     fn plan(&self, site: Site, call: Value) -> Result<Plan, Error> {
-        let arguments: Arguments = parse(call.clone())?;
+        let mut arguments: Arguments = parse(call.clone())?;
+        if self.settings.wait.is_none() {
+            arguments.stay();
+        }
         let background = &self.settings.background;
         background.tidy(self.settings.keep);
         background.check(&site.session)?;
@@ -192,7 +196,8 @@ impl Exec {
         env.extend(variables::checked(&arguments.env)?);
         Ok(Plan {
             limit: arguments.limit(self.settings.timeout)?,
-            wait: arguments.wait(self.settings.wait),
+            // A command ends by itself at its limit.
+            wait: self.settings.wait.map_or(Some(Duration::MAX), |usual| arguments.wait(usual)),
             env: env.into_iter().collect(),
             wiring,
             site,

@@ -83,13 +83,13 @@ pub fn all(exec_env: Vec<(String, String)>) -> Vec<Arc<dyn Tool>> {
 
 /// Every tool of this crate; commands run as `exec` says.
 pub fn all_with(exec: ExecSettings) -> Vec<Arc<dyn Tool>> {
-    let turns = Turns::default();
+    let (turns, watches) = (Turns::default(), exec.background.watches().clone());
     let memory = Arc::new(MemorySettings::default());
     vec![
         Arc::new(Read),
-        Arc::new(Write::new(turns.clone())),
-        Arc::new(Edit::new(turns.clone())),
-        Arc::new(ApplyPatch::new(turns)),
+        Arc::new(Write::new(turns.clone(), watches.clone())),
+        Arc::new(Edit::new(turns.clone(), watches.clone())),
+        Arc::new(ApplyPatch::new(turns, watches)),
         Arc::new(Grep),
         Arc::new(Find),
         Arc::new(Ls),

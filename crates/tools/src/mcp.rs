@@ -13,7 +13,11 @@ mod names;
 mod setup;
 mod tool;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use homard_agent::{task, tool::Tool};
 use tokio::{
@@ -35,7 +39,7 @@ use crate::variables;
 /// The servers of a config. They end with [`Servers::close`], or hard when this is dropped.
 #[derive(Debug)]
 pub struct Servers {
-    keepers: Vec<Arc<Keeper>>,
+    keepers: Mutex<Vec<Arc<Keeper>>>,
     house: House,
 }
 
@@ -50,25 +54,41 @@ impl Servers {
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
+        let servers = Self { keepers: Mutex::default(), house };
+        servers.set(setups);
+        servers
+    }
+
+    /// Goes over to these: those that are as they were stay, others end, and new ones are started.
+    pub fn set(&self, setups: Vec<ServerSetup>) {
+        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = std::mem::take(&mut *keepers);
         let mut taken = BTreeSet::new();
-        let keepers: Vec<Arc<Keeper>> = setups
-            .into_iter()
-            .map(|setup| {
-                let prefix = names::prefix(&setup.name, &mut taken);
-                Arc::new(Keeper::new(setup, prefix, house.clone()))
-            })
-            .collect();
-        for keeper in &keepers {
-            // The tracker joins it in `close`.
-            task::spawn("mcp server", house.tasks.track_future(keeper.clone().keep()));
+        for setup in setups {
+            let prefix = names::prefix(&setup.name, &mut taken);
+            let kept = before.iter().position(|keeper| keeper.is_of(&setup, &prefix));
+            keepers.push(kept.map_or_else(|| self.start(setup, prefix), |at| before.swap_remove(at)));
         }
-        Self { keepers, house }
+        before.iter().for_each(|keeper| keeper.end());
+    }
+
+    fn start(&self, setup: ServerSetup, prefix: String) -> Arc<Keeper> {
+        let stop = self.house.stop.child_token();
+        let keeper = Arc::new(Keeper::new(setup, prefix, House { stop, ..self.house.clone() }));
+        // The tracker joins it in `close`.
+        task::spawn("mcp server", self.house.tasks.track_future(keeper.clone().keep()));
+        keeper
+    }
+
+    fn keepers(&self) -> Vec<Arc<Keeper>> {
+        self.keepers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Waits until every server was tried once, but not longer than `limit`: a server that is late adds its tools later.
     pub async fn settled(&self, limit: Duration) {
-        let mut tried = self.house.tried.subscribe();
-        if timeout(limit, tried.wait_for(|tried| *tried >= self.keepers.len())).await.is_err() {
+        let (mut tried, keepers) = (self.house.tried.subscribe(), self.keepers());
+        let are_tried = |_: &u64| keepers.iter().all(|keeper| keeper.is_tried());
+        if timeout(limit, tried.wait_for(are_tried)).await.is_err() {
             tracing::warn!(?limit, "some MCP servers are late");
         }
     }
@@ -77,7 +97,7 @@ impl Servers {
     pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
         let mut taken = BTreeSet::new();
         let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
-        for keeper in &self.keepers {
+        for keeper in self.keepers() {
             for offer in keeper.offers() {
                 let name = names::tool(keeper.prefix(), &offer.name, &mut taken);
                 tools.push(Arc::new(McpTool::new(keeper.clone(), name, offer)));
@@ -86,7 +106,7 @@ impl Servers {
         tools
     }
 
-    /// Changes whenever [`Servers::tools`] does.
+    /// Changes whenever [`Servers::tools`] does by itself, and when a server goes away or is back.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.house.edition.subscribe()
     }
@@ -94,7 +114,7 @@ impl Servers {
     /// How each server stands.
     pub fn status(&self) -> Vec<ServerStatus> {
         let now = Instant::now();
-        self.keepers.iter().map(|keeper| keeper.status(now)).collect()
+        self.keepers().iter().map(|keeper| keeper.status(now)).collect()
     }
 
     /// Ends all servers, with everything that they have started, and waits for that.

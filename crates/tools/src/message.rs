@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use homard_agent::{
     courier::{Action, Courier, Media, Outgoing, Receipt},
-    sent::is_same,
     tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
 };
 use homard_proto::Route;
+use homard_reply::sent::is_same;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;

@@ -12,6 +12,7 @@ mod explain;
 mod filter;
 mod layers;
 mod policy;
+mod record;
 mod repository;
 mod tier;
 mod watch;

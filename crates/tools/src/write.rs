@@ -7,12 +7,13 @@ use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Error, beneath::Beneath, either, on_disk, target::Target, turns::Turns};
+use crate::{Error, beneath::Beneath, either, on_disk, sandbox::Watches, target::Target, turns::Turns};
 
 /// Creates a file or replaces its content.
 #[derive(Debug, Clone, Default)]
 pub struct Write {
     turns: Turns,
+    watches: Watches,
 }
 
 #[derive(Deserialize)]
@@ -23,8 +24,8 @@ struct Arguments {
 }
 
 impl Write {
-    pub(crate) fn new(turns: Turns) -> Self {
-        Self { turns }
+    pub(crate) fn new(turns: Turns, watches: Watches) -> Self {
+        Self { turns, watches }
     }
 }
 
@@ -53,14 +54,19 @@ impl Tool for Write {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        let turns = self.turns.clone();
-        on_disk("write", arguments, move |arguments| turns.take(&cx.workdir, || write(&cx.workdir, arguments))).await
+        let Self { turns, watches } = self.clone();
+        on_disk("write", arguments, move |arguments| {
+            turns.take(&cx.workdir, || write(&cx.workdir, &watches, arguments))
+        })
+        .await
     }
 }
 
-fn write(workdir: &Path, arguments: Arguments) -> Result<ToolResult, Error> {
+fn write(workdir: &Path, watches: &Watches, arguments: Arguments) -> Result<ToolResult, Error> {
     let path = either(arguments.path, arguments.file_path)?;
-    let content = arguments.content.as_bytes();
-    Target::find(&Beneath::open(workdir)?, &path)?.replace(content)?;
+    let content = arguments.content.as_str();
+    let beneath = Beneath::open(workdir)?;
+    let own = [(beneath.clean(&path)?, Some(content))];
+    watches.own(workdir, &own, || Target::find(&beneath, &path)?.replace(content.as_bytes()))?;
     Ok(ToolResult::text(format!("Wrote {} bytes to {path}", content.len())))
 }

@@ -354,3 +354,21 @@ fn the_tools_have_the_names_and_parameters_of_openclaw() {
     let process = "action sessionId data keys hex literal text bracketed eof offset limit timeout";
     assert_eq!(parameters("process"), process);
 }
+
+#[tokio::test]
+async fn where_nothing_goes_on_in_the_background_every_call_waits_for_the_end() {
+    let bench = Bench::with(&ENV, |settings| settings.wait = None);
+    let note = "[It ran to its end: nothing goes on in the background here.]";
+    // It would wait for ever for what nobody writes.
+    for (asked, is_told) in [(json!({"background": true}), true), (json!({"yieldMs": 10}), true), (json!({}), false)] {
+        let mut arguments = json!({"command": "cat; sleep 0.1; echo done"});
+        arguments.as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());
+        let result = timeout(PATIENCE, bench.call("exec", arguments)).await.unwrap();
+        let expected = if is_told { format!("done\n\n{note}") } else { "done".to_owned() };
+        assert_eq!(said(&result), (expected.as_str(), false), "{asked}");
+    }
+    let late = bench.call("exec", json!({"command": "sleep 60", "timeout": 0.2, "background": true})).await;
+    assert!(late.is_error && said(&late).0.contains("timed out"), "{late:?}");
+    let list = bench.call("process", json!({"action": "list"})).await;
+    assert_eq!(said(&list), ("No commands in the background.", false));
+}

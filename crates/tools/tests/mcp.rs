@@ -320,3 +320,47 @@ async fn a_server_on_the_web_that_refuses_or_sends_on_is_down() {
     assert!(!told.contains("wrong-key"), "{told}");
     servers.close().await;
 }
+
+#[tokio::test]
+async fn another_setup_for_one_server_leaves_the_others_alone() {
+    let servers = ready(vec![stdio("a", None), stdio("b", None), stdio("c", None)]).await;
+    let [a, b, c] = ["a__spawn", "b__spawn", "c__spawn"].map(|name| (tool(&servers, name), name));
+    let mut pids = Vec::new();
+    for (_, name) in [&a, &b, &c] {
+        pids.push(said(&call(&servers, name, json!({})).await).0.to_owned());
+    }
+    let mut other = stdio("b", None);
+    other.include = vec!["echo".to_owned()];
+    servers.set(vec![stdio("a", None), other]);
+    servers.settled(LONG).await;
+    let named: Vec<_> = names(&servers).into_iter().filter(|name| !name.starts_with("a__")).collect();
+    assert_eq!(named, ["b__echo"]);
+    assert_eq!(said(&call(&servers, "a__echo", json!({"text": "still here"})).await), ("still here", false));
+    // What is left of the others is gone with them.
+    let gone = async {
+        let mut tick = tokio::time::interval(Duration::from_millis(10));
+        while is_alive(&pids[1]) || is_alive(&pids[2]) {
+            tick.tick().await;
+        }
+    };
+    tokio::time::timeout(LONG, gone).await.unwrap();
+    assert!(is_alive(&pids[0]), "a stays as it was");
+    let late = b.0.call(Bench::new().cx(AgentId::main().main_session()), json!({})).await;
+    let told = "the MCP server b did not do it: it could not be started or reached: it is not wanted any more";
+    assert_eq!(said(&late), (told, true));
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn a_server_that_goes_away_and_comes_back_is_news() {
+    let servers = ready(vec![stdio("a", None)]).await;
+    let mut watch = servers.watch();
+    watch.mark_unchanged();
+    call(&servers, "a__crash", json!({})).await;
+    tokio::time::timeout(LONG, watch.changed()).await.unwrap().unwrap();
+    assert_eq!(servers.status()[0].state, ServerState::Down);
+    call(&servers, "a__echo", json!({"text": "x"})).await;
+    tokio::time::timeout(LONG, watch.changed()).await.unwrap().unwrap();
+    assert_eq!(servers.status()[0].state, ServerState::Ready);
+    servers.close().await;
+}

@@ -6,7 +6,10 @@ use anyhow::{Context, Result, bail, ensure};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::{net::TcpStream, time::Instant};
-use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message, Utf8Bytes},
+};
 
 /// How long the gateway may be silent before the measurement is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -46,6 +49,20 @@ impl Client {
     /// One run in a session, from the request to the final answer.
     pub(super) async fn run(&mut self, session: &str, chunks: usize) -> Result<Duration> {
         self.load(&[session.to_owned()], 1, chunks).await
+    }
+
+    /// One run of a message that says how the model answers.
+    pub(super) async fn run_text(&mut self, session: &str, text: &str) -> Result<()> {
+        let key = format!("bench-run-{}", self.asked);
+        self.ask("agent", json!({"message": text, "sessionKey": session, "idempotencyKey": key})).await?;
+        loop {
+            let answer = self.answer().await?;
+            match answer["payload"]["status"].as_str() {
+                Some("accepted") => {}
+                Some("ok") => return Ok(()),
+                _ => bail!("a run ended badly: {answer}"),
+            }
+        }
     }
 
     /// In each session so many runs one after the other, all sessions at once; how long that took in all.
@@ -121,6 +138,21 @@ impl Client {
         }
     }
 
+    /// Reads the events of a run to its end, and says how many they were.
+    pub(super) async fn watch(&mut self, session: &str) -> Result<usize> {
+        let mark = format!(r#""sessionKey":"{session}""#);
+        let mut events = 0;
+        loop {
+            let text = self.text().await?;
+            if text.contains(r#""type":"event""#) && text.contains(&mark) {
+                events += 1;
+                if text.contains(r#""state":"final""#) {
+                    return Ok(events);
+                }
+            }
+        }
+    }
+
     async fn begin(&mut self, session: &str, chunks: usize) -> Result<String> {
         let key = format!("bench-run-{}", self.asked);
         let message = format!("chunks={chunks}");
@@ -144,16 +176,23 @@ impl Client {
     async fn frame(&mut self, name: &str, value: &str) -> Result<Value> {
         let mark = format!(r#""{name}":"{value}""#);
         loop {
-            let next = tokio::time::timeout(PATIENCE, self.socket.next());
-            let message = next.await.with_context(|| format!("the gateway was silent for {PATIENCE:?}"))?;
-            let message = message.context("the gateway hung up")??;
-            if let Message::Text(text) = message
-                && text.contains(&mark)
-            {
+            let text = self.text().await?;
+            if text.contains(&mark) {
                 let frame: Value = serde_json::from_str(&text)?;
                 if frame[name] == value {
                     return Ok(frame);
                 }
+            }
+        }
+    }
+
+    /// The next message.
+    async fn text(&mut self) -> Result<Utf8Bytes> {
+        loop {
+            let next = tokio::time::timeout(PATIENCE, self.socket.next());
+            let message = next.await.with_context(|| format!("the gateway was silent for {PATIENCE:?}"))?;
+            if let Message::Text(text) = message.context("the gateway hung up")?? {
+                return Ok(text);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! What `exec` costs beside `sh -c true`: the program `bench_tools` of the tools does both, in turns.
+//! What `exec` costs beside `sh -c true`, and what it costs to clear a result of secrets: the program `bench_tools` of
+//! the tools does it, in turns.
 
 use std::{
     path::{Path, PathBuf},
@@ -23,6 +24,14 @@ pub(super) struct Compared {
 pub(super) fn measure(bench_tools: &Path, gateway: &Path, report: &mut Report) -> Result<()> {
     for compared in run(Command::new(bench_tools).arg("exec").arg(gateway))? {
         report.exec(&compared);
+    }
+    Ok(())
+}
+
+/// Clears a text of secrets.
+pub(super) fn secrets(bench_tools: &Path, report: &mut Report) -> Result<()> {
+    for compared in run(Command::new(bench_tools).arg("secrets"))? {
+        report.secrets(&compared);
     }
     Ok(())
 }

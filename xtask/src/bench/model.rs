@@ -1,10 +1,10 @@
 //! A model server that answers at full speed: OpenAI chat completions over HTTP/1.1, one thread a connection.
 //!
 //! How many chunks it streams stands in the last user message: `chunks=20`; also how many milliseconds it thinks before:
-//! `wait=5`. One that holds `hang` gets no answer.
+//! `wait=5`, and how many before each chunk: `pace=10`; and how many bytes a chunk has at least: `size=500`. One that holds
+//! `hang` gets no answer.
 
 use std::{
-    fmt::Write as _,
     io::{self, BufRead, BufReader, Write as _},
     net::{Ipv4Addr, TcpListener, TcpStream},
     sync::{
@@ -70,7 +70,17 @@ fn serve(stream: &TcpStream, served: &AtomicUsize) -> io::Result<()> {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(number(&said, "wait=").unwrap_or(0)));
-            writer.write_all(completion(number(&said, "chunks=").unwrap_or(DEFAULT_CHUNKS)).as_bytes())?;
+            let size = number(&said, "size=").unwrap_or(0).try_into().unwrap_or(0);
+            let answer = completion(number(&said, "chunks=").unwrap_or(DEFAULT_CHUNKS), size);
+            match number(&said, "pace=") {
+                None => writer.write_all(answer.concat().as_bytes())?,
+                Some(pace) => {
+                    for piece in answer {
+                        thread::sleep(Duration::from_millis(pace));
+                        writer.write_all(piece.as_bytes())?;
+                    }
+                }
+            }
         } else {
             writer.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")?;
         }
@@ -113,35 +123,32 @@ fn number(text: &str, name: &str) -> Option<u64> {
     digits.parse().ok()
 }
 
-/// A whole answer, each event in a chunk of its own.
-fn completion(chunks: u64) -> String {
-    let mut answer = String::new();
-    answer.push_str(
-        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n\
-         transfer-encoding: chunked\r\n\r\n",
-    );
-    for n in 0..chunks {
-        event(&mut answer, &format!(r#"[{{"index":0,"delta":{{"content":"tok{n} "}},"finish_reason":null}}]"#), "null");
-    }
-    event(&mut answer, r#"[{"index":0,"delta":{},"finish_reason":"stop"}]"#, "null");
+/// A whole answer in pieces: the head, each event in a chunk of its own, and the end.
+fn completion(chunks: u64, size: usize) -> Vec<String> {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n\
+                transfer-encoding: chunked\r\n\r\n";
+    let words = (0..chunks).map(|n| {
+        let word = format!("tok{n} ");
+        event(&format!(r#"[{{"index":0,"delta":{{"content":"{word:>size$}"}},"finish_reason":null}}]"#), "null")
+    });
     let usage = format!(r#"{{"prompt_tokens":10,"completion_tokens":{chunks},"total_tokens":{}}}"#, chunks + 10);
-    event(&mut answer, "[]", &usage);
-    http_chunk(&mut answer, "data: [DONE]\n\n");
-    answer.push_str("0\r\n\r\n");
-    answer
+    let last = [
+        event(r#"[{"index":0,"delta":{},"finish_reason":"stop"}]"#, "null"),
+        event("[]", &usage),
+        http_chunk("data: [DONE]\n\n") + "0\r\n\r\n",
+    ];
+    [head.to_owned()].into_iter().chain(words).chain(last).collect()
 }
 
-fn event(answer: &mut String, choices: &str, usage: &str) {
-    let data = format!(
+fn event(choices: &str, usage: &str) -> String {
+    http_chunk(&format!(
         "data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"fake-1\",\
          \"choices\":{choices},\"usage\":{usage}}}\n\n"
-    );
-    http_chunk(answer, &data);
+    ))
 }
 
-fn http_chunk(answer: &mut String, data: &str) {
-    // Writing to a `String` cannot fail.
-    write!(answer, "{:x}\r\n{data}\r\n", data.len()).ok();
+fn http_chunk(data: &str) -> String {
+    format!("{:x}\r\n{data}\r\n", data.len())
 }
 
 #[cfg(test)]
@@ -166,7 +173,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_one_event_a_chunk() {
-        let answer = completion(2);
+        let answer = completion(2, 0).concat();
         let events: Vec<&str> = answer.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
         let told = |event: &str| serde_json::from_str::<Value>(event).map(|event| event["choices"].clone()).ok();
         assert_eq!(

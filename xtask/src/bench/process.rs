@@ -25,6 +25,17 @@ impl Usage {
     }
 }
 
+/// Processor time that the threads of a process have used so far, to the nanosecond. Those that have ended do not count.
+pub(super) fn threads(pid: u32) -> Result<Duration> {
+    let mut used = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // One that has ended in the meantime has nothing to tell.
+        let stat = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+        used += stat.split(' ').next().and_then(|used| used.parse::<u64>().ok()).unwrap_or(0);
+    }
+    Ok(Duration::from_nanos(used))
+}
+
 /// Memory that a process holds, in bytes.
 pub(super) fn memory(pid: u32) -> Result<u64> {
     let status = read(pid, "status")?;

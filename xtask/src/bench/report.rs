@@ -42,6 +42,8 @@ pub(super) struct Report {
     shortest: Option<f64>,
     /// The stream that the wire read before, and what it used.
     wire: Option<(usize, f64)>,
+    /// The sockets that watched a run before, and what a frame used.
+    fanout: Option<(usize, f64)>,
 }
 
 impl Report {
@@ -115,6 +117,25 @@ impl Report {
         self.add("… each, beside the model", each, "ms", Aim::AtMost(2.0));
     }
 
+    /// Runs that so many sockets watched: the processor time of the frames that were delivered.
+    pub(super) fn fanout(&mut self, sockets: usize, used: Duration, frames: usize) {
+        let each = used.as_secs_f64() * 1e6 / frames as f64;
+        let who = format!("{sockets} socket{}", if sockets == 1 { "" } else { "s" });
+        self.add(format!("processor time of a frame, {who}"), each, "µs", Aim::None);
+        // Flat or falling: what is done once for all is shared by more.
+        if let Some((fewer, before)) = self.fanout.replace((sockets, each)) {
+            self.add(format!("… against {fewer}, {who}"), each / before, "x", Aim::AtMost(1.5));
+        }
+    }
+
+    /// A run as one reader hears it, alone and beside one that does not read.
+    pub(super) fn beside_silent(&mut self, alone: Duration, beside: Duration) {
+        self.add("run with one reader", milliseconds(alone), "ms", Aim::None);
+        self.add("… beside one that does not read", milliseconds(beside), "ms", Aim::None);
+        let ratio = beside.as_secs_f64() / alone.as_secs_f64();
+        self.add("… against the reader alone", ratio, "x", Aim::AtMost(1.1));
+    }
+
     /// Messages that so many clients got accepted, how long each took, and what the bare disk could do just before.
     pub(super) fn acks(&mut self, clients: usize, took: &[Duration], whole: Duration, bare: f64) {
         let rate = took.len() as f64 / whole.as_secs_f64();
@@ -156,6 +177,14 @@ impl Report {
             self.add(format!("exec, {way}, median"), took, "ms", Aim::None);
             self.add(format!("… {way} against {shell}"), took / bare, "x", Aim::None);
         }
+    }
+
+    /// R73: a text that is cleared of secrets, beside what else is done with it.
+    pub(super) fn secrets(&mut self, compared: &Compared) {
+        let [(_, ours), (other, theirs)] = &compared.took[..] else { return };
+        let (ours, theirs) = (percentile(ours, 50), percentile(theirs, 50));
+        self.add(format!("{}, median", compared.what), ours, "ms", Aim::AtMost(5.0));
+        self.add(format!("… against {other}, {}", compared.what), ours / theirs, "x", Aim::None);
     }
 
     /// A search, by ours and by theirs.
@@ -264,6 +293,24 @@ mod tests {
             json!({"value": 60.0, "unit": "ms", "aim": {"atMost": 50.0}, "met": false})
         );
     }
+
+    #[test]
+    fn frames_are_compared_with_those_of_fewer_sockets() {
+        let mut report = Report::default();
+        report.fanout(1, Duration::from_millis(10), 100);
+        report.fanout(10, Duration::from_millis(20), 1_000);
+        report.beside_silent(Duration::from_millis(2_000), Duration::from_millis(2_500));
+        assert_eq!(
+            report.to_table(),
+            "processor time of a frame, 1 socket               100.00 µs\n\
+             processor time of a frame, 10 sockets              20.00 µs\n\
+             … against 1, 10 sockets                             0.20 x    ≤ 1.5   ok\n\
+             run with one reader                              2000.00 ms\n\
+             … beside one that does not read                  2500.00 ms\n\
+             … against the reader alone                          1.25 x    ≤ 1.1   MISSED\n"
+        );
+    }
+
     #[test]
     fn tools_are_told_beside_the_programs_that_do_the_same() {
         let compared = |what: &str, took: &[(&str, u64)]| Compared {
@@ -272,6 +319,7 @@ mod tests {
         };
         let mut report = Report::default();
         report.exec(&compared("exec", &[("bare", 3), ("tier A", 10), ("sh -c true", 2)]));
+        report.secrets(&compared("secrets", &[("ours", 4), ("JSON", 2)]));
         report.search(&compared("grep x", &[("ours", 80), ("rg", 100)]));
         report.search(&compared("find x", &[("ours", 80), ("fd", 50)]));
         assert_eq!(
@@ -281,6 +329,8 @@ mod tests {
              … bare against sh -c true                           1.50 x\n\
              exec, tier A, median                               10.00 ms\n\
              … tier A against sh -c true                         5.00 x\n\
+             secrets, median                                     4.00 ms   ≤ 5     ok\n\
+             … against JSON, secrets                             2.00 x\n\
              grep x, median                                     80.00 ms\n\
              … rg, grep x                                      100.00 ms\n\
              … against rg, grep x                                0.80 x    ≤ 1.5   ok\n\

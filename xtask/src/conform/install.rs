@@ -39,20 +39,11 @@ pub(super) const GENERATIONS: &[Generation] = &[
 
 /// Installs a generation below `folder`, unless that was done before, and sees that it starts.
 pub(super) fn install(generation: &Generation, folder: &Path, logs: &Path) -> Result<Client> {
-    let Generation { version, node, .. } = generation;
+    let version = generation.version;
     let home = folder.join(version);
     let node_package = node_package()?;
     let wanted = manifest(generation, &node_package);
-    let done = home.join("installed.json");
-    if fs::read_to_string(&done).ok() != Some(wanted.to_string()) {
-        println!("installing OpenClaw {version} and Node {node} (once; this takes a minute or more) …");
-        fs::create_dir_all(&home)?;
-        fs::write(home.join("package.json"), wanted.to_string())?;
-        let mut npm = Command::new("npm");
-        npm.args(["install", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(&home);
-        shell::run(&mut npm).context("npm is needed to install the clients; it comes with Node")?;
-        fs::write(&done, wanted.to_string())?;
-    }
+    npm(&home, &wanted)?;
     let modules = home.join("node_modules");
     let node: PathBuf = modules.join(node_package).join("bin").join("node");
     let script = modules.join("openclaw").join("openclaw.mjs");
@@ -61,6 +52,22 @@ pub(super) fn install(generation: &Generation, folder: &Path, logs: &Path) -> Re
     ensure!(told.contains(version), "the client in {} should be {version}, but says {told:?}", home.display());
     println!("OpenClaw {version} starts");
     Ok(client)
+}
+
+/// Installs what a manifest names in a folder, unless that was done before.
+pub(super) fn npm(home: &Path, manifest: &Value) -> Result<()> {
+    let (manifest, done) = (manifest.to_string(), home.join("installed.json"));
+    if fs::read_to_string(&done).ok().as_ref() == Some(&manifest) {
+        return Ok(());
+    }
+    println!("installing {manifest} (once; this takes a minute or more) …");
+    fs::create_dir_all(home)?;
+    fs::write(home.join("package.json"), &manifest)?;
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(home);
+    shell::run(&mut npm).context("npm is needed to install the clients; it comes with Node")?;
+    fs::write(&done, manifest)?;
+    Ok(())
 }
 
 fn manifest(generation: &Generation, node_package: &str) -> Value {
@@ -74,7 +81,7 @@ fn manifest(generation: &Generation, node_package: &str) -> Value {
 }
 
 /// The package that holds Node for this machine. The package `node` only chooses it, with a script.
-fn node_package() -> Result<String> {
+pub(super) fn node_package() -> Result<String> {
     let system = match consts::OS {
         "linux" => "linux",
         "macos" => "darwin",

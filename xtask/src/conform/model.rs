@@ -1,5 +1,4 @@
-//! A model for an OpenClaw that runs on its own: OpenAI chat completions that always say the same, and a memory of what
-//! was asked.
+//! A model for programs that run on their own: OpenAI chat completions by a rule, and a memory of what was asked.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -10,8 +9,14 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// What it answers, whatever was asked.
-pub(super) const REPLY: &str = "the model behind OpenClaw has heard all of it";
+/// What it answers.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Say {
+    /// Words.
+    Words(&'static str),
+    /// A call of a tool, with arguments in JSON.
+    Call(&'static str, &'static str),
+}
 
 /// The running server. It ends with this program.
 #[derive(Debug)]
@@ -21,8 +26,8 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Listens on a free port of loopback.
-    pub(super) fn start() -> io::Result<Self> {
+    /// Listens on a free port of loopback, and answers what the rule says.
+    pub(super) fn start(rule: fn(&Value) -> Say) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -30,13 +35,13 @@ impl Model {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 // A client that goes away mid-way is noticed by what it did not ask.
-                serve(&stream, &memory).ok();
+                serve(&stream, &memory, rule).ok();
             }
         });
         Ok(Self { port, asked })
     }
 
-    /// What OpenClaw must have in its config to use it.
+    /// What a config must have to use it.
     pub(super) fn config(&self) -> Value {
         let model = json!({
             "id": "fake-1", "name": "Fake One", "reasoning": false, "input": ["text"],
@@ -58,10 +63,11 @@ impl Model {
 }
 
 /// Answers one request, and closes the connection.
-fn serve(mut stream: &TcpStream, asked: &Mutex<Vec<Value>>) -> io::Result<()> {
-    let body = read_body(&mut BufReader::new(stream))?;
-    asked.lock().unwrap_or_else(PoisonError::into_inner).push(serde_json::from_slice(&body)?);
-    stream.write_all(answer().as_bytes())
+fn serve(mut stream: &TcpStream, asked: &Mutex<Vec<Value>>, rule: fn(&Value) -> Say) -> io::Result<()> {
+    let body: Value = serde_json::from_slice(&read_body(&mut BufReader::new(stream))?)?;
+    let said = rule(&body);
+    asked.lock().unwrap_or_else(PoisonError::into_inner).push(body);
+    stream.write_all(answer(said).as_bytes())
 }
 
 fn read_body(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
@@ -82,13 +88,23 @@ fn read_body(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     Ok(body)
 }
 
-fn answer() -> String {
+fn answer(said: Say) -> String {
     let usage = json!({"prompt_tokens": 10, "completion_tokens": 9, "total_tokens": 19});
-    let events = [
-        (json!([{"index": 0, "delta": {"content": REPLY}, "finish_reason": null}]), Value::Null),
-        (json!([{"index": 0, "delta": {}, "finish_reason": "stop"}]), Value::Null),
-        (json!([]), usage),
-    ];
+    let (deltas, reason): (Vec<_>, _) = match said {
+        Say::Words(words) => {
+            let words = words.split_inclusive(' ');
+            (words.map(|word| json!({"content": word})).collect(), "stop")
+        }
+        Say::Call(name, arguments) => {
+            let call = json!({
+                "index": 0, "id": "call_1", "type": "function", "function": {"name": name, "arguments": arguments},
+            });
+            (vec![json!({"tool_calls": [call]})], "tool_calls")
+        }
+    };
+    let said = deltas.into_iter().map(|delta| json!([{"index": 0, "delta": delta, "finish_reason": null}]));
+    let end = json!([{"index": 0, "delta": {}, "finish_reason": reason}]);
+    let events = said.chain([end]).map(|choices| (choices, Value::Null)).chain([(json!([]), usage)]);
     let events = events.map(|(choices, usage)| {
         let event = json!({
             "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "fake-1",
@@ -97,7 +113,7 @@ fn answer() -> String {
         format!("data: {event}\n\n")
     });
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
-    format!("{head}{}data: [DONE]\n\n", events.concat())
+    format!("{head}{}data: [DONE]\n\n", events.collect::<String>())
 }
 
 #[cfg(test)]

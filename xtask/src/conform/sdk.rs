@@ -32,7 +32,7 @@ pub(super) fn check(folder: &Path) -> bool {
 }
 
 /// Installs the SDKs, unless that was done before; where their Python is.
-fn install(home: &Path) -> Result<PathBuf> {
+pub(super) fn install(home: &Path) -> Result<PathBuf> {
     let (venv, done) = (home.join("venv"), home.join("installed"));
     let python = venv.join("bin").join("python");
     let wanted = PACKAGES.join(" ");

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::{
     client::{Client, Home},
-    model::{Model, REPLY},
+    model::{Model, Say},
     talk::{Talk, Words, words},
 };
 use crate::{
@@ -31,6 +31,9 @@ const BEFORE: [&str; 2] = ["What files are here?", "help"];
 
 /// What OpenClaw is told.
 const MEANWHILE: &str = "OpenClaw goes on from here";
+
+/// What OpenClaw's model answers.
+const REPLY: &str = "the model behind OpenClaw has heard all of it";
 
 /// What Homard is told last.
 const AFTER: &str = "What files are here?";
@@ -93,7 +96,7 @@ fn left_behind(agents: &Path, last_reply: &str) -> Result<Transcript> {
 
 /// One turn of OpenClaw on a copy of these agents; the transcript that it leaves.
 fn go_on(client: &Client, home: &Home, agents: &Path, begun: &Transcript) -> Result<Transcript> {
-    let model = Model::start()?;
+    let model = Model::start(|_| Say::Words(REPLY))?;
     copy(agents, &home.state().join("agents"))?;
     fs::write(home.state().join("openclaw.json"), model.config().to_string())?;
     let args = ["agent", "--local", "--agent", "main", "--message", MEANWHILE];

@@ -39,9 +39,12 @@ const ALLOWED: &[(&str, May)] = &[
             "homard-compact",
         ]),
     ),
-    ("homard-tools", May::Use(&["homard-proto", "homard-agent", "homard-media", "homard-memory"])),
+    ("homard-tools", May::Use(&["homard-proto", "homard-agent", "homard-media", "homard-memory", "homard-reply"])),
     ("homard-gateway", May::UseAndTestWithAny(&["homard-proto", "homard-agent"])),
-    ("homard-testkit", May::UseAndTestWithAny(&["homard-proto", "homard-model", "homard-store", "homard-agent"])),
+    (
+        "homard-testkit",
+        May::UseAndTestWithAny(&["homard-proto", "homard-model", "homard-store", "homard-agent", "homard-reply"]),
+    ),
     ("homard", May::UseAny),
     ("xtask", May::Use(&[])),
 ];

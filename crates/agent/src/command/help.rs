@@ -100,6 +100,7 @@ pub(super) fn help(triggers: &Triggers) -> String {
         level(Level::Verbose, "how much you are told of tools"),
         level(Level::Reasoning, "whether you see the model's reasoning"),
         plain("/model", "[provider/model]", "which model answers"),
+        plain("/approve", "<id> <decision>", "allow or deny a command that waits: allow-once, allow-always or deny"),
         plain("/context", "[detail|json]", "what the model is told before the conversation"),
         plain("/status", "", "how this session stands"),
         plain("/help, /commands", "", "this list"),
@@ -130,6 +131,7 @@ Commands:
 /verbose, /v [level]: how much you are told of tools
 /reasoning, /reason [level]: whether you see the model's reasoning
 /model [provider/model]: which model answers
+/approve <id> <decision>: allow or deny a command that waits: allow-once, allow-always or deny
 /context [detail|json]: what the model is told before the conversation
 /status: how this session stands
 /help, /commands: this list

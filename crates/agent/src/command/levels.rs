@@ -73,7 +73,9 @@ impl Level {
             (Self::Verbose | Self::Reasoning | Self::Usage, "false" | "no") => Some("off"),
             (Self::Verbose, "all") => Some("full"),
             (Self::Reasoning, "live") => Some("stream"),
-            (Self::Verbose | Self::Reasoning | Self::Usage, word) => self.words().iter().find(|known| **known == word).copied(),
+            (Self::Verbose | Self::Reasoning | Self::Usage, word) => {
+                self.words().iter().find(|known| **known == word).copied()
+            }
         }
     }
 

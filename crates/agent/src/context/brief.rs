@@ -13,7 +13,11 @@ use super::{
     scene::{self, Mode, Runtime, Scene, Stable, Turn, Wording},
     setting::{Kit, Style},
 };
-use crate::{profile::Profile, tool::Toolbox};
+use crate::{
+    command::OWNER,
+    profile::Profile,
+    tool::{Origin, Toolbox},
+};
 
 /// What was found on disk when a run began.
 #[derive(Debug, Default)]
@@ -102,7 +106,20 @@ impl Brief {
             page_cap: self.profile.setting.limits.per_file,
             sandbox: "off",
         };
-        self.with_scene(spec, level, tools, |scene| Report::of(scene, &prompt::write(scene), &about))
+        let mut report = self.with_scene(spec, level, tools, |scene| Report::of(scene, &prompt::write(scene), &about));
+        report.tools.left_out = self.left_out(spec);
+        report
+    }
+
+    /// The tools that the owner has here and the model is not told of. Those of servers first: somebody set them up.
+    fn left_out(&self, spec: &Spec) -> Vec<String> {
+        let owner = Origin { principal: OWNER.to_owned(), ..Origin::default() };
+        let all = self.profile.tools_for((&owner, &self.key), spec);
+        let told = self.told(spec, &all);
+        let is_told = |name: &String| told.iter().any(|spec| spec.name == *name);
+        let mut names: Vec<_> = all.names().into_iter().filter(|name| !is_told(name)).collect();
+        names.sort_by_key(|name| !name.contains("__"));
+        names
     }
 
     fn with_scene<T>(&self, spec: &Spec, level: Level, tools: &[ToolSpec], then: impl FnOnce(&Scene<'_>) -> T) -> T {
@@ -137,7 +154,7 @@ impl Brief {
                 zone,
                 pages: &found.pages,
                 voice: None,
-                is_tagged: false,
+                is_tagged: homard_model::writes_tags(&spec.provider),
                 heartbeat: setting.heartbeat.as_deref(),
             },
             turn: Turn {

@@ -130,6 +130,9 @@ pub(crate) struct Tools {
     pub(crate) schema_chars: usize,
     /// Each.
     pub(crate) entries: Vec<Tool>,
+    /// Those that a lean prompt is without, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) left_out: Vec<String>,
 }
 
 /// A tool that goes along with a prompt.
@@ -265,7 +268,8 @@ fn tools(specs: &[ToolSpec], list_chars: usize) -> Tools {
         properties_count: spec.parameters.get("properties").and_then(Value::as_object).map(serde_json::Map::len),
     };
     let entries: Vec<_> = specs.iter().map(tool).collect();
-    Tools { list_chars, schema_chars: entries.iter().map(|tool| tool.schema_chars).sum(), entries }
+    let schema_chars = entries.iter().map(|tool| tool.schema_chars).sum();
+    Tools { list_chars, schema_chars, entries, left_out: Vec::new() }
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::{Hub, Inbound, SubmitError, Waited};
 use crate::{
+    access::{STARTERS, lineage},
     command::Inline,
     lane::{
         chores::{ChangeError, Patch},
@@ -183,7 +184,9 @@ impl Hub {
             cleanup: spawn.cleanup,
         };
         // First of all, what is owed: a crash from here on finds a child that was told, or one that never began.
-        self.patch(&key, Patch { expected: None, changes: record(parent, &errand, &spawn) }).await?;
+        let starter = self.record(parent).await.map_err(ChangeError::Store)?;
+        let via = starter.map(|starter| lineage(parent, &starter)).unwrap_or_default();
+        self.patch(&key, Patch { expected: None, changes: record((parent, &via), &errand, &spawn) }).await?;
         if let Err(error) = self.submit(self.task(&key, &errand, spawn)).await {
             if let Err(error) = self.delete(&key, None).await {
                 tracing::warn!(%key, %error, "the session of a child that never began is left");
@@ -344,9 +347,12 @@ impl Hub {
 }
 
 /// What a child's record holds from the beginning.
-fn record(parent: &SessionKey, errand: &Errand, spawn: &Spawn) -> Extra {
+fn record((parent, via): (&SessionKey, &[SessionKey]), errand: &Errand, spawn: &Spawn) -> Extra {
     let mut record =
         Extra::from_iter([("spawnedBy".to_owned(), parent.as_str().into()), (ERRAND.to_owned(), errand.kept())]);
+    if !via.is_empty() {
+        record.insert(STARTERS.to_owned(), via.iter().map(SessionKey::as_str).collect());
+    }
     if let Some(label) = &spawn.label {
         record.insert("label".to_owned(), label.as_str().into());
     }

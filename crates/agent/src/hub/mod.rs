@@ -15,7 +15,11 @@ use std::{
     time::Duration,
 };
 
-use homard_proto::{RunId, SessionId, SessionKey, message::Message, session};
+use homard_proto::{
+    EntryId, RunId, SessionId, SessionKey,
+    message::{Assistant, Message},
+    session,
+};
 use homard_store::{Error as StoreError, Fence, RunRow, RunState, Store, branch};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -243,6 +247,25 @@ impl Hub {
         self.change(key, |tell| Chore::Event(text, tell)).await
     }
 
+    /// Puts words into a session that no model said, once no run of it is at work or waits for its turn. Returns the line.
+    pub async fn inject(&self, key: &SessionKey, text: String) -> Result<(EntryId, Assistant), ChangeError> {
+        loop {
+            match self.change(key, |tell| Chore::Note(text.clone(), tell)).await {
+                Err(ChangeError::Busy) => self.await_rest(key).await,
+                noted => return noted,
+            }
+        }
+    }
+
+    /// Waits for the ends of the runs that a session has now.
+    async fn await_rest(&self, key: &SessionKey) {
+        let of = |run: &&LiveRun| run.tape.key() == key;
+        let runs: Vec<_> = self.0.lock().runs.values().filter(of).map(|run| run.tape.clone()).collect();
+        for tape in runs {
+            Follower::new(tape).end().await;
+        }
+    }
+
     /// Changes a session's record, and makes the session if there is none. Returns the record as it is stored.
     pub async fn patch(&self, key: &SessionKey, patch: Patch) -> Result<session::Record, ChangeError> {
         self.change(key, |tell| Chore::Patch(patch, tell)).await
@@ -281,6 +304,14 @@ impl Hub {
     /// The session of a run that is alive.
     pub fn session_of(&self, run: &RunId) -> Option<SessionKey> {
         self.0.lock().runs.get(run).map(|run| run.tape.key().clone())
+    }
+
+    /// The session of a run, also of one that is over, as long as it is remembered.
+    pub async fn session_of_run(&self, run: &RunId) -> Result<Option<SessionKey>, StoreError> {
+        match self.session_of(run) {
+            Some(key) => Ok(Some(key)),
+            None => Ok(self.0.store.run(run).await?.map(|row| row.key)),
+        }
     }
 
     /// Whether a run of this session is at work or waits for its turn.
@@ -329,6 +360,14 @@ impl Hub {
     /// Reads one run as it happens, from its beginning; `None` when it is not alive.
     pub fn follow(&self, run: &RunId) -> Option<Follower> {
         self.0.lock().runs.get(run).map(|run| Follower::new(run.tape.clone()))
+    }
+
+    /// What came of a run that is over, with what was said in it; `None` when it is not over or nobody knows it.
+    pub async fn reported(&self, run: &RunId) -> Result<Option<Reported>, StoreError> {
+        match self.0.store.run(run).await? {
+            Some(row) => self.report(&row).await,
+            None => Ok(None),
+        }
     }
 
     /// The sessions' records, newest first.

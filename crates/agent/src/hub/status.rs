@@ -45,6 +45,13 @@ impl Hub {
         Ok(Some(format!("{said}\n{}", clock_line(now, &zone))))
     }
 
+    /// How much is told of a session's tools: `off`, `on` or `full`, as the session says, or else its agent.
+    pub async fn verbosity(&self, key: &SessionKey) -> Result<String, StoreError> {
+        let profile = self.agents().of(key.agent());
+        let own = self.record(key).await?.and_then(|record| record.verbose_level);
+        Ok(own.unwrap_or_else(|| profile.levels(profile.spec()).verbose.to_owned()))
+    }
+
     /// What is remembered of a session, without its transcript.
     pub(super) async fn record(&self, key: &SessionKey) -> Result<Option<session::Record>, StoreError> {
         let all = self.0.store.list().await?;

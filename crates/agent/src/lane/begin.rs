@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use homard_proto::{
     AgentId, CallId, Extra, Route, SessionId, SessionKey,
-    message::{Message, ToolResult, User},
+    message::{Message, ToolResult, Usage, User},
     session::Record,
     transcript::{Entry, Header, Kind, ModelChange},
 };
@@ -105,6 +105,9 @@ impl Lane {
             variables: found.kit.variables.clone(),
             brief: Brief { found, ..Brief::new(profile, &self.key, &session.record, queued.told_by()) },
             written: None,
+            class: queued.inbound.class,
+            has_pleaded: false,
+            beside: Usage::default(),
             history: Vec::new(),
             said: 0,
             answers: Vec::new(),

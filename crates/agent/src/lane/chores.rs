@@ -3,15 +3,20 @@
 //! A run at work does not notice a change or a new transcript: it stays in the one that it began in, and ends there.
 //! Only a session that is to be deleted has its runs stopped first.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
-use homard_proto::{AgentId, Extra, SessionId, SessionKey, session::Record};
+use homard_proto::{
+    AgentId, EntryId, Extra, SessionId, SessionKey,
+    message::{Assistant, Message},
+    session::Record,
+    transcript::{Entry, Kind},
+};
 use homard_store::{Error as StoreError, Rec, Verdict};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::{Lane, Queued, open::OpenSession};
-use crate::{context::notes, event::AbortReason, freshness::Touch};
+use crate::{ambient::iso, command::own_words, context::notes, event::AbortReason, freshness::Touch};
 
 /// A change of a session's record from outside.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -37,6 +42,12 @@ pub enum ChangeError {
     /// The session is not the one that the caller believes in.
     #[error("the session got another transcript in the meantime; look at it and try again")]
     Changed,
+    /// Nothing was ever said in it, or there is no such session.
+    #[error("session not found")]
+    NoSession,
+    /// A run is at work, and its lines must not be parted.
+    #[error("the session is busy; try again when its runs have ended")]
+    Busy,
     /// It could not be stored.
     #[error("the change could not be stored: {0}")]
     Store(#[from] StoreError),
@@ -64,6 +75,8 @@ pub(crate) enum Chore {
     Reset(Tell<Record>),
     /// The session's next run is told of something that happened.
     Event(String, Tell<()>),
+    /// The assistant is to have said something.
+    Note(String, Tell<(EntryId, Assistant)>),
     /// The session goes.
     Delete(Deletion),
 }
@@ -98,6 +111,12 @@ impl Lane {
                 let changed = self.rewrite(|record| Ok(notes::remember(record, &text))).await;
                 tell.send(changed.map(drop)).ok();
             }
+            Chore::Note(text, tell) => {
+                // A run that a restart found may wait for its turn with calls that are not answered.
+                let is_busy = active.is_some() || !self.inbox.is_empty();
+                let noted = if is_busy { Err(ChangeError::Busy) } else { self.note(&text).await };
+                tell.send(noted).ok();
+            }
             Chore::Delete(deletion) => match self.expects(deletion.expected.as_ref()).await {
                 Ok(()) => {
                     let is_idle = active.is_none();
@@ -110,6 +129,23 @@ impl Lane {
                 Err(error) => drop(deletion.tell.send(Err(error))),
             },
         }
+    }
+
+    /// Adds words that no model said to the transcript. There is no run at work.
+    async fn note(&mut self, text: &str) -> Result<(EntryId, Assistant), ChangeError> {
+        self.open().await?;
+        let session = self.session.as_ref().filter(|session| !session.history.is_empty());
+        let session = session.map(|session| session.record.session_id.clone()).ok_or(ChangeError::NoSession)?;
+        let (at, id) = (self.hub.ambient.now_ms(), self.hub.ambient.entry_id());
+        let said = Assistant { model: "gateway-injected".to_owned(), ..own_words(text, at) };
+        let message = Message::Assistant(said.clone());
+        let kind = Kind::message(message.clone());
+        let entry = Box::new(Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) });
+        self.store(Rec::Entry { run: None, key: self.key.clone(), session, entry }).await?;
+        if let Some(session) = &mut self.session {
+            session.history.push(Arc::new(message));
+        }
+        Ok((id, said))
     }
 
     async fn patch(&mut self, patch: &Patch) -> Result<Record, ChangeError> {

@@ -6,6 +6,7 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use homard_proto::message::Usage;
+use homard_reply::payload::Payload;
 use homard_store::{AbortReason, Ended, Outcome, Rec, Steps};
 
 use super::{Lane, Queued, answerer, chores::merged, inbox::Letter};
@@ -15,7 +16,7 @@ use crate::{
         brief::{self, Brief},
         report::words,
     },
-    event::{End, Reply, RunEvent},
+    event::{End, RunEvent},
     tool::Origin,
     writer::Then,
 };
@@ -82,11 +83,11 @@ impl Lane {
             usage: Usage::default(),
             steps: Steps::default(),
             ended_at: at,
-            words: end.replies.first().map(|reply| reply.text().to_owned()),
+            words: end.replies.first().map(|reply| reply.text.clone()),
         };
         records.push(Rec::Terminal { run, ended: Box::new(ended) });
         if let Some(reply) = end.replies.first() {
-            queued.tape.text(at, 0, reply.text());
+            queued.tape.text(at, 0, &reply.text);
         }
         queued.tape.hold(at, RunEvent::Ended(Arc::new(end)));
         let then = if is_new { Then::admit(queued.admit.clone(), &queued.tape) } else { Then::default() };
@@ -174,7 +175,9 @@ impl Lane {
     fn answered(&self, reply: String, at: u64) -> End {
         End {
             outcome: Outcome::Done,
-            replies: vec![Reply::words(reply)],
+            replies: vec![Payload::answer(reply)],
+            is_quiet: false,
+            lines: Vec::new(),
             calls: Vec::new(),
             model: ("homard".to_owned(), "command".to_owned()),
             usage: Usage::default(),

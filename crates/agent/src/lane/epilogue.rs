@@ -6,18 +6,21 @@
 use std::sync::Arc;
 
 use homard_proto::{
-    CallId, EntryId, SessionId,
+    CallId, Route, SessionId,
     message::{Assistant, Block, Message, StopReason, ToolResult, Usage},
+    session::Record,
     transcript::{Entry, Kind},
 };
-use homard_reply::payload::Payload;
+use homard_reply::{failure, footer, payload::Payload, shape::Duty};
 use homard_store::{Ended, Error as StoreError, Rec, Steps, Unfinished, recovery::own_lines};
+use serde_json::Value;
 
 use super::{Lane, Queued, answerer, begin::told_before, open::OpenSession};
 use crate::{
     ambient::{Ambient, iso},
-    event::{End, Event, Failure, FailureKind, Outcome, Reply, RunEvent},
+    event::{End, Event, Failure, FailureKind, Outcome, RunEvent},
     profile::Profile,
+    replies::{self, Replies},
     run::{Last, RunError},
     writer::Then,
 };
@@ -39,17 +42,31 @@ impl Lane {
         let Some(outcome) = outcome(queued, &result) else {
             return guests.iter().chain([queued]).for_each(|queued| self.suspend(queued));
         };
-        let story = Story::of(&tape.facts());
+        let facts = tape.facts();
+        let story = Story::of(&facts);
         // Last words after a hole would not be the answer to what is on disk.
         let mut last = result.ok().filter(|_| tape.broken().is_none()).unwrap_or_default();
         self.close(queued, &story, (profile, &outcome), &mut last);
+        let mut said = Replies::of(&facts, &queued.inbound.route);
+        let (lines, is_quiet) = (std::mem::take(&mut said.lines), said.is_quiet);
+        if !last.calls.is_empty() {
+            said.hand_over();
+        }
+        if matches!(outcome, Outcome::Aborted(_)) {
+            said.stop();
+        }
+        let mut usage = story.usage;
+        usage += &last.beside;
+        let replies = self.replies(queued, profile, (said, &outcome), &usage);
         let spec = profile.spec();
         let end = Arc::new(End {
             outcome,
-            replies: story.replies,
+            replies,
+            lines,
+            is_quiet,
             calls: std::mem::take(&mut last.calls),
             model: story.model.unwrap_or_else(|| (spec.provider.clone(), spec.model.clone())),
-            usage: story.usage,
+            usage,
             last_usage: story.last_usage,
             session: story.session,
             started_at: queued.started_at.or(story.started_at),
@@ -117,6 +134,32 @@ impl Lane {
         }
     }
 
+    /// What the user gets.
+    fn replies(
+        &self,
+        queued: &Queued,
+        profile: &Profile,
+        (said, outcome): (Replies, &Outcome),
+        usage: &Usage,
+    ) -> Vec<Payload> {
+        let inbound = &queued.inbound;
+        let is_due = *outcome == Outcome::Done
+            && queued.answer().is_none()
+            && replies::is_answer_due(inbound.class, &inbound.principal, &self.key);
+        // Who was asked twice and wants to say nothing may.
+        let duty = if is_due && !said.is_silent() { Duty::LastAnswer } else { Duty::Free };
+        let error = match outcome {
+            Outcome::Failed(failure) => Some(failure.message.clone()),
+            Outcome::Done | Outcome::Aborted(_) => None,
+        };
+        let shown = self.session.as_ref().map(|session| Shown::of(&session.record, profile)).unwrap_or_default();
+        let mut replies = said.shape(error, shown.thoughts, duty).payloads;
+        if let Some(line) = footer::usage(shown.usage, usage, &self.key).filter(|_| *outcome == Outcome::Done) {
+            footer::append(&mut replies, &line);
+        }
+        replies
+    }
+
     /// The session's numbers after the run.
     fn settle(&mut self, queued: &Queued, end: &End, credential: Option<&Arc<str>>) -> Option<Rec> {
         // What is believed of the session may not be on disk.
@@ -169,7 +212,7 @@ pub(crate) fn ending(ambient: &Ambient, found: &Unfinished, outcome: Outcome, an
     }
     let ended = Ended {
         outcome,
-        replies: story.replies.into_iter().filter_map(|reply| reply.entry).collect(),
+        replies: Replies::of(&facts, &Route::default()).lines,
         model: story.model.unwrap_or_default(),
         usage: story.usage,
         steps: story.steps,
@@ -178,6 +221,24 @@ pub(crate) fn ending(ambient: &Ambient, found: &Unfinished, outcome: Outcome, an
     };
     records.push(Rec::Terminal { run: run.clone(), ended: Box::new(ended) });
     records
+}
+
+/// How much is shown beside an answer.
+#[derive(Debug, Clone, Copy, Default)]
+struct Shown {
+    thoughts: bool,
+    usage: footer::Mode,
+}
+
+impl Shown {
+    fn of(record: &Record, profile: &Profile) -> Self {
+        let word = |name: &str| record.extra.get(name).and_then(Value::as_str);
+        let reasoning = word("reasoningLevel").unwrap_or(profile.levels(profile.spec()).reasoning);
+        Self {
+            thoughts: reasoning == "on",
+            usage: word("responseUsage").and_then(footer::Mode::parse).unwrap_or_default(),
+        }
+    }
 }
 
 /// How full the context was at the last model call.
@@ -194,7 +255,9 @@ fn outcome(queued: &Queued, result: &Result<Last, RunError>) -> Option<Outcome> 
     match result {
         Ok(_) => Some(Outcome::Done),
         Err(RunError::Stopped | RunError::Dropped) => queued.reason.map(Outcome::Aborted),
-        Err(error @ (RunError::Model(_) | RunError::Limit(_))) => failed(FailureKind::Model, error.to_string()),
+        Err(error @ (RunError::Model(_) | RunError::Limit(_))) => {
+            failed(FailureKind::Model, failure::explain(&error.to_string()))
+        }
         Err(error @ (RunError::Store(_) | RunError::SessionGone | RunError::Orphaned | RunError::Panicked(_))) => {
             failed(FailureKind::Internal, error.to_string())
         }
@@ -204,7 +267,7 @@ fn outcome(queued: &Queued, result: &Result<Last, RunError>) -> Option<Outcome> 
 fn ended(end: &End, steps: Steps) -> Ended {
     Ended {
         outcome: end.outcome.clone(),
-        replies: end.replies.iter().filter_map(|reply| reply.entry.clone()).collect(),
+        replies: end.lines.clone(),
         model: end.model.clone(),
         usage: end.usage.clone(),
         steps,
@@ -235,7 +298,6 @@ fn broken_off(profile: &Profile, by: Option<&(String, String)>, text: String, at
 struct Story {
     session: Option<SessionId>,
     started_at: Option<u64>,
-    replies: Vec<Reply>,
     /// Who answered last: provider and model.
     model: Option<(String, String)>,
     usage: Usage,
@@ -284,9 +346,9 @@ impl Story {
                     story.session = Some(session.clone());
                     story.started_at = Some(*at);
                 }
-                RunEvent::Assistant { entry, said } => {
+                RunEvent::Assistant { said, .. } => {
                     story.steps.add("model", *at);
-                    story.hear(entry, said);
+                    story.hear(said);
                 }
                 RunEvent::ToolEnded { call, result } => {
                     story.steps.add(format!("tool {}", result.tool_name), *at);
@@ -307,13 +369,14 @@ impl Story {
                 | RunEvent::Text { .. }
                 | RunEvent::Thinking { .. }
                 | RunEvent::ToolProgress { .. }
+                | RunEvent::Block(_)
                 | RunEvent::Ended(_) => {}
             }
         }
         story
     }
 
-    fn hear(&mut self, entry: &EntryId, said: &Assistant) {
+    fn hear(&mut self, said: &Assistant) {
         self.said += 1;
         self.model = Some((said.provider.clone(), said.model.clone()));
         self.usage += &said.usage;
@@ -323,10 +386,6 @@ impl Story {
         }
         if said.stop_reason == StopReason::Error {
             return;
-        }
-        let text = said.text();
-        if !text.trim().is_empty() {
-            self.replies.push(Reply { entry: Some(entry.clone()), payload: Payload::answer(text) });
         }
         let asked = said.tool_calls().filter_map(|call| {
             let (call, name) = (CallId::parse(&call.id).ok()?, call.name.clone());

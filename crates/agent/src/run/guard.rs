@@ -60,14 +60,15 @@ impl Guard {
     pub(crate) fn enough(&self, bounds: &Bounds) -> Option<String> {
         let Bounds { turns, calls, repeats, errors, cost } = *bounds;
         let repeated = self.last.map_or(0, |(_, times)| times);
+        // What happened, not what was allowed: one answer may ask for many calls.
         let (what, key) = if self.turns >= turns {
-            (format!("the model was asked {turns} times"), "turns")
+            (format!("the model was asked {} times", self.turns), "turns")
         } else if self.calls >= calls {
-            (format!("{calls} tool calls were made"), "toolCalls")
+            (format!("{} tool calls were made", self.calls), "toolCalls")
         } else if repeated >= repeats {
-            (format!("the same call with the same result was made {repeats} times in a row"), "repeats")
+            (format!("the same call with the same result was made {repeated} times in a row"), "repeats")
         } else if self.errors >= errors {
-            (format!("{errors} calls in a row failed"), "errors")
+            (format!("{} calls in a row failed", self.errors), "errors")
         } else if cost.is_some_and(|most| self.cost >= most) {
             (format!("it cost {:.2} dollars", self.cost), "costUsd")
         } else {
@@ -129,6 +130,17 @@ mod tests {
         guard.answered(0.0);
         guard.answered(0.0);
         assert_eq!(why(&guard, bounds).unwrap(), "the run was ended because the model was asked 3 times");
+    }
+
+    #[test]
+    fn it_is_told_what_happened_and_not_what_was_allowed() {
+        let bounds = Bounds { calls: 2, repeats: 9, ..Bounds::default() };
+        let mut guard = Guard::default();
+        (0..3).for_each(|_| guard.called("read", &json!({"path": "a"}), &result("x", false)));
+        assert_eq!(why(&guard, bounds).unwrap(), "the run was ended because 3 tool calls were made");
+        let bounds = Bounds { repeats: 2, ..Bounds::default() };
+        let text = "the run was ended because the same call with the same result was made 3 times in a row";
+        assert_eq!(why(&guard, bounds).unwrap(), text);
     }
 
     #[test]

@@ -3,9 +3,11 @@
 mod cap;
 mod client;
 pub(crate) mod guard;
+mod plead;
 mod steer;
 mod tools;
 mod turn;
+mod voice;
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +17,7 @@ use std::{
 use homard_model::{Level, Spec, ToolSpec, failover::Failover};
 use homard_proto::{
     EntryId, SessionId,
-    message::{Assistant, Message, ToolCall, ToolResult},
+    message::{Assistant, Message, ToolCall, ToolResult, Usage},
     transcript::{Entry, Kind},
 };
 use homard_store::{Error as StoreError, Rec};
@@ -23,6 +25,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use guard::Guard;
+pub use plead::PLEA;
 pub(crate) use steer::Handed;
 use tools::Made;
 
@@ -32,7 +35,7 @@ use crate::{
     context::{brief::Brief, prompt::Prompt},
     event::RunEvent,
     hub::Shared,
-    lane::slots::Lender,
+    lane::slots::{Class, Lender},
     profile::Profile,
     tape::Tape,
     tool::{Origin, Toolbox, Variables},
@@ -121,6 +124,12 @@ pub(crate) struct RunScope {
     pub(crate) history: Vec<Arc<Message>>,
     /// The transcript.
     pub(crate) session: SessionId,
+    /// The pool that the run draws from.
+    pub(crate) class: Class,
+    /// Whether the model was asked once more because it had said nothing.
+    pub(crate) has_pleaded: bool,
+    /// What answers took that left no line.
+    pub(crate) beside: Usage,
     /// How many assistant messages there were in this run.
     pub(crate) said: u32,
     /// Answers to open calls that were known before the run went on.
@@ -153,6 +162,8 @@ pub(crate) struct Last {
     pub(crate) credential: Option<Arc<str>>,
     /// Calls that are handed to whoever sent the message.
     pub(crate) calls: Vec<ToolCall>,
+    /// What answers took that left no line.
+    pub(crate) beside: Usage,
 }
 
 impl RunScope {
@@ -254,7 +265,7 @@ pub(crate) async fn drive(mut scope: RunScope) -> Result<Last, RunError> {
                 }
                 scope.note(&said);
             }
-            turn::Said::Last(last) if !scope.has_offer() => return Ok(last),
+            turn::Said::Last(last) if !scope.has_offer() => return Ok(Last { beside: scope.beside, ..last }),
             turn::Said::Last(last) => {
                 // Somebody said more meanwhile: this answer is not the last, if the message is still there.
                 scope.hub.writer.send(last.records, Then::publish(&scope.tape, last.facts));

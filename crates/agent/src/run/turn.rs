@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream::BoxStream};
 use homard_model::{
     Answer, Error, ErrorKind, Event, Request, Spec,
     failover::{Note, Step},
@@ -14,7 +14,7 @@ use homard_proto::{
 use homard_store::{Rec, repair};
 use tokio::time::{Instant, sleep};
 
-use super::{Last, RunError, RunScope};
+use super::{Last, RunError, RunScope, voice::Voice};
 use crate::{
     context::{
         self,
@@ -56,7 +56,15 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
         scope.tell_of_failures();
         scope.tell_who_answers();
         let (answer, error, step) = match hear(scope).await? {
-            Heard::Whole(content, stop, usage) => return Ok(keep(scope, content, stop, usage)),
+            Heard::Whole(content, stop, usage) => {
+                if !scope.must_ask_again(&content) {
+                    return Ok(keep(scope, content, stop, usage));
+                }
+                scope.guard.answered(usage.cost.total);
+                scope.beside += &usage;
+                scope.pass(RunEvent::Rewound { message: scope.said });
+                continue;
+            }
             Heard::Broken(answer, error) => {
                 let step = scope.failover.failed(&error, scope.hub.ambient.now_ms());
                 (answer, error, step)
@@ -103,19 +111,13 @@ fn keep(scope: &mut RunScope, mut content: Vec<Block>, stop: StopReason, usage: 
         return Said::Calls(said);
     }
     scope.tape.hold(scope.hub.ambient.now_ms(), event);
-    Said::Last(Last {
-        records: vec![line],
-        facts: 1,
-        credential: scope.failover.sticky().cloned(),
-        ..Last::default()
-    })
+    Said::Last(Last { records: vec![line], facts: 1, credential: scope.failover.sticky().cloned(), ..Last::default() })
 }
 
-/// Listens to one answer.
+/// Asks whoever is to answer, and listens.
 async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
     let model = scope.failover.candidate().model.clone();
     let spec = model.spec();
-    let policy = repair::Policy::of(&spec.api, &spec.provider, &spec.model);
     match Window::of(spec) {
         Window::TooSmall => return Ok(Heard::Refused(budget::too_small(spec), Unfit::Small)),
         Window::Tight if scope.said == 0 => {
@@ -124,33 +126,21 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
         }
         Window::Tight | Window::Fine => {}
     }
-    let (system, stable, tools) = {
-        let written = scope.prompt(spec);
-        (written.prompt.text.clone(), written.prompt.stable, written.tools.clone())
-    };
-    let request = Request {
-        system,
-        stable,
-        messages: context::conversation(
-            &scope.history,
-            &policy,
-            (&scope.profile, &scope.hub.setup.rules(), scope.tape.key()),
-        ),
-        tools,
-        thinking: scope.failover.level(),
-        session: Some(scope.session.as_str().into()),
-        ..Request::default()
-    };
+    let request = scope.request(spec);
     if let Some(error) = budget::overflow(spec, &request) {
         return Ok(Heard::Refused(error, Unfit::Long));
     }
-    let idle = scope.failover.idle(scope.hub.ambient.now_ms());
     if scope.cancel.is_cancelled() {
         return Err(RunError::Stopped);
     }
-    let mut stream = model.stream(request);
+    listen(scope, spec, model.stream(request)).await
+}
+
+/// Listens to one answer, and shows what of it is for the user.
+async fn listen(scope: &mut RunScope, spec: &Spec, mut stream: BoxStream<'static, Event>) -> Result<Heard, RunError> {
+    let idle = scope.failover.idle(scope.hub.ambient.now_ms());
     let mut answer = Answer::default();
-    let ordinal = scope.said;
+    let mut voice = Voice::new(&spec.provider, scope.said);
     // The model is asked while the last step is still on its way to disk; if it does not get there, the run is over.
     let (hub, tape, cancel) = (scope.hub.clone(), scope.tape.clone(), scope.cancel.clone());
     let on_disk = super::on_disk(&hub, &tape);
@@ -185,12 +175,12 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
         };
         let failed = match event {
             Some(Event::Text(delta)) => {
-                scope.tape.text(scope.hub.ambient.now_ms(), ordinal, &delta);
+                voice.say(scope, &delta);
                 answer.text(&delta);
                 continue;
             }
             Some(Event::Thinking(delta)) => {
-                scope.tape.thinking(scope.hub.ambient.now_ms(), ordinal, &delta);
+                voice.think(scope, &delta);
                 answer.thinking(&delta);
                 continue;
             }
@@ -204,7 +194,10 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
             }
             Some(Event::Alive) => continue,
             Some(Event::Done(done)) if done.stop == StopReason::Error => gave_up(spec),
-            Some(Event::Done(done)) => return Ok(Heard::Whole(answer.into_blocks(), done.stop, done.usage)),
+            Some(Event::Done(done)) => {
+                let content = voice.finish(scope, answer.into_blocks());
+                return Ok(Heard::Whole(content, done.stop, done.usage));
+            }
             Some(Event::Failed(error)) => error,
             None => cut_off(spec),
         };
@@ -213,6 +206,20 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
 }
 
 impl RunScope {
+    /// What a model is asked.
+    fn request(&mut self, spec: &Spec) -> Request {
+        let policy = repair::Policy::of(&spec.api, &spec.provider, &spec.model);
+        let (system, stable, tools) = {
+            let written = self.prompt(spec);
+            (written.prompt.text.clone(), written.prompt.stable, written.tools.clone())
+        };
+        let rules = self.hub.setup.rules();
+        let mut messages = context::conversation(&self.history, &policy, (&self.profile, &rules, self.tape.key()));
+        let tools = self.plead(&mut messages, tools);
+        let (thinking, session) = (self.failover.level(), Some(self.session.as_str().into()));
+        Request { system, stable, messages, tools, thinking, session, ..Request::default() }
+    }
+
     /// Tells of those who did not answer, as far as that was not told yet.
     fn tell_of_failures(&mut self) {
         let notes = self.failover.notes()[self.told_failures..].to_vec();

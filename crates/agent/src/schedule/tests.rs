@@ -297,7 +297,7 @@ async fn a_job_of_the_main_session_is_told_there_and_wakes_it() {
 #[tokio::test(start_paused = true)]
 async fn an_event_can_wait_for_the_next_heartbeat() {
     let pulse = Pulse { every: Duration::from_secs(90 * 60), ..Pulse::of(AgentId::main()) };
-    let world = World::new(vec![event("j1", "next-heartbeat")], settings(pulse, None)).await;
+    let world = World::new(vec![event("j1", "next-heartbeat")], settings(pulse, Some("# Tasks"))).await;
     let mut news = world.schedule.listen();
     let beat = heard(&mut news, "heartbeat", "").await;
     assert_eq!((&beat["reason"], beat["ts"].as_u64()), (&json!("interval"), Some(BIRTH + 90 * 60_000)));
@@ -324,6 +324,16 @@ async fn heartbeats_say_why_they_are_left_out() {
     }
     assert_eq!(heard(&mut news, "heartbeat", "").await["reason"], "quiet-hours");
     assert_eq!(world.asked(), Vec::<String>::new());
+}
+
+// Case 192.
+#[tokio::test(start_paused = true)]
+async fn an_agent_without_a_file_is_asked() {
+    let world = World::new(Vec::new(), settings(Pulse::of(AgentId::main()), None)).await;
+    let mut news = world.schedule.listen();
+    let beat = heard(&mut news, "heartbeat", "").await;
+    assert_eq!((&beat["status"], &beat["reason"]), (&json!("sent"), &json!("interval")));
+    assert_eq!(world.asked().len(), 1);
 }
 
 // Case 193.

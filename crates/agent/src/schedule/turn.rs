@@ -72,6 +72,8 @@ pub(crate) fn clock_line(now: u64, zone: &TimeZone) -> String {
 pub(super) struct Came {
     /// What was said last, or what went wrong.
     pub(super) said: Result<String, String>,
+    /// Whether it said that nothing needs attention.
+    pub(super) is_quiet: bool,
     /// The transcript, if it came to that.
     pub(super) session: Option<String>,
     /// Whether it had ended before it was asked for.
@@ -80,7 +82,7 @@ pub(super) struct Came {
 
 impl Came {
     pub(super) fn failed(why: String) -> Self {
-        Self { said: Err(why), session: None, is_old: false }
+        Self { said: Err(why), is_quiet: false, session: None, is_old: false }
     }
 }
 
@@ -114,10 +116,10 @@ fn came(report: &Reported) -> Came {
     let facts = report.result(Generation::Four);
     let session = facts["meta"]["agentMeta"]["sessionId"].as_str().map(str::to_owned);
     let said = match report.outcome().error() {
-        None => Ok(report.replies().last().cloned().unwrap_or_default()),
+        None => Ok(report.last_words().unwrap_or_default().to_owned()),
         Some(why) => Err(why.to_owned()),
     };
-    Came { said, session, is_old: false }
+    Came { said, is_quiet: report.is_quiet(), session, is_old: false }
 }
 
 /// The beginning of an answer.

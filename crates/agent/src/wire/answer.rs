@@ -3,16 +3,21 @@
 use homard_proto::{
     EntryId, ErrorShape, Generation, RunId, SessionId, SessionKey,
     message::{Message, Usage},
-    transcript::{Entry, Kind},
+    transcript::{Entry, Kind as Line},
 };
+use homard_reply::payload::{Kind, Payload, ReplyTo};
 use homard_store::{Ended, RunRow};
 use serde_json::{Value, json};
 
-use super::stop_reason;
+use super::{
+    chat::{message, shown},
+    stop_reason,
+};
 use crate::{
     event::{AbortReason, End, Failure, FailureKind, Outcome},
     hub::{Accepted, Disposition, Waited},
     lane::inbox::Placed,
+    replies,
 };
 
 /// What came of a run, as clients are told: while it is fresh from its tape, later from the store.
@@ -22,7 +27,8 @@ pub struct Reported {
     key: SessionKey,
     session: Option<SessionId>,
     outcome: Outcome,
-    replies: Vec<String>,
+    replies: Vec<Payload>,
+    is_quiet: bool,
     model: (String, String),
     usage: Usage,
     started_at: Option<u64>,
@@ -37,7 +43,8 @@ impl Reported {
             key: key.clone(),
             session: end.session.clone(),
             outcome: end.outcome.clone(),
-            replies: end.replies.iter().map(|reply| reply.text().to_owned()).collect(),
+            replies: end.replies.clone(),
+            is_quiet: end.is_quiet,
             model: end.model.clone(),
             usage: end.usage.clone(),
             started_at: end.started_at,
@@ -48,19 +55,25 @@ impl Reported {
     /// From the store, with the replies looked up in the transcript.
     pub(crate) fn from_row(row: &RunRow, ended: &Ended, entries: &[Entry]) -> Self {
         let said = |entry: &Entry| match &entry.kind {
-            Kind::Message(said) => match &said.message {
-                Message::Assistant(assistant) => Some(assistant.text()),
+            Line::Message(said) => match &said.message {
+                Message::Assistant(assistant) => Some(replies::payload_of(assistant)),
                 Message::User(_) | Message::ToolResult(_) | Message::Other(_) => None,
             },
-            Kind::ModelChange(_) | Kind::Other(_) => None,
+            Line::ModelChange(_) | Line::Other(_) => None,
         };
         let reply = |id: &EntryId| entries.iter().find(|entry| entry.id == *id).and_then(said);
+        let failed = match &ended.outcome {
+            Outcome::Failed(failure) => Some(Payload { kind: Kind::Error, ..Payload::answer(&failure.message) }),
+            Outcome::Done | Outcome::Aborted(_) => None,
+        };
+        let words = ended.words.clone().map(Payload::answer);
         Self {
             run: row.run.clone(),
             key: row.key.clone(),
             session: row.session.clone(),
             outcome: ended.outcome.clone(),
-            replies: ended.replies.iter().filter_map(reply).chain(ended.words.clone()).collect(),
+            replies: failed.into_iter().chain(ended.replies.iter().filter_map(reply)).chain(words).collect(),
+            is_quiet: false,
             model: ended.model.clone(),
             usage: ended.usage.clone(),
             started_at: row.started_at,
@@ -68,14 +81,56 @@ impl Reported {
         }
     }
 
+    /// The session.
+    pub fn key(&self) -> &SessionKey {
+        &self.key
+    }
+
+    /// The run for somebody who comes back to it after its end: what its conversation heard last, without a number.
+    pub fn over(&self) -> Value {
+        let replies: Vec<_> = self.replies.iter().map(shown).collect();
+        let said = (!replies.is_empty()).then(|| message(&replies.join("\n\n"), self.ended_at));
+        let mut last = json!({"runId": self.run, "sessionKey": self.key, "agentId": self.key.agent()});
+        let said = match &self.outcome {
+            Outcome::Failed(failure) => {
+                last["state"] = "error".into();
+                last["errorMessage"] = failure.message.as_str().into();
+                None
+            }
+            Outcome::Done | Outcome::Aborted(_) => {
+                last["state"] = if self.outcome == Outcome::Done { "final" } else { "aborted" }.into();
+                last["stopReason"] = stop_reason(&self.outcome).into();
+                said
+            }
+        };
+        let mut over = json!({"runId": self.run, "sessionKey": self.key, "state": "ended", "events": []});
+        if let Some(said) = said {
+            over["message"] = said.clone();
+            last["message"] = said;
+        }
+        over["last"] = last;
+        over
+    }
+
     /// How it ended.
     pub fn outcome(&self) -> &Outcome {
         &self.outcome
     }
 
-    /// What the user reads.
-    pub fn replies(&self) -> &[String] {
+    /// What the user gets.
+    pub fn replies(&self) -> &[Payload] {
         &self.replies
+    }
+
+    /// Whether the model said last that nothing needs attention. Only a run that has just ended knows.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.is_quiet
+    }
+
+    /// The last words of the answer, if there are any.
+    pub fn last_words(&self) -> Option<&str> {
+        let answers = self.replies.iter().rev().filter(|reply| reply.kind == Kind::Answer);
+        answers.map(|reply| reply.text.trim()).find(|text| !text.is_empty())
     }
 
     /// The second answer to `agent`: a payload, and an error beside it when the run did not end well.
@@ -119,14 +174,14 @@ impl Reported {
 
     /// What a run gives: payloads for the user, facts for programs.
     pub fn result(&self, generation: Generation) -> Value {
-        let shown = match generation {
-            Generation::Three => &self.replies[..],
-            Generation::Four => &self.replies[self.replies.len().saturating_sub(1)..],
+        // Protocol 4 shows the last answer.
+        let last = self.replies.iter().rposition(|reply| reply.kind == Kind::Answer);
+        let is_shown = |at: usize, reply: &Payload| match generation {
+            Generation::Three => true,
+            Generation::Four => reply.kind != Kind::Answer || Some(at) == last,
         };
-        let mut payloads: Vec<_> = shown.iter().map(|text| json!({"text": text, "mediaUrl": null})).collect();
-        if let Outcome::Failed(failure) = &self.outcome {
-            payloads.push(json!({"text": failure.message, "mediaUrl": null, "isError": true}));
-        }
+        let shown = self.replies.iter().enumerate().filter(|(at, reply)| is_shown(*at, reply));
+        let payloads: Vec<_> = shown.map(|(_, reply)| payload(reply)).collect();
         let usage = &self.usage;
         json!({
             "payloads": payloads,
@@ -160,6 +215,26 @@ impl Reported {
         }
         answer
     }
+}
+
+/// A reply as programs read it.
+fn payload(reply: &Payload) -> Value {
+    let mut payload = json!({"text": reply.text, "mediaUrl": reply.media.first()});
+    if !reply.media.is_empty() {
+        payload["mediaUrls"] = json!(reply.media);
+    }
+    match &reply.reply_to {
+        Some(ReplyTo::Id(id)) => payload["replyToId"] = id.as_str().into(),
+        Some(ReplyTo::Current) => payload["replyToCurrent"] = true.into(),
+        None => {}
+    }
+    if reply.is_voice {
+        payload["audioAsVoice"] = true.into();
+    }
+    if reply.kind == Kind::Error {
+        payload["isError"] = true.into();
+    }
+    payload
 }
 
 /// The first answer to `agent`.

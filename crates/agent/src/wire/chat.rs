@@ -8,14 +8,17 @@
 //! answer is the other's.
 
 use homard_proto::{
+    Generation,
     event::{Agent, Chat, ChatState},
     message::StopReason,
 };
+use homard_reply::payload::Payload;
 use serde_json::{Map, Value, json};
 
 use super::{Projection, stop_reason};
 use crate::{
     event::{End, Event, Outcome, RunEvent},
+    replies,
     tape::Tape,
 };
 
@@ -24,7 +27,9 @@ use crate::{
 pub enum News {
     /// A step of a run.
     Agent(Agent),
-    /// The same as a conversation shows it.
+    /// More of the conversation, for clients of one generation: each has its own pace.
+    Delta(Generation, Chat),
+    /// The last that a conversation hears of the run.
     Chat(Chat),
 }
 
@@ -41,30 +46,66 @@ impl Telling {
         Self { steps: Projection::new(tape), talk: Talk::new(tape) }
     }
 
-    /// Takes in an event. Text is kept until [`flush`](Self::flush), as in [`Projection::push`].
+    /// Takes in an event. Text is kept until [`flush`](Self::flush), as in [`Projection::push`], and what a conversation
+    /// hears of it until [`delta`](Self::delta). Before the last event everything is told that was kept.
     pub fn push(&mut self, event: Event) -> Vec<News> {
-        let mut told = if self.steps.goes_on(&event) { Vec::new() } else { self.flush() };
+        let mut told = Vec::new();
+        if matches!(event.kind, RunEvent::Ended(_) | RunEvent::Absorbed { .. }) {
+            told = self.all();
+        } else if !self.steps.goes_on(&event) {
+            told.extend(self.flush());
+        }
         let last = self.talk.hear(&event, self.steps.seq + 1);
         told.extend(self.steps.push(event).into_iter().map(News::Agent));
         told.extend(last.map(News::Chat));
         told
     }
 
-    /// Tells the text so far.
-    pub fn flush(&mut self) -> Vec<News> {
-        let Some(words) = self.steps.flush() else { return Vec::new() };
-        let delta = self.talk.delta(self.steps.seq, words.ts);
-        [News::Agent(words)].into_iter().chain(delta.map(News::Chat)).collect()
+    /// Tells the text so far as a step.
+    pub fn flush(&mut self) -> Option<News> {
+        let words = self.steps.flush()?;
+        self.talk.show(self.steps.seq, words.ts);
+        Some(News::Agent(words))
+    }
+
+    /// Tells those who follow the conversation what the steps have told since the last time.
+    pub fn delta(&mut self, generation: Generation) -> Option<News> {
+        self.talk.delta(generation).map(|delta| News::Delta(generation, delta))
+    }
+
+    /// The number of the last step.
+    pub fn seq(&self) -> u64 {
+        self.steps.seq
+    }
+
+    /// What the steps have told of the conversation, as one message.
+    pub fn so_far(&self) -> Option<Value> {
+        let talk = &self.talk;
+        let text = &talk.text[..talk.shown];
+        (talk.is_started && !text.is_empty()).then(|| message(text, talk.at))
+    }
+
+    /// Everything that was kept.
+    fn all(&mut self) -> Vec<News> {
+        let words = self.flush();
+        let deltas = [Generation::Three, Generation::Four].map(|generation| self.delta(generation));
+        words.into_iter().chain(deltas.into_iter().flatten()).collect()
     }
 
     /// Nothing more can be told of the run; whoever waits for its end is told why.
     pub fn break_off(&mut self, why: &str) -> Vec<News> {
-        let mut told = self.flush();
+        let mut told = self.all();
         let last =
             Chat { error_message: Some(why.to_owned()), ..self.talk.event(self.steps.seq + 1, ChatState::Error) };
         told.extend(self.talk.end(last).map(News::Chat));
         told
     }
+}
+
+/// A delta with all that was said, for somebody who has not heard all deltas before it.
+pub fn whole(delta: &Chat) -> Chat {
+    let text = delta.message.as_ref().and_then(|message| message["content"][0]["text"].as_str()).map(str::to_owned);
+    Chat { delta_text: text, replace: Some(true), ..delta.clone() }
 }
 
 /// What was said in a run.
@@ -73,11 +114,14 @@ struct Talk {
     run: String,
     key: String,
     agent: Option<String>,
-    /// All of it, and how much of it was told. Blanks at an end wait until they turn out to be in the middle.
+    /// All of it. Blanks at an end wait until they turn out to be in the middle.
     text: String,
-    told: usize,
-    /// Whether what was told is void.
-    is_void: bool,
+    /// How much of it the steps have told, with which number and when.
+    shown: usize,
+    seq: u64,
+    at: u64,
+    three: Told,
+    four: Told,
     /// Which message is being said, where in the text it begins, and whether it has said anything but blanks.
     message: Option<u32>,
     begin: usize,
@@ -87,6 +131,15 @@ struct Talk {
     is_over: bool,
 }
 
+/// What clients of one generation were told.
+#[derive(Debug, Default)]
+struct Told {
+    /// How much of the text.
+    length: usize,
+    /// How much of what they were told is void, if anything is.
+    void: Option<usize>,
+}
+
 impl Talk {
     fn new(tape: &Tape) -> Self {
         Self {
@@ -94,8 +147,11 @@ impl Talk {
             key: tape.key().to_string(),
             agent: tape.key().agent().map(ToString::to_string),
             text: String::new(),
-            told: 0,
-            is_void: false,
+            shown: 0,
+            seq: 0,
+            at: 0,
+            three: Told::default(),
+            four: Told::default(),
             message: None,
             begin: 0,
             has_words: false,
@@ -119,7 +175,8 @@ impl Talk {
             RunEvent::Assistant { said, .. } => {
                 if self.message.take().is_none() && said.stop_reason != StopReason::Error {
                     self.has_words = false;
-                    self.say(&said.text());
+                    self.say(&replies::payload_of(said).text);
+                    self.show(seq - 1, event.at);
                 }
             }
             RunEvent::Absorbed { .. } => {
@@ -138,7 +195,8 @@ impl Talk {
             | RunEvent::Switched { .. }
             | RunEvent::ToolStarted { .. }
             | RunEvent::ToolProgress { .. }
-            | RunEvent::ToolEnded { .. } => {}
+            | RunEvent::ToolEnded { .. }
+            | RunEvent::Block(_) => {}
         }
         None
     }
@@ -163,21 +221,41 @@ impl Talk {
     fn take_back(&mut self, message: u32) {
         if self.message == Some(message) && std::mem::take(&mut self.has_words) {
             self.text.truncate(self.begin);
-            if self.told > self.begin {
-                (self.is_void, self.told) = (true, 0);
+            self.shown = self.shown.min(self.begin);
+            for told in [&mut self.three, &mut self.four] {
+                if told.length > self.begin {
+                    told.void = Some(told.void.unwrap_or_default().max(told.length));
+                    told.length = 0;
+                }
             }
         }
     }
 
+    /// The steps have told all that was said so far.
+    fn show(&mut self, seq: u64, at: u64) {
+        self.shown = self.text.trim_end().len();
+        (self.seq, self.at) = (seq, at);
+    }
+
     /// Tells what is new in the text, or all of it if what was told is void.
-    fn delta(&mut self, seq: u64, at: u64) -> Option<Chat> {
-        let text = self.text.trim_end();
-        let is_telling = self.is_started && !self.is_over;
-        let new = text.get(self.told..).filter(|new| is_telling && !new.is_empty())?.to_owned();
-        let message = message(text, at);
-        self.told = text.len();
-        let replace = std::mem::take(&mut self.is_void).then_some(true);
-        Some(Chat { delta_text: Some(new), replace, message: Some(message), ..self.event(seq, ChatState::Delta) })
+    fn delta(&mut self, generation: Generation) -> Option<Chat> {
+        if !self.is_started || self.is_over {
+            return None;
+        }
+        let text = &self.text[..self.shown];
+        let told = match generation {
+            Generation::Three => &mut self.three,
+            Generation::Four => &mut self.four,
+        };
+        let new = text.get(told.length..).filter(|new| !new.is_empty())?.to_owned();
+        // Those who cannot be told that something is void are told when there is more than that.
+        if generation == Generation::Three && told.void.is_some_and(|void| text.len() <= void) {
+            return None;
+        }
+        told.length = text.len();
+        let replace = told.void.take().map(|_| true);
+        let message = message(text, self.at);
+        Some(Chat { delta_text: Some(new), replace, message: Some(message), ..self.event(self.seq, ChatState::Delta) })
     }
 
     fn last(&self, end: &End, seq: u64) -> Chat {
@@ -185,7 +263,7 @@ impl Talk {
         let (state, mut said) = match &end.outcome {
             // What is delivered counts, not what was heard on the way.
             Outcome::Done => {
-                let replies: Vec<_> = end.replies.iter().map(|reply| reply.text().trim()).collect();
+                let replies: Vec<_> = end.replies.iter().map(shown).collect();
                 (ChatState::Final, said(&replies.join("\n\n")))
             }
             Outcome::Aborted(_) => (ChatState::Aborted, said(self.text.trim_end())),
@@ -226,7 +304,14 @@ impl Talk {
     }
 }
 
-fn message(text: &str, at: u64) -> Value {
+/// A reply in words: media are named behind it.
+pub(super) fn shown(reply: &Payload) -> String {
+    let media = reply.media.iter().map(String::as_str);
+    let lines: Vec<_> = [reply.text.trim()].into_iter().chain(media).filter(|line| !line.is_empty()).collect();
+    lines.join("\n")
+}
+
+pub(super) fn message(text: &str, at: u64) -> Value {
     json!({"role": "assistant", "content": [{"type": "text", "text": text}], "timestamp": at})
 }
 

@@ -17,7 +17,7 @@ use crate::{
     tape::Tape,
 };
 pub use answer::{Reported, accepted, note_place, sent, waited};
-pub use chat::{News, Telling};
+pub use chat::{News, Telling, whole};
 
 /// How much of a tool's text an event carries.
 const TOOL_TEXT: usize = 8_000;
@@ -160,6 +160,7 @@ impl Projection {
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
             | RunEvent::Rewound { .. }
+            | RunEvent::Block(_)
             | RunEvent::Assistant { .. } => None,
         }
     }

@@ -5,7 +5,7 @@ use homard_agent::{
     command::Command,
     hub::{Accepted, Disposition, SubmitError},
 };
-use homard_proto::{ErrorShape, Generation};
+use homard_proto::{ErrorShape, Generation, SessionKey};
 
 use super::unavailable;
 use crate::{
@@ -22,8 +22,9 @@ pub(super) async fn submit(call: &Call, inbound: Inbound) -> Result<(Accepted, H
     }
     let (hub, projector) = (&call.server.hub, &call.server.projector);
     let run = inbound.run.clone();
-    // Before the run can begin, or its first tool could be missed.
-    let detail = tool_detail(call, &inbound).await?;
+    // Before the run can begin, or its first tool could be missed. Whoever started it watches it; a repeated request
+    // does not.
+    let detail = if hub.session_of(&run).is_none() { tool_detail(call, &inbound.key).await? } else { None };
     if let Some(detail) = detail {
         projector.watch(run.clone(), &call.client, detail);
     }
@@ -36,24 +37,18 @@ pub(super) async fn submit(call: &Call, inbound: Inbound) -> Result<(Accepted, H
     Ok((submitted.map_err(|error| refusal(&error))?, hold))
 }
 
-/// How much the caller is told of the run's tools. Clients of protocol 3 get what their session's setting says.
-async fn tool_detail(call: &Call, inbound: &Inbound) -> Result<Option<Detail>, ErrorShape> {
-    let hub = &call.server.hub;
-    // Whoever started the run watches it; a repeated request does not.
-    if !call.client.tool_events || hub.session_of(&inbound.run).is_some() {
+/// How much the caller is told of a session's tools. Clients of protocol 3 get what the session or its agent says.
+pub(super) async fn tool_detail(call: &Call, key: &SessionKey) -> Result<Option<Detail>, ErrorShape> {
+    if !call.client.tool_events {
         return Ok(None);
     }
     match call.client.generation {
         Generation::Four => Ok(Some(Detail::Full)),
-        Generation::Three => {
-            let sessions = hub.sessions().await.map_err(unavailable)?;
-            let record = sessions.into_iter().find(|(key, _)| *key == inbound.key).map(|(_, record)| record);
-            Ok(match record.and_then(|record| record.verbose_level.clone()).as_deref() {
-                Some("on") => Some(Detail::Brief),
-                Some("full") => Some(Detail::Full),
-                Some(_) | None => None,
-            })
-        }
+        Generation::Three => Ok(match call.server.hub.verbosity(key).await.map_err(unavailable)?.as_str() {
+            "on" => Some(Detail::Brief),
+            "full" => Some(Detail::Full),
+            _ => None,
+        }),
     }
 }
 

@@ -65,27 +65,38 @@ fn line(frame: &Value) -> String {
 }
 
 /// What holds whatever happens: events are numbered without holes, a conversation hears of a run what its `agent` events
-/// say, and hears of its end once. Returns the last event of each run.
+/// say and what its deltas come to, and hears of its end once. Returns the last event of each run.
 pub(crate) fn lawful(frames: &[Value]) -> BTreeMap<String, Value> {
     let events: Vec<_> = frames.iter().filter(|frame| frame["type"] == "event").collect();
     let numbers: Vec<_> = events.iter().map(|frame| frame["seq"].as_u64().unwrap()).collect();
     assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");
-    let (mut steps, mut texts, mut ends) = (BTreeMap::new(), BTreeMap::<_, String>::new(), BTreeMap::new());
+    let (mut steps, mut words) = (BTreeMap::new(), BTreeMap::new());
+    let (mut texts, mut ends) = (BTreeMap::<_, String>::new(), BTreeMap::new());
     for frame in events {
         let (payload, name) = (&frame["payload"], frame["event"].as_str().unwrap());
         let run = payload["runId"].as_str().unwrap_or_default().to_owned();
         let seq = payload["seq"].as_u64().unwrap_or_default();
         if name == "agent" {
             // What other connections' tools do is not heard here, but it counts.
-            assert!(steps.insert(run, seq).is_none_or(|last| last < seq), "{frame}");
+            assert!(steps.insert(run.clone(), seq).is_none_or(|last| last < seq), "{frame}");
+            assert_ne!(payload["stream"], "error", "a hole: {frame}");
+            if payload["stream"] == "assistant" {
+                words.insert(run, seq);
+            }
         } else if name == "chat" {
             assert!(!ends.contains_key(&run), "after the end: {frame}");
             // An end without a step of its own has the next number.
             let step = steps.get(&run).copied().unwrap_or_default();
-            let is_next = payload["state"] != "delta" && seq == step + 1;
-            assert!(seq == step || is_next || seq == 1, "{frame}");
+            let goes_with = match payload["state"].as_str() {
+                Some("delta") => words.get(&run) == Some(&seq),
+                _ => seq == step || seq == step + 1 || seq == 1,
+            };
+            assert!(goes_with, "{frame}");
             let said = texts.entry(run.clone()).or_default();
             if payload["state"] == "delta" {
+                if payload["replace"] == true {
+                    said.clear();
+                }
                 *said += payload["deltaText"].as_str().unwrap();
                 assert_eq!(text(payload), Some(said.as_str()));
             } else {

@@ -10,7 +10,10 @@ use homard_store::{Error as StoreError, Fence, MemoryStore, Rec, Store};
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 
-use crate::support::{Before, Bent, Script, Socket, World, done, says, waits};
+use crate::{
+    exchange::{is_end, until},
+    support::{Before, Bent, Script, Socket, World, done, says, waits},
+};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -236,8 +239,9 @@ async fn too_many_open_requests_are_refused_one_by_one() {
 #[tokio::test]
 async fn everybody_hears_the_same_story() {
     let world = World::new(says(&["one ", "two ", "three"])).await;
-    let mut starter = world.client(3, json!({})).await;
+    let mut starter = world.client(4, json!({})).await;
     let mut other = world.client(4, json!({})).await;
+    let mut old = world.client(3, json!({})).await;
     starter.ask("a", "agent", message("k")).await;
     let frames = told(&mut starter, "a").await;
     let events = &frames[..frames.len() - 1];
@@ -246,6 +250,10 @@ async fn everybody_hears_the_same_story() {
         heard.push(other.next().await);
     }
     assert_eq!(heard, events);
+    // A conversation has its own pace in each generation; what happens in the run has not.
+    let older = until(&mut old, |frame| is_end(frame, "k")).await;
+    assert_eq!(story(&older), story(events));
+    assert_eq!(older.last().unwrap()["payload"], events.last().unwrap()["payload"]);
     assert_eq!(story(events).last(), Some(&json!("end")));
 }
 

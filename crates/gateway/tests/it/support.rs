@@ -58,6 +58,7 @@ struct Scripted {
     script: Script,
     answers: AtomicUsize,
     asked: Arc<Mutex<Vec<usize>>>,
+    requests: Arc<Mutex<Vec<Request>>>,
 }
 
 impl Model for Scripted {
@@ -67,6 +68,7 @@ impl Model for Scripted {
 
     fn stream(&self, request: Request) -> EventStream {
         self.asked.lock().unwrap().push(request.messages.len());
+        self.requests.lock().unwrap().push(request);
         (self.script)(self.answers.fetch_add(1, Ordering::SeqCst))
     }
 }
@@ -179,6 +181,8 @@ pub(crate) struct World {
     pub(crate) serving: JoinHandle<()>,
     /// How many messages the model was shown, each time that it was asked.
     pub(crate) asked: Arc<Mutex<Vec<usize>>>,
+    /// What it was shown.
+    pub(crate) requests: Arc<Mutex<Vec<Request>>>,
 }
 
 impl World {
@@ -199,7 +203,7 @@ impl World {
         Self::built(Arc::new(MemoryStore::default()), says(&["hi"]), Rules::default(), change).await
     }
 
-    async fn built(
+    pub(crate) async fn built(
         store: Arc<dyn Store>,
         script: Script,
         rules: Rules,
@@ -214,7 +218,9 @@ impl World {
             ..Spec::default()
         };
         let asked: Arc<Mutex<Vec<usize>>> = Arc::default();
-        let model = Scripted { spec, script, answers: AtomicUsize::new(0), asked: asked.clone() };
+        let requests: Arc<Mutex<Vec<Request>>> = Arc::default();
+        let model =
+            Scripted { spec, script, answers: AtomicUsize::new(0), asked: asked.clone(), requests: requests.clone() };
         let profile = Profile {
             toolbox: Toolbox::new([Arc::new(Echo) as Arc<dyn Tool>]),
             timeout: Some(Duration::from_secs(60)),
@@ -236,7 +242,7 @@ impl World {
         let (schedule, _) = Schedule::start(&hub, shelf, planned, stop.clone()).await.unwrap();
         let gateway = change(gateway.with_schedule(Ok(schedule)));
         let serving = task::spawn("gateway", gateway.serve(hub.clone(), feed, stop.clone()));
-        Self { address, hub, stop, serving, asked }
+        Self { address, hub, stop, serving, asked, requests }
     }
 
     /// A connection that has not said anything yet, and its challenge.

@@ -1,4 +1,4 @@
-//! From the config to the MCP servers. They stay from one config to the next, unless it says something else of them.
+//! From the config to the MCP servers. They stay from one config to the next, unless that says something else of one.
 
 use std::{
     path::Path,
@@ -7,7 +7,7 @@ use std::{
 };
 
 use homard_agent::{task, tool::Tool};
-use homard_tools::mcp::{ServerSetup, Servers};
+use homard_tools::mcp::{ServerSetup, ServerState, ServerStatus, Servers};
 use tokio::sync::Notify;
 
 use crate::{config::mcp::Mcp, paths};
@@ -15,26 +15,22 @@ use crate::{config::mcp::Mcp, paths};
 /// The MCP servers of a house. Clones are the same.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Outside {
-    held: Arc<Mutex<Held>>,
+    held: Arc<Mutex<Option<Arc<Servers>>>>,
     changed: Arc<Notify>,
 }
 
-#[derive(Debug, Default)]
-struct Held {
-    setups: Vec<ServerSetup>,
-    servers: Option<Arc<Servers>>,
-}
-
 impl Outside {
-    /// The tools of the servers of a config, as far as they are known by now. Needs a runtime if there are servers.
-    pub(super) fn tools(&self, setups: Vec<ServerSetup>) -> Vec<Arc<dyn Tool>> {
+    /// The tools of the servers of a config, as far as they are known by now, and what is wrong with servers. Only
+    /// those are started again of which the config says something else. Needs a runtime if there are servers.
+    pub(super) fn tools(&self, setups: Vec<ServerSetup>) -> (Vec<Arc<dyn Tool>>, Vec<String>) {
         let mut held = self.held();
-        if held.setups != setups {
-            // Those that were there end when nobody holds them.
-            held.servers = (!setups.is_empty()).then(|| self.start(setups.clone()));
-            held.setups = setups;
+        match &*held {
+            Some(servers) => servers.set(setups),
+            None if setups.is_empty() => {}
+            None => *held = Some(self.start(setups)),
         }
-        held.servers.as_ref().map(|servers| servers.tools()).unwrap_or_default()
+        let Some(servers) = &*held else { return Default::default() };
+        (servers.tools(), servers.status().iter().filter_map(down).collect())
     }
 
     fn start(&self, setups: Vec<ServerSetup>) -> Arc<Servers> {
@@ -56,21 +52,31 @@ impl Outside {
 
     /// Waits until every server was tried, or for so long. Says whether there are servers.
     pub(super) async fn settled(&self, limit: Duration) -> bool {
-        let Some(servers) = self.held().servers.clone() else { return false };
+        let Some(servers) = self.held().clone() else { return false };
         servers.settled(limit).await;
         true
     }
 
     /// Ends them all, with what they have started.
     pub(super) async fn close(&self) {
-        let held = std::mem::take(&mut *self.held());
-        if let Some(servers) = held.servers {
+        let held = self.held().take();
+        if let Some(servers) = held {
             servers.close().await;
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, Option<Arc<Servers>>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// That a server is not there. Not why: what it said before it went may be a secret.
+fn down(status: &ServerStatus) -> Option<String> {
+    let name = &status.name;
+    let text = || format!("the MCP server {name} is not there, so its tools fail; to see why: homard mcp test {name}");
+    match status.state {
+        ServerState::Down => Some(text()),
+        ServerState::Starting | ServerState::Ready => None,
     }
 }
 

@@ -79,10 +79,13 @@ impl Bench {
         let mut troubles = Vec::new();
         // Of two tools with one name the later counts.
         all.push(fetch(&loaded.config));
-        match search(loaded) {
-            Ok(search) => all.push(search),
-            Err(why) => troubles.push(format!("the web cannot be searched: {why}")),
-        }
+        let search = search(loaded).unwrap_or_else(|why| {
+            troubles.push(format!("the web cannot be searched: {why}"));
+            None
+        });
+        let searches = search.is_some() && loaded.config.tools.web.search.enabled != Some(false);
+        all.extend(search);
+        troubles.extend(loaded.config.strange_tools().into_iter().map(|(path, what)| format!("{path} {what}")));
         all.extend(house::all(house_rules(&loaded.config)));
         all.extend(homard_tools::memory(memory(&loaded.config, paths)));
         all.push(Arc::new(Image::new(loaded.config.agents.defaults.image_model.clone())));
@@ -93,11 +96,12 @@ impl Bench {
         let (setups, left_out) = servers::setups(&loaded.config.mcp, &paths.state);
         troubles.extend(left_out);
         // Nothing that a server calls its tools takes the place of one of ours.
-        let outside = self.outside.tools(setups);
+        let (outside, down) = self.outside.tools(setups);
+        troubles.extend(down);
         let (web, remembers) = (&loaded.config.tools.web, remembers(&loaded.config));
         let is_on = |name: &str| match name {
             "web_fetch" => web.fetch.enabled != Some(false),
-            "web_search" => web.search.enabled != Some(false),
+            "web_search" => searches,
             "memory_search" | "memory_get" => remembers,
             _ => true,
         };
@@ -117,7 +121,8 @@ impl Bench {
             helper: std::env::current_exe().ok(),
             background: self.background.clone(),
             on_exit: said.notify_on_exit.unwrap_or(true).then(|| tell(self.hub.clone())),
-            wait: said.background_ms.map_or(usual.wait, Duration::from_millis),
+            // A process that ends with its answer leaves nobody behind who could look after a command.
+            wait: self.gateway.as_ref().and(said.background_ms.map(Duration::from_millis).or(usual.wait)),
             timeout: said.timeout_sec.map_or(usual.timeout, Duration::from_secs),
             keep: said.cleanup_ms.map_or(usual.keep, Duration::from_millis),
             approvals: Some(approvals::asking(config)),
@@ -213,8 +218,8 @@ fn fetch(config: &Config) -> Arc<dyn Tool> {
     Arc::new(WebFetch::new(settings, Arc::new(SystemNames), Ambient::system()))
 }
 
-/// What searches the web, or why nothing can.
-fn search(loaded: &Loaded<Config>) -> Result<Arc<dyn Tool>, String> {
+/// What searches the web, if somebody is set up for that, or why nobody can.
+fn search(loaded: &Loaded<Config>) -> Result<Option<Arc<dyn Tool>>, String> {
     let (said, usual) = (&loaded.config.tools.web.search, WebSearchSettings::default());
     let variable = |name: &str| match paths::env(name) {
         Some(value) => value.into_string().ok(),
@@ -224,17 +229,25 @@ fn search(loaded: &Loaded<Config>) -> Result<Arc<dyn Tool>, String> {
         |said: &Option<Text>, name: &str| said.as_ref().map(|text| text.as_str().to_owned()).or_else(|| variable(name));
     let key = text(&said.api_key, "BRAVE_API_KEY");
     let place = text(&said.searxng.base_url, "SEARXNG_BASE_URL");
-    let provider: Option<Arc<dyn SearchProvider>> = match (said.provider.map(|word| word.0), key, place) {
-        (Some(Searcher::Searxng) | None, _, Some(place)) => Some(Arc::new(Searxng::new(&place)?)),
-        (Some(Searcher::Brave) | None, Some(key), _) => Some(Arc::new(Brave::new(&key, None)?)),
-        (Some(_) | None, _, _) => None,
+    let provider: Arc<dyn SearchProvider> = match (said.provider.map(|word| word.0), key, place) {
+        (Some(Searcher::Searxng) | None, _, Some(place)) => Arc::new(Searxng::new(&place)?),
+        (Some(Searcher::Brave) | None, Some(key), _) => Arc::new(Brave::new(&key, None)?),
+        (Some(Searcher::Searxng), _, None) => {
+            return Err("tools.web.search.provider is searxng, and nothing says where that is; set \
+                        tools.web.search.searxng.baseUrl"
+                .to_owned());
+        }
+        (Some(Searcher::Brave), None, _) => {
+            return Err("tools.web.search.provider is brave, and there is no key; set tools.web.search.apiKey".to_owned());
+        }
+        (None, None, None) => return Ok(None),
     };
     let settings = WebSearchSettings {
         max_results: said.max_results.unwrap_or(usual.max_results),
         timeout: said.timeout_seconds.map_or(usual.timeout, Duration::from_secs),
         cache: minutes(said.cache_ttl_minutes, usual.cache),
     };
-    Ok(Arc::new(WebSearch::new(settings, provider, Arc::new(SystemNames), Ambient::system())))
+    Ok(Some(Arc::new(WebSearch::new(settings, Some(provider), Arc::new(SystemNames), Ambient::system()))))
 }
 
 fn minutes(said: Option<f64>, usual: Duration) -> Duration {
@@ -265,6 +278,7 @@ pub(super) fn rules(config: &Config, agent: &Member<'_>) -> ToolRules {
         agent: own.meant(),
         agent_by_provider: by(&own.by_provider),
         subagent: all.subagents.tools.meant(),
+        max_depth: u32::try_from(config.agents.defaults.subagents.max_spawn_depth.unwrap_or(1)).unwrap_or(u32::MAX),
     };
     if [all.exec.security, own.exec.security].into_iter().flatten().any(|word| word.0 == Security::Deny) {
         rules.agent.deny.extend(["exec".to_owned(), "process".to_owned()]);

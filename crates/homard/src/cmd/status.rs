@@ -33,8 +33,13 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     status["stateDir"] = json!(paths.state);
     status["configPath"] = json!(paths.config);
     // A gateway tells of its own config; without one, the file is all there is to tell of.
-    if let Some(complaint) = setup.complaint.as_ref().filter(|_| !reachable) {
-        status["notice"] = complaint.as_str().into();
+    if !reachable {
+        let file = paths.config.display();
+        let warnings = setup.loaded.warnings.iter().map(|warning| format!("config file {file}, {warning}"));
+        let told: Vec<_> = setup.complaint.iter().cloned().chain(warnings).collect();
+        if !told.is_empty() {
+            status["notice"] = told.join("; ").into();
+        }
     }
     let chain = assemble::default_chain(&setup.loaded, paths);
     let model = chain.map_or_else(|error| format!("none can be asked: {error:#}"), |chain| chain.first());

@@ -173,6 +173,22 @@ fn all_that_is_wrong_is_told_with_its_line() {
 }
 
 #[test]
+fn a_misspelt_tool_is_told_and_hurts_nobody() {
+    let home = Home::new();
+    let path = file(&home).display().to_string();
+    home.configure("{tools: {deny: ['exce', 'github__anything']}}");
+    let what = "tools.deny[0] is \"exce\", which is no tool; did you mean \"exec\"?";
+    let told = home.run(&["config", "validate"]);
+    let expected = format!("warning: line 1, column 16: {what}\nconfig file {path} is valid\n");
+    assert_eq!(words(&told), (Some(0), expected.as_str(), ""));
+    let status = home.run(&["status", "--json"]).json();
+    assert_eq!(status["notice"], json!(format!("config file {path}, line 1, column 16: {what}")));
+    let gateway = home.gateway();
+    let status = gateway.run(&["status", "--json"]).json();
+    assert_eq!(status["notice"], json!(what));
+}
+
+#[test]
 fn a_file_that_cannot_be_written_is_told_and_stays() {
     let home = Home::new();
     fs::create_dir_all(file(&home)).unwrap();

@@ -409,3 +409,37 @@ fn every_recorded_session_is_imported_and_takes_another_turn() {
         }
     }
 }
+
+#[test]
+fn rules_of_commands_come_along_and_hold() {
+    let (home, from) = (Home::new(), Openclaw::new().with_demo());
+    let rules = r#"{"version": 1, "socket": {"path": "/s", "token": "golden-key-that-must-not-be-shown"},
+        "defaults": {"security": "deny"}, "agents": {"main": {"allowlist": [{"pattern": "/usr/bin/git"}]}}}"#;
+    fs::write(from.0.path().join("exec-approvals.json"), rules).unwrap();
+    let report = import(&home, &from, &[]);
+    let told = "exec-approvals.json: is copied; of it and tools.exec in the config, the stricter counts";
+    assert_eq!(report["warnings"], json!([told]));
+    let file = home.state().join("exec-approvals.json");
+    assert_eq!(fs::read_to_string(&file).unwrap(), rules);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let said = home.run(&["agent", "-m", "Run `echo hello`"]);
+    assert!(said.stdout.contains("commands are denied"), "{said:?}");
+    // A second time there is nothing to do; what changed here is kept until somebody says otherwise.
+    assert_eq!(import(&home, &from, &[])["warnings"], json!([]));
+    fs::write(&file, r#"{"version": 1}"#).unwrap();
+    let stays = format!("{}: is there and stays; replace it with --force", file.display());
+    assert_eq!(import(&home, &from, &[])["warnings"], json!([stays]));
+    import(&home, &from, &["--force"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), rules);
+}
+
+#[test]
+fn rules_of_commands_that_cannot_be_read_are_told_and_left() {
+    let (home, from) = (Home::new(), Openclaw::new());
+    let file = from.0.path().join("exec-approvals.json");
+    fs::write(&file, r#"{"version": 99}"#).unwrap();
+    let report = import(&home, &from, &[]);
+    let told = report["warnings"][0].as_str().unwrap();
+    assert!(told.starts_with(&format!("{}: not imported: ", file.display())), "{told}");
+    assert!(!home.state().join("exec-approvals.json").exists());
+}

@@ -80,3 +80,13 @@ async fn a_server_that_the_config_gets_brings_its_tools_and_takes_them_along() {
     fs::write(&file, before).unwrap();
     until("the tools go", || !has_it());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_not_there_is_told() {
+    let down = "the MCP server broken is not there, so its tools fail; to see why: homard mcp test broken";
+    let puppet = Puppet::with(servers()).await;
+    let said = puppet.home.run(&["agent", "-m", "hello"]);
+    assert!(said.code == Some(0) && said.stderr.contains(down), "{said:?}");
+    let gateway = puppet.home.gateway();
+    until("it is told", || gateway.run(&["health", "--json"]).stdout.contains(down));
+}

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use crate::{
     home::{Home, said},
     models::files,
+    puppet::Puppet,
     socket::{Socket, connect_as, hear, tell},
 };
 
@@ -45,6 +46,55 @@ fn the_demo_model_lists_reads_searches_edits_and_says_what_it_did() {
     assert_eq!(ask(&home, "Run `wc -c < hello.txt`"), told("15", "· exec wc -c < hello.txt"));
     assert_eq!(ask(&home, "Save 'new' to src/new.txt"), told("Wrote src/new.txt.", "· write src/new.txt"));
     assert_eq!(fs::read_to_string(home.work().join("src/new.txt")).unwrap(), "new\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_is_offered_where_somebody_searches() {
+    let puppet = Puppet::with(json!({})).await;
+    let is_offered = || {
+        puppet.home.run(&["agent", "-m", "hello"]);
+        let offered = puppet.offered();
+        assert!(offered.contains(&"web_fetch".to_owned()), "{offered:?}");
+        offered.contains(&"web_search".to_owned())
+    };
+    assert!(!is_offered());
+    let file = puppet.home.state().join("homard.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    config["tools"]["web"]["search"] = json!({"searxng": {"baseUrl": "http://127.0.0.1:9"}});
+    fs::write(&file, config.to_string()).unwrap();
+    assert!(is_offered());
+    config["tools"]["web"]["search"] = json!({"provider": "brave"});
+    fs::write(&file, config.to_string()).unwrap();
+    let said = puppet.home.run(&["agent", "-m", "hello"]);
+    let told = "the web cannot be searched: tools.web.search.provider is brave, and there is no key";
+    assert!(said.stderr.contains(told), "{said:?}");
+    assert!(!is_offered());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_of_a_turn_without_a_gateway_is_waited_for() {
+    let puppet = Puppet::with(json!({"tools": {"exec": {"backgroundMs": 10}}})).await;
+    let call = json!({"command": "sleep 0.3; echo all done", "background": true});
+    let said = puppet.home.run(&["agent", "-m", &format!("CALL exec {call}")]);
+    assert!(said.stdout.starts_with("all done"), "{said:?}");
+    let gateway = puppet.home.gateway();
+    let said = gateway.run(&["agent", "-m", &format!("CALL exec {call}")]);
+    assert!(!said.stdout.contains("all done"), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_told_which_tools_a_lean_prompt_is_without() {
+    let server = concat!(env!("CARGO_MANIFEST_DIR"), "/../tools/tests/mcp/server.mjs");
+    let servers = json!({"fake": {"command": "node", "args": [server], "toolFilter": {"include": ["echo"]}}});
+    let puppet = Puppet::with(json!({"mcp": {"servers": servers}})).await;
+    let context = || puppet.home.run(&["agent", "-m", "/context"]).stdout;
+    assert!(!context().contains("lean"), "{}", context());
+    let file = puppet.home.state().join("homard.json");
+    fs::write(&file, fs::read_to_string(&file).unwrap().replace("rich", "lean")).unwrap();
+    let told = "The prompt is lean, so these tools are not told: fake__echo, agents_list, ";
+    assert!(context().contains(told), "{}", context());
+    let json: Value = serde_json::from_str(&puppet.home.run(&["agent", "-m", "/context json"]).stdout).unwrap();
+    assert_eq!(json["tools"]["leftOut"][0], "fake__echo");
 }
 
 // A18, R60.

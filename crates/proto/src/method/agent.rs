@@ -3,9 +3,9 @@
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::Params;
+use super::{Params, chat::Attachment};
 use crate::{Generation, RunId, SessionId, schema::Schema};
 
 /// What `agent` takes. Only the members that the loop uses have a field; the schema knows all of them.
@@ -52,9 +52,9 @@ pub struct AgentParams {
     /// What becomes of the run if a restart finds it unfinished: `resume` (the default) or `interrupt`. Homard's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_restart: Option<String>,
-    /// Images; read when the loop can show them to a model.
+    /// Pictures for the model, in base64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub attachments: Vec<Value>,
+    pub attachments: Vec<Attachment>,
 }
 
 fn agent_schema(generation: Generation) -> Schema {

@@ -1,12 +1,10 @@
-//! `chat.send`, `chat.history` and `chat.abort`: say something, what was said, and stop.
-
-use std::sync::LazyLock;
+//! `chat.*`: say something, what was said, stop, put words into a conversation, and take a run up again.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Params;
-use crate::{Generation, Route, RunId, SessionId, schema::Schema};
+use super::{flag, text};
+use crate::{Generation, Route, RunId, SessionId};
 
 /// What `chat.send` takes. Only the members that the loop uses have a field; the schema knows all of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,9 +43,34 @@ pub struct SendParams {
     /// Whether a text that looks like a command is meant as it is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suppress_command_interpretation: Option<bool>,
-    /// Images; read when the loop can show them to a model.
+    /// Pictures for the model, in base64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub attachments: Vec<Value>,
+    pub attachments: Vec<Attachment>,
+}
+
+/// Something that comes with a message. What is not as it should be is passed over, not refused.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Value", into = "Value")]
+pub struct Attachment {
+    /// What the sender calls it.
+    pub name: Option<String>,
+    /// What the sender takes it for, such as `image/png`.
+    pub mime: Option<String>,
+    /// Base64, perhaps behind `data:…;base64,`; `None` when there is nothing in it.
+    pub content: Option<String>,
+}
+
+impl From<Value> for Attachment {
+    fn from(value: Value) -> Self {
+        let word = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+        Self { name: word("fileName"), mime: word("mimeType"), content: word("content") }
+    }
+}
+
+impl From<Attachment> for Value {
+    fn from(attachment: Attachment) -> Self {
+        json!({"fileName": attachment.name, "mimeType": attachment.mime, "content": attachment.content})
+    }
 }
 
 impl SendParams {
@@ -107,42 +130,45 @@ params!(SendParams, "chat.send", &["sessionKey", "message", "idempotencyKey"], s
 pub struct HistoryParams {
     /// The session; echoed as it was asked for.
     pub session_key: String,
-    /// How many of the newest messages; 200 when absent.
+    /// How many messages; 200 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
+    /// How many of the newest are left out (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<usize>,
+    /// How many characters of one text are told (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_chars: Option<usize>,
+    /// How many bytes of messages are told (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<usize>,
+    /// Where the caller's last look ended (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// Messages whose fate the caller asks for (protocol 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_run_ids: Option<Vec<String>>,
 }
 
-impl Params for HistoryParams {
-    const METHOD: &'static str = "chat.history";
-
-    fn schema(generation: Generation) -> &'static Schema {
-        fn compile(generation: Generation) -> Schema {
-            let mut properties = json!({
-                "sessionKey": {"type": "string", "minLength": 1},
-                "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
-            });
-            if generation == Generation::Four {
-                for name in ["agentId", "cursor", "messageId", "sessionId"] {
-                    properties[name] = json!({"type": "string"});
-                }
-                for name in ["offset", "pendingBefore", "maxChars", "maxBytes"] {
-                    properties[name] = json!({"type": "integer", "minimum": 0});
-                }
-                properties["inputRunIds"] = json!({"type": "array", "items": {"type": "string"}});
-            }
-            Schema::compile(&json!({
-                "type": "object", "additionalProperties": false,
-                "required": ["sessionKey"], "properties": properties,
-            }))
+fn history_members(generation: Generation) -> Value {
+    let mut properties = json!({
+        "sessionKey": text(),
+        "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
+    });
+    if generation == Generation::Four {
+        for name in ["agentId", "cursor", "messageId", "sessionId"] {
+            properties[name] = json!({"type": "string"});
         }
-        static THREE: LazyLock<Schema> = LazyLock::new(|| compile(Generation::Three));
-        static FOUR: LazyLock<Schema> = LazyLock::new(|| compile(Generation::Four));
-        match generation {
-            Generation::Three => &THREE,
-            Generation::Four => &FOUR,
+        for name in ["offset", "pendingBefore", "maxBytes"] {
+            properties[name] = json!({"type": "integer", "minimum": 0});
         }
+        properties["maxChars"] = json!({"type": "integer", "minimum": 1, "maximum": 500_000});
+        properties["inputRunIds"] = json!({"type": "array", "items": {"type": "string"}});
     }
+    properties
 }
+
+params!(HistoryParams, "chat.history", &["sessionKey"], history_members);
 
 /// What `chat.abort` takes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -155,21 +181,46 @@ pub struct AbortParams {
     pub run_id: Option<RunId>,
 }
 
-impl Params for AbortParams {
-    const METHOD: &'static str = "chat.abort";
+params!(AbortParams, "chat.abort", &["sessionKey"], |_| json!({
+    "sessionKey": text(), "runId": text(), "agentId": {"type": "string"}, "preserveSideRuns": flag(),
+}));
 
-    fn schema(_: Generation) -> &'static Schema {
-        static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
-            Schema::compile(&json!({
-                "type": "object", "additionalProperties": false, "required": ["sessionKey"],
-                "properties": {
-                    "sessionKey": {"type": "string", "minLength": 1},
-                    "runId": {"type": "string", "minLength": 1},
-                    "agentId": {"type": "string"},
-                    "preserveSideRuns": {"type": "boolean"},
-                },
-            }))
-        });
-        &SCHEMA
-    }
+/// What `chat.inject` takes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InjectParams {
+    /// The session.
+    pub session_key: String,
+    /// What its assistant is to have said.
+    pub message: String,
+    /// What it is about; it stands before the words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
 }
+
+params!(InjectParams, "chat.inject", &["sessionKey", "message"], |generation| {
+    let mut properties =
+        json!({"sessionKey": text(), "message": text(), "label": {"type": "string", "maxLength": 100}});
+    if generation == Generation::Four {
+        properties["agentId"] = text();
+    }
+    properties
+});
+
+/// What `chat.resume` takes. Homard's own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResumeParams {
+    /// The session whose runs are meant.
+    pub session_key: String,
+    /// One run of it; all that are alive when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    /// The number of the last `agent` event of that run that the caller has heard; zero when it has heard none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_seq: Option<u64>,
+}
+
+params!(ResumeParams, "chat.resume", &["sessionKey"], |_| json!({
+    "sessionKey": text(), "runId": text(), "afterSeq": {"type": "integer", "minimum": 0},
+}));

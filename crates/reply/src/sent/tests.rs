@@ -49,8 +49,7 @@ fn what_was_sent_is_not_said_again() {
 
 #[test]
 fn a_new_answer_that_quotes_what_was_sent_is_said() {
-    let said =
-        format!("I wrote to them: \"{ELSEWHERE}\". They will look at it on Monday, so let us wait until then.");
+    let said = format!("I wrote to them: \"{ELSEWHERE}\". They will look at it on Monday, so let us wait until then.");
     for said in [said.as_str(), "ready", "Something else altogether."] {
         assert!(is_said(&elsewhere(), said), "{said}");
     }

@@ -34,7 +34,7 @@
 //!   effects, and `read {path}`, which has none. A run is ended after so many `turns=`, `calls=`, `repeats=` of one call,
 //!   `errors=` in a row, or dollars (`cost=`; each answer costs what its `usage` says). A model that fails is asked again
 //!   as often as `retries=` says. `queue=` is how messages wait, as it is typed behind `/queue`, `history.slack=2` how many turns of a direct chat are shown. The
-//!   model has a `window=`, is of an `api=`, may be asked to think (`thinks=` levels) and sees pictures unless `sees=no`;
+//!   model has a `window=`, is of an `api=` and a `provider=`, may be asked to think (`thinks=` levels) and sees pictures unless `sees=no`;
 //!   each `fallback=` is one more, with that window.
 //!   `thinking=`, `verbose=` and `reasoning=` are what holds where nobody says so. `file`, `link` (with where it leads),
 //!   `picture` and `huge` (50 MB) are on a real disk, in the workspace of all agents, or beside it: `"../a.png"`.

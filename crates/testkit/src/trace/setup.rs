@@ -177,6 +177,7 @@ impl Setup {
             ("reset", "daily") => self.is_reset_daily = true,
             ("agent", _) => self.agents.push(AgentId::normalize(&value)),
             ("api", _) => self.model.api = value,
+            ("provider", _) => self.model.provider = value,
             ("window", _) => self.model.context_window = number(&before, &value)?,
             ("sees", "no") => self.model.sees = false,
             ("thinks", _) => self.model.thinking = levels(&value)?,

@@ -153,5 +153,31 @@ fn profile(policy: &SandboxPolicy) -> String {
         Mode::Guarded => "guarded",
         Mode::Full => return "none".to_owned(),
     };
-    if policy.network { format!("{mode}, with network") } else { mode.to_owned() }
+    let network = policy.network.then(|| "with network".to_owned());
+    // Where nothing can be changed, these can be read.
+    let verb = if policy.mode == Mode::ReadOnly { "read" } else { "change" };
+    let may = |verb: &str, paths: &[PathBuf]| {
+        let named: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+        (!named.is_empty()).then(|| format!("may also {verb} {}", named.join(", ")))
+    };
+    let parts = [network, may(verb, &policy.extra_write), may("read", &policy.extra_read)];
+    std::iter::once(mode.to_owned()).chain(parts.into_iter().flatten()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_asked_is_told_what_a_command_can_reach() {
+        let paths = |list: &[&str]| list.iter().map(PathBuf::from).collect();
+        let mut policy = SandboxPolicy { mode: Mode::Guarded, ..SandboxPolicy::default() };
+        assert_eq!(profile(&policy), "guarded");
+        (policy.extra_write, policy.extra_read) = (paths(&["/srv/a", "/srv/b"]), paths(&["/etc/x"]));
+        assert_eq!(profile(&policy), "guarded, may also change /srv/a, /srv/b, may also read /etc/x");
+        (policy.mode, policy.network) = (Mode::ReadOnly, true);
+        assert_eq!(profile(&policy), "read-only, with network, may also read /srv/a, /srv/b, may also read /etc/x");
+        policy.mode = Mode::Full;
+        assert_eq!(profile(&policy), "none");
+    }
 }

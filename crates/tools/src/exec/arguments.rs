@@ -32,6 +32,9 @@ pub(super) struct Arguments {
     security: Option<String>,
     ask: Option<String>,
     node: Option<String>,
+    /// Whether it was to go on in the background, where that cannot be.
+    #[serde(skip)]
+    stays: bool,
 }
 
 impl Arguments {
@@ -39,6 +42,12 @@ impl Arguments {
         let Some(seconds) = self.timeout else { return Ok(usual) };
         let limit = Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero());
         limit.ok_or(Error::BadTimeout(seconds))
+    }
+
+    /// Has it wait for the end, whatever was asked for.
+    pub(super) fn stay(&mut self) {
+        self.stays = self.background || self.yield_ms.is_some();
+        (self.background, self.yield_ms) = (false, None);
     }
 
     /// How long to wait for the end; not at all in the background.
@@ -78,6 +87,7 @@ impl Arguments {
         let held = if mode == Mode::Full { "without a sandbox" } else { "in its sandbox" };
         let asked = if is_gated { "" } else { ", without asking" };
         let note = format!("[It ran on this machine, {held}{asked}. Not supported yet: {}.]", names.join(", "));
-        Ok((!names.is_empty()).then_some(note).into_iter().collect())
+        let stayed = "[It ran to its end: nothing goes on in the background here.]".to_owned();
+        Ok((!names.is_empty()).then_some(note).into_iter().chain(self.stays.then_some(stayed)).collect())
     }
 }

@@ -32,11 +32,11 @@ const PATIENCE: u32 = 3;
 pub(super) struct House {
     /// What commands find in their environment.
     pub(super) env: Arc<[(String, String)]>,
-    /// Changes with the list of tools.
+    /// Changes with the list of tools, and when a server goes away or is back.
     pub(super) edition: watch::Sender<u64>,
-    /// How many servers were tried.
-    pub(super) tried: watch::Sender<usize>,
-    /// Ends everything.
+    /// Changes when a server was tried for the first time.
+    pub(super) tried: watch::Sender<u64>,
+    /// Ends everything; a server has its own for itself.
     pub(super) stop: CancellationToken,
     /// What has to end.
     pub(super) tasks: TaskTracker,
@@ -68,6 +68,7 @@ struct Seat {
 #[derive(Debug, Default)]
 struct View {
     state: ServerState,
+    is_tried: bool,
     server: Option<String>,
     tools: Vec<Tool>,
     error: Option<String>,
@@ -113,6 +114,21 @@ impl Keeper {
         &self.setup.name
     }
 
+    /// Whether it is what somebody wants to have, under this name.
+    pub(super) fn is_of(&self, setup: &ServerSetup, prefix: &str) -> bool {
+        self.setup == *setup && self.prefix == prefix
+    }
+
+    /// Ends it for good.
+    pub(super) fn end(&self) {
+        self.house.stop.cancel();
+    }
+
+    /// Whether it was tried, well or not.
+    pub(super) fn is_tried(&self) -> bool {
+        self.view().is_tried
+    }
+
     /// What it is called in the names of its tools.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
@@ -152,6 +168,7 @@ impl Keeper {
         loop {
             let listed = self.list().await;
             if std::mem::take(&mut is_first) {
+                self.view().is_tried = true;
                 self.house.tried.send_modify(|tried| *tried += 1);
             }
             match listed {
@@ -238,6 +255,9 @@ impl Keeper {
 
     /// The connection, made if there is none, and whether it is new.
     async fn link(&self) -> Result<(Arc<Link>, bool), Error> {
+        if self.house.stop.is_cancelled() {
+            return Err(Error::Start("it is not wanted any more".to_owned()));
+        }
         let mut seat = self.seat.lock().await;
         if let Some(closed) = seat.link.take_if(|link| link.is_closed()) {
             self.note(&mut seat, &Error::Gone(closed.last_words()));
@@ -256,7 +276,12 @@ impl Keeper {
                 let link = Arc::new(link);
                 seat.link = Some(link.clone());
                 let mut view = self.view();
+                let is_back = view.state == ServerState::Down;
                 (view.state, view.server, view.error) = (ServerState::Ready, link.server(), None);
+                drop(view);
+                if is_back {
+                    self.house.edition.send_modify(|edition| *edition += 1);
+                }
                 tracing::info!(server = self.name(), "an MCP server is connected");
                 Ok((link, true))
             }
@@ -273,7 +298,12 @@ impl Keeper {
         seat.breaker.failed(now);
         seat.why = error.to_string();
         let mut view = self.view();
+        let is_news = view.state != ServerState::Down;
         (view.state, view.error) = (ServerState::Down, Some(seat.why.clone()));
         view.rests_until = seat.breaker.rests_until(now);
+        drop(view);
+        if is_news {
+            self.house.edition.send_modify(|edition| *edition += 1);
+        }
     }
 }

@@ -3,11 +3,12 @@
 //! Whoever made them may have tried to hinder this, so links are not followed and missing rights are put back.
 
 use std::{
+    ffi::OsString,
     fs::{self, DirBuilder, OpenOptions, Permissions},
     io,
     os::{
         fd::{AsRawFd, OwnedFd},
-        unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink},
+        unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink},
     },
     path::{Path, PathBuf},
 };
@@ -69,6 +70,29 @@ impl Spot {
     pub(super) fn link(&self, target: &Path) -> io::Result<()> {
         insist(&self.folder, || symlink(target, &self.path))
     }
+
+    /// Whether what was found there is a file with this text, and no other name leads to it: what has one can be
+    /// changed by that name later.
+    pub(super) fn holds(&self, found: &fs::Metadata, text: &str) -> io::Result<bool> {
+        if !found.is_file() || found.nlink() != 1 || found.len() != text.len() as u64 {
+            return Ok(false);
+        }
+        Ok(insist(&self.folder, || fs::read(&self.path))? == text.as_bytes())
+    }
+
+    /// Puts a file there.
+    pub(super) fn write(&self, text: &str) -> io::Result<()> {
+        insist(&self.folder, || {
+            let mut file = OpenOptions::new().write(true).create_new(true).open(&self.path)?;
+            io::Write::write_all(&mut file, text.as_bytes())
+        })
+    }
+
+    /// What is in the directory that is there.
+    pub(super) fn names(&self) -> io::Result<Vec<OsString>> {
+        let folder = open(&self.path)?;
+        fs::read_dir(within(&folder, Path::new("")))?.map(|entry| Ok(entry?.file_name())).collect()
+    }
 }
 
 impl<'a> Aside<'a> {
@@ -104,7 +128,7 @@ impl<'a> Aside<'a> {
         let folder = self.folder.as_ref().filter(|_| !names.is_empty())?;
         Some(format!(
             "[The sandbox took aside what was made while a command ran: {}. Files that steer agents and git are the \
-             user's to make (see docs/security.md). Kept in {}]",
+             user's to make (see docs/security.md). Kept in {}: whoever made one of them can move it back from there]",
             names.join(", "),
             folder.display()
         ))

@@ -53,9 +53,10 @@ pub(super) fn arguments(layers: &Layers, place: &Place<'_>) -> Vec<OsString> {
                 all.extend([OsString::from("--tmpfs"), path.into()]);
                 sealed.push(path);
             }
-            Layer::Hidden => all.extend([OsString::from("--ro-bind"), OsString::from("/dev/null"), path.into()]),
+            Layer::Hidden => all.extend(nothing(path)),
         }
     }
+    all.extend(layers.sockets.iter().flat_map(nothing));
     // Last, because places for what is mounted in them had to be made.
     all.extend(sealed.into_iter().flat_map(|path| [OsString::from("--remount-ro"), path.into()]));
     if layers.has_network {
@@ -63,6 +64,11 @@ pub(super) fn arguments(layers: &Layers, place: &Place<'_>) -> Vec<OsString> {
     }
     all.extend([OsString::from("--chdir"), place.cwd.into()]);
     all
+}
+
+/// Hides what is no directory.
+fn nothing(path: &PathBuf) -> [OsString; 3] {
+    [OsString::from("--ro-bind"), OsString::from("/dev/null"), path.into()]
 }
 
 /// Names of hosts are looked up with the help of a file that often lies in `/run`, which is private.

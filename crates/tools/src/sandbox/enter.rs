@@ -82,10 +82,20 @@ pub(crate) struct Confinement {
 
 impl Confinement {
     /// Inside a namespace, where mounts hide and protect already: the same once more, by other means.
+    ///
+    /// For what is hidden that is more than once more: a mount is lost when somebody outside replaces the file that it
+    /// lies on, and what is there then was not there when this began. What the system replaces by itself stays readable.
     pub(super) fn inside(layers: &Layers) -> Self {
+        let own = layers.of(Layer::Writable).chain(layers.of(Layer::Readable)).cloned();
         let write = layers.of(Layer::Writable).chain(layers.of(Layer::Private)).cloned();
-        let write = write.chain([PathBuf::from("/dev"), PathBuf::from("/proc/self")]).collect();
-        Self { read: vec!["/".into()], hidden: Vec::new(), write, sockets: None, is_alone: false }
+        let hidden = layers.of(Layer::Hidden).filter(|path| !path.starts_with("/etc"));
+        Self {
+            read: [PathBuf::from("/")].into_iter().chain(own).collect(),
+            hidden: hidden.cloned().collect(),
+            write: write.chain([PathBuf::from("/dev"), PathBuf::from("/proc/self")]).collect(),
+            sockets: None,
+            is_alone: false,
+        }
     }
 
     /// Without a namespace.
@@ -97,7 +107,7 @@ impl Confinement {
             read: [PathBuf::from("/")].into_iter().chain(own).collect(),
             hidden: hidden.chain([PathBuf::from("/dev")]).collect(),
             write: write.collect(),
-            sockets: Some(if layers.has_network { Sockets::Any } else { Sockets::No }),
+            sockets: Some(if layers.has_network { Sockets::Outward } else { Sockets::No }),
             is_alone: true,
         }
     }
@@ -137,6 +147,8 @@ impl Confinement {
             around(path, &hidden, &mut readable);
         }
         let devices = self.is_alone.then_some(DEVICES).into_iter().flatten();
+        // Where mounts hide, there is nothing to be seen in a directory that is hidden.
+        let listed = (!self.is_alone).then_some("/");
         let restrict = || {
             Ruleset::default()
                 .set_compatibility(CompatLevel::HardRequirement)
@@ -147,6 +159,7 @@ impl Confinement {
                 .create()?
                 .add_rules(path_beneath_rules(&readable, AccessFs::from_read(RIGHTS)))?
                 .add_rules(path_beneath_rules(&self.write, AccessFs::from_all(RIGHTS)))?
+                .add_rules(path_beneath_rules(listed, AccessFs::ReadDir))?
                 .add_rules(path_beneath_rules(devices, AccessFs::from_all(RIGHTS)))?
                 .restrict_self()
         };

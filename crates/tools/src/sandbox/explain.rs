@@ -5,8 +5,8 @@ use std::path::Path;
 use super::{
     layers::{Layer, Layers},
     policy::{Mode, STEERING, SandboxPolicy},
+    record::Names,
     tier::Tier,
-    watch::Names,
 };
 
 /// What a command in `workspace` may do on this machine, a sentence each. Looks at the disk.

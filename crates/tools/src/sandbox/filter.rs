@@ -21,6 +21,9 @@ pub(crate) enum Sockets {
     No,
     /// Those for local use, and the internet's: they end in the network namespace, where there is nobody.
     Local,
+    /// Those that lead to other machines, where there is no network namespace: not those with a path, behind which
+    /// programs of the user listen.
+    Outward,
     /// Any.
     Any,
 }
@@ -79,8 +82,9 @@ const NAMESPACES: [i32; 7] = [
 /// Requests that put words into a terminal as if they were typed.
 const TYPING: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 
-/// From here on, numbers mean calls of another convention (x32), which would pass by all that is listed here.
-const OTHER_CONVENTION: u32 = 0x4000_0000;
+/// From here on, numbers mean calls that nobody has looked at yet, from `open_tree_attr` on, or those of another
+/// convention (x32), which would pass by all that is listed here.
+const STRANGE: u32 = 467;
 
 /// The filter as the kernel takes it.
 pub(super) fn program(sockets: Sockets) -> io::Result<BpfProgram> {
@@ -125,6 +129,10 @@ fn rules(sockets: Sockets) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompile
             let rows = vec![SeccompRule::new(others.collect::<Result<_, _>>()?)?, SeccompRule::new(vec![raw])?];
             rules.insert(libc::SYS_socket, rows);
         }
+        Sockets::Outward => {
+            let local = word(0, SeccompCmpOp::Eq, u64::from(libc::AF_UNIX.cast_unsigned()))?;
+            rules.insert(libc::SYS_socket, vec![SeccompRule::new(vec![local])?]);
+        }
         Sockets::Any => {}
     }
     Ok(rules)
@@ -135,7 +143,7 @@ fn unknown() -> [sock_filter; 4] {
     let is = |code: u32, k, jt, jf| sock_filter { code: code as u16, jt, jf, k };
     [
         is(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        is(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, OTHER_CONVENTION, 1, 0),
+        is(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, STRANGE, 1, 0),
         is(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_clone3 as u32, 0, 1),
         is(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32, 0, 0),
     ]

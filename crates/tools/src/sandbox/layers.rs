@@ -1,11 +1,15 @@
 //! A policy and a workspace, looked up on the disk: what is laid over the root directory, and in which order.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    os::unix::fs::FileTypeExt,
+    path::{Path, PathBuf},
+};
 
 use super::{
     policy::{Mode, STEERING, STEERING_GIT, SandboxPolicy},
     real,
-    watch::Names,
+    record::Names,
 };
 
 /// Where a command finds empty directories of its own.
@@ -31,6 +35,8 @@ pub(crate) struct Layers {
     pub(crate) has_network: bool,
     /// What must not change in the workspace, but is missing or a link: nothing can be laid over that.
     pub(super) names: Names,
+    /// Where programs of the user listen, among what can be seen. To read only is no hindrance to connect.
+    pub(super) sockets: Vec<PathBuf>,
 }
 
 impl Layers {
@@ -47,7 +53,7 @@ impl Layers {
         all.extend(real(policy.secrets()).into_iter().map(|path| (path, Layer::Hidden)));
         // The workspace was chosen by the owner: a secret that contains it hides what is around it.
         all.retain(|(path, layer)| *layer != Layer::Hidden || *path != workspace);
-        let mut layers = Self { all, has_network: policy.network, names: Names::new() };
+        let mut layers = Self { all, has_network: policy.network, names: Names::new(), sockets: Vec::new() };
         if may_write {
             layers.keep_steering(&workspace, known);
             for secret in policy.secrets() {
@@ -59,6 +65,8 @@ impl Layers {
             }
         }
         layers.all.sort_by_key(|(path, _)| path.components().count());
+        let is_seen = |path: &PathBuf| !matches!(layers.at(path), Some(Layer::Private | Layer::Hidden));
+        layers.sockets = listening().filter(is_seen).collect();
         Ok(layers)
     }
 
@@ -98,16 +106,32 @@ impl Layers {
         self.of(Layer::Hidden).any(|hidden| hidden.starts_with(workspace) && path.starts_with(hidden))
     }
 
+    /// What lies at a path.
+    fn at(&self, path: &Path) -> Option<Layer> {
+        self.all.iter().rev().find(|(above, _)| path.starts_with(above)).map(|(_, layer)| *layer)
+    }
+
     /// The paths of one kind.
     pub(super) fn of(&self, layer: Layer) -> impl Iterator<Item = &PathBuf> {
         self.all.iter().filter(move |(_, one)| *one == layer).map(|(path, _)| path)
     }
 }
 
+/// The sockets with a path that somebody on this machine has opened, and that are there.
+fn listening() -> impl Iterator<Item = PathBuf> {
+    let table = fs::read("/proc/net/unix").unwrap_or_default();
+    let table = String::from_utf8_lossy(&table).into_owned();
+    // Seven columns of numbers, then the path, which may have blanks in it.
+    let paths = table.lines().filter_map(|line| line.find(" /").map(|at| PathBuf::from(&line[at + 1..])));
+    let is_socket = |path: &PathBuf| path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
+    let mut paths: Vec<_> = real(paths.filter(is_socket));
+    paths.sort();
+    paths.dedup();
+    paths.into_iter()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a sandbox is asked to do, before anybody has looked at the disk.
 
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 /// How much a command may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -103,6 +103,12 @@ pub(super) const STEERING: [&str; 18] = [
 /// The same in a repository's `.git`.
 /// Hooks and config are read from where `commondir` says.
 pub(super) const STEERING_GIT: [&str; 5] = ["hooks", "config", "config.worktree", "modules", "commondir"];
+
+/// Whether something at a path below a workspace steers agents or git.
+pub(super) fn steers(path: &Path) -> bool {
+    let first = path.components().next().map(Component::as_os_str);
+    first.is_some_and(|first| first == ".git" || STEERING.iter().any(|name| first == *name))
+}
 
 impl SandboxPolicy {
     /// All that is hidden.

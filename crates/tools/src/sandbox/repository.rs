@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -19,6 +20,19 @@ const PLAIN: [(&str, &[&str]); 6] = [
     ("remote", &["url", "fetch"]),
     ("branch", &["remote", "merge"]),
 ];
+
+/// Names of files, and of a repository, that are nothing where they are empty directories.
+const NEVER_EMPTY: [&str; 9] =
+    [".git", ".envrc", ".gitmodules", ".mcp.json", "AGENTS.md", "CLAUDE.md", "HEARTBEAT.md", "MEMORY.md", "SOUL.md"];
+
+/// Removes empty directories that something was once mounted on. They are in the way of whoever makes such a file, or
+/// a repository.
+pub(super) fn sweep(workspace: &Path) {
+    for name in NEVER_EMPTY {
+        // It removes nothing else: no file, no link, no directory that holds something. Mostly there is none.
+        fs::remove_dir(workspace.join(name)).ok();
+    }
+}
 
 /// What has to go of the `.git` that a command made in a workspace; all of it if it is no repository.
 pub(super) fn unwanted(workspace: &Path) -> io::Result<Vec<PathBuf>> {
@@ -47,11 +61,12 @@ pub(super) fn unwanted(workspace: &Path) -> io::Result<Vec<PathBuf>> {
         None => {}
     }
     let config = git.join("config");
-    match at(&config)? {
-        Some((spot, found)) if found.is_file() && fs::read_to_string(spot.path()).is_ok_and(|text| is_plain(&text)) => {
+    if let Some((spot, found)) = at(&config)? {
+        // By another name it could be changed when it is protected by this one.
+        let is_alone = found.is_file() && found.nlink() == 1;
+        if !is_alone || !fs::read_to_string(spot.path()).is_ok_and(|text| is_plain(&text)) {
+            all.push(config);
         }
-        Some(_) => all.push(config),
-        None => {}
     }
     Ok(all)
 }

@@ -11,12 +11,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use serde::{Deserialize, Serialize};
-
 use super::{
-    aside::{Aside, Spot, private},
+    aside::private,
     layers::Layers,
-    policy::{Mode, SandboxPolicy},
+    policy::{Mode, SandboxPolicy, steers},
+    record::{Names, Own, Record},
     repository,
 };
 
@@ -26,30 +25,24 @@ const RECORDS: &str = "sandbox";
 /// Where things are kept that were taken aside, in the state directory.
 const QUARANTINE: &str = "quarantine";
 
-/// Names below a workspace, and what each was: a link to somewhere, or nothing.
-pub(super) type Names = BTreeMap<PathBuf, Option<PathBuf>>;
-
 /// What is watched at the moment. Shared by all that use a workspace: what one command has made is not there by right
-/// when the next begins.
+/// when the next begins, and what our own tools make is.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Watches(Arc<Mutex<Vec<Arc<Record>>>>);
+pub(crate) struct Watches(Arc<Mutex<Live>>);
+
+#[derive(Debug, Default)]
+struct Live {
+    /// How many commands there have been.
+    count: u64,
+    records: BTreeMap<u64, Record>,
+}
 
 /// What one command is watched for. Looks when dropped, if nobody has asked before.
 #[derive(Debug)]
 pub(crate) struct Watch {
     watches: Watches,
-    record: Arc<Record>,
+    number: u64,
     state_dir: Option<PathBuf>,
-    /// Where it is written down.
-    file: Option<PathBuf>,
-    is_over: bool,
-}
-
-/// What is written down.
-#[derive(Debug, Serialize, Deserialize)]
-struct Record {
-    workspace: PathBuf,
-    names: Names,
 }
 
 impl Watches {
@@ -60,38 +53,74 @@ impl Watches {
         let state_dir = policy.state_dir.clone().filter(|_| policy.mode != Mode::ReadOnly);
         state_dir.iter().try_for_each(|state_dir| private(&state_dir.join(RECORDS)))?;
         let mut live = self.lock();
-        let same = live.iter().filter(|one| one.workspace == workspace);
-        let known: Names = same.flat_map(|one| one.names.clone()).collect();
+        let same = live.records.values().filter(|one| one.workspace == workspace);
+        let known: Names = same.clone().flat_map(|one| one.names.clone()).collect();
+        let own: Own = same.flat_map(|one| one.own.clone()).collect();
+        if policy.mode != Mode::ReadOnly {
+            repository::sweep(&workspace);
+        }
         let layers = Layers::new(policy, &workspace, &known)?;
-        let record = Arc::new(Record { workspace, names: layers.names.clone() });
-        let file = match &state_dir {
-            Some(state_dir) if !record.names.is_empty() => Some(record.write(&state_dir.join(RECORDS))?),
-            Some(_) | None => None,
-        };
-        live.push(record.clone());
+        let mut record = Record::new(workspace, &layers, own);
+        if let Some(state_dir) = &state_dir {
+            record.write_into(&state_dir.join(RECORDS))?;
+        }
+        live.count += 1;
+        let number = live.count;
+        live.records.insert(number, record);
         drop(live);
-        Ok((layers, Watch { watches: self.clone(), record, state_dir, file, is_over: false }))
+        Ok((layers, Watch { watches: self.clone(), number, state_dir }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Record>>> {
+    /// Lets one of our own tools write files of a workspace, or remove them: `files` are their paths, and the texts
+    /// that they get. Blocks.
+    pub(crate) fn own<T, E>(
+        &self,
+        workdir: &Path,
+        files: &[(PathBuf, Option<&str>)],
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let Ok(workspace) = workdir.canonicalize() else { return work() };
+        let mut live = self.lock();
+        let is_watched = |path: &Path| steers(path) || live.records.values().any(|one| one.concerns(path));
+        if !files.iter().any(|(path, _)| is_watched(path)) {
+            drop(live);
+            return work();
+        }
+        // No command begins or ends meanwhile: it would find what nobody has told it of.
+        let done = work()?;
+        for record in live.records.values_mut().filter(|one| one.workspace == workspace) {
+            for (path, text) in files {
+                if record.concerns(path) {
+                    record.allow(path, *text);
+                }
+            }
+        }
+        drop(live);
+        Ok(done)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Live> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Watch {
     /// Looks, when the command is over, and says what was done. Blocks.
-    pub(crate) fn end(mut self) -> Vec<String> {
+    pub(crate) fn end(self) -> Vec<String> {
         self.look()
     }
 
-    fn look(&mut self) -> Vec<String> {
-        self.is_over = true;
+    fn look(&self) -> Vec<String> {
         let mut live = self.watches.lock();
-        live.retain(|one| !Arc::ptr_eq(one, &self.record));
-        let (notes, is_done) = self.record.look(self.state_dir.as_deref());
+        let Some(record) = live.records.remove(&self.number) else { return Vec::new() };
+        let quarantine = match &self.state_dir {
+            Some(state_dir) => state_dir.join(QUARANTINE),
+            None => PathBuf::from(format!("/tmp/homard-{QUARANTINE}-{}", std::process::id())),
+        };
+        let (notes, is_done) = record.look(&quarantine);
         drop(live);
         if is_done {
-            self.file.iter().for_each(|file| forget(file));
+            record.file.iter().for_each(|file| forget(file));
         }
         notes
     }
@@ -99,67 +128,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if !self.is_over {
-            self.look();
-        }
-    }
-}
-
-impl Record {
-    fn write(&self, folder: &Path) -> io::Result<PathBuf> {
-        let text = serde_json::to_vec(self).map_err(io::Error::other)?;
-        for number in 0_u32.. {
-            let path = folder.join(format!("{}-{number}.json", std::process::id()));
-            match fs::File::create_new(&path) {
-                Ok(mut file) => {
-                    io::Write::write_all(&mut file, &text)?;
-                    return Ok(path);
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(io::Error::other("there are too many records of commands"))
-    }
-
-    /// Takes aside what is there and was not. Says what was done, and whether that was all.
-    fn look(&self, state_dir: Option<&Path>) -> (Vec<String>, bool) {
-        let quarantine = match state_dir {
-            Some(state_dir) => state_dir.join(QUARANTINE),
-            None => PathBuf::from(format!("/tmp/homard-{QUARANTINE}-{}", std::process::id())),
-        };
-        let mut aside = Aside::new(&quarantine);
-        let mut notes = Vec::new();
-        for (name, was) in &self.names {
-            if let Err(error) = self.restore(name, was.as_deref(), &mut aside) {
-                tracing::error!(name = %name.display(), %error, "what a command made could not be taken aside");
-                notes.push(format!(
-                    "[{} may have been made by a command, and could not be taken aside: {error}. Look at it before you \
-                     use it]",
-                    self.workspace.join(name).display()
-                ));
-            }
-        }
-        let is_done = notes.is_empty();
-        notes.extend(aside.note());
-        (notes, is_done)
-    }
-
-    fn restore(&self, name: &Path, was: Option<&Path>, aside: &mut Aside<'_>) -> io::Result<()> {
-        let Some(target) = was else {
-            if name != Path::new(".git") {
-                return aside.take(&self.workspace, name);
-            }
-            let unwanted = repository::unwanted(&self.workspace)?;
-            return unwanted.iter().try_for_each(|name| aside.take(&self.workspace, name));
-        };
-        let Some(spot) = Spot::find(&self.workspace, name)? else { return Ok(()) };
-        if fs::read_link(spot.path()).is_ok_and(|now| now == target) {
-            return Ok(());
-        }
-        aside.take(&self.workspace, name)?;
-        tracing::warn!(name = %name.display(), "a command replaced a link, which is put back");
-        spot.link(target)
+        self.look();
     }
 }
 
@@ -173,7 +142,7 @@ pub fn tidy(state_dir: &Path) -> Vec<String> {
         let is_done = match serde_json::from_slice::<Record>(&text) {
             // What is gone holds nothing.
             Ok(record) if record.workspace.is_dir() => {
-                let (said, is_done) = record.look(Some(state_dir));
+                let (said, is_done) = record.look(&state_dir.join(QUARANTINE));
                 notes.extend(said);
                 is_done
             }
@@ -233,7 +202,7 @@ mod tests {
         let kept = state.join("quarantine/1");
         let said = format!(
             "[The sandbox took aside what was made while a command ran: AGENTS.md. Files that steer agents and git are \
-             the user's to make (see docs/security.md). Kept in {}]",
+             the user's to make (see docs/security.md). Kept in {}: whoever made one of them can move it back from there]",
             kept.display()
         );
         assert_eq!(tidy(&state), [said]);

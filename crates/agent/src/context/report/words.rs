@@ -121,7 +121,7 @@ fn rows(table: &Table, window: Option<u64>) -> Vec<String> {
     cells.iter().map(line).collect()
 }
 
-/// What a person should know about the files.
+/// What a person should know about the files and the tools.
 fn troubles(report: &Report) -> Vec<String> {
     let files = &report.injected_workspace_files;
     let cut = files.iter().filter(|file| file.truncated).map(|file| {
@@ -132,7 +132,22 @@ fn troubles(report: &Report) -> Vec<String> {
         files.iter().filter(|file| file.missing).map(|file| format!("{} is missing: {}", file.name, file.path));
     let problem = |why: &str, name: &str| format!("{name} cannot be used: {why}");
     let unusable = files.iter().filter_map(|file| Some(problem(file.problem.as_deref()?, &file.name)));
-    cut.chain(missing).chain(unusable).collect()
+    cut.chain(missing).chain(unusable).chain(left_out(&report.tools.left_out)).collect()
+}
+
+/// Which tools a lean prompt is without.
+fn left_out(names: &[String]) -> Option<String> {
+    let told: Vec<_> = names.iter().take(MOST).map(String::as_str).collect();
+    let more = match names.len().saturating_sub(MOST) {
+        0 => String::new(),
+        more => format!(" and {more} others"),
+    };
+    (!told.is_empty()).then(|| {
+        format!(
+            "The prompt is lean, so these tools are not told: {}{more}. With agents.defaults.promptStyle rich they are.",
+            told.join(", ")
+        )
+    })
 }
 
 /// A share in percent, with one digit after the point.
@@ -163,6 +178,15 @@ mod tests {
         assert_eq!(told, ["0", "12", "123", "1,234", "123,456", "1,234,567"]);
         let told = [(0, 9), (1, 3), (1, 9_999), (5, 0), (u64::MAX, u64::MAX)].map(|(part, all)| share(part, all));
         assert_eq!(told, ["0.0 %", "33.3 %", "< 0.1 %", "500.0 %", "100.0 %"]);
+    }
+
+    #[test]
+    fn tools_that_are_not_told_are_named() {
+        let names = |count: usize| -> Vec<String> { (0..count).map(|number| format!("t{number}")).collect() };
+        let text =
+            "The prompt is lean, so these tools are not told: t0, t1. With agents.defaults.promptStyle rich they are.";
+        assert_eq!((left_out(&[]), left_out(&names(2)).as_deref()), (None, Some(text)));
+        assert!(left_out(&names(MOST + 2)).unwrap().contains("t39 and 2 others. With"));
     }
 
     #[test]

@@ -30,8 +30,7 @@ pub(super) fn words(label: Option<&str>, child: &SessionKey, errand: &Errand, re
         lines.push(format!("Trouble: {}", cut(why, BRIEF)));
     }
     lines.push(figures(report));
-    let said = report.replies().last().map(|said| said.trim()).filter(|said| !said.is_empty());
-    lines.push(match said {
+    lines.push(match report.last_words() {
         Some(said) => format!("\nWhat it says:\n{}\n", cut(said, MOST)),
         None => "\nIt said nothing.\n".to_owned(),
     });

@@ -222,7 +222,7 @@ impl Beating {
         let Beat { agent, why, began, came } = beat;
         let Some(came) = came else { return };
         let ack_max = self.pulses.iter().find(|pulse| pulse.agent == agent).map_or(0, |pulse| pulse.ack_max);
-        let (status, reason, preview) = match came.said.map(|said| read(&said, ack_max)) {
+        let (status, reason, preview) = match came.said.map(|said| read(said, came.is_quiet, ack_max)) {
             Err(error) => ("failed", error, None),
             Ok(Answer::Empty) => ("ok-empty", why, None),
             Ok(Answer::Nothing) => ("ok-token", why, None),

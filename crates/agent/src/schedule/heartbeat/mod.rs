@@ -7,6 +7,10 @@ mod beat;
 use std::{fmt, sync::Arc, time::Duration};
 
 use homard_proto::AgentId;
+use homard_reply::{
+    heartbeat::{self, Answer},
+    spoken::{Found, Said},
+};
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::turn::clock_line;
@@ -18,7 +22,7 @@ pub const EVERY: Duration = Duration::from_secs(30 * 60);
 /// How much may stand beside the word for "nothing" before it counts as an answer, when nobody says so.
 pub const ACK_MAX: usize = 300;
 /// The word for "nothing to do".
-pub const OK: &str = "HEARTBEAT_OK";
+pub const OK: &str = heartbeat::TOKEN;
 /// The largest part of HEARTBEAT.md that an agent reads.
 const FILE: usize = 20_000;
 
@@ -109,7 +113,6 @@ enum Skip {
     Disabled,
     QuietHours,
     Busy,
-    NoFile,
     EmptyFile,
 }
 
@@ -119,7 +122,6 @@ impl Skip {
             Self::Disabled => "disabled",
             Self::QuietHours => "quiet-hours",
             Self::Busy => "requests-in-flight",
-            Self::NoFile => "no-heartbeat-file",
             Self::EmptyFile => "empty-heartbeat-file",
         }
     }
@@ -142,8 +144,8 @@ fn skip(facts: Facts<'_>) -> Option<Skip> {
         Facts { is_in_hours: false, .. } => Some(Skip::QuietHours),
         Facts { is_busy: true, .. } => Some(Skip::Busy),
         Facts { has_event: true, .. } => None,
-        Facts { file: None, .. } => Some(Skip::NoFile),
-        Facts { file: Some(text), .. } => is_empty(text).then_some(Skip::EmptyFile),
+        // An empty file is how an owner says "nothing"; a missing one says nothing at all.
+        Facts { file, .. } => file.is_some_and(is_empty).then_some(Skip::EmptyFile),
     }
 }
 
@@ -176,40 +178,10 @@ fn prompt(pulse: &Pulse, file: Option<&str>, now: (u64, &TimeZone)) -> String {
     format!("{text}\n\n{}", clock_line(now.0, now.1))
 }
 
-/// What an answer to a heartbeat means.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Answer {
-    /// Nothing was said.
-    Empty,
-    /// There is nothing to do.
-    Nothing,
-    /// This.
-    Words(String),
-}
-
-/// Reads an answer. The word for "nothing" counts at either end, also in simple dress; what is left is kept as it is.
-fn read(text: &str, ack_max: usize) -> Answer {
-    let dressed = |c: char| c.is_whitespace() || matches!(c, '*' | '_' | '`' | '.' | '!');
-    let mut rest = text.trim();
-    let mut has_ok = false;
-    loop {
-        let start = rest.trim_start_matches(['*', '_', '`']).strip_prefix(OK);
-        let start = start.map(|rest| rest.trim_start_matches(dressed));
-        let end = rest
-            .trim_end_matches(dressed)
-            .strip_suffix(OK)
-            .map(|rest| rest.trim_end_matches(['*', '_', '`']).trim_end());
-        match start.or(end) {
-            Some(shorter) => (rest, has_ok) = (shorter, true),
-            None => break,
-        }
-    }
-    match (rest.is_empty(), has_ok) {
-        (true, false) => Answer::Empty,
-        (true, true) => Answer::Nothing,
-        (false, true) if rest.chars().count() <= ack_max => Answer::Nothing,
-        (false, _) => Answer::Words(rest.to_owned()),
-    }
+/// Reads an answer without the word for "nothing", of which only a short rest may be left.
+fn read(words: String, is_quiet: bool, ack_max: usize) -> Answer {
+    let found = Found { is_heartbeat: is_quiet, ..Found::default() };
+    heartbeat::answer(Said { text: words, found, ..Said::default() }, ack_max)
 }
 
 #[cfg(test)]
@@ -225,10 +197,10 @@ mod tests {
         let calm =
             Facts { is_enabled: true, is_in_hours: true, is_busy: false, has_event: false, file: Some("- look") };
         assert_eq!(skip(calm), None);
-        assert_eq!(skip(Facts { file: None, ..calm }), Some(Skip::NoFile));
+        assert_eq!(skip(Facts { file: None, ..calm }), None);
         assert_eq!(skip(Facts { file: Some("# Later\n- "), ..calm }), Some(Skip::EmptyFile));
         // Something that happened is told whatever the file says, but not into a busy session or the night.
-        let told = Facts { has_event: true, file: None, ..calm };
+        let told = Facts { has_event: true, file: Some(""), ..calm };
         assert_eq!(skip(told), None);
         assert_eq!(skip(Facts { is_busy: true, ..told }), Some(Skip::Busy));
         assert_eq!(skip(Facts { is_in_hours: false, is_busy: true, ..told }), Some(Skip::QuietHours));
@@ -261,18 +233,6 @@ mod tests {
         for wrong in [("24:00", "08:00"), ("8:00", "09:00"), ("08:60", "09:00"), ("08:00", "24:01"), ("", "09:00")] {
             assert_eq!(Hours::parse(wrong.0, wrong.1, TimeZone::UTC), None, "{wrong:?}");
         }
-    }
-
-    #[test]
-    fn the_word_for_nothing_counts_at_either_end() {
-        for nothing in [OK, " **HEARTBEAT_OK**", "HEARTBEAT_OK.", "all quiet HEARTBEAT_OK", "HEARTBEAT_OK HEARTBEAT_OK"]
-        {
-            assert_eq!(read(nothing, 300), Answer::Nothing, "{nothing}");
-        }
-        assert_eq!(read(" \n", 300), Answer::Empty);
-        assert_eq!(read("mail:\n\n  two  letters", 300), Answer::Words("mail:\n\n  two  letters".to_owned()));
-        assert_eq!(read("HEARTBEAT_OK\nmail:\n\n  two", 5), Answer::Words("mail:\n\n  two".to_owned()));
-        assert_eq!(read("say HEARTBEAT_OK now", 300), Answer::Words("say HEARTBEAT_OK now".to_owned()));
     }
 
     #[test]

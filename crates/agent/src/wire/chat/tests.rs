@@ -10,7 +10,7 @@ use proptest::{collection::vec, prelude::*};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::event::{AbortReason, Reply};
+use crate::event::AbortReason;
 
 fn telling() -> Telling {
     let (feed, _) = mpsc::unbounded_channel();
@@ -35,10 +35,12 @@ fn assistant(text: &str) -> Event {
 }
 
 fn ended(outcome: Outcome, replies: &[&str]) -> Event {
-    let reply = |text: &&str| Reply::words(*text);
+    let reply = |text: &&str| Payload::answer(*text);
     event(RunEvent::Ended(Arc::new(End {
         outcome,
         replies: replies.iter().map(reply).collect(),
+        is_quiet: false,
+        lines: Vec::new(),
         calls: Vec::new(),
         model: (String::new(), String::new()),
         usage: Usage::default(),
@@ -49,18 +51,34 @@ fn ended(outcome: Outcome, replies: &[&str]) -> Event {
     })))
 }
 
-fn chats(news: Vec<News>) -> Vec<Value> {
+/// What clients of one generation are told.
+fn heard(news: Vec<News>, by: Generation) -> Vec<Value> {
     let chat = |news| match news {
-        News::Chat(chat) => Some(json!(chat)),
+        News::Delta(generation, delta) => (generation == by).then(|| json!(delta)),
+        News::Chat(last) => Some(json!(last)),
         News::Agent(_) => None,
     };
     news.into_iter().filter_map(chat).collect()
 }
 
+fn chats(news: Vec<News>) -> Vec<Value> {
+    heard(news, Generation::Four)
+}
+
+/// Tells events, and after each of them what is new to each generation.
+fn tell(telling: &mut Telling, events: impl IntoIterator<Item = Event>) -> Vec<News> {
+    let mut told = Vec::new();
+    for event in events {
+        told.extend(telling.push(event));
+        told.extend(
+            [Generation::Three, Generation::Four].map(|generation| telling.delta(generation)).into_iter().flatten(),
+        );
+    }
+    told
+}
+
 fn all(events: impl IntoIterator<Item = Event>) -> Vec<Value> {
-    let mut telling = telling();
-    let news = events.into_iter().flat_map(|event| telling.push(event)).collect();
-    chats(news)
+    chats(tell(&mut telling(), events))
 }
 
 fn said(text: &str, at: u64) -> Value {
@@ -131,7 +149,8 @@ fn words_from_before_a_restart_are_a_part_of_the_text() {
     assert_eq!(
         told,
         [
-            chat(2, "delta", json!({"deltaText": "Before\n\nafter", "message": said("Before\n\nafter", 7)})),
+            chat(1, "delta", json!({"deltaText": "Before", "message": said("Before", 7)})),
+            chat(2, "delta", json!({"deltaText": "\n\nafter", "message": said("Before\n\nafter", 7)})),
             chat(3, "final", json!({"stopReason": "stop", "message": said("Before\n\nafter", 9)})),
         ]
     );
@@ -140,25 +159,78 @@ fn words_from_before_a_restart_are_a_part_of_the_text() {
 #[test]
 fn words_that_are_void_are_replaced() {
     let mut telling = telling();
-    let mut told = telling.push(started());
     let rewound = || event(RunEvent::Rewound { message: 1 });
-    for event in [text(0, "One"), assistant("One"), text(1, "Two, no")] {
-        told.extend(telling.push(event));
-    }
+    let mut told = tell(&mut telling, [started(), text(0, "One"), assistant("One"), text(1, "Two, no")]);
     told.extend(telling.flush());
     // Some words that nobody has heard are void, too.
-    for event in [text(1, "t"), rewound(), text(1, "Tw"), rewound(), text(1, "2"), assistant("2")] {
-        told.extend(telling.push(event));
-    }
-    told.extend(telling.push(ended(Outcome::Done, &["One", "2"])));
+    told.extend(tell(&mut telling, [text(1, "t"), rewound(), text(1, "Tw"), rewound(), text(1, "2"), assistant("2")]));
+    told.extend(tell(&mut telling, [text(2, "Three, yes"), assistant("Three, yes")]));
+    told.extend(telling.push(ended(Outcome::Done, &["One", "2", "Three, yes"])));
+    let last = chat(6, "final", json!({"stopReason": "stop", "message": said("One\n\n2\n\nThree, yes", 9)}));
+    let delta = |seq, new: &str, whole: &str| chat(seq, "delta", json!({"deltaText": new, "message": said(whole, 7)}));
+    let mut replacing = delta(3, "One", "One");
+    replacing["replace"] = true.into();
     assert_eq!(
-        chats(told),
+        heard(told.clone(), Generation::Four),
         [
-            chat(2, "delta", json!({"deltaText": "One", "message": said("One", 7)})),
-            chat(3, "delta", json!({"deltaText": "\n\nTwo, no", "message": said("One\n\nTwo, no", 7)})),
-            chat(4, "delta", json!({"deltaText": "One\n\n2", "replace": true, "message": said("One\n\n2", 7)})),
-            chat(5, "final", json!({"stopReason": "stop", "message": said("One\n\n2", 9)})),
+            delta(2, "One", "One"),
+            delta(3, "\n\nTwo, no", "One\n\nTwo, no"),
+            replacing,
+            delta(4, "\n\n2", "One\n\n2"),
+            delta(5, "\n\nThree, yes", "One\n\n2\n\nThree, yes"),
+            last.clone(),
         ]
+    );
+    // Those who cannot be told that something is void hear nothing until there is more than that.
+    let whole = "One\n\n2\n\nThree, yes";
+    let mut longer = delta(5, whole, whole);
+    longer["replace"] = true.into();
+    assert_eq!(
+        heard(told, Generation::Three),
+        [delta(2, "One", "One"), delta(3, "\n\nTwo, no", "One\n\nTwo, no"), longer, last]
+    );
+}
+
+#[test]
+fn each_generation_hears_all_at_its_own_pace() {
+    let mut telling = telling();
+    let mut told = telling.push(started());
+    for (place, word) in ["a", "b", "c", "d"].into_iter().enumerate() {
+        told.extend(telling.push(text(0, word)));
+        told.extend(telling.flush());
+        told.extend((place % 2 == 0).then(|| telling.delta(Generation::Four)).flatten());
+        told.extend((place == 0).then(|| telling.delta(Generation::Three)).flatten());
+    }
+    // What is left is told before the end.
+    told.extend(telling.push(ended(Outcome::Done, &["abcd"])));
+    let bits = |generation| -> Vec<Value> {
+        heard(told.clone(), generation).iter().map(|chat| json!([chat["seq"], chat["deltaText"]])).collect()
+    };
+    assert_eq!(bits(Generation::Three), [json!([2, "a"]), json!([5, "bcd"]), json!([6, null])]);
+    assert_eq!(bits(Generation::Four), [json!([2, "a"]), json!([4, "bc"]), json!([5, "d"]), json!([6, null])]);
+}
+
+#[test]
+fn a_conversation_hears_no_more_than_the_steps_have_told() {
+    let mut telling = telling();
+    telling.push(started());
+    telling.push(text(0, "Hi"));
+    assert_eq!((telling.delta(Generation::Four), telling.so_far()), (None, None));
+    telling.flush();
+    telling.push(text(0, " there"));
+    assert_eq!(telling.so_far(), Some(said("Hi", 7)));
+    let delta = telling.delta(Generation::Four).into_iter().collect();
+    assert_eq!(chats(delta), [chat(2, "delta", json!({"deltaText": "Hi", "message": said("Hi", 7)}))]);
+}
+
+#[test]
+fn whoever_was_away_is_told_everything_in_place_of_what_it_knows() {
+    let mut telling = telling();
+    let told = tell(&mut telling, [started(), text(0, "One"), assistant("One"), text(1, "Two"), assistant("Two")]);
+    let Some(News::Delta(_, delta)) = told.last() else { panic!("{told:?}") };
+    assert_eq!(
+        json!(whole(delta)),
+        chat(3, "delta", json!({"deltaText": "One\n\nTwo", "replace": true, "message": said("One\n\nTwo", 7)}))
     );
 }
 
@@ -194,6 +266,7 @@ proptest! {
                 }
                 if *is_flushed {
                     news.extend(telling.flush());
+                    news.extend(telling.delta(Generation::Four));
                 }
             }
             news.extend(telling.push(assistant(whole)));

@@ -149,14 +149,19 @@ fn model(server: &Server, key: &SessionKey, record: &session::Record) -> Value {
     }
 }
 
-fn refusal(error: &ChangeError) -> ErrorShape {
+/// What a caller is told when a session was not changed.
+pub(crate) fn refusal(error: &ChangeError) -> ErrorShape {
     let why = error.to_string();
     match error {
-        ChangeError::Invalid(_) | ChangeError::UnknownAgent(_) | ChangeError::Main(_) | ChangeError::Changed => {
-            ErrorShape::invalid(why)
-        }
+        ChangeError::Invalid(_)
+        | ChangeError::UnknownAgent(_)
+        | ChangeError::Main(_)
+        | ChangeError::Changed
+        | ChangeError::NoSession => ErrorShape::invalid(why),
         ChangeError::Store(_) => ErrorShape::unavailable(why),
-        ChangeError::Stopping => ErrorShape { retryable: Some(true), ..ErrorShape::unavailable(why) },
+        ChangeError::Busy | ChangeError::Stopping => {
+            ErrorShape { retryable: Some(true), ..ErrorShape::unavailable(why) }
+        }
     }
 }
 

@@ -41,7 +41,9 @@ pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, way_out
     for remark in house.remark.iter().chain(&house.troubles) {
         render::remark(remark);
     }
-    house.settle(&chosen.loaded).await?;
+    for trouble in house.settle(&chosen.loaded).await? {
+        render::remark(&trouble);
+    }
     tell_of_others(&house.hub).await?;
     approvals::open(&house.hub, paths).await?;
     let answer = drive(&house.hub, turn).await;

@@ -230,7 +230,7 @@ async fn serve(
     if !is_held {
         assemble::approvals::resume(house, config, paths);
     }
-    let gateway = gateway.with_methods(methods::all(&live, paths, &desk));
+    let gateway = gateway.with_methods(methods::all(&live, paths, &desk)).with_endpoints(endpoints(config));
     let bind = only_loopback(chosen, paths);
     gateway.notices().set("bind", bind.clone());
     let wrong = config::complaint(chosen, &paths.config).into_iter().chain(bind).chain(house.troubles.iter().cloned());
@@ -278,6 +278,19 @@ fn settings(port: u16, secret: &Secret, config: &Config, paths: &Paths) -> homar
         allowed_origins: config.gateway.control_ui.allowed_origins.clone(),
         state_dir: paths.state.clone(),
         config_path: Some(paths.config.clone()),
+    }
+}
+
+/// What is answered over HTTP.
+fn endpoints(config: &Config) -> homard_gateway::Endpoints {
+    let (endpoints, tools) = (&config.gateway.http.endpoints, &config.gateway.tools);
+    let default = homard_gateway::Endpoints::default();
+    homard_gateway::Endpoints {
+        chat_completions: endpoints.chat_completions.enabled,
+        responses: endpoints.responses.enabled,
+        responses_body: endpoints.responses.max_body_bytes.unwrap_or(default.responses_body),
+        allowed_tools: tools.allow.clone(),
+        denied_tools: tools.deny.clone(),
     }
 }
 

@@ -25,6 +25,12 @@ pub(crate) struct Gateway {
     /// Another gateway, which commands use in mode `remote`.
     #[serde(deserialize_with = "super::object")]
     pub(crate) remote: Remote,
+    /// What is answered over HTTP, for programs that speak to OpenAI.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) http: Http,
+    /// Which tools `/tools/invoke` may call.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) tools: Tools,
 }
 
 /// For whom a gateway listens.
@@ -101,6 +107,55 @@ pub(crate) struct Remote {
     pub(crate) token: Option<Text>,
     /// Its password.
     pub(crate) password: Option<Text>,
+}
+
+/// What is answered over HTTP.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Http {
+    /// One by one.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) endpoints: Endpoints,
+}
+
+/// What is answered over HTTP, one by one.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Endpoints {
+    /// `/v1/chat/completions`.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) chat_completions: ChatCompletions,
+    /// `/v1/responses`.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) responses: Responses,
+}
+
+/// `/v1/chat/completions`.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct ChatCompletions {
+    /// Whether it is answered. Default: false.
+    pub(crate) enabled: bool,
+}
+
+/// `/v1/responses`.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Responses {
+    /// Whether it is answered. Default: false.
+    pub(crate) enabled: bool,
+    /// How large a request may be. Default: 20000000.
+    pub(crate) max_body_bytes: Option<usize>,
+}
+
+/// Which tools `/tools/invoke` may call.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Tools {
+    /// Tools that it may call although they are dangerous, such as `exec`.
+    pub(crate) allow: Vec<String>,
+    /// Tools that it may not call.
+    pub(crate) deny: Vec<String>,
 }
 
 #[cfg(test)]

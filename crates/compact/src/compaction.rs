@@ -1,0 +1,292 @@
+//! One compaction from beginning to end, as a machine that asks its caller for a model's answers.
+//!
+//! Nothing is written on the way: what it comes to is one [`Outcome`], so a compaction that was broken off changed
+//! nothing. The transcript keeps every line; the outcome says from which on they are shown, and what stands for the rest.
+
+use std::sync::Arc;
+
+use homard_model::tokens::estimate;
+use homard_proto::message::{Block, Content, Message, User};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    escalate::{GaveUp, Ladder, Rung, result_chars, shorten},
+    line::{History, Line, weight},
+    plan::{Keep, Nothing, Plan, plan},
+    serialise::name_image,
+    settings::{Limits, Mode},
+    summary::{self, Ask, Job, NO_HISTORY, Previous, Refused, Summariser, Summary, Way},
+};
+
+/// With less room there is no conversation.
+const LEAST_ROOM: u64 = 1_024;
+
+/// The least that a summary may take; less says nothing.
+const LEAST_SUMMARY: u64 = 256;
+
+/// What surrounds a summary in the message that holds it, and a request that is quoted in it.
+const WRAPPING: u64 = 64;
+
+/// The least that is shown of a tool result, in characters.
+const LEAST_RESULT: usize = 400;
+
+/// What is to be made short, and for whom.
+#[derive(Debug, Clone)]
+pub struct Task {
+    /// What a model is shown, oldest first, behind the summary of the last compaction.
+    pub lines: Vec<Line>,
+    /// How many of them the last compaction kept; `None` if there was none.
+    pub kept: Option<usize>,
+    /// What the last compaction wrote.
+    pub previous: Option<Previous>,
+    /// What the conversation may take.
+    pub limits: Limits,
+    /// What the user asked to pay attention to.
+    pub focus: Option<String>,
+    /// The window of the model that sums up; zero if none is to be asked.
+    pub summary_window: u64,
+    /// How large the parts are that it reads.
+    pub mode: Mode,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Ask a model and tell [`Compaction::answer`].
+    Ask(Ask),
+    /// It is done.
+    Done(Box<Outcome>),
+    /// There was nothing to do.
+    Nothing(Nothing),
+    /// It cannot be done.
+    GaveUp(GaveUp),
+}
+
+/// What a compaction came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// What stands for the lines that are no longer shown.
+    pub summary: String,
+    /// For programs and the next compaction. `resultChars`, read by [`crate::escalate::kept_chars`], says that the
+    /// results among the lines that were kept are shown as [`shorten`] makes them.
+    pub details: Value,
+    /// How the summary came about; `None` if no line was taken out and only results are shown shorter.
+    pub way: Option<Way>,
+    /// The first line that is still shown; as many as there are lines if none is.
+    pub kept: usize,
+    /// The ways that were taken, in order.
+    pub rungs: Vec<Rung>,
+    /// What everything took before, in estimated tokens.
+    pub before: u64,
+    /// What it takes now.
+    pub after: u64,
+}
+
+/// Makes a conversation short.
+#[derive(Debug)]
+pub struct Compaction {
+    task: Task,
+    ladder: Ladder,
+    /// The first line that is still shown.
+    kept: usize,
+    result_chars: Option<usize>,
+    way: Option<Way>,
+    rungs: Vec<Rung>,
+    before: u64,
+    /// Who sums up, and the first line that is shown after it.
+    at_work: Option<(Box<Summariser>, usize)>,
+    end: Option<Step>,
+}
+
+impl Compaction {
+    /// A compaction that takes the ways that `ladder` did not take yet.
+    pub fn new(task: Task, ladder: Ladder) -> Self {
+        let Limits { room, overhead, threshold, .. } = task.limits;
+        let end = (room < LEAST_ROOM).then_some(Step::GaveUp(GaveUp::NoRoom { overhead, threshold }));
+        let mut compaction = Self {
+            task,
+            ladder,
+            kept: 0,
+            result_chars: None,
+            way: None,
+            rungs: Vec::new(),
+            before: 0,
+            at_work: None,
+            end,
+        };
+        compaction.before = compaction.taken();
+        compaction
+    }
+
+    /// The ladder as far as it was climbed, for another attempt.
+    pub fn ladder(&self) -> Ladder {
+        self.ladder
+    }
+
+    /// What to do next. Until it was answered a question is asked again.
+    pub fn step(&mut self) -> Step {
+        loop {
+            if let Some(end) = &self.end {
+                return end.clone();
+            }
+            match self.at_work.as_mut().map(|(summariser, kept)| (summariser.step(), *kept)) {
+                Some((summary::Step::Ask(ask), _)) => return Step::Ask(ask),
+                Some((summary::Step::Done(summary), kept)) => self.replace(summary, kept),
+                None if self.is_enough() => self.end = Some(Step::Done(Box::new(self.outcome()))),
+                // A summary that is no shorter than what it stands for is worth nothing.
+                None if self.had_room() && !self.rungs.is_empty() => self.end = Some(Step::Nothing(Nothing::Short)),
+                None => match self.ladder.climb() {
+                    Some(rung) => self.take(rung),
+                    None => self.end = Some(Step::GaveUp(GaveUp::Spent)),
+                },
+            }
+        }
+    }
+
+    /// Takes what the model said to the last question.
+    pub fn answer(&mut self, answer: Result<&str, Refused>) {
+        if let Some((summariser, _)) = &mut self.at_work {
+            summariser.answer(answer);
+        }
+    }
+
+    /// What the conversation takes of its room.
+    fn taken(&self) -> u64 {
+        let summary = self.task.previous.as_ref().map_or(0, |previous| estimate(&previous.text) + WRAPPING);
+        summary + weight(&self.task.lines[self.kept..])
+    }
+
+    fn is_enough(&self) -> bool {
+        let taken = self.taken();
+        let has_changed = self.kept > 0 || self.result_chars.is_some();
+        has_changed && taken <= self.task.limits.room && taken < self.before
+    }
+
+    /// Whether nothing forces to make it shorter: then only what is gained by it counts.
+    fn had_room(&self) -> bool {
+        self.before <= self.task.limits.room && !self.ladder.is_recovery()
+    }
+
+    fn take(&mut self, rung: Rung) {
+        self.rungs.push(rung);
+        let keep = self.task.limits.keep;
+        match rung {
+            Rung::Summary => {
+                let planned = self.sum_up(Keep::Recent(keep), self.task.summary_window);
+                if let Some(nothing) = planned.err().filter(|_| self.had_room()) {
+                    self.end = Some(Step::Nothing(nothing));
+                }
+            }
+            Rung::Results => self.shorten(result_chars(self.task.limits.window)),
+            Rung::Half => self.sum_up(Keep::Recent(keep / 2), self.task.summary_window).unwrap_or_default(),
+            Rung::Quarter => self.sum_up(Keep::Recent(keep / 4), self.task.summary_window).unwrap_or_default(),
+            Rung::Unit => {
+                // All results of the last unit together get half of the room.
+                let lines = self.task.lines[self.kept..].iter().rev();
+                let results = lines.take_while(|line| matches!(*line.message, Message::ToolResult(_))).count();
+                let each = self.task.limits.room * 2 / results.max(1) as u64;
+                self.shorten(usize::try_from(each).unwrap_or(usize::MAX).max(LEAST_RESULT));
+                self.sum_up(Keep::Recent(0), 0).unwrap_or_default();
+            }
+            Rung::Bare => self.sum_up(Keep::None, 0).unwrap_or_default(),
+        }
+    }
+
+    /// Shows at most so many characters of each result.
+    fn shorten(&mut self, chars: usize) {
+        let chars = self.result_chars.map_or(chars, |before| before.min(chars));
+        for line in &mut self.task.lines[self.kept..] {
+            if let Some(short) = shorten(&line.message, chars) {
+                *line = Line::new(line.entry.clone(), Arc::new(short));
+                self.result_chars = Some(chars);
+            }
+        }
+    }
+
+    /// Begins to sum up what is not to be kept of the lines that are still shown.
+    fn sum_up(&mut self, keep: Keep, window: u64) -> Result<(), Nothing> {
+        let lines = &self.task.lines[self.kept..];
+        let kept = self.task.kept.and_then(|kept| kept.checked_sub(self.kept));
+        let plan = plan(&History { lines, kept }, keep)?;
+        let job = self.job(&plan, lines, window);
+        self.at_work = Some((Box::new(Summariser::new(job)), self.kept + plan.kept));
+        Ok(())
+    }
+
+    fn job(&self, plan: &Plan, lines: &[Line], window: u64) -> Job {
+        let messages = |lines: &[Line]| lines.iter().map(|line| line.message.clone()).collect();
+        let is_user = |line: &Line| matches!(*line.message, Message::User(_));
+        let quoted = plan.request.map(|at| request_of(&lines[at].message));
+        // As long as no newer one is kept, the one that was quoted before is the newest.
+        let before = || self.task.previous.as_ref()?.details.get("request")?.as_str().map(str::to_owned);
+        let request = quoted.or_else(|| before().filter(|_| !lines[plan.kept..].iter().any(is_user)));
+        let Limits { room, summary, .. } = self.task.limits;
+        let request_budget = room.saturating_sub(LEAST_SUMMARY + WRAPPING);
+        let taken = weight(&lines[plan.kept..]) + request.as_deref().map_or(0, estimate).min(request_budget) + WRAPPING;
+        Job {
+            history: messages(&lines[plan.history.clone()]),
+            prefix: messages(&lines[plan.prefix.clone()]),
+            previous: self.task.previous.clone(),
+            request,
+            request_budget,
+            focus: self.task.focus.clone(),
+            window,
+            budget: summary.min(room.saturating_sub(taken)).max(LEAST_SUMMARY),
+            mode: self.task.mode,
+        }
+    }
+
+    fn replace(&mut self, summary: Summary, kept: usize) {
+        self.at_work = None;
+        self.kept = kept;
+        self.way = Some(match (self.way, summary.way) {
+            (None, way) => way,
+            (Some(before), way) if before == way => way,
+            (Some(Way::Asked | Way::Staged), Way::Asked | Way::Staged) => Way::Staged,
+            (Some(_), _) => Way::Partial,
+        });
+        self.task.previous = Some(Previous { text: summary.text, details: summary.details });
+    }
+
+    fn outcome(&self) -> Outcome {
+        let previous = self.task.previous.clone();
+        let previous = previous.unwrap_or(Previous { text: NO_HISTORY.to_owned(), details: json!({}) });
+        let mut details = match previous.details {
+            Value::Object(details) => details,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+        };
+        details.remove("resultChars");
+        if let Some(chars) = self.result_chars {
+            details.insert("resultChars".to_owned(), json!(chars));
+        }
+        let overhead = self.task.limits.overhead;
+        Outcome {
+            summary: previous.text,
+            details: Value::Object(details),
+            way: self.way,
+            kept: self.kept,
+            rungs: self.rungs.clone(),
+            before: overhead + self.before,
+            after: overhead + self.taken(),
+        }
+    }
+}
+
+/// A request word for word; pictures are named.
+fn request_of(message: &Message) -> String {
+    let Message::User(User { content, .. }) = message else { return String::new() };
+    match content {
+        Content::Text(text) => text.clone(),
+        Content::Blocks(blocks) => {
+            let parts = blocks.iter().filter_map(|block| match block {
+                Block::Text(text) => Some(text.text.clone()),
+                Block::Image(image) => Some(format!("\n{}\n", name_image(image))),
+                Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => None,
+            });
+            parts.collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

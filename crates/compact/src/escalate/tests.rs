@@ -1,0 +1,72 @@
+//! The ladder, and what becomes of results that are too long.
+
+use homard_proto::message::ToolResult;
+
+use super::*;
+use crate::sample::{image, result, user};
+
+#[test]
+fn every_way_is_taken_once() {
+    let mut ladder = Ladder::default();
+    let taken: Vec<_> = std::iter::from_fn(|| ladder.climb()).collect();
+    assert_eq!(taken, RUNGS);
+    assert_eq!(ladder.climb(), None);
+}
+
+/// Case 155.
+#[test]
+fn a_provider_may_refuse_three_times() {
+    let mut ladder = Ladder::default();
+    assert!(!ladder.is_recovery());
+    let mut rungs = Vec::new();
+    while ladder.recover() {
+        rungs.push(ladder.climb());
+    }
+    assert_eq!(rungs, [Some(Rung::Summary), Some(Rung::Results), Some(Rung::Unit)]);
+}
+
+fn blocks(message: &Message) -> &[Block] {
+    let Message::ToolResult(ToolResult { content, .. }) = message else { panic!("{message:?}") };
+    content
+}
+
+#[test]
+fn a_result_may_take_three_tenths_of_the_window() {
+    assert_eq!([200_000, 16_384, 2_000_000].map(result_chars), [240_000, 19_660, 400_000]);
+}
+
+#[test]
+fn a_long_result_is_cut_at_a_line() {
+    let text = format!("{}\n{}", "word ".repeat(1_000).trim_end(), "word ".repeat(9_000));
+    // 5000 characters weigh 1000 tokens, so that 5100 characters are allowed 1275.
+    let short = shorten(&result("a", &text), 5_100).unwrap();
+    let shown = "word ".repeat(1_000);
+    let expected = format!(
+        "{}\n\n[Cut: the first 4999 of 50000 characters are shown. Ask for a smaller part to see more.]",
+        shown.trim_end()
+    );
+    assert_eq!(blocks(&short), [Block::text(expected)]);
+    assert_eq!(shorten(&short, 5_100), None, "what was made short is short enough");
+}
+
+#[test]
+fn blocks_share_what_is_allowed_and_pictures_stay() {
+    let Message::ToolResult(mut whole) = result("a", &"word ".repeat(8_000)) else { panic!() };
+    whole.content.extend([image(), Block::text("word ".repeat(2_000))]);
+    let short = shorten(&Message::ToolResult(whole), 20_000).unwrap();
+    let lengths = blocks(&short).iter().map(|block| block.as_text().map(|text| text.matches("word").count()));
+    assert_eq!(lengths.collect::<Vec<_>>(), [Some(3_200), None, Some(800)]);
+}
+
+#[test]
+fn what_weighs_more_gets_fewer_characters() {
+    let short = shorten(&result("a", &"漢".repeat(50_000)), 40_000).unwrap();
+    let tokens: u64 = blocks(&short).iter().filter_map(Block::as_text).map(estimate).sum();
+    assert!((9_000..10_100).contains(&tokens), "{tokens}");
+}
+
+#[test]
+fn what_is_no_result_or_short_stays() {
+    assert_eq!(shorten(&user(&"x".repeat(9_999)), 100), None);
+    assert_eq!(shorten(&result("a", "short"), 100), None);
+}

@@ -1,0 +1,83 @@
+//! What is reported counts, and what is estimated where nothing was.
+
+use homard_proto::message::Block;
+
+use super::*;
+use crate::{
+    Settings,
+    sample::{assistant, lines, reporting, user, words},
+};
+
+fn threshold() -> u64 {
+    Settings::default().limits(200_000, 0, Scale::ONE).threshold
+}
+
+#[test]
+fn the_threshold_is_the_window_without_the_reserve() {
+    let over = |input| {
+        let lines = lines([user("hi"), reporting(input, 1_000)]);
+        measure(&History { lines: &lines, kept: None }, 0).is_over(threshold())
+    };
+    assert!(over(180_000), "181000 of 200000");
+    assert!(!over(178_000), "179000 of 200000");
+}
+
+#[test]
+fn what_came_after_the_report_is_estimated() {
+    let lines = lines([user("hi"), reporting(5_000, 10), user(&words(300))]);
+    let measured = measure(&History { lines: &lines, kept: None }, 0);
+    assert_eq!(measured, Measure { tokens: 5_010 + lines[2].weight, scale: Scale::ONE });
+}
+
+#[test]
+fn without_a_report_everything_is_estimated() {
+    let lines = lines([user(&words(100)), assistant(&words(50))]);
+    let measured = measure(&History { lines: &lines, kept: None }, 700);
+    assert_eq!(measured, Measure { tokens: 700 + lines[0].weight + lines[1].weight, scale: Scale::ONE });
+}
+
+#[test]
+fn a_report_of_more_than_was_estimated_makes_estimates_larger() {
+    let lines = lines([user(&words(2_000)), reporting(3_000, 0), user(&words(1_000))]);
+    let known = lines[0].weight + lines[1].weight;
+    let measured = measure(&History { lines: &lines, kept: None }, 0);
+    let scale = Scale::of(3_000, known);
+    assert!(scale > Scale::ONE, "{scale:?}");
+    assert_eq!(measured, Measure { tokens: 3_000 + scale.grow(lines[2].weight), scale });
+}
+
+/// Pitfall 80.
+#[test]
+fn what_was_reported_before_the_last_compaction_does_not_count() {
+    let mut lines = lines([user("hi"), reporting(190_000, 500), user("next")]);
+    let estimated = 900 + lines.iter().map(|line| line.weight).sum::<u64>();
+    let measured = measure(&History { lines: &lines, kept: Some(2) }, 900);
+    assert_eq!(measured, Measure { tokens: estimated, scale: Scale::ONE });
+    assert!(!measured.is_over(threshold()));
+    lines.extend(crate::sample::lines([reporting(1_200, 10)]));
+    assert_eq!(measure(&History { lines: &lines, kept: Some(2) }, 900).tokens, 1_210);
+}
+
+#[test]
+fn a_failed_answer_and_one_that_no_model_gave_report_nothing() {
+    let broken = |stop_reason| {
+        let usage = Usage { input: 9_000, ..Usage::default() };
+        Message::Assistant(Assistant { content: vec![Block::text("x")], usage, stop_reason, ..Assistant::default() })
+    };
+    let lines =
+        lines([reporting(100, 1), broken(StopReason::Error), broken(StopReason::Aborted), assistant("delivered")]);
+    let since: u64 = lines[1..].iter().map(|line| line.weight).sum();
+    assert_eq!(measure(&History { lines: &lines, kept: None }, 0).tokens, 101 + since);
+}
+
+/// Pitfall 79.
+#[test]
+fn a_provider_that_took_too_much_and_said_nothing_is_found_out() {
+    let said = |input, cache_read, stop_reason| {
+        let usage = Usage { input, cache_read, ..Usage::default() };
+        Assistant { usage, stop_reason, ..Assistant::default() }
+    };
+    assert!(is_silent_overflow(&said(100, 16_300, StopReason::Stop), 16_384));
+    assert!(!is_silent_overflow(&said(84, 16_300, StopReason::Stop), 16_384));
+    assert!(!is_silent_overflow(&said(20_000, 0, StopReason::Error), 16_384));
+}

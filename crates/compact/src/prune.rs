@@ -1,0 +1,270 @@
+//! Leaving old tool results out of requests once the provider's cache has lost them anyway.
+//!
+//! What was cut once stays cut the same way, however often it is looked at: [`Cuts`] is kept with the session, and what
+//! follows from it is the same bytes each time. More is cut only when the cache has expired, so no cut costs a cache.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use homard_proto::{
+    EntryId,
+    message::{Block, Content, Message, ToolResult},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{Line, cut};
+
+/// What a picture counts as, in characters.
+const PICTURE: u64 = 8_000;
+
+/// What stands for a result that was left out.
+const LEFT_OUT: &str = "[This old tool result was left out to save room. Run the tool again if it is needed.]";
+
+/// What the config says of pruning.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// How long a provider keeps its cache, in milliseconds.
+    pub ttl: u64,
+    /// How many of the last answers, and everything behind them, are left alone.
+    pub keep_last_assistants: usize,
+    /// Above this part of the window long results lose their middle.
+    pub soft_ratio: f64,
+    /// Above this part of the window results are left out, oldest first.
+    pub hard_ratio: f64,
+    /// But only if they have that many characters together.
+    pub min_prunable: u64,
+    /// Results are long above this many characters.
+    pub soft_max: usize,
+    /// What is left of their beginning.
+    pub soft_head: usize,
+    /// What is left of their end.
+    pub soft_tail: usize,
+    /// Tools whose results may be cut; empty for all. `*` stands for anything.
+    pub allow: Vec<String>,
+    /// Tools whose results may not; this wins.
+    pub deny: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            ttl: 300_000,
+            keep_last_assistants: 3,
+            soft_ratio: 0.3,
+            hard_ratio: 0.5,
+            min_prunable: 50_000,
+            soft_max: 4_000,
+            soft_head: 1_500,
+            soft_tail: 1_500,
+            allow: Vec::new(),
+            deny: Vec::new(),
+        }
+    }
+}
+
+/// How a result was cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cut {
+    /// It lost its middle; the numbers are those of the settings when that happened.
+    Middle {
+        /// What is left of its beginning, in characters.
+        head: usize,
+        /// What is left of its end.
+        tail: usize,
+    },
+    /// It was left out.
+    Whole,
+}
+
+/// Which results were cut, by their lines in the transcript.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Cuts(BTreeMap<EntryId, Cut>);
+
+/// When the provider's cache was last used, and what time it is; milliseconds since the epoch.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// `None` if it never was.
+    pub touched: Option<u64>,
+    /// Now.
+    pub now: u64,
+}
+
+/// What a request shows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pruned {
+    /// The messages; those that were not cut are the same.
+    pub messages: Vec<Arc<Message>>,
+    /// What was cut, to be kept.
+    pub cuts: Cuts,
+    /// Whether anything was cut that was not cut before: then the cache counts as touched now.
+    pub has_changed: bool,
+}
+
+/// Whether a model's provider has such a cache.
+pub fn applies(provider: &str, model: &str) -> bool {
+    let starts = |text: &str, with: &str| text.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
+    provider.eq_ignore_ascii_case("anthropic")
+        || (provider.eq_ignore_ascii_case("openrouter") && starts(model, "anthropic/"))
+}
+
+/// What a request shows of the lines. `window` is the model's, in tokens.
+pub fn prune(lines: &[Line], before: &Cuts, times: Times, settings: &Settings, window: u64) -> Pruned {
+    let mut shown: Vec<_> = lines.iter().map(|line| before.show(line)).collect();
+    // What is no longer shown at all need not be remembered.
+    let is_there = |line: &&Line| before.0.contains_key(&line.entry);
+    let mut cuts = Cuts(
+        lines
+            .iter()
+            .filter(is_there)
+            .filter_map(|line| Some((line.entry.clone(), *before.0.get(&line.entry)?)))
+            .collect(),
+    );
+    let has_expired = times.touched.is_some_and(|touched| times.now.saturating_sub(touched) >= settings.ttl);
+    let mut has_changed = false;
+    if let Some(prunable) = has_expired.then(|| prunable(lines, before, settings)).flatten() {
+        for (at, cut) in more(&shown, &prunable, settings, window.saturating_mul(4)) {
+            let line = &lines[at];
+            cuts.0.insert(line.entry.clone(), cut);
+            shown[at] = cuts.show(line);
+            has_changed = true;
+        }
+    }
+    Pruned { messages: shown, cuts, has_changed }
+}
+
+impl Cuts {
+    fn show(&self, line: &Line) -> Arc<Message> {
+        match (self.0.get(&line.entry), &*line.message) {
+            (Some(cut), Message::ToolResult(result)) => Arc::new(Message::ToolResult(cut.of(result))),
+            _ => line.message.clone(),
+        }
+    }
+}
+
+impl Cut {
+    fn of(self, result: &ToolResult) -> ToolResult {
+        let text = match self {
+            Self::Whole => LEFT_OUT.to_owned(),
+            Self::Middle { head, tail } => {
+                let text = words(result);
+                let all = text.chars().count();
+                let (start, end) = (cut::first(&text, head), cut::last(&text, tail));
+                format!("{start}\n...\n{end}\n\n[Shortened: the first {head} and last {tail} of {all} characters.]")
+            }
+        };
+        ToolResult { content: vec![Block::text(text)], ..result.clone() }
+    }
+}
+
+/// A line that may be cut, or cut more.
+struct Prunable {
+    at: usize,
+    was_cut: bool,
+}
+
+/// Which lines may be cut: results of tools between the first user's message and the last answers.
+fn prunable(lines: &[Line], before: &Cuts, settings: &Settings) -> Option<Vec<Prunable>> {
+    let is_answer = |line: &Line| matches!(*line.message, Message::Assistant(_));
+    let first = lines.iter().position(|line| matches!(*line.message, Message::User(_)))?;
+    let end = match settings.keep_last_assistants.checked_sub(1) {
+        Some(others) => (0..lines.len()).rev().filter(|&at| is_answer(&lines[at])).nth(others)?,
+        None => lines.len(),
+    };
+    let may = |at: &usize| match &*lines[*at].message {
+        Message::ToolResult(result) => {
+            let has_picture = result.content.iter().any(|block| matches!(block, Block::Image(_)));
+            !has_picture && settings.allows(&result.tool_name)
+        }
+        Message::User(_) | Message::Assistant(_) | Message::Other(_) => false,
+    };
+    let prunable = |at: usize| Prunable { at, was_cut: before.0.contains_key(&lines[at].entry) };
+    Some((first..end).filter(may).map(prunable).collect())
+}
+
+/// What to cut besides what was cut before, in the order of the lines.
+fn more(shown: &[Arc<Message>], prunable: &[Prunable], settings: &Settings, window: u64) -> BTreeMap<usize, Cut> {
+    let mut cuts = BTreeMap::new();
+    let mut all: u64 = shown.iter().map(|message| characters(message)).sum();
+    let is_above = |all: u64, ratio: f64| window > 0 && all as f64 / window as f64 >= ratio;
+    if !is_above(all, settings.soft_ratio) {
+        return cuts;
+    }
+    let mut left = Vec::new();
+    for &Prunable { at, was_cut } in prunable {
+        let Message::ToolResult(result) = &*shown[at] else { continue };
+        let mut length = characters(&shown[at]);
+        let soft = Cut::Middle { head: settings.soft_head, tail: settings.soft_tail };
+        if !was_cut && length > settings.soft_max as u64 {
+            let short = characters(&Message::ToolResult(soft.of(result)));
+            if short < length {
+                cuts.insert(at, soft);
+                all -= length - short;
+                length = short;
+            }
+        }
+        left.push((at, length));
+    }
+    if left.iter().map(|(_, length)| length).sum::<u64>() < settings.min_prunable {
+        return cuts;
+    }
+    let placeholder = LEFT_OUT.chars().count() as u64;
+    for (at, length) in left.into_iter().filter(|(_, length)| *length > placeholder) {
+        if !is_above(all, settings.hard_ratio) {
+            break;
+        }
+        cuts.insert(at, Cut::Whole);
+        all -= length - placeholder;
+    }
+    cuts
+}
+
+/// What a message counts as, in characters.
+fn characters(message: &Message) -> u64 {
+    let of_text = |text: &str| text.chars().count() as u64;
+    let of_block = |block: &Block| match block {
+        Block::Text(text) => of_text(&text.text),
+        Block::Thinking(thinking) => of_text(&thinking.thinking),
+        Block::Image(_) => PICTURE,
+        Block::ToolCall(call) => of_text(&call.arguments.to_string()),
+        Block::Other(_) => 0,
+    };
+    match message {
+        Message::User(user) => match &user.content {
+            Content::Text(text) => of_text(text),
+            Content::Blocks(blocks) => blocks.iter().map(of_block).sum(),
+        },
+        Message::Assistant(said) => said.content.iter().map(of_block).sum(),
+        Message::ToolResult(result) => result.content.iter().map(of_block).sum(),
+        Message::Other(_) => 0,
+    }
+}
+
+fn words(result: &ToolResult) -> String {
+    result.content.iter().filter_map(Block::as_text).collect::<Vec<_>>().join("\n")
+}
+
+impl Settings {
+    fn allows(&self, tool: &str) -> bool {
+        let tool = tool.to_lowercase();
+        let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(&pattern.trim().to_lowercase(), &tool));
+        !any(&self.deny) && (self.allow.is_empty() || any(&self.allow))
+    }
+}
+
+/// Whether a name has the shape of a pattern in which `*` stands for anything.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(name) = name.strip_prefix(start) else { return false };
+    let mut middle: Vec<_> = rest.split('*').collect();
+    let end = middle.pop().unwrap_or_default();
+    let mut name = name;
+    for part in middle {
+        let Some(at) = name.find(part) else { return false };
+        name = &name[at + part.len()..];
+    }
+    name.ends_with(end)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! What requests leave out, and that they leave out the same again.
+
+use homard_proto::message::Message;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::sample::{assistant, call, image, lines, result, user};
+
+const MINUTE: u64 = 60_000;
+
+/// A conversation with one result of that many characters in each of its turns.
+fn conversation(results: &[usize]) -> Vec<Line> {
+    let turn = |(at, &size): (usize, &usize)| {
+        let id = format!("c{at}");
+        [user("go"), call(&id), result(&id, &"0123456789".repeat(size / 10)), assistant("done")]
+    };
+    lines(results.iter().enumerate().flat_map(turn))
+}
+
+fn at(minutes: u64) -> Times {
+    Times { touched: Some(10 * MINUTE), now: (10 + minutes) * MINUTE }
+}
+
+fn text(message: &Message) -> String {
+    let Message::ToolResult(result) = message else { panic!("{message:?}") };
+    words(result)
+}
+
+fn originals(lines: &[Line]) -> Vec<Arc<Message>> {
+    lines.iter().map(|line| line.message.clone()).collect()
+}
+
+/// Case 164.
+#[test]
+fn old_results_lose_their_middle_once_the_cache_is_gone() {
+    let lines = conversation(&[10_000, 10_000, 10_000, 10_000]);
+    let pruned = prune(&lines, &Cuts::default(), at(6), &Settings::default(), 25_000);
+    let half = "0123456789".repeat(150);
+    let short = format!("{half}\n...\n{half}\n\n[Shortened: the first 1500 and last 1500 of 10000 characters.]");
+    let shown: Vec<_> = [2, 6, 10, 14].map(|at| text(&pruned.messages[at])).to_vec();
+    let whole = "0123456789".repeat(1_000);
+    // The last three answers: the third-last is the one before the last result but one.
+    assert_eq!(shown, [short.clone(), short.clone(), short, whole]);
+    assert!(pruned.has_changed);
+    assert_eq!(originals(&lines), originals(&conversation(&[10_000; 4])), "the transcript stays");
+}
+
+#[test]
+fn nothing_is_cut_before_the_cache_is_gone_or_while_there_is_room() {
+    let lines = conversation(&[10_000; 4]);
+    let never = Times { touched: None, now: 99 * MINUTE };
+    for (times, window) in [(at(4), 25_000), (never, 25_000), (at(6), 50_000)] {
+        let pruned = prune(&lines, &Cuts::default(), times, &Settings::default(), window);
+        assert_eq!(pruned, Pruned { messages: originals(&lines), cuts: Cuts::default(), has_changed: false });
+    }
+}
+
+#[test]
+fn above_half_of_the_window_the_oldest_are_left_out() {
+    let lines = conversation(&[4_000; 30]);
+    // 120000 characters of 40000 tokens are 0.75; ten must go for a half.
+    let pruned = prune(&lines, &Cuts::default(), at(6), &Settings::default(), 40_000);
+    let left_out: Vec<_> = (0..30).map(|turn| text(&pruned.messages[4 * turn + 2]) == LEFT_OUT).collect();
+    assert_eq!(left_out, [vec![true; 11], vec![false; 19]].concat());
+}
+
+#[test]
+fn few_characters_are_not_worth_leaving_out() {
+    let lines = conversation(&[4_000; 10]);
+    let pruned = prune(&lines, &Cuts::default(), at(6), &Settings::default(), 10_000);
+    assert!(!pruned.has_changed);
+}
+
+#[test]
+fn pictures_and_denied_tools_stay() {
+    let mut lines = conversation(&[10_000; 4]);
+    let Message::ToolResult(mut seen) = result("c0", &"x".repeat(9_000)) else { panic!() };
+    seen.content.push(image());
+    lines[2] = Line::new(lines[2].entry.clone(), Arc::new(Message::ToolResult(seen)));
+    let cuts = |settings: Settings| {
+        let pruned = prune(&lines, &Cuts::default(), at(6), &settings, 20_000);
+        serde_json::to_value(pruned.cuts).unwrap()
+    };
+    let middle = json!({"middle": {"head": 1500, "tail": 1500}});
+    assert_eq!(cuts(Settings::default()), json!({"l10": middle, "l6": middle}));
+    let named = |allow: &[&str], deny: &[&str]| {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        cuts(Settings { allow: owned(allow), deny: owned(deny), ..Settings::default() })
+    };
+    assert_eq!(named(&["EX*"], &[]), json!({"l10": middle, "l6": middle}));
+    assert_eq!(named(&["read"], &[]), json!({}));
+    assert_eq!(named(&["exec"], &["*e*c"]), json!({}));
+}
+
+#[test]
+fn patterns_stand_for_names() {
+    let cases = [("*", "a"), ("a*c", "abc"), ("a*b*c", "aXbXc"), ("*a", "ba"), ("abc", "abc"), ("a**", "a")];
+    assert!(cases.iter().all(|(pattern, name)| matches(pattern, name)));
+    let cases = [("a*a", "a"), ("abc", "abcd"), ("*a", "ab"), ("a*b*c", "acb"), ("", "a")];
+    assert!(cases.iter().all(|(pattern, name)| !matches(pattern, name)));
+}
+
+#[test]
+fn only_providers_with_such_a_cache_are_pruned_for() {
+    assert!(applies("Anthropic", "claude") && applies("openrouter", "anthropic/claude"));
+    assert!(!applies("openai", "anthropic/claude") && !applies("openrouter", "google/gemini"));
+}
+
+proptest! {
+    #[test]
+    fn what_was_cut_stays_cut_the_same_way(
+        sizes in prop::collection::vec(0usize..12_000, 1..40),
+        more in prop::collection::vec(0usize..12_000, 0..10),
+        window in 1_000u64..100_000,
+    ) {
+        let settings = Settings::default();
+        let first = prune(&conversation(&sizes), &Cuts::default(), at(6), &settings, window);
+        // Kept with the session and read again after a restart.
+        let stored: Cuts = serde_json::from_value(serde_json::to_value(&first.cuts).unwrap()).unwrap();
+        let longer = conversation(&[sizes, more].concat());
+        let next = prune(&longer, &stored, at(1), &settings, window);
+        prop_assert_eq!(&next.messages[..first.messages.len()], &first.messages[..]);
+        prop_assert!(!next.has_changed);
+        prop_assert_eq!(&next.cuts, &first.cuts);
+        // Once the cache is gone more may be cut, but a second look finds nothing.
+        let later = prune(&longer, &stored, at(6), &settings, window);
+        let again = prune(&longer, &later.cuts, at(1), &settings, window);
+        prop_assert_eq!(again.messages, later.messages);
+    }
+}

@@ -1,0 +1,167 @@
+//! A conversation as text for the model that sums it up, in pieces that it can read at once.
+
+use std::{ops::Range, sync::Arc};
+
+use homard_model::tokens::estimate;
+use homard_proto::message::{Assistant, Block, Content, ImageBlock, Message, ToolResult};
+use serde_json::Value;
+
+use crate::cut;
+
+/// How many pieces are read by a model. What is longer is cut more, and then what is in its middle is only extracted.
+pub(crate) const MOST_PIECES: usize = 12;
+
+/// How often everything is made half as long before pieces are left out.
+const HALVINGS: u32 = 4;
+
+/// Some messages as text.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Piece {
+    /// Which messages.
+    pub(crate) messages: Range<usize>,
+    /// Empty if no model is to read it.
+    pub(crate) text: String,
+    /// What the text weighs, or would have.
+    pub(crate) tokens: u64,
+}
+
+/// How much of a message is told, in characters.
+#[derive(Debug, Clone, Copy)]
+struct Caps {
+    words: usize,
+    result: usize,
+    argument: usize,
+}
+
+impl Caps {
+    fn halved(times: u32) -> Self {
+        let words = if times == 0 { usize::MAX } else { 8_000 >> times };
+        Self { words, result: 2_000 >> times, argument: 400 >> times }
+    }
+}
+
+/// The messages as text, in pieces that weigh at most `most` each.
+pub(crate) fn pieces(messages: &[Arc<Message>], most: u64) -> Vec<Piece> {
+    // A piece is rarely full.
+    let all = most.saturating_mul(MOST_PIECES as u64) / 3 * 2;
+    let mut told = tell_all(messages, Caps::halved(0), most);
+    for times in 1..=HALVINGS {
+        if told.iter().map(|(_, tokens)| tokens).sum::<u64>() <= all {
+            break;
+        }
+        told = tell_all(messages, Caps::halved(times), most);
+    }
+    let mut pieces = pack(told, most);
+    if pieces.len() > MOST_PIECES {
+        // The beginning says what it is about, the end where it stands.
+        let middle = 1..pieces.len() - (MOST_PIECES - 1);
+        let (first, last) = (pieces[middle.start].messages.start, pieces[middle.end - 1].messages.end);
+        let tokens = pieces[middle.clone()].iter().map(|piece| piece.tokens).sum();
+        pieces.splice(middle, [Piece { messages: first..last, text: String::new(), tokens }]);
+    }
+    pieces
+}
+
+fn tell_all(messages: &[Arc<Message>], caps: Caps, most: u64) -> Vec<(String, u64)> {
+    let told = messages.iter().map(|message| {
+        let text = tell(message, caps);
+        let tokens = estimate(&text);
+        if tokens <= most {
+            return (text, tokens);
+        }
+        let text = cut::middle(&text, most);
+        let tokens = estimate(&text);
+        (text, tokens)
+    });
+    told.collect()
+}
+
+fn pack(told: Vec<(String, u64)>, most: u64) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    for (at, (text, tokens)) in told.into_iter().enumerate() {
+        match pieces.last_mut() {
+            // What parts two messages weighs one token.
+            Some(piece) if piece.tokens + tokens < most => {
+                if !piece.text.is_empty() && !text.is_empty() {
+                    piece.text.push_str("\n\n");
+                }
+                piece.text.push_str(&text);
+                piece.tokens += tokens + 1;
+                piece.messages.end = at + 1;
+            }
+            Some(_) | None => pieces.push(Piece { messages: at..at + 1, text, tokens }),
+        }
+    }
+    pieces
+}
+
+/// A message as text; empty if it says nothing. What a model thought is left out: what came of it follows.
+fn tell(message: &Message, caps: Caps) -> String {
+    let text = match message {
+        Message::User(user) => match &user.content {
+            Content::Text(text) => marked("[User]: ", &cut::characters(text, caps.words)),
+            Content::Blocks(blocks) => marked("[User]: ", &shown(blocks, caps.words)),
+        },
+        Message::Assistant(said) => tell_assistant(said, caps),
+        Message::ToolResult(result) => tell_result(result, caps),
+        Message::Other(_) => String::new(),
+    };
+    fenced(text)
+}
+
+fn tell_assistant(said: &Assistant, caps: Caps) -> String {
+    let words = marked("[Assistant]: ", &shown(&said.content, caps.words));
+    let calls: Vec<_> = said
+        .tool_calls()
+        .map(|call| format!("{}({})", cut::one_line(&call.name, 100), arguments(&call.arguments, caps.argument)))
+        .collect();
+    let calls = marked("[Assistant tool calls]: ", &calls.join("; "));
+    match (words.is_empty(), calls.is_empty()) {
+        (false, false) => format!("{words}\n{calls}"),
+        (true, _) => calls,
+        (false, true) => words,
+    }
+}
+
+fn tell_result(result: &ToolResult, caps: Caps) -> String {
+    let mark = if result.is_error { "[Tool result, failed]: " } else { "[Tool result]: " };
+    let text = shown(&result.content, caps.result);
+    format!("{mark}{}", if text.trim().is_empty() { "(nothing)" } else { &text })
+}
+
+fn arguments(arguments: &Value, most: usize) -> String {
+    let Value::Object(fields) = arguments else { return cut::one_line(&arguments.to_string(), most) };
+    let fields = fields.iter().map(|(name, value)| match value {
+        Value::String(text) => format!("{name}={:?}", cut::one_line(text, most)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            format!("{name}={}", cut::one_line(&value.to_string(), most))
+        }
+    });
+    fields.collect::<Vec<_>>().join(", ")
+}
+
+fn shown(blocks: &[Block], most: usize) -> String {
+    let parts = blocks.iter().filter_map(|block| match block {
+        Block::Text(text) => Some(cut::characters(&text.text, most)),
+        Block::Image(image) => Some(name_image(image)),
+        Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => None,
+    });
+    parts.collect::<Vec<_>>().join("\n")
+}
+
+/// What stands for a picture where only words can.
+pub(crate) fn name_image(image: &ImageBlock) -> String {
+    format!("[image: {}, {} KB]", cut::one_line(&image.mime_type, 40), (image.data.len() * 3 / 4).div_ceil(1024))
+}
+
+fn marked(mark: &str, text: &str) -> String {
+    if text.trim().is_empty() { String::new() } else { format!("{mark}{text}") }
+}
+
+/// Keeps what was said from ending the part of the request that it stands in.
+fn fenced(text: String) -> String {
+    if text.contains("</conversation") { text.replace("</conversation", "<\\/conversation") } else { text }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,304 @@
+//! One part of a summary: its questions, what came of them, and what stands in for an answer that never came.
+
+use std::{fmt::Write, sync::Arc};
+
+use homard_model::tokens::estimate;
+use homard_proto::message::Message;
+
+use super::{Ask, Refused, own_words};
+use crate::{
+    cut,
+    extract::extract,
+    prompt::{self, AGAIN, Kind, SYSTEM, Stage},
+    serialise::{Piece, pieces},
+    settings::Mode,
+};
+
+/// A question for less is not worth asking.
+const LEAST_PIECE: u64 = 300;
+
+/// An answer may be this long however little of it is kept: headings alone take some.
+const LEAST_ANSWER: u64 = 400;
+
+/// What surrounds the parts of a question.
+const FRAME: u64 = 64;
+
+/// Who is asked.
+#[derive(Debug)]
+pub(super) struct Asker {
+    /// Zero if nobody.
+    pub(super) window: u64,
+    pub(super) mode: Mode,
+    pub(super) focus: Option<String>,
+}
+
+impl Asker {
+    /// What a question and its answer may weigh. Estimates are not exact, so a fifth is left.
+    fn usable(&self) -> u64 {
+        self.window / 5 * 4
+    }
+
+    /// What one question may hold of the messages.
+    fn piece(&self, messages: &[Arc<Message>], besides: u64) -> u64 {
+        let free = self.usable().saturating_sub(besides);
+        match self.mode {
+            Mode::Default => free,
+            Mode::Safeguard => free.min((self.window as f64 * self.ratio(messages)) as u64),
+        }
+    }
+
+    /// Which part of the window one question fills: less if single messages are large, so that fewer of them are cut.
+    fn ratio(&self, messages: &[Arc<Message>]) -> f64 {
+        let all: u64 = messages.iter().map(|message| homard_model::tokens::of_message(message)).sum();
+        let share = all as f64 / (messages.len().max(1) as f64) * 1.2 / (self.window.max(1) as f64);
+        if share > 0.1 { 0.4 - (2.0 * share).min(0.25) } else { 0.4 }
+    }
+}
+
+/// Where the work stands.
+#[derive(Debug, Clone, Copy)]
+enum At {
+    /// At a piece.
+    Part(usize),
+    Merge,
+    Over,
+}
+
+/// One part of a summary.
+#[derive(Debug)]
+pub(super) struct Section {
+    kind: Kind,
+    messages: Vec<Arc<Message>>,
+    previous: Option<String>,
+    pieces: Vec<Piece>,
+    /// What the whole may weigh.
+    budget: u64,
+    /// What the summary of a piece may weigh, so that one question holds them all.
+    share: u64,
+    at: At,
+    /// Why the question at hand is asked for the second time.
+    again: Option<Again>,
+    parts: Vec<String>,
+    text: String,
+    pub(super) answered: usize,
+    pub(super) replaced: usize,
+    pub(super) merged: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Again {
+    TooLong,
+    Failed,
+    Unfit,
+}
+
+impl Section {
+    pub(super) fn new(
+        kind: Kind,
+        messages: Vec<Arc<Message>>,
+        previous: Option<String>,
+        budget: u64,
+        asker: &Asker,
+    ) -> Self {
+        let previous = previous.map(|text| cut::lines(&text, budget));
+        let longest = prompt::instruction(kind, Stage::Update, budget, asker.focus.as_deref());
+        let answer = budget.max(LEAST_ANSWER);
+        let besides = estimate(SYSTEM) + estimate(&longest) + estimate(AGAIN) + FRAME + answer;
+        let with_previous = besides + previous.as_deref().map_or(0, estimate);
+        let most = asker.piece(&messages, with_previous);
+        let pieces = match (messages.is_empty(), most < LEAST_PIECE) {
+            (true, _) => Vec::new(),
+            // Nobody can be asked.
+            (false, true) => vec![Piece { messages: 0..messages.len(), text: String::new(), tokens: 0 }],
+            (false, false) => pieces(&messages, most),
+        };
+        // The earlier summary is one of those that are merged.
+        let each = asker.usable().saturating_sub(besides) / (pieces.len() as u64 + 1);
+        let share = if pieces.len() > 1 { budget.min(each.saturating_sub(FRAME / 4)) } else { budget };
+        Self {
+            kind,
+            messages,
+            previous,
+            pieces,
+            budget,
+            share,
+            at: At::Part(0),
+            again: None,
+            parts: Vec::new(),
+            text: String::new(),
+            answered: 0,
+            replaced: 0,
+            merged: 0,
+        }
+    }
+
+    pub(super) fn most_asks(&self) -> usize {
+        let parts = self.pieces.iter().filter(|piece| !piece.text.is_empty()).count();
+        2 * (parts + usize::from(self.pieces.len() > 1))
+    }
+
+    /// What it came to, once there is nothing left to ask.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The question at hand; `None` once all were answered.
+    pub(super) fn ask(&mut self, asker: &Asker) -> Option<Ask> {
+        loop {
+            let ask = match self.at {
+                At::Over => return None,
+                At::Part(at) if at == self.pieces.len() => {
+                    self.gather();
+                    continue;
+                }
+                At::Part(at) => self.ask_part(at, asker),
+                At::Merge => self.ask_merge(asker),
+            };
+            let fits = |ask: &Ask| estimate(&ask.system) + estimate(&ask.user) + ask.max_tokens <= asker.window;
+            match ask.filter(fits) {
+                Some(ask) => return Some(ask),
+                None => self.replace(),
+            }
+        }
+    }
+
+    /// Takes an answer; says whether it was the last for its question without being of use.
+    pub(super) fn take(&mut self, answer: Result<&str, Refused>) -> bool {
+        let judged = match answer {
+            Ok(text) => self.judge(own_words(text)).ok_or(Again::Unfit),
+            Err(Refused::Overflow) => Err(Again::TooLong),
+            Err(Refused::Failed) => Err(Again::Failed),
+        };
+        match (judged, self.again) {
+            (Ok(text), _) => self.accept(text),
+            (Err(why), None) => self.again = Some(why),
+            (Err(_), Some(_)) => {
+                self.replace();
+                return true;
+            }
+        }
+        false
+    }
+
+    fn stage(&self, at: usize) -> Stage {
+        match (self.pieces.len(), &self.previous) {
+            (0 | 1, None) => Stage::Whole,
+            (0 | 1, Some(_)) => Stage::Update,
+            (of, _) => Stage::Part(at + 1, of),
+        }
+    }
+
+    fn ask_part(&self, at: usize, asker: &Asker) -> Option<Ask> {
+        let piece = self.pieces.get(at).filter(|piece| !piece.text.is_empty())?;
+        let short = (self.again == Some(Again::TooLong)).then(|| cut::middle(&piece.text, piece.tokens / 2));
+        let text = short.as_deref().unwrap_or(&piece.text);
+        let mut user = format!("<conversation>\n{text}\n</conversation>\n\n");
+        let stage = self.stage(at);
+        if let (Stage::Update, Some(previous)) = (stage, &self.previous) {
+            // Writing to a text cannot fail.
+            write!(user, "<previous-summary>\n{previous}\n</previous-summary>\n\n").unwrap_or_default();
+        }
+        Some(self.finished(user, stage, self.share, asker))
+    }
+
+    fn ask_merge(&self, asker: &Asker) -> Option<Ask> {
+        let share = if self.again == Some(Again::TooLong) { self.share / 2 } else { self.share };
+        let mut user = String::new();
+        for (at, text) in self.previous.iter().chain(&self.parts).enumerate() {
+            let text = cut::lines(text, share);
+            write!(user, "<checkpoint number=\"{}\">\n{text}\n</checkpoint>\n\n", at + 1).unwrap_or_default();
+        }
+        Some(self.finished(user, Stage::Merge, self.budget, asker))
+    }
+
+    fn finished(&self, mut user: String, stage: Stage, tokens: u64, asker: &Asker) -> Ask {
+        user.push_str(&prompt::instruction(self.kind, stage, tokens, asker.focus.as_deref()));
+        if self.again == Some(Again::Unfit) {
+            user.push_str(AGAIN);
+        }
+        Ask { system: SYSTEM.to_owned(), user, max_tokens: tokens.max(LEAST_ANSWER) }
+    }
+
+    /// The text of an answer, if it can stand for what was asked about.
+    fn judge<'a>(&self, text: &'a str) -> Option<&'a str> {
+        let (stands_for, share) = match self.at {
+            At::Part(at) => (self.pieces.get(at).map_or(0, |piece| piece.tokens), self.share),
+            At::Merge => (self.parts.iter().map(|part| estimate(part)).sum(), self.budget),
+            At::Over => return None,
+        };
+        let tokens = estimate(text);
+        let least = (stands_for / 200).clamp(8, 48).min(share);
+        let fits = (least..=2 * share.max(LEAST_ANSWER)).contains(&tokens);
+        (fits && prompt::has_headings(self.kind, text)).then_some(text)
+    }
+
+    fn accept(&mut self, text: &str) {
+        self.again = None;
+        match self.at {
+            At::Part(at) => {
+                self.parts.push(cut::lines(text, self.share));
+                self.answered += 1;
+                self.at = At::Part(at + 1);
+            }
+            At::Merge => {
+                self.merged += 1;
+                self.end(cut::lines(text, self.budget));
+            }
+            At::Over => {}
+        }
+    }
+
+    /// Goes on without an answer.
+    fn replace(&mut self) {
+        self.again = None;
+        match self.at {
+            At::Part(at) => {
+                let messages = self.pieces.get(at).map_or(0..0, |piece| piece.messages.clone());
+                // The earlier summary is joined to the part that it would have been asked with.
+                let previous = self.previous.as_deref().filter(|_| self.pieces.len() == 1);
+                self.parts.push(extract(&self.messages[messages], previous, self.share));
+                self.replaced += 1;
+                self.at = At::Part(at + 1);
+            }
+            At::Merge => {
+                self.replaced += 1;
+                let joined = self.joined();
+                self.end(joined);
+            }
+            At::Over => {}
+        }
+    }
+
+    /// All parts are there.
+    fn gather(&mut self) {
+        match self.parts.len() {
+            0 => {
+                let text = self.previous.clone().unwrap_or_default();
+                self.end(text);
+            }
+            1 => {
+                let text = self.parts.remove(0);
+                self.end(text);
+            }
+            // Quotations of quotations are worse than quotations.
+            _ if self.answered == 0 => {
+                let text = extract(&self.messages, self.previous.as_deref(), self.budget);
+                self.end(text);
+            }
+            _ => self.at = At::Merge,
+        }
+    }
+
+    /// The parts one after the other, each made as short as it must be.
+    fn joined(&self) -> String {
+        let texts: Vec<_> = self.previous.iter().chain(&self.parts).collect();
+        let each = (self.budget / texts.len().max(1) as u64).saturating_sub(2);
+        texts.into_iter().map(|text| cut::lines(text, each)).collect::<Vec<_>>().join("\n\n")
+    }
+
+    fn end(&mut self, text: String) {
+        self.text = text;
+        self.parts.clear();
+        self.at = At::Over;
+    }
+}

@@ -1,0 +1,91 @@
+//! What other programs write around a user's words in a transcript: where they came from and when, for a model to read.
+//! People wrote the words alone, and are shown them alone.
+
+use std::borrow::Cow;
+
+/// Channels as an envelope names them.
+const CHANNELS: [&str; 13] = [
+    "WebChat",
+    "WhatsApp",
+    "Telegram",
+    "Signal",
+    "Slack",
+    "Discord",
+    "Google Chat",
+    "iMessage",
+    "Teams",
+    "Matrix",
+    "Zalo",
+    "Zalo Personal",
+    "BlueBubbles",
+];
+
+/// The words alone.
+pub(super) fn open(text: &str) -> Cow<'_, str> {
+    let words = unwrapped(text).unwrap_or(text);
+    if !words.contains("[message_id:") {
+        return words.into();
+    }
+    let kept: Vec<_> = words.split('\n').filter(|line| !is_mark(line)).collect();
+    kept.join("\n").trim_end_matches('\n').to_owned().into()
+}
+
+/// What is behind an envelope's first line, such as `[Telegram Ann id:7 2026-02-09 10:00]`.
+fn unwrapped(text: &str) -> Option<&str> {
+    let (header, words) = text.strip_prefix('[')?.split_once(']')?;
+    let names_channel = |channel: &&str| header.strip_prefix(*channel).is_some_and(|rest| rest.starts_with(' '));
+    let is_envelope =
+        !header.contains('\n') && (has_time(header) || CHANNELS.iter().any(|channel| names_channel(&channel)));
+    is_envelope.then(|| words.trim_start())
+}
+
+/// Whether a line is the number of a message and nothing else.
+fn is_mark(line: &str) -> bool {
+    let inside = line.trim().strip_prefix("[message_id:").and_then(|rest| rest.strip_suffix(']'));
+    inside.is_some_and(|id| !id.trim().is_empty() && !id.contains(']'))
+}
+
+/// Whether a text holds a date with a time, such as `2026-02-09 10:00` or `2026-02-09T10:00Z`.
+fn has_time(text: &str) -> bool {
+    let is_time = |at: usize, moment: &[u8]| {
+        let form = b"dddd-dd-ddTdd:dd".iter().zip(moment).all(|(form, byte)| match form {
+            b'd' => byte.is_ascii_digit(),
+            b'T' => matches!(byte, b'T' | b' '),
+            other => other == byte,
+        });
+        let next = text.as_bytes().get(at + moment.len());
+        form && match moment[10] {
+            b'T' => next == Some(&b'Z'),
+            _ => next.is_none_or(|next| !next.is_ascii_alphanumeric()),
+        }
+    };
+    text.as_bytes().windows(16).enumerate().any(|(at, moment)| is_time(at, moment))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_surrounds_the_words_goes_and_nothing_else() {
+        for (text, words) in [
+            ("[Telegram Ann (@ann) id:7 +5s 2026-02-09 10:00 UTC] hello", "hello"),
+            ("[Zalo Personal Ann] hello", "hello"),
+            ("[WhatsApp +4179 2026-02-09T10:00Z] hello\n[message_id: 3EB0]", "hello"),
+            ("[Mon 2026-02-09 10:00 GMT+1] hello", "hello"),
+            ("[Slack #ops] [Ann] hello", "[Ann] hello"),
+            ("one\n [message_id: a] \ntwo", "one\ntwo"),
+            ("[Telegram]\nhello", "[Telegram]\nhello"),
+            ("[Telegraph Ann] hello", "[Telegraph Ann] hello"),
+            ("[x] hello", "[x] hello"),
+            ("[2026-02-09] hello", "[2026-02-09] hello"),
+            ("[a\n2026-02-09 10:00] hello", "[a\n2026-02-09 10:00] hello"),
+            ("the id is [message_id: a] here", "the id is [message_id: a] here"),
+            ("[Signal Ann", "[Signal Ann"),
+            ("é", "é"),
+            ("", ""),
+        ] {
+            assert_eq!(open(text), words, "{text}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! `chat.history`: what was said, as people are shown it.
+
+use homard_agent::row::session_row;
+use homard_proto::{
+    ErrorShape, Generation, SessionKey,
+    message::Message,
+    method::{Params, chat::HistoryParams},
+    session::Record,
+};
+use serde_json::{Value, json};
+
+use super::envelope;
+use crate::{
+    methods::{session_key, sessions::defaults, unavailable},
+    router::{Answer, Call},
+};
+
+/// How many messages are told when the caller does not say.
+const MESSAGES: usize = 200;
+/// How many bytes of messages are told at most.
+const BYTES: usize = 6 * 1024 * 1024;
+/// How many bytes one message may take before it is shortened.
+const MESSAGE: usize = 128 * 1024;
+/// How many characters are told of each text in a message that takes more.
+const TEXT: usize = 12_000;
+
+/// What stands where something is missing.
+const MARK: &str = "…(truncated)…";
+
+/// What was said in a session, newest last.
+pub(crate) async fn history(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: HistoryParams = call.params()?;
+    let key = session_key(&call.server, HistoryParams::METHOD, &params.session_key)?;
+    // Nobody was given a place to go on from; whoever has one from elsewhere begins anew.
+    if params.cursor.is_some() {
+        return Ok(json!({"kind": "reset"}).into());
+    }
+    let found = call.server.hub.history(&key).await.map_err(unavailable)?;
+    let (record, messages) = found.map_or((None, Vec::new()), |(record, messages)| (Some(record), messages));
+    let total = messages.len();
+    let offset = params.offset.unwrap_or(0).min(total);
+    let newest = messages.iter().rev().skip(offset).take(params.limit.unwrap_or(MESSAGES));
+    let bytes = params.max_bytes.unwrap_or(BYTES).min(BYTES);
+    let shown = fitting(newest.map(|message| show(message, params.max_chars)), bytes);
+    let thinking = record.as_ref().and_then(|record| record.thinking_level.as_deref()).unwrap_or("off");
+    let mut answer = json!({"sessionKey": params.session_key, "thinkingLevel": thinking});
+    if let Some(record) = &record {
+        answer["sessionId"] = json!(record.session_id);
+        if let Some(level) = &record.verbose_level {
+            answer["verboseLevel"] = level.as_str().into();
+        }
+    }
+    if call.client.generation == Generation::Four {
+        let next = offset + shown.len();
+        answer["hasMore"] = (next < total).into();
+        if next < total {
+            answer["nextOffset"] = next.into();
+        }
+        answer["totalMessages"] = total.into();
+        answer["pendingInputs"] = json!({"items": [], "total": 0});
+        answer["defaults"] = defaults(&call.server);
+        if let Some(record) = &record {
+            answer["sessionInfo"] = row(&call, &key, record);
+        }
+        if params.input_run_ids.is_some() {
+            answer["inputReceipts"] = json!([]);
+            answer["inputConsumptions"] = json!([]);
+        }
+    }
+    answer["messages"] = shown.into();
+    Ok(answer.into())
+}
+
+/// The session as lists show it, and what is at work in it.
+fn row(call: &Call, key: &SessionKey, record: &Record) -> Value {
+    let mut row = session_row(key, record, Generation::Four);
+    let work = call.server.hub.work();
+    let active: Vec<_> = work.iter().filter(|work| work.key == *key).map(|work| &work.run).collect();
+    row["hasActiveRun"] = (!active.is_empty()).into();
+    row["activeRunIds"] = json!(active);
+    row
+}
+
+/// As many of the newest messages as fit, and at least one, oldest first.
+fn fitting(newest_first: impl Iterator<Item = Value>, bytes: usize) -> Vec<Value> {
+    let mut room = Some(bytes);
+    let mut shown = Vec::new();
+    for message in newest_first {
+        room = room.and_then(|room| room.checked_sub(size(&message)));
+        if room.is_none() && !shown.is_empty() {
+            break;
+        }
+        shown.push(message);
+    }
+    shown.reverse();
+    shown
+}
+
+/// A message as people are shown it: a user's words without their envelope, no pictures, and not too much.
+fn show(message: &Message, most_chars: Option<usize>) -> Value {
+    let mut shown = json!(message);
+    let is_user = matches!(message, Message::User(_));
+    match &mut shown["content"] {
+        Value::String(text) if is_user => *text = envelope::open(text).into_owned(),
+        Value::Array(blocks) => blocks.iter_mut().for_each(|block| show_block(block, is_user)),
+        _ => {}
+    }
+    if let Some(most) = most_chars {
+        cut_words(&mut shown["content"], most);
+    }
+    if size(&shown) > MESSAGE {
+        cut(&mut shown, TEXT);
+    }
+    if size(&shown) > MESSAGE {
+        shown["content"] = json!([{"type": "text", "text": MARK}]);
+        if let Some(fields) = shown.as_object_mut() {
+            fields.retain(|_, value| size(value) <= TEXT);
+        }
+    }
+    shown
+}
+
+fn show_block(block: &mut Value, is_user: bool) {
+    if block["type"] == "image" {
+        if let Some(fields) = block.as_object_mut()
+            && let Some(Value::String(data)) = fields.shift_remove("data")
+        {
+            fields.insert("bytes".to_owned(), data.len().into());
+            fields.insert("omitted".to_owned(), true.into());
+        }
+    } else if let (true, Some(text)) = (is_user, block["text"].as_str()) {
+        block["text"] = envelope::open(text).into();
+    }
+}
+
+/// Shortens what people read of a message.
+fn cut_words(content: &mut Value, most: usize) {
+    let Value::Array(blocks) = content else { return cut(content, most) };
+    for block in blocks.iter_mut().filter_map(Value::as_object_mut) {
+        for name in ["text", "thinking"] {
+            if let Some(words) = block.get_mut(name) {
+                cut(words, most);
+            }
+        }
+    }
+}
+
+/// Shortens every text in a value.
+fn cut(value: &mut Value, most: usize) {
+    match value {
+        Value::String(text) => {
+            if let Some((at, _)) = text.char_indices().nth(most) {
+                text.truncate(at);
+                *text += "\n";
+                *text += MARK;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| cut(item, most)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| cut(field, most)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn size(value: &Value) -> usize {
+    value.to_string().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(message: Value, most: Option<usize>) -> Value {
+        show(&serde_json::from_value(message).unwrap(), most)
+    }
+
+    #[test]
+    fn the_oldest_messages_are_left_out_when_they_do_not_fit() {
+        let newest_first = || ["cc", "b", "aaaa"].into_iter().map(Value::from);
+        assert_eq!(fitting(newest_first(), 13), ["aaaa", "b", "cc"].map(Value::from));
+        assert_eq!(fitting(newest_first(), 12), ["b", "cc"].map(Value::from));
+        assert_eq!(fitting(newest_first(), 3), ["cc"].map(Value::from));
+        assert_eq!(fitting(std::iter::empty(), 3), [] as [Value; 0]);
+    }
+
+    #[test]
+    fn people_see_the_words_and_how_large_a_picture_is() {
+        let said = json!({
+            "role": "user", "timestamp": 1, "idempotencyKey": "k:user", "content": [
+                {"type": "text", "text": "[Signal Ann 2026-02-09 10:00] look"},
+                {"type": "image", "mimeType": "image/png", "data": "AAAA"},
+            ],
+        });
+        let seen = json!({
+            "role": "user", "timestamp": 1, "idempotencyKey": "k:user", "content": [
+                {"type": "text", "text": "look"},
+                {"type": "image", "mimeType": "image/png", "bytes": 4, "omitted": true},
+            ],
+        });
+        assert_eq!(shown(said, None), seen);
+        let plain = json!({"role": "user", "timestamp": 1, "content": "[Signal Ann] look"});
+        assert_eq!(shown(plain, None)["content"], "look");
+        // What a model says is its own.
+        let content = json!([{"type": "text", "text": "[Signal Ann] look"}]);
+        assert_eq!(shown(json!({"role": "assistant", "content": content}), None)["content"], content);
+    }
+
+    #[test]
+    fn a_long_message_is_shortened_until_it_fits() {
+        let said = |parts: usize| {
+            let part = json!({"type": "text", "text": "é".repeat(MESSAGE / 2)});
+            json!({"role": "user", "timestamp": 1, "content": vec![part; parts]})
+        };
+        let text = |most: usize| json!({"type": "text", "text": format!("{}\n{MARK}", "é".repeat(most))});
+        assert_eq!(shown(said(2), None)["content"], json!([text(TEXT), text(TEXT)]));
+        assert_eq!(shown(said(2), Some(3))["content"], json!([text(3), text(3)]));
+        assert_eq!(
+            shown(said(20), None),
+            json!({
+                "role": "user", "timestamp": 1, "content": [{"type": "text", "text": MARK}],
+            })
+        );
+        let call = json!({"role": "assistant", "content": [{"type": "toolCall", "id": "call-1", "name": "read"}]});
+        assert_eq!(shown(call, Some(1))["content"][0]["id"], "call-1");
+        let short = json!({"role": "user", "timestamp": 1, "content": "é".repeat(TEXT + 1)});
+        assert_eq!(shown(short.clone(), None), short);
+    }
+}

@@ -1,0 +1,44 @@
+//! `chat.inject`: puts words into a conversation that no model said.
+
+use homard_proto::{
+    ErrorShape, Extra,
+    event::{Chat, ChatState},
+    method::{Params, chat::InjectParams},
+};
+use serde_json::json;
+
+use crate::{
+    methods::{session_key, sessions::change::refusal},
+    news::Audience,
+    router::{Answer, Call},
+};
+
+/// Appends a note to a session's transcript and tells everybody.
+pub(crate) async fn inject(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: InjectParams = call.params()?;
+    let key = session_key(&call.server, InjectParams::METHOD, &params.session_key)?;
+    let words = params.message.trim();
+    if words.is_empty() {
+        return Err(ErrorShape::invalid("invalid chat.inject params: message must not be blank"));
+    }
+    let label = params.label.as_deref().map(str::trim).filter(|label| !label.is_empty());
+    let text = label.map_or_else(|| words.to_owned(), |label| format!("[{label}]\n\n{words}"));
+    let (entry, said) = call.server.hub.inject(&key, text).await.map_err(|error| refusal(&error))?;
+    let told = Chat {
+        run_id: format!("inject-{entry}"),
+        session_key: key.to_string(),
+        agent_id: key.agent().map(ToString::to_string),
+        seq: 0,
+        state: ChatState::Final,
+        delta_text: None,
+        replace: None,
+        message: Some(json!({"role": "assistant", "content": said.content, "timestamp": said.timestamp})),
+        stop_reason: Some("injected".to_owned()),
+        error_message: None,
+        extra: Extra::new(),
+    };
+    let projector = &call.server.projector;
+    projector.tell("chat", &json!(told), Audience::READERS);
+    projector.drain().await;
+    Ok(json!({"ok": true, "messageId": entry}).into())
+}

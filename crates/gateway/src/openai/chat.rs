@@ -1,0 +1,148 @@
+//! `/v1/chat/completions`: what is asked, and the answer, whole or in chunks.
+
+use homard_proto::message::{ToolCall, Usage};
+use serde_json::{Value, json};
+
+use super::{
+    content::Content,
+    question::{Question, functions},
+    refusal::Refusal,
+    sse::{Dialect, Frame},
+    talk::{Ending, Whole},
+};
+
+/// Reads the question of a request.
+pub(super) fn read(body: &Value) -> Result<Question, Refusal> {
+    let Some(messages) = body["messages"].as_array() else {
+        return Err(Refusal::part("messages", "must be a list of messages"));
+    };
+    if body["n"].as_u64().is_some_and(|n| n != 1) {
+        return Err(Refusal::part("n", "must be 1: an agent gives one answer"));
+    }
+    let mut question = Question::default();
+    for (number, message) in messages.iter().enumerate() {
+        add(&mut question, message, &format!("messages[{number}]"))?;
+    }
+    question.offer(functions(&body["tools"])?, &body["tool_choice"])?;
+    question.shape(&body["response_format"]);
+    Ok(question)
+}
+
+fn add(question: &mut Question, message: &Value, place: &str) -> Result<(), Refusal> {
+    let content = Content::read(&message["content"], &format!("{place}.content"))?;
+    let Some(role) = message["role"].as_str() else {
+        return Err(Refusal::part(&format!("{place}.role"), "must say who speaks"));
+    };
+    if matches!(role, "tool" | "function") {
+        question.add_result(message["tool_call_id"].as_str().or(message["name"].as_str()).unwrap_or("?"), content);
+        return Ok(());
+    }
+    question.add(role, content, place)?;
+    for call in message["tool_calls"].as_array().into_iter().flatten() {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let function = &call["function"];
+        question.add_call(&text(&call["id"]), &text(&function["name"]), &text(&function["arguments"]));
+    }
+    Ok(())
+}
+
+/// How an answer is written.
+#[derive(Debug, Clone)]
+pub(super) struct Form {
+    /// Its id.
+    pub(super) id: String,
+    /// Seconds since the epoch.
+    pub(super) created: u64,
+    /// The model, as the caller named it.
+    pub(super) model: String,
+    /// Whether a stream tells what the answer cost.
+    pub(super) tells_usage: bool,
+}
+
+impl Form {
+    /// The whole answer.
+    pub(super) fn completion(&self, whole: &Whole) -> Value {
+        let mut message = json!({"role": "assistant", "content": whole.text});
+        if !whole.calls.is_empty() {
+            if whole.text.is_empty() {
+                message["content"] = Value::Null;
+            }
+            message["tool_calls"] = whole.calls.iter().map(call).collect();
+        }
+        json!({
+            "id": self.id, "object": "chat.completion", "created": self.created, "model": self.model,
+            "choices": [{"index": 0, "message": message, "finish_reason": finish_reason(whole)}],
+            "usage": usage(&whole.usage),
+        })
+    }
+
+    fn chunk(&self, delta: Value, finish_reason: Option<&str>) -> Frame {
+        let choice = json!({"index": 0, "delta": delta, "finish_reason": finish_reason});
+        self.frame(json!([choice]), Value::Null)
+    }
+
+    fn frame(&self, choices: Value, usage: Value) -> Frame {
+        let mut chunk = json!({
+            "id": self.id, "object": "chat.completion.chunk", "created": self.created, "model": self.model,
+            "choices": choices,
+        });
+        if self.tells_usage {
+            chunk["usage"] = usage;
+        }
+        Frame::plain(&chunk)
+    }
+}
+
+impl Dialect for Form {
+    fn begin(&mut self) -> Vec<Frame> {
+        vec![self.chunk(json!({"role": "assistant", "content": ""}), None)]
+    }
+
+    fn words(&mut self, new: &str) -> Vec<Frame> {
+        vec![self.chunk(json!({ "content": new }), None)]
+    }
+
+    fn end(&mut self, ending: &Ending) -> Vec<Frame> {
+        let whole = match ending {
+            Ok(whole) => whole,
+            Err(refusal) => return vec![Frame::plain(&refusal.body()), Frame::done()],
+        };
+        let mut frames = Vec::new();
+        if !whole.calls.is_empty() {
+            let numbered = |(index, made): (usize, &ToolCall)| {
+                let mut call = call(made);
+                call["index"] = index.into();
+                call
+            };
+            let calls: Value = whole.calls.iter().enumerate().map(numbered).collect();
+            frames.push(self.chunk(json!({ "tool_calls": calls }), None));
+        }
+        frames.push(self.chunk(json!({}), Some(finish_reason(whole))));
+        if self.tells_usage {
+            frames.push(self.frame(json!([]), usage(&whole.usage)));
+        }
+        frames.push(Frame::done());
+        frames
+    }
+}
+
+fn finish_reason(whole: &Whole) -> &'static str {
+    match whole {
+        Whole { calls, .. } if !calls.is_empty() => "tool_calls",
+        Whole { is_cut: true, .. } => "length",
+        Whole { is_cut: false, .. } => "stop",
+    }
+}
+
+fn call(call: &ToolCall) -> Value {
+    let function = json!({"name": call.name, "arguments": call.arguments.to_string()});
+    json!({"id": call.id, "type": "function", "function": function})
+}
+
+fn usage(usage: &Usage) -> Value {
+    let prompt = usage.input + usage.cache_read + usage.cache_write;
+    json!({
+        "prompt_tokens": prompt, "completion_tokens": usage.output, "total_tokens": prompt + usage.output,
+        "prompt_tokens_details": {"cached_tokens": usage.cache_read},
+    })
+}

@@ -1,0 +1,153 @@
+//! `/tools/invoke`: one tool of an agent, called without a model.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    http::{HeaderValue, StatusCode},
+    response::Response,
+};
+use homard_agent::{
+    Profile,
+    command::OWNER,
+    task,
+    tool::{Lender, Origin, Progress, Tool, ToolCx, Variables},
+};
+use homard_proto::{AgentId, CallId, SessionKey, message::join_text};
+use serde_json::{Map, Value, json};
+use tokio::time::timeout;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use super::{Endpoints, reply};
+use crate::server::Server;
+
+/// What a plain request may not do unless the config says so: whoever only holds the token should not be able to run
+/// commands, change files, speak for the owner or change the gateway in one step and unasked.
+const DENIED: [&str; 16] = [
+    "exec",
+    "process",
+    "terminal",
+    "write",
+    "edit",
+    "apply_patch",
+    "message",
+    "sessions_spawn",
+    "sessions_send",
+    "subagents",
+    "cron",
+    "gateway",
+    "nodes",
+    "browser",
+    "secrets",
+    "whatsapp_login",
+];
+
+/// How long a tool may take if its agent's runs may take as long as they like.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+impl Endpoints {
+    /// Whether a tool may be called without a model.
+    fn lets_call(&self, tool: &str) -> bool {
+        let names = |list: &[String]| list.iter().any(|name| name.trim().eq_ignore_ascii_case(tool));
+        !names(&self.denied_tools) && (names(&self.allowed_tools) || !DENIED.contains(&tool))
+    }
+}
+
+/// Calls a tool.
+pub(super) async fn call(server: &Arc<Server>, body: &Value) -> Response {
+    match find(server, body) {
+        Err(refusal) => refusal,
+        Ok(found) => found.call(server).await.unwrap_or_else(|refusal| refusal),
+    }
+}
+
+/// A tool that may be called, and with what.
+struct Found {
+    profile: Arc<Profile>,
+    key: SessionKey,
+    origin: Origin,
+    name: String,
+    tool: Arc<dyn Tool>,
+    arguments: Value,
+}
+
+fn find(server: &Server, body: &Value) -> Result<Found, Response> {
+    let text = |name: &str| body[name].as_str().map(str::trim).filter(|text| !text.is_empty());
+    let invalid = |why: &str| refuse(StatusCode::BAD_REQUEST, "invalid_request", why);
+    let name = text("tool").or(text("name")).ok_or_else(|| invalid("tools.invoke requires name"))?.to_owned();
+    let mut arguments = match &body["args"] {
+        Value::Null => Map::new(),
+        Value::Object(arguments) => arguments.clone(),
+        _ => return Err(invalid("args must be an object")),
+    };
+    let agents = server.hub.agents();
+    let agent = text("agentId").map_or_else(|| agents.default_id().clone(), AgentId::normalize);
+    let key = SessionKey::parse(text("sessionKey").unwrap_or("main"), &agent)
+        .map_err(|error| invalid(&format!("sessionKey: {error}")))?;
+    let agent = key.agent().unwrap_or(&agent);
+    let Some(profile) = agents.get(agent).cloned() else {
+        return Err(invalid(&format!("there is no agent \"{agent}\"")));
+    };
+    let origin = Origin { principal: OWNER.to_owned(), ..Origin::default() };
+    let tools = profile.tools_for((&origin, &key), profile.spec());
+    let specs = tools.specs();
+    let Some(spec) = specs.iter().find(|spec| spec.name == name && server.endpoints.lets_call(&name)) else {
+        return Err(refuse(StatusCode::NOT_FOUND, "not_found", &format!("Tool not available: {name}")));
+    };
+    if let Some(action) = text("action")
+        && spec.parameters["properties"]["action"].is_object()
+    {
+        arguments.entry("action").or_insert_with(|| action.into());
+    }
+    let prepared = tools.prepare(&name, &arguments.into());
+    let (tool, arguments) =
+        prepared.map_err(|answer| refuse(StatusCode::BAD_REQUEST, "tool_error", &join_text(&answer.content)))?;
+    Ok(Found { profile, key, origin, name, tool, arguments })
+}
+
+impl Found {
+    async fn call(self, server: &Server) -> Result<Response, Response> {
+        let Self { profile, key, origin, name, tool, arguments } = self;
+        let cancel = CancellationToken::new();
+        // However this ends, the tool is told to.
+        let _leaving = cancel.clone().drop_guard();
+        let ambient = server.hub.ambient();
+        let call = CallId::parse(&format!("http_{}", ambient.nonce()));
+        let failed = |why: String| refuse(StatusCode::INTERNAL_SERVER_ERROR, "tool_error", &why);
+        let cx = ToolCx {
+            run: ambient.run_id(),
+            session: key,
+            call: call.map_err(|error| failed(error.to_string()))?,
+            workdir: profile.workdir.clone(),
+            cancel,
+            progress: Progress::silent(),
+            slot: Lender::default(),
+            variables: Variables::default(),
+            origin,
+            hub: Some(server.hub.clone()),
+        };
+        let work = AbortOnDropHandle::new(task::spawn("tool over HTTP", async move { tool.call(cx, arguments).await }));
+        let result = match timeout(profile.timeout.unwrap_or(PATIENCE), work).await {
+            Ok(Ok(result)) => profile.secrets.mask_result(result),
+            Ok(Err(_)) => return Err(failed(format!("{name} failed because of a bug in it"))),
+            Err(_) => {
+                let why = format!("{name} took too long and was stopped");
+                return Err(refuse(StatusCode::GATEWAY_TIMEOUT, "tool_error", &why));
+            }
+        };
+        if result.is_error {
+            return Err(failed(join_text(&result.content)));
+        }
+        let mut told = json!({ "content": result.content });
+        if let Some(details) = result.details {
+            told["details"] = details;
+        }
+        Ok(reply(StatusCode::OK, &json!({"ok": true, "result": told})))
+    }
+}
+
+fn refuse(status: StatusCode, kind: &str, message: &str) -> Response {
+    let mut response = reply(status, &json!({"ok": false, "error": {"type": kind, "message": message}}));
+    // A second call may do something twice.
+    response.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
+    response
+}

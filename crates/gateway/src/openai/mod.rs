@@ -1,0 +1,296 @@
+//! Agents for programs that speak to OpenAI: `/v1/chat/completions`, `/v1/responses`, `/v1/models`, and `/tools/invoke`
+//! beside them.
+//!
+//! A request is read into a question (`question`), finds its session (`address`), becomes a run like any other (`talk`)
+//! and is answered in the words of its API (`chat`, `responses`), whole or as it goes (`sse`).
+
+mod address;
+mod chat;
+mod content;
+mod invoke;
+mod question;
+mod refusal;
+mod responses;
+mod sse;
+mod talk;
+mod words;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    body::Body,
+    http::{
+        HeaderMap, Method, StatusCode,
+        header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
+        request::Parts,
+    },
+    response::{IntoResponse, Response},
+};
+use futures_util::StreamExt;
+use homard_agent::{Inbound, command::OWNER, intake::attachments};
+use homard_proto::{
+    RunId, SessionKey,
+    message::User,
+    method::{chat::Attachment, connect::Auth},
+};
+use serde_json::Value;
+use tokio::time::{Instant, timeout};
+
+use self::{
+    address::Meant,
+    question::{Known, Question},
+    refusal::{Refusal, wrong_verb},
+    talk::{Leaving, Talk},
+};
+use crate::{lobby::Guest, server::Server};
+
+/// How large the body of a chat completion or of a tool's call may be.
+const BODY: usize = 1024 * 1024;
+/// How much of a body that is too large is read, so that its sender hears why it was refused.
+const SPARE: usize = 8 * 1024 * 1024;
+/// How long a body that nobody wants may take to come.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What a gateway answers over HTTP besides whether it is alive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoints {
+    /// Whether `/v1/chat/completions` is there.
+    pub chat_completions: bool,
+    /// Whether `/v1/responses` is there.
+    pub responses: bool,
+    /// How large a request to `/v1/responses` may be, in bytes.
+    pub responses_body: usize,
+    /// Tools that `/tools/invoke` may call although they are dangerous.
+    pub allowed_tools: Vec<String>,
+    /// Tools that it may not call although they are not.
+    pub denied_tools: Vec<String>,
+}
+
+impl Default for Endpoints {
+    fn default() -> Self {
+        Self {
+            chat_completions: false,
+            responses: false,
+            responses_body: 20_000_000,
+            allowed_tools: Vec::new(),
+            denied_tools: Vec::new(),
+        }
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    Chat,
+    Responses,
+    Models,
+    Model(String),
+    Tools,
+}
+
+impl Place {
+    /// What is found at a path, if it is one of these.
+    pub(crate) fn at(path: &str) -> Option<Self> {
+        match path {
+            "/v1/chat/completions" => Some(Self::Chat),
+            "/v1/responses" => Some(Self::Responses),
+            "/v1/models" => Some(Self::Models),
+            "/tools/invoke" => Some(Self::Tools),
+            _ => path.strip_prefix("/v1/models/").map(|name| Self::Model(unescaped(name))),
+        }
+    }
+
+    fn verb(&self) -> &'static str {
+        match self {
+            Self::Chat | Self::Responses | Self::Tools => "POST",
+            Self::Models | Self::Model(_) => "GET, HEAD",
+        }
+    }
+
+    fn takes(&self, method: &Method) -> bool {
+        match self {
+            Self::Chat | Self::Responses | Self::Tools => method == Method::POST,
+            Self::Models | Self::Model(_) => method == Method::GET || method == Method::HEAD,
+        }
+    }
+
+    /// Whether it is there.
+    fn check(&self, endpoints: &Endpoints) -> Result<(), Refusal> {
+        let Endpoints { chat_completions, responses, .. } = *endpoints;
+        let (path, key) = match self {
+            Self::Chat if !chat_completions => ("/v1/chat/completions", "chatCompletions"),
+            Self::Responses if !responses => ("/v1/responses", "responses"),
+            Self::Models | Self::Model(_) if !chat_completions && !responses => ("/v1/models", "chatCompletions"),
+            Self::Chat | Self::Responses | Self::Models | Self::Model(_) | Self::Tools => return Ok(()),
+        };
+        let why = format!(
+            "{path} is off; set gateway.http.endpoints.{key}.enabled to true in the config and restart the gateway"
+        );
+        Err(Refusal::new(StatusCode::NOT_FOUND, "not_found_error", why))
+    }
+}
+
+/// Answers a request to one of these places.
+pub(crate) async fn answer(server: Arc<Server>, guest: &Guest, place: Place, (parts, body): (Parts, Body)) -> Response {
+    if !place.takes(&parts.method) {
+        return wrong_verb(place.verb());
+    }
+    if let Err(refusal) = admit(&server, guest, &parts.headers).and_then(|()| place.check(&server.endpoints)) {
+        // A connection that is closed with unread bytes takes the answer with it.
+        timeout(GRACE, take(body, 0)).await.ok();
+        return refusal.into_response();
+    }
+    tell(&server, place, (&parts.headers, body)).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn tell(server: &Arc<Server>, place: Place, (headers, body): (&HeaderMap, Body)) -> Result<Response, Refusal> {
+    let agents = server.hub.agents();
+    match place {
+        Place::Models => Ok(reply(StatusCode::OK, &address::models(&agents))),
+        Place::Model(name) => Ok(reply(StatusCode::OK, &address::one_model(&agents, &name)?)),
+        Place::Tools => Ok(invoke::call(server, &read(body, BODY).await?).await),
+        Place::Chat => complete(server, headers, &read(body, BODY).await?).await,
+        Place::Responses => respond(server, headers, &read(body, server.endpoints.responses_body).await?).await,
+    }
+}
+
+/// Lets in who knows the secret. From here on the lobby's rules do not bind the peer.
+fn admit(server: &Server, guest: &Guest, headers: &HeaderMap) -> Result<(), Refusal> {
+    let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.trim().split_once(' '));
+    let bearer =
+        shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, secret)| secret.trim().to_owned());
+    let (auth, address) = (Auth { token: bearer, ..Auth::default() }, guest.address().ip());
+    server.bouncer.check(&auth, address, Instant::now()).inspect_err(|_| {
+        tracing::warn!(%address, "a request over HTTP was refused");
+    })?;
+    guest.welcome();
+    Ok(())
+}
+
+/// Reads a body of JSON.
+async fn read(body: Body, limit: usize) -> Result<Value, Refusal> {
+    let Some(bytes) = take(body, limit).await? else {
+        let why = format!("the request is larger than {limit} bytes, which is the most that is taken");
+        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", why));
+    };
+    let body: Value =
+        serde_json::from_slice(&bytes).map_err(|error| Refusal::invalid(format!("the body is not JSON: {error}")))?;
+    if body.is_object() { Ok(body) } else { Err(Refusal::invalid("the body must be a JSON object")) }
+}
+
+/// A body of at most so many bytes. Of a larger one a part of the rest is read, and forgotten.
+async fn take(body: Body, limit: usize) -> Result<Option<Vec<u8>>, Refusal> {
+    let (mut bytes, mut count) = (Vec::new(), 0);
+    let mut chunks = body.into_data_stream();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|error| Refusal::invalid(format!("the body broke off: {error}")))?;
+        count += chunk.len();
+        if count > limit + SPARE {
+            break;
+        }
+        if count <= limit {
+            bytes.extend_from_slice(&chunk);
+        }
+    }
+    Ok((count <= limit).then_some(bytes))
+}
+
+async fn complete(server: &Arc<Server>, headers: &HeaderMap, body: &Value) -> Result<Response, Refusal> {
+    let nonce = server.hub.ambient().nonce();
+    let meant = meant(headers, body, "openai")?;
+    let model = meant.model.unwrap_or("openclaw").to_owned();
+    let id = format!("chatcmpl_{nonce}");
+    let talk = ask(server, Meant { previous: None, ..meant }, (&id, &nonce), chat::read(body)?).await?;
+    let tells_usage = body["stream_options"]["include_usage"] == true;
+    let form = chat::Form { id, created: now(server), model, tells_usage };
+    if body["stream"] == true {
+        return Ok(sse::tell(talk, form));
+    }
+    Ok(reply(StatusCode::OK, &form.completion(&talk.end().await?)))
+}
+
+async fn respond(server: &Arc<Server>, headers: &HeaderMap, body: &Value) -> Result<Response, Refusal> {
+    let nonce = server.hub.ambient().nonce();
+    let meant = meant(headers, body, "openresponses")?;
+    let model = meant.model.unwrap_or("openclaw").to_owned();
+    let id = format!("resp_{nonce}");
+    let talk = ask(server, meant, (&id, &nonce), responses::read(body)?).await?;
+    let form = responses::Form::new(&id, &nonce, now(server), &model, body);
+    if body["stream"] == true {
+        return Ok(sse::tell(talk, form));
+    }
+    Ok(reply(StatusCode::OK, &form.response(&talk.end().await?)))
+}
+
+fn meant<'a>(headers: &'a HeaderMap, body: &'a Value, family: &'static str) -> Result<Meant<'a>, Refusal> {
+    let text = |name: &str| match &body[name] {
+        Value::Null => Ok(None),
+        Value::String(text) => Ok(Some(text.as_str())),
+        _ => Err(Refusal::part(name, "must be a text")),
+    };
+    Ok(Meant { headers, model: text("model")?, user: text("user")?, previous: text("previous_response_id")?, family })
+}
+
+/// Starts the run that answers a question.
+async fn ask(
+    server: &Arc<Server>,
+    meant: Meant<'_>,
+    (id, nonce): (&str, &str),
+    mut question: Question,
+) -> Result<Talk, Refusal> {
+    let missing = || Refusal::invalid("Missing user message in `messages`.");
+    let address = meant.find(server, nonce).await?;
+    let known = match address.leaving {
+        Leaving::GoesOn if question.tells_of_answers() => what_is_known(server, &address.key).await?,
+        Leaving::GoesOn | Leaving::Stops => Known::Nothing,
+    };
+    let client_tools = std::mem::take(&mut question.tools);
+    let asked = question.ask(known).ok_or_else(missing)?;
+    let run = RunId::parse(id).map_err(|error| Refusal::failed(error.to_string()))?;
+    let mut message = User::text(asked.content.text, server.hub.ambient().now_ms());
+    let pictures = asked.content.pictures.into_iter();
+    let attached =
+        pictures.map(|data| Attachment { name: None, mime: Some("image/*".to_owned()), content: Some(data) });
+    let pictures = attachments::pictures(attached.collect()).await;
+    attachments::attach(&mut message, pictures.map_err(|error| Refusal::invalid(error.message))?);
+    let inbound = Inbound::plain(run, (OWNER, "http"), address.key, message);
+    Talk::begin(server, Inbound { extra_prompt: asked.system, client_tools, ..inbound }, address.leaving).await
+}
+
+/// Whether a session knows the conversation that a request tells of.
+async fn what_is_known(server: &Server, key: &SessionKey) -> Result<Known, Refusal> {
+    let history = server.hub.history(key).await.map_err(|error| Refusal::failed(error.to_string()))?;
+    let is_new = history.is_none_or(|(_, said)| said.is_empty());
+    Ok(if is_new { Known::Nothing } else { Known::Conversation })
+}
+
+fn now(server: &Server) -> u64 {
+    server.hub.ambient().now_ms() / 1000
+}
+
+/// An answer in JSON.
+fn reply(status: StatusCode, body: &Value) -> Response {
+    let headers = [
+        (CONTENT_TYPE, "application/json; charset=utf-8"),
+        (CACHE_CONTROL, "no-store"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (status, headers, body.to_string()).into_response()
+}
+
+/// A part of a path without its escapes; what is no escape stays as it is.
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let escaped = match (first, tail) {
+            (b'%', [high, low, ..]) => {
+                std::str::from_utf8(&[*high, *low]).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok())
+            }
+            _ => None,
+        };
+        bytes.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { &tail[2..] } else { tail };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,147 @@
+//! What a caller over HTTP is told when it does not get what it asked for, in OpenAI's shape.
+
+use std::time::Duration;
+
+use axum::{
+    http::{
+        HeaderValue, StatusCode,
+        header::{ALLOW, RETRY_AFTER},
+    },
+    response::{IntoResponse, Response},
+};
+use homard_agent::hub::SubmitError;
+use serde_json::{Value, json};
+
+use super::reply;
+use crate::auth::Denied;
+
+/// An error, and whether the same request may help if it comes again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    kind: &'static str,
+    message: String,
+    /// The part of the request that it is about.
+    about: Option<String>,
+    code: Option<&'static str>,
+    again: Again,
+}
+
+/// Whether a request may be sent again. The official clients do so by themselves unless they are told not to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Again {
+    /// It would fail again, or do something twice.
+    Never,
+    /// Whenever the caller likes.
+    Soon,
+    /// After so long.
+    After(Duration),
+}
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { status, kind, message: message.into(), about: None, code: None, again: Again::Never }
+    }
+
+    /// The request is wrong.
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+    }
+
+    /// A part of the request is wrong: what it must be comes after its name.
+    pub(super) fn part(part: &str, must: &str) -> Self {
+        Self { about: Some(part.to_owned()), ..Self::invalid(format!("{part} {must}")) }
+    }
+
+    /// There is no such model.
+    pub(super) fn no_model(message: impl Into<String>) -> Self {
+        let about = Some("model".to_owned());
+        Self {
+            about,
+            code: Some("model_not_found"),
+            ..Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
+        }
+    }
+
+    /// Something went wrong here.
+    pub(super) fn failed(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "api_error", message)
+    }
+
+    /// It can be asked again when the gateway is back.
+    pub(super) fn stopping(message: impl Into<String>) -> Self {
+        Self { again: Again::Soon, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "api_error", message) }
+    }
+
+    /// What it says.
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The same as a JSON object.
+    pub(super) fn body(&self) -> Value {
+        let mut error = json!({"message": self.message, "type": self.kind});
+        if let Some(about) = &self.about {
+            error["param"] = about.as_str().into();
+        }
+        if let Some(code) = self.code {
+            error["code"] = code.into();
+        }
+        json!({ "error": error })
+    }
+}
+
+impl From<Denied> for Refusal {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::TooOften { wait } => Self {
+                again: Again::After(wait),
+                ..Self::new(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    "rate_limited",
+                    "Too many wrong secrets came from this address; wait, then use the right one.",
+                )
+            },
+            Denied::Missing(_) | Denied::Mismatch(_) | Denied::DeviceToken => {
+                Self::new(StatusCode::UNAUTHORIZED, "unauthorized", "Unauthorized")
+            }
+        }
+    }
+}
+
+impl From<SubmitError> for Refusal {
+    fn from(error: SubmitError) -> Self {
+        let why = error.to_string();
+        match error {
+            SubmitError::Conflict(_) => Self::new(StatusCode::CONFLICT, "invalid_request_error", why),
+            SubmitError::Blocked => Self::new(StatusCode::FORBIDDEN, "permission_error", why),
+            SubmitError::Overloaded => {
+                Self { again: Again::Soon, ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", why) }
+            }
+            SubmitError::Stopping | SubmitError::Held(_) => Self::stopping(why),
+            SubmitError::Store(_) => Self::failed(why),
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = reply(self.status, &self.body());
+        let headers = response.headers_mut();
+        match self.again {
+            Again::Never => {
+                headers.insert("x-should-retry", HeaderValue::from_static("false"));
+            }
+            Again::Soon => {}
+            Again::After(wait) => {
+                headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1)));
+            }
+        }
+        response
+    }
+}
+
+/// What a caller hears who used the wrong verb.
+pub(super) fn wrong_verb(right: &'static str) -> Response {
+    (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, right)], "Method Not Allowed").into_response()
+}

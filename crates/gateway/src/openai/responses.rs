@@ -1,0 +1,225 @@
+//! `/v1/responses`: what is asked, and the answer, whole or event by event.
+
+use homard_proto::message::{ToolCall, Usage};
+use serde_json::{Value, json};
+
+use super::{
+    content::Content,
+    question::{Question, functions},
+    refusal::Refusal,
+    sse::{Dialect, Frame},
+    talk::{Ending, Whole},
+};
+
+/// Reads the question of a request.
+pub(super) fn read(body: &Value) -> Result<Question, Refusal> {
+    if body["background"] == true {
+        return Err(Refusal::part("background", "must be false: nobody could fetch the answer; stream it instead"));
+    }
+    let mut question = Question::default();
+    match &body["instructions"] {
+        Value::Null => {}
+        Value::String(text) => question.instruct(text.as_str()),
+        _ => return Err(Refusal::part("instructions", "must be a text")),
+    }
+    match &body["input"] {
+        Value::String(text) => {
+            question.add("user", Content { text: text.clone(), ..Content::default() }, "input")?;
+        }
+        Value::Array(items) => {
+            for (number, item) in items.iter().enumerate() {
+                add(&mut question, item, &format!("input[{number}]"))?;
+            }
+        }
+        _ => return Err(Refusal::part("input", "must be a text or a list of items")),
+    }
+    question.offer(functions(&body["tools"])?, &body["tool_choice"])?;
+    question.shape(&body["text"]["format"]);
+    Ok(question)
+}
+
+fn add(question: &mut Question, item: &Value, place: &str) -> Result<(), Refusal> {
+    let text = |name: &str| item[name].as_str().unwrap_or_default();
+    match (item["type"].as_str(), item["role"].as_str()) {
+        (Some("message") | None, Some(role)) => {
+            question.add(role, Content::read(&item["content"], &format!("{place}.content"))?, place)?;
+        }
+        (Some("function_call"), _) => question.add_call(text("call_id"), text("name"), text("arguments")),
+        (Some("function_call_output"), _) => {
+            question.add_result(text("call_id"), Content::read(&item["output"], &format!("{place}.output"))?);
+        }
+        // What a model thought is not ours to read, and what is only referred to stands in the session.
+        (Some("reasoning" | "item_reference"), _) => {}
+        (Some(other), _) => {
+            let must = format!("is an item of type \"{other}\", which is not supported");
+            return Err(Refusal::part(place, &must));
+        }
+        (None, None) => return Err(Refusal::part(place, "must have a role or a type")),
+    }
+    Ok(())
+}
+
+/// An answer on its way.
+#[derive(Debug)]
+pub(super) struct Form {
+    /// The answer without what comes of it.
+    frame: Value,
+    /// The id of the message in it.
+    message: String,
+    /// How many events were told.
+    count: u64,
+    /// Whether the message was begun.
+    is_speaking: bool,
+}
+
+impl Form {
+    /// An answer with this id to this request; `nonce` is the same in all ids. `created` is in seconds since the epoch.
+    pub(super) fn new(id: &str, nonce: &str, created: u64, model: &str, body: &Value) -> Self {
+        let or = |name: &str, default: Value| if body[name].is_null() { default } else { body[name].clone() };
+        let frame = json!({
+            "id": id, "object": "response", "created_at": created, "status": "in_progress", "error": null,
+            "incomplete_details": null, "instructions": body["instructions"], "model": model, "output": [],
+            "parallel_tool_calls": true, "previous_response_id": body["previous_response_id"],
+            "temperature": null, "top_p": null, "metadata": or("metadata", json!({})), "tool_choice": or("tool_choice", "auto".into()),
+            "tools": or("tools", json!([])), "usage": usage(&Usage::default()),
+        });
+        Self { frame, message: format!("msg_{nonce}"), count: 0, is_speaking: false }
+    }
+
+    /// The whole answer.
+    pub(super) fn response(&self, whole: &Whole) -> Value {
+        let mut output = Vec::new();
+        if says_something(whole) {
+            output.push(self.item("completed", &[part(&whole.text)]));
+        }
+        output.extend(whole.calls.iter().map(|made| call(made, "completed", &made.arguments.to_string())));
+        let mut response = self.frame.clone();
+        response["status"] = if whole.is_cut { "incomplete" } else { "completed" }.into();
+        if whole.is_cut {
+            response["incomplete_details"] = json!({"reason": "max_output_tokens"});
+        }
+        response["output"] = output.into();
+        response["usage"] = usage(&whole.usage);
+        response
+    }
+
+    fn item(&self, status: &str, content: &[Value]) -> Value {
+        json!({"type": "message", "id": self.message, "role": "assistant", "content": content, "status": status})
+    }
+
+    fn event(&mut self, event: &'static str, mut data: Value) -> Frame {
+        data["type"] = event.into();
+        data["sequence_number"] = self.count.into();
+        self.count += 1;
+        Frame { event: Some(event), data: data.to_string() }
+    }
+
+    /// An event about the message's text.
+    fn about_text(&mut self, event: &'static str, name: &str, value: Value) -> Frame {
+        let mut data = json!({"item_id": self.message, "output_index": 0, "content_index": 0});
+        data[name] = value;
+        if event.starts_with("response.output_text.") {
+            data["logprobs"] = json!([]);
+        }
+        self.event(event, data)
+    }
+
+    fn begin_message(&mut self) -> Vec<Frame> {
+        if std::mem::replace(&mut self.is_speaking, true) {
+            return Vec::new();
+        }
+        let item = self.item("in_progress", &[]);
+        vec![
+            self.event("response.output_item.added", json!({"output_index": 0, "item": item})),
+            self.about_text("response.content_part.added", "part", part("")),
+        ]
+    }
+
+    fn end_message(&mut self, text: &str) -> Vec<Frame> {
+        let mut frames = self.begin_message();
+        let item = self.item("completed", &[part(text)]);
+        frames.extend([
+            self.about_text("response.output_text.done", "text", text.into()),
+            self.about_text("response.content_part.done", "part", part(text)),
+            self.event("response.output_item.done", json!({"output_index": 0, "item": item})),
+        ]);
+        frames
+    }
+
+    fn tell_call(&mut self, index: usize, made: &ToolCall) -> [Frame; 4] {
+        let arguments = made.arguments.to_string();
+        let (begun, done) = (call(made, "in_progress", ""), call(made, "completed", &arguments));
+        let about = |name: &str, value: &Value| json!({"item_id": done["id"], "output_index": index, name: value});
+        let arguments = Value::from(arguments);
+        [
+            self.event("response.output_item.added", json!({"output_index": index, "item": begun})),
+            self.event("response.function_call_arguments.delta", about("delta", &arguments)),
+            self.event("response.function_call_arguments.done", about("arguments", &arguments)),
+            self.event("response.output_item.done", json!({"output_index": index, "item": done})),
+        ]
+    }
+}
+
+impl Dialect for Form {
+    fn begin(&mut self) -> Vec<Frame> {
+        let response = json!({"response": self.frame});
+        vec![self.event("response.created", response.clone()), self.event("response.in_progress", response)]
+    }
+
+    fn words(&mut self, new: &str) -> Vec<Frame> {
+        let mut frames = self.begin_message();
+        frames.push(self.about_text("response.output_text.delta", "delta", new.into()));
+        frames
+    }
+
+    fn end(&mut self, ending: &Ending) -> Vec<Frame> {
+        let (event, response, mut frames) = match ending {
+            Ok(whole) => {
+                let mut frames = Vec::new();
+                if self.is_speaking || says_something(whole) {
+                    frames.extend(self.end_message(&whole.text));
+                }
+                let first = usize::from(self.is_speaking);
+                for (index, call) in whole.calls.iter().enumerate() {
+                    frames.extend(self.tell_call(first + index, call));
+                }
+                let event = if whole.is_cut { "response.incomplete" } else { "response.completed" };
+                (event, self.response(whole), frames)
+            }
+            Err(refusal) => {
+                let mut response = self.frame.clone();
+                response["status"] = "failed".into();
+                response["error"] = json!({"code": "server_error", "message": refusal.message()});
+                ("response.failed", response, Vec::new())
+            }
+        };
+        frames.extend([self.event(event, json!({ "response": response })), Frame::done()]);
+        frames
+    }
+}
+
+/// Whether an answer has a message: it has, unless calls stand in its place.
+fn says_something(whole: &Whole) -> bool {
+    !whole.text.is_empty() || whole.calls.is_empty()
+}
+
+fn part(text: &str) -> Value {
+    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
+}
+
+fn call(call: &ToolCall, status: &str, arguments: &str) -> Value {
+    json!({
+        "type": "function_call", "id": format!("fc_{}", call.id), "call_id": call.id, "name": call.name,
+        "arguments": arguments, "status": status,
+    })
+}
+
+fn usage(usage: &Usage) -> Value {
+    let input = usage.input + usage.cache_read + usage.cache_write;
+    json!({
+        "input_tokens": input,
+        "input_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},
+        "output_tokens": usage.output, "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": input + usage.output,
+    })
+}

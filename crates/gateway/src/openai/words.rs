@@ -1,0 +1,218 @@
+//! What a run says, as text that only grows: what a stream has sent cannot be taken back.
+
+use homard_agent::RunEvent;
+
+/// What stands between two messages of one run.
+const BREAK: &str = "\n\n";
+
+/// What was said in a run so far, and what was told of it. Each word is looked at once.
+#[derive(Debug, Default)]
+pub(super) struct Words {
+    /// Which message is being said.
+    message: Option<u32>,
+    said: Text,
+    told: Text,
+    /// How much of a message that is said again is the same as before; `None` when it is not.
+    again: Option<usize>,
+}
+
+impl Words {
+    /// Takes in an event; returns what is new.
+    pub(super) fn hear(&mut self, event: &RunEvent) -> String {
+        let from = self.told.all.len();
+        match event {
+            RunEvent::Text { message, delta } => {
+                if self.message.replace(*message) != Some(*message) {
+                    self.start();
+                }
+                self.said.add(delta);
+                self.tell(delta);
+            }
+            RunEvent::Rewound { message } if self.message == Some(*message) => {
+                self.said.take_back();
+                self.told.blanks.clear();
+                self.again = self.told.begin.map(|_| 0);
+            }
+            RunEvent::Assistant { .. } => {
+                self.message = None;
+                self.start();
+            }
+            RunEvent::Rewound { .. }
+            | RunEvent::Started { .. }
+            | RunEvent::Waited(_)
+            | RunEvent::Input(_)
+            | RunEvent::Absorbed { .. }
+            | RunEvent::Thinking { .. }
+            | RunEvent::Answering { .. }
+            | RunEvent::Retrying { .. }
+            | RunEvent::Switched { .. }
+            | RunEvent::ToolStarted { .. }
+            | RunEvent::ToolProgress { .. }
+            | RunEvent::ToolEnded { .. }
+            | RunEvent::Block(_)
+            | RunEvent::Ended(_) => {}
+        }
+        self.told.all[from..].to_owned()
+    }
+
+    /// All that was said and holds.
+    pub(super) fn whole(&self) -> &str {
+        &self.said.all
+    }
+
+    fn start(&mut self) {
+        self.said.start();
+        self.told.start();
+        self.again = None;
+    }
+
+    fn tell(&mut self, delta: &str) {
+        let told = &mut self.told;
+        let (Some(begin), Some(same)) = (told.begin, self.again) else { return told.add(delta) };
+        let before = &told.all[begin + same..];
+        if before.starts_with(delta) {
+            self.again = Some(same + delta.len());
+        } else if let Some(new) = delta.strip_prefix(before) {
+            self.again = None;
+            told.add(new);
+        } else {
+            // It is another answer, and the old one stands.
+            let another = format!("{}{delta}", &told.all[begin..begin + same]);
+            self.again = None;
+            told.start();
+            told.add(&another);
+        }
+    }
+}
+
+/// The messages of a run as one text. Blanks at their ends are left out.
+#[derive(Debug, Default)]
+struct Text {
+    all: String,
+    /// Where the words of the message that is being said begin, if it has some, and how long the text was before.
+    begin: Option<usize>,
+    before: usize,
+    /// Blanks that wait until they turn out to be in the middle.
+    blanks: String,
+}
+
+impl Text {
+    /// Another message is said from here on.
+    fn start(&mut self) {
+        self.begin = None;
+        self.blanks.clear();
+    }
+
+    /// What is being said was not said.
+    fn take_back(&mut self) {
+        if self.begin.is_some() {
+            self.all.truncate(self.before);
+        }
+        self.start();
+    }
+
+    fn add(&mut self, delta: &str) {
+        let delta = if self.begin.is_some() { delta } else { delta.trim_start() };
+        let words = delta.trim_end();
+        if words.is_empty() {
+            self.blanks.push_str(delta);
+            return;
+        }
+        if self.begin.is_none() {
+            self.before = self.all.len();
+            if !self.all.is_empty() {
+                self.all.push_str(BREAK);
+            }
+            self.begin = Some(self.all.len());
+        }
+        self.all.push_str(&std::mem::take(&mut self.blanks));
+        self.all.push_str(words);
+        self.blanks.push_str(&delta[words.len()..]);
+    }
+}
+
+/// Several texts as one.
+pub(super) fn join<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    texts.map(str::trim).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(BREAK)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use homard_proto::{EntryId, message::Assistant};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text(message: u32, delta: &str) -> RunEvent {
+        RunEvent::Text { message, delta: delta.to_owned() }
+    }
+
+    fn complete() -> RunEvent {
+        RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), said: Arc::new(Assistant::default()) }
+    }
+
+    const REWOUND: RunEvent = RunEvent::Rewound { message: 0 };
+
+    /// What is told after each event, and what holds in the end.
+    fn told(events: &[RunEvent]) -> (Vec<String>, String) {
+        let mut words = Words::default();
+        let told = events.iter().map(|event| words.hear(event)).collect();
+        (told, words.whole().to_owned())
+    }
+
+    fn as_told(told: &[&str], whole: &str) -> (Vec<String>, String) {
+        (told.iter().map(|&text| text.to_owned()).collect(), whole.to_owned())
+    }
+
+    #[test]
+    fn messages_are_apart_by_a_blank_line_and_blanks_at_their_ends_are_not_told() {
+        assert_eq!(
+            told(&[text(0, "\n one"), text(0, " two \n"), complete(), text(1, " "), text(1, "three")]),
+            as_told(&["one", " two", "", "", "\n\nthree"], "one two\n\nthree")
+        );
+        assert_eq!(told(&[text(0, "a "), text(0, " b")]), as_told(&["a", "  b"], "a  b"));
+    }
+
+    #[test]
+    fn what_is_said_again_in_the_same_words_is_told_once() {
+        assert_eq!(
+            told(&[text(0, "one two"), REWOUND, text(0, "one"), text(0, " two three"), text(0, " four")]),
+            as_told(&["one two", "", "", " three", " four"], "one two three four")
+        );
+    }
+
+    #[test]
+    fn another_answer_in_the_place_of_one_that_was_told_is_a_paragraph_of_its_own() {
+        assert_eq!(
+            told(&[text(0, "one two"), REWOUND, text(0, "one "), text(0, "hundred"), REWOUND, text(0, "x")]),
+            as_told(&["one two", "", "", "\n\none hundred", "", "\n\nx"], "x")
+        );
+    }
+
+    #[test]
+    fn nothing_is_said_again_of_a_message_that_had_only_blanks() {
+        assert_eq!(told(&[text(0, "  "), REWOUND, text(0, "one")]), as_told(&["", "", "one"], "one"));
+    }
+
+    proptest! {
+        #[test]
+        fn deltas_add_up_to_the_text_however_it_is_cut(
+            messages in proptest::collection::vec(proptest::collection::vec("[ a\né]{0,3}", 0..6), 0..4),
+        ) {
+            let mut words = Words::default();
+            let mut told = String::new();
+            for (number, deltas) in (0..).zip(&messages) {
+                for delta in deltas {
+                    told.push_str(&words.hear(&text(number, delta)));
+                }
+                told.push_str(&words.hear(&complete()));
+            }
+            let whole: Vec<_> = messages.iter().map(|deltas| deltas.concat()).collect();
+            let whole = join(whole.iter().map(String::as_str));
+            prop_assert_eq!(told, whole.as_str());
+            prop_assert_eq!(words.whole(), whole);
+        }
+    }
+}

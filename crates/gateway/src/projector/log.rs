@@ -1,0 +1,115 @@
+//! What was told of a run, in as few events as tell all of it.
+//!
+//! The words of a message are one event, which is the last that told them; of a tool's news the newest is kept. Whoever
+//! comes back knows what it heard by its number, and is told the rest: a message of which it heard a part is told whole,
+//! in place of that part.
+
+use homard_proto::event::{Agent, Stream};
+use serde_json::{Value, json};
+
+use super::Detail;
+
+/// What was told of a run.
+#[derive(Debug, Default)]
+pub(super) struct Log(Vec<Step>);
+
+#[derive(Debug)]
+struct Step {
+    /// The number of the first event that this one stands for.
+    since: u64,
+    event: Agent,
+}
+
+impl Step {
+    fn seq(&self) -> u64 {
+        self.event.seq.unwrap_or_default()
+    }
+
+    fn word(&self, name: &str) -> Option<&str> {
+        word(&self.event, name)
+    }
+}
+
+impl Log {
+    /// Keeps an event, and lets go of those that it makes worthless.
+    pub(super) fn note(&mut self, event: Agent) {
+        let worthless = match event.stream {
+            Stream::Assistant if !begins(&event) => {
+                self.0.iter().rposition(|step| step.event.stream == Stream::Assistant)
+            }
+            Stream::Tool if word(&event, "phase") != Some("start") => self.update_of(word(&event, "toolCallId")),
+            Stream::Assistant | Stream::Tool | Stream::Lifecycle | Stream::Thinking | Stream::Other(_) => None,
+        };
+        let before = worthless.map(|place| self.0.remove(place));
+        let since = before.filter(|_| event.stream == Stream::Assistant).map(|before| before.since);
+        self.0.push(Step { since: since.or(event.seq).unwrap_or_default(), event });
+    }
+
+    /// The last news of a call that is at work.
+    fn update_of(&self, call: Option<&str>) -> Option<usize> {
+        self.0.iter().rposition(|step| step.word("phase") == Some("update") && step.word("toolCallId") == call)
+    }
+
+    /// What somebody has not heard who has heard everything up to this number, and of tools hears so much.
+    pub(super) fn after(&self, seq: u64, detail: Option<Detail>) -> Vec<Value> {
+        let missed = self.0.iter().filter(|step| step.seq() > seq);
+        let told = missed.filter_map(|step| match (&step.event.stream, detail) {
+            (Stream::Tool, None) => None,
+            (Stream::Tool, Some(Detail::Brief)) => Some(brief(&step.event)),
+            (Stream::Assistant, _) => Some(joined(step, seq)),
+            (Stream::Tool | Stream::Lifecycle | Stream::Thinking | Stream::Other(_), _) => Some(step.event.clone()),
+        });
+        told.map(|event| json!(event)).collect()
+    }
+
+    /// The calls that are at work, in the order in which they began.
+    pub(super) fn open_tools(&self) -> Vec<Value> {
+        let tools = || self.0.iter().filter(|step| step.event.stream == Stream::Tool);
+        let is_done =
+            |call| tools().any(|step| step.word("phase") == Some("result") && step.word("toolCallId") == call);
+        let began = tools().filter(|step| step.word("phase") == Some("start") && !is_done(step.word("toolCallId")));
+        let tell = |step: &Step| {
+            let Agent { data, ts, .. } = &step.event;
+            json!({"toolCallId": data["toolCallId"], "name": data["name"], "args": data["args"], "startedAt": ts})
+        };
+        began.map(tell).collect()
+    }
+
+    /// About how many bytes it takes.
+    pub(super) fn size(&self) -> usize {
+        // An event is made of what JSON can say.
+        self.0.iter().map(|step| serde_json::to_string(&step.event).unwrap_or_default().len()).sum()
+    }
+}
+
+fn word<'a>(event: &'a Agent, name: &str) -> Option<&'a str> {
+    event.data.get(name).and_then(Value::as_str)
+}
+
+/// Whether an event is the first of a message's words: what is new is all there is, and in the place of nothing.
+fn begins(words: &Agent) -> bool {
+    let length = |name| word(words, name).map(str::len);
+    length("delta") == length("text") && words.data.get("replace").is_none()
+}
+
+/// The words of a message as one event, for somebody who has heard everything up to this number.
+fn joined(step: &Step, heard: u64) -> Agent {
+    let mut event = step.event.clone();
+    event.data["delta"] = event.data["text"].clone();
+    if step.since <= heard {
+        event.data["replace"] = true.into();
+    } else if let Some(data) = event.data.as_object_mut() {
+        data.shift_remove("replace");
+    }
+    event
+}
+
+/// A tool's step without what the tool said.
+pub(super) fn brief(event: &Agent) -> Agent {
+    let mut brief = event.clone();
+    if let Some(data) = brief.data.as_object_mut() {
+        data.shift_remove("result");
+        data.shift_remove("partialResult");
+    }
+    brief
+}

@@ -1,0 +1,166 @@
+//! Agents for programs that speak to OpenAI: real HTTP, a scripted model, and what such programs see.
+
+mod chat;
+mod doors;
+mod invoke;
+mod recorded;
+mod responses;
+
+use std::{net::SocketAddr, sync::Arc};
+
+use futures_util::{StreamExt, stream};
+use homard_agent::Rules;
+use homard_gateway::Endpoints;
+use homard_model::{Event, EventStream, stream::CallDelta};
+use homard_proto::message::StopReason;
+use homard_store::MemoryStore;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+
+use crate::support::{PATIENCE, Script, TOKEN, World, done};
+
+/// A gateway that answers everything over HTTP.
+async fn world(script: Script) -> World {
+    world_with(script, |_| {}).await
+}
+
+async fn world_with(script: Script, change: impl FnOnce(&mut Endpoints)) -> World {
+    let mut endpoints = Endpoints { chat_completions: true, responses: true, ..Endpoints::default() };
+    change(&mut endpoints);
+    let store = Arc::new(MemoryStore::default());
+    World::built(store, script, Rules::default(), |gateway| gateway.with_endpoints(endpoints)).await
+}
+
+/// Says these words.
+fn words(words: &[&str]) -> EventStream {
+    let words: Vec<_> = words.iter().map(|&word| Event::Text(word.to_owned())).collect();
+    stream::iter(words.into_iter().chain([done(StopReason::Stop)])).boxed()
+}
+
+/// Says a word, then calls `get_weather`.
+fn calls() -> EventStream {
+    let call = CallDelta {
+        index: 0,
+        id: Some("call_1".to_owned()),
+        name: Some("get_weather".to_owned()),
+        arguments: r#"{"city":"Paris"}"#.to_owned(),
+    };
+    stream::iter([Event::Call(call), done(StopReason::ToolUse)]).boxed()
+}
+
+/// Calls the caller's tool first, then says what came of it.
+fn weather() -> Script {
+    Arc::new(|answer| if answer == 0 { calls() } else { words(&["It is ", "18 degrees."]) })
+}
+
+/// An answer over HTTP.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.into_iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// The events of a stream: their names, and what they say.
+    fn events(&self) -> Vec<(Option<&str>, Value)> {
+        let event = |block: &'_ str| -> (Option<&str>, Value) {
+            let line = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(str::trim_start);
+            let data = line("data:").unwrap();
+            // A name that outlives the block is its place in the body.
+            let name = line("event:").map(|name| &self.body[self.body.find(name).unwrap()..][..name.len()]);
+            (name, serde_json::from_str(data).unwrap_or_else(|_| data.into()))
+        };
+        self.body.split("\n\n").filter(|block| block.contains("data:")).map(event).collect()
+    }
+}
+
+/// A request with these headers besides what every request has.
+async fn send(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // The old version, so that the answer ends with the connection and comes in one piece.
+    let mut request = format!("{line} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
+    for (name, value) in headers {
+        request.push_str(&format!("{name}: {value}\r\n"));
+    }
+    stream.write_all(format!("{request}\r\n{body}").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("no answer came").unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    Answer { status: head.split(' ').nth(1).unwrap().parse().unwrap(), head: head.to_owned(), body: body.to_owned() }
+}
+
+fn bearer() -> String {
+    format!("Bearer {TOKEN}")
+}
+
+/// A request of somebody who knows the secret.
+async fn post(world: &World, path: &str, body: Value) -> Answer {
+    send(world.address, &format!("POST {path}"), &[("Authorization", &bearer())], &body.to_string()).await
+}
+
+/// The same, with more headers.
+async fn post_with(world: &World, path: &str, headers: &[(&str, &str)], body: Value) -> Answer {
+    let bearer = bearer();
+    let all = [&[("Authorization", bearer.as_str())], headers].concat();
+    send(world.address, &format!("POST {path}"), &all, &body.to_string()).await
+}
+
+/// A value without what is new every time.
+fn steady(mut value: Value) -> Value {
+    fn walk(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                for (name, inner) in fields {
+                    match (name.as_str(), &*inner) {
+                        ("created" | "created_at", Value::Number(_)) => *inner = 0.into(),
+                        ("id" | "item_id" | "previous_response_id", Value::String(id)) => {
+                            if let Some((kind, _)) = id.split_once('_').filter(|(kind, _)| *kind != "fc") {
+                                *inner = kind.into();
+                            }
+                        }
+                        _ => walk(inner),
+                    }
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(walk),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    walk(&mut value);
+    value
+}
+
+/// The keys of all sessions.
+async fn sessions(world: &World) -> Vec<String> {
+    world.hub.sessions().await.unwrap().into_iter().map(|(key, _)| key.to_string()).collect()
+}
+
+/// What the model read last, and what of the system prompt the caller wrote.
+fn shown(world: &World) -> (String, Vec<String>) {
+    let requests = world.requests.lock().unwrap();
+    let request = requests.last().unwrap();
+    let text = match &**request.messages.last().unwrap() {
+        homard_proto::message::Message::User(user) => user.content.text(),
+        other => panic!("{other:?}"),
+    };
+    (text, request.tools.iter().map(|tool| tool.name.clone()).collect())
+}
+
+fn get_weather() -> Value {
+    let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+    json!({"name": "get_weather", "description": "The weather of a city.", "parameters": parameters})
+}

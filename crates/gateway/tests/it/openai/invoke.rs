@@ -1,0 +1,39 @@
+//! `/tools/invoke`.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::support::says;
+
+async fn invoked(world: &World, body: Value) -> (u16, Value) {
+    let answer = post(world, "/tools/invoke", body).await;
+    (answer.status, answer.json())
+}
+
+fn refused(kind: &str, message: &str) -> Value {
+    json!({"ok": false, "error": {"type": kind, "message": message}})
+}
+
+#[tokio::test]
+async fn a_tool_is_called_without_a_model() {
+    let world = world(says(&["ok"])).await;
+    let said = json!({"ok": true, "result": {"content": [{"type": "text", "text": r#"{"x":1}"#}]}});
+    assert_eq!(invoked(&world, json!({"tool": "echo", "args": {"x": 1}})).await, (200, said.clone()));
+    assert_eq!(invoked(&world, json!({"name": "echo", "args": {"x": 1}, "sessionKey": "notes"})).await, (200, said));
+    assert_eq!(*world.asked.lock().unwrap(), [] as [usize; 0]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_called_is_told() {
+    let world = world_with(says(&["ok"]), |endpoints| endpoints.denied_tools = vec!["echo".to_owned()]).await;
+    for (body, answer) in [
+        (json!({}), (400, refused("invalid_request", "tools.invoke requires name"))),
+        (json!({"tool": "echo", "args": 7}), (400, refused("invalid_request", "args must be an object"))),
+        (json!({"tool": "echo", "agentId": "ops"}), (400, refused("invalid_request", "there is no agent \"ops\""))),
+        (json!({"tool": "nope"}), (404, refused("not_found", "Tool not available: nope"))),
+        (json!({"tool": "exec"}), (404, refused("not_found", "Tool not available: exec"))),
+        (json!({"tool": "echo"}), (404, refused("not_found", "Tool not available: echo"))),
+    ] {
+        assert_eq!(invoked(&world, body).await, answer);
+    }
+}

@@ -1,0 +1,1 @@
+//! What the official clients send, as `cargo xtask conform` recorded it.

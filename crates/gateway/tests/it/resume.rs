@@ -1,0 +1,257 @@
+//! Clients that come back: whenever a connection is cut, what was heard before, what is told of what was missed, and what
+//! is heard after that is the whole story.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures_util::{StreamExt, future::join_all, stream};
+use homard_model::{Event, stream::CallDelta};
+use homard_proto::{AgentId, SessionId, message::StopReason, session::Record};
+use homard_store::{Fence, MemoryStore, Rec, Store};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::{
+    exchange::{is_end, text, until},
+    support::{Script, Socket, World, done, says, waits},
+};
+
+/// What the model says, each time that the gate lets it; between the second and the third it calls a tool.
+const WORDS: [&str; 4] = ["One", " two", "Three", " four"];
+
+fn speaks(gate: &Arc<Semaphore>) -> Script {
+    let gate = gate.clone();
+    Arc::new(move |answer| {
+        let gate = gate.clone();
+        let words = stream::iter(&WORDS[answer * 2..answer * 2 + 2]).then(move |&word| {
+            let gate = gate.clone();
+            async move {
+                gate.acquire().await.unwrap().forget();
+                Event::Text(word.to_owned())
+            }
+        });
+        let (id, name) = (Some("call-1".to_owned()), Some("echo".to_owned()));
+        let call = CallDelta { index: 0, id, name, arguments: "{}".to_owned() };
+        let last = match answer {
+            0 => vec![Event::Call(call), done(StopReason::ToolUse)],
+            _ => vec![done(StopReason::Stop)],
+        };
+        words.chain(stream::iter(last)).boxed()
+    })
+}
+
+/// What somebody knows of a run who has heard these events.
+#[derive(Debug, Default, PartialEq)]
+struct Known {
+    seq: u64,
+    phases: Vec<Value>,
+    messages: Vec<String>,
+    /// What each call has told last.
+    tools: BTreeMap<String, Value>,
+    chat: String,
+    /// The last that the conversation heard.
+    end: Option<Value>,
+}
+
+impl Known {
+    fn hear(&mut self, frame: &Value) {
+        match frame["event"].as_str() {
+            Some("agent") => self.step(&frame["payload"]),
+            Some("chat") => self.talk(&frame["payload"]),
+            _ => {}
+        }
+    }
+
+    fn step(&mut self, payload: &Value) {
+        let (seq, data) = (payload["seq"].as_u64().unwrap(), &payload["data"]);
+        assert!(seq > self.seq, "twice, or too late: {payload}");
+        self.seq = seq;
+        match payload["stream"].as_str().unwrap() {
+            "assistant" => {
+                let (text, delta) = (data["text"].as_str().unwrap(), data["delta"].as_str().unwrap());
+                match self.messages.last_mut() {
+                    Some(last) if data["replace"] == true => *last = delta.to_owned(),
+                    Some(last) if text != delta => *last += delta,
+                    Some(_) | None => self.messages.push(delta.to_owned()),
+                }
+                assert_eq!(self.messages.last().unwrap(), text);
+            }
+            "tool" => {
+                self.tools.insert(data["toolCallId"].as_str().unwrap().to_owned(), data.clone());
+            }
+            _ => self.phases.push(data["phase"].clone()),
+        }
+    }
+
+    fn talk(&mut self, payload: &Value) {
+        assert_eq!(self.end, None, "after the end: {payload}");
+        if payload["state"] != "delta" {
+            self.end = Some(payload.clone());
+            return;
+        }
+        if payload["replace"] == true {
+            self.chat.clear();
+        }
+        self.chat += payload["deltaText"].as_str().unwrap();
+        assert_eq!(text(payload), Some(self.chat.as_str()));
+    }
+
+    /// Takes in what was missed. Returns the rest of the answer.
+    fn catch_up(&mut self, mut snapshot: Value) -> Value {
+        for event in snapshot["events"].take().as_array().unwrap() {
+            self.step(event);
+        }
+        if let Some(seq) = snapshot["seq"].as_u64() {
+            // Steps that are not told here count as well.
+            assert!(seq >= self.seq);
+            self.seq = seq;
+        }
+        text(&snapshot).unwrap_or_default().clone_into(&mut self.chat);
+        self.end = snapshot.get("last").cloned();
+        snapshot
+    }
+}
+
+async fn world(gate: &Arc<Semaphore>) -> World {
+    let store = MemoryStore::default();
+    let mut record = Record::new(SessionId::parse("s-1").unwrap(), 1);
+    record.verbose_level = Some("full".to_owned());
+    let patch = Rec::Patch { run: None, key: AgentId::main().main_session(), expect: None, record: Box::new(record) };
+    store.commit(&Fence::default(), vec![patch]).await.unwrap();
+    World::over(Arc::new(store), speaks(gate)).await
+}
+
+async fn resume(socket: &mut Socket, after: u64) -> Value {
+    let params = json!({"sessionKey": "main", "runId": "k", "afterSeq": after});
+    let answer = socket.ask("resume", "chat.resume", params).await;
+    assert_eq!(answer["payload"]["sessionKey"], "main", "{answer}");
+    answer["payload"]["runs"][0].clone()
+}
+
+fn says_word(frame: &Value, word: usize) -> bool {
+    frame["payload"]["data"]["text"].as_str().is_some_and(|text| text.ends_with(WORDS[word]))
+}
+
+/// Cuts a connection after so many events, lets the model go on for so many words, and comes back. Says whether there were
+/// so many events.
+async fn cut_after(protocol: u64, events: usize, away: usize) -> bool {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = world(&gate).await;
+    let mut witness = world.client(protocol, json!({})).await;
+    let params = json!({"sessionKey": "main", "message": "x", "idempotencyKey": "k"});
+    witness.ask("r", "chat.send", params).await;
+    let mut whole = Known::default();
+    let mut reader = world.client(protocol, json!({})).await;
+    let mut known = Known::default();
+    known.catch_up(resume(&mut reader, 0).await);
+    let (mut said, mut heard) = (0, 0);
+    // Both hear one word after the other, until the one is cut off.
+    while heard < events && known.end.is_none() {
+        if said < WORDS.len() {
+            gate.add_permits(1);
+            said += 1;
+            until(&mut witness, |frame| says_word(frame, said - 1)).await.iter().for_each(|frame| whole.hear(frame));
+        }
+        while heard < events && known.end.is_none() {
+            let frame = reader.next().await;
+            known.hear(&frame);
+            heard += 1;
+            if said < WORDS.len() && says_word(&frame, said - 1) {
+                break;
+            }
+        }
+    }
+    drop(reader);
+    let is_cut = known.end.is_none();
+    for word in said..WORDS.len().min(said + away) {
+        gate.add_permits(1);
+        until(&mut witness, |frame| says_word(frame, word)).await.iter().for_each(|frame| whole.hear(frame));
+    }
+    let is_over = said + away > WORDS.len();
+    if is_over {
+        until(&mut witness, |frame| is_end(frame, "k")).await.iter().for_each(|frame| whole.hear(frame));
+    }
+    let mut back = world.client(protocol, json!({})).await;
+    let before = known.seq;
+    let snapshot = known.catch_up(resume(&mut back, before).await);
+    assert_eq!(snapshot["state"] == "ended", known.end.is_some(), "{snapshot}");
+    assert!(known.end.is_some() || !is_over);
+    gate.add_permits(WORDS.len());
+    while known.end.is_none() {
+        known.hear(&back.next().await);
+    }
+    while whole.end.is_none() {
+        whole.hear(&witness.next().await);
+    }
+    // Those who are away at the end do not hear the last delta, but all that was said with the end.
+    assert_eq!(text(known.end.as_ref().unwrap()), Some("One two\n\nThree four"));
+    known.chat.clone_from(&whole.chat);
+    assert_eq!(known, whole);
+    is_cut
+}
+
+#[tokio::test]
+async fn whenever_a_connection_is_cut_nothing_is_missed_and_nothing_heard_twice() {
+    for protocol in [3, 4] {
+        for away in [0, 1, WORDS.len() + 1] {
+            let cut = join_all((0..20).map(|events| cut_after(protocol, events, away))).await;
+            // There are about twenty events, so most of them were followed by a cut and perhaps some not.
+            assert!(cut.iter().filter(|is_cut| **is_cut).count() >= 10, "{cut:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_says_how_the_run_gets_on() {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = World::new(waits(&gate)).await;
+    let mut socket = world.client(4, json!({})).await;
+    let send =
+        |run: &str| json!({"sessionKey": "main", "message": "x", "idempotencyKey": run, "queueMode": "followup"});
+    socket.send("r1", "chat.send", send("k")).await;
+    until(&mut socket, |frame| frame["event"] == "chat").await;
+    socket.ask("r2", "chat.send", send("later")).await;
+    let answer = socket.ask("s", "chat.resume", json!({"sessionKey": "main"})).await;
+    let runs = answer["payload"]["runs"].as_array().unwrap();
+    let at = &runs[0]["message"]["timestamp"];
+    let said = json!({"role": "assistant", "content": [{"type": "text", "text": "hello"}], "timestamp": at});
+    let events: Vec<_> = runs[0]["events"].as_array().unwrap().iter().map(|event| &event["data"]).collect();
+    assert_eq!(*events[1], json!({"text": "hello", "delta": "hello"}));
+    assert_eq!(
+        runs[0],
+        json!({
+            "runId": "k", "sessionKey": "agent:main:main", "state": "running", "seq": 2, "message": said, "tools": [],
+            "events": runs[0]["events"],
+        })
+    );
+    assert_eq!(
+        runs[1],
+        json!({
+            "runId": "later", "sessionKey": "agent:main:main", "state": "queued", "seq": 0, "tools": [], "events": [],
+        })
+    );
+    // A client that does not want to hear of tools does not.
+    let mut plain = world.client(4, json!({"caps": []})).await;
+    assert_eq!(resume(&mut plain, 1).await.get("tools"), None);
+    gate.add_permits(2);
+    until(&mut socket, |frame| is_end(frame, "later")).await;
+    let none = socket.ask("n", "chat.resume", json!({"sessionKey": "main"})).await;
+    assert_eq!(none["payload"], json!({"sessionKey": "main", "runs": []}));
+}
+
+#[tokio::test]
+async fn wrong_questions_are_answered_in_words() {
+    let world = World::new(says(&["hi"])).await;
+    let mut socket = world.client(3, json!({})).await;
+    socket.send("r", "chat.send", json!({"sessionKey": "main", "message": "x", "idempotencyKey": "k"})).await;
+    until(&mut socket, |frame| is_end(frame, "k")).await;
+    for (params, why) in [
+        (json!({"sessionKey": "main", "runId": "ghost"}), "unknown run ghost"),
+        (json!({"sessionKey": "other", "runId": "k"}), "runId does not match sessionKey"),
+        (json!({"sessionKey": "main", "afterSeq": 3}), "say which in runId"),
+        (json!({"runId": "k"}), "must have required property 'sessionKey'"),
+    ] {
+        let error = &socket.ask("q", "chat.resume", params).await["error"];
+        assert_eq!(error["code"], "INVALID_REQUEST");
+        assert!(error["message"].as_str().unwrap().contains(why), "{error}");
+    }
+}

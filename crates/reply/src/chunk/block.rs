@@ -1,0 +1,379 @@
+//! The block at hand: what has been seen of it, one character after the other, and where it may end.
+
+use unicode_segmentation::GraphemeCursor;
+
+use super::{Bounds, Prefer};
+use crate::fence::{self, Lines};
+
+/// How long to look for the place of a cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Search {
+    /// The first preferred place is taken.
+    Soon,
+    /// The last good one is taken, once the block is full.
+    Late,
+}
+
+/// Where a block begins, and with it what white space before its first word means nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// At the start of the text: all.
+    Text,
+    /// At the start of a line: blank lines; its indent stays.
+    Line,
+    /// In a line: what is left of it, if it is blank, and the blank lines that follow.
+    Word,
+}
+
+/// A place where a block may end. All places are counted from the start of the block, in bytes.
+#[derive(Debug, Clone)]
+pub(super) struct Mark {
+    /// Where the block ends.
+    pub(super) end: usize,
+    /// Where the next one begins.
+    pub(super) next: usize,
+    chars: usize,
+    /// The fences as they are at `next`.
+    lines: Lines,
+}
+
+/// What a character leads to.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Nothing yet.
+    On,
+    /// So many bytes at the start of the block mean nothing; it begins after them.
+    Drop(usize),
+    /// As [`Drop`](Self::Drop), and the fence in which it began was over before anything stood in it.
+    Empty(usize),
+    /// The block ends; what comes after it is looked at again.
+    Cut(Cut),
+}
+
+/// How a block ends.
+#[derive(Debug)]
+pub(super) enum Cut {
+    Outside(Mark),
+    /// In a fence, which goes on in the next block.
+    Inside(Mark, Box<Fence>),
+}
+
+/// A fence that is open.
+#[derive(Debug, Clone)]
+pub(super) struct Fence {
+    /// What opens it again; empty if the bounds leave no room for that, so that its text is cut like any other.
+    pub(super) opening: String,
+    /// What closes it before a cut; empty with `opening`.
+    pub(super) closing: String,
+    /// Where its first line of this block begins.
+    pub(super) content: usize,
+    has_words: bool,
+    /// The place before it.
+    before: Option<Mark>,
+    /// The last end of a line that leaves room for `closing`.
+    newline: Option<Mark>,
+    /// The last place of all that does, which is after so many characters.
+    column: Option<Mark>,
+    room: usize,
+}
+
+/// The block at hand.
+#[derive(Debug)]
+pub(super) struct Block {
+    at: usize,
+    chars: usize,
+    lines: Lines,
+    /// Where it began; `None` once it has words.
+    start: Option<Start>,
+    line: Line,
+    /// The end of the last line that was not blank.
+    line_end: Option<Mark>,
+    /// A space of which the next character tells whether it stands alone.
+    space: Option<Mark>,
+    ends: Ends,
+    /// The place that is taken if no fence follows.
+    soon: Option<Mark>,
+    fence: Option<Box<Fence>>,
+}
+
+/// The line at hand.
+#[derive(Debug)]
+struct Line {
+    start: usize,
+    /// Whether it began in this block.
+    is_whole: bool,
+    has_words: bool,
+    /// The place before it.
+    before: Option<Mark>,
+}
+
+/// The last places outside fences that are far enough.
+#[derive(Debug, Default)]
+struct Ends {
+    paragraph: Option<Mark>,
+    newline: Option<Mark>,
+    sentence: Option<Mark>,
+    word: Option<Mark>,
+}
+
+impl Block {
+    pub(super) fn new(start: Start) -> Self {
+        let line = Line { start: 0, is_whole: start != Start::Word, has_words: false, before: None };
+        Self {
+            at: 0,
+            chars: 0,
+            lines: Lines::default(),
+            start: Some(start),
+            line,
+            line_end: None,
+            space: None,
+            ends: Ends::default(),
+            soon: None,
+            fence: None,
+        }
+    }
+
+    /// The one after a place outside fences.
+    pub(super) fn after(mark: &Mark, start: Start) -> Self {
+        Self { lines: mark.lines.clone(), ..Self::new(start) }
+    }
+
+    /// The one after a place in a fence.
+    pub(super) fn reopened(mark: &Mark, start: Start, fence: Fence) -> Self {
+        let chars = fence.opening.chars().count();
+        let fence = Fence { content: 0, has_words: false, before: None, newline: None, column: None, ..fence };
+        let fence = Some(Box::new(fence));
+        Self { chars, start: None, fence, ..Self::after(mark, start) }
+    }
+
+    /// How far it has been looked at.
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Where the last sentence ends that something follows.
+    pub(super) fn last_sentence(&self) -> Option<Mark> {
+        self.ends.sentence.clone()
+    }
+
+    /// Whether the text of a block that began in a fence is no more than the line that closes it.
+    pub(super) fn is_only_closing(&self, text: &str) -> bool {
+        let mut lines = self.lines.clone();
+        lines.push('\n');
+        self.fence.as_ref().is_some_and(|fence| fence.is_reopened()) && !lines.is_inside() && is_marks(text.trim())
+    }
+
+    /// Looks at the next character of the text of the block, which may go on after it.
+    pub(super) fn step(&mut self, c: char, text: &str, (bounds, search): (Bounds, Search)) -> Step {
+        if let Some(space) = self.space.take()
+            && (c.is_ascii() || boundary(text, self.at) == self.at)
+        {
+            if ends_sentence(&text[..space.end]) {
+                self.offer(Prefer::Sentence, &space, (bounds, search));
+            }
+            self.offer_word(space, bounds);
+        }
+        match self.start {
+            Some(start) if c.is_whitespace() => return self.skip(c, start, bounds),
+            Some(_) | None if self.chars >= bounds.max => return Step::Cut(self.full(text, bounds)),
+            Some(_) | None => {}
+        }
+        let here = self.here();
+        if let Some(fence) = self.fence.as_mut().filter(|fence| fence.room == here.chars) {
+            fence.column = Some(here);
+        }
+        self.lines.push(c);
+        let mark = Mark { next: self.at + c.len_utf8(), ..self.here() };
+        self.at = mark.next;
+        self.chars += 1;
+        if c == '\n' {
+            return self.end_line(mark, text, (bounds, search));
+        }
+        if !c.is_whitespace() {
+            return self.word(c);
+        }
+        if self.line.has_words && self.fence.is_none() && !self.lines.is_inside() {
+            self.space = Some(mark);
+        }
+        Step::On
+    }
+
+    /// White space before the first word.
+    fn skip(&mut self, c: char, start: Start, bounds: Bounds) -> Step {
+        self.lines.push(c);
+        let next = self.at + c.len_utf8();
+        if start == Start::Line && c != '\n' && self.chars < bounds.max {
+            self.at = next;
+            self.chars += 1;
+            return Step::On;
+        }
+        if c == '\n' && start == Start::Word {
+            self.start = Some(Start::Line);
+            self.line.is_whole = true;
+        }
+        if c == '\n' && self.lines.is_inside() {
+            // The rest of a line that opens a fence and was too long for one block.
+            self.start = None;
+            self.fence = Some(Box::new(Fence::open("", 0, None, bounds)));
+        }
+        self.at = 0;
+        self.chars = 0;
+        Step::Drop(next)
+    }
+
+    /// A character that is no white space.
+    fn word(&mut self, c: char) -> Step {
+        self.start = None;
+        self.line.has_words = true;
+        if let Some(fence) = &mut self.fence {
+            fence.has_words = true;
+        } else if self.lines.is_inside() {
+            self.soon = None;
+        } else if !is_mark(c)
+            && let Some(mark) = self.soon.take()
+        {
+            return Step::Cut(Cut::Outside(mark));
+        }
+        Step::On
+    }
+
+    fn end_line(&mut self, mark: Mark, text: &str, (bounds, search): (Bounds, Search)) -> Step {
+        let next = Line { start: mark.next, is_whole: true, has_words: false, before: Some(mark.clone()) };
+        let line = std::mem::replace(&mut self.line, next);
+        match &mut self.fence {
+            Some(fence) if self.lines.is_inside() => {
+                if fence.has_words && mark.chars <= fence.room {
+                    fence.newline = Some(mark);
+                }
+                return Step::On;
+            }
+            Some(fence) if fence.is_reopened() && is_marks(text[..mark.end].trim()) => {
+                *self = Self::after(&mark, Start::Line);
+                return Step::Empty(mark.next);
+            }
+            Some(_) => self.fence = None,
+            None if self.lines.is_inside() => {
+                let opening = if line.is_whole { &text[line.start..mark.end] } else { "" };
+                self.fence = Some(Box::new(Fence::open(opening, mark.next, line.before, bounds)));
+                return Step::On;
+            }
+            None => {}
+        }
+        if line.has_words {
+            self.offer(Prefer::Newline, &mark, (bounds, search));
+            if ends_sentence(&text[..mark.end]) {
+                self.offer(Prefer::Sentence, &mark, (bounds, search));
+            }
+            self.offer_word(mark.clone(), bounds);
+            self.line_end = Some(mark);
+        } else if let Some(Mark { end, chars, .. }) = self.line_end {
+            self.offer(Prefer::Paragraph, &Mark { end, chars, ..mark }, (bounds, search));
+        }
+        Step::On
+    }
+
+    /// Takes note of a place of one kind, if it is far enough.
+    fn offer(&mut self, kind: Prefer, mark: &Mark, (bounds, search): (Bounds, Search)) {
+        if mark.chars < bounds.min {
+            return;
+        }
+        if search == Search::Soon && kind == bounds.prefer && self.soon.is_none() {
+            self.soon = Some(mark.clone());
+        }
+        match kind {
+            Prefer::Paragraph => self.ends.paragraph = Some(mark.clone()),
+            Prefer::Newline => self.ends.newline = Some(mark.clone()),
+            Prefer::Sentence => self.ends.sentence = Some(mark.clone()),
+        }
+    }
+
+    fn offer_word(&mut self, mark: Mark, bounds: Bounds) {
+        if mark.chars >= bounds.min {
+            self.ends.word = Some(mark);
+        }
+    }
+
+    /// Where it ends when it can take no more.
+    fn full(&mut self, text: &str, bounds: Bounds) -> Cut {
+        let ends = std::mem::take(&mut self.ends);
+        let good = match bounds.prefer {
+            Prefer::Paragraph => ends.paragraph.or(ends.newline).or(ends.sentence),
+            Prefer::Newline => ends.newline,
+            Prefer::Sentence => ends.sentence,
+        };
+        if let Some(mark) = good.or(ends.word) {
+            return Cut::Outside(mark);
+        }
+        // A line that may open or close a fence is not cut, if there is anything before it.
+        let line = text[self.line.start..self.at].trim_start_matches(' ');
+        let is_torn = |mark: &Mark| mark.end > self.line.start && (line.is_empty() || line.starts_with(is_mark));
+        let Some(fence) = self.fence.take() else {
+            let here = self.here().whole(text, 0);
+            return Cut::Outside(self.line.before.clone().filter(|_| is_torn(&here)).unwrap_or(here));
+        };
+        let column = fence.column.clone().unwrap_or_else(|| self.here()).whole(text, fence.content);
+        let column = self.line.before.clone().filter(|_| is_torn(&column)).unwrap_or(column);
+        let is_blank = text.get(fence.content..column.end).is_none_or(|words| words.trim().is_empty());
+        match (&fence.newline, &fence.before) {
+            (Some(newline), _) => Cut::Inside(newline.clone(), fence),
+            (None, Some(before)) if is_blank || fence.column.is_none() => Cut::Outside(before.clone()),
+            (None, _) => Cut::Inside(column, fence),
+        }
+    }
+
+    fn here(&self) -> Mark {
+        Mark { end: self.at, next: self.at, chars: self.chars, lines: self.lines.clone() }
+    }
+}
+
+impl Mark {
+    /// Moved back out of a grapheme, if that begins after `from`.
+    fn whole(self, text: &str, from: usize) -> Self {
+        let end = Some(boundary(text, self.end)).filter(|end| *end > from).unwrap_or(self.end);
+        Self { end, next: end, ..self }
+    }
+}
+
+impl Fence {
+    /// One that has just been opened; `opening` is empty if its line began in another block.
+    fn open(opening: &str, content: usize, before: Option<Mark>, bounds: Bounds) -> Self {
+        let added = fence::spans(opening).pop().map(|fence| {
+            let closing = format!("\n{}{}", fence.indent, fence.marker);
+            (fence.open_line + "\n", closing)
+        });
+        // Without this a long opening line would make a flood of blocks with a word each.
+        let leaves_room = |(opening, closing): &(String, String)| {
+            let room = bounds.max.saturating_sub(opening.chars().count() + closing.chars().count());
+            room > 0 && room >= bounds.max / 10
+        };
+        let (opening, closing) = added.filter(leaves_room).unwrap_or_default();
+        let room = bounds.max - closing.chars().count();
+        Self { opening, closing, content, has_words: false, before, newline: None, column: None, room }
+    }
+
+    fn is_reopened(&self) -> bool {
+        self.content == 0 && !self.opening.is_empty()
+    }
+}
+
+/// Whether a sentence ends with the text, if white space or nothing follows.
+pub(super) fn ends_sentence(text: &str) -> bool {
+    text.ends_with(['.', '!', '?'])
+}
+
+fn is_mark(c: char) -> bool {
+    matches!(c, '`' | '~')
+}
+
+fn is_marks(text: &str) -> bool {
+    text.chars().all(is_mark)
+}
+
+/// The last place up to `at` that is between two graphemes. It does not depend on more than the character after `at`.
+fn boundary(text: &str, at: usize) -> usize {
+    let mut cursor = GraphemeCursor::new(at, text.len(), true);
+    match cursor.is_boundary(text, 0) {
+        Ok(false) => cursor.prev_boundary(text, 0).ok().flatten().unwrap_or(at),
+        Ok(true) | Err(_) => at,
+    }
+}

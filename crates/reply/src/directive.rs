@@ -1,0 +1,95 @@
+//! Directives in double square brackets: which message a reply answers, and whether its sound is a voice message.
+
+use crate::{
+    payload::ReplyTo,
+    tags::{Look, begins},
+};
+
+/// A wish about how the reply is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Directive {
+    /// `[[reply_to_current]]`, `[[reply_to:<id>]]`.
+    ReplyTo(ReplyTo),
+    /// `[[audio_as_voice]]`.
+    Voice,
+}
+
+const CURRENT: &str = "reply_to_current";
+const VOICE: &str = "audio_as_voice";
+const TO: &str = "reply_to";
+
+/// Reads a piece of text that begins with `[[`. Call it after each character: it looks at the last ones for the end.
+pub(crate) fn look(candidate: &str) -> Look<Directive> {
+    let Some(inner) = candidate.strip_prefix("[[") else { return Look::Never };
+    match inner.strip_suffix("]]") {
+        Some(whole) => parse(whole.trim()).map_or(Look::Never, Look::Is),
+        None if inner.ends_with(['[', '\n']) => Look::Never,
+        None => could_be(inner),
+    }
+}
+
+fn parse(inner: &str) -> Option<Directive> {
+    if inner.eq_ignore_ascii_case(CURRENT) {
+        return Some(Directive::ReplyTo(ReplyTo::Current));
+    }
+    if inner.eq_ignore_ascii_case(VOICE) {
+        return Some(Directive::Voice);
+    }
+    let id = after_colon(inner)?.trim();
+    (!id.is_empty() && !id.contains(']')).then(|| Directive::ReplyTo(ReplyTo::Id(id.to_owned())))
+}
+
+fn could_be(inner: &str) -> Look<Directive> {
+    // The first of the two closing brackets may be there; a bracket before that belongs to no directive.
+    let (inner, is_closing) = inner.strip_suffix(']').map_or((inner, false), |inner| (inner, true));
+    let word = inner.trim_start();
+    let is_start = |name| begins(name, word) || (word.trim_end().len() < word.len() && is_name(name, word));
+    let fits = match after_colon(word) {
+        Some(id) => !id.contains(']'),
+        None if is_closing => is_name(CURRENT, word) || is_name(VOICE, word),
+        None => is_start(CURRENT) || is_start(VOICE) || is_start(TO),
+    };
+    if fits { Look::Maybe } else { Look::Never }
+}
+
+fn is_name(name: &str, word: &str) -> bool {
+    word.trim_end().eq_ignore_ascii_case(name)
+}
+
+/// What follows `reply_to:`.
+fn after_colon(inner: &str) -> Option<&str> {
+    if !begins(inner, TO) {
+        return None;
+    }
+    inner[TO.len()..].trim_start().strip_prefix(':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directives_are_known_in_any_case_with_inner_spaces() {
+        let to = |id: &str| Look::Is(Directive::ReplyTo(ReplyTo::Id(id.to_owned())));
+        for current in ["[[reply_to_current]]", "[[ Reply_To_Current\t]]"] {
+            assert_eq!(look(current), Look::Is(Directive::ReplyTo(ReplyTo::Current)), "{current}");
+        }
+        assert_eq!(look("[[ audio_as_voice ]]"), Look::Is(Directive::Voice));
+        assert_eq!(look("[[reply_to:42]]"), to("42"));
+        assert_eq!(look("[[ reply_to : a:b c ]]"), to("a:b c"));
+    }
+
+    #[test]
+    fn other_brackets_are_told_at_the_first_letter_that_differs() {
+        for maybe in
+            ["[[", "[[ ", "[[re", "[[reply_to", "[[reply_to ", "[[reply_to: 4", "[[reply_to:4]", "[[audio_as_voice ]"]
+        {
+            assert_eq!(look(maybe), Look::Maybe, "{maybe}");
+        }
+        for never in
+            ["[[w", "[[[", "[[]", "[[re]", "[[re ", "[[reply_to]", "[[reply_to:]]", "[[reply_to:4]5", "[[\n", "[[é"]
+        {
+            assert_eq!(look(never), Look::Never, "{never}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The edges of a text that comes in pieces. White space at both ends goes, and so do the words that are meant for the house:
+//! `HEARTBEAT_OK` at either end, `NO_REPLY` at the end or as the whole. What may still turn out to be such an end is held
+//! back; everything else goes on at once.
+
+use crate::{heartbeat, silent, tags::begins};
+
+/// Takes the edges off a text that comes in pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Edges {
+    /// What may turn out to be the end.
+    held: String,
+    at: At,
+    /// The words in what is held.
+    words: Words,
+    /// The last character that went on; none as long as the text has not begun.
+    last: Option<char>,
+    has_heartbeat: bool,
+}
+
+/// Which words there are.
+#[derive(Debug, Clone, Copy, Default)]
+struct Words {
+    silent: bool,
+    heartbeat: bool,
+}
+
+/// Where in a possible end we are.
+#[derive(Debug, Clone, Copy, Default)]
+enum At {
+    /// Nothing is held.
+    #[default]
+    Text,
+    /// Before a word: white space, then perhaps its dress.
+    Before { is_dressed: bool },
+    /// So far into a word.
+    Word(&'static str, usize),
+    /// In a simple HTML tag around a word; where it starts in what is held.
+    Tag(usize),
+    /// After a word: its dress, punctuation, white space.
+    After,
+}
+
+impl Edges {
+    /// Takes the next piece; what is certainly text goes to `out`.
+    pub(crate) fn push(&mut self, text: &str, out: &mut String) {
+        for c in text.chars() {
+            self.take(c, out);
+        }
+    }
+
+    /// Whether the text is `NO_REPLY` and nothing else, if it ends here.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.is_end() && self.last.is_none() && self.words.silent
+    }
+
+    /// Whether `HEARTBEAT_OK` is at one of its ends, if it ends here.
+    pub(crate) fn is_heartbeat(&self) -> bool {
+        self.has_heartbeat || (self.is_end() && self.words.heartbeat)
+    }
+
+    /// The text ended.
+    pub(crate) fn finish(&mut self, out: &mut String) {
+        if self.is_end() {
+            return;
+        }
+        let held = std::mem::take(&mut self.held);
+        let rest = if self.last.is_none() { heartbeat::strip_start(&held) } else { None };
+        self.has_heartbeat |= rest.is_some();
+        out.push_str(rest.unwrap_or(&held).trim_end());
+    }
+
+    /// Whether what is held is an end that goes: only words, dress and white space.
+    fn is_end(&self) -> bool {
+        let is_whole = match self.at {
+            At::Word(word, at) => at == word.len(),
+            At::After => true,
+            At::Text | At::Before { .. } | At::Tag(_) => false,
+        };
+        is_whole && (self.words.silent || self.words.heartbeat)
+    }
+
+    fn take(&mut self, c: char, out: &mut String) {
+        if self.last.is_none() && self.held.is_empty() && c.is_whitespace() {
+            return;
+        }
+        let Some(next) = self.step(c) else { return self.let_go(c, out) };
+        self.held.push(c);
+        self.at = next;
+        if let At::Word(word, at) = next
+            && at == word.len()
+        {
+            self.words.silent |= word == silent::TOKEN;
+            self.words.heartbeat |= word == heartbeat::TOKEN;
+        }
+    }
+
+    /// What is held was not the end.
+    fn let_go(&mut self, c: char, out: &mut String) {
+        let mut held = std::mem::take(&mut self.held);
+        (self.at, self.words) = (At::Text, Words::default());
+        if self.last.is_none() && !held.is_empty() {
+            held.push(c);
+            if let Some(rest) = heartbeat::strip_start(&held) {
+                self.has_heartbeat = true;
+                return self.push(rest, out);
+            }
+            held.pop();
+        }
+        out.push_str(&held);
+        self.last = held.chars().next_back().or(self.last);
+        match self.step(c) {
+            Some(at) => {
+                self.held.push(c);
+                self.at = at;
+            }
+            None => {
+                out.push(c);
+                self.last = Some(c);
+            }
+        }
+    }
+
+    /// Where this character leads; `None` if what is held and this is no possible end.
+    fn step(&self, c: char) -> Option<At> {
+        match self.at {
+            At::Text if c.is_whitespace() => Some(At::Before { is_dressed: false }),
+            At::Text if self.last.is_some_and(joins) => None,
+            At::Text | At::Before { .. } if is_dress(c) && !is_closing(c) => Some(At::Before { is_dressed: true }),
+            At::Text => self.begin(c),
+            At::Before { is_dressed } if c.is_whitespace() => (!is_dressed).then_some(self.at),
+            At::Before { .. } => self.begin(c),
+            At::Word(word, at) if at < word.len() => self.fits(word, at, c).then_some(At::Word(word, at + 1)),
+            At::Word(..) if c == '<' || is_gap(c) => self.after(c),
+            At::Word(..) => None,
+            At::After => self.after(c),
+            At::Tag(start) => {
+                let tag = &self.held[start..];
+                let is_after = self.words.silent || self.words.heartbeat;
+                match c {
+                    '>' if is_tag(tag) && is_after => Some(At::After),
+                    '>' if is_tag(tag) => Some(At::Before { is_dressed: true }),
+                    '/' if tag == "<" => Some(self.at),
+                    _ => could_be_tag(tag, c).then_some(self.at),
+                }
+            }
+        }
+    }
+
+    fn after(&self, c: char) -> Option<At> {
+        if is_gap(c) { Some(At::After) } else { self.begin(c) }
+    }
+
+    /// The start of a word or of a tag.
+    fn begin(&self, c: char) -> Option<At> {
+        let words = [silent::TOKEN, heartbeat::TOKEN];
+        if c == '<' {
+            return Some(At::Tag(self.held.len()));
+        }
+        words.into_iter().find(|word| self.fits(word, 0, c)).map(|word| At::Word(word, 1))
+    }
+
+    /// Whether a word goes on with this character. As the whole text `NO_REPLY` counts in any case.
+    fn fits(&self, word: &str, at: usize, c: char) -> bool {
+        let expected = word.as_bytes().get(at).map(|byte| char::from(*byte));
+        let any_case = self.last.is_none() && word == silent::TOKEN;
+        expected.is_some_and(|expected| c == expected || (any_case && c.eq_ignore_ascii_case(&expected)))
+    }
+}
+
+/// Whether a word that follows this character is part of something longer, such as a path.
+fn joins(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '/' | '\\' | '-' | '=' | '#' | '$' | '@' | '&' | '+' | '%')
+}
+
+/// Quotes, emphasis and brackets around a word.
+fn is_dress(c: char) -> bool {
+    matches!(c, '*' | '_' | '`' | '~' | '"' | '\'' | '(' | ')' | '[' | ']' | '“' | '”' | '‘' | '’' | '«' | '»')
+}
+
+/// Dress that can only stand behind a word.
+fn is_closing(c: char) -> bool {
+    matches!(c, ')' | ']' | '”' | '»')
+}
+
+/// What may follow a word at the end.
+fn is_gap(c: char) -> bool {
+    is_dress(c) || c.is_whitespace() || matches!(c, '.' | '!' | '?' | ',' | ':' | ';' | '…' | '。' | '-' | '–' | '—')
+}
+
+/// HTML tags that only dress a word.
+const TAGS: [&str; 11] = ["b", "i", "p", "u", "br", "em", "div", "pre", "code", "span", "strong"];
+
+fn is_tag(opening: &str) -> bool {
+    TAGS.iter().any(|tag| tag.eq_ignore_ascii_case(name(opening)))
+}
+
+fn could_be_tag(opening: &str, next: char) -> bool {
+    let name = name(opening);
+    let goes_on = |tag: &str| tag[name.len()..].starts_with(next.to_ascii_lowercase());
+    TAGS.iter().any(|tag| begins(tag, name) && goes_on(tag))
+}
+
+fn name(opening: &str) -> &str {
+    opening.trim_start_matches('<').trim_start_matches('/')
+}
+
+/// A text without the dress at its start.
+pub(crate) fn undress(text: &str) -> &str {
+    let mut text = text.trim_start_matches(is_dress);
+    while let Some((tag, rest)) = text.split_once('>')
+        && tag.starts_with('<')
+        && is_tag(tag)
+    {
+        text = rest.trim_start_matches(is_dress);
+    }
+    text
+}

@@ -1,0 +1,206 @@
+//! What went wrong, in words that say what to do about it.
+//!
+//! Only an error is explained. An answer that speaks of errors is an answer: a text is taken for an error by where it
+//! comes from or by a provider's own form, never by what it talks about. And no error makes anybody forget a
+//! conversation: the words name `/compact` and `/new`, the user decides.
+
+use serde_json::Value;
+
+/// How much of an error that nobody knows is shown, in characters.
+const MOST: usize = 600;
+
+const OVERFLOW: &[&str] = &[
+    "request_too_large",
+    "request exceeds the maximum size",
+    "context length exceeded",
+    "context_length_exceeded",
+    "context overflow:",
+    "context window exceeds limit",
+    "exceeded model token limit",
+    "exceeds model context window",
+    "exceeds the available context size",
+    "exceeds the context window",
+    "greater than the context length",
+    "input is too long for requested model",
+    "maximum context length",
+    "maximum prompt length is",
+    "model_context_window_exceeded",
+    "prompt is too long",
+    "reduce the length of the messages",
+    "token limit exceeded",
+];
+const ORDER: &[&str] = &["incorrect role information", "roles must alternate", "function call turn"];
+const NO_MONEY: &[&str] =
+    &["payment required", "insufficient credits", "insufficient_quota", "credit balance", "plans & billing"];
+
+/// What a user is told about an error. It must be one: nothing here is for the words of an answer.
+pub fn explain(error: &str) -> String {
+    let error = error.trim();
+    let lower = error.to_lowercase();
+    let says = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));
+    if says(&["unknown tool", "tool not found"]) {
+        return format!(
+            "{}. Which tools an agent may use is set in the config, under tools; in a sandbox there are fewer.",
+            cut(error).trim_end_matches('.')
+        );
+    }
+    if is_overflow(&lower) {
+        return "This conversation has become too long for the model. Shorten it with /compact, or start a new one with \
+                /new."
+            .to_owned();
+    }
+    if says(ORDER) || is_about_roles(&lower) {
+        return "The model does not accept the order of the messages in this conversation. Try again; if that does not \
+                help, start a new one with /new."
+            .to_owned();
+    }
+    if is_about_input(&lower) {
+        return "A tool call in this conversation has lost its input, and the model does not accept it so. Start a new \
+                one with /new; this one is kept."
+            .to_owned();
+    }
+    // Before the refusals: some providers call an empty account a wrong request.
+    if is_about_money(&lower) {
+        return "The account at the model's provider is empty. Add credit there, or choose another model with /model."
+            .to_owned();
+    }
+    let report = Report::read(error);
+    let kind = report.as_ref().and_then(|report| report.kind.as_deref());
+    if kind != Some("invalid_request_error") && lower.contains("overloaded") {
+        return "The model has too much to do at the moment. Try again a little later, or choose another one with \
+                /model."
+            .to_owned();
+    }
+    match report.or_else(|| Report::of_status(error)) {
+        Some(report) => report.explain(),
+        None if error.is_empty() => {
+            "The model failed and did not say why. Try again, or choose another one with /model.".to_owned()
+        }
+        None => cut(&once(error)),
+    }
+}
+
+/// Whether an assistant's text is nothing but an error in a provider's own form. Prose about errors is not, and neither
+/// is any other JSON.
+pub fn is_error_text(text: &str) -> bool {
+    Report::read(text.trim()).is_some()
+}
+
+fn is_overflow(lower: &str) -> bool {
+    let is_large = words(lower).any(|word| word == "413") && lower.contains("too large");
+    let is_long = lower.contains("request size exceeds")
+        && ["context window", "context length"].iter().any(|phrase| lower.contains(phrase));
+    is_large || is_long || OVERFLOW.iter().any(|phrase| lower.contains(phrase))
+}
+
+/// Whether a status 400 speaks of roles.
+fn is_about_roles(lower: &str) -> bool {
+    let mut words = words(lower);
+    words.any(|word| word == "400") && words.any(|word| matches!(word, "role" | "roles"))
+}
+
+fn is_about_input(lower: &str) -> bool {
+    let places = ["tool_use.input", "tool_use.arguments", "tool_call.input", "tool_call.arguments"];
+    let told = places.iter().find_map(|place| lower.split_once(place));
+    told.is_some_and(|(_, what)| ["required", "missing"].iter().any(|word| what.contains(word)))
+}
+
+fn is_about_money(lower: &str) -> bool {
+    let is_billed =
+        lower.contains("billing") && ["upgrade", "credits", "payment", "plan"].iter().any(|word| lower.contains(word));
+    is_billed || words(lower).any(|word| word == "402") || NO_MONEY.iter().any(|phrase| lower.contains(phrase))
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_')
+}
+
+/// What a provider said.
+struct Report {
+    status: Option<u16>,
+    /// The provider's name for the kind of error.
+    kind: Option<String>,
+    message: String,
+    request: Option<String>,
+}
+
+impl Report {
+    /// Reads a provider's error object, perhaps after a status or a word such as `Error:`.
+    fn read(text: &str) -> Option<Self> {
+        let (head, body) = text.split_at(text.find('{')?);
+        let mut status = None;
+        for word in head.split([' ', ':']).filter(|word| !word.is_empty()) {
+            match word.to_ascii_lowercase().as_str() {
+                "error" | "http" | "api" | "llm" => {}
+                word => status = Some(refusal(word)?),
+            }
+        }
+        let outer: Value = serde_json::from_str(body).ok()?;
+        let error = outer.get("error")?;
+        let text = |from: &Value, name: &str| from.get(name).and_then(Value::as_str).map(str::to_owned);
+        let kind = text(error, "type").filter(|kind| kind.ends_with("_error") || kind == "insufficient_quota");
+        // Google's form: a number, and a name in capitals.
+        let code = error.get("code").and_then(Value::as_u64).and_then(|code| refusal(&code.to_string()));
+        let kind = kind.or_else(|| text(error, "status").filter(|_| code.is_some()))?;
+        let request = text(&outer, "request_id").or_else(|| text(error, "request_id"));
+        Some(Self { status: status.or(code), kind: Some(kind), message: text(error, "message")?, request })
+    }
+
+    /// Reads a status with words after it.
+    fn of_status(text: &str) -> Option<Self> {
+        let bare = text.get(..4).filter(|head| head.eq_ignore_ascii_case("http")).map_or(text, |_| &text[4..]);
+        let (status, said) = bare.trim_start().split_at_checked(3)?;
+        let is_apart = said.starts_with([' ', ':']);
+        let message = said.trim_start_matches([' ', ':']).to_owned();
+        let status = refusal(status).filter(|_| is_apart && !message.is_empty())?;
+        Some(Self { status: Some(status), kind: None, message, request: None })
+    }
+
+    fn explain(&self) -> String {
+        let status = self.status.map(|status| format!("HTTP {status}"));
+        let request = self.request.as_ref().map(|id| format!("request {id}"));
+        let facts: Vec<_> = [status, self.kind.clone(), request].into_iter().flatten().collect();
+        let said = cut(&once(self.message.trim()));
+        let said = said.trim_end_matches('.');
+        format!("The model's provider refused: {said} ({}). {}", facts.join(", "), self.advice())
+    }
+
+    fn advice(&self) -> &'static str {
+        let kind = self.kind.as_deref().unwrap_or_default();
+        match (kind, self.status) {
+            ("rate_limit_error" | "RESOURCE_EXHAUSTED", _) | (_, Some(429)) => {
+                "Wait a little, or choose another model with /model."
+            }
+            ("authentication_error" | "permission_error", _) | (_, Some(401 | 403)) => {
+                "Check the API key and what it may do."
+            }
+            ("invalid_request_error" | "not_found_error", _) | (_, Some(400 | 404 | 422)) => {
+                "Check the model's name and its settings, or choose another one with /model."
+            }
+            _ => "Try again in a moment, or choose another model with /model.",
+        }
+    }
+}
+
+/// The number of a status that means an error.
+fn refusal(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|status| (400..600).contains(status))
+}
+
+/// Without paragraphs that say the same as the one before.
+fn once(text: &str) -> String {
+    let mut paragraphs: Vec<_> = text.split("\n\n").collect();
+    paragraphs.dedup_by_key(|paragraph| paragraph.trim());
+    paragraphs.join("\n\n")
+}
+
+/// The beginning of an error.
+pub(crate) fn cut(text: &str) -> String {
+    match text.char_indices().nth(MOST) {
+        Some((at, _)) => format!("{}…", text[..at].trim_end()),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

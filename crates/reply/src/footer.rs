@@ -1,0 +1,241 @@
+//! What stands around the replies: lines of the house before them, a prefix on each, and what they cost after them.
+
+use homard_proto::{SessionId, SessionKey, message::Usage};
+
+use crate::payload::{Kind, Payload};
+
+/// How much of the cost is shown: the setting `responseUsage` of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Nothing.
+    #[default]
+    Off,
+    /// The tokens and the estimated price.
+    Tokens,
+    /// The same, and whose session it was.
+    Full,
+}
+
+impl Mode {
+    /// Reads the setting; `on` is an older word for the tokens.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "off" => Some(Self::Off),
+            "tokens" | "on" => Some(Self::Tokens),
+            "full" => Some(Self::Full),
+            _ => None,
+        }
+    }
+}
+
+/// The line about what a run took, if it is wanted and anything is known. A price of nothing is not shown: the account
+/// pays otherwise, or the price is not known.
+pub fn usage(mode: Mode, usage: &Usage, session: &SessionKey) -> Option<String> {
+    if mode == Mode::Off || (usage.input == 0 && usage.output == 0) {
+        return None;
+    }
+    let price = usage.cost.total;
+    let price = if price > 0.0 { format!(" · est {}", dollars(price)) } else { String::new() };
+    let whose = if mode == Mode::Full { format!(" · session {session}") } else { String::new() };
+    Some(format!("Usage: {} in / {} out{price}{whose}", count(usage.input), count(usage.output)))
+}
+
+/// Puts a line under the last words. Where there are only media it is a message of its own; where nothing is said, it is
+/// not said either.
+pub fn append(payloads: &mut Vec<Payload>, line: &str) {
+    if let Some(last) = payloads.iter_mut().rfind(|payload| !payload.text.trim().is_empty()) {
+        last.text = format!("{}\n\n{line}", last.text.trim_end());
+    } else if !payloads.is_empty() {
+        payloads.push(notice(line.to_owned()));
+    }
+}
+
+/// The lines before the replies of a talkative session: that it is new, and how often it was compacted, if it just was.
+pub fn opening(began: Option<&SessionId>, compactions: Option<u64>) -> Vec<Payload> {
+    let began = began.map(|id| format!("🧭 This is a new session: {id}"));
+    let compacted = compactions.map(|count| match count {
+        0 | 1 => "🧹 The older part of this session was summarised to make room.".to_owned(),
+        count => format!("🧹 The older part of this session was summarised to make room ({count} times so far)."),
+    });
+    began.into_iter().chain(compacted).map(notice).collect()
+}
+
+fn notice(text: String) -> Payload {
+    Payload { kind: Kind::Notice, ..Payload::answer(text) }
+}
+
+/// Tokens as people write them: `940`, `1.2k`, `36k`, `1.5m`.
+fn count(tokens: u64) -> String {
+    let tenths = |unit: u64| (tokens + unit / 20) / (unit / 10);
+    match tokens {
+        0..1_000 => tokens.to_string(),
+        1_000..9_950 => format!("{}.{}k", tenths(1_000) / 10, tenths(1_000) % 10),
+        9_950..999_500 => format!("{}k", (tokens + 500) / 1_000),
+        999_500.. => format!("{}.{}m", tenths(1_000_000) / 10, tenths(1_000_000) % 10),
+    }
+}
+
+fn dollars(price: f64) -> String {
+    if price >= 0.01 { format!("${price:.2}") } else { format!("${price:.4}") }
+}
+
+/// What the owner wants to see before every message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prefix(String);
+
+/// What a prefix may speak of, known when the model is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Facts<'a> {
+    /// Who runs the model.
+    pub provider: Option<&'a str>,
+    /// The model, as the provider calls it.
+    pub model: Option<&'a str>,
+    /// How much it thinks.
+    pub thinking: Option<&'a str>,
+    /// What the agent calls itself.
+    pub name: Option<&'a str>,
+}
+
+impl Prefix {
+    /// Reads the setting `messages.responsePrefix`. `None` if there is nothing to put before a message.
+    ///
+    /// `auto` is the agent's name in brackets. What stands in braces and is not known stays as it is.
+    pub fn new(setting: &str, facts: Facts<'_>) -> Option<Self> {
+        let setting = setting.trim();
+        let text = match setting {
+            "auto" => facts.name.map(|name| format!("[{name}]")).unwrap_or_default(),
+            template => facts.fill(template),
+        };
+        (!text.is_empty()).then_some(Self(text))
+    }
+
+    /// A payload with the prefix before its words. Every message gets it, none gets it twice.
+    pub fn apply(&self, payload: Payload) -> Payload {
+        if payload.text.trim().is_empty() || payload.text.starts_with(&self.0) {
+            return payload;
+        }
+        Payload { text: format!("{} {}", self.0, payload.text), ..payload }
+    }
+}
+
+impl Facts<'_> {
+    fn fill(self, template: &str) -> String {
+        let mut filled = String::new();
+        let mut rest = template;
+        while let Some((before, after)) = rest.split_once('{') {
+            filled.push_str(before);
+            let known = after.split_once('}').and_then(|(name, behind)| Some((self.value(name)?, behind)));
+            (rest, filled) = match known {
+                Some((value, behind)) => (behind, filled + &value),
+                None => (after, filled + "{"),
+            };
+        }
+        filled + rest
+    }
+
+    fn value(self, name: &str) -> Option<String> {
+        match name.trim().to_ascii_lowercase().as_str() {
+            "model" => self.model.map(|model| short(model).to_owned()),
+            "modelfull" => Some(format!("{}/{}", self.provider?, self.model?)),
+            "provider" => self.provider.map(str::to_owned),
+            "thinkinglevel" | "think" => self.thinking.map(str::to_owned),
+            "identityname" | "identity.name" => self.name.map(str::to_owned),
+            _ => None,
+        }
+    }
+}
+
+/// A model's name without whose it is and when it came out.
+fn short(model: &str) -> &str {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    match name.rsplit_once('-') {
+        Some((bare, "latest")) => bare,
+        Some((bare, date)) if date.len() == 8 && date.bytes().all(|b| b.is_ascii_digit()) => bare,
+        Some(_) | None => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::{AgentId, message::Cost};
+
+    use super::*;
+
+    fn took(input: u64, output: u64, total: f64) -> Usage {
+        Usage { input, output, cost: Cost { total, ..Cost::default() }, ..Usage::default() }
+    }
+
+    #[test]
+    fn the_footer_says_what_a_run_took() {
+        let key = SessionKey::parse("agent:main:main", &AgentId::main()).unwrap();
+        let line = |mode, taken: Usage| usage(mode, &taken, &key);
+        assert_eq!(line(Mode::Tokens, took(1234, 940, 0.0)).unwrap(), "Usage: 1.2k in / 940 out");
+        assert_eq!(line(Mode::Tokens, took(36_400, 9_949, 0.0042)).unwrap(), "Usage: 36k in / 9.9k out · est $0.0042");
+        assert_eq!(
+            line(Mode::Full, took(999_499, 1_460_000, 1.239)).unwrap(),
+            "Usage: 999k in / 1.5m out · est $1.24 · session agent:main:main"
+        );
+        assert_eq!(line(Mode::Off, took(1, 1, 0.0)), None);
+        assert_eq!(line(Mode::Full, took(0, 0, 0.0)), None);
+        assert_eq!([9_950, 999_500].map(count), ["10k", "1.0m"]);
+    }
+
+    #[test]
+    fn the_footer_stands_under_the_last_words() {
+        let picture = Payload { media: vec!["./a.png".to_owned()], ..Payload::default() };
+        let mut payloads = vec![Payload::answer("One"), Payload::answer("Two\n"), picture.clone()];
+        append(&mut payloads, "Usage");
+        assert_eq!(payloads, [Payload::answer("One"), Payload::answer("Two\n\nUsage"), picture.clone()]);
+        let mut pictures = vec![picture.clone()];
+        append(&mut pictures, "Usage");
+        assert_eq!(pictures, [picture, notice("Usage".to_owned())]);
+        let mut silence = Vec::new();
+        append(&mut silence, "Usage");
+        assert_eq!(silence, []);
+    }
+
+    #[test]
+    fn the_session_line_comes_before_the_compaction_line() {
+        let id = SessionId::parse("3f2c").unwrap();
+        let expected = [
+            "🧭 This is a new session: 3f2c",
+            "🧹 The older part of this session was summarised to make room (2 times so far).",
+        ];
+        assert_eq!(opening(Some(&id), Some(2)), expected.map(|line| notice(line.to_owned())));
+        assert_eq!(opening(None, None), []);
+    }
+
+    const FACTS: Facts<'_> = Facts {
+        provider: Some("anthropic"),
+        model: Some("claude-opus-4-5-20251101"),
+        thinking: Some("high"),
+        name: Some("Pincer"),
+    };
+
+    #[test]
+    fn a_prefix_speaks_of_the_model_that_answers() {
+        let prefix = |setting: &str| Prefix::new(setting, FACTS).map(|prefix| prefix.0);
+        for (setting, expected) in [
+            ("auto", "[Pincer]"),
+            ("[{model} | {provider} | think:{thinkingLevel}]", "[claude-opus-4-5 | anthropic | think:high]"),
+            ("{identity.name} ({ModelFull}):", "Pincer (anthropic/claude-opus-4-5-20251101):"),
+            ("{identityName}{unknown} {", "Pincer{unknown} {"),
+        ] {
+            assert_eq!(prefix(setting).as_deref(), Some(expected), "{setting}");
+        }
+        assert_eq!(prefix("  "), None);
+        let nobody = Prefix::new("auto", Facts::default());
+        assert_eq!((nobody, Prefix::new("{model}", Facts::default()).unwrap().0.as_str()), (None, "{model}"));
+        assert_eq!(["openai/gpt-5-latest", "gpt-4o", "model"].map(short), ["gpt-5", "gpt-4o", "model"]);
+    }
+
+    #[test]
+    fn a_prefix_is_put_before_words_once() {
+        let prefix = Prefix::new("auto", FACTS).unwrap();
+        let once = prefix.apply(Payload::answer("Hi"));
+        assert_eq!(once, Payload::answer("[Pincer] Hi"));
+        assert_eq!(prefix.apply(once.clone()), once);
+        let picture = Payload { media: vec!["./a.png".to_owned()], ..Payload::default() };
+        assert_eq!(prefix.apply(picture.clone()), picture);
+    }
+}

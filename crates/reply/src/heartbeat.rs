@@ -1,0 +1,109 @@
+//! `HEARTBEAT_OK`: the word with which a model answers a heartbeat when there is nothing to do.
+
+use crate::{
+    edge,
+    spoken::{Rules, Said, read},
+};
+
+/// The word.
+pub const TOKEN: &str = "HEARTBEAT_OK";
+
+/// What an answer to a heartbeat means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Nothing was said.
+    Empty,
+    /// There is nothing to do.
+    Nothing,
+    /// This.
+    Words(String),
+}
+
+/// Reads an answer to a heartbeat. Beside the word, up to `ack_max` characters count as nothing, but media never does.
+pub fn answer(said: Said, ack_max: usize) -> Answer {
+    let is_short = said.text.chars().count() <= ack_max;
+    match (said.text.is_empty() && said.found.media.is_empty(), said.found.is_heartbeat || said.found.is_silent) {
+        (true, false) => Answer::Empty,
+        (true, true) => Answer::Nothing,
+        (false, true) if is_short && said.found.media.is_empty() => Answer::Nothing,
+        (false, _) => Answer::Words(said.text),
+    }
+}
+
+/// Whether an answer to a heartbeat says that there is nothing to do.
+pub fn is_ack(text: &str, ack_max: usize) -> bool {
+    answer(read(text, Rules::default()), ack_max) == Answer::Nothing
+}
+
+/// A text without the words at its start, as many as there are; `None` if there are none. What follows is kept as it is, but
+/// for the white space before it.
+pub(crate) fn strip_start(text: &str) -> Option<&str> {
+    std::iter::successors(strip_one(text), |rest| strip_one(rest)).last()
+}
+
+fn strip_one(text: &str) -> Option<&str> {
+    let bare = edge::undress(text);
+    let after = bare.strip_prefix(TOKEN)?;
+    // Emphasis after a bare word belongs to the text.
+    let after = if bare.len() < text.len() { edge::undress(after) } else { after };
+    let rest = after.trim_start_matches(['.', '!', ',', ':', ';', '…']);
+    let is_word = rest.is_empty() || rest.starts_with(char::is_whitespace);
+    is_word.then(|| rest.trim_start())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stripped(text: &str) -> (String, bool) {
+        let said = read(text, Rules::default());
+        (said.text, said.found.is_heartbeat)
+    }
+
+    // The recorded cases of normal runs. Case 142.
+    #[test]
+    fn the_word_is_taken_off_either_edge() {
+        let cases = [
+            ("HEARTBEAT_OK", "", true),
+            ("HEARTBEAT_OK all good", "all good", true),
+            ("**HEARTBEAT_OK**", "", true),
+            ("<b>HEARTBEAT_OK</b>", "", true),
+            // Fixed: the original makes one line of the rest.
+            ("line1\n\nline2 HEARTBEAT_OK", "line1\n\nline2", true),
+            ("mid HEARTBEAT_OK mid", "mid HEARTBEAT_OK mid", false),
+        ];
+        for (text, rest, is_heartbeat) in cases {
+            assert_eq!(stripped(text), (rest.to_owned(), is_heartbeat), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_text_beside_the_word_is_kept_as_it_is() {
+        let cases = [
+            ("HEARTBEAT_OK HEARTBEAT_OK. Two  words\n\n\tx HEARTBEAT_OK", "Two  words\n\n\tx"),
+            ("HEARTBEAT_OK **Bold** news", "**Bold** news"),
+            ("**HEARTBEAT_OK** - one\n- two", "- one\n- two"),
+            ("HEARTBEAT_OK HEARTY", "HEARTY"),
+            ("HEARTBEAT_OK NO_REPLY no", "NO_REPLY no"),
+        ];
+        for (text, rest) in cases {
+            assert_eq!(stripped(text), (rest.to_owned(), true), "{text}");
+        }
+        for plain in ["HEARTBEAT_OKAY x", "HEARTBEAT_OK.txt x", "HEARTBEAT_OK_x", "heartbeat_ok x", "x/HEARTBEAT_OK"] {
+            assert_eq!(stripped(plain), (plain.to_owned(), false), "{plain}");
+        }
+    }
+
+    // The recorded cases of heartbeat runs. Case 143.
+    #[test]
+    fn a_short_rest_counts_as_nothing_to_do() {
+        let with = |count| format!("HEARTBEAT_OK {}", "x".repeat(count));
+        assert!(is_ack("all good HEARTBEAT_OK", 300));
+        assert!(is_ack(&with(300), 300));
+        assert_eq!(answer(read(&with(301), Rules::default()), 300), Answer::Words("x".repeat(301)));
+        assert_eq!(answer(read(" \n", Rules::default()), 300), Answer::Empty);
+        assert_eq!(answer(read("no_reply", Rules::default()), 300), Answer::Nothing);
+        assert!(!is_ack("all good", 300));
+        assert!(!is_ack("MEDIA:./a.png\nHEARTBEAT_OK", 300));
+    }
+}

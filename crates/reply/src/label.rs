@@ -1,0 +1,273 @@
+//! A tool call in one line: a sign, a name for people, and what it was about.
+//!
+//! Only what names the matter is shown: a path, a command, an address. What is written to a file or a person is not.
+
+mod tools;
+
+use serde_json::Value;
+
+/// How long what a call was about may be, in characters.
+const LONGEST: usize = 120;
+/// How many matters one line names.
+const MOST: usize = 10;
+/// Arguments that are paths.
+const PATHS: &[&str] = &["path", "paths", "file_path", "filePath", "image", "pdf", "pdfs"];
+
+/// How a channel shows text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Style {
+    /// As it is.
+    #[default]
+    Plain,
+    /// As markdown, so that paths and commands are shown as code.
+    Markdown,
+}
+
+/// What a call was about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Matter {
+    /// How a command was run: `elevated`, `pty`.
+    flags: Vec<&'static str>,
+    words: String,
+    is_path: bool,
+}
+
+/// What a call is about, by its arguments; most tools name one matter, a patch one for each file. `home` is the user's
+/// home, which is shown as `~`.
+pub fn matters(tool: &str, arguments: &Value, home: Option<&str>) -> Vec<Matter> {
+    if tool == "apply_patch" {
+        let patch = arguments.get("input").or_else(|| arguments.get("patch")).and_then(Value::as_str);
+        return patched(patch.unwrap_or_default()).map(|path| Matter::new(path, true, home)).collect();
+    }
+    let known = find(tool).unwrap_or(&tools::UNKNOWN);
+    let given = known.tells.iter().find_map(|name| Some((*name, told(arguments.get(name)?)?)));
+    let (is_path, mut told) = given.map_or((false, Vec::new()), |(name, told)| (PATHS.contains(&name), told));
+    let action = arguments.get("action").and_then(Value::as_str).map(str::trim).filter(|action| !action.is_empty());
+    if let Some(action) = action {
+        told = vec![[&[action.to_owned()], &told[..]].concat().join(" ")];
+    }
+    let mut matters: Vec<_> = told.iter().map(|words| Matter::new(words, is_path && action.is_none(), home)).collect();
+    if tool == "exec" {
+        let is_set = |name: &&str| arguments.get(*name).and_then(Value::as_bool) == Some(true);
+        let flags: Vec<_> = ["elevated", "pty"].into_iter().filter(is_set).collect();
+        matters.iter_mut().for_each(|matter| matter.flags.clone_from(&flags));
+    }
+    matters
+}
+
+/// Calls of one tool in one line. Paths in the same folder are put together.
+pub fn summary(tool: &str, matters: &[Matter], style: Style) -> String {
+    let title = title(tool);
+    let mut parts: Vec<String> = Vec::new();
+    let mut left = 0;
+    for (flags, words) in grouped(matters) {
+        let words = code(&words, style);
+        let part = flags.iter().copied().chain([words.as_str()]).collect::<Vec<_>>().join(" · ");
+        if parts.len() == MOST {
+            left += 1;
+        } else if !parts.contains(&part) {
+            parts.push(part);
+        }
+    }
+    if left > 0 {
+        parts.push(format!("and {left} more"));
+    }
+    if parts.is_empty() { title } else { format!("{title}: {}", parts.join("; ")) }
+}
+
+/// The sign and the name of a tool.
+pub fn title(tool: &str) -> String {
+    match find(tool) {
+        Some(known) => format!("{} {}", known.sign, known.label),
+        None => {
+            let words: Vec<_> = tool.split(['_', ' ']).filter(|word| !word.is_empty()).collect();
+            let words = words.join(" ");
+            let mut letters = words.chars();
+            let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+            format!("{} {first}{}", tools::UNKNOWN.sign, letters.as_str())
+        }
+    }
+}
+
+fn find(tool: &str) -> Option<&'static tools::Tool> {
+    let at = tools::TOOLS.binary_search_by_key(&tool, |known| known.name).ok()?;
+    tools::TOOLS.get(at)
+}
+
+/// The words of an argument, if it has any.
+fn told(value: &Value) -> Option<Vec<String>> {
+    let words = match value {
+        Value::String(words) => vec![words.clone()],
+        Value::Number(number) => vec![number.to_string()],
+        Value::Array(list) => list.iter().filter_map(told).flatten().collect(),
+        Value::Null | Value::Bool(_) | Value::Object(_) => Vec::new(),
+    };
+    let words: Vec<_> = words.into_iter().filter(|words| !words.trim().is_empty()).collect();
+    (!words.is_empty()).then_some(words)
+}
+
+/// The files of a patch.
+fn patched(patch: &str) -> impl Iterator<Item = &str> {
+    let marks = ["*** Add File: ", "*** Update File: ", "*** Delete File: "];
+    patch.lines().filter_map(move |line| marks.iter().find_map(|mark| line.strip_prefix(mark)))
+}
+
+impl Matter {
+    fn new(words: &str, is_path: bool, home: Option<&str>) -> Self {
+        let line = words.split_whitespace().collect::<Vec<_>>().join(" ");
+        let line = at_home(&line, home);
+        let words = match line.char_indices().nth(LONGEST) {
+            Some((cut, _)) => format!("{}…", line[..cut].trim_end()),
+            None => line,
+        };
+        Self { flags: Vec::new(), words, is_path }
+    }
+}
+
+/// A text with the home as `~`, where it is a path or the beginning of one.
+fn at_home(text: &str, home: Option<&str>) -> String {
+    let Some(home) = home.map(|home| home.trim_end_matches('/')).filter(|home| !home.is_empty()) else {
+        return text.to_owned();
+    };
+    let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+    let mut shown = String::new();
+    let mut done = 0;
+    for (at, _) in text.match_indices(home) {
+        let end = at + home.len();
+        let is_start = !text[..at].ends_with(is_name);
+        let is_end = text[end..].starts_with('/') || !text[end..].starts_with(is_name);
+        if is_start && is_end {
+            shown.push_str(&text[done..at]);
+            shown.push('~');
+            done = end;
+        }
+    }
+    shown + &text[done..]
+}
+
+/// The matters in order, paths of one folder as one: `src/{a.rs, b.rs}`.
+fn grouped(matters: &[Matter]) -> Vec<(&[&'static str], String)> {
+    let mut groups: Vec<(&Matter, Option<&str>, Vec<&str>)> = Vec::new();
+    for matter in matters {
+        let split = matter.words.rsplit_once('/').filter(|_| matter.is_path);
+        let (folder, name) = split.map_or((None, matter.words.as_str()), |(folder, name)| (Some(folder), name));
+        match groups.iter_mut().find(|(_, known, _)| known.is_some() && *known == folder) {
+            Some((_, _, names)) if names.contains(&name) => {}
+            Some((_, _, names)) => names.push(name),
+            None => groups.push((matter, folder, vec![name])),
+        }
+    }
+    let line =
+        |(matter, folder, names): (&Matter, Option<&str>, Vec<&str>)| match (folder, names.split_at_checked(MOST)) {
+            (Some(folder), Some((first, more @ [_, ..]))) => {
+                format!("{folder}/{{{}, and {} more}}", first.join(", "), more.len())
+            }
+            (Some(folder), _) if names.len() > 1 => format!("{folder}/{{{}}}", names.join(", ")),
+            (Some(_) | None, _) => matter.words.clone(),
+        };
+    groups.into_iter().map(|group| (group.0.flags.as_slice(), line(group))).collect()
+}
+
+/// Words as code. Marks in them get more marks around them.
+fn code(words: &str, style: Style) -> String {
+    match style {
+        Style::Plain => words.to_owned(),
+        Style::Markdown if !words.contains('`') => format!("`{words}`"),
+        Style::Markdown => {
+            let longest = words.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+            let marks = "`".repeat(longest + 1);
+            format!("{marks} {words} {marks}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn line(tool: &str, arguments: &Value) -> String {
+        summary(tool, &matters(tool, arguments, Some("/home/ada")), Style::Plain)
+    }
+
+    #[test]
+    fn a_call_says_what_it_is_about() {
+        for (tool, arguments, expected) in [
+            ("read", json!({"path": "/home/ada/notes/a.md", "limit": 10}), "📖 Read: ~/notes/a.md"),
+            ("write", json!({"path": "a.md", "content": "private"}), "📝 Write: a.md"),
+            ("exec", json!({"command": "ls\n  -la /home/ada"}), "🛠️ Exec: ls -la ~"),
+            (
+                "exec",
+                json!({"command": "apt update", "pty": true, "elevated": true}),
+                "🛠️ Exec: elevated · pty · apt update",
+            ),
+            ("web_search", json!({"query": "weather in Ghent", "count": 3}), "🔍 Search the web: weather in Ghent"),
+            ("web_fetch", json!({"url": "https://example.org/a"}), "🌐 Fetch page: https://example.org/a"),
+            ("browser", json!({"action": "open", "targetUrl": "https://a.org"}), "🌍 Browser: open https://a.org"),
+            ("message", json!({"action": "send", "target": "42", "message": "Hi"}), "✉️ Message: send 42"),
+            ("process", json!({"action": "list"}), "⚙️ Process: list"),
+            ("agents_wait", json!({"ids": ["a", "b"]}), "⏳ Wait for agents: a; b"),
+            ("agents_list", json!({}), "👥 Agents"),
+            ("tts", json!({"text": "private"}), "🔊 Speech"),
+            ("weather__by_city", json!({"name": "Ghent"}), "🧩 Weather by city: Ghent"),
+            ("exec", json!("not an object"), "🛠️ Exec"),
+        ] {
+            assert_eq!(line(tool, &arguments), expected);
+        }
+    }
+
+    #[test]
+    fn a_patch_names_its_files_by_folder() {
+        let patch = "*** Begin Patch\n*** Update File: src/a.rs\n@@\n-x\n+y\n*** Add File: src/b.rs\n+z\n\
+                     *** Delete File: /home/ada/c.rs\n*** Update File: src/a.rs\n*** End Patch";
+        assert_eq!(line("apply_patch", &json!({"input": patch})), "🩹 Patch: src/{a.rs, b.rs}; ~/c.rs");
+    }
+
+    #[test]
+    fn several_calls_stand_in_one_line() {
+        let paths = ["/home/ada/a/1", "/home/ada/a/2", "x", "/home/ada/b/3", "x"];
+        let calls: Vec<_> =
+            paths.iter().flat_map(|path| matters("read", &json!({"path": path}), Some("/home/ada/"))).collect();
+        assert_eq!(summary("read", &calls, Style::Plain), "📖 Read: ~/a/{1, 2}; x; ~/b/3");
+        let many: Vec<_> =
+            (0..12).flat_map(|n| matters("web_search", &json!({"query": format!("q{n}")}), None)).collect();
+        let expected = "🔍 Search the web: q0; q1; q2; q3; q4; q5; q6; q7; q8; q9; and 2 more";
+        assert_eq!(summary("web_search", &many, Style::Plain), expected);
+        let files = json!({"paths": (0..12).map(|n| format!("p/{n}")).collect::<Vec<_>>()});
+        let expected = "🖼️ Look at picture: p/{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, and 2 more}";
+        assert_eq!(line("view_image", &files), expected);
+    }
+
+    #[test]
+    fn markdown_shows_code() {
+        let show = |command: &str| {
+            let matters = matters("exec", &json!({"command": command, "pty": true}), None);
+            summary("exec", &matters, Style::Markdown)
+        };
+        assert_eq!(show("ls -la"), "🛠️ Exec: pty · `ls -la`");
+        assert_eq!(show("echo `date`"), "🛠️ Exec: pty · `` echo `date` ``");
+    }
+
+    #[test]
+    fn only_the_home_itself_is_shortened() {
+        let text = "/home/ada /home/adam /mnt/home/ada /home/ada/x '/home/ada'";
+        assert_eq!(at_home(text, Some("/home/ada")), "~ /home/adam /mnt/home/ada ~/x '~'");
+        assert_eq!([at_home("/x", Some("/")), at_home("/x", None)], ["/x", "/x"]);
+    }
+
+    #[test]
+    fn a_long_command_is_cut() {
+        let words = "é".repeat(LONGEST + 1);
+        let shown = format!("🛠️ Exec: {}…", "é".repeat(LONGEST));
+        assert_eq!(line("exec", &json!({"command": words})), shown);
+    }
+
+    #[test]
+    fn the_table_is_in_order_and_its_titles_are_clear() {
+        assert!(tools::TOOLS.is_sorted_by(|a, b| a.name < b.name), "or a search does not find all of them");
+        let mut labels: Vec<_> = tools::TOOLS.iter().map(|tool| tool.label).collect();
+        labels.sort_unstable();
+        assert!(labels.is_sorted_by(|a, b| a < b), "two tools have the same label");
+    }
+}

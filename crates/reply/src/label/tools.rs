@@ -1,0 +1,91 @@
+//! The tools that have a sign and a name for people, and the argument that tells most about a call.
+
+/// A tool as people are told of it.
+pub(super) struct Tool {
+    pub(super) name: &'static str,
+    pub(super) sign: &'static str,
+    pub(super) label: &'static str,
+    /// The arguments that say what a call is about: the first one that is there counts.
+    pub(super) tells: &'static [&'static str],
+}
+
+/// A tool that nobody knows: of a plugin or another server.
+pub(super) const UNKNOWN: Tool = Tool {
+    name: "",
+    sign: "🧩",
+    label: "",
+    tells: &["path", "file_path", "filePath", "command", "query", "url", "pattern", "name", "id"],
+};
+
+const fn tool(name: &'static str, sign: &'static str, label: &'static str, tells: &'static [&'static str]) -> Tool {
+    Tool { name, sign, label, tells }
+}
+
+const PATH: &[&str] = &["path", "file_path", "filePath"];
+const SESSION: &[&str] = &["label", "sessionKey", "sessionId"];
+const CONVERSATION: &[&str] = &["conversationRef"];
+
+/// In alphabetical order.
+pub(super) const TOOLS: &[Tool] = &[
+    tool("agents_list", "👥", "Agents", &[]),
+    tool("agents_wait", "⏳", "Wait for agents", &["ids"]),
+    tool("apply_patch", "🩹", "Patch", &[]),
+    tool("ask_user", "❓", "Question", &[]),
+    tool("automations", "⏰", "Automations", &["jobId", "id"]),
+    tool("browser", "🌍", "Browser", &["targetUrl", "url", "ref", "selector"]),
+    tool("canvas", "🎨", "Canvas", &["url", "target", "node"]),
+    tool("computer", "🖥️", "Computer", &["app"]),
+    tool("conversations_list", "🗂️", "Conversations", &["query", "channel"]),
+    tool("conversations_send", "📨", "Send to conversation", CONVERSATION),
+    tool("conversations_turn", "🗣️", "Ask conversation", CONVERSATION),
+    tool("create_goal", "🎯", "New goal", &["objective"]),
+    tool("cron", "⏰", "Cron", &["jobId", "id"]),
+    tool("dashboard", "📊", "Dashboard", &["title", "name"]),
+    tool("dir_fetch", "📥", "Fetch folder", PATH),
+    tool("dir_list", "📂", "List folder", PATH),
+    tool("edit", "✏️", "Edit", PATH),
+    tool("exec", "🛠️", "Exec", &["command", "cmd"]),
+    tool("file_fetch", "📥", "Fetch file", PATH),
+    tool("file_write", "📤", "Put file", PATH),
+    tool("find", "🔎", "Find", &["pattern", "path"]),
+    tool("gateway", "🛰️", "Gateway", &["path"]),
+    tool("get_goal", "🎯", "Goal", &[]),
+    tool("grep", "🔎", "Grep", &["pattern"]),
+    tool("image", "🖼️", "Image", &["image", "path", "url"]),
+    tool("intent", "🔔", "Intent", &["description", "id"]),
+    tool("ls", "📂", "List", PATH),
+    tool("memory_get", "📔", "Memory", PATH),
+    tool("memory_search", "🧠", "Search memory", &["query"]),
+    tool("message", "✉️", "Message", &["target", "to", "targets", "channel"]),
+    tool("mobile_ui", "📱", "Phone", &["mobileAction", "node"]),
+    tool("node_inference", "🤖", "Node model", &["model", "node"]),
+    tool("nodes", "📡", "Nodes", &["invokeCommand", "node"]),
+    tool("openclaw", "🦞", "House", &[]),
+    tool("pdf", "📄", "PDF", &["pdf", "pdfs"]),
+    tool("plugins", "🔌", "Plugins", &["packageName", "pluginId", "query"]),
+    tool("portal", "🚪", "Portal", &["title", "path", "port"]),
+    tool("process", "⚙️", "Process", &["sessionId"]),
+    tool("progress_card", "📋", "Progress", &[]),
+    tool("read", "📖", "Read", PATH),
+    tool("secrets", "🔑", "Secrets", &["name"]),
+    tool("session_status", "📈", "Session status", &["sessionKey"]),
+    tool("sessions", "🗃️", "Sessions", SESSION),
+    tool("sessions_history", "📜", "Session history", SESSION),
+    tool("sessions_list", "🗃️", "List sessions", &["search", "label"]),
+    tool("sessions_search", "🔎", "Search sessions", &["query"]),
+    tool("sessions_send", "📨", "Send to session", SESSION),
+    tool("sessions_spawn", "🐣", "Start sub-agent", &["label", "taskName", "agentId"]),
+    tool("sessions_yield", "⏸️", "Wait", &[]),
+    tool("skill_workshop", "🎓", "Skills", &["skill_name", "name", "query"]),
+    tool("subagents", "🐣", "Sub-agents", &["taskId", "taskIds"]),
+    tool("talk_voice", "🎙️", "Voice", &["voice"]),
+    tool("terminal", "⌨️", "Terminal", &["sessionId"]),
+    tool("theme", "🌗", "Theme", &["id", "mode"]),
+    tool("transcripts", "📝", "Transcripts", &["title", "selector"]),
+    tool("tts", "🔊", "Speech", &[]),
+    tool("update_goal", "🎯", "Update goal", &["status"]),
+    tool("view_image", "🖼️", "Look at picture", &["path", "paths"]),
+    tool("web_fetch", "🌐", "Fetch page", &["url"]),
+    tool("web_search", "🔍", "Search the web", &["query"]),
+    tool("write", "📝", "Write", PATH),
+];

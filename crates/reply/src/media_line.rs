@@ -1,0 +1,217 @@
+//! Lines that attach media: `MEDIA:` first on a line, outside code fences, and then addresses or relative paths. A path that
+//! leads out of its folder is never taken: a model may be talked into naming one.
+
+use crate::fence::Lines;
+
+const WORD: &str = "MEDIA:";
+/// How long an address or path may be.
+const MAX: usize = 4096;
+/// How long a line may be that is held back; a longer one is text.
+const MAX_LINE: usize = 4 * MAX;
+
+/// Takes media lines out of a text that comes in pieces.
+#[derive(Debug, Default)]
+pub(crate) struct MediaLines {
+    fences: Lines,
+    held: String,
+    at: At,
+}
+
+/// Where in a line we are.
+#[derive(Debug, Clone, Copy)]
+enum At {
+    /// Before the word, or so far into it.
+    Start(usize),
+    /// After the word.
+    Media,
+    /// In a line that is text.
+    Text,
+}
+
+impl Default for At {
+    fn default() -> Self {
+        Self::Start(0)
+    }
+}
+
+impl MediaLines {
+    /// Takes the next piece; text goes to `out`, media to `media`.
+    pub(crate) fn push(&mut self, text: &str, out: &mut String, media: &mut Vec<String>) {
+        for c in text.chars() {
+            if c == '\n' {
+                self.end_line("\n", out, media);
+            } else {
+                self.take(c, out);
+            }
+            self.fences.push(c);
+        }
+    }
+
+    /// The text ended.
+    pub(crate) fn finish(&mut self, out: &mut String, media: &mut Vec<String>) {
+        self.end_line("", out, media);
+    }
+
+    fn take(&mut self, c: char, out: &mut String) {
+        let next = match self.at {
+            At::Start(0) if self.fences.is_inside() => At::Text,
+            At::Start(0) if c.is_whitespace() => At::Start(0),
+            At::Start(at) if WORD[at..].starts_with(c) => {
+                if at + 1 == WORD.len() {
+                    At::Media
+                } else {
+                    At::Start(at + 1)
+                }
+            }
+            At::Media if self.held.len() < MAX_LINE => At::Media,
+            At::Start(_) | At::Media | At::Text => At::Text,
+        };
+        self.at = next;
+        match next {
+            At::Start(_) | At::Media => self.held.push(c),
+            At::Text => {
+                out.push_str(&self.held);
+                self.held.clear();
+                out.push(c);
+            }
+        }
+    }
+
+    fn end_line(&mut self, end: &str, out: &mut String, media: &mut Vec<String>) {
+        let line = std::mem::take(&mut self.held);
+        let found = if matches!(self.at, At::Media) { read(&line) } else { None };
+        self.at = At::default();
+        match found {
+            Some(found) => {
+                media.extend(found.media);
+                if !found.rest.is_empty() {
+                    out.push_str(&found.rest);
+                    out.push_str(end);
+                }
+            }
+            None => {
+                out.push_str(&line);
+                out.push_str(end);
+            }
+        }
+    }
+}
+
+/// What a media line holds.
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    media: Vec<String>,
+    /// The items that may not be sent; they stay as text.
+    rest: String,
+}
+
+/// Reads a media line; a line without a safe item is text.
+fn read(line: &str) -> Option<Found> {
+    let value = line.trim_start().strip_prefix(WORD)?.trim();
+    let mut found = Found { media: Vec::new(), rest: String::new() };
+    for (gap, item) in items(value).filter(|(_, item)| !bare(item).is_empty()) {
+        match safe(bare(item)) {
+            Some(source) => found.media.push(source.to_owned()),
+            None => {
+                let gap = if found.rest.is_empty() { None } else { gap.chars().next() };
+                found.rest.extend(gap);
+                found.rest.push_str(item);
+            }
+        }
+    }
+    let has_one = found.media.len() == 1 && !found.rest.is_empty();
+    // One path whose name has spaces.
+    if let Some(path) = safe(bare(value)).filter(|_| has_one && value.starts_with("./")) {
+        return Some(Found { media: vec![path.to_owned()], rest: String::new() });
+    }
+    (!found.media.is_empty()).then_some(found)
+}
+
+/// The items of a value, each with the gap before it: separated by white space, unless in quotes.
+fn items(value: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut rest = value;
+    std::iter::from_fn(move || {
+        let (gap, start) = rest.split_at(rest.len() - rest.trim_start().len());
+        rest = start;
+        let quote = rest.chars().next()?;
+        let quoted = if matches!(quote, '"' | '\'' | '`') { rest[1..].find(quote).map(|at| at + 2) } else { None };
+        let end = quoted.or_else(|| rest.find(char::is_whitespace)).unwrap_or(rest.len());
+        let (item, after) = rest.split_at(end);
+        rest = after;
+        Some((gap, item))
+    })
+}
+
+/// An item without the quotes and brackets around it.
+fn bare(item: &str) -> &str {
+    item.trim_start_matches(['`', '"', '\'', '[', '{', '('])
+        .trim_end_matches(['`', '"', '\'', '\\', '}', ')', ']', ','])
+        .trim()
+}
+
+/// An address or path that may be sent.
+fn safe(source: &str) -> Option<&str> {
+    let is_web = ["http://", "https://"].iter().any(|scheme| {
+        let rest = source.get(scheme.len()..).filter(|_| crate::tags::begins(source, scheme));
+        rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace))
+    });
+    let is_local = source.len() > 2 && source.starts_with("./") && !source.contains("..");
+    let is_plain = source.chars().count() <= MAX && !source.contains(char::is_control);
+    (is_plain && (is_web || is_local)).then_some(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(text: &str) -> (String, Vec<String>) {
+        let (mut lines, mut out, mut media) = (MediaLines::default(), String::new(), Vec::new());
+        lines.push(text, &mut out, &mut media);
+        lines.finish(&mut out, &mut media);
+        (out, media)
+    }
+
+    fn stays(text: &str) {
+        assert_eq!(split(text), (text.to_owned(), vec![]));
+    }
+
+    // Case 150.
+    #[test]
+    fn a_line_is_taken_with_its_line_break() {
+        let media = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
+        assert_eq!(split("a\n  MEDIA: ./b.png\r\n\nc"), ("a\n\nc".to_owned(), media(&["./b.png"])));
+        assert_eq!(split("MEDIA:\"./a b.png\" 'https://x/y'"), (String::new(), media(&["./a b.png", "https://x/y"])));
+        assert_eq!(split("MEDIA:`./a.png`,"), (String::new(), media(&["./a.png"])));
+    }
+
+    #[test]
+    fn what_may_not_be_sent_stays_as_text() {
+        for text in [
+            "MEDIA:/etc/passwd",
+            "MEDIA:./../x",
+            "MEDIA:../x\nb",
+            "MEDIA:~/x",
+            "MEDIA:file://./x",
+            "MEDIA:https://",
+            "MEDIA:javascript:1",
+            "MEDIA:./a\u{0}b",
+            "MEDIA:",
+            "media:./a.png",
+            "see MEDIA:./a.png",
+        ] {
+            stays(text);
+        }
+        stays(&format!("MEDIA:./{}", "x".repeat(MAX)));
+        stays(&format!("MEDIA:./{}", "x".repeat(2 * MAX_LINE)));
+        let (text, media) = split("MEDIA: /etc/passwd https://x/y  ~/z\nb");
+        assert_eq!((&*text, media), ("/etc/passwd ~/z\nb", vec!["https://x/y".to_owned()]));
+    }
+
+    // Pitfall 54.
+    #[test]
+    fn a_line_in_a_code_fence_is_code() {
+        stays("```\nMEDIA:./a.png\n```");
+        stays("~~~\n\nMEDIA:./a.png");
+        assert_eq!(split("```\n```\nMEDIA:./a.png").1, ["./a.png"]);
+    }
+}

@@ -1,0 +1,82 @@
+//! How long to wait between two blocks, so that they come as if somebody typed them.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+/// The waits of [`Delay::Natural`], in milliseconds.
+const NATURAL: RangeInclusive<u64> = 800..=2500;
+
+/// How long to wait between two blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Delay {
+    /// Not at all.
+    #[default]
+    Off,
+    /// As long as a person takes to send the next message.
+    Natural,
+    /// Between these two; with a `max` that is not above `min`, always `min`.
+    Custom {
+        /// The shortest wait.
+        min: Duration,
+        /// The longest wait.
+        max: Duration,
+    },
+}
+
+impl Delay {
+    /// How long block number `index` waits, counted from 0; the first never waits. `random` is any number.
+    pub fn after(&self, index: usize, random: u64) -> Duration {
+        if index == 0 {
+            return Duration::ZERO;
+        }
+        match self {
+            Self::Off => Duration::ZERO,
+            Self::Natural => between(*NATURAL.start(), *NATURAL.end(), random),
+            Self::Custom { min, max } if max <= min => *min,
+            Self::Custom { min, max } => between(millis(*min), millis(*max), random),
+        }
+    }
+}
+
+fn between(min: u64, max: u64, random: u64) -> Duration {
+    let choices = max.saturating_sub(min).saturating_add(1);
+    Duration::from_millis(min + random % choices)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// Conformance case 137.
+    #[test]
+    fn the_first_block_is_sent_at_once_and_later_ones_wait_like_a_person() {
+        let at = |index, random| Delay::Natural.after(index, random);
+        assert_eq!(at(0, 99), Duration::ZERO);
+        assert_eq!([at(1, 0), at(2, 1700), at(3, 1701)], [ms(800), ms(2500), ms(800)]);
+    }
+
+    #[test]
+    fn own_bounds_hold_and_the_lower_one_wins_when_they_are_swapped() {
+        let after = |min, max, random| Delay::Custom { min: ms(min), max: ms(max) }.after(1, random);
+        assert_eq!([after(10, 12, 0), after(10, 12, 2), after(10, 12, 3)], [ms(10), ms(12), ms(10)]);
+        assert_eq!([after(10, 10, 7), after(10, 3, 7)], [ms(10), ms(10)]);
+    }
+
+    #[test]
+    fn nothing_waits_when_it_is_off() {
+        assert_eq!(Delay::Off.after(5, u64::MAX), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_longest_of_bounds_does_not_overflow() {
+        let delay = Delay::Custom { min: Duration::ZERO, max: Duration::MAX };
+        assert_eq!(delay.after(1, 17), ms(17));
+    }
+}

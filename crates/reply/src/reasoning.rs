@@ -1,0 +1,37 @@
+//! How a model came to its answer, as a message of its own.
+
+use crate::payload::{Kind, Payload};
+
+/// The thoughts as a message: a headline, then each line in italics. `None` if there are none.
+pub fn message(thoughts: &str) -> Option<Payload> {
+    let thoughts = thoughts.trim();
+    let lines: Vec<_> = thoughts.lines().map(italic).collect();
+    let text = format!("Reasoning:\n{}", lines.join("\n"));
+    (!thoughts.is_empty()).then(|| Payload { kind: Kind::Reasoning, ..Payload::answer(text) })
+}
+
+/// A line in italics. The marks stand next to the words, or they would be shown as they are.
+fn italic(line: &str) -> String {
+    let words = line.trim();
+    let indent = &line[..line.len() - line.trim_start().len()];
+    if words.is_empty() { String::new() } else { format!("{indent}_{words}_") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_with_words_is_in_italics() {
+        let expected = Payload {
+            kind: Kind::Reasoning,
+            ..Payload::answer("Reasoning:\n_They ask for the time._\n\n  _I have a clock._")
+        };
+        assert_eq!(message("\nThey ask for the time. \n   \n  I have a clock.\n"), Some(expected));
+    }
+
+    #[test]
+    fn no_thoughts_are_no_message() {
+        assert_eq!(message(" \n "), None);
+    }
+}

@@ -1,0 +1,198 @@
+//! The last thing of a run: what is still to be sent, and whether the user would be left with nothing.
+//!
+//! The order is: what went wrong, what tools did, how the model came to its answer, the answer, and only where the user
+//! would otherwise read nothing, which tool failed. What blocks or the model's own messages have already said is not said
+//! again; errors always are.
+
+use homard_proto::Route;
+
+use crate::{
+    failure,
+    payload::{Kind, Payload},
+    reasoning, rest,
+    sent::Sent,
+    spoken::{Found, Said},
+};
+
+/// Words of tool errors that a model puts right by itself with another call; they tell a user nothing.
+const RECOVERABLE: &[&str] = &["required", "missing", "invalid", "must be", "must have", "needs", "requires"];
+
+/// What a run has come to.
+#[derive(Debug, Clone)]
+pub struct Turn<'a> {
+    /// What the model said, one for each of its messages, without tags, directives and tokens.
+    pub said: Vec<Payload>,
+    /// The error that ended the run, as it came.
+    pub error: Option<String>,
+    /// What tools did, where summaries go with the replies and not before them.
+    pub tools: Vec<String>,
+    /// How the model came to its answer, if the user wants to read it.
+    pub reasoning: Option<String>,
+    /// The last tool call that failed.
+    pub failure: Option<ToolFailure>,
+    /// How the model ended.
+    pub ending: Ending,
+    /// What has arrived at the user already, in order, before a prefix was put on it.
+    pub delivered: &'a [Payload],
+    /// What the model said with its tools.
+    pub sent: &'a Sent,
+    /// Where the replies go.
+    pub origin: &'a Route,
+    /// What the user can expect.
+    pub duty: Duty,
+}
+
+/// A tool call that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolFailure {
+    /// What it was: [`label::summary`](crate::label::summary).
+    pub label: String,
+    /// Why.
+    pub error: String,
+}
+
+/// How a model ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ending {
+    /// With what it said, be it nothing.
+    #[default]
+    Words,
+    /// It asked not to reply.
+    Silence,
+    /// With calls that the caller carries out, and answers later.
+    Calls,
+}
+
+/// What the user can expect of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Duty {
+    /// Something to read; if there is nothing, the model can be asked once more.
+    #[default]
+    Answer,
+    /// Something to read, and the model was asked already: there is always something now.
+    LastAnswer,
+    /// Nothing, if the model has nothing to say.
+    Free,
+}
+
+/// What is still to be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shaped {
+    /// In this order; none of them is empty.
+    pub payloads: Vec<Payload>,
+    /// What the user has then.
+    pub verdict: Verdict,
+}
+
+/// What a user has when all is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// An answer or an error to read.
+    Answered,
+    /// Nothing to read, and nothing is expected.
+    Silent,
+    /// Nothing to read although something is expected: ask the model once more, without tools, and shape again with
+    /// [`Duty::LastAnswer`].
+    Missing,
+}
+
+impl From<Said> for Payload {
+    /// A message of the model as a piece of the answer; what was thought is not in it.
+    fn from(Said { text, found, .. }: Said) -> Self {
+        let Found { reply_to, is_voice, media, .. } = found;
+        Self { kind: Kind::Answer, text, media, reply_to, is_voice }
+    }
+}
+
+/// What is still to be sent at the end of a run.
+pub fn shape(turn: Turn<'_>) -> Shaped {
+    let is_voice = turn.said.iter().chain(turn.delivered).any(|payload| payload.is_voice);
+    let has_answer = |payloads: &[Payload]| payloads.iter().any(is_answer);
+    let was_answered = has_answer(turn.delivered) || turn.sent.answered(turn.origin);
+    let error = turn.error.as_deref().map(failure::explain);
+    let texts = answers(rest::of(turn.said, turn.delivered), turn.error.as_deref());
+    let left: Vec<_> = texts.iter().filter_map(|text| turn.sent.left(text.clone(), turn.origin)).collect();
+    // What others were told is no answer to this user, and may be all that was said.
+    let texts = if was_answered || error.is_some() || has_answer(&left) { left } else { texts };
+
+    let errors = error.map(|text| Payload { kind: Kind::Error, ..Payload::answer(text) });
+    let tools = turn.tools.into_iter().map(|text| Payload { kind: Kind::Tool, ..Payload::answer(text) });
+    let thoughts = turn.reasoning.as_deref().and_then(reasoning::message);
+    let thoughts = thoughts.and_then(|thoughts| turn.sent.left(thoughts, turn.origin));
+    let whole = errors.into_iter().chain(tools).chain(thoughts).filter(|payload| !turn.delivered.contains(payload));
+    let mut payloads: Vec<_> = whole.chain(texts).filter(|payload| !payload.is_empty()).collect();
+    for payload in payloads.iter_mut().filter(|payload| !payload.media.is_empty()) {
+        payload.is_voice |= is_voice;
+    }
+    if was_answered || has_answer(&payloads) {
+        return Shaped { payloads, verdict: Verdict::Answered };
+    }
+    let (fallback, verdict) = fall_back(turn.failure.as_ref(), turn.ending, turn.duty);
+    payloads.extend(fallback);
+    Shaped { payloads, verdict }
+}
+
+/// What to do for a user who has nothing to read.
+fn fall_back(failure: Option<&ToolFailure>, ending: Ending, duty: Duty) -> (Option<Payload>, Verdict) {
+    let serious = failure.filter(|failure| !failure.is_recoverable());
+    let told = match (ending, duty) {
+        (Ending::Calls, _) | (Ending::Silence, Duty::Free) => return (None, Verdict::Silent),
+        (Ending::Words, Duty::Free) if serious.is_none() => return (None, Verdict::Silent),
+        (Ending::Silence, Duty::Answer) => None,
+        (Ending::Words, Duty::Answer | Duty::Free) => serious.map(ToolFailure::text),
+        (Ending::Words | Ending::Silence, Duty::LastAnswer) => Some(failure.map_or_else(
+            || "The model ended without an answer. Ask again, or choose another one with /model.".to_owned(),
+            ToolFailure::text,
+        )),
+    };
+    match told {
+        Some(text) => (Some(Payload { kind: Kind::Error, ..Payload::answer(text) }), Verdict::Answered),
+        None => (None, Verdict::Missing),
+    }
+}
+
+impl ToolFailure {
+    fn text(&self) -> String {
+        format!("⚠️ {} failed: {}", self.label, failure::cut(self.error.trim()))
+    }
+
+    fn is_recoverable(&self) -> bool {
+        let error = self.error.to_lowercase();
+        RECOVERABLE.iter().any(|word| error.contains(word))
+    }
+}
+
+fn is_answer(payload: &Payload) -> bool {
+    let counts = match payload.kind {
+        Kind::Answer | Kind::Error => true,
+        Kind::Reasoning | Kind::Tool | Kind::Notice => false,
+    };
+    counts && !payload.is_empty()
+}
+
+/// The texts without those that only repeat the error. A text that is an error itself is explained.
+fn answers(texts: Vec<Payload>, error: Option<&str>) -> Vec<Payload> {
+    let explained = error.map(failure::explain);
+    let repeats = |text: &str| {
+        let is_same = |known: &str| known.trim() == text.trim();
+        error.is_some_and(|error| is_same(error) || failure::is_error_text(text))
+            || explained.as_deref().is_some_and(is_same)
+    };
+    let mut texts: Vec<_> = texts
+        .into_iter()
+        .map(|payload| {
+            if repeats(&payload.text) {
+                Payload { text: String::new(), ..payload }
+            } else if failure::is_error_text(&payload.text) {
+                Payload { kind: Kind::Error, text: failure::explain(&payload.text), ..payload }
+            } else {
+                payload
+            }
+        })
+        .collect();
+    texts.retain(|payload| !payload.is_empty());
+    texts
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,307 @@
+//! What a user gets at the end of a run.
+
+use homard_proto::CallId;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    payload::ReplyTo,
+    spoken::{Rules, read},
+};
+
+const NOTHING: &str = "The model ended without an answer. Ask again, or choose another one with /model.";
+
+/// A run, as far as a test cares.
+#[derive(Debug, Clone, Default)]
+struct Run {
+    said: Vec<Payload>,
+    error: Option<String>,
+    tools: Vec<String>,
+    reasoning: Option<String>,
+    failure: Option<ToolFailure>,
+    ending: Ending,
+    delivered: Vec<Payload>,
+    sent: Sent,
+    duty: Duty,
+}
+
+impl Run {
+    fn saying(texts: &[&str]) -> Self {
+        Self { said: texts.iter().map(|text| Payload::answer(*text)).collect(), ..Self::default() }
+    }
+
+    fn shape(self) -> Shaped {
+        shape(Turn {
+            said: self.said,
+            error: self.error,
+            tools: self.tools,
+            reasoning: self.reasoning,
+            failure: self.failure,
+            ending: self.ending,
+            delivered: &self.delivered,
+            sent: &self.sent,
+            origin: &here(),
+            duty: self.duty,
+        })
+    }
+}
+
+fn here() -> Route {
+    Route::new(Some("telegram"), Some("42"), None, None)
+}
+
+/// What was sent to somebody on Telegram.
+fn sent(target: &str, message: &str, is_error: bool) -> Sent {
+    let mut sent = Sent::default();
+    let call = CallId::parse("c").unwrap();
+    let arguments = json!({"action": "send", "target": target, "message": message});
+    sent.begin(&call, "message", &arguments, &here());
+    sent.end(&call, is_error);
+    sent
+}
+
+fn failed(error: &str) -> Option<ToolFailure> {
+    Some(ToolFailure { label: "🛠️ Exec: ls".to_owned(), error: error.to_owned() })
+}
+
+fn of(kind: Kind, text: &str) -> Payload {
+    Payload { kind, ..Payload::answer(text) }
+}
+
+fn answered(payloads: &[Payload]) -> Shaped {
+    Shaped { payloads: payloads.to_vec(), verdict: Verdict::Answered }
+}
+
+fn nothing(verdict: Verdict) -> Shaped {
+    Shaped { payloads: Vec::new(), verdict }
+}
+
+#[test]
+fn the_order_is_error_tools_reasoning_texts() {
+    let run = Run {
+        error: Some("demo: gone".to_owned()),
+        tools: vec!["📖 Read".to_owned()],
+        reasoning: Some("I think".to_owned()),
+        failure: failed("no such file"),
+        ..Run::saying(&["One", " ", "Two"])
+    };
+    let expected = [
+        of(Kind::Error, "demo: gone"),
+        of(Kind::Tool, "📖 Read"),
+        of(Kind::Reasoning, "Reasoning:\n_I think_"),
+        Payload::answer("One"),
+        Payload::answer("Two"),
+    ];
+    assert_eq!(run.shape(), answered(&expected));
+}
+
+#[test]
+fn a_message_of_the_model_becomes_what_it_asked_for() {
+    for (message, ending, expected) in [
+        ("NO_REPLY", Ending::Silence, None),
+        ("no_reply", Ending::Silence, None),
+        ("NO_REPLYING now", Ending::Words, Some(Payload::answer("NO_REPLYING now"))),
+        ("Done. NO_REPLY", Ending::Words, Some(Payload::answer("Done."))),
+        ("Here is the plan. NO_REPLY", Ending::Words, Some(Payload::answer("Here is the plan."))),
+        ("HEARTBEAT_OK all good", Ending::Words, Some(Payload::answer("all good"))),
+        (
+            "[[reply_to:m7]] Look [[audio_as_voice]]\nMEDIA:\"./a b.mp3\"",
+            Ending::Words,
+            Some(Payload {
+                media: vec!["./a b.mp3".to_owned()],
+                reply_to: Some(ReplyTo::Id("m7".to_owned())),
+                is_voice: true,
+                ..Payload::answer("Look")
+            }),
+        ),
+    ] {
+        let said = read(message, Rules::default());
+        let ended = if said.found.is_silent { Ending::Silence } else { Ending::Words };
+        let run = Run { said: vec![said.into()], ending: ended, duty: Duty::Free, ..Run::default() };
+        let verdict = if expected.is_some() { Verdict::Answered } else { Verdict::Silent };
+        let expected = Shaped { payloads: expected.into_iter().collect(), verdict };
+        assert_eq!((ended, run.shape()), (ending, expected), "{message}");
+    }
+}
+
+#[test]
+fn an_allowed_silence_is_silent() {
+    let silent = Run { ending: Ending::Silence, duty: Duty::Free, failure: failed("no such file"), ..Run::default() };
+    assert_eq!(silent.shape(), nothing(Verdict::Silent));
+    assert_eq!(Run { duty: Duty::Free, ..Run::default() }.shape(), nothing(Verdict::Silent));
+}
+
+#[test]
+fn silence_where_an_answer_is_required_asks_once_more() {
+    for ending in [Ending::Silence, Ending::Words] {
+        let run = Run { ending, ..Run::default() };
+        assert_eq!(run.clone().shape(), nothing(Verdict::Missing), "{ending:?}");
+        let again = Run { duty: Duty::LastAnswer, ..run };
+        assert_eq!(again.shape(), answered(&[of(Kind::Error, NOTHING)]), "{ending:?}");
+    }
+    let silent = Run { ending: Ending::Silence, failure: failed("no such file"), ..Run::default() };
+    assert_eq!(silent.shape(), nothing(Verdict::Missing));
+}
+
+#[test]
+fn silence_with_a_picture_sends_the_picture() {
+    let picture = Payload { media: vec!["./a.png".to_owned()], ..Payload::default() };
+    let run = Run { said: vec![picture.clone()], ending: Ending::Silence, ..Run::default() };
+    assert_eq!(run.shape(), answered(&[picture]));
+}
+
+#[test]
+fn reasoning_alone_is_no_answer() {
+    let run = Run { reasoning: Some("Hm".to_owned()), ..Run::default() };
+    let thoughts = of(Kind::Reasoning, "Reasoning:\n_Hm_");
+    assert_eq!(run.shape(), Shaped { payloads: vec![thoughts], verdict: Verdict::Missing });
+}
+
+#[test]
+fn calls_for_the_caller_need_no_words() {
+    assert_eq!(Run { ending: Ending::Calls, ..Run::default() }.shape(), nothing(Verdict::Silent));
+}
+
+#[test]
+fn a_confirmation_after_a_message_to_the_same_chat_is_not_said() {
+    let run = Run { sent: sent("42", "Dinner is at eight.", false), ..Run::saying(&["I have told them."]) };
+    assert_eq!(run.clone().shape(), nothing(Verdict::Answered));
+    let elsewhere = Run { sent: sent("7", "Dinner is at eight.", false), ..run };
+    assert_eq!(elsewhere.shape(), answered(&[Payload::answer("I have told them.")]));
+}
+
+#[test]
+fn a_message_that_failed_takes_nothing_from_the_answer() {
+    let run = Run { sent: sent("42", "Dinner is at eight.", true), ..Run::saying(&["Dinner is at eight."]) };
+    assert_eq!(run.shape(), answered(&[Payload::answer("Dinner is at eight.")]));
+}
+
+#[test]
+fn what_others_were_told_is_said_if_it_is_all_there_is() {
+    let run = Run { sent: sent("7", "Dinner is at eight.", false), ..Run::saying(&["Dinner is at eight."]) };
+    assert_eq!(run.clone().shape(), answered(&[Payload::answer("Dinner is at eight.")]));
+    let more = Run { said: vec![Payload::answer("Dinner is at eight."), Payload::answer("Told them.")], ..run };
+    assert_eq!(more.shape(), answered(&[Payload::answer("Told them.")]));
+}
+
+#[test]
+fn an_error_is_said_although_a_message_was_sent() {
+    let run = Run { error: Some("demo: gone".to_owned()), sent: sent("42", "Hello there!", false), ..Run::default() };
+    assert_eq!(run.shape(), answered(&[of(Kind::Error, "demo: gone")]));
+}
+
+#[test]
+fn a_failed_tool_is_named_when_nothing_else_is_said() {
+    let run = Run { failure: failed("no such file\n"), ..Run::default() };
+    let warning = of(Kind::Error, "⚠️ 🛠️ Exec: ls failed: no such file");
+    assert_eq!(run.clone().shape(), answered(std::slice::from_ref(&warning)));
+    assert_eq!(Run { duty: Duty::Free, ..run.clone() }.shape(), answered(&[warning]));
+    let told = Run { said: vec![Payload::answer("It is not there.")], ..run.clone() };
+    assert_eq!(told.shape(), answered(&[Payload::answer("It is not there.")]));
+    assert_eq!(Run { delivered: vec![Payload::answer("Hm")], ..run.clone() }.shape(), nothing(Verdict::Answered));
+    assert_eq!(Run { sent: sent("42", "Hello there!", false), ..run }.shape(), nothing(Verdict::Answered));
+}
+
+#[test]
+fn a_wrong_call_is_not_worth_a_warning_but_the_turn_gets_a_reply() {
+    let run = Run { failure: failed("Missing parameter: path"), ..Run::default() };
+    assert_eq!(run.clone().shape(), nothing(Verdict::Missing));
+    assert_eq!(Run { duty: Duty::Free, ..run.clone() }.shape(), nothing(Verdict::Silent));
+    let warning = of(Kind::Error, "⚠️ 🛠️ Exec: ls failed: Missing parameter: path");
+    assert_eq!(Run { duty: Duty::LastAnswer, ..run }.shape(), answered(&[warning]));
+}
+
+const RAW: &str = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+
+#[test]
+fn an_error_that_is_also_the_text_appears_once() {
+    let explained = failure::explain(RAW);
+    let run = Run { error: Some(RAW.to_owned()), ..Run::saying(&[RAW, &explained, "Half an ans"]) };
+    assert_eq!(run.shape(), answered(&[of(Kind::Error, &explained), Payload::answer("Half an ans")]));
+    assert_eq!(Run::saying(&[RAW]).shape(), answered(&[of(Kind::Error, &explained)]));
+}
+
+#[test]
+fn answers_about_errors_are_not_touched() {
+    for text in [
+        "A context overflow: the prompt is too long for the model, so it exceeds the context window.",
+        "Your billing plan has no credits left; upgrade it for more.",
+        "HTTP 429 means too many requests.",
+    ] {
+        assert_eq!(Run::saying(&[text]).shape(), answered(&[Payload::answer(text)]));
+    }
+}
+
+#[test]
+fn what_blocks_brought_is_not_sent_again() {
+    let run = Run::saying(&["One.\n\nTwo.", "Three."]);
+    let after = |texts: &[&str]| {
+        let delivered = texts.iter().map(|text| Payload::answer(*text)).collect();
+        Run { delivered, ..run.clone() }.shape()
+    };
+    assert_eq!(after(&["One.", "Two.", "Three."]), nothing(Verdict::Answered));
+    // A send hung: what came later is still to be said.
+    assert_eq!(after(&["One."]), answered(&[Payload::answer("Two."), Payload::answer("Three.")]));
+    // Another model began differently.
+    assert_eq!(after(&["Well,"]), answered(&[Payload::answer("One.\n\nTwo."), Payload::answer("Three.")]));
+}
+
+#[test]
+fn an_error_after_blocks_is_sent() {
+    let run = Run {
+        error: Some("demo: gone".to_owned()),
+        delivered: vec![Payload::answer("One.")],
+        ..Run::saying(&["One.\n\nTw"])
+    };
+    assert_eq!(run.shape(), answered(&[of(Kind::Error, "demo: gone"), Payload::answer("Tw")]));
+}
+
+#[test]
+fn reasoning_that_was_shown_is_not_shown_again() {
+    let thoughts = of(Kind::Reasoning, "Reasoning:\n_Hm_");
+    let run = Run { reasoning: Some("Hm".to_owned()), delivered: vec![thoughts], ..Run::saying(&["One."]) };
+    assert_eq!(run.shape(), answered(&[Payload::answer("One.")]));
+}
+
+#[test]
+fn one_voice_tag_makes_all_media_voice() {
+    let sound = Payload { media: vec!["./a.mp3".to_owned()], ..Payload::default() };
+    let run =
+        Run { said: vec![sound.clone(), Payload { is_voice: true, ..Payload::answer("Listen") }], ..Run::default() };
+    let expected = [Payload { is_voice: true, ..sound }, Payload { is_voice: true, ..Payload::answer("Listen") }];
+    assert_eq!(run.shape(), answered(&expected));
+}
+
+fn any_run() -> impl Strategy<Value = Run> {
+    let words = prop::sample::select(vec!["", " ", "One.", "Two. Three.", "Dinner is at eight.", RAW]);
+    let texts = prop::collection::vec(words.clone(), 0..4);
+    let maybe = prop::option::of(words);
+    let ending = prop::sample::select(vec![Ending::Words, Ending::Silence, Ending::Calls]);
+    let target = prop::sample::select(vec!["42", "7"]);
+    let failure = prop::option::of(prop::sample::select(vec!["missing path", "broken", ""]));
+    (texts.clone(), texts, maybe.clone(), maybe, ending, target, failure).prop_map(
+        |(said, delivered, error, message, ending, target, failure)| Run {
+            delivered: delivered.into_iter().map(Payload::answer).collect(),
+            error: error.map(str::to_owned),
+            sent: message.map(|message| sent(target, message, false)).unwrap_or_default(),
+            failure: failure.and_then(failed),
+            ending,
+            ..Run::saying(&said)
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_user_is_never_left_with_nothing(run in any_run()) {
+        let has = |payloads: &[Payload]| payloads.iter().any(is_answer);
+        let (before, was_told) = (has(&run.delivered), run.sent.answered(&here()));
+        let (first, hands_over) = (run.clone().shape(), run.ending == Ending::Calls);
+        prop_assert_eq!(first.verdict == Verdict::Answered, has(&first.payloads) || before || was_told);
+        prop_assert!(first.payloads.iter().all(|payload| !payload.is_empty()));
+        let last = Run { duty: Duty::LastAnswer, ..run }.shape();
+        prop_assert_eq!(has(&last.payloads) || before || was_told || hands_over, true);
+        prop_assert_ne!(last.verdict, Verdict::Missing);
+    }
+}

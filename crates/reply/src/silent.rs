@@ -1,0 +1,57 @@
+//! `NO_REPLY`: the word with which a model says that there is nothing to say.
+
+use crate::edge::Edges;
+
+/// The word.
+pub const TOKEN: &str = "NO_REPLY";
+
+/// Whether a text says nothing: it is the word in any case, perhaps in quotes, emphasis or with punctuation.
+pub fn is_silent(text: &str) -> bool {
+    let mut edges = Edges::default();
+    edges.push(text, &mut String::new());
+    edges.is_silent()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Recorded from the original.
+    const RECORDED: [(&str, bool); 14] = [
+        ("NO_REPLY", true),
+        (" NO_REPLY\n", true),
+        ("NO_REPLY.", true),
+        ("NO_REPLY: done", true),
+        ("Done. NO_REPLY", true),
+        ("Done NO_REPLY!!", true),
+        ("no_reply", false),
+        ("NO_REPLYING", false),
+        ("xNO_REPLY", false),
+        ("`NO_REPLY`", true),
+        ("**NO_REPLY**", true),
+        ("NO_REPLY and more", true),
+        ("say NO_REPLY to it", false),
+        ("", false),
+    ];
+
+    // Case 139, case 140, pitfall 52.
+    #[test]
+    fn recorded_texts_are_judged_alike() {
+        // Fixed: a text with more in it than the word is delivered, and the word counts in any case.
+        let fixed = ["NO_REPLY: done", "Done. NO_REPLY", "Done NO_REPLY!!", "no_reply", "NO_REPLY and more"];
+        for (text, was_silent) in RECORDED {
+            assert_eq!(is_silent(text), was_silent != fixed.contains(&text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_word_may_be_dressed() {
+        for text in ["\"No_Reply\".", "<b>NO_REPLY</b>", "_NO_REPLY_", "(NO_REPLY)", "“NO_REPLY”…", "NO_REPLY NO_REPLY"]
+        {
+            assert!(is_silent(text), "{text}");
+        }
+        for text in ["NO_REPLY 👍", "NO REPLY", "NO_REPL", "NO_REPLYNO_REPLY", "<think>NO_REPLY", "- NO_REPLY"] {
+            assert!(!is_silent(text), "{text}");
+        }
+    }
+}

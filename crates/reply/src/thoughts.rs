@@ -1,0 +1,56 @@
+//! Thoughts that a model wrote before its answer, in tags, where its provider has no place for them.
+
+use crate::tags::{self, Edge, Look, Name};
+
+/// Takes the thoughts before an answer apart from it; `None` if there are none, or they have no end. The answer is what
+/// stands behind them, to the byte.
+pub fn split(text: &str) -> Option<(String, &str)> {
+    let mut rest = text;
+    let mut thoughts = Vec::new();
+    while let Some((thought, behind)) = first(rest.trim_start()) {
+        thoughts.push(thought.trim());
+        rest = behind;
+    }
+    let thoughts: Vec<_> = thoughts.into_iter().filter(|thought| !thought.is_empty()).collect();
+    (rest.len() < text.len() && !thoughts.is_empty()).then(|| (thoughts.join("\n"), rest.trim_start()))
+}
+
+/// A thought at the start of a text, and what stands behind it.
+fn first(text: &str) -> Option<(&str, &str)> {
+    let inner = after(text, Edge::Open)?;
+    let mut from = 0;
+    loop {
+        let at = from + inner[from..].find('<')?;
+        match after(&inner[at..], Edge::Close) {
+            Some(behind) => return Some((&inner[..at], behind)),
+            None => from = at + 1,
+        }
+    }
+}
+
+/// What stands behind a think tag at the start of a text.
+fn after(text: &str, edge: Edge) -> Option<&str> {
+    let end = text.strip_prefix('<')?.find('>')? + 2;
+    match tags::look(&text[..end]) {
+        Look::Is(tag) if tag.name == Name::Think && tag.edge == edge => Some(&text[end..]),
+        Look::Is(_) | Look::Maybe | Look::Never => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thoughts_before_an_answer_are_taken_apart_from_it() {
+        assert_eq!(split("<think>a < b\n</think>\n\nYes  [[x]]"), Some(("a < b".to_owned(), "Yes  [[x]]")));
+        assert_eq!(split(" <Thinking>1</thinking> <think>2</think>3"), Some(("1\n2".to_owned(), "3")));
+    }
+
+    #[test]
+    fn what_is_no_thought_or_has_no_end_stays() {
+        for text in ["", "Yes <think>a</think>", "<think>a", "<b>a</b>", "<think></think>Yes", "</think>Yes", "< 3"] {
+            assert_eq!(split(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Which message a reply hangs on, as the chat platform shows it.
+
+use crate::payload::{Kind, Payload, ReplyTo};
+
+/// Which replies hang on a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// None.
+    #[default]
+    Off,
+    /// The first one of a run.
+    First,
+    /// All of them.
+    All,
+}
+
+impl Mode {
+    /// Reads the setting `replyToMode`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "off" => Some(Self::Off),
+            "first" => Some(Self::First),
+            "all" => Some(Self::All),
+            _ => None,
+        }
+    }
+}
+
+/// The replies of one run on their way out, blocks and finals alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Threading {
+    mode: Mode,
+    /// The message that started the run, if the platform gave it an id.
+    current: Option<String>,
+    /// Whether the model may name a message although the mode is off.
+    allows_tags: bool,
+    is_used: bool,
+}
+
+impl Threading {
+    /// The threading of a run that `current` started.
+    pub fn new(mode: Mode, current: Option<String>) -> Self {
+        Self { mode, current, allows_tags: false, is_used: false }
+    }
+
+    /// Lets the model name a message although the mode is off, for channels that allow it.
+    pub fn with_tags(self) -> Self {
+        Self { allows_tags: true, ..self }
+    }
+
+    /// The next payload that goes out, with the id of the message that it hangs on or without one.
+    ///
+    /// A notice of the house answers nobody, so that it does not take the place of the first reply.
+    pub fn apply(&mut self, payload: Payload) -> Payload {
+        let named = payload.reply_to.clone();
+        let target = match (payload.kind, self.mode) {
+            (Kind::Notice, _) => None,
+            (_, Mode::Off) => named.filter(|_| self.allows_tags),
+            (_, Mode::First) if self.is_used => None,
+            (_, Mode::First | Mode::All) => named.or(Some(ReplyTo::Current)),
+        };
+        self.is_used |= payload.kind != Kind::Notice;
+        let id = match target {
+            Some(ReplyTo::Id(id)) => Some(id),
+            Some(ReplyTo::Current) => self.current.clone(),
+            None => None,
+        };
+        Payload { reply_to: id.map(ReplyTo::Id), ..payload }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(mut threading: Threading, targets: [Option<ReplyTo>; 3]) -> Vec<Option<ReplyTo>> {
+        let payloads = targets.map(|reply_to| Payload { reply_to, ..Payload::answer("x") });
+        payloads.map(|payload| threading.apply(payload).reply_to).to_vec()
+    }
+
+    fn id(text: &str) -> Option<ReplyTo> {
+        Some(ReplyTo::Id(text.to_owned()))
+    }
+
+    fn run(mode: Mode) -> Threading {
+        Threading::new(mode, Some("m1".to_owned()))
+    }
+
+    #[test]
+    fn off_drops_ids_unless_the_channel_allows_tags() {
+        let targets = [Some(ReplyTo::Current), None, id("m0")];
+        assert_eq!(ids(run(Mode::Off), targets.clone()), [None, None, None]);
+        assert_eq!(ids(run(Mode::Off).with_tags(), targets), [id("m1"), None, id("m0")]);
+    }
+
+    #[test]
+    fn first_gives_an_id_to_the_first_payload_only() {
+        assert_eq!(ids(run(Mode::First), [None, Some(ReplyTo::Current), id("m0")]), [id("m1"), None, None]);
+        assert_eq!(ids(run(Mode::First), [id("m0"), None, None]), [id("m0"), None, None]);
+    }
+
+    #[test]
+    fn all_gives_an_id_to_every_payload() {
+        assert_eq!(ids(run(Mode::All), [None, id("m0"), None]), [id("m1"), id("m0"), id("m1")]);
+    }
+
+    #[test]
+    fn a_message_without_an_id_is_not_answered() {
+        let nobody = Threading::new(Mode::All, None);
+        assert_eq!(ids(nobody, [None, Some(ReplyTo::Current), id("m0")]), [None, None, id("m0")]);
+    }
+
+    #[test]
+    fn a_notice_does_not_take_the_place_of_the_first_reply() {
+        let mut threading = run(Mode::First);
+        let notice = Payload { kind: Kind::Notice, ..Payload::answer("new session") };
+        assert_eq!(threading.apply(notice.clone()), notice);
+        assert_eq!(threading.apply(Payload::answer("x")).reply_to, id("m1"));
+    }
+
+    #[test]
+    fn modes_are_read_as_they_are_written_in_the_config() {
+        let read = ["off", " First", "ALL", "some"].map(Mode::parse);
+        assert_eq!(read, [Some(Mode::Off), Some(Mode::First), Some(Mode::All), None]);
+    }
+}

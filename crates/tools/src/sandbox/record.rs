@@ -1,0 +1,180 @@
+//! What is written down of a command that runs: what has to be looked at in its workspace when it is over.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    aside::{Aside, Spot},
+    layers::{Layer, Layers},
+    repository,
+};
+
+/// Names below a workspace, and what each was: a link to somewhere, or nothing.
+pub(super) type Names = BTreeMap<PathBuf, Option<PathBuf>>;
+
+/// What our own tools wrote below a workspace while commands ran, or removed.
+pub(super) type Own = BTreeMap<PathBuf, Option<String>>;
+
+/// Which file it is: device, number, and birth, because numbers are used again.
+type Identity = (u64, u64, Option<SystemTime>);
+
+/// What is written down.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) workspace: PathBuf,
+    pub(super) names: Names,
+    /// What a mount protects. It does so no longer when the file is replaced from outside.
+    #[serde(default)]
+    held: BTreeMap<PathBuf, Identity>,
+    #[serde(default)]
+    pub(super) own: Own,
+    /// Where it is written down.
+    #[serde(skip)]
+    pub(super) file: Option<PathBuf>,
+}
+
+impl Record {
+    /// Looks up what is there now. `own` is what is there by right, though other commands run.
+    pub(super) fn new(workspace: PathBuf, layers: &Layers, own: Own) -> Self {
+        let readable = layers.of(Layer::Readable).filter_map(|path| {
+            let name = path.strip_prefix(&workspace).ok().filter(|name| *name != Path::new(""))?;
+            Some((name.to_owned(), identity(&path.symlink_metadata().ok()?)))
+        });
+        let held = readable.collect();
+        Self { workspace, names: layers.names.clone(), held, own, file: None }
+    }
+
+    /// Writes it down in a folder, under a name of its own.
+    pub(super) fn write_into(&mut self, folder: &Path) -> io::Result<()> {
+        for number in 0_u32.. {
+            let path = folder.join(format!("{}-{number}.json", std::process::id()));
+            match fs::File::create_new(&path) {
+                Ok(mut file) => {
+                    self.file = Some(path);
+                    return io::Write::write_all(&mut file, &serde_json::to_vec(self)?);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::other("there are too many records of commands"))
+    }
+
+    /// Whether something at a path would be looked at.
+    pub(super) fn concerns(&self, path: &Path) -> bool {
+        self.held.contains_key(path) || path.ancestors().any(|above| self.names.contains_key(above))
+    }
+
+    /// Notes what our own tools did.
+    pub(super) fn allow(&mut self, path: &Path, text: Option<&str>) {
+        self.own.insert(path.to_owned(), text.map(ToOwned::to_owned));
+        let written = self.file.as_ref().map(|file| {
+            // Beside it and then over it: half a record would be taken for none.
+            let new = file.with_extension("new");
+            fs::write(&new, serde_json::to_vec(self)?)?;
+            fs::rename(new, file)
+        });
+        if let Some(Err(error)) = written {
+            tracing::warn!(path = %path.display(), %error, "that a tool of ours wrote this is not written down");
+        }
+    }
+
+    /// Takes aside what is there and should not. Says what was done, and whether that was all.
+    pub(super) fn look(&self, quarantine: &Path) -> (Vec<String>, bool) {
+        let mut aside = Aside::new(quarantine);
+        if !self.names.is_empty() {
+            repository::sweep(&self.workspace);
+        }
+        let (mut notes, mut doubts) = (Vec::new(), Vec::new());
+        let restored = self.names.iter().map(|(name, was)| (name, self.restore(name, was.as_deref(), &mut aside)));
+        for (name, result) in restored.collect::<Vec<_>>() {
+            notes.extend(result.err().map(|error| self.lament(name, &error)));
+        }
+        for (name, was) in &self.held {
+            match self.compare(name, was, &mut aside) {
+                Ok(doubt) => doubts.extend(doubt),
+                Err(error) => notes.push(self.lament(name, &error)),
+            }
+        }
+        let is_done = notes.is_empty();
+        notes.extend(aside.note());
+        notes.extend(doubts);
+        (notes, is_done)
+    }
+
+    fn lament(&self, name: &Path, error: &io::Error) -> String {
+        tracing::error!(name = %name.display(), %error, "what a command made could not be taken aside");
+        format!(
+            "[{} may have been made by a command, and could not be taken aside: {error}. Look at it before you use it]",
+            self.workspace.join(name).display()
+        )
+    }
+
+    /// What was missing is missing again, but for what is our own; a link is what it was.
+    fn restore(&self, name: &Path, was: Option<&Path>, aside: &mut Aside<'_>) -> io::Result<()> {
+        let Some(target) = was else {
+            if name != Path::new(".git") {
+                return self.take(name, aside);
+            }
+            let unwanted = repository::unwanted(&self.workspace)?;
+            return unwanted.iter().try_for_each(|name| self.take(name, aside));
+        };
+        let Some(spot) = Spot::find(&self.workspace, name)? else { return Ok(()) };
+        if fs::read_link(spot.path()).is_ok_and(|now| now == target) {
+            return Ok(());
+        }
+        aside.take(&self.workspace, name)?;
+        tracing::warn!(name = %name.display(), "a command replaced a link, which is put back");
+        spot.link(target)
+    }
+
+    /// What was protected is what it was, or our own. If somebody else replaced it, nobody knows what the command did
+    /// to it afterwards, and only people can tell.
+    fn compare(&self, name: &Path, was: &Identity, aside: &mut Aside<'_>) -> io::Result<Option<String>> {
+        let Some(spot) = Spot::find(&self.workspace, name)? else { return Ok(None) };
+        let Some(found) = spot.look()? else { return Ok(None) };
+        if identity(&found) == *was {
+            return Ok(None);
+        }
+        if self.own.contains_key(name) {
+            return self.take(name, aside).map(|()| None);
+        }
+        Ok(Some(format!(
+            "[{} was replaced while a command ran, which could change it from then on: look at it before you use it]",
+            self.workspace.join(name).display()
+        )))
+    }
+
+    /// Takes away what is there, but for files that are as we wrote them. Those that are not are put back.
+    fn take(&self, name: &Path, aside: &mut Aside<'_>) -> io::Result<()> {
+        let has_own = self.own.iter().any(|(path, text)| text.is_some() && path.starts_with(name));
+        if !has_own {
+            return aside.take(&self.workspace, name);
+        }
+        let Some(spot) = Spot::find(&self.workspace, name)? else { return Ok(()) };
+        let Some(found) = spot.look()? else { return Ok(()) };
+        match self.own.get(name) {
+            Some(Some(text)) if spot.holds(&found, text)? => Ok(()),
+            Some(Some(text)) => {
+                aside.take(&self.workspace, name)?;
+                spot.write(text)
+            }
+            Some(None) | None if found.is_dir() => {
+                let names: Vec<_> = spot.names()?.into_iter().map(|below| name.join(below)).collect();
+                names.iter().try_for_each(|name| self.take(name, aside))
+            }
+            Some(None) | None => aside.take(&self.workspace, name),
+        }
+    }
+}
+
+fn identity(found: &fs::Metadata) -> Identity {
+    (found.dev(), found.ino(), found.created().ok())
+}

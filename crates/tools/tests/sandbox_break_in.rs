@@ -1,0 +1,82 @@
+//! Ways out of a sandbox that were tried, with real processes.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
+
+mod bench;
+
+use std::os::unix::net::UnixListener;
+
+use bench::{Bench, HELPER, said};
+use homard_tools::{ExecSettings, sandbox::Tier};
+use serde_json::json;
+use tempfile::TempDir;
+
+/// Two sandboxes, in a place that commands can see.
+fn ways(change: impl Fn(&mut ExecSettings)) -> [(&'static str, Bench); 2] {
+    let make = |tier: Option<Tier>| {
+        let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        Bench::below(folder, &[("PATH", "/usr/local/bin:/usr/bin:/bin")], |settings| {
+            settings.tier = tier;
+            change(settings);
+        })
+    };
+    let limited = Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned());
+    [("tier A", make(None)), ("tier B", make(Some(limited)))]
+}
+
+async fn run(bench: &Bench, command: &str) -> String {
+    said(&bench.call("exec", json!({"command": command})).await).0.to_owned()
+}
+
+// R52: a socket with a path is a way to whoever listens there, such as a container engine.
+#[tokio::test]
+async fn programs_that_listen_at_a_path_cannot_be_reached() {
+    for network in [false, true] {
+        for (way, bench) in ways(|settings| settings.sandbox.network = network) {
+            for folder in [bench.outside(), bench.workdir()] {
+                let path = folder.join("a socket");
+                let listener = UnixListener::bind(&path).unwrap();
+                listener.set_nonblocking(true).unwrap();
+                let connect = "perl -MSocket -e 'socket($s, PF_UNIX, SOCK_STREAM, 0) or exit 1; \
+                               connect($s, pack_sockaddr_un($ARGV[0])) or exit 1; print \"out\"'";
+                let said = run(&bench, &format!("{connect} '{}'", path.display())).await;
+                assert!(!said.contains("out\n") && !said.starts_with("out"), "{way} {network}: {said}");
+                assert!(listener.accept().is_err(), "{way} {network}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_socket_of_its_own_is_a_commands_to_use() {
+    let [(_, bench), _] = ways(|_| {});
+    let script = "perl -MSocket -e 'socket($l, PF_UNIX, SOCK_STREAM, 0); bind($l, pack_sockaddr_un(\"s\")); listen($l, 1); \
+                  socket($s, PF_UNIX, SOCK_STREAM, 0); connect($s, pack_sockaddr_un(\"s\")) or exit 1; print \"met\"'";
+    assert_eq!(run(&bench, script).await, "met");
+}
+
+#[tokio::test]
+async fn calls_that_nobody_has_looked_at_do_not_exist() {
+    for (way, bench) in ways(|_| {}) {
+        for number in [467, 470, 1_000, 0x4000_0000 + 39] {
+            let command = format!("perl -e 'syscall({number}, 0, 0); print $!+0'");
+            assert_eq!(run(&bench, &command).await, "38", "{way} {number}");
+        }
+    }
+}
+
+// R54: what a command finds in its environment is known by name, whatever the gateway has in its own.
+#[tokio::test]
+async fn two_hundred_variables_of_ours_are_not_seen_by_a_command() {
+    let words = ["TOKEN", "KEY", "SECRET", "URL", "LD_PRELOAD", "PYTHONPATH", "GIT_SSH", "x", "HOME_", "PATH_"];
+    let names: Vec<String> = (0..200).map(|n| format!("{}_{n}", words[n % words.len()])).collect();
+    let canaries = names.iter().map(|name| (name.as_str(), "canary"));
+    let known = [("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8"), ("LD_PRELOAD", "canary"), ("BASH_ENV", "canary")];
+    let env: Vec<_> = canaries.chain(known).collect();
+    for tier in [None, Some(Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned()))] {
+        let bench = Bench::with(&env, |settings| settings.tier = tier.clone());
+        let seen = run(&bench, "env | grep -v '^_=' | cut -d= -f1 | sort | tr '\\n' ' '; env | grep canary").await;
+        let temporary = if tier.is_some() { " TMPDIR" } else { "" };
+        assert!(seen.starts_with(&format!("HOMARD_EXEC LANG PATH PWD SHLVL TERM{temporary}")), "{seen}");
+        assert!(!seen.contains("canary") && !seen.contains("TOKEN"), "{seen}");
+    }
+}

@@ -1,0 +1,237 @@
+//! R56 and R60, the long way: families of processes that are hard to end, and paths that lead out only sometimes.
+//!
+//! `GRID=all` ends two hundred families in each sandbox, and tries a million paths.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "tests may")]
+
+mod bench;
+
+use std::{fs, time::Duration};
+
+use bench::{Bench, HELPER, said};
+use homard_tools::sandbox::Tier;
+use serde_json::json;
+use tokio::time::{Instant, interval, timeout};
+
+const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
+
+/// Those who ignore requests to end, lead sessions, are orphans, have no environment, hold the output, and are many. Not for
+/// ever, because a test that fails must not leave them behind.
+const FAMILY: &str = "
+    (trap '' TERM HUP INT; touch stubborn; for i in {1..600}; do sleep 0.1; done) &
+    setsid bash -c 'touch session; exec sleep 60' &
+    (setsid bash -c '(trap \"\" TERM; touch orphan; for i in {1..600}; do sleep 0.1; done) & disown' > /dev/null 2>&1 &)
+    (env -i bash -c 'exec -a other bash -c \"touch bare; sleep 60\"' < /dev/null &)
+    for i in {1..200}; do sleep 60 & done
+    touch leader
+";
+const MEMBERS: [&str; 5] = ["stubborn", "session", "orphan", "bare", "leader"];
+
+/// How a family comes to its end.
+const ENDS: [End; 3] = [End::Cancel, End::Kill, End::Leave];
+
+#[derive(Debug, Clone, Copy)]
+enum End {
+    /// The run is stopped.
+    Cancel,
+    /// The command is killed in the background.
+    Kill,
+    /// The command itself ends, and leaves the others.
+    Leave,
+}
+
+#[allow(clippy::disallowed_methods, reason = "whoever runs the tests says how much of the grids they want")]
+fn is_long() -> bool {
+    std::env::var("GRID").is_ok_and(|how| how == "all")
+}
+
+/// The processes that work in the workspace; what is dead but not buried is none.
+fn at_work(bench: &Bench) -> Vec<String> {
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    let is_there = |pid: &String| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == bench.workdir());
+    pids.filter(|pid| pid.parse::<u32>().is_ok()).filter(is_there).collect()
+}
+
+async fn complete(bench: &Bench) {
+    let mut tick = interval(Duration::from_millis(5));
+    let waited = timeout(Duration::from_secs(30), async {
+        while !MEMBERS.iter().all(|name| bench.workdir().join(name).exists()) {
+            tick.tick().await;
+        }
+    });
+    waited.await.expect("the family should be complete by now");
+}
+
+/// Lets a family begin and end, and says how long its end took.
+async fn round(bench: &Bench, end: End) -> Duration {
+    let waiting = format!("{FAMILY} wait");
+    match end {
+        End::Cancel => {
+            let call = bench.call("exec", json!({"command": waiting, "yieldMs": 60_000}));
+            let (_, begun) = tokio::join!(call, async {
+                complete(bench).await;
+                bench.cancel.cancel();
+                Instant::now()
+            });
+            begun.elapsed()
+        }
+        End::Kill => {
+            let started = bench.call("exec", json!({"command": waiting, "background": true})).await;
+            let id = started.details.unwrap()["sessionId"].as_str().unwrap().to_owned();
+            complete(bench).await;
+            let begun = Instant::now();
+            bench.call("process", json!({"action": "kill", "sessionId": id})).await;
+            begun.elapsed()
+        }
+        End::Leave => {
+            let members = MEMBERS.map(|name| format!("-e {name}")).join(" -a ");
+            let command = format!("{FAMILY} until [ {members} ]; do sleep 0.01; done; touch left");
+            let call = bench.call("exec", json!({"command": command, "yieldMs": 60_000}));
+            let result = timeout(Duration::from_secs(60), call).await.unwrap();
+            assert!(!result.is_error, "{result:?}");
+            let left = fs::metadata(bench.workdir().join("left")).unwrap().modified().unwrap();
+            left.elapsed().unwrap_or_default()
+        }
+    }
+}
+
+// R56.
+#[tokio::test]
+async fn r56_no_family_outlives_its_end() {
+    let rounds = if is_long() { 200 } else { ENDS.len() };
+    let limited = Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned());
+    for (way, tier, most) in [("tier A", None, 3), ("tier B", Some(limited), 5)] {
+        let mut longest = Duration::ZERO;
+        for number in 0..rounds {
+            let end = ENDS[number % ENDS.len()];
+            let bench = Bench::with(&ENV, |settings| settings.tier = tier.clone());
+            let took = round(&bench, end).await;
+            assert_eq!(at_work(&bench), Vec::<String>::new(), "{way} {end:?}, round {number}");
+            assert!(took <= Duration::from_secs(most), "{way} {end:?}, round {number}: {took:?}");
+            longest = longest.max(took);
+        }
+        println!("{way}: {rounds} families of 200 and more are gone, the slowest after {longest:?}");
+    }
+}
+
+// A18, R60.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r60_no_try_of_many_leads_out() {
+    let tries = if is_long() { 1_000_000 } else { 3_000 };
+    let bench = Bench::new();
+    let (mut inside, mut refused) = (0, 0);
+    let work = async {
+        for n in 0..tries {
+            let (tool, arguments) = match n % 40 {
+                10 => ("write", json!({"path": "real/secret.txt", "content": "harmless"})),
+                20 => ("edit", json!({"path": "real/secret.txt", "oldText": "secret", "newText": "changed"})),
+                30 => {
+                    let patch = "*** Begin Patch\n*** Delete File: real/new.txt\n*** End Patch";
+                    ("apply_patch", json!({"input": patch}))
+                }
+                31 => ("write", json!({"path": "real/deep/er/new.txt", "content": "harmless"})),
+                35 => ("write", json!({"path": "real/new.txt", "content": "harmless"})),
+                5 | 15 | 25 => ("ls", json!({"path": "real"})),
+                7 => ("find", json!({"pattern": "*", "path": "real"})),
+                9 => ("grep", json!({"pattern": "a secret", "path": "real"})),
+                _ => ("read", json!({"path": "real/secret.txt"})),
+            };
+            let result = bench.call(tool, arguments).await;
+            let (text, is_error) = said(&result);
+            assert!(!text.contains("a secret"), "{tool}, try {n}: {text}");
+            if is_error { refused += 1 } else { inside += 1 }
+        }
+    };
+    bench.while_swapped(("secret.txt", "harmless"), work).await;
+    bench.assert_outside_is_untouched();
+    assert!(inside > 0 && refused > 0, "{inside} {refused}: nothing was swapped");
+    println!("{tries} tries: {inside} stayed inside, {refused} were refused, none led out");
+}
+
+// A18, R60: more than a hundred ways to spell a place outside.
+#[tokio::test]
+async fn r60_no_spelling_of_a_path_leads_out() {
+    let bench = Bench::new();
+    let root = bench.workdir().display().to_string();
+    let outside = bench.outside().canonicalize().unwrap().display().to_string();
+    let links = [
+        ("relative", "../other".to_owned()),
+        ("absolute", format!("{outside}/other")),
+        ("file", "../other/secret.txt".to_owned()),
+        ("up", "..".to_owned()),
+        ("slash", "/".to_owned()),
+        ("magic_root", "/proc/self/root".to_owned()),
+        ("magic_cwd", "/proc/self/cwd".to_owned()),
+        ("magic_fd", "/proc/self/fd".to_owned()),
+        ("twice", "relative".to_owned()),
+        ("loop", "loop".to_owned()),
+        ("through", "folder/../../other".to_owned()),
+    ];
+    fs::create_dir(bench.workdir().join("folder")).unwrap();
+    for (name, target) in &links {
+        std::os::unix::fs::symlink(target, bench.workdir().join(name)).unwrap();
+    }
+    fs::hard_link(bench.other().join("secret.txt"), bench.workdir().join("hard")).unwrap();
+    let below = outside.trim_start_matches('/');
+    let ups = [
+        "..",
+        "./..",
+        "folder/../..",
+        "folder/./../..",
+        ".//..",
+        "folder//..//..",
+        "nothing/../..",
+        "folder/../folder/../..",
+        "../workspace/..",
+        "../../../../../../../../../..",
+        "up",
+        "up/.",
+        "folder/../up",
+        "through/..",
+        "relative/..",
+    ];
+    let mut paths: Vec<String> = ups.iter().map(|up| format!("{up}/other/secret.txt")).collect();
+    paths.extend(ups.iter().map(|up| format!("{root}/{up}/other/secret.txt")));
+    paths.extend(
+        ["slash", "magic_root", "magic_root/proc/self/root"].map(|link| format!("{link}/{below}/other/secret.txt")),
+    );
+    paths.extend(["relative", "absolute", "twice", "through"].map(|link| format!("{link}/secret.txt")));
+    paths.extend(["file", "loop", "magic_fd/1", "magic_cwd/Cargo.toml", "slash/etc/passwd"].map(ToOwned::to_owned));
+    for prefix in ["/proc/self/root", "/proc/thread-self/root", "/proc/1/root", "/dev/fd/../..", "/./", "//", "/..", ""]
+    {
+        paths.push(format!("{prefix}{outside}/other/secret.txt"));
+        paths.push(format!("{prefix}/etc/passwd"));
+    }
+    for odd in [
+        "~/x",
+        "$HOME/x",
+        "file:///etc/passwd",
+        "%2e%2e/other/secret.txt",
+        "..\\other\\secret.txt",
+        "..\0/x",
+        "\u{2024}\u{2024}/x",
+    ] {
+        paths.push(odd.to_owned());
+    }
+    paths.extend((1..40).map(|depth| format!("{}other/secret.txt", "../".repeat(depth))));
+    assert!(paths.len() >= 100, "{}", paths.len());
+    for path in &paths {
+        for (tool, arguments) in [
+            ("read", json!({"path": path})),
+            ("edit", json!({"path": path, "oldText": "secret", "newText": "changed"})),
+            ("ls", json!({"path": path})),
+            ("find", json!({"pattern": "*", "path": path})),
+            ("grep", json!({"pattern": "secret|root:", "path": path})),
+            ("apply_patch", json!({"input": format!("*** Begin Patch\n*** Delete File: {path}\n*** End Patch")})),
+            ("apply_patch", json!({"input": format!("*** Begin Patch\n*** Add File: {path}x\n+x\n*** End Patch")})),
+            ("write", json!({"path": path, "content": "changed"})),
+        ] {
+            let result = bench.call(tool, arguments).await;
+            let text = said(&result).0;
+            assert!(!text.contains("a secret") && !text.contains("root:"), "{tool} {path}: {text}");
+        }
+        bench.assert_outside_is_untouched();
+    }
+    // What has a second name outside is left as it was by that name.
+    bench.call("write", json!({"path": "hard", "content": "changed"})).await;
+    bench.assert_outside_is_untouched();
+}

@@ -1,0 +1,91 @@
+//! One run that many sockets watch: what a frame costs that is delivered, and whether a reader that does not read slows
+//! the others.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tokio::{task::JoinSet, time::Instant};
+
+use super::{client::Client, process, report::Report};
+use crate::gateway::{self, Gateway};
+
+/// So many sockets, and how many runs they watch: enough frames to be measured, and not too many to be waited for.
+const WATCHERS: [(usize, usize); 4] = [(1, 4), (10, 4), (100, 2), (1_000, 1)];
+/// What is asked for: two seconds of a steady stream, of which words are told at a pace of their own.
+const TEXT: &str = "pace=10 chunks=200";
+/// Runs for a reader beside one that does not read. All of a message is told each time, so this is more than all buffers
+/// hold, and the one that does not read is cut off on the way.
+const BESIDE: usize = 5;
+const LONG: &str = "pace=10 size=500 chunks=200";
+
+/// What some runs took.
+struct Took {
+    /// From the request to the last frame, on average.
+    each: Duration,
+    /// The gateway's processor time for all of them.
+    used: Duration,
+    /// How many frames were delivered.
+    frames: usize,
+}
+
+/// Measures, and sees that everybody hears everything.
+pub(super) async fn measure(gateway: &Gateway, report: &mut Report) -> Result<()> {
+    let mut starter = Client::connect(gateway.port(), gateway::TOKEN).await?;
+    // The first run of a gateway finds everything cold.
+    watched(gateway, &mut starter, &mut Vec::new(), ("warm", 1, TEXT)).await?;
+    let mut readers = Vec::new();
+    for (count, runs) in WATCHERS {
+        while readers.len() < count {
+            readers.push(Client::connect(gateway.port(), gateway::TOKEN).await?);
+        }
+        let took = watched(gateway, &mut starter, &mut readers, (&format!("by-{count}"), runs, TEXT)).await?;
+        report.fanout(count, took.used, took.frames);
+    }
+    readers.truncate(1);
+    let before = watched(gateway, &mut starter, &mut readers, ("before", BESIDE, LONG)).await?;
+    let mut silent = Client::connect(gateway.port(), gateway::TOKEN).await?;
+    let beside = watched(gateway, &mut starter, &mut readers, ("beside", BESIDE, LONG)).await?;
+    let heard = silent.watch(&session("beside", BESIDE - 1)).await;
+    ensure!(heard.is_err(), "a reader that did not read heard everything all the same: {heard:?}");
+    report.beside_silent(before.each, beside.each);
+    Ok(())
+}
+
+/// Runs one after the other that all readers watch.
+async fn watched(
+    gateway: &Gateway,
+    starter: &mut Client,
+    readers: &mut Vec<Client>,
+    (name, runs, text): (&str, usize, &str),
+) -> Result<Took> {
+    let (before, start) = (process::threads(gateway.pid())?, Instant::now());
+    let mut frames = 0;
+    for run in 0..runs {
+        let session = session(name, run);
+        let mut reading: JoinSet<Result<(Client, usize)>> = JoinSet::new();
+        for mut reader in readers.drain(..) {
+            let session = session.clone();
+            reading.spawn(async move {
+                let events = reader.watch(&session).await?;
+                Ok((reader, events))
+            });
+        }
+        starter.run_text(&session, text).await?;
+        let mut heard = Vec::new();
+        while let Some(read) = reading.join_next().await {
+            let (reader, events) = read??;
+            readers.push(reader);
+            heard.push(events);
+        }
+        ensure!(heard.windows(2).all(|pair| pair[0] == pair[1]), "readers of one run heard {heard:?} events");
+        // Whoever started the run heard it as well.
+        frames += heard.iter().chain(heard.first()).sum::<usize>();
+    }
+    let used = process::threads(gateway.pid())?.saturating_sub(before);
+    Ok(Took { each: start.elapsed() / runs.try_into()?, used, frames })
+}
+
+/// Each run has a session of its own, so that none has a long history.
+fn session(name: &str, run: usize) -> String {
+    format!("agent:main:fanout-{name}-{run}")
+}

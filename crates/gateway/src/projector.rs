@@ -27,7 +27,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-pub(crate) use self::resume::{Missed, Resume};
+pub(crate) use self::resume::{Known, Missed, Resume};
 use self::{story::Waiter, teller::Teller};
 use crate::{connection::Client, news::Audience};
 

@@ -11,7 +11,7 @@ use homard_agent::{Outcome, RunEvent, payload_of, tape::State};
 use homard_proto::{
     AgentId,
     event::Stream,
-    message::{Message, ToolResult},
+    message::{Message, StopReason, ToolResult},
     transcript::{Entry, Kind},
 };
 use homard_store::{RunRow, RunState};
@@ -173,33 +173,36 @@ fn words(played: &Played, heard: &Heard, told: &[&Told]) -> Vec<String> {
         return Vec::new();
     }
     let mut wrong = Vec::new();
-    let mut said = Vec::new();
+    // The words of each message, and whether it was cut off: then its last words may have been held back.
+    let mut said: Vec<(String, bool)> = Vec::new();
     let mut pieces: BTreeMap<u32, String> = BTreeMap::new();
     for event in &heard.events {
         if let RunEvent::Text { message, delta } = &event.kind {
             pieces.entry(*message).or_default().push_str(delta);
         } else if let RunEvent::Assistant { said: message, .. } = &event.kind {
-            said.push(payload_of(message).text);
+            said.push((payload_of(message).text, message.stop_reason == StopReason::Error));
         }
     }
     // What a command is answered stands in no transcript.
     if let Some(RunState::Ended(ended)) = played.rows.get(heard.tape.run()).map(|row| &row.state)
         && let Some(answer) = &ended.words
     {
-        said.push(answer.clone());
+        said.push((answer.clone(), false));
     }
     let before = said_before(heard);
-    for (number, text) in (0..).zip(&said).skip(before) {
+    let mut whole = String::new();
+    for (number, (text, is_cut)) in (0..).zip(&said).skip(before) {
         let pieces = pieces.remove(&number).unwrap_or_default();
-        if pieces != *text {
+        let is_told = pieces == *text || *is_cut && text.starts_with(&pieces);
+        if !is_told {
             wrong.push(format!("message {number} was told as {pieces:?} and is {text:?}"));
         }
+        whole.push_str(&pieces);
     }
     wrong.extend(pieces.keys().map(|number| format!("message {number} was begun and is not there")));
     let member = |told: &Told, name: &str| told.payload.data[name].as_str().unwrap_or_default().to_owned();
     let assistant = || told.iter().filter(|told| told.payload.stream == Stream::Assistant);
     let deltas: String = assistant().map(|told| member(told, "delta")).collect();
-    let whole = said[before..].concat();
     if deltas != whole {
         wrong.push(format!("clients were told {deltas:?}, and it is {whole:?}"));
     }

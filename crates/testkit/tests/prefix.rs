@@ -83,7 +83,8 @@ fn write(messages: &[Message], settings: &str) -> String {
         let last = message.answers.len() - 1;
         for (place, Answer { thought, words, results }) in message.answers.iter().enumerate() {
             let mut steps: Vec<_> = thought.iter().map(|thought| format!("think {}", json!(thought))).collect();
-            steps.push(format!("text {}", json!(words)));
+            // One that says nothing is asked for again.
+            steps.push(format!("text {}", json!(format!("Well, {words}"))));
             // One that calls nothing is the last of its run.
             let results = if place < last && results.is_empty() { &[("done".to_owned(), false)][..] } else { results };
             for (text, is_error) in results.iter().filter(|_| place < last) {

@@ -3,7 +3,7 @@
 
 mod bench;
 
-use std::os::unix::net::UnixListener;
+use std::{fs, os::unix::net::UnixListener};
 
 use bench::{Bench, HELPER, said};
 use homard_tools::{ExecSettings, sandbox::Tier};
@@ -78,5 +78,35 @@ async fn two_hundred_variables_of_ours_are_not_seen_by_a_command() {
         let temporary = if tier.is_some() { " TMPDIR" } else { "" };
         assert!(seen.starts_with(&format!("HOMARD_EXEC LANG PATH PWD SHLVL TERM{temporary}")), "{seen}");
         assert!(!seen.contains("canary") && !seen.contains("TOKEN"), "{seen}");
+    }
+}
+
+// R53: all that is read into a prompt by itself.
+#[tokio::test]
+async fn what_a_prompt_is_made_of_is_not_changed_nor_made() {
+    let pages =
+        "AGENTS.md SOUL.md TOOLS.md IDENTITY.md USER.md HEARTBEAT.md MEMORY.md memory.md BOOTSTRAP.md GEMINI.md";
+    let [(_, bench), (_, limited)] = ways(|_| {});
+    for bench in [&bench, &limited] {
+        run(bench, &format!("for page in {pages}; do echo evil > $page; done")).await;
+        assert_eq!(fs::read_dir(bench.workdir()).unwrap().count(), 0);
+    }
+    for page in pages.split(' ').filter(|page| *page != "BOOTSTRAP.md") {
+        fs::write(bench.workdir().join(page), "good").unwrap();
+        run(&bench, &format!("echo evil > {page}; rm {page}; mv {page} x; echo evil > {page}")).await;
+        assert_eq!(fs::read_to_string(bench.workdir().join(page)).unwrap(), "good", "{page}");
+    }
+    fs::write(bench.workdir().join("BOOTSTRAP.md"), "good").unwrap();
+    run(&bench, "rm BOOTSTRAP.md").await;
+    assert!(!bench.workdir().join("BOOTSTRAP.md").exists());
+}
+
+#[tokio::test]
+async fn settings_of_a_new_repository_that_are_huge_or_a_pipe_are_not_read() {
+    let [(_, bench), _] = ways(|_| {});
+    for evil in ["truncate -s 1T .git/config", "rm .git/config; mkfifo .git/config"] {
+        let said = run(&bench, &format!("git init -q; {evil}")).await;
+        assert!(said.contains(": .git/config."), "{said}");
+        fs::remove_dir_all(bench.workdir().join(".git")).unwrap();
     }
 }

@@ -74,7 +74,7 @@ fn decode(content: &str) -> Result<Vec<u8>, &'static str> {
     if data.len() / 4 * 3 > MOST_BYTES + 3 {
         return Err("exceeds size limit: it may have 5000000 bytes; scale it down");
     }
-    let bytes = STANDARD.decode(data).map_err(|_| "invalid base64; send the file's bytes in base64")?;
+    let Ok(bytes) = STANDARD.decode(data) else { return Err("invalid base64; send the file's bytes in base64") };
     match bytes.len() {
         0 => Err("it is empty"),
         length if length > MOST_BYTES => Err("exceeds size limit: it may have 5000000 bytes; scale it down"),

@@ -243,3 +243,6 @@ fn cut(text: &str) -> String {
         Some((at, _)) => format!("{}\n…(truncated)…", &text[..at]),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -227,7 +227,7 @@ fn calls_and_results(lines: &[Line]) -> (Vec<String>, Vec<String>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn any_conversation_ends_under_budget(

@@ -40,7 +40,7 @@ fn old_results_lose_their_middle_once_the_cache_is_gone() {
     let short = format!("{half}\n...\n{half}\n\n[Shortened: the first 1500 and last 1500 of 10000 characters.]");
     let shown: Vec<_> = [2, 6, 10, 14].map(|at| text(&pruned.messages[at])).to_vec();
     let whole = "0123456789".repeat(1_000);
-    // The last three answers: the third-last is the one before the last result but one.
+    // The third-last answer ends the third turn; the last result stands behind it.
     assert_eq!(shown, [short.clone(), short.clone(), short, whole]);
     assert!(pruned.has_changed);
     assert_eq!(originals(&lines), originals(&conversation(&[10_000; 4])), "the transcript stays");
@@ -59,7 +59,7 @@ fn nothing_is_cut_before_the_cache_is_gone_or_while_there_is_room() {
 #[test]
 fn above_half_of_the_window_the_oldest_are_left_out() {
     let lines = conversation(&[4_000; 30]);
-    // 120000 characters of 40000 tokens are 0.75; ten must go for a half.
+    // 120000 characters of 40000 tokens are 0.75; eleven must go until less than a half is left.
     let pruned = prune(&lines, &Cuts::default(), at(6), &Settings::default(), 40_000);
     let left_out: Vec<_> = (0..30).map(|turn| text(&pruned.messages[4 * turn + 2]) == LEFT_OUT).collect();
     assert_eq!(left_out, [vec![true; 11], vec![false; 19]].concat());
@@ -108,6 +108,8 @@ fn only_providers_with_such_a_cache_are_pruned_for() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn what_was_cut_stays_cut_the_same_way(
         sizes in prop::collection::vec(0usize..12_000, 1..40),

@@ -76,12 +76,12 @@ impl Form {
         })
     }
 
-    fn chunk(&self, delta: Value, finish_reason: Option<&str>) -> Frame {
+    fn chunk(&self, delta: &Value, finish_reason: Option<&str>) -> Frame {
         let choice = json!({"index": 0, "delta": delta, "finish_reason": finish_reason});
-        self.frame(json!([choice]), Value::Null)
+        self.frame(&json!([choice]), Value::Null)
     }
 
-    fn frame(&self, choices: Value, usage: Value) -> Frame {
+    fn frame(&self, choices: &Value, usage: Value) -> Frame {
         let mut chunk = json!({
             "id": self.id, "object": "chat.completion.chunk", "created": self.created, "model": self.model,
             "choices": choices,
@@ -95,11 +95,11 @@ impl Form {
 
 impl Dialect for Form {
     fn begin(&mut self) -> Vec<Frame> {
-        vec![self.chunk(json!({"role": "assistant", "content": ""}), None)]
+        vec![self.chunk(&json!({"role": "assistant", "content": ""}), None)]
     }
 
     fn words(&mut self, new: &str) -> Vec<Frame> {
-        vec![self.chunk(json!({ "content": new }), None)]
+        vec![self.chunk(&json!({ "content": new }), None)]
     }
 
     fn end(&mut self, ending: &Ending) -> Vec<Frame> {
@@ -115,11 +115,11 @@ impl Dialect for Form {
                 call
             };
             let calls: Value = whole.calls.iter().enumerate().map(numbered).collect();
-            frames.push(self.chunk(json!({ "tool_calls": calls }), None));
+            frames.push(self.chunk(&json!({ "tool_calls": calls }), None));
         }
-        frames.push(self.chunk(json!({}), Some(finish_reason(whole))));
+        frames.push(self.chunk(&json!({}), Some(finish_reason(whole))));
         if self.tells_usage {
-            frames.push(self.frame(json!([]), usage(&whole.usage)));
+            frames.push(self.frame(&json!([]), usage(&whole.usage)));
         }
         frames.push(Frame::done());
         frames

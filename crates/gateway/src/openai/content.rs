@@ -38,9 +38,9 @@ impl Content {
     }
 
     fn add(&mut self, part: &Value, place: &str) -> Result<(), Refusal> {
-        let text = |name: &str| match &part[name] {
-            Value::String(text) => Ok(text.as_str()),
-            _ => Err(Refusal::part(&format!("{place}.{name}"), "must be a text")),
+        let text = |name: &str| {
+            let place = format!("{place}.{name}");
+            part[name].as_str().ok_or_else(|| Refusal::part(&place, "must be a text"))
         };
         match part["type"].as_str() {
             Some("text" | "input_text" | "output_text") => self.say(text("text")?),
@@ -102,17 +102,17 @@ mod tests {
 
     use super::*;
 
-    fn read(value: Value) -> Result<Content, String> {
-        Content::read(&value, "content").map_err(|refusal| refusal.message().to_owned())
+    fn read(value: &Value) -> Result<Content, String> {
+        Content::read(value, "content").map_err(|refusal| refusal.message().to_owned())
     }
 
     #[test]
     fn text_is_text_however_it_is_spelled() {
         let text = |text: &str| Ok(Content { text: text.to_owned(), pictures: Vec::new() });
-        assert_eq!(read(json!("hi")), text("hi"));
-        assert_eq!(read(Value::Null), text(""));
+        assert_eq!(read(&json!("hi")), text("hi"));
+        assert_eq!(read(&Value::Null), text(""));
         let parts = json!([{"type": "text", "text": "a"}, {"type": "input_text", "text": "b"}, {"type": "output_text", "text": "c"}]);
-        assert_eq!(read(parts), text("a\nb\nc"));
+        assert_eq!(read(&parts), text("a\nb\nc"));
     }
 
     #[test]
@@ -122,13 +122,13 @@ mod tests {
             {"type": "image_url", "image_url": {"url": pictures[0]}},
             {"type": "input_image", "image_url": pictures[1]},
         ]);
-        assert_eq!(read(parts), Ok(Content { text: String::new(), pictures: pictures.to_vec() }));
+        assert_eq!(read(&parts), Ok(Content { text: String::new(), pictures: pictures.to_vec() }));
         let files = json!([
             {"type": "input_file", "filename": "a\".txt", "file_data": "data:text/plain;base64,aGkK"},
             {"type": "file", "file": {"filename": "b.txt", "file_data": "aG8="}},
         ]);
         let text = "<file name=\"a_.txt\">\nhi\n</file>\n<file name=\"b.txt\">\nho\n</file>";
-        assert_eq!(read(files), Ok(Content { text: text.to_owned(), pictures: Vec::new() }));
+        assert_eq!(read(&files), Ok(Content { text: text.to_owned(), pictures: Vec::new() }));
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
                 "content[0].file_data must be a text file in UTF-8: invalid utf-8 sequence of 1 bytes from index 0",
             ),
         ] {
-            assert_eq!(read(content), Err(why.to_owned()));
+            assert_eq!(read(&content), Err(why.to_owned()));
         }
     }
 }

@@ -13,7 +13,7 @@ use homard_agent::{
     tool::{Lender, Origin, Progress, Tool, ToolCx, Variables},
 };
 use homard_proto::{AgentId, CallId, SessionKey, message::join_text};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -54,9 +54,36 @@ impl Endpoints {
 
 /// Calls a tool.
 pub(super) async fn call(server: &Arc<Server>, body: &Value) -> Response {
-    match find(server, body) {
-        Err(refusal) => refusal,
-        Ok(found) => found.call(server).await.unwrap_or_else(|refusal| refusal),
+    let called = match find(server, body) {
+        Ok(found) => found.call(server).await,
+        Err(denial) => Err(denial),
+    };
+    match called {
+        Ok(result) => reply(StatusCode::OK, &json!({"ok": true, "result": result})),
+        Err(Denial { status, kind, message }) => {
+            let mut response = reply(status, &json!({"ok": false, "error": {"type": kind, "message": message}}));
+            // A second call may do something twice.
+            response.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
+            response
+        }
+    }
+}
+
+/// Why a tool did not do it.
+struct Denial {
+    status: StatusCode,
+    kind: &'static str,
+    message: String,
+}
+
+impl Denial {
+    fn invalid(message: impl Into<String>) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, kind: "invalid_request", message: message.into() }
+    }
+
+    /// It was called, and failed.
+    fn failed(status: StatusCode, message: String) -> Self {
+        Self { status, kind: "tool_error", message }
     }
 }
 
@@ -70,28 +97,27 @@ struct Found {
     arguments: Value,
 }
 
-fn find(server: &Server, body: &Value) -> Result<Found, Response> {
+fn find(server: &Server, body: &Value) -> Result<Found, Denial> {
     let text = |name: &str| body[name].as_str().map(str::trim).filter(|text| !text.is_empty());
-    let invalid = |why: &str| refuse(StatusCode::BAD_REQUEST, "invalid_request", why);
-    let name = text("tool").or(text("name")).ok_or_else(|| invalid("tools.invoke requires name"))?.to_owned();
-    let mut arguments = match &body["args"] {
-        Value::Null => Map::new(),
-        Value::Object(arguments) => arguments.clone(),
-        _ => return Err(invalid("args must be an object")),
-    };
+    let name = text("tool").or(text("name")).ok_or_else(|| Denial::invalid("tools.invoke requires name"))?.to_owned();
+    let mut arguments = body["args"].as_object().cloned().unwrap_or_default();
+    if !body["args"].is_null() && !body["args"].is_object() {
+        return Err(Denial::invalid("args must be an object"));
+    }
     let agents = server.hub.agents();
     let agent = text("agentId").map_or_else(|| agents.default_id().clone(), AgentId::normalize);
     let key = SessionKey::parse(text("sessionKey").unwrap_or("main"), &agent)
-        .map_err(|error| invalid(&format!("sessionKey: {error}")))?;
+        .map_err(|error| Denial::invalid(format!("sessionKey: {error}")))?;
     let agent = key.agent().unwrap_or(&agent);
     let Some(profile) = agents.get(agent).cloned() else {
-        return Err(invalid(&format!("there is no agent \"{agent}\"")));
+        return Err(Denial::invalid(format!("there is no agent \"{agent}\"")));
     };
     let origin = Origin { principal: OWNER.to_owned(), ..Origin::default() };
     let tools = profile.tools_for((&origin, &key), profile.spec());
     let specs = tools.specs();
     let Some(spec) = specs.iter().find(|spec| spec.name == name && server.endpoints.lets_call(&name)) else {
-        return Err(refuse(StatusCode::NOT_FOUND, "not_found", &format!("Tool not available: {name}")));
+        let message = format!("Tool not available: {name}");
+        return Err(Denial { status: StatusCode::NOT_FOUND, kind: "not_found", message });
     };
     if let Some(action) = text("action")
         && spec.parameters["properties"]["action"].is_object()
@@ -100,19 +126,19 @@ fn find(server: &Server, body: &Value) -> Result<Found, Response> {
     }
     let prepared = tools.prepare(&name, &arguments.into());
     let (tool, arguments) =
-        prepared.map_err(|answer| refuse(StatusCode::BAD_REQUEST, "tool_error", &join_text(&answer.content)))?;
+        prepared.map_err(|answer| Denial::failed(StatusCode::BAD_REQUEST, join_text(&answer.content)))?;
     Ok(Found { profile, key, origin, name, tool, arguments })
 }
 
 impl Found {
-    async fn call(self, server: &Server) -> Result<Response, Response> {
+    async fn call(self, server: &Server) -> Result<Value, Denial> {
         let Self { profile, key, origin, name, tool, arguments } = self;
         let cancel = CancellationToken::new();
         // However this ends, the tool is told to.
         let _leaving = cancel.clone().drop_guard();
         let ambient = server.hub.ambient();
         let call = CallId::parse(&format!("http_{}", ambient.nonce()));
-        let failed = |why: String| refuse(StatusCode::INTERNAL_SERVER_ERROR, "tool_error", &why);
+        let failed = |why| Denial::failed(StatusCode::INTERNAL_SERVER_ERROR, why);
         let cx = ToolCx {
             run: ambient.run_id(),
             session: key,
@@ -131,7 +157,7 @@ impl Found {
             Ok(Err(_)) => return Err(failed(format!("{name} failed because of a bug in it"))),
             Err(_) => {
                 let why = format!("{name} took too long and was stopped");
-                return Err(refuse(StatusCode::GATEWAY_TIMEOUT, "tool_error", &why));
+                return Err(Denial::failed(StatusCode::GATEWAY_TIMEOUT, why));
             }
         };
         if result.is_error {
@@ -141,13 +167,6 @@ impl Found {
         if let Some(details) = result.details {
             told["details"] = details;
         }
-        Ok(reply(StatusCode::OK, &json!({"ok": true, "result": told})))
+        Ok(told)
     }
-}
-
-fn refuse(status: StatusCode, kind: &str, message: &str) -> Response {
-    let mut response = reply(status, &json!({"ok": false, "error": {"type": kind, "message": message}}));
-    // A second call may do something twice.
-    response.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
-    response
 }

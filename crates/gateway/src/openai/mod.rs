@@ -39,7 +39,7 @@ use tokio::time::{Instant, timeout};
 use self::{
     address::Meant,
     question::{Known, Question},
-    refusal::{Refusal, wrong_verb},
+    refusal::{Refusal, text, wrong_verb},
     talk::{Leaving, Talk},
 };
 use crate::{lobby::Guest, server::Server};
@@ -223,11 +223,7 @@ async fn respond(server: &Arc<Server>, headers: &HeaderMap, body: &Value) -> Res
 }
 
 fn meant<'a>(headers: &'a HeaderMap, body: &'a Value, family: &'static str) -> Result<Meant<'a>, Refusal> {
-    let text = |name: &str| match &body[name] {
-        Value::Null => Ok(None),
-        Value::String(text) => Ok(Some(text.as_str())),
-        _ => Err(Refusal::part(name, "must be a text")),
-    };
+    let text = |name: &str| text(&body[name], name);
     Ok(Meant { headers, model: text("model")?, user: text("user")?, previous: text("previous_response_id")?, family })
 }
 

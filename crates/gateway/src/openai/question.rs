@@ -173,11 +173,10 @@ impl Line {
 
 /// The functions among a request's tools: the newer API names them directly, the older one inside `function`.
 pub(super) fn functions(tools: &Value) -> Result<Vec<ToolSpec>, Refusal> {
-    let tools = match tools {
-        Value::Null => return Ok(Vec::new()),
-        Value::Array(tools) => tools,
-        _ => return Err(Refusal::part("tools", "must be a list")),
-    };
+    if tools.is_null() {
+        return Ok(Vec::new());
+    }
+    let tools = tools.as_array().ok_or_else(|| Refusal::part("tools", "must be a list"))?;
     let function = |(number, tool): (usize, &Value)| {
         let place = format!("tools[{number}]");
         if tool["type"] != "function" {
@@ -193,11 +192,12 @@ pub(super) fn functions(tools: &Value) -> Result<Vec<ToolSpec>, Refusal> {
                 "must have a name of at most 64 letters, digits, dashes and underscores",
             ));
         }
-        let parameters = match &function["parameters"] {
-            Value::Null => json!({"type": "object", "properties": {}}),
-            schema @ Value::Object(_) => schema.clone(),
-            _ => return Err(Refusal::part(&place, "must have a JSON Schema as its parameters")),
-        };
+        let parameters = &function["parameters"];
+        if !parameters.is_null() && !parameters.is_object() {
+            return Err(Refusal::part(&place, "must have a JSON Schema as its parameters"));
+        }
+        let nothing = || json!({"type": "object", "properties": {}});
+        let parameters = if parameters.is_null() { nothing() } else { parameters.clone() };
         let description = function["description"].as_str().unwrap_or_default().to_owned();
         Ok(ToolSpec { name: name.to_owned(), description, parameters })
     };

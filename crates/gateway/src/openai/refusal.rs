@@ -141,6 +141,14 @@ impl IntoResponse for Refusal {
     }
 }
 
+/// A text that may be left out; `part` is its name.
+pub(super) fn text<'a>(value: &'a Value, part: &str) -> Result<Option<&'a str>, Refusal> {
+    match value.as_str() {
+        None if !value.is_null() => Err(Refusal::part(part, "must be a text")),
+        text => Ok(text),
+    }
+}
+
 /// What a caller hears who used the wrong verb.
 pub(super) fn wrong_verb(right: &'static str) -> Response {
     (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, right)], "Method Not Allowed").into_response()

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     content::Content,
     question::{Question, functions},
-    refusal::Refusal,
+    refusal::{Refusal, text},
     sse::{Dialect, Frame},
     talk::{Ending, Whole},
 };
@@ -17,11 +17,7 @@ pub(super) fn read(body: &Value) -> Result<Question, Refusal> {
         return Err(Refusal::part("background", "must be false: nobody could fetch the answer; stream it instead"));
     }
     let mut question = Question::default();
-    match &body["instructions"] {
-        Value::Null => {}
-        Value::String(text) => question.instruct(text.as_str()),
-        _ => return Err(Refusal::part("instructions", "must be a text")),
-    }
+    question.instruct(text(&body["instructions"], "instructions")?.unwrap_or_default());
     match &body["input"] {
         Value::String(text) => {
             question.add("user", Content { text: text.clone(), ..Content::default() }, "input")?;
@@ -31,7 +27,9 @@ pub(super) fn read(body: &Value) -> Result<Question, Refusal> {
                 add(&mut question, item, &format!("input[{number}]"))?;
             }
         }
-        _ => return Err(Refusal::part("input", "must be a text or a list of items")),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+            return Err(Refusal::part("input", "must be a text or a list of items"));
+        }
     }
     question.offer(functions(&body["tools"])?, &body["tool_choice"])?;
     question.shape(&body["text"]["format"]);

@@ -113,3 +113,72 @@ pub(super) fn brief(event: &Agent) -> Agent {
     }
     brief
 }
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::Extra;
+
+    use super::*;
+
+    fn log(steps: &[(Stream, Value)]) -> Log {
+        let mut log = Log::default();
+        for (seq, (stream, data)) in (1..).zip(steps) {
+            log.note(Agent {
+                run_id: "k".to_owned(),
+                stream: stream.clone(),
+                data: data.clone(),
+                session_key: None,
+                session_id: None,
+                agent_id: None,
+                seq: Some(seq),
+                ts: 7,
+                extra: Extra::new(),
+            });
+        }
+        log
+    }
+
+    fn told(log: &Log, after: u64, detail: Option<Detail>) -> Vec<Value> {
+        log.after(after, detail).iter().map(|event| json!([event["seq"], event["data"]])).collect()
+    }
+
+    #[test]
+    fn a_message_of_which_a_part_was_heard_is_told_in_its_place() {
+        let words = |text: &str, delta: &str| (Stream::Assistant, json!({"text": text, "delta": delta}));
+        let mut again = words("Now", "Now");
+        again.1["replace"] = true.into();
+        let retry = (Stream::Lifecycle, json!({"phase": "retry"}));
+        let log = log(&[words("One", "One"), words("Two", "Two"), words("Two, no", ", no"), retry, again]);
+        let retry = json!([4, {"phase": "retry"}]);
+        let whole = json!([5, {"text": "Now", "delta": "Now"}]);
+        let replacing = json!([5, {"text": "Now", "delta": "Now", "replace": true}]);
+        assert_eq!(told(&log, 0, None), [json!([1, {"text": "One", "delta": "One"}]), retry.clone(), whole.clone()]);
+        assert_eq!(told(&log, 1, None), [retry.clone(), whole]);
+        assert_eq!(told(&log, 2, None), [retry, replacing.clone()]);
+        assert_eq!(told(&log, 4, None), [replacing]);
+        assert_eq!(told(&log, 5, None), [] as [Value; 0]);
+    }
+
+    #[test]
+    fn of_a_tool_its_beginning_and_its_newest_word_are_told_to_those_who_want_them() {
+        let step = |phase: &str, call: &str, name: &str| {
+            (Stream::Tool, json!({"phase": phase, "toolCallId": call, "name": "echo", name: 1}))
+        };
+        let log = log(&[
+            step("start", "a", "args"),
+            step("start", "b", "args"),
+            step("update", "a", "partialResult"),
+            step("update", "b", "partialResult"),
+            step("update", "b", "partialResult"),
+            step("result", "a", "result"),
+        ]);
+        let seqs = |detail| -> Vec<Value> { log.after(0, detail).iter().map(|event| event["seq"].clone()).collect() };
+        assert_eq!((seqs(Some(Detail::Full)), seqs(None)), ([1, 2, 5, 6].map(Value::from).to_vec(), Vec::new()));
+        assert_eq!(
+            told(&log, 5, Some(Detail::Brief)),
+            [json!([6, {"phase": "result", "toolCallId": "a", "name": "echo"}])]
+        );
+        assert_eq!(told(&log, 5, Some(Detail::Full))[0][1]["result"], 1);
+        assert_eq!(log.open_tools(), [json!({"toolCallId": "b", "name": "echo", "args": 1, "startedAt": 7})]);
+    }
+}

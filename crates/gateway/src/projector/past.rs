@@ -53,3 +53,60 @@ impl Past {
         self.runs.iter().rev().find(|over| over.run == *run)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::{
+        Extra,
+        event::{Agent, ChatState, Stream},
+    };
+    use serde_json::json;
+
+    use super::*;
+
+    fn over(run: usize, size: usize) -> Over {
+        let run_id = run.to_string();
+        let last = Chat {
+            run_id: run_id.clone(),
+            session_key: String::new(),
+            agent_id: None,
+            seq: 1,
+            state: ChatState::Final,
+            delta_text: None,
+            replace: None,
+            message: None,
+            stop_reason: None,
+            error_message: None,
+            extra: Extra::new(),
+        };
+        let mut log = Log::default();
+        log.note(Agent {
+            run_id: run_id.clone(),
+            stream: Stream::Lifecycle,
+            data: json!("x".repeat(size)),
+            session_key: None,
+            session_id: None,
+            agent_id: None,
+            seq: Some(1),
+            ts: 0,
+            extra: Extra::new(),
+        });
+        Over::new(RunId::parse(&run_id).unwrap(), log, 1, last)
+    }
+
+    fn known(past: &Past, runs: usize) -> Vec<usize> {
+        (0..runs).filter(|run| past.find(&RunId::parse(&run.to_string()).unwrap()).is_some()).collect()
+    }
+
+    #[test]
+    fn the_oldest_runs_are_forgotten_when_there_are_too_many_or_too_large_ones() {
+        let mut past = Past::default();
+        (0..RUNS + 2).for_each(|run| past.keep(over(run, 1)));
+        assert_eq!(known(&past, RUNS + 2), (2..RUNS + 2).collect::<Vec<_>>());
+        let mut past = Past::default();
+        (0..5).for_each(|run| past.keep(over(run, BYTES / 3)));
+        assert_eq!(known(&past, 5), [3, 4]);
+        past.keep(over(5, BYTES));
+        assert_eq!((known(&past, 6), past.bytes), (Vec::new(), 0));
+    }
+}

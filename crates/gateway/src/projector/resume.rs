@@ -26,12 +26,23 @@ pub(crate) struct Missed {
     /// The session, and the key as it was asked for.
     pub(crate) key: SessionKey,
     pub(crate) asked: String,
-    /// The runs; of one that is not alive, what the store knows.
-    pub(crate) runs: Vec<(RunId, Result<Arc<Tape>, Option<Value>>)>,
+    /// The runs.
+    pub(crate) runs: Vec<(RunId, Known)>,
     /// The number of the last event that was heard.
     pub(crate) after: u64,
     /// How much is told of tools.
     pub(crate) detail: Option<Detail>,
+}
+
+/// What is known of a run outside the projector.
+#[derive(Debug)]
+pub(crate) enum Known {
+    /// It is alive.
+    Alive(Arc<Tape>),
+    /// It is over, and this is what came of it.
+    Over(Value),
+    /// Nobody knows it.
+    Nothing,
 }
 
 impl Teller {
@@ -47,22 +58,16 @@ impl Teller {
         client.outbox.respond(&Response::ok(&request, json!({"sessionKey": missed.asked, "runs": runs})));
     }
 
-    fn snapshot(
-        &mut self,
-        run: &RunId,
-        known: &Result<Arc<Tape>, Option<Value>>,
-        client: &Client,
-        missed: &Missed,
-    ) -> Result<Value, ErrorShape> {
-        if let Ok(tape) = known
+    fn snapshot(&mut self, run: &RunId, known: &Known, client: &Client, missed: &Missed) -> Result<Value, ErrorShape> {
+        if let Known::Alive(tape) = known
             && let Some(snapshot) = self.alive(tape, client, missed)
         {
             return Ok(snapshot);
         }
         match (self.past.find(run), known) {
             (Some(over), _) => over.snapshot(missed),
-            (None, Err(Some(stored))) => Ok(stored.clone()),
-            (None, Ok(_) | Err(None)) => Err(ErrorShape::invalid(format!(
+            (None, Known::Over(stored)) => Ok(stored.clone()),
+            (None, Known::Alive(_) | Known::Nothing) => Err(ErrorShape::invalid(format!(
                 "unknown run {run}: it was not sent to this gateway, or long ago; chat.history shows what was said"
             ))),
         }

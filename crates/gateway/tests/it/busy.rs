@@ -77,18 +77,17 @@ async fn a_message_to_a_busy_agent_is_steered_into_its_run() {
         frames.extend(until(&mut socket, |frame| is_end(frame, "b")).await);
         gate.add_permits(1);
         frames.extend(until(&mut socket, |frame| is_end(frame, "a")).await);
+        // How the words are dealt out to deltas is a matter of pace.
+        let told = frames.iter().filter(|frame| frame["payload"]["state"] != "delta").cloned().collect::<Vec<_>>();
         assert_eq!(
-            lines(&frames),
+            lines(&told),
             [
                 "a true",
                 "agent a 1 lifecycle start",
                 "agent a 2 assistant +\"one\"",
-                "chat a 2 delta +\"one\" =\"one\"",
                 "agent a 3 assistant +\" more\"",
-                "chat a 3 delta +\" more\" =\"one more\"",
                 "chat b 1 final",
                 "agent a 4 assistant +\"two\"",
-                "chat a 4 delta +\"\\n\\ntwo\" =\"one more\\n\\ntwo\"",
                 "agent a 5 lifecycle end",
                 "chat a 5 final =\"one more\\n\\ntwo\" because \"stop\"",
             ]

@@ -315,6 +315,7 @@ async fn hello_says_what_can_be_asked_and_nothing_else() {
                     "health", "status", "system-presence", "agent", "agent.wait", "agents.list", "agent.identity.get",
                     "sessions.list", "sessions.resolve", "sessions.preview", "sessions.describe", "sessions.create", "sessions.patch", "sessions.reset",
                     "sessions.delete", "sessions.compact", "chat.history", "chat.send", "chat.abort",
+                    "chat.inject", "chat.resume",
                     "cron.status", "cron.list", "cron.get", "cron.runs", "cron.add", "cron.update", "cron.remove",
                     "cron.run", "wake", "last-heartbeat", "set-heartbeats",
                 ],
@@ -325,6 +326,7 @@ async fn hello_says_what_can_be_asked_and_nothing_else() {
         if protocol == 4 {
             expected["policy"]["maxPayload"] = 26_214_400.into();
             expected["policy"]["maxBufferedBytes"] = 4_194_304.into();
+            expected["policy"]["attachments"] = json!({"maxBytes": 5_000_000, "maxImageBytes": 5_000_000});
             let scopes = connect(4)["scopes"].take();
             expected["auth"] = json!({"role": "operator", "scopes": scopes, "method": "token"});
         }

@@ -54,7 +54,7 @@ async fn a_conversation_is_paced_by_its_generation_and_all_of_it_is_told_before_
     for word in 0..40 {
         gate.add_permits(1);
         let told = |frame: &Value| {
-            frame["payload"]["data"]["text"].as_str().is_some_and(|text| text.ends_with(&format!(" {word}")))
+            frame["payload"]["data"]["text"].as_str().is_some_and(|text| text.ends_with(&word.to_string()))
         };
         frames.extend(until(&mut new, told).await);
     }
@@ -184,4 +184,35 @@ async fn a_client_that_breaks_off_disturbs_nobody() {
     gate.add_permits(1);
     frames.extend(until(&mut socket, |frame| is_end(frame, "k")).await);
     assert_eq!(text(&lawful(&frames)["k"]), Some("hello world"));
+}
+
+/// Pitfall 51: what may become the word that says nothing is not told until it is known.
+#[tokio::test]
+async fn the_beginning_of_a_silent_answer_is_never_told() {
+    let gate = Arc::new(Semaphore::new(0));
+    let waiting = gate.clone();
+    let silent: Script = Arc::new(move |_| {
+        let gate = waiting.clone();
+        let rest = stream::once(async move {
+            gate.acquire().await.unwrap().forget();
+            Event::Text("_REPLY".to_owned())
+        });
+        let first = stream::iter([Event::Text("NO".to_owned())]);
+        first.chain(rest).chain(stream::iter([done(StopReason::Stop)])).boxed()
+    });
+    for protocol in [3, 4] {
+        let world = World::new(silent.clone()).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        socket.send("r", "chat.send", message("k")).await;
+        let mut frames = until(&mut socket, |frame| frame["payload"]["data"]["phase"] == "start").await;
+        // As often as the model is asked to say something after all.
+        gate.add_permits(10);
+        frames.extend(until(&mut socket, |frame| is_end(frame, "k")).await);
+        let told = |frame: &Value| {
+            let words = frame["payload"]["data"]["text"].as_str().or_else(|| text(&frame["payload"]));
+            words.unwrap_or_default().starts_with("NO")
+        };
+        assert!(!frames.iter().any(told), "{frames:?}");
+        gate.forget_permits(10);
+    }
 }

@@ -238,7 +238,9 @@ fn search(loaded: &Loaded<Config>) -> Result<Option<Arc<dyn Tool>>, String> {
                 .to_owned());
         }
         (Some(Searcher::Brave), None, _) => {
-            return Err("tools.web.search.provider is brave, and there is no key; set tools.web.search.apiKey".to_owned());
+            return Err(
+                "tools.web.search.provider is brave, and there is no key; set tools.web.search.apiKey".to_owned()
+            );
         }
         (None, None, None) => return Ok(None),
     };

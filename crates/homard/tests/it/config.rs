@@ -179,10 +179,10 @@ fn a_misspelt_tool_is_told_and_hurts_nobody() {
     home.configure("{tools: {deny: ['exce', 'github__anything']}}");
     let what = "tools.deny[0] is \"exce\", which is no tool; did you mean \"exec\"?";
     let told = home.run(&["config", "validate"]);
-    let expected = format!("warning: line 1, column 16: {what}\nconfig file {path} is valid\n");
+    let expected = format!("warning: line 1, column 17: {what}\nconfig file {path} is valid\n");
     assert_eq!(words(&told), (Some(0), expected.as_str(), ""));
     let status = home.run(&["status", "--json"]).json();
-    assert_eq!(status["notice"], json!(format!("config file {path}, line 1, column 16: {what}")));
+    assert_eq!(status["notice"], json!(format!("config file {path}, line 1, column 17: {what}")));
     let gateway = home.gateway();
     let status = gateway.run(&["status", "--json"]).json();
     assert_eq!(status["notice"], json!(what));

@@ -5,7 +5,7 @@
 use std::{
     ffi::OsString,
     fs::{self, DirBuilder, OpenOptions, Permissions},
-    io,
+    io::{self, Read as _},
     os::{
         fd::{AsRawFd, OwnedFd},
         unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink},
@@ -17,6 +17,15 @@ use rustix::fs::{CWD, Mode, OFlags, fchmod, fstat, openat};
 
 /// How an owner can use a directory.
 const USABLE: u32 = 0o700;
+
+/// What something is called, in its workspace, that is on its way to another disk. It stays if it does not get there.
+const PARKED: &str = ".homard-aside-";
+
+/// How many of those there may be in a directory.
+const PLACES: u32 = 1000;
+
+/// How much of a file is carried over to another disk.
+const CARRIED: u64 = 16 << 20;
 
 /// A name in a directory that is held open, so that no link can lead elsewhere.
 #[derive(Debug)]
@@ -77,7 +86,15 @@ impl Spot {
         if !found.is_file() || found.nlink() != 1 || found.len() != text.len() as u64 {
             return Ok(false);
         }
-        Ok(insist(&self.folder, || fs::read(&self.path))? == text.as_bytes())
+        Ok(self.read(text.len())?.as_deref() == Some(text.as_bytes()))
+    }
+
+    /// What the file that is there holds, unless that is more than so many bytes.
+    pub(super) fn read(&self, most: usize) -> io::Result<Option<Vec<u8>>> {
+        let mut bytes = Vec::new();
+        let file = insist(&self.folder, || opened(&self.path))?;
+        file.take(most as u64 + 1).read_to_end(&mut bytes)?;
+        Ok((bytes.len() <= most).then_some(bytes))
     }
 
     /// Puts a file there.
@@ -86,6 +103,15 @@ impl Spot {
             let mut file = OpenOptions::new().write(true).create_new(true).open(&self.path)?;
             io::Write::write_all(&mut file, text.as_bytes())
         })
+    }
+
+    /// Gives it another name, which steers nobody.
+    fn park(&self) -> io::Result<PathBuf> {
+        let names = (0..PLACES).map(|number| within(&self.folder, Path::new(&format!("{PARKED}{number}"))));
+        let free = names.into_iter().find(|path| path.symlink_metadata().is_err());
+        let path = free.ok_or_else(|| io::Error::other(format!("there are too many {PARKED}*")))?;
+        fs::rename(&self.path, &path)?;
+        Ok(path)
     }
 
     /// What is in the directory that is there.
@@ -110,16 +136,17 @@ impl<'a> Aside<'a> {
             // To move a directory is to change it.
             fs::set_permissions(&spot.path, usable(&found))?;
         }
-        insist(&spot.folder, || match fs::rename(&spot.path, &to) {
+        self.taken.push(name.to_owned());
+        tracing::warn!(name = %name.display(), kept = %to.display(), "what a command made is taken aside");
+        match insist(&spot.folder, || fs::rename(&spot.path, &to)) {
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
-                copy(&spot.path, &to)?;
-                if found.is_dir() { fs::remove_dir_all(&spot.path) } else { fs::remove_file(&spot.path) }
+                // Out of the way at once: it may be too much, or too deep, to be carried over.
+                let parked = insist(&spot.folder, || spot.park())?;
+                copy(&parked, &to)?;
+                if found.is_dir() { fs::remove_dir_all(&parked) } else { fs::remove_file(&parked) }
             }
             moved => moved,
-        })?;
-        tracing::warn!(name = %name.display(), kept = %to.display(), "what a command made is taken aside");
-        self.taken.push(name.to_owned());
-        Ok(())
+        }
     }
 
     /// A sentence for whoever started the command.
@@ -128,7 +155,7 @@ impl<'a> Aside<'a> {
         let folder = self.folder.as_ref().filter(|_| !names.is_empty())?;
         Some(format!(
             "[The sandbox took aside what was made while a command ran: {}. Files that steer agents and git are the \
-             user's to make (see docs/security.md). Kept in {}: whoever made one of them can move it back from there]",
+             user's to make (see docs/security.md). Kept in {}]",
             names.join(", "),
             folder.display()
         ))
@@ -190,6 +217,12 @@ fn usable(found: &fs::Metadata) -> Permissions {
     Permissions::from_mode(found.permissions().mode() | USABLE)
 }
 
+/// Opens a file, which may be a pipe or a link by now.
+fn opened(path: &Path) -> io::Result<fs::File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)
+}
+
 /// Copies files, directories and links to another disk. Pipes and devices hold nothing that could be kept.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let found = from.symlink_metadata()?;
@@ -207,9 +240,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         if found.permissions().mode() & 0o400 == 0 {
             fs::set_permissions(from, usable(&found))?;
         }
-        // What is a file may be a pipe by now.
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let mut from = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(from)?;
+        let mut from = opened(from)?.take(CARRIED);
         io::copy(&mut from, &mut OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?)?;
     }
     Ok(())
@@ -262,5 +293,28 @@ mod tests {
         assert_eq!(fs::read_to_string(to.join("deep/file")).unwrap(), "text");
         assert_eq!(fs::read_link(to.join("link")).unwrap(), Path::new("/etc/passwd"));
         assert!(!to.join("pipe").exists());
+    }
+
+    #[test]
+    fn what_cannot_be_carried_to_another_disk_is_out_of_the_way_all_the_same() {
+        let here = tempfile::tempdir().unwrap();
+        let there = tempfile::TempDir::new_in("/dev/shm").unwrap();
+        let work = here.path();
+        let skills = work.join("skills");
+        fs::create_dir(&skills).unwrap();
+        fs::write(skills.join("SKILL.md"), "evil").unwrap();
+        fs::File::create(work.join("SOUL.md")).unwrap().set_len(1 << 40).unwrap();
+        let mut folder = open(&skills).unwrap();
+        for _ in 0..30 {
+            rustix::fs::mkdirat(&folder, "d".repeat(200), Mode::RWXU).unwrap();
+            folder = openat(&folder, "d".repeat(200), OFlags::DIRECTORY, Mode::empty()).unwrap();
+        }
+        let mut aside = Aside::new(there.path());
+        aside.take(work, Path::new("SOUL.md")).unwrap();
+        assert!(aside.take(work, Path::new("skills")).is_err());
+        assert_eq!(aside.taken, [Path::new("SOUL.md"), Path::new("skills")]);
+        assert_eq!(fs::metadata(there.path().join("1/SOUL.md")).unwrap().len(), CARRIED);
+        let names: Vec<_> = fs::read_dir(work).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, [".homard-aside-0"]);
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    policy::{Mode, STEERING, STEERING_GIT, SandboxPolicy},
+    policy::{GUIDE, Mode, STEERING, STEERING_GIT, SandboxPolicy},
     real,
     record::Names,
 };
@@ -73,6 +73,9 @@ impl Layers {
     fn keep_steering(&mut self, workspace: &Path, known: &Names) {
         for name in STEERING {
             self.keep(workspace, Path::new(name), known);
+        }
+        if known.contains_key(Path::new(GUIDE)) || workspace.join(GUIDE).symlink_metadata().is_err() {
+            self.keep(workspace, Path::new(GUIDE), known);
         }
         let git = Path::new(".git");
         // Without this it is no repository, and stays what it is. One that a command makes is looked at afterwards.

@@ -21,6 +21,9 @@ const PLAIN: [(&str, &[&str]); 6] = [
     ("branch", &["remote", "merge"]),
 ];
 
+/// Longer settings are not looked through.
+const LONGEST: usize = 1 << 16;
+
 /// Names of files, and of a repository, that are nothing where they are empty directories.
 const NEVER_EMPTY: [&str; 9] =
     [".git", ".envrc", ".gitmodules", ".mcp.json", "AGENTS.md", "CLAUDE.md", "HEARTBEAT.md", "MEMORY.md", "SOUL.md"];
@@ -64,7 +67,8 @@ pub(super) fn unwanted(workspace: &Path) -> io::Result<Vec<PathBuf>> {
     if let Some((spot, found)) = at(&config)? {
         // By another name it could be changed when it is protected by this one.
         let is_alone = found.is_file() && found.nlink() == 1;
-        if !is_alone || !fs::read_to_string(spot.path()).is_ok_and(|text| is_plain(&text)) {
+        let text = if is_alone { spot.read(LONGEST)?.and_then(|bytes| String::from_utf8(bytes).ok()) } else { None };
+        if !text.is_some_and(|text| is_plain(&text)) {
             all.push(config);
         }
     }

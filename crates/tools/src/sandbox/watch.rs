@@ -202,7 +202,7 @@ mod tests {
         let kept = state.join("quarantine/1");
         let said = format!(
             "[The sandbox took aside what was made while a command ran: AGENTS.md. Files that steer agents and git are \
-             the user's to make (see docs/security.md). Kept in {}: whoever made one of them can move it back from there]",
+             the user's to make (see docs/security.md). Kept in {}]",
             kept.display()
         );
         assert_eq!(tidy(&state), [said]);

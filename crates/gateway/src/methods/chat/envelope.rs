@@ -34,8 +34,7 @@ pub(super) fn open(text: &str) -> Cow<'_, str> {
 fn unwrapped(text: &str) -> Option<&str> {
     let (header, words) = text.strip_prefix('[')?.split_once(']')?;
     let names_channel = |channel: &&str| header.strip_prefix(*channel).is_some_and(|rest| rest.starts_with(' '));
-    let is_envelope =
-        !header.contains('\n') && (has_time(header) || CHANNELS.iter().any(|channel| names_channel(&channel)));
+    let is_envelope = !header.contains('\n') && (has_time(header) || CHANNELS.iter().any(names_channel));
     is_envelope.then(|| words.trim_start())
 }
 

@@ -103,7 +103,7 @@ fn show(message: &Message, most_chars: Option<usize>) -> Value {
     match &mut shown["content"] {
         Value::String(text) if is_user => *text = envelope::open(text).into_owned(),
         Value::Array(blocks) => blocks.iter_mut().for_each(|block| show_block(block, is_user)),
-        _ => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {}
     }
     if let Some(most) = most_chars {
         cut_words(&mut shown["content"], most);

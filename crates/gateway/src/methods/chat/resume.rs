@@ -7,7 +7,7 @@ use homard_proto::{
 
 use crate::{
     methods::{session_key, submit::tool_detail, unavailable},
-    projector::Missed,
+    projector::{Known, Missed},
     router::{Answer, Call},
 };
 
@@ -26,18 +26,17 @@ pub(crate) async fn resume(mut call: Call) -> Result<Answer, ErrorShape> {
     let alive = || hub.work().into_iter().filter(|work| work.key == key).map(|work| work.run).collect();
     let mut runs = Vec::new();
     for run in run_id.map_or_else(alive, |run| vec![run]) {
-        let known = match hub.follow(&run) {
-            Some(follower) => Ok(follower.tape().clone()),
-            None => Err(hub.reported(&run).await.map_err(unavailable)?),
+        let (session, known) = match hub.follow(&run) {
+            Some(follower) => (Some(follower.tape().key().clone()), Known::Alive(follower.tape().clone())),
+            None => match hub.reported(&run).await.map_err(unavailable)? {
+                Some(report) => (Some(report.key().clone()), Known::Over(report.over())),
+                None => (None, Known::Nothing),
+            },
         };
-        let session = match &known {
-            Ok(tape) => Some(tape.key()),
-            Err(report) => report.as_ref().map(|report| report.key()),
-        };
-        if session.is_some_and(|session| *session != key) {
+        if session.is_some_and(|session| session != key) {
             return Err(ErrorShape::invalid("runId does not match sessionKey"));
         }
-        runs.push((run, known.map_err(|report| report.map(|report| report.over()))));
+        runs.push((run, known));
     }
     let detail = tool_detail(&call, &key).await?;
     Ok(Answer::Missed(Missed { key, asked, runs, after, detail }))

@@ -1,1 +1,112 @@
-//! What the official clients send, as `cargo xtask conform` recorded it.
+//! What the official clients send, as `cargo xtask conform` recorded it, and that it is answered.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const WORDS: &str = "It is 18 degrees.";
+
+/// The checks of a client, each with what it sent.
+fn recorded(text: &str) -> Vec<(String, Vec<Value>)> {
+    let mut checks: Vec<(String, Vec<Value>)> = Vec::new();
+    for request in serde_json::from_str::<Vec<Value>>(text).unwrap() {
+        let check = request["check"].as_str().unwrap().to_owned();
+        match checks.last_mut() {
+            Some((last, requests)) if *last == check => requests.push(request),
+            _ => checks.push((check, vec![request])),
+        }
+    }
+    checks
+}
+
+async fn answer(world: &World, request: &Value, previous: &Value) -> Answer {
+    let mut body = request["body"].clone();
+    if body.get("previous_response_id").is_some() {
+        body["previous_response_id"] = previous.clone();
+    }
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let bearer = bearer();
+    let headers =
+        request["headers"].as_object().unwrap().iter().map(|(name, value)| (&**name, value.as_str().unwrap()));
+    let headers: Vec<_> = headers.chain([("authorization", &*bearer)]).collect();
+    let line = format!("{} {}", request["method"].as_str().unwrap(), request["path"].as_str().unwrap());
+    send(world.address, &line, &headers, &body).await
+}
+
+/// What an answer says, and the arguments of the calls in it, whichever API and whether it is a stream.
+fn said(answer: &Answer) -> (String, Vec<Value>) {
+    let whole = match answer.header("content-type") {
+        Some("text/event-stream") => {
+            let events = answer.events();
+            assert_eq!(events.last().unwrap().1, json!("[DONE]"));
+            if let Some((_, last)) = events.iter().find(|(name, _)| *name == Some("response.completed")) {
+                last["response"].clone()
+            } else {
+                let deltas = events.iter().map(|(_, data)| &data["choices"][0]["delta"]);
+                let text: String = deltas.clone().filter_map(|delta| delta["content"].as_str()).collect();
+                let calls: Vec<_> = deltas.filter(|delta| delta["tool_calls"].is_array()).collect();
+                let calls = calls.first().map(|delta| delta["tool_calls"].clone());
+                json!({"choices": [{"message": {"content": text, "tool_calls": calls}}]})
+            }
+        }
+        _ => answer.json(),
+    };
+    let message = &whole["choices"][0]["message"];
+    let items = || whole["output"].as_array().into_iter().flatten();
+    let text = message["content"].as_str().or_else(|| items().find_map(|item| item["content"][0]["text"].as_str()));
+    let chat_calls = message["tool_calls"].as_array().into_iter().flatten().map(|call| &call["function"]);
+    let calls = chat_calls.chain(items().filter(|item| item["type"] == "function_call"));
+    (text.unwrap_or_default().to_owned(), calls.map(|call| call["arguments"].clone()).collect())
+}
+
+/// Answers everything that a client sent, and sees that it gets what it got then.
+async fn replay(text: &str) {
+    for (check, requests) in recorded(text) {
+        let is_asked = Arc::new(AtomicBool::new(false));
+        let calls_now = is_asked.clone();
+        let script: Script =
+            Arc::new(
+                move |_| if calls_now.load(Ordering::SeqCst) { calls() } else { words(&["It is ", "18 degrees."]) },
+            );
+        let world = world(script).await;
+        let mut previous = Value::Null;
+        for (number, request) in requests.iter().enumerate() {
+            let has_tools = request["body"]["tools"].is_array() && number == 0;
+            is_asked.store(has_tools, Ordering::SeqCst);
+            let answer = answer(&world, request, &previous).await;
+            let expected = match (check.as_str(), number) {
+                ("errors", 1) => 404,
+                ("errors", 2) => 400,
+                _ => 200,
+            };
+            assert_eq!(answer.status, expected, "{check} {number}: {}", answer.body);
+            if check == "models" || expected != 200 {
+                continue;
+            }
+            let wanted = if has_tools {
+                (String::new(), vec![json!(r#"{"city":"Paris"}"#)])
+            } else {
+                (WORDS.to_owned(), Vec::new())
+            };
+            assert_eq!(said(&answer), wanted, "{check} {number}");
+            if answer.header("content-type") != Some("text/event-stream") {
+                previous = answer.json()["id"].clone();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_python_client_is_answered() {
+    replay(include_str!("../../golden/openai/python.json")).await;
+}
+
+#[tokio::test]
+async fn the_node_client_is_answered() {
+    replay(include_str!("../../golden/openai/node.json")).await;
+}

@@ -84,23 +84,20 @@ mod tests {
                     subagents: {tools: {allow: ['group:everything']}}},
             agents: {list: [{id: 'a', tools: {alsoAllow: ['sesions_spawn'], byProvider: {'x/y': {allow: ['group:fss']}}}}],
                      entries: {b: {tools: {deny: ['exce']}}}}}";
-        let x = "byProvider[\"x/y\"]";
+        let what = |kind: &str, near: &str| format!("which is no {kind}; did you mean {near:?}?");
         assert_eq!(
             told(text),
             [
-                "agents.entries.b.tools.deny[0] is \"exce\", which is no tool; did you mean \"exec\"?".to_owned(),
-                "agents.list[0].tools.alsoAllow[0] is \"sesions_spawn\", which is no tool; did you mean \
-                 \"sessions_spawn\"?"
-                    .to_owned(),
-                format!(
-                    "agents.list[0].tools.{x}.allow[0] is \"group:fss\", which is no group of tools; did you mean \
-                     \"group:fs\"?"
-                ),
-                "tools.allow[0] is \"raed\", which is no tool; did you mean \"read\"?".to_owned(),
-                "tools.byProvider.google.deny[0] is \"webfetch\", which is no tool; did you mean \"web_fetch\"?"
-                    .to_owned(),
-                "tools.deny[0] is \"Web_Serach\", which is no tool; did you mean \"web_search\"?".to_owned(),
+                format!("tools.allow[0] is \"raed\", {}", what("tool", "read")),
+                format!("tools.deny[0] is \"Web_Serach\", {}", what("tool", "web_search")),
+                format!("tools.byProvider.google.deny[0] is \"webfetch\", {}", what("tool", "web_fetch")),
                 "tools.subagents.tools.allow[0] is \"group:everything\", which is no group of tools".to_owned(),
+                format!("agents.list[0].tools.alsoAllow[0] is \"sesions_spawn\", {}", what("tool", "sessions_spawn")),
+                format!(
+                    "agents.list[0].tools.byProvider[\"x/y\"].allow[0] is \"group:fss\", {}",
+                    what("group of tools", "group:fs")
+                ),
+                format!("agents.entries.b.tools.deny[0] is \"exce\", {}", what("tool", "exec")),
             ]
         );
     }
@@ -116,6 +113,6 @@ mod tests {
     fn a_profile_that_there_is_not_is_a_problem() {
         let loaded = Config::read(File::new("homard.json"), "{tools: {profile: 'codding'}}");
         let problems: Vec<_> = loaded.problems.iter().map(ToString::to_string).collect();
-        assert_eq!(problems, [""]);
+        assert_eq!(problems, ["line 1, column 19: tools.profile must be one of minimal, coding, messaging, full"]);
     }
 }

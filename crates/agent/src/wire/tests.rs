@@ -1,0 +1,75 @@
+//! What the steps of a run say, whatever its tools answer and however often its model begins anew.
+
+use std::sync::Arc;
+
+use homard_proto::{
+    AgentId, CallId, RunId,
+    message::{ImageBlock, ToolResult},
+};
+use tokio::sync::mpsc;
+
+use super::*;
+
+fn projection() -> Projection {
+    let (feed, _) = mpsc::unbounded_channel();
+    Projection::new(&Tape::new(RunId::parse("r").unwrap(), AgentId::main().main_session(), 0, feed))
+}
+
+fn text(delta: &str) -> Event {
+    Event { at: 7, kind: RunEvent::Text { message: 0, delta: delta.to_owned() } }
+}
+
+fn rewound() -> Event {
+    Event { at: 7, kind: RunEvent::Rewound { message: 0 } }
+}
+
+/// Tells an event and the words so far; returns what the steps say.
+fn tell(projection: &mut Projection, event: Event) -> Vec<(u64, Value)> {
+    let told = projection.push(event).into_iter().chain(projection.flush());
+    told.map(|step| (step.seq.unwrap(), step.data)).collect()
+}
+
+/// Cases 118 and 119.
+#[test]
+fn a_step_tells_all_words_and_what_is_new() {
+    let mut projection = projection();
+    assert_eq!(tell(&mut projection, text("Hel")), [(1, json!({"text": "Hel", "delta": "Hel"}))]);
+    assert_eq!(tell(&mut projection, text("lo")), [(2, json!({"text": "Hello", "delta": "lo"}))]);
+}
+
+/// Case 121.
+#[test]
+fn that_words_are_void_is_told_with_those_in_their_place() {
+    let mut projection = projection();
+    tell(&mut projection, text("No"));
+    assert_eq!(tell(&mut projection, rewound()), []);
+    assert_eq!(tell(&mut projection, text("Yes")), [(2, json!({"text": "Yes", "delta": "Yes", "replace": true}))]);
+}
+
+/// Case 124.
+#[test]
+fn long_results_are_cut_and_pictures_counted() {
+    let image = ImageBlock { data: "A".repeat(400), mime_type: "image/png".to_owned(), ..ImageBlock::default() };
+    let result = ToolResult {
+        tool_call_id: "c".to_owned(),
+        tool_name: "read".to_owned(),
+        content: vec![Block::text("\u{e9}".repeat(10_000)), Block::Image(image)],
+        details: Some(json!({"raw": "x".repeat(10_000), "size": 1})),
+        is_error: false,
+        timestamp: 7,
+        extra: Map::new(),
+    };
+    let kind = RunEvent::ToolEnded { call: CallId::parse("c").unwrap(), result: Arc::new(result) };
+    let cut = |letter: &str| format!("{}\n\u{2026}(truncated)\u{2026}", letter.repeat(TOOL_TEXT));
+    let told = json!({
+        "phase": "result", "name": "read", "toolCallId": "c", "isError": false,
+        "result": {
+            "content": [
+                {"type": "text", "text": cut("\u{e9}")},
+                {"type": "image", "mimeType": "image/png", "bytes": 400, "omitted": true},
+            ],
+            "details": {"raw": cut("x"), "size": 1},
+        },
+    });
+    assert_eq!(tell(&mut projection(), Event { at: 7, kind }), [(1, told)]);
+}

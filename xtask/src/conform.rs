@@ -41,6 +41,9 @@ pub(crate) struct Args {
     /// Only let the official clients of OpenAI speak to the gateway
     #[arg(long)]
     openai_only: bool,
+    /// Put on record what those clients send
+    #[arg(long)]
+    record: bool,
     /// Only compare how the skills that OpenClaw ships are judged
     #[arg(long)]
     skills_only: bool,
@@ -55,7 +58,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let logs = folder.join("logs");
     fs::create_dir_all(&logs)?;
     if args.openai_only {
-        let results = openai::check(&folder, &gateway::build(Profile::Release)?, &logs);
+        let binary = gateway::build(Profile::Release)?;
+        let scene = openai::Scene { folder: &folder, binary: &binary, logs: &logs, records: args.record };
+        let results = openai::check(scene);
         return if results.contains(&false) { bail!("official clients are not content") } else { Ok(()) };
     }
     let clients = install::GENERATIONS.iter().map(|generation| install::install(generation, &folder, &logs));
@@ -79,7 +84,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     results.extend(check_skills(&clients, &binary));
     results.push(sdk::check(&folder));
-    results.extend(openai::check(&folder, &binary, &logs));
+    let scene = openai::Scene { folder: &folder, binary: &binary, logs: &logs, records: args.record };
+    results.extend(openai::check(scene));
     let failures = results.iter().filter(|passed| !**passed).count();
     println!("what was said: {}", logs.strip_prefix(shell::root()).unwrap_or(&logs).display());
     if failures > 0 {

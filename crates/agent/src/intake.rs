@@ -99,6 +99,7 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         is_literal: false,
         route: Route::default(),
         queue: None,
+        blocks: None,
         client_tools: Vec::new(),
     })
 }
@@ -144,6 +145,7 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         is_literal: params.suppress_command_interpretation == Some(true),
         route: params.route(),
         queue: Some(if inline == Inline::Nothing { asked.unwrap_or_default() } else { inline }),
+        blocks: None,
         client_tools: Vec::new(),
     })
 }

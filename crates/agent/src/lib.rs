@@ -49,5 +49,5 @@ pub use lane::{
 };
 pub use profile::{Agents, Profile, ToolMode};
 pub use replies::payload_of;
-pub use run::{PLEA, guard::Bounds};
+pub use run::{CUT, PLEA, guard::Bounds};
 pub use tape::{Cursor, Follower, Tape};

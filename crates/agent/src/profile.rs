@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
+use homard_compact::{Settings, prune};
 use homard_model::{Level, Spec, retry::Limits, roster::Roster};
 use homard_proto::{AgentId, SessionKey};
 
@@ -45,6 +46,10 @@ pub struct Profile {
     pub tool_mode: ToolMode,
     /// What a run may do before it is ended.
     pub bounds: Bounds,
+    /// When a long conversation is made short, and how.
+    pub compaction: Settings,
+    /// Which old tool results are left out of requests; `None` to leave out none.
+    pub pruning: Option<prune::Settings>,
     /// What must not be seen in what its tools say.
     pub secrets: Secrets,
     /// How hard its models think when a session says nothing; without a word, as they do by themselves.
@@ -77,6 +82,8 @@ impl Profile {
             timeout: Some(Duration::from_secs(600)),
             tool_mode: ToolMode::default(),
             bounds: Bounds::default(),
+            compaction: Settings::default(),
+            pruning: None,
             secrets: Secrets::default(),
             thinking: None,
             verbose: None,

@@ -110,6 +110,11 @@ impl Replies {
         self.failure = Some(ToolFailure { label, error: join_text(&result.content) });
     }
 
+    /// What is still to be said of a payload, after what tools have said.
+    pub(crate) fn left(&self, payload: Payload) -> Option<Payload> {
+        self.sent.left(payload, &self.origin)
+    }
+
     /// The run was stopped: what failed on the way is no news.
     pub(crate) fn stop(&mut self) {
         self.failure = None;

@@ -17,6 +17,8 @@ pub struct Settings {
     pub keep_recent: u64,
     /// The largest part of the window that these may take.
     pub max_history_share: f64,
+    /// The name of the model that sums up, as `provider/model`; without one, the model that answers.
+    pub model: Option<String>,
     /// When notes are stored before a compaction.
     pub flush: Flush,
 }
@@ -32,12 +34,22 @@ pub enum Mode {
 }
 
 /// When the turn that stores notes takes place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flush {
     /// Whether it does at all.
     pub enabled: bool,
     /// How many tokens before the compaction.
     pub soft_threshold: u64,
+    /// What the agent is asked then, if not the usual.
+    pub prompt: Option<String>,
+    /// What its system prompt says in addition, if not the usual.
+    pub system_prompt: Option<String>,
+}
+
+impl Default for Flush {
+    fn default() -> Self {
+        Self { enabled: true, soft_threshold: 4_000, prompt: None, system_prompt: None }
+    }
 }
 
 impl Default for Settings {
@@ -49,7 +61,8 @@ impl Default for Settings {
             reserve_floor: 20_000,
             keep_recent: 20_000,
             max_history_share: 0.5,
-            flush: Flush { enabled: true, soft_threshold: 4_000 },
+            model: None,
+            flush: Flush::default(),
         }
     }
 }
@@ -150,7 +163,7 @@ mod tests {
         let settings = Settings::default();
         assert_eq!(settings.flush_at(200_000), Some(176_000));
         assert_eq!(settings.flush_at(5_000), None);
-        let never = Settings { flush: Flush { enabled: false, soft_threshold: 4_000 }, ..Settings::default() };
+        let never = Settings { flush: Flush { enabled: false, ..Flush::default() }, ..Settings::default() };
         assert_eq!(never.flush_at(200_000), None);
     }
 }

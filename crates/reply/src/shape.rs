@@ -128,6 +128,8 @@ pub fn shape(turn: Turn<'_>) -> Shaped {
         return Shaped { payloads, verdict: Verdict::Answered };
     }
     let (fallback, verdict) = fall_back(turn.failure.as_ref(), turn.ending, turn.duty);
+    // Whoever says nothing does not say why.
+    payloads.retain(|payload| payload.kind != Kind::Reasoning || verdict != Verdict::Silent);
     payloads.extend(fallback);
     Shaped { payloads, verdict }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use homard_agent::{
-    Cursor, Follower, Hub, Placed, RunEvent, Slots, Tape,
+    Cursor, Follower, Hub, Inbound, Placed, RunEvent, Slots, Tape,
     event::AbortReason,
     hub::{Disposition, SubmitError},
     intake,
@@ -22,6 +22,7 @@ use homard_proto::{
         chat::{AbortParams, SendParams},
     },
 };
+use homard_reply::blocks::Rules;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 
@@ -130,7 +131,7 @@ impl Caller {
     async fn act(self, deed: Deed) {
         match deed {
             Deed::Agent { principal, generation, params } => self.agent(&principal, generation, params).await,
-            Deed::Chat { principal, params } => self.chat(&principal, params).await,
+            Deed::Chat { principal, params, blocks } => self.chat(&principal, params, blocks).await,
             Deed::Wait { generation, params } => self.wait(generation, params).await,
             Deed::Abort { params } => match AbortParams::decode(Generation::Four, Some(params)) {
                 Ok(AbortParams { session_key, run_id }) => {
@@ -186,13 +187,13 @@ impl Caller {
         }
     }
 
-    async fn chat(&self, principal: &str, params: Value) {
+    async fn chat(&self, principal: &str, params: Value, blocks: Option<Rules>) {
         let params = match SendParams::decode(Generation::Four, Some(params)) {
             Ok(params) => params,
             Err(error) => return self.refuse(&error),
         };
         let inbound = match intake::chat(&self.hub, principal, params).await {
-            Ok(inbound) => inbound,
+            Ok(inbound) => Inbound { blocks, ..inbound },
             Err(error) => return self.refuse(&error),
         };
         let accepted = match self.hub.submit(inbound).await {

@@ -179,6 +179,8 @@ fn words(played: &Played, heard: &Heard, told: &[&Told]) -> Vec<String> {
     for event in &heard.events {
         if let RunEvent::Text { message, delta } = &event.kind {
             pieces.entry(*message).or_default().push_str(delta);
+        } else if let RunEvent::Rewound { message } = &event.kind {
+            pieces.remove(message);
         } else if let RunEvent::Assistant { said: message, .. } = &event.kind {
             said.push((payload_of(message).text, message.stop_reason == StopReason::Error));
         }
@@ -202,9 +204,18 @@ fn words(played: &Played, heard: &Heard, told: &[&Told]) -> Vec<String> {
     wrong.extend(pieces.keys().map(|number| format!("message {number} was begun and is not there")));
     let member = |told: &Told, name: &str| told.payload.data[name].as_str().unwrap_or_default().to_owned();
     let assistant = || told.iter().filter(|told| told.payload.stream == Stream::Assistant);
-    let deltas: String = assistant().map(|told| member(told, "delta")).collect();
-    if deltas != whole {
-        wrong.push(format!("clients were told {deltas:?}, and it is {whole:?}"));
+    // What is told in place of something void replaces what was told of that message.
+    let (mut before, mut now) = (String::new(), String::new());
+    for told in assistant() {
+        let (text, delta) = (member(told, "text"), member(told, "delta"));
+        if told.payload.data["replace"] != true && text != format!("{now}{delta}") {
+            before.push_str(&now);
+        }
+        now = text;
+    }
+    let heard = before + &now;
+    if heard != whole {
+        wrong.push(format!("clients were told {heard:?}, and it is {whole:?}"));
     }
     let cut = assistant().find(|told| !member(told, "text").ends_with(&member(told, "delta")));
     wrong.extend(cut.map(|told| format!("the text so far does not end with what is new: {}", told.payload.data)));

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{Agents, Ambient, Hub, Profile, Rules, Setting, Slots, hub::Waited, tape::State, task};
+use homard_agent::{Agents, Ambient, Event, Hub, Profile, Rules, Setting, Slots, Tape, hub::Waited, tape::State, task};
 use homard_model::{
     Model, Spec,
     retry::Limits,
@@ -112,6 +112,11 @@ impl Played {
             began.filter(|told| ends.get(&told.run).is_none_or(|end| *end > at)).count()
         };
         self.log.told.iter().map(|told| asked(told.at)).max().unwrap_or_default()
+    }
+
+    /// Each run that was heard of, and what is on its tape. One that a restart took up again is heard of twice.
+    pub fn runs(&self) -> impl Iterator<Item = (&Tape, &[Event])> {
+        self.log.runs.iter().map(|heard| (&*heard.tape, heard.events.as_slice()))
     }
 
     /// What models were asked, in order.

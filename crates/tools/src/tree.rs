@@ -157,7 +157,8 @@ fn look(pid: i32) -> Option<Seen> {
     let is_alive = !matches!(fields.next()?, "Z" | "X");
     let mut number = || fields.next()?.parse().ok();
     let (parent, group): (i32, i32) = (number()?, number()?);
-    let (parent, group) = (Pid::from_raw(parent), Pid::from_raw(group));
+    // A process that is going away has -1 for a group.
+    let (parent, group) = (Pid::from_raw(parent.max(0)), Pid::from_raw(group.max(0)));
     let born = fields.nth(16)?.parse().ok()?;
     Some(Seen { pid: Pid::from_raw(pid)?, parent, group, is_alive, born })
 }

@@ -4,7 +4,7 @@
 //! What they send is on record in the gateway's tests, which answer it without them; here it is compared.
 
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -28,11 +28,24 @@ const NODE_CLIENT: (&str, &str) = ("openai", "7.53.0");
 /// What the model says in the end.
 const WORDS: &str = "It is 18 degrees in Paris.";
 
+/// What the clients need.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scene<'a> {
+    /// Where clients are installed.
+    pub(super) folder: &'a Path,
+    /// The gateway.
+    pub(super) binary: &'a Path,
+    /// Where what it says is kept.
+    pub(super) logs: &'a Path,
+    /// Whether what they send is put on record.
+    pub(super) records: bool,
+}
+
 /// Runs both clients; whether each was content.
-pub(super) fn check(folder: &Path, binary: &Path, logs: &Path) -> Vec<bool> {
-    let clients: [(&str, fn(&Path) -> Result<Command>); 2] = [("python", python), ("node", node)];
+pub(super) fn check(scene: Scene<'_>) -> Vec<bool> {
+    let clients = [("python", python(scene.folder)), ("node", node(scene.folder))];
     let checked = clients.map(|(name, client)| {
-        let result = client(folder).and_then(|client| converse(client, name, binary, logs));
+        let result = client.and_then(|client| converse(client, name, scene));
         let told = match &result {
             Ok(count) => format!("pass ({count} requests)"),
             Err(why) => format!("FAIL: {why:#}"),
@@ -46,7 +59,7 @@ pub(super) fn check(folder: &Path, binary: &Path, logs: &Path) -> Vec<bool> {
 /// The Python client, and what it is to do.
 fn python(folder: &Path) -> Result<Command> {
     let mut python = Command::new(sdk::install(&folder.join("sdk"))?);
-    python.arg(script("openai.py"));
+    python.arg(script("openai_client.py"));
     Ok(python)
 }
 
@@ -57,10 +70,10 @@ fn node(folder: &Path) -> Result<Command> {
     let wanted = json!({"private": true, "dependencies": {NODE_CLIENT.0: NODE_CLIENT.1, &node_package: "22"}});
     install::npm(&home, &wanted)?;
     // Beside the client, where Node finds it.
-    let script = fs::read(script("openai.mjs"))?;
-    fs::write(home.join("openai.mjs"), script)?;
+    let script = fs::read(script("openai_client.mjs"))?;
+    fs::write(home.join("openai_client.mjs"), script)?;
     let mut node = Command::new(home.join("node_modules").join(node_package).join("bin").join("node"));
-    node.arg(home.join("openai.mjs"));
+    node.arg(home.join("openai_client.mjs"));
     Ok(node)
 }
 
@@ -69,25 +82,27 @@ fn script(name: &str) -> PathBuf {
 }
 
 /// Lets a client talk to a gateway of its own, and compares what it sent with what is on record; how much that was.
-fn converse(mut client: Command, name: &str, binary: &Path, logs: &Path) -> Result<usize> {
+fn converse(mut client: Command, name: &str, scene: Scene<'_>) -> Result<usize> {
     let model = Model::start(answer)?;
     let mut config = model.config();
+    // A model on this machine would be told of a few tools only.
+    config["agents"]["defaults"]["promptStyle"] = "rich".into();
     config["gateway"] = json!({"http": {"endpoints": {
         "chatCompletions": {"enabled": true}, "responses": {"enabled": true},
     }}});
-    let gateway = Gateway::start(binary, &config, &logs.join(format!("gateway-openai-{name}.log")))?;
+    let gateway = Gateway::start(scene.binary, &config, &scene.logs.join(format!("gateway-openai-{name}.log")))?;
     client.args([&format!("http://127.0.0.1:{}/v1", gateway.port()), gateway::TOKEN]);
     let told = shell::output(&mut client)?;
     let sent: Value = serde_json::from_slice(&told).context("the client did not write JSON")?;
     let sent = steady(&format!("{sent:#}\n"));
     let record = shell::root().join("crates/gateway/tests/golden/openai").join(format!("{name}.json"));
-    if env::var_os("UPDATE_GOLDENS").is_some() {
+    if scene.records {
         fs::write(&record, &sent).with_context(|| format!("cannot write {}", record.display()))?;
     }
     let known = fs::read_to_string(&record).with_context(|| format!("cannot read {}", record.display()))?;
     ensure!(
         sent == known,
-        "the client sends something else than {} says; if that is right, run it with UPDATE_GOLDENS=1",
+        "the client sends something else than {} says; if that is right, put it on record with conform --openai-only --record",
         record.display()
     );
     Ok(serde_json::from_str::<Vec<Value>>(&sent)?.len())

@@ -7,6 +7,7 @@ use homard_proto::{
     message::{Message, User},
     method::{Params, chat::SendParams},
 };
+use homard_reply::blocks;
 use homard_store::{Accept, Error as StoreError, OnRestart, Options, RunRow};
 
 use crate::{
@@ -58,6 +59,8 @@ pub struct Inbound {
     pub route: Route,
     /// What it says about its own way through the queue; `None` for a request that is always a run of its own.
     pub queue: Option<Inline>,
+    /// How its answer is sent in blocks while it is written; `None` if it is sent when it is done. It is not stored.
+    pub blocks: Option<blocks::Rules>,
     /// Tools that whoever sends it has: a call of one ends the run and is handed over. They are not stored.
     pub client_tools: Vec<ToolSpec>,
 }
@@ -85,6 +88,7 @@ impl Inbound {
             is_literal: true,
             route: Route::default(),
             queue: None,
+            blocks: None,
             client_tools: Vec::new(),
         }
     }
@@ -281,6 +285,7 @@ impl From<Accept> for Inbound {
             queue: (method == SendParams::METHOD).then(|| Inline::typed(&accept.options.queue)),
             is_literal: accept.options.is_literal,
             route: accept.options.route,
+            blocks: None,
             client_tools: Vec::new(),
         }
     }

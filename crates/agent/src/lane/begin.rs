@@ -8,6 +8,7 @@ use homard_proto::{
     session::Record,
     transcript::{Entry, Header, Kind, ModelChange},
 };
+use homard_reply::blocks::Blocks;
 use homard_store::{Input, Rec, Start};
 
 use super::{
@@ -28,7 +29,7 @@ use crate::{
     event::{Event, RunEvent},
     hub::Shared,
     profile::Profile,
-    run::{RunScope, guard::Guard},
+    run::{Plea, RunScope, guard::Guard},
     tool::{Origin, Toolbox},
     writer::Then,
 };
@@ -106,7 +107,8 @@ impl Lane {
             brief: Brief { found, ..Brief::new(profile, &self.key, &session.record, queued.told_by()) },
             written: None,
             class: queued.inbound.class,
-            has_pleaded: false,
+            plea: Plea::Nothing,
+            blocks: queued.inbound.blocks.clone().map(Blocks::new),
             beside: Usage::default(),
             history: Vec::new(),
             said: 0,

@@ -20,12 +20,14 @@ use homard_proto::{
     message::{Assistant, Message, ToolCall, ToolResult, Usage},
     transcript::{Entry, Kind},
 };
+use homard_reply::blocks::Blocks;
 use homard_store::{Error as StoreError, Rec};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use guard::Guard;
-pub use plead::PLEA;
+pub(crate) use plead::Plea;
+pub use plead::{CUT, PLEA};
 pub(crate) use steer::Handed;
 use tools::Made;
 
@@ -126,8 +128,10 @@ pub(crate) struct RunScope {
     pub(crate) session: SessionId,
     /// The pool that the run draws from.
     pub(crate) class: Class,
-    /// Whether the model was asked once more because it had said nothing.
-    pub(crate) has_pleaded: bool,
+    /// What the model is told beside the conversation.
+    pub(crate) plea: Plea,
+    /// The answer in blocks, if it is sent so.
+    pub(crate) blocks: Option<Blocks>,
     /// What answers took that left no line.
     pub(crate) beside: Usage,
     /// How many assistant messages there were in this run.
@@ -265,7 +269,11 @@ pub(crate) async fn drive(mut scope: RunScope) -> Result<Last, RunError> {
                 }
                 scope.note(&said);
             }
-            turn::Said::Last(last) if !scope.has_offer() => return Ok(Last { beside: scope.beside, ..last }),
+            turn::Said::Last(last) if !scope.has_offer() => {
+                let rest = scope.blocks.as_mut().map(Blocks::finish).unwrap_or_default();
+                scope.send(rest);
+                return Ok(Last { beside: scope.beside, ..last });
+            }
             turn::Said::Last(last) => {
                 // Somebody said more meanwhile: this answer is not the last, if the message is still there.
                 scope.hub.writer.send(last.records, Then::publish(&scope.tape, last.facts));

@@ -1,13 +1,16 @@
-//! Once more, without tools: a person waits for an answer, and the model ended its turn without one.
+//! What a model is told beside the conversation when its last answer cannot stand: that somebody waits for one, or that it
+//! was cut off in the middle. These words stand in no transcript.
 //!
-//! What it said then is void, as if it had failed. It is asked again with a word beside the conversation that stands in no
-//! transcript; what it says now counts, be it that it wants to say nothing.
+//! An answer that leaves a person with nothing is void, as if the model had failed. It is asked once more, without tools;
+//! what it says then counts, be it that it wants to say nothing.
 
 use std::sync::Arc;
 
 use homard_model::ToolSpec;
-use homard_proto::EntryId;
-use homard_proto::message::{Assistant, Block, Message, User};
+use homard_proto::{
+    EntryId,
+    message::{Assistant, Block, Message, User},
+};
 use homard_reply::shape::{Duty, Verdict};
 
 use super::RunScope;
@@ -16,17 +19,33 @@ use crate::{
     replies::{self, Replies},
 };
 
-/// What a model is told that has not answered. It stands in no transcript.
+/// What a model is told that has not answered.
 pub const PLEA: &str = "[The person who wrote has not got any answer yet. Answer now, in words that they can read, from what \
-                    you know by now. You cannot use tools in this answer. Only if silence is truly what they want, reply \
-                    with NO_REPLY once more.]";
+                        you know by now. You cannot use tools in this answer. Only if silence is truly what they want, \
+                        reply with NO_REPLY once more.]";
+
+/// What a model is told whose answer was cut off after the user had read some of it.
+pub const CUT: &str = "[Your answer was cut off where it ends above, and the person has read it up to there. Go on from there \
+                       without saying anything of it again.]";
+
+/// What a model is told beside the conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Plea {
+    /// Nothing.
+    Nothing,
+    /// That somebody waits for an answer.
+    Answer,
+    /// That its answer was cut off.
+    GoOn,
+}
 
 impl RunScope {
     /// Whether an answer leaves the user with nothing, and the model is to be asked once more.
     pub(super) fn must_ask_again(&mut self, content: &[Block]) -> bool {
         let is_call = |block: &Block| matches!(block, Block::ToolCall(_));
         let (class, principal, key) = (self.class, &self.origin.principal, self.tape.key());
-        if self.has_pleaded || content.iter().any(is_call) || !replies::is_answer_due(class, principal, key) {
+        let is_due = replies::is_answer_due(class, principal, key);
+        if self.plea == Plea::Answer || content.iter().any(is_call) || !is_due {
             return false;
         }
         let provider = self.failover.candidate().model.spec().provider.clone();
@@ -39,17 +58,21 @@ impl RunScope {
         if let Ok(entry) = EntryId::parse("unsaid") {
             facts.push(Event { at: self.hub.ambient.now_ms(), kind: RunEvent::Assistant { entry, said } });
         }
-        let replies = Replies::of(&facts, &self.origin.route);
-        self.has_pleaded = replies.shape(None, false, Duty::Answer).verdict == Verdict::Missing;
-        self.has_pleaded
+        let verdict = Replies::of(&facts, &self.origin.route).shape(None, false, Duty::Answer).verdict;
+        if verdict == Verdict::Missing {
+            self.plea = Plea::Answer;
+        }
+        verdict == Verdict::Missing
     }
 
-    /// Adds the plea to what a model is asked, and takes its tools away, if it comes to that.
+    /// Adds what a model is told to what it is asked. Who shall answer at last gets no tools.
     pub(super) fn plead(&self, messages: &mut Vec<Arc<Message>>, tools: Arc<[ToolSpec]>) -> Arc<[ToolSpec]> {
-        if !self.has_pleaded {
-            return tools;
-        }
-        messages.push(Arc::new(Message::User(User::text(PLEA, self.hub.ambient.now_ms()))));
-        Arc::default()
+        let (words, tools) = match self.plea {
+            Plea::Nothing => return tools,
+            Plea::Answer => (PLEA, Arc::default()),
+            Plea::GoOn => (CUT, tools),
+        };
+        messages.push(Arc::new(Message::User(User::text(words, self.hub.ambient.now_ms()))));
+        tools
     }
 }

@@ -11,10 +11,11 @@ use homard_proto::{
     CallId,
     message::{Assistant, Block, Message, StopReason, Usage},
 };
+use homard_reply::blocks::Blocks;
 use homard_store::{Rec, repair};
 use tokio::time::{Instant, sleep};
 
-use super::{Last, RunError, RunScope, voice::Voice};
+use super::{Last, Plea, RunError, RunScope, voice::Voice};
 use crate::{
     context::{
         self,
@@ -39,6 +40,8 @@ enum Heard {
     Whole(Vec<Block>, StopReason, Usage),
     /// What was said before it failed, and why it did.
     Broken(Answer, Error),
+    /// The same, and the user has read some of it: nothing of it can be taken back.
+    CutShort(Vec<Block>, Error),
 }
 
 /// Why a request is not for a model.
@@ -65,6 +68,18 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
                 scope.pass(RunEvent::Rewound { message: scope.said });
                 continue;
             }
+            Heard::CutShort(content, error) => {
+                let step = scope.failover.failed(&error, scope.hub.ambient.now_ms());
+                match step {
+                    Step::End(error) => return Err(leave(scope, content, error)),
+                    Step::Compact => return Err(leave(scope, content, error)),
+                    Step::Wait(_) | Step::Think(_) | Step::Next => {}
+                }
+                let (event, line, _) = compose(scope, content, StopReason::Length, Usage::default(), None);
+                scope.record(event, vec![line]);
+                scope.plea = Plea::GoOn;
+                (Answer::default(), error, step)
+            }
             Heard::Broken(answer, error) => {
                 let step = scope.failover.failed(&error, scope.hub.ambient.now_ms());
                 (answer, error, step)
@@ -85,6 +100,9 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
             Step::End(error) => return Err(fail(scope, answer, error)),
         };
         if !answer.is_empty() {
+            if let Some(blocks) = &mut scope.blocks {
+                blocks.rewind();
+            }
             scope.pass(RunEvent::Rewound { message: scope.said });
         }
         if !wait.is_zero() {
@@ -103,6 +121,7 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
 
 /// Records a whole answer.
 fn keep(scope: &mut RunScope, mut content: Vec<Block>, stop: StopReason, usage: Usage) -> Said {
+    scope.plea = Plea::Nothing;
     scope.failover.succeeded(scope.hub.ambient.now_ms());
     settle_ids(&mut content);
     let (event, line, said) = compose(scope, content, stop, usage, None);
@@ -150,6 +169,7 @@ async fn listen(scope: &mut RunScope, spec: &Spec, mut stream: BoxStream<'static
     let mut heard = Instant::now();
     let mut patience = Box::pin(sleep(idle));
     loop {
+        let due = scope.blocks.as_ref().and_then(Blocks::due);
         let event = tokio::select! {
             biased;
             () = cancel.cancelled() => {
@@ -164,6 +184,10 @@ async fn listen(scope: &mut RunScope, spec: &Spec, mut stream: BoxStream<'static
             event = stream.next() => {
                 heard = Instant::now();
                 event
+            }
+            () = RunScope::idle_blocks(due, hub.ambient.now_ms()) => {
+                scope.tick_blocks();
+                continue;
             }
             () = &mut patience => {
                 if heard.elapsed() < idle {
@@ -185,6 +209,7 @@ async fn listen(scope: &mut RunScope, spec: &Spec, mut stream: BoxStream<'static
                 continue;
             }
             Some(Event::Call(delta)) => {
+                voice.pause(scope);
                 answer.call(delta);
                 continue;
             }
@@ -201,6 +226,9 @@ async fn listen(scope: &mut RunScope, spec: &Spec, mut stream: BoxStream<'static
             Some(Event::Failed(error)) => error,
             None => cut_off(spec),
         };
+        if scope.blocks.as_ref().is_some_and(Blocks::has_sent) {
+            return Ok(Heard::CutShort(voice.finish(scope, answer.into_partial()), failed));
+        }
         return Ok(Heard::Broken(answer, failed));
     }
 }
@@ -264,8 +292,12 @@ fn cut_off(spec: &Spec) -> Error {
 
 /// Keeps what was said before the failure, marked as failed, so that people see it and models do not.
 fn fail(scope: &mut RunScope, answer: Answer, error: Error) -> RunError {
+    leave(scope, answer.into_partial(), error)
+}
+
+fn leave(scope: &mut RunScope, content: Vec<Block>, error: Error) -> RunError {
     let why = Some(error.message.clone());
-    let (event, line, _) = compose(scope, answer.into_partial(), StopReason::Error, Usage::default(), why);
+    let (event, line, _) = compose(scope, content, StopReason::Error, Usage::default(), why);
     scope.record(event, vec![line]);
     error.into()
 }

@@ -1,13 +1,22 @@
 //! What of a model's words is shown while it speaks.
 
+use std::{sync::Arc, time::Duration};
+
 use homard_proto::message::{Block, ThinkingBlock, join_text};
 use homard_reply::{
+    blocks::Blocks,
+    payload::Payload,
     spoken::{Part, Rules, Spoken},
     thoughts,
 };
 
+use tokio::time::sleep;
+
 use super::RunScope;
-use crate::replies;
+use crate::{
+    event::RunEvent,
+    replies::{self, Replies},
+};
 
 /// One message of the model's on its way to the user.
 pub(super) struct Voice {
@@ -17,29 +26,41 @@ pub(super) struct Voice {
     ordinal: u32,
     /// Whether anything of it was shown.
     is_heard: bool,
+    /// Whether words came last.
+    is_open: bool,
 }
 
 impl Voice {
     /// Before the first word.
     pub(super) fn new(provider: &str, ordinal: u32) -> Self {
         let enforce_final = homard_model::writes_tags(provider);
-        Self { spoken: Spoken::new(Rules { enforce_final }), provider: provider.to_owned(), ordinal, is_heard: false }
+        let (spoken, provider) = (Spoken::new(Rules { enforce_final }), provider.to_owned());
+        Self { spoken, provider, ordinal, is_heard: false, is_open: false }
     }
 
     /// The model said more.
-    pub(super) fn say(&mut self, scope: &RunScope, delta: &str) {
+    pub(super) fn say(&mut self, scope: &mut RunScope, delta: &str) {
         let part = self.spoken.hear(delta);
         self.show(scope, &part);
+        self.is_open = true;
     }
 
     /// The model thought more.
-    pub(super) fn think(&mut self, scope: &RunScope, delta: &str) {
+    pub(super) fn think(&mut self, scope: &mut RunScope, delta: &str) {
+        self.pause(scope);
         scope.tape.thinking(scope.hub.ambient.now_ms(), self.ordinal, delta);
+    }
+
+    /// Something else than words comes: those so far go out, if they go in blocks.
+    pub(super) fn pause(&mut self, scope: &mut RunScope) {
+        if std::mem::take(&mut self.is_open) {
+            scope.block(|blocks, now| blocks.pause(self.spoken.found(), now));
+        }
     }
 
     /// The message is complete: shows the rest, and returns what is kept of it. Thoughts before the answer are kept as
     /// thoughts, if the provider has not told of any itself.
-    pub(super) fn finish(mut self, scope: &RunScope, content: Vec<Block>) -> Vec<Block> {
+    pub(super) fn finish(mut self, scope: &mut RunScope, content: Vec<Block>) -> Vec<Block> {
         let part = self.spoken.finish();
         self.show(scope, &part);
         if !self.is_heard {
@@ -47,11 +68,12 @@ impl Voice {
             let text = replies::read_text(&join_text(&content), &self.provider).text;
             self.show(scope, &Part { text, thinking: String::new() });
         }
+        scope.block(|blocks, now| blocks.end_message(self.spoken.found(), now));
         let has_thoughts = content.iter().any(|block| matches!(block, Block::Thinking(_)));
         if has_thoughts { content } else { with_thoughts(content) }
     }
 
-    fn show(&mut self, scope: &RunScope, part: &Part) {
+    fn show(&mut self, scope: &mut RunScope, part: &Part) {
         let at = scope.hub.ambient.now_ms();
         if !part.thinking.is_empty() {
             scope.tape.thinking(at, self.ordinal, &part.thinking);
@@ -59,6 +81,41 @@ impl Voice {
         if !part.text.is_empty() {
             self.is_heard = true;
             scope.tape.text(at, self.ordinal, &part.text);
+            scope.block(|blocks, now| blocks.say(&part.text, self.spoken.found(), now));
+        }
+    }
+}
+
+impl RunScope {
+    /// Does something with the blocks, if the answer is sent so, and sends what comes of it.
+    fn block(&mut self, work: impl FnOnce(&mut Blocks, u64) -> Vec<Payload>) {
+        let now = self.hub.ambient.now_ms();
+        if let Some(sent) = self.blocks.as_mut().map(|blocks| work(blocks, now)) {
+            self.send(sent);
+        }
+    }
+
+    /// Waits until blocks are to be sent although nothing comes, and sends them.
+    pub(super) async fn idle_blocks(due: Option<u64>, now: u64) {
+        match due {
+            Some(due) => sleep(Duration::from_millis(due.saturating_sub(now))).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Sends what was held back because nothing came for a while.
+    pub(super) fn tick_blocks(&mut self) {
+        self.block(|blocks, now| blocks.tick(now).into_iter().collect());
+    }
+
+    /// Sends blocks, but not what a tool has said already.
+    pub(super) fn send(&mut self, sent: Vec<Payload>) {
+        if sent.is_empty() {
+            return;
+        }
+        let said = Replies::of(&self.tape.facts(), &self.origin.route);
+        for block in sent.into_iter().filter_map(|block| said.left(block)) {
+            self.pass(RunEvent::Block(Arc::new(block)));
         }
     }
 }

@@ -115,6 +115,8 @@ struct Talk {
     key: String,
     agent: Option<String>,
     /// All of it. Blanks at an end wait until they turn out to be in the middle.
+    /// What went out in blocks.
+    sent: Vec<String>,
     text: String,
     /// How much of it the steps have told, with which number and when.
     shown: usize,
@@ -146,6 +148,7 @@ impl Talk {
             run: tape.run().to_string(),
             key: tape.key().to_string(),
             agent: tape.key().agent().map(ToString::to_string),
+            sent: Vec::new(),
             text: String::new(),
             shown: 0,
             seq: 0,
@@ -195,8 +198,8 @@ impl Talk {
             | RunEvent::Switched { .. }
             | RunEvent::ToolStarted { .. }
             | RunEvent::ToolProgress { .. }
-            | RunEvent::ToolEnded { .. }
-            | RunEvent::Block(_) => {}
+            | RunEvent::ToolEnded { .. } => {}
+            RunEvent::Block(block) => self.sent.push(shown(block)),
         }
         None
     }
@@ -263,7 +266,7 @@ impl Talk {
         let (state, mut said) = match &end.outcome {
             // What is delivered counts, not what was heard on the way.
             Outcome::Done => {
-                let replies: Vec<_> = end.replies.iter().map(shown).collect();
+                let replies: Vec<_> = self.sent.iter().cloned().chain(end.replies.iter().map(shown)).collect();
                 (ChatState::Final, said(&replies.join("\n\n")))
             }
             Outcome::Aborted(_) => (ChatState::Aborted, said(self.text.trim_end())),

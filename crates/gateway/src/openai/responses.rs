@@ -1,7 +1,7 @@
 //! `/v1/responses`: what is asked, and the answer, whole or event by event.
 
 use homard_proto::message::{ToolCall, Usage};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     content::Content,
@@ -105,11 +105,14 @@ impl Form {
         json!({"type": "message", "id": self.message, "role": "assistant", "content": content, "status": status})
     }
 
-    fn event(&mut self, event: &'static str, mut data: Value) -> Frame {
-        data["type"] = event.into();
-        data["sequence_number"] = self.count.into();
+    fn event(&mut self, event: &'static str, data: Value) -> Frame {
+        let mut told =
+            Map::from_iter([("type".to_owned(), event.into()), ("sequence_number".to_owned(), self.count.into())]);
         self.count += 1;
-        Frame { event: Some(event), data: data.to_string() }
+        if let Value::Object(data) = data {
+            told.extend(data);
+        }
+        Frame { event: Some(event), data: Value::Object(told).to_string() }
     }
 
     /// An event about the message's text.

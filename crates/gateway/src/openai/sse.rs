@@ -40,11 +40,13 @@ impl Frame {
 
 impl From<Frame> for sse::Event {
     fn from(frame: Frame) -> Self {
-        let event = Self::default().data(frame.data);
-        match frame.event {
+        let event = Self::default();
+        // The name first, as OpenAI has it.
+        let event = match frame.event {
             Some(name) => event.event(name),
             None => event,
-        }
+        };
+        event.data(frame.data)
     }
 }
 

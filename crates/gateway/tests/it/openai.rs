@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream};
 use homard_agent::Rules;
 use homard_gateway::Endpoints;
 use homard_model::{Event, EventStream, stream::CallDelta};
-use homard_proto::message::StopReason;
+use homard_proto::message::{Message, StopReason};
 use homard_store::MemoryStore;
 use serde_json::{Value, json};
 use tokio::{
@@ -41,7 +41,7 @@ fn words(words: &[&str]) -> EventStream {
     stream::iter(words.into_iter().chain([done(StopReason::Stop)])).boxed()
 }
 
-/// Says a word, then calls `get_weather`.
+/// Calls `get_weather`.
 fn calls() -> EventStream {
     let call = CallDelta {
         index: 0,
@@ -149,14 +149,14 @@ async fn sessions(world: &World) -> Vec<String> {
     world.hub.sessions().await.unwrap().into_iter().map(|(key, _)| key.to_string()).collect()
 }
 
-/// What the model read last, and what of the system prompt the caller wrote.
+/// What the model read last, and the tools that it had.
 fn shown(world: &World) -> (String, Vec<String>) {
     let requests = world.requests.lock().unwrap();
     let request = requests.last().unwrap();
-    let text = match &**request.messages.last().unwrap() {
-        homard_proto::message::Message::User(user) => user.content.text(),
-        other => panic!("{other:?}"),
+    let Message::User(user) = &**request.messages.last().unwrap() else {
+        panic!("the model read no user's message last")
     };
+    let text = user.content.text();
     (text, request.tools.iter().map(|tool| tool.name.clone()).collect())
 }
 

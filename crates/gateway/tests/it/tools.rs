@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
+use homard_agent::{Agents, Profile, Rules};
 use homard_model::{Event, stream::CallDelta};
 use homard_proto::{AgentId, SessionId, message::StopReason, session::Record};
 use homard_store::{Fence, MemoryStore, Rec, Store};
@@ -75,6 +76,7 @@ async fn protocol_four_hears_everything_if_it_asked_for_it() {
     assert_eq!(started(&world(Some("full")).await, 4, json!([])).await, [] as [Value; 0]);
 }
 
+/// Case 123.
 #[tokio::test]
 async fn protocol_three_hears_what_the_session_says() {
     for (verbose, expected) in
@@ -83,6 +85,16 @@ async fn protocol_three_hears_what_the_session_says() {
         assert_eq!(started(&world(verbose).await, 3, json!(["tool-events"])).await, expected, "{verbose:?}");
     }
     assert_eq!(started(&world(Some("full")).await, 3, json!([])).await, [] as [Value; 0]);
+}
+
+#[tokio::test]
+async fn protocol_three_hears_what_the_agent_says_when_the_session_says_nothing() {
+    for (verbose, expected) in [(None, steps(true)), (Some("off"), Vec::new())] {
+        let world = world(verbose).await;
+        let profile = (**world.hub.agents().get(&AgentId::main()).unwrap()).clone();
+        world.hub.set_up(Agents::new(Profile { verbose: Some("full"), ..profile }, []), Rules::default());
+        assert_eq!(started(&world, 3, json!(["tool-events"])).await, expected, "{verbose:?}");
+    }
 }
 
 #[tokio::test]

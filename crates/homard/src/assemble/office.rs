@@ -17,6 +17,7 @@ use homard_agent::{
     setting::{Machine, Pictures, Style},
     tool::Toolbox,
 };
+use homard_compact::Settings;
 use homard_config::Loaded;
 use homard_model::{Error, ErrorKind, Spec, roster::Roster};
 use homard_providers::Client;
@@ -39,7 +40,7 @@ use crate::{
         keep::{Keeper, Keeping},
     },
     config::{
-        Config,
+        Config, Text,
         agents::{Choice, Member, Style as Said},
     },
     live::Live,
@@ -229,6 +230,8 @@ impl Office {
             setting,
             timeout: timeout(config),
             bounds: bounds(config),
+            compaction: desk.compaction(),
+            pruning: config.agents.defaults.context_pruning.settings(),
             secrets: desk.secrets(&paths, &keyring),
             offers: desk.models.offers(),
             choose: choose(desk.models.clone(), keyring, desk.own(chain)),
@@ -307,11 +310,37 @@ impl Desk<'_> {
         (self.toolbox.clone(), Some(tools::rules(&self.loaded.config, agent)))
     }
 
-    /// The models that may be chosen although no list has them: those of an agent, and the one that looks at pictures.
+    /// The models that may be chosen although no list has them: those of an agent, the one that looks at pictures and
+    /// the one that sums up.
     fn own(&self, chain: Option<Chain>) -> Vec<Named> {
-        let seeing = self.loaded.config.agents.defaults.image_model.as_ref();
-        let seeing = seeing.into_iter().flat_map(Choice::names).filter_map(|name| self.models.entry(name).ok());
-        chain.into_iter().flat_map(|chain| chain.models).chain(seeing).collect()
+        let defaults = &self.loaded.config.agents.defaults;
+        let seeing = defaults.image_model.as_ref().into_iter().flat_map(Choice::names);
+        let summing = defaults.compaction.model.as_ref().map(Text::as_str);
+        let others = seeing.chain(summing).filter_map(|name| self.models.entry(name).ok());
+        chain.into_iter().flat_map(|chain| chain.models).chain(others).collect()
+    }
+
+    /// When long conversations are made short, and how. Without a model that can be asked, the one that answers sums up.
+    fn compaction(&mut self) -> Settings {
+        let said = &self.loaded.config.agents.defaults.compaction;
+        let name = said.model.as_ref().map(Text::as_str).filter(|name| !name.trim().is_empty());
+        let model = name.and_then(|name| match self.models.entry(name) {
+            Ok(named) => Some(named.name()),
+            Err(error) => {
+                self.trouble(format!(
+                    "agents.defaults.compaction.model is \"{name}\": {error:#}; the model that answers sums up"
+                ));
+                None
+            }
+        });
+        Settings { model, ..said.settings() }
+    }
+
+    /// Notes what is wrong, once for all agents.
+    fn trouble(&mut self, text: String) {
+        if !self.troubles.contains(&text) {
+            self.troubles.push(text);
+        }
     }
 
     /// The person's time zone.
@@ -321,9 +350,7 @@ impl Desk<'_> {
             let text = format!(
                 "agents.defaults.userTimezone is \"{name}\", which is not a time zone; write one as Europe/Berlin"
             );
-            if !self.troubles.contains(&text) {
-                self.troubles.push(text);
-            }
+            self.trouble(text);
             TimeZone::system()
         })
     }

@@ -53,8 +53,8 @@ enum Command {
     Health(ask::Args),
     /// Show what is set up and what was talked about lately
     Status(ask::Args),
-    /// List the sessions, newest first
-    Sessions(ask::Args),
+    /// What was talked about: list the sessions, newest first, or make one short
+    Sessions(sessions::Args),
     /// Who answers whom: list the agents, or tell where a message would go
     Agents(agents::Args),
     /// What agents can read how to do: list it, and see what it lacks
@@ -92,7 +92,8 @@ impl Cli {
             Command::Sandbox(args) => args.json,
             Command::Cron(args) => args.json,
             Command::Import(args) => args.wants_json(),
-            Command::Health(args) | Command::Status(args) | Command::Sessions(args) => args.json,
+            Command::Sessions(args) => args.json,
+            Command::Health(args) | Command::Status(args) => args.json,
             // Its report is a document, also when it fails.
             Command::Chaos(_) => false,
         }

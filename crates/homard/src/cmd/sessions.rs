@@ -1,15 +1,52 @@
 //! `homard sessions`: what was talked about.
 
+mod compactions;
+
 use anyhow::Result;
+use clap::Subcommand;
 use homard_agent::{Ambient, row::session_row};
 use homard_proto::Generation;
 use serde_json::{Value, json};
 
-use super::ask::{Args, Setup};
+use super::ask::Setup;
 use crate::render;
 
-/// Lists the sessions, newest first: the gateway's, or those in the state directory.
+/// What `homard sessions` takes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  homard sessions                           what was talked about
+  homard sessions compact garden            make that conversation short
+  homard sessions compactions garden        see how often that happened
+  homard sessions compactions garden undo   let everything count again")]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Print one JSON document
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the sessions, newest first (also without a word)
+    List,
+    /// Make a conversation short: a summary stands for all but its newest messages
+    Compact(compactions::Compact),
+    /// List how often a conversation was made short, or undo it
+    Compactions(compactions::Compactions),
+}
+
+/// Does it.
 pub(super) async fn run(args: &Args) -> Result<()> {
+    match &args.command {
+        None | Some(Command::List) => list(args.json).await,
+        Some(Command::Compact(compact)) => compactions::compact(compact, args.json).await,
+        Some(Command::Compactions(listed)) => compactions::run(listed, args.json).await,
+    }
+}
+
+/// Lists the sessions, newest first: the gateway's, or those in the state directory.
+async fn list(is_json: bool) -> Result<()> {
     let setup = Setup::find()?;
     let now = Ambient::system().now_ms();
     let listed = match setup.ask("sessions.list").await? {
@@ -21,7 +58,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
             json!({"ts": now, "path": setup.paths.state, "count": rows.len(), "sessions": rows})
         }
     };
-    if args.json {
+    if is_json {
         return Ok(render::print_json(&listed)?);
     }
     let rows = listed.get("sessions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();

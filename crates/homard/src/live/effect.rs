@@ -52,6 +52,8 @@ mod tests {
             ("gateway.remote.url", Effect::None),
             ("agents.defaults.heartbeat.every", Effect::Restart),
             ("agents.defaults.maxConcurrent", Effect::Live),
+            ("agents.defaults.compaction.memoryFlush.enabled", Effect::Live),
+            ("agents.defaults.contextPruning.ttl", Effect::Live),
             ("agents.list", Effect::Live),
             ("messages[\"queue\"]", Effect::Live),
             ("skillsets", Effect::None),

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use homard_agent::{PLEA, hub::Waited, spelled_out, tape::State};
+use homard_agent::{CUT, PLEA, hub::Waited, spelled_out, tape::State};
 use homard_proto::{
     RunId,
     message::{Block, Content, Message, User},
@@ -240,7 +240,7 @@ fn lines(played: &Played) -> Vec<String> {
     let preludes = usize::from(entries().any(says_prelude));
     let mut wrong = Vec::new();
     for (number, seen) in (1..).zip(&played.seen).skip(played.seen_before) {
-        let is_plea = |message: &Message| matches!(message, Message::User(user) if user.content.text().ends_with(PLEA));
+        let is_plea = |message: &Message| matches!(message, Message::User(user) if [PLEA, CUT].iter().any(|plea| user.content.text().ends_with(plea)));
         let is_strange =
             |message: &&Arc<Message>| !shown.contains(message) && !is_joined(message, &shown) && !is_plea(message);
         let strange = seen.request.messages.iter().filter(is_strange).nth(preludes);

@@ -2,6 +2,11 @@
 
 use homard_agent::Class;
 use homard_proto::{Generation, RunId};
+use homard_reply::{
+    blocks::{Break, Rules},
+    chunk::{Bounds, Prefer},
+    coalesce::Settings,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -66,7 +71,8 @@ const SAY: [(&str, &str); 11] = [
 ];
 
 /// The settings of `chat`, and how the method calls them.
-const CHAT: [(&str, &str); 7] = [
+const CHAT: [(&str, &str); 8] = [
+    ("blocks", "blocks"),
     ("run", "idempotencyKey"),
     ("key", "sessionKey"),
     ("mode", "queueMode"),
@@ -111,14 +117,38 @@ fn say(scan: &mut Scanner<'_>, trace: &Trace) -> Result<Deed, Wrong> {
 
 fn chat(scan: &mut Scanner<'_>, trace: &Trace) -> Result<Deed, Wrong> {
     if scan.rest().starts_with('{') {
-        return Ok(Deed::Chat { principal: "owner".to_owned(), params: scan.json()? });
+        return Ok(Deed::Chat { principal: "owner".to_owned(), params: scan.json()?, blocks: None });
     }
     let mut params = json!({"message": scan.quoted()?, "sessionKey": "main"});
     let principal = settings(scan, "chat", &CHAT, ("timeoutMs", "milliseconds"), &mut params)?;
+    let blocks = params.as_object_mut().and_then(|params| params.shift_remove("blocks"));
+    let blocks = blocks.as_ref().and_then(Value::as_str).map(blocks_rules).transpose()?;
     if params.get("idempotencyKey").is_none() {
         params["idempotencyKey"] = next_run(trace).into();
     }
-    Ok(Deed::Chat { principal, params })
+    Ok(Deed::Chat { principal, params, blocks })
+}
+
+/// How an answer is sent in blocks: `5..20`, then `end` for not before the end of the message, `idle:1000` for putting
+/// together what comes within so many milliseconds.
+fn blocks_rules(text: &str) -> Result<Rules, Wrong> {
+    let wrong = || format!("expected `MIN..MAX [end] [idle:MS]`, found `{text}`");
+    let mut words = text.split_whitespace();
+    let (min, max) = words.next().and_then(|word| word.split_once("..")).ok_or_else(wrong)?;
+    let number = |word: &str| word.parse::<usize>().map_err(|_| wrong());
+    let bounds = Bounds { min: number(min)?, max: number(max)?, prefer: Prefer::Paragraph };
+    let mut rules = Rules { from: Break::TextEnd, bounds, coalesce: None };
+    for word in words {
+        match word.strip_prefix("idle:") {
+            Some(idle) => {
+                let (idle_ms, joiner) = (number(idle)? as u64, bounds.prefer.joiner());
+                rules.coalesce = Some(Settings { min: 1, max: 4000, idle_ms, joiner });
+            }
+            None if word == "end" => rules.from = Break::MessageEnd,
+            None => return Err(wrong()),
+        }
+    }
+    Ok(rules)
 }
 
 fn wait(scan: &mut Scanner<'_>) -> Result<Deed, Wrong> {

@@ -42,7 +42,7 @@
 //!   in the workspace are shown.
 //! - **at**: something arrives. `say` is a message (`run= key= agent= session= timeout= thinking= label= lane=
 //!   channel= prompt= restart= parent= as=`) that is always a run of its own, `chat` is one that goes by the rules of
-//!   the queue (`run= key= mode= channel= to= account= thread= timeout= as=`); without `run=` its run is called `run-1`,
+//!   the queue (`run= key= mode= channel= to= account= thread= timeout= as=`, and `blocks="5..20 end idle:1000"` for an answer in blocks); without `run=` its run is called `run-1`,
 //!   `run-2` and so on. `agent`, `chat`, `wait` and `abort` also take the parameters of the method as JSON, `p3` before
 //!   them for the older protocol. `event` is something that the session's next run is told, `reset` gives it a
 //!   new transcript, `resize` changes how many
@@ -118,6 +118,8 @@ pub enum Deed {
         principal: String,
         /// The parameters.
         params: Value,
+        /// How its answer is sent in blocks.
+        blocks: Option<homard_reply::blocks::Rules>,
     },
     /// The method `agent.wait`.
     Wait {

@@ -247,6 +247,19 @@ const WRAPPERS: &[&str] = &[
     "xargs",
     "xvfb-run",
     "zellij",
+    "capsh",
+    "sg",
+    "newgrp",
+    "run0",
+    "ccache",
+    "direnv",
+    "mise",
+    "pyenv",
+    "conda",
+    "ip",
+    "asdf",
+    "rbenv",
+    "nodenv",
 ];
 
 /// What runs a command if it is asked to, in too many ways to tell.
@@ -357,6 +370,8 @@ const WILLING: &[&str] = &[
     "zip",
     "zypper",
     "zypak",
+    "pandoc",
+    "protoc",
 ];
 
 /// Why a program of this name runs others, if it does.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
+use homard_agent::{Outcome, tape::State};
 use homard_model::{Error, ErrorKind, Event};
 use homard_proto::message::StopReason;
 use serde_json::{Value, json};
@@ -258,6 +259,43 @@ async fn a_model_that_fails_is_an_error_that_is_not_retried() {
     assert_eq!(events[1..], [json!({ "error": error }), json!("[DONE]")]);
 }
 
+/// Sends a request and leaves its answer unread.
+async fn open(world: &World, body: &Value) -> TcpStream {
+    let body = body.to_string();
+    let mut caller = TcpStream::connect(world.address).await.unwrap();
+    let head = format!(
+        "POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {}\r\nContent-Length: {}\r\n\r\n{body}",
+        bearer(),
+        body.len()
+    );
+    caller.write_all(head.as_bytes()).await.unwrap();
+    caller
+}
+
+/// Reads until this was heard.
+async fn hear(caller: &mut TcpStream, what: &str) {
+    let mut heard = String::new();
+    while !heard.contains(what) {
+        let mut bytes = [0; 1024];
+        let count = timeout(PATIENCE, caller.read(&mut bytes)).await.unwrap().unwrap();
+        assert!(count > 0, "{heard}");
+        heard.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+}
+
+#[tokio::test]
+async fn a_stream_in_which_nothing_is_said_shows_that_it_lives() {
+    let world = world(waits(&Arc::new(Semaphore::new(0)))).await;
+    let mut body = hi();
+    body["stream"] = true.into();
+    let mut caller = open(&world, &body).await;
+    hear(&mut caller, "hello").await;
+    tokio::time::pause();
+    let before = tokio::time::Instant::now();
+    hear(&mut caller, ":\n\n").await;
+    assert_eq!(before.elapsed().as_secs_f64().round(), 15.0);
+}
+
 #[tokio::test]
 async fn a_run_that_nobody_can_come_back_to_ends_when_its_caller_leaves() {
     let gate = Arc::new(Semaphore::new(0));
@@ -266,32 +304,16 @@ async fn a_run_that_nobody_can_come_back_to_ends_when_its_caller_leaves() {
         let mut body = hi();
         body["stream"] = true.into();
         body["user"] = user;
-        let body = body.to_string();
-        let mut caller = TcpStream::connect(world.address).await.unwrap();
-        let head = format!(
-            "POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {}\r\nContent-Length: {}\r\n\r\n{body}",
-            bearer(),
-            body.len()
-        );
-        caller.write_all(head.as_bytes()).await.unwrap();
-        let mut heard = String::new();
-        while !heard.contains("hello") {
-            let mut bytes = [0; 1024];
-            let count = timeout(PATIENCE, caller.read(&mut bytes)).await.unwrap().unwrap();
-            assert!(count > 0, "{heard}");
-            heard.push_str(&String::from_utf8_lossy(&bytes[..count]));
-        }
+        let mut caller = open(&world, &body).await;
+        hear(&mut caller, "hello").await;
         let run = world.hub.work()[0].run.clone();
         let follower = world.hub.follow(&run).unwrap();
         drop(caller);
         if goes_on {
             gate.add_permits(1);
         }
-        let end = match timeout(PATIENCE, follower.end()).await.unwrap() {
-            homard_agent::tape::State::Ended(end) => end,
-            other => panic!("{other:?}"),
-        };
-        let is_done = end.outcome == homard_agent::Outcome::Done;
+        let state = timeout(PATIENCE, follower.end()).await.unwrap();
+        let is_done = matches!(state, State::Ended(end) if end.outcome == Outcome::Done);
         assert_eq!(is_done, goes_on);
     }
 }

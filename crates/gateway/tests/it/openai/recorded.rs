@@ -66,7 +66,9 @@ fn said(answer: &Answer) -> (String, Vec<Value>) {
 
 /// Answers everything that a client sent, and sees that it gets what it got then.
 async fn replay(text: &str) {
-    for (check, requests) in recorded(text) {
+    let checks = recorded(text);
+    assert!(checks.len() >= 10, "only {} checks are on record", checks.len());
+    for (check, requests) in checks {
         let is_asked = Arc::new(AtomicBool::new(false));
         let calls_now = is_asked.clone();
         let script: Script =

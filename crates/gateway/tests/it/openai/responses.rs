@@ -25,7 +25,7 @@ fn usage(input: u64, output: u64) -> Value {
     })
 }
 
-fn message(status: &str, content: Value) -> Value {
+fn message(status: &str, content: &Value) -> Value {
     json!({"type": "message", "id": "msg", "role": "assistant", "content": content, "status": status})
 }
 
@@ -36,7 +36,7 @@ fn part(text: &str) -> Value {
 fn completed(text: &str) -> Value {
     let mut frame = frame();
     frame["status"] = "completed".into();
-    frame["output"] = json!([message("completed", json!([part(text)]))]);
+    frame["output"] = json!([message("completed", &json!([part(text)]))]);
     frame["usage"] = usage(100, 5);
     frame
 }
@@ -62,12 +62,15 @@ async fn a_stream_tells_every_step_in_order() {
     let mut expected: Vec<(&str, Value)> = vec![
         ("response.created", json!({"response": frame()})),
         ("response.in_progress", json!({"response": frame()})),
-        ("response.output_item.added", json!({"output_index": 0, "item": message("in_progress", json!([]))})),
+        ("response.output_item.added", json!({"output_index": 0, "item": message("in_progress", &json!([]))})),
         ("response.content_part.added", about("part", part(""))),
         ("response.output_text.delta", with_logprobs(about("delta", "hello".into()))),
         ("response.output_text.done", with_logprobs(about("text", "hello".into()))),
         ("response.content_part.done", about("part", part("hello"))),
-        ("response.output_item.done", json!({"output_index": 0, "item": message("completed", json!([part("hello")]))})),
+        (
+            "response.output_item.done",
+            json!({"output_index": 0, "item": message("completed", &json!([part("hello")]))}),
+        ),
         ("response.completed", json!({"response": completed("hello")})),
     ];
     for (number, (name, data)) in expected.iter_mut().enumerate() {

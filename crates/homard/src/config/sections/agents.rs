@@ -10,7 +10,10 @@ use serde::{
     de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::{memory::MemorySearch, schedule::Heartbeat, tools::AgentTools, word::Word};
+use super::{
+    compaction::Compaction, memory::MemorySearch, pruning::ContextPruning, schedule::Heartbeat, tools::AgentTools,
+    word::Word,
+};
 use crate::config::Text;
 
 /// Who answers.
@@ -108,6 +111,12 @@ pub(crate) struct Defaults {
     /// What a run may do before it is ended.
     #[serde(deserialize_with = "super::object")]
     pub(crate) run_limits: RunLimits,
+    /// When a long conversation is made short, and how.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) compaction: Compaction,
+    /// Which old tool results are left out of requests. The transcript keeps them.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) context_pruning: ContextPruning,
     /// How many runs of conversations are at work at once. Default: 4.
     pub(crate) max_concurrent: Option<usize>,
     /// Runs that agents start themselves.

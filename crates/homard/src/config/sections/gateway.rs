@@ -134,7 +134,7 @@ pub(crate) struct Endpoints {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct ChatCompletions {
-    /// Whether it is answered. Default: false.
+    /// Whether it is answered.
     pub(crate) enabled: bool,
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct ChatCompletions {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Responses {
-    /// Whether it is answered. Default: false.
+    /// Whether it is answered.
     pub(crate) enabled: bool,
     /// How large a request may be. Default: 20000000.
     pub(crate) max_body_bytes: Option<usize>,
@@ -175,5 +175,16 @@ mod tests {
             Config::parse("{gateway: {auth: {mode: 'pasword'}}}").unwrap_err(),
             "line 1, column 25: gateway.auth.mode must be one of token, password"
         );
+    }
+
+    #[test]
+    fn endpoints_are_off_until_they_are_put_on() {
+        let on = |text: &str| {
+            let endpoints = Config::parse(text).unwrap().gateway.http.endpoints;
+            (endpoints.chat_completions.enabled, endpoints.responses.enabled, endpoints.responses.max_body_bytes)
+        };
+        assert_eq!(on("{}"), (false, false, None));
+        let text = "{gateway: {http: {endpoints: {chatCompletions: {enabled: true}, responses: {enabled: true, maxBodyBytes: 9}}}}}";
+        assert_eq!(on(text), (true, true, Some(9)));
     }
 }

@@ -1,4 +1,4 @@
-//! Settings that are whole numbers within bounds.
+//! Settings that are numbers within bounds.
 
 use std::fmt;
 
@@ -38,6 +38,40 @@ impl Visitor<'_> for Whole {
             Ok(number) => self.visit_u64(number),
             Err(_) => Err(E::invalid_value(Unexpected::Signed(number), &self)),
         }
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+}
+
+/// A part of something, from none to all of it.
+pub(super) fn part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    deserializer.deserialize_any(Part)
+}
+
+struct Part;
+
+impl Visitor<'_> for Part {
+    type Value = Option<f64>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number from 0 to 1")
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Self::Value, E> {
+        if (0.0..=1.0).contains(&number) {
+            return Ok(Some(number));
+        }
+        Err(E::invalid_value(Unexpected::Float(number), &self))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
+        self.visit_f64(number as f64)
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
+        self.visit_f64(number as f64)
     }
 
     fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {

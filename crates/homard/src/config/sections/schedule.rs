@@ -99,7 +99,7 @@ pub(in crate::config) fn zone(name: &str) -> Result<TimeZone, &'static str> {
     }
 }
 
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     struct Span;
 
     impl Visitor<'_> for Span {

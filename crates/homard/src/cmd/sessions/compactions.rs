@@ -1,0 +1,267 @@
+//! `homard sessions compact` and `compactions`: make a conversation short, see how often that happened, and undo it.
+//!
+//! A transcript is looked into here when no gateway has it. Whoever changes one must have its lane, so that is asked of
+//! the gateway.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use homard_agent::Ambient;
+use homard_journal::Journal;
+use homard_proto::{AgentId, SessionKey};
+use homard_store::{Store, branch};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::{
+    client::{Client, Reached},
+    cmd::ask::Setup,
+    failure::Failure,
+    render,
+};
+
+/// How long the gateway may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The same while a model sums up, behind a run that has to end first.
+const LONG_PATIENCE: Duration = Duration::from_secs(1_260);
+
+/// What `homard sessions compact` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Compact {
+    /// The session's key
+    key: String,
+    /// What the summary should pay attention to
+    #[arg(long, value_name = "TEXT")]
+    focus: Option<String>,
+}
+
+/// What `homard sessions compactions` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Compactions {
+    /// The session's key
+    key: String,
+    #[command(subcommand)]
+    command: Option<Change>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Change {
+    /// Let everything count again that a compaction replaced
+    Undo {
+        /// The compaction's id [default: the last one's]
+        id: Option<String>,
+    },
+}
+
+/// Makes a conversation short.
+pub(super) async fn compact(args: &Compact, is_json: bool) -> Result<()> {
+    let setup = Setup::find()?;
+    let mut params = json!({"key": args.key});
+    if let Some(focus) = &args.focus {
+        params["focus"] = focus.as_str().into();
+    }
+    let asked = ask(&setup, "operator.admin", LONG_PATIENCE, ("sessions.compact", params)).await?;
+    let answer = asked.ok_or_else(|| setup.nobody())?;
+    if is_json {
+        return Ok(render::print_json(&answer)?);
+    }
+    Ok(render::print(&compacted(&answer))?)
+}
+
+/// Lists the compactions of a conversation, or undoes one.
+pub(super) async fn run(args: &Compactions, is_json: bool) -> Result<()> {
+    let setup = Setup::find()?;
+    match &args.command {
+        None => list(&setup, &args.key, is_json).await,
+        Some(Change::Undo { id }) => undo(&setup, &args.key, id.as_deref(), is_json).await,
+    }
+}
+
+async fn list(setup: &Setup, key: &str, is_json: bool) -> Result<()> {
+    let question = ("sessions.compactions", json!({"key": key}));
+    let listed = match ask(setup, "operator.read", PATIENCE, question).await? {
+        Some(listed) => listed,
+        None => on_disk(setup, key).await?,
+    };
+    if is_json {
+        return Ok(render::print_json(&listed)?);
+    }
+    let rows = listed.get("compactions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if rows.is_empty() {
+        return Ok(render::print(&format!("no compactions yet; make one with: homard sessions compact {key}"))?);
+    }
+    Ok(render::print(&table(rows, Ambient::system().now_ms()))?)
+}
+
+async fn undo(setup: &Setup, key: &str, id: Option<&str>, is_json: bool) -> Result<()> {
+    let mut params = json!({"key": key});
+    if let Some(id) = id {
+        params["id"] = id.into();
+    }
+    let asked = ask(setup, "operator.admin", LONG_PATIENCE, ("sessions.compactions.undo", params)).await?;
+    let answer = asked.ok_or_else(|| setup.nobody())?;
+    if is_json {
+        return Ok(render::print_json(&answer)?);
+    }
+    let id = answer.get("id").and_then(Value::as_str).unwrap_or("-");
+    let told = format!("compaction {id} is undone; what it replaced counts again");
+    Ok(render::print(&render::harmless(&told))?)
+}
+
+/// The gateway's answer; `None` when nobody listens there.
+async fn ask(setup: &Setup, scope: &str, patience: Duration, (method, params): (&str, Value)) -> Result<Option<Value>> {
+    let Reached::Gateway(mut client) = Client::connect(&setup.target, &[scope], &[]).await? else { return Ok(None) };
+    let slow = |_| Failure::new("connection", format!("the gateway at {} does not answer", setup.target.url));
+    Ok(Some(timeout(patience, client.call(method, params)).await.map_err(slow)??))
+}
+
+/// What the transcript in the state directory says, as the gateway would tell it.
+async fn on_disk(setup: &Setup, text: &str) -> Result<Value> {
+    if !setup.target.is_own {
+        return Err(setup.nobody().into());
+    }
+    let agent = setup.loaded.config.agents.member(None).map_or_else(AgentId::main, |agent| agent.id);
+    let key = SessionKey::parse(text, &agent).map_err(|error| Failure::usage(format!("{text}: {error}")))?;
+    let unknown = || Failure::new("session", format!("no session {key}; see which there are with: homard sessions"));
+    // Looking must not make a directory.
+    if !setup.paths.state.exists() {
+        return Err(unknown().into());
+    }
+    let opened = Journal::open(&setup.paths.state, || Ambient::system().now_ms());
+    let journal =
+        opened.with_context(|| format!("no gateway answers at {}, and nobody else can look", setup.target.url))?;
+    let session = journal.load(&key).await?;
+    // Or having looked would count as a crash.
+    journal.flush().await?;
+    let session = session.ok_or_else(unknown)?;
+    let rows: Vec<_> = branch::compactions(&session.entries)
+        .into_iter()
+        .map(|compaction| {
+            json!({
+                "id": compaction.id, "timestamp": compaction.at, "tokensBefore": compaction.tokens_before,
+                "way": compaction.way, "undone": compaction.is_undone, "summary": compaction.summary,
+            })
+        })
+        .collect();
+    Ok(json!({"ok": true, "key": key, "sessionId": session.record.session_id, "compactions": rows}))
+}
+
+/// What came of it, in a sentence.
+fn compacted(answer: &Value) -> String {
+    let number =
+        |name: &str| answer.get(name).and_then(Value::as_u64).map_or_else(|| "?".to_owned(), |n| n.to_string());
+    let word = |name: &str| answer.get(name).and_then(Value::as_str);
+    let told = match answer.get("compacted").and_then(Value::as_bool) {
+        Some(true) => {
+            let way = word("way").map(|way| format!(" ({way})")).unwrap_or_default();
+            format!("compacted: {} tokens before, {} after{way}", number("tokensBefore"), number("tokensAfter"))
+        }
+        Some(false) | None => format!("not compacted: {}", word("reason").unwrap_or("nothing to do")),
+    };
+    render::harmless(&told)
+}
+
+/// Compactions as a table, oldest first.
+fn table(rows: &[Value], now: u64) -> String {
+    let titles = ["ID", "WHEN", "TOKENS BEFORE", "WAY", "UNDONE"].map(str::to_owned).to_vec();
+    let line = |row: &Value| {
+        let word = |name: &str| row.get(name).and_then(Value::as_str);
+        let then = word("timestamp").and_then(|at| at.parse::<Timestamp>().ok());
+        let then = then.and_then(|at| u64::try_from(at.as_millisecond()).ok());
+        let when = then.map(|then| render::age(now, then));
+        let tokens = row.get("tokensBefore").and_then(Value::as_u64).map(|tokens| tokens.to_string());
+        let undone = row.get("undone").and_then(Value::as_bool).unwrap_or(false).then(|| "yes".to_owned());
+        let cells = [word("id").map(str::to_owned), when, tokens, word("way").map(str::to_owned), undone];
+        cells.map(|cell| render::harmless(&cell.unwrap_or_else(|| "-".to_owned()))).to_vec()
+    };
+    render::table(&std::iter::once(titles).chain(rows.iter().map(line)).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+    use crate::{client::Target, config::Config, paths::Paths};
+
+    fn without_gateway(state: &Path) -> Setup {
+        let paths = Paths { config: state.join("homard.json"), state: state.to_owned() };
+        let target = Target { url: "ws://127.0.0.1:9".to_owned(), secret: None, is_own: true, is_down: true };
+        Setup { loaded: Config::read(&paths.config, "{}"), paths, complaint: None, target }
+    }
+
+    #[tokio::test]
+    async fn without_a_gateway_the_transcript_is_asked() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = state.path().join("agents/main/sessions");
+        fs::create_dir_all(&folder).unwrap();
+        let record = json!({"agent:main:garden": {"sessionId": "s1", "updatedAt": 1}});
+        fs::write(folder.join("sessions.json"), record.to_string()).unwrap();
+        let at = "2026-11-15T00:00:00.000Z";
+        let compaction = |id: &str, parent: &str, details: Value| {
+            json!({"type": "compaction", "id": id, "parentId": parent, "timestamp": at, "summary": id.to_uppercase(),
+                   "firstKeptEntryId": "u", "tokensBefore": 90, "details": details})
+        };
+        let lines = [
+            json!({"type": "session", "version": 3, "id": "s1", "timestamp": at, "cwd": "/"}),
+            json!({"type": "message", "id": "u", "parentId": null, "timestamp": at,
+                   "message": {"role": "user", "content": "hi", "timestamp": 1}}),
+            compaction("a", "u", json!({})),
+            compaction("b", "a", json!({"way": "extract"})),
+            json!({"type": "custom", "customType": "homard.compaction-undone", "data": {"compactionId": "b"},
+                   "id": "c", "parentId": "b", "timestamp": at}),
+        ];
+        let lines = lines.map(|line| format!("{line}\n")).concat();
+        fs::write(folder.join("s1.jsonl"), &lines).unwrap();
+        let setup = without_gateway(state.path());
+        let row = |id: &str, way: Value, undone: bool| {
+            json!({"id": id, "timestamp": at, "tokensBefore": 90, "way": way, "undone": undone,
+                   "summary": id.to_uppercase()})
+        };
+        let expected = json!({
+            "ok": true, "key": "agent:main:garden", "sessionId": "s1",
+            "compactions": [row("a", Value::Null, false), row("b", "extract".into(), true)],
+        });
+        assert_eq!(on_disk(&setup, "garden").await.unwrap(), expected);
+        assert_eq!(fs::read_to_string(folder.join("s1.jsonl")).unwrap(), lines, "looking changes nothing");
+        assert_eq!(
+            on_disk(&setup, "nowhere").await.unwrap_err().to_string(),
+            "no session agent:main:nowhere; see which there are with: homard sessions"
+        );
+    }
+
+    #[tokio::test]
+    async fn looking_makes_no_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state");
+        on_disk(&without_gateway(&state), "garden").await.unwrap_err();
+        assert!(!state.exists());
+    }
+
+    #[test]
+    fn compactions_are_shown_in_few_words() {
+        let rows = [
+            json!({"id": "3f2a", "timestamp": "1970-01-01T00:00:00.000Z", "tokensBefore": 180_000, "way": "asked",
+                   "undone": true, "summary": "…"}),
+            json!({"id": "x\u{1b}[2J", "timestamp": "long ago", "undone": false}),
+        ];
+        assert_eq!(
+            table(&rows, 61_000),
+            "ID    WHEN    TOKENS BEFORE  WAY    UNDONE\n\
+             3f2a  1m ago  180000         asked  yes\n\
+             x[2J  -       -              -      -"
+        );
+    }
+
+    #[test]
+    fn what_came_of_it_is_a_sentence() {
+        let done = json!({"ok": true, "compacted": true, "tokensBefore": 90, "tokensAfter": 7, "way": "extract"});
+        assert_eq!(compacted(&done), "compacted: 90 tokens before, 7 after (extract)");
+        let old = json!({"ok": true, "compacted": true});
+        assert_eq!(compacted(&old), "compacted: ? tokens before, ? after");
+        let refused = json!({"ok": true, "compacted": false, "reason": "it is short already"});
+        assert_eq!(compacted(&refused), "not compacted: it is short already");
+    }
+}

@@ -1,0 +1,163 @@
+//! `agents.defaults.contextPruning`: which old tool results are left out of requests.
+
+use std::time::Duration;
+
+use homard_compact::prune::Settings;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::word::Word;
+
+/// Which old tool results are left out of requests. The transcript keeps them.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ContextPruning {
+    /// Whether some are: off, or cache-ttl, those that Anthropic's cache has lost anyway. Default: off.
+    mode: Option<Word<Mode>>,
+    /// How long that cache lasts, such as `5m` or `1h`. Default: 5m.
+    #[serde(deserialize_with = "super::schedule::duration")]
+    #[schemars(with = "Option<String>")]
+    ttl: Option<Duration>,
+    /// How many of the last answers are left alone, with everything behind them. Default: 3.
+    keep_last_assistants: Option<usize>,
+    /// Which part of what the model reads must be full before long results lose their middle, from 0 to 1. Default: 0.3.
+    #[serde(deserialize_with = "super::number::part")]
+    #[schemars(range(min = 0, max = 1))]
+    soft_trim_ratio: Option<f64>,
+    /// Which part must be full before results are left out, oldest first, from 0 to 1. Default: 0.5.
+    #[serde(deserialize_with = "super::number::part")]
+    #[schemars(range(min = 0, max = 1))]
+    hard_clear_ratio: Option<f64>,
+    /// How many characters they must have together before any is left out. Default: 50000.
+    min_prunable_tool_chars: Option<u64>,
+    /// How much is left of long results.
+    #[serde(deserialize_with = "super::object")]
+    soft_trim: SoftTrim,
+    /// Whether results are left out.
+    #[serde(deserialize_with = "super::object")]
+    hard_clear: HardClear,
+    /// Of which tools.
+    #[serde(deserialize_with = "super::object")]
+    tools: Tools,
+}
+
+/// How much is left of long results.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+struct SoftTrim {
+    /// Above how many characters they are long. Default: 4000.
+    max_chars: Option<usize>,
+    /// How many characters are left of their beginning. Default: 1500.
+    head_chars: Option<usize>,
+    /// How many characters are left of their end. Default: 1500.
+    tail_chars: Option<usize>,
+}
+
+/// Whether results are left out.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+struct HardClear {
+    /// Whether they are; otherwise they only lose their middle. Default: true.
+    enabled: Option<bool>,
+}
+
+/// Of which tools.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+struct Tools {
+    /// Only of these, by name; `*` stands for anything. Default: of all.
+    allow: Vec<String>,
+    /// Never of these; this counts before `allow`.
+    deny: Vec<String>,
+}
+
+/// Whether some are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Off,
+    CacheTtl,
+}
+
+super::word::words! {
+    Mode: "off" => Self::Off, "cache-ttl" => Self::CacheTtl;
+}
+
+impl ContextPruning {
+    /// What the loop goes by; `None` if everything is shown.
+    pub(crate) fn settings(&self) -> Option<Settings> {
+        match self.mode.map_or(Mode::Off, |word| word.0) {
+            Mode::Off => return None,
+            Mode::CacheTtl => {}
+        }
+        let (usual, trim) = (Settings::default(), &self.soft_trim);
+        let ttl = |ttl: Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        let hard_ratio = match self.hard_clear.enabled {
+            // No conversation is ever that full.
+            Some(false) => f64::INFINITY,
+            Some(true) | None => self.hard_clear_ratio.unwrap_or(usual.hard_ratio),
+        };
+        Some(Settings {
+            ttl: self.ttl.map_or(usual.ttl, ttl),
+            keep_last_assistants: self.keep_last_assistants.unwrap_or(usual.keep_last_assistants),
+            soft_ratio: self.soft_trim_ratio.unwrap_or(usual.soft_ratio),
+            hard_ratio,
+            min_prunable: self.min_prunable_tool_chars.unwrap_or(usual.min_prunable),
+            soft_max: trim.max_chars.unwrap_or(usual.soft_max),
+            soft_head: trim.head_chars.unwrap_or(usual.soft_head),
+            soft_tail: trim.tail_chars.unwrap_or(usual.soft_tail),
+            allow: self.tools.allow.clone(),
+            deny: self.tools.deny.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn read(pruning: &str) -> Result<Option<Settings>, String> {
+        let config = Config::parse(&format!("{{agents: {{defaults: {{contextPruning: {pruning}}}}}}}"))?;
+        Ok(config.agents.defaults.context_pruning.settings())
+    }
+
+    #[test]
+    fn nothing_is_left_out_unless_the_file_says_so() {
+        assert_eq!(read("{}"), Ok(None));
+        assert_eq!(read("{mode: 'off', ttl: '1h'}"), Ok(None));
+        assert_eq!(read("{mode: 'cache-ttl'}"), Ok(Some(Settings::default())));
+    }
+
+    #[test]
+    fn everything_can_be_said() {
+        let text = "{mode: 'cache-ttl', ttl: '1h', keepLastAssistants: 0, softTrimRatio: 0.1, hardClearRatio: 1,
+                     minPrunableToolChars: 2, softTrim: {maxChars: 3, headChars: 4, tailChars: 5},
+                     hardClear: {enabled: true}, tools: {allow: ['read'], deny: ['mcp_*']}}";
+        let expected = Settings {
+            ttl: 3_600_000,
+            keep_last_assistants: 0,
+            soft_ratio: 0.1,
+            hard_ratio: 1.0,
+            min_prunable: 2,
+            soft_max: 3,
+            soft_head: 4,
+            soft_tail: 5,
+            allow: vec!["read".to_owned()],
+            deny: vec!["mcp_*".to_owned()],
+        };
+        assert_eq!(read(text), Ok(Some(expected)));
+        let never = read("{mode: 'cache-ttl', hardClearRatio: 0.2, hardClear: {enabled: false}}");
+        assert_eq!(never, Ok(Some(Settings { hard_ratio: f64::INFINITY, ..Settings::default() })));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let wrong = |text: &str| {
+            let told = read(text).unwrap_err();
+            told.split_once("agents.defaults.contextPruning.").unwrap().1.to_owned()
+        };
+        assert_eq!(wrong("{mode: 'on'}"), "mode must be one of off, cache-ttl");
+        assert_eq!(wrong("{ttl: 'soon'}"), "ttl must be a time such as \"30m\" or \"1h\"");
+        assert_eq!(wrong("{hardClearRatio: 1.5}"), "hardClearRatio must be a number from 0 to 1");
+    }
+}

@@ -1,0 +1,350 @@
+//! Whatever a model says and however it fails, whoever wrote gets an answer, a silence that is allowed, or an error; and
+//! nobody reads what was only thought, or the words that are meant for the house.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+use std::{collections::BTreeSet, fmt::Write as _};
+
+use homard_agent::{
+    End, Event, Outcome, PLEA, RunEvent, Tape,
+    wire::{News, Telling},
+};
+use homard_proto::{
+    Generation,
+    event::{Chat, ChatState, Stream},
+    message::Message,
+};
+use homard_reply::payload::{Kind, Payload};
+use homard_testkit::{Played, Trace, laws, play};
+use proptest::{collection::vec, option, prelude::*, sample::select, strategy::ValueTree, test_runner::TestRunner};
+use serde_json::json;
+
+/// Stands in everything that is thought.
+const THOUGHT: &str = "plotting";
+
+/// An answer of the model as a file would have it.
+#[derive(Debug, Clone)]
+struct Said {
+    thought: bool,
+    /// The text, in the pieces in which it comes.
+    pieces: Vec<String>,
+    calls: Vec<Call>,
+    end: &'static str,
+}
+
+/// A call of a tool, and what comes of it.
+#[derive(Debug, Clone)]
+struct Call {
+    tool: &'static str,
+    arguments: &'static str,
+    result: &'static str,
+}
+
+/// A message to the agent.
+#[derive(Debug, Clone)]
+struct Sent {
+    verb: &'static str,
+    at: u64,
+    place: &'static str,
+}
+
+const GROUP: &str = "key=agent:main:telegram:group:7";
+
+/// What stands before the words, and is not for the user to read.
+fn prelude() -> impl Strategy<Value = String> {
+    let fragments = vec![
+        "<think>plotting</think>",
+        "< Thinking >plotting `x\n</ thinking >\n",
+        "<thought>plotting <b>more</b> plotting</thought>",
+        "<think>plotting</think><antthinking>plotting\n\nplotting</antthinking>\n\n",
+        "[[reply_to_current]]",
+        "[[reply_to: 42 ]] ",
+        "[[audio_as_voice]]\n",
+        "\nMEDIA:./cat.png\n",
+        "\nMEDIA:https://example.com/a.png\n",
+        "<final>",
+        " \n\t",
+    ];
+    vec(select(fragments), 0..3).prop_map(|parts| parts.concat())
+}
+
+/// What a model says in the end.
+fn words() -> impl Strategy<Value = String> {
+    let dress = select(vec!["", " ", "\n", "`", "**", "\"", "_", "("]);
+    let token = select(vec!["NO_REPLY", "no_reply", "No_Reply", "HEARTBEAT_OK"]);
+    let tail = select(vec!["", ".", "!", "…", "\n\n", " "]);
+    let dressed = (dress, token, tail).prop_map(|(dress, token, tail)| {
+        let close = if dress == "(" { ")" } else { dress };
+        format!("{dress}{token}{close}{tail}")
+    });
+    prop_oneof![
+        3 => Just(String::new()),
+        4 => dressed.clone(),
+        // As the whole text the word counts in any case, beside others only as it is written.
+        1 => dressed.prop_filter("as it is written", |word| !word.contains("reply") && !word.contains("Reply"))
+            .prop_map(|word| format!("All is done. {word}")),
+        1 => select(vec!["<think>plotting", "<think>plotting </thin", "<think", "[[reply_to", "N", "NO_", "`NO_REP"])
+            .prop_map(str::to_owned),
+        3 => select(vec![
+            "Yes.", "Yes.", "Two\n\nparagraphs.  ", "```\n<b>code</b>\n```\n", "<final>Marked.</final>", "🦞", "a < b",
+            "MEDIA:/etc/passwd", "{\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"boom\"}}",
+        ]).prop_map(str::to_owned),
+    ]
+}
+
+/// A text in pieces.
+fn pieces() -> impl Strategy<Value = Vec<String>> {
+    (prelude(), words(), vec(1..9usize, 0..12)).prop_map(|(prelude, words, sizes)| {
+        let text: Vec<_> = format!("{prelude}{words}").chars().collect();
+        let mut rest = text.as_slice();
+        let mut pieces = Vec::new();
+        for size in sizes {
+            let (piece, after) = rest.split_at(size.min(rest.len()));
+            pieces.push(piece.iter().collect());
+            rest = after;
+        }
+        pieces.push(rest.iter().collect());
+        pieces
+    })
+}
+
+fn calls() -> impl Strategy<Value = Call> {
+    let tool =
+        select(vec![("read", r#"{"path":"x"}"#), ("exec", r#"{"cmd":"make"}"#), ("nosuch", "{}"), ("read", "{}")]);
+    let result = select(vec![
+        "says \"fine\"",
+        "says \"\"",
+        "fails \"no such file\"",
+        "fails \"path is required\"",
+        "fails \"\"",
+        "panics \"bug\"",
+        "takes 3s says \"late\"",
+    ]);
+    (tool, result).prop_map(|((tool, arguments), result)| Call { tool, arguments, result })
+}
+
+fn answers() -> impl Strategy<Value = Said> {
+    let end = prop_oneof![
+        12 => Just(""),
+        2 => select(vec!["stop length", "stop stop", "stop error", "stop aborted", "cut", "hang", "panic \"bug\""]),
+        3 => select(vec![
+            "fail connect \"refused\"", "fail timeout \"slow\"", "fail rate-limit \"429\"", "fail overloaded \"529\"",
+            "fail server \"500\"", "fail auth \"401\"", "fail billing \"402\"", "fail rejected \"400\"",
+            "fail overflow \"prompt is too long\"", "fail content-filter \"no\"", "fail malformed \"<html>\"",
+            "fail truncated \"eof\"", "fail rejected \"\"",
+        ]),
+    ];
+    let calls = prop_oneof![2 => Just(Vec::new()), 1 => vec(calls(), 1..3)];
+    (proptest::bool::weighted(0.3), option::weighted(0.9, pieces()), calls, end)
+        .prop_map(|(thought, pieces, calls, end)| Said { thought, pieces: pieces.unwrap_or_default(), calls, end })
+}
+
+fn messages() -> impl Strategy<Value = Sent> {
+    let verb = select(vec!["say", "chat", "chat", "chat mode=steer", "chat mode=collect", "chat mode=interrupt"]);
+    (verb, 0..4_000u64, select(vec!["", "", GROUP])).prop_map(|(verb, at, place)| Sent { verb, at, place })
+}
+
+/// The conversation as a file would have it.
+fn write(settings: &str, sent: &[Sent], said: &[Said], abort: Option<u64>) -> String {
+    let mut text = format!("set {settings} turns=6\n");
+    for (number, Sent { verb, at, place }) in (1..).zip(sent) {
+        let at = if number == 1 { 0 } else { *at };
+        let (verb, mode) = verb.split_once(' ').unwrap_or((verb, ""));
+        writeln!(text, "at {at}ms {verb} \"go {number}\" run=k{number} {place} {mode}").unwrap();
+    }
+    if let Some(at) = abort {
+        writeln!(text, "at {at}ms abort k1").unwrap();
+    }
+    let mut number = 0;
+    for Said { thought, pieces, calls, end } in said {
+        let mut steps = Vec::new();
+        if *thought {
+            steps.push(format!("think {}", json!(THOUGHT)));
+        }
+        if !pieces.is_empty() {
+            let pieces: Vec<_> = pieces.iter().map(|piece| json!(piece).to_string()).collect();
+            steps.push(format!("text {}", pieces.join(" | 200ms | ")));
+        }
+        for Call { tool, arguments, result } in calls {
+            number += 1;
+            steps.push(format!("call c{number} {tool} {arguments}"));
+            writeln!(text, "tool c{number} {result}").unwrap();
+        }
+        steps.push("usage in=1".to_owned());
+        steps.extend((!end.is_empty()).then(|| (*end).to_owned()));
+        writeln!(text, "model {}", steps.join(" ; ")).unwrap();
+    }
+    text
+}
+
+/// What is wrong beside that chance has written too much or too little.
+fn broken(played: &Played) -> Vec<String> {
+    let is_chance = |wrong: &str| {
+        ["were never asked for", "was never called", "no turn is left for it"].iter().any(|end| wrong.ends_with(end))
+    };
+    // To another model it is told as words.
+    let is_thought = |wrong: &str| wrong.contains("a line that is not on disk") && wrong.contains(THOUGHT);
+    laws::broken(played).into_iter().filter(|wrong| !is_chance(wrong) && !is_thought(wrong)).collect()
+}
+
+/// What a client sees of a run.
+#[derive(Default)]
+struct View {
+    /// Every text that was shown in an `assistant` or `chat` event.
+    shown: Vec<String>,
+    /// What the deltas of the conversation come to.
+    talk: String,
+    last: Option<Chat>,
+}
+
+fn view(tape: &Tape, events: &[Event]) -> View {
+    let mut telling = Telling::new(tape);
+    let mut view = View::default();
+    for event in events {
+        let mut news = telling.push(event.clone());
+        news.extend(telling.flush());
+        news.extend([Generation::Three, Generation::Four].into_iter().filter_map(|it| telling.delta(it)));
+        news.into_iter().for_each(|news| view.see(news));
+    }
+    view
+}
+
+impl View {
+    fn see(&mut self, news: News) {
+        let text = |chat: &Chat| chat.message.as_ref().map(|it| it["content"][0]["text"].as_str().unwrap().to_owned());
+        match news {
+            News::Agent(step) if step.stream == Stream::Assistant => self.shown.push(step.data.to_string()),
+            News::Agent(_) => {}
+            News::Delta(generation, delta) => {
+                self.shown.extend(text(&delta));
+                if generation == Generation::Four {
+                    let new = delta.delta_text.unwrap();
+                    self.talk = if delta.replace == Some(true) { new } else { format!("{}{new}", self.talk) };
+                }
+            }
+            News::Chat(chat) => {
+                self.shown.extend(text(&chat));
+                self.last = Some(chat);
+            }
+        }
+    }
+}
+
+/// Whether its answer is that of another run.
+fn is_guest(events: &[Event]) -> bool {
+    events.iter().any(|event| matches!(event.kind, RunEvent::Absorbed { .. }))
+}
+
+/// The reply is something to read.
+fn is_answer(reply: &Payload) -> bool {
+    matches!(reply.kind, Kind::Answer | Kind::Error) && !reply.is_empty()
+}
+
+/// What is wrong with the end of a run, for the one who wrote.
+fn left(tape: &Tape, end: &End, view: &View) -> Option<&'static str> {
+    let last = view.last.as_ref()?;
+    match &end.outcome {
+        Outcome::Failed(_) if last.error_message.as_ref().is_none_or(|why| why.trim().is_empty()) => {
+            Some("failed, and nobody is told why")
+        }
+        Outcome::Failed(_) | Outcome::Aborted(_) => None,
+        Outcome::Done if end.replies.iter().any(is_answer) => {
+            (last.state != ChatState::Final || last.message.is_none()).then_some("answers and does not tell")
+        }
+        Outcome::Done if !end.replies.is_empty() => Some("has replies, and none is an answer"),
+        Outcome::Done if last.message.is_some() => Some("tells of an answer and has none"),
+        Outcome::Done => (tape.key().kind() != "group").then_some("says nothing"),
+    }
+}
+
+/// Whether the model was asked once more, and said then that it wants to say nothing.
+fn is_meant(played: &Played, events: &[Event]) -> bool {
+    let asked = played.asked().iter().filter_map(|seen| seen.request.messages.last());
+    let is_plea = |message: &Message| matches!(message, Message::User(user) if user.content.text() == PLEA);
+    let said = events.iter().rev().find_map(|event| match &event.kind {
+        RunEvent::Assistant { said, .. } => Some(said.text()),
+        _ => None,
+    });
+    asked.into_iter().any(|message| is_plea(message))
+        && said.is_some_and(|said| said.to_lowercase().contains("no_reply"))
+}
+
+/// A conversation by chance.
+fn conversations() -> impl Strategy<Value = String> {
+    let settings = select(vec![
+        "retries=0",
+        "retries=2",
+        "retries=1 fallback=40000",
+        "reasoning=on thinks=\"low\"",
+        "reasoning=stream",
+        "provider=ollama",
+        "verbose=full tools=sequential",
+        "timeout=5s",
+    ]);
+    let abort = option::weighted(0.1, 0..2_000u64);
+    (settings, vec(messages(), 1..3), vec(answers(), 1..8), abort)
+        .prop_map(|(settings, sent, said, abort)| write(settings, &sent, &said, abort))
+}
+
+/// How a conversation can end for the one who wrote.
+fn ending(played: &Played, tape: &Tape, events: &[Event]) -> &'static str {
+    let Some(Event { kind: RunEvent::Ended(end), .. }) = events.last() else { return "none" };
+    let has = |kind: Kind| end.replies.iter().any(|reply| reply.kind == kind);
+    match &end.outcome {
+        Outcome::Failed(_) => "failure",
+        Outcome::Aborted(_) => "stop",
+        Outcome::Done if is_guest(events) => "guest",
+        Outcome::Done if has(Kind::Error) => "error",
+        Outcome::Done if has(Kind::Answer) => "answer",
+        Outcome::Done if tape.key().kind() == "group" => "silence of a group",
+        Outcome::Done if is_meant(played, events) => "silence that is meant",
+        Outcome::Done => "nothing",
+    }
+}
+
+// The property below says little if chance does not lead to all of these.
+#[test]
+fn chance_leads_to_every_allowed_end_and_to_no_other() {
+    let mut runner = TestRunner::deterministic();
+    let mut endings = BTreeSet::new();
+    for _ in 0..300 {
+        let text = conversations().new_tree(&mut runner).unwrap().current();
+        let played = play(&Trace::read("here", &text).unwrap()).unwrap();
+        endings.extend(played.runs().map(|(tape, events)| ending(&played, tape, events)));
+    }
+    let allowed = ["answer", "error", "failure", "guest", "silence of a group", "silence that is meant", "stop"];
+    assert_eq!(endings, BTreeSet::from(allowed));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whoever_writes_gets_an_answer_a_silence_that_is_meant_or_an_error(text in conversations()) {
+        let played = play(&Trace::read("here", &text).unwrap()).unwrap();
+        prop_assert_eq!(broken(&played), Vec::<String>::new(), "{}", text);
+        for (tape, events) in played.runs() {
+            let Some(Event { kind: RunEvent::Ended(end), .. }) = events.last() else { continue };
+            let view = view(tape, events);
+            let is_guest = is_guest(events);
+            let wrong = left(tape, end, &view).filter(|_| !is_guest);
+            let wrong = wrong.filter(|wrong| *wrong != "says nothing" || !is_meant(&played, events));
+            prop_assert_eq!(wrong, None, "{}\n{}", tape.run(), text);
+
+            let replies = end.replies.iter().filter(|reply| reply.kind != Kind::Reasoning).map(|reply| &reply.text);
+            let has_thoughts = end.replies.iter().any(|reply| reply.kind == Kind::Reasoning);
+            let shown = view.shown.iter().filter(|_| !has_thoughts).chain(replies);
+            for shown in shown.map(|text| text.to_lowercase()) {
+                for word in [THOUGHT, "no_reply", "heartbeat_ok"] {
+                    prop_assert!(!shown.contains(word), "{}\n{}", shown, text);
+                }
+            }
+
+            let answers = end.replies.iter().filter(|reply| reply.kind == Kind::Answer).map(|reply| reply.text.trim());
+            let said = answers.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n");
+            let is_whole = end.outcome == Outcome::Done && end.replies.iter().all(|reply| reply.kind != Kind::Error);
+            // That void words are followed by none is said by the last event alone.
+            let is_void = said.is_empty() && events.iter().any(|event| matches!(event.kind, RunEvent::Rewound { .. }));
+            prop_assert!(!is_whole || is_guest || is_void || said == view.talk, "{:?} {:?}\n{}", said, view.talk, text);
+        }
+    }
+}

@@ -13,6 +13,7 @@ pub mod ambient;
 pub mod approval;
 pub mod command;
 pub mod courier;
+pub mod delivery;
 pub mod event;
 pub mod freshness;
 pub mod hub;

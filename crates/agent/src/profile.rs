@@ -10,6 +10,7 @@ use crate::{
     access::ToolRules,
     command::Levels,
     context::setting::Setting,
+    delivery::Delivery,
     run::guard::Bounds,
     secrets::Secrets,
     tool::{Origin, Toolbox},
@@ -50,6 +51,8 @@ pub struct Profile {
     pub compaction: Settings,
     /// Which old tool results are left out of requests; `None` to leave out none.
     pub pruning: Option<prune::Settings>,
+    /// How its answers reach people.
+    pub delivery: Delivery,
     /// What must not be seen in what its tools say.
     pub secrets: Secrets,
     /// How hard its models think when a session says nothing; without a word, as they do by themselves.
@@ -84,6 +87,7 @@ impl Profile {
             bounds: Bounds::default(),
             compaction: Settings::default(),
             pruning: None,
+            delivery: Delivery::default(),
             secrets: Secrets::default(),
             thinking: None,
             verbose: None,

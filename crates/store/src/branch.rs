@@ -54,20 +54,54 @@ pub fn said(entries: &[Entry]) -> Vec<Arc<Message>> {
 ///
 /// After a compaction: its summary, then the lines that it kept, then those behind it. Only the last one counts.
 pub fn messages(entries: &[Entry]) -> Vec<Arc<Message>> {
+    let View { summary, lines, .. } = view(entries);
+    summary.into_iter().map(|summary| summary.message).chain(lines.into_iter().map(|(_, message)| message)).collect()
+}
+
+/// What a model is told of a transcript, line by line.
+#[derive(Debug, Default)]
+pub struct View {
+    /// What stands for everything before, if there was a compaction.
+    pub summary: Option<Summary>,
+    /// How many of the lines that compaction kept.
+    pub kept: usize,
+    /// The lines that are told, and what they say.
+    pub lines: Vec<(EntryId, Arc<Message>)>,
+}
+
+/// What stands for everything before.
+#[derive(Debug)]
+pub struct Summary {
+    /// As a model reads it.
+    pub message: Arc<Message>,
+    /// As it was written.
+    pub text: String,
+    /// What the compaction says of itself.
+    pub details: Value,
+}
+
+/// What a model is told of a transcript, with the lines that say it.
+pub fn view(entries: &[Entry]) -> View {
     let path = path(entries);
     let void = undone(&path);
     let counts = |entry: &&Entry| !void.contains(entry.id.as_str());
     let lines = path.iter().enumerate().rev().filter(|(_, entry)| counts(entry));
-    let Some((at, compaction)) = lines.filter_map(|(at, entry)| Some((at, Compaction::of(entry)?))).next() else { return told(&path).collect() };
-    let (before, after) = (&path[..at], &path[at + 1..]);
+    let Some((at, compaction)) = lines.filter_map(|(at, entry)| Some((at, Compaction::of(entry)?))).next() else {
+        return View { lines: told(&path).collect(), ..View::default() };
+    };
+    let (before, line, after) = (&path[..at], path[at], &path[at + 1..]);
     let kept = before.iter().rposition(|entry| Some(entry.id.as_str()) == compaction.first_kept);
-    if kept.is_none() {
-        let line = path[at].id.as_str();
-        warn!(line, kept = compaction.first_kept, "a compaction keeps a line that is not before it; it keeps none");
+    // One that names itself kept nothing, and means it.
+    if kept.is_none() && compaction.first_kept != Some(line.id.as_str()) {
+        let (line, kept) = (line.id.as_str(), compaction.first_kept);
+        warn!(line, kept, "a compaction keeps a line that is not before it; it keeps none");
     }
-    let summary = foreign::compacted(compaction.summary);
-    let kept = told(&before[kept.unwrap_or(at)..]);
-    std::iter::once(Arc::new(summary)).chain(kept).chain(told(after)).collect()
+    let mut lines: Vec<_> = told(&before[kept.unwrap_or(at)..]).collect();
+    let kept = lines.len();
+    lines.extend(told(after));
+    let message = Arc::new(foreign::compacted(compaction.summary));
+    let summary = Summary { message, text: compaction.summary.to_owned(), details: compaction.details.clone() };
+    View { summary: Some(summary), kept, lines }
 }
 
 /// A compaction on the way to the last line.
@@ -121,18 +155,18 @@ pub fn last_turns(history: &[Arc<Message>], turns: usize) -> &[Arc<Message>] {
     }
 }
 
-fn told<'a>(entries: &'a [&Entry]) -> impl Iterator<Item = Arc<Message>> + 'a {
-    entries
-        .iter()
-        .filter_map(|entry| match &entry.kind {
+fn told<'a>(entries: &'a [&Entry]) -> impl Iterator<Item = (EntryId, Arc<Message>)> + 'a {
+    entries.iter().filter_map(|entry| {
+        let message = match &entry.kind {
             Kind::Message(said) => match &said.message {
                 Message::Other(fields) => foreign::message(fields),
                 spoken @ (Message::User(_) | Message::Assistant(_) | Message::ToolResult(_)) => Some(spoken.clone()),
             },
             Kind::Other(fields) => foreign::line(fields),
             Kind::ModelChange(_) => None,
-        })
-        .map(Arc::new)
+        };
+        Some((entry.id.clone(), Arc::new(message?)))
+    })
 }
 
 /// A line that replaces what was said before by a summary.
@@ -140,6 +174,7 @@ struct Compaction<'a> {
     summary: &'a str,
     /// The first line before it that still counts.
     first_kept: Option<&'a str>,
+    details: &'a Value,
 }
 
 impl<'a> Compaction<'a> {
@@ -147,7 +182,8 @@ impl<'a> Compaction<'a> {
         let Kind::Other(fields) = &entry.kind else { return None };
         let is_one = word(fields, "type") == Some("compaction");
         let summary = word(fields, "summary").filter(|_| is_one)?;
-        Some(Self { summary, first_kept: word(fields, "firstKeptEntryId") })
+        let details = fields.get("details").unwrap_or(&Value::Null);
+        Some(Self { summary, first_kept: word(fields, "firstKeptEntryId"), details })
     }
 }
 

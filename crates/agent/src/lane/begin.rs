@@ -1,11 +1,10 @@
 //! How a run begins: a new one with its message, one that a restart found with what it did before.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use homard_proto::{
-    AgentId, CallId, Extra, Route, SessionId, SessionKey,
+    CallId, Extra, Route, SessionId,
     message::{Message, ToolResult, Usage, User},
-    session::Record,
     transcript::{Entry, Header, Kind, ModelChange},
 };
 use homard_reply::blocks::Blocks;
@@ -18,6 +17,7 @@ use super::{
     slots::Lender,
 };
 use crate::{
+    access,
     ambient::iso,
     command::{Command, OWNER},
     context::{
@@ -27,7 +27,6 @@ use crate::{
         setting::Kit,
     },
     event::{Event, RunEvent},
-    hub::Shared,
     profile::Profile,
     run::{Plea, RunScope, guard::Guard},
     tool::{Origin, Toolbox},
@@ -85,7 +84,7 @@ impl Lane {
         let spec = failover.candidate().model.clone();
         let spec = spec.spec();
         let origin = Origin { principal: queued.inbound.principal.clone(), route: queued.inbound.route.clone() };
-        let ceiling = ceiling(&hub, &self.key, &session.record, &origin);
+        let ceiling = access::ceiling(&hub.setup.agents(), (&self.key, &session.record), &origin);
         let mut scope = RunScope {
             hub: hub.clone(),
             profile: profile.clone(),
@@ -195,14 +194,6 @@ impl Queued {
             self.answers = resume.answers;
         }
     }
-}
-
-/// The tools of whoever started a session's agent: it has no more than that one.
-fn ceiling(hub: &Shared, key: &SessionKey, record: &Record, origin: &Origin) -> Option<BTreeSet<String>> {
-    let agent = key.agent().cloned().unwrap_or_else(AgentId::main);
-    let parent = SessionKey::parse(record.spawned_by.as_deref()?, &agent).ok()?;
-    let starter = hub.setup.agents().of(parent.agent());
-    Some(starter.tools_for((origin, &parent), starter.spec()).names())
 }
 
 /// Puts what a run did before the restart on its tape; returns how many assistant messages that were.

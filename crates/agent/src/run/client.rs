@@ -41,3 +41,10 @@ pub(super) fn beside(own: Toolbox, client: &[ToolSpec]) -> Toolbox {
 pub(super) fn handed(client: &[ToolSpec], said: &Assistant) -> Vec<ToolCall> {
     said.tool_calls().filter(|call| client.iter().any(|spec| spec.name == call.name)).cloned().collect()
 }
+
+/// What a model is told of tools, also where it is told of few: the sender's are always among them.
+pub(super) fn told(tools: Arc<[ToolSpec]>, client: &[ToolSpec]) -> Arc<[ToolSpec]> {
+    let is_told = |spec: &ToolSpec| tools.iter().any(|told| told.name == spec.name);
+    let missing: Vec<_> = client.iter().filter(|spec| !is_told(spec)).cloned().collect();
+    if missing.is_empty() { tools } else { tools.iter().cloned().chain(missing).collect() }
+}

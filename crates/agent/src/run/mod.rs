@@ -177,7 +177,7 @@ impl RunScope {
         let is_written = |written: &Written| written.model == model && written.level == level;
         let written = self.written.take().filter(is_written).unwrap_or_else(|| {
             self.choose_tools(spec);
-            let tools = self.brief.told(spec, &self.toolbox);
+            let tools = client::told(self.brief.told(spec, &self.toolbox), &self.client_tools);
             Written { prompt: self.brief.prompt(spec, level, &tools), model, level, tools }
         });
         self.written.insert(written)

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{flag, text};
-use crate::{Extra, Generation, SessionId};
+use crate::{EntryId, Extra, Generation, SessionId};
 
 fn count(minimum: u64) -> Value {
     json!({"type": "integer", "minimum": minimum})
@@ -232,14 +232,49 @@ pub struct CompactParams {
     /// The agent of a key that names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// How many lines stay.
+    /// How many lines stay, as older programs say it. A transcript keeps every line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_lines: Option<u64>,
+    /// What the summary should pay attention to. OpenClaw does not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub focus: Option<String>,
 }
 
 params!(CompactParams, "sessions.compact", &["key"], |generation| {
-    newer(generation, json!({"key": text(), "maxLines": count(1)}), &[("agentId", text())])
+    let properties = json!({"key": text(), "maxLines": count(1), "focus": {"type": "string"}});
+    newer(generation, properties, &[("agentId", text())])
 });
+
+/// What `sessions.compactions` takes. OpenClaw does not have it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CompactionsParams {
+    /// Which session.
+    pub key: String,
+    /// The agent of a key that names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+}
+
+params!(CompactionsParams, "sessions.compactions", &["key"], |_| json!({"key": text(), "agentId": text()}));
+
+/// What `sessions.compactions.undo` takes. OpenClaw does not have it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UndoCompactionParams {
+    /// Which session.
+    pub key: String,
+    /// The agent of a key that names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// Which compaction; without one, the last that counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<EntryId>,
+}
+
+params!(UndoCompactionParams, "sessions.compactions.undo", &["key"], |_| json!({
+    "key": text(), "agentId": text(), "id": text(),
+}));
 
 /// What `sessions.create` takes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -1,0 +1,471 @@
+//! What the original's own functions gave, group by group. Where it was wrong, or a decision is another, the deviation
+//! stands with its reason beside what is expected here.
+//!
+//! `golden/loop-vectors.json` is a copy of the recording; where the recording itself is here, it is checked as well, and
+//! where it is absent, the test says so on stderr.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+use std::{fs, io::Write, path::Path};
+
+use homard_agent::{
+    RunEvent,
+    command::{self, Command, Inline, Order, Triggers, queue::Overrides},
+};
+use homard_model::{ErrorKind, classify::classify};
+use homard_proto::{AgentId, CallId, Route, SessionKey, message::Message, transcript::Kind};
+use homard_reply::{
+    chunk::{Bounds, Chunker, Prefer},
+    heartbeat,
+    payload::ReplyTo,
+    sent::Sent,
+    silent,
+    spoken::{self, Rules, Spoken},
+};
+use homard_testkit::{Played, Trace, play};
+use serde_json::{Value, json};
+
+/// Which test holds a group: one of this file, or one below `crates/`.
+const HELD: [(&str, &str); 20] = [
+    ("chunker", "testkit/tests/vectors.rs::chunker"),
+    ("silent", "testkit/tests/vectors.rs::silence"),
+    ("heartbeat", "testkit/tests/vectors.rs::heartbeats"),
+    ("directives", "testkit/tests/vectors.rs::directives"),
+    ("streamingDirectives", "testkit/tests/vectors.rs::streams"),
+    ("normalizeDup", "testkit/tests/vectors.rs::repetitions"),
+    ("queueSummaryLine", "testkit/tests/vectors.rs::summary_lines"),
+    ("queueDrop", "testkit/tests/vectors.rs::drops"),
+    ("collect", "testkit/tests/vectors.rs::collects"),
+    ("queueDirective", "testkit/tests/vectors.rs::queue_directives"),
+    ("agentId", "testkit/tests/vectors.rs::agents"),
+    ("sessionKey", "testkit/tests/vectors.rs::keys"),
+    ("toolIds", "store/tests/it/vectors.rs::golden_vectors_hold"),
+    ("pairing", "store/tests/it/vectors.rs::golden_vectors_hold"),
+    ("errors", "testkit/tests/vectors.rs::errors"),
+    // The words of the mark in the middle are ours.
+    ("bootstrap", "testkit/tests/prompts.rs::case_98_a_long_file_keeps_its_ends"),
+    // FIX: whoever waits for what was cleared is told.
+    ("laneClear", "testkit/tests/traces/lanes/what_waits_is_cleared.trace"),
+    ("media_S", "testkit/tests/vectors.rs::media"),
+    ("runtime", "testkit/tests/vectors.rs::runs"),
+    // FIX: the lock is the system's; neither the age nor the content of the file gives it to another.
+    ("lock", "journal/tests/journal/files.rs::a_lock_is_held_before_its_file_says_by_whom"),
+];
+
+#[test]
+fn every_group_is_held_by_a_test_that_is_there() {
+    let vectors = golden();
+    let groups: Vec<_> = vectors.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(groups, HELD.map(|(group, _)| group));
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for (group, test) in HELD {
+        let (path, function) = test.split_once("::").unwrap_or((test, ""));
+        let text = fs::read_to_string(crates.join(path)).unwrap();
+        assert!(function.is_empty() || text.contains(&format!("fn {function}(")), "{group}: {test}");
+    }
+}
+
+#[test]
+fn golden_vectors_hold() {
+    check(&golden());
+}
+
+#[test]
+fn every_recorded_vector_holds() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/samples/vectors/loop-vectors.json");
+    let Ok(text) = fs::read(path) else {
+        // Past the test harness, which hides what passing tests say.
+        let line = "skipped: every recorded vector of the loop: ../shared/samples is not here\n";
+        return std::io::stderr().write_all(line.as_bytes()).unwrap();
+    };
+    let mut recorded: Value = serde_json::from_slice(&text).unwrap();
+    recorded.as_object_mut().unwrap().retain(|group, _| !group.ends_with("_note"));
+    assert_eq!(recorded, golden());
+    check(&recorded);
+}
+
+fn golden() -> Value {
+    serde_json::from_str(include_str!("golden/loop-vectors.json")).unwrap()
+}
+
+fn check(vectors: &Value) {
+    chunker(&vectors["chunker"]);
+    silence(&vectors["silent"]);
+    heartbeats(&vectors["heartbeat"]);
+    directives(&vectors["directives"]);
+    streams(&vectors["streamingDirectives"]);
+    media(&vectors["media_S"]);
+    repetitions(&vectors["normalizeDup"]);
+    summary_lines(&vectors["queueSummaryLine"]);
+    drops(&vectors["queueDrop"]);
+    collects(&vectors["collect"]);
+    queue_directives(&vectors["queueDirective"]);
+    agents(&vectors["agentId"]);
+    keys(&vectors["sessionKey"]);
+    errors(&vectors["errors"]);
+    runs(&vectors["runtime"]);
+}
+
+fn list(group: &Value) -> &[Value] {
+    let list = group.as_array().unwrap();
+    assert!(!list.is_empty());
+    list
+}
+
+fn word(value: &Value) -> &str {
+    value.as_str().unwrap()
+}
+
+fn words(value: &Value) -> Vec<&str> {
+    value.as_array().unwrap().iter().map(word).collect()
+}
+
+fn chunker(group: &Value) {
+    for vector in list(group) {
+        let size = |name: &str| usize::try_from(vector["cfg"][name].as_u64().unwrap()).unwrap();
+        let prefer = match word(&vector["cfg"]["breakPreference"]) {
+            "newline" => Prefer::Newline,
+            "sentence" => Prefer::Sentence,
+            _ => Prefer::Paragraph,
+        };
+        let mut chunker = Chunker::new(Bounds { min: size("minChars"), max: size("maxChars"), prefer });
+        let mut blocks = Vec::new();
+        for part in words(&vector["parts"]) {
+            if vector["opts"]["stream"] == true {
+                blocks.extend(chunker.push(part));
+            } else {
+                chunker.hold(part);
+            }
+        }
+        if vector["opts"]["end"] != false {
+            blocks.extend(chunker.finish());
+        }
+        let expected = match word(&vector["name"]) {
+            // FIX: no blank lines at the start of a block, which leaves room for a word.
+            "para stream" => vec!["First para.", "Second para that goes on and", "on."],
+            // FIX: a fence is cut at the end of a line, is never empty, and with its marks no longer than allowed.
+            "fence split" => {
+                vec!["```js\nconst a = 1;\n```", "```js\nconst b = 2;\n```", "```js\nconst c = 3;\n```", "Done"]
+            }
+            "tilde fence" => vec!["~~~\nline one\nline two\n~~~", "~~~\nline three\n~~~", "end"],
+            // FIX: no emoji is cut in half; characters are counted, not halves of them.
+            "emoji cut" => vec!["😀😀😀😀", "😀"],
+            "emoji odd max (DEFECT: surrogate split)" => vec!["😀😀😀😀😀"],
+            _ => words(&vector["out"]),
+        };
+        assert_eq!(blocks, expected, "{vector}");
+    }
+}
+
+fn silence(group: &Value) {
+    // FIX: only the word alone is silence, and it is in any case.
+    let fixed = ["NO_REPLY: done", "Done. NO_REPLY", "Done NO_REPLY!!", "no_reply", "NO_REPLY and more"];
+    for vector in list(group) {
+        let was_silent = vector[1].as_bool().unwrap();
+        assert_eq!(silent::is_silent(word(&vector[0])), was_silent != fixed.contains(&word(&vector[0])), "{vector}");
+    }
+}
+
+fn heartbeats(group: &Value) {
+    for vector in list(group) {
+        // Long ones are recorded by their length.
+        let text = match word(&vector["in"]) {
+            "HEARTBEAT_OK xxxxxxx…(314)" => format!("HEARTBEAT_OK {}", "x".repeat(301)),
+            "HEARTBEAT_OK xxxxxxx…(313)" => format!("HEARTBEAT_OK {}", "x".repeat(300)),
+            text => text.to_owned(),
+        };
+        let said = spoken::read(&text, Rules::default());
+        let is_stripped = said.found.is_heartbeat;
+        let left = match word(&vector["mode"]) {
+            "heartbeat" => match heartbeat::answer(said, 300) {
+                heartbeat::Answer::Words(text) => text,
+                heartbeat::Answer::Empty | heartbeat::Answer::Nothing => String::new(),
+            },
+            _ => said.text,
+        };
+        let expected = match word(&vector["out"]["text"]) {
+            "len 301" => "x".repeat(301),
+            // FIX: paragraphs stay.
+            "line1 line2" => "line1\n\nline2".to_owned(),
+            text => text.to_owned(),
+        };
+        assert_eq!(vector["out"]["shouldSkip"], expected.is_empty(), "{vector}");
+        assert_eq!((left, Value::from(is_stripped)), (expected, vector["out"]["didStrip"].clone()), "{vector}");
+    }
+}
+
+fn directives(group: &Value) {
+    for vector in list(group) {
+        let (text, out) = (word(&vector[0]), &vector[1]);
+        let said = spoken::read(text, Rules::default());
+        let expected = match text {
+            // FIX: code keeps its indent.
+            "[[reply_to_current]] code:\n    indented\n\n  two" => "code:\n    indented\n\n  two",
+            _ => word(&out["text"]),
+        };
+        assert_eq!((said.text.as_str(), said.found.is_silent), (expected, false), "{vector}");
+        // The message that is answered is called 99.
+        let target = said.found.reply_to.map(|target| match target {
+            ReplyTo::Current => "99".to_owned(),
+            ReplyTo::Id(id) => id,
+        });
+        assert_eq!(target.as_deref(), out["replyToId"].as_str(), "{vector}");
+        let media = out.get("mediaUrls").map_or_else(Vec::new, words);
+        assert_eq!((said.found.media, out["audioAsVoice"] == true), (owned(&media), said.found.is_voice), "{vector}");
+    }
+}
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+fn streams(group: &Value) {
+    for vector in list(group) {
+        let mut spoken = Spoken::new(Rules::default());
+        let mut shown: Vec<_> = words(&vector["in"]).into_iter().map(|delta| spoken.hear(delta).text).collect();
+        shown.push(spoken.finish().text);
+        let out = vector["out"].as_array().unwrap();
+        let expected: Vec<_> = out.iter().map(|out| out["text"].as_str().unwrap_or_default()).collect();
+        let expected = match &expected[..] {
+            // FIX: no space is lost.
+            ["Hello", "[["] => vec!["Hello", " [["],
+            _ => expected,
+        };
+        assert_eq!(shown, expected, "{vector}");
+        let is_reply = out.iter().any(|out| out["replyToCurrent"] == true);
+        assert_eq!(spoken.found().reply_to, is_reply.then_some(ReplyTo::Current), "{vector}");
+    }
+}
+
+fn media(group: &Value) {
+    for vector in list(group) {
+        let said = spoken::read(word(&vector[0]), Rules::default());
+        let expected = match word(&vector[2]) {
+            // FIX: only the line itself goes.
+            "text\n indented\nend" => "text\n\n\n  indented\n\nend",
+            text => text,
+        };
+        assert_eq!((said.found.media, said.text.as_str()), (owned(&words(&vector[1])), expected), "{vector}");
+    }
+}
+
+fn repetitions(group: &Value) {
+    for vector in list(group) {
+        // How texts are compared is seen by what counts as the same text.
+        for (sent, text, expected) in [
+            (&vector["b"], &vector["a"], &vector["dup"]),
+            (&vector["na"], &vector["a"], &json!(vector["na"] != "short")),
+        ] {
+            let (mut all, call) = (Sent::default(), CallId::parse("c").unwrap());
+            let arguments = json!({"action": "send", "channel": "slack", "target": "C1", "message": sent});
+            all.begin(&call, "message", &arguments, &Route::default());
+            all.end(&call, false);
+            assert_eq!(Value::from(all.repeats(word(text))), *expected, "{vector}");
+        }
+    }
+}
+
+/// What models were asked last, call by call.
+fn prompts(played: &Played) -> Vec<String> {
+    let asked = played.asked().iter().map(|seen| &**seen.request.messages.last().unwrap());
+    asked
+        .map(|message| match message {
+            Message::User(user) => user.content.text(),
+            Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => format!("{message:?}"),
+        })
+        .collect()
+}
+
+/// What a model is asked after its first answer, if these messages come while it gives it.
+fn waiting(queue: &str, texts: &[&str]) -> Vec<String> {
+    let mut trace = format!("set queue={}\nat 0ms chat \"zero\"\nmodel pause 1s ; text \"Zero.\"\n", json!(queue));
+    for (at, text) in (1..).zip(texts) {
+        trace.push_str(&format!("at {at}ms chat {}\nmodel text \"Fine.\"\n", json!(text)));
+    }
+    prompts(&play(&Trace::read("here", &trace).unwrap()).unwrap()).split_off(1)
+}
+
+fn summary_lines(group: &Value) {
+    let texts = ["a\n b\t  c".to_owned(), "x".repeat(161), "word ".repeat(40)];
+    for (vector, text) in list(group).iter().zip(texts) {
+        assert_eq!(vector[0], text.chars().count(), "{vector}");
+        let told = waiting("followup cap:1", &[&text, "b"]);
+        let line = told[0].rsplit_once("- ").unwrap().1;
+        assert_eq!(vector[1], line.chars().count(), "{line}");
+        assert!(line.ends_with(word(&vector[2])), "{line}");
+    }
+}
+
+fn drops(group: &Value) {
+    for (rule, texts) in
+        [("old", &["a", "b", "c"][..]), ("new", &["a", "b", "c"]), ("summarize", &["a", "b", "c", "d"])]
+    {
+        let vector = &group[rule];
+        let expected: Vec<_> = vector["prompt"].as_str().into_iter().chain(words(&vector["items"])).collect();
+        assert_eq!(waiting(&format!("followup cap:2 drop:{rule}"), texts), expected, "{rule}");
+    }
+}
+
+fn collects(group: &Value) {
+    assert_eq!(waiting("collect", &["first", "second"]), [word(group)]);
+}
+
+fn queue_directives(group: &Value) {
+    for vector in list(group) {
+        let (text, out) = (word(&vector[0]), &vector[1]);
+        let parsed = command::parse(text, &Triggers::default());
+        let wish = |overrides: &Overrides| {
+            let mut wish = json!({"cleaned": parsed.text});
+            let fields = [
+                ("queueMode", overrides.mode.map(|mode| json!(mode.name()))),
+                ("debounceMs", overrides.debounce.map(|time| json!(time.as_millis()))),
+                ("cap", overrides.cap.map(|cap| json!(cap))),
+                ("dropPolicy", overrides.drop.map(|drop| json!(drop.name()))),
+            ];
+            fields.into_iter().for_each(|(name, value)| value.into_iter().for_each(|value| wish[name] = value));
+            wish
+        };
+        let found = match (&parsed.command, &parsed.inline) {
+            (Some(Command::Queue(Order::Show)), _) => json!({"cleaned": parsed.text}),
+            (Some(Command::Queue(Order::Set(overrides))), _) | (None, Inline::Set(overrides)) => wish(overrides),
+            (None, Inline::Reset) => json!({"cleaned": parsed.text, "queueReset": true}),
+            (Some(Command::Queue(Order::Wrong(mistakes))), _) => json!(mistakes.len()),
+            other => panic!("{other:?}"),
+        };
+        let mut expected = json!({});
+        for (name, value) in out.as_object().unwrap() {
+            let is_said = matches!(name.as_str(), "cleaned" | "queueMode" | "debounceMs" | "cap" | "dropPolicy")
+                || name == "queueReset" && *value == true;
+            if is_said {
+                expected[name] = value.clone();
+            }
+        }
+        let expected = match text {
+            // FIX: a mistake is told, and is no message.
+            "/queue cap:0" | "/queue bogus" => json!(1),
+            // FIX: the word counts in any case.
+            "/QUEUE interrupt" => json!({"cleaned": "", "queueMode": "interrupt"}),
+            _ => expected,
+        };
+        assert_eq!(found, expected, "{vector}");
+    }
+}
+
+fn agents(group: &Value) {
+    for vector in list(group) {
+        match vector[1].as_u64() {
+            // A long one is recorded by its length.
+            Some(length) => assert_eq!(AgentId::normalize(&"a".repeat(100)).as_str().len() as u64, length),
+            None => assert_eq!(AgentId::normalize(word(&vector[0])).as_str(), word(&vector[1]), "{vector}"),
+        }
+    }
+}
+
+fn keys(group: &Value) {
+    for vector in list(group) {
+        let key = SessionKey::parse(word(&vector[0]), &AgentId::main()).unwrap();
+        assert_eq!(key.agent().unwrap().as_str(), word(&vector[2]), "{vector}");
+        assert_eq!(Value::from(key.is_subagent()), vector[3], "{vector}");
+        // A key that names no agent is that of the default agent.
+        let rest = vector[1]["rest"].as_str().unwrap_or(word(&vector[0]));
+        assert_eq!(key.rest(), rest, "{vector}");
+    }
+}
+
+fn errors(group: &Value) {
+    for vector in list(group) {
+        let text = word(&vector["e"]);
+        // What a refusal means is told by its status first; the original had its words alone.
+        let status = match text {
+            "429 too many requests" => Some(429),
+            "overloaded_error" => Some(529),
+            "invalid x-api-key 401" => Some(401),
+            "request timed out" => Some(408),
+            "session expired yesterday" | "HTTP 500 internal server error" => Some(500),
+            _ => Some(400),
+        };
+        let kind = classify(status, &[], text).kind;
+        let (is_long, reason) = match kind {
+            ErrorKind::Overflow => (true, Value::Null),
+            ErrorKind::RateLimit | ErrorKind::Overloaded => (false, json!("rate_limit")),
+            ErrorKind::Billing => (false, json!("billing")),
+            ErrorKind::Auth => (false, json!("auth")),
+            ErrorKind::Timeout => (false, json!("timeout")),
+            ErrorKind::Rejected => (false, json!("format")),
+            ErrorKind::Connect
+            | ErrorKind::Server
+            | ErrorKind::ContentFilter
+            | ErrorKind::Malformed
+            | ErrorKind::Truncated => (false, Value::Null),
+        };
+        let expected = match text {
+            // Wrong requests have one name; which of them another model may take is the failover's to say.
+            "image exceeds 5 MB" | "context overflow is a topic" | "400 roles must alternate" => json!("format"),
+            // FIX: no word of a sentence makes it a matter of keys.
+            "session expired yesterday" => Value::Null,
+            _ => vector["reason"].clone(),
+        };
+        assert_eq!((Value::from(is_long), reason), (vector["overflow"].clone(), expected), "{vector} {kind:?}");
+    }
+}
+
+/// Who said something in the session, in order, with what tools answered.
+fn roles(played: &Played) -> Vec<String> {
+    let entries = played.sessions().iter().flat_map(|(_, session)| &session.entries);
+    let said = entries.filter_map(|entry| match &entry.kind {
+        Kind::Message(said) => Some(match &said.message {
+            Message::User(_) => "user".to_owned(),
+            Message::Assistant(said) => format!("assistant({})", word(&json!(said.stop_reason))),
+            Message::ToolResult(result) => format!("{}:{}", result.tool_call_id, result.is_error),
+            Message::Other(_) => "other".to_owned(),
+        }),
+        Kind::ModelChange(_) | Kind::Other(_) => None,
+    });
+    said.collect()
+}
+
+fn runs(group: &Value) {
+    let played = |text: &str| play(&Trace::read("here", text).unwrap()).unwrap();
+    let ended = |played: &Played| {
+        let ends =
+            played.runs().flat_map(|(_, events)| events).filter(|event| matches!(event.kind, RunEvent::Ended(_)));
+        ends.count()
+    };
+
+    // What happens within a run has other names here: it begins once, ends once, and says something in between.
+    let plain = played("at 0ms chat \"hi\"\nmodel text \"Hello.\"");
+    assert_eq!((roles(&plain), ended(&plain)), (owned(&["user", "assistant(stop)"]), 1));
+    assert_eq!(words(&group["plain"]).iter().filter(|step| step.starts_with("message_end")).count(), 2);
+
+    // FIX: a message for a run that fails gets a turn of its own.
+    assert_eq!(group["steer_during_error"]["delivered"], false);
+    let steered = "at 0ms chat \"one\"\nat 100ms chat \"two\" mode=steer";
+    let failed = played(&format!("{steered}\nmodel pause 1s ; fail rejected \"no\"\nmodel text \"Two.\""));
+    assert_eq!(roles(&failed), ["user", "assistant(error)", "user", "assistant(stop)"]);
+
+    let late = played(&format!("{steered}\nmodel pause 1s ; text \"One.\"\nmodel text \"Two.\""));
+    let expected: Vec<_> = words(&group["steer_during_final_text"]["roles"]);
+    assert_eq!(roles(&late).iter().map(|role| role.split('(').next().unwrap()).collect::<Vec<_>>(), expected);
+
+    let calls = "model call 1 read {\"path\":\"a\"} ; call 2 read {\"path\":\"b\"} ; call 3 read {\"path\":\"c\"}";
+    let tools = played(&format!(
+        "set tools=sequential\n{steered}\n{calls}\ntool 1 takes 1s says \"real\"\nmodel text \"Fine.\""
+    ));
+    let is_skipped = |result: &&str| result.ends_with("skipped");
+    let results = words(&group["steer_in_tool_1_of_3"]["results"]);
+    let results = results.iter().map(|result| format!("{}:{}", &result[..1], is_skipped(&result)));
+    let expected = [owned(&["user", "assistant(toolUse)"]), results.collect(), owned(&["user", "assistant(stop)"])];
+    assert_eq!(roles(&tools), expected.concat());
+
+    // FIX: tries that failed are no lines of the conversation, and a run begins and ends once.
+    let busy = "set retries=3\nat 0ms chat \"hi\"\nmodel fail overloaded \"529\"\nmodel fail overloaded \"529\"";
+    let busy = played(&format!("{busy}\nmodel text \"Here.\""));
+    assert_eq!(group["retry_two_overloads"]["model_calls"], busy.asked().len());
+    assert_eq!((roles(&busy), ended(&busy)), (owned(&["user", "assistant(stop)"]), 1));
+
+    // FIX: the message is in the conversation once, whoever answers it.
+    let twice = words(&group["second_attempt_after_auth_error"]["transcript"]);
+    assert_eq!(twice.iter().filter(|line| **line == "user").count(), 2);
+    let other = played("set fallback=200000\nat 0ms chat \"hi\"\nmodel fail auth \"401\"\nmodel text \"Here.\"");
+    assert_eq!(roles(&other), ["user", "assistant(stop)"]);
+    assert_eq!(prompts(&other), ["hi", "hi"]);
+}

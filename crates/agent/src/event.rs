@@ -112,6 +112,26 @@ pub enum RunEvent {
         /// The answer.
         result: Arc<Answered>,
     },
+    /// The conversation is being made short.
+    Compacting,
+    /// The conversation was made short (stored).
+    Compacted {
+        /// Its line in the transcript.
+        entry: EntryId,
+        /// How many tokens it took before, about.
+        before: u64,
+        /// How many it takes now.
+        after: u64,
+        /// How it was done, in a word.
+        way: &'static str,
+        /// Whether the model is asked after it.
+        goes_on: bool,
+    },
+    /// The conversation was not made short, and is as it was.
+    NotCompacted {
+        /// Why.
+        why: String,
+    },
     /// A piece of the answer is on its way to the user, before the answer is whole.
     Block(Arc<Payload>),
     /// The run is over (stored). Always the last, always exactly one.

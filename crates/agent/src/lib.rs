@@ -33,6 +33,7 @@ mod context;
 mod lane;
 mod replies;
 mod run;
+mod shorten;
 mod writer;
 
 pub use ambient::Ambient;

@@ -70,6 +70,9 @@ impl Replies {
                 | RunEvent::Switched { .. }
                 | RunEvent::ToolStarted { .. }
                 | RunEvent::ToolProgress { .. }
+                | RunEvent::Compacting
+                | RunEvent::Compacted { .. }
+                | RunEvent::NotCompacted { .. }
                 | RunEvent::Ended(_) => {}
             }
         }

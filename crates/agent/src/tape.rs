@@ -196,7 +196,10 @@ impl Tape {
     /// The text of an assistant message that was begun and not completed.
     pub(crate) fn unfinished_text(&self) -> String {
         let inner = self.lock();
-        let complete = inner.slots.iter().rposition(|slot| matches!(slot.kind, SlotKind::Fact(_)));
+        // A block goes out while its message is being said.
+        let complete = inner.slots.iter().rposition(
+            |slot| matches!(&slot.kind, SlotKind::Fact(fact) if !matches!(fact, RunEvent::Block(_))),
+        );
         let open = &inner.slots[complete.map_or(0, |last| last + 1)..];
         let text = open.iter().map(|slot| match &slot.kind {
             SlotKind::Text { text, .. } => text.as_str(),

@@ -18,7 +18,7 @@ use crate::{
         agent, agents,
         chat::{history, inject, resume, send},
         cron, health,
-        sessions::{self, change, look},
+        sessions::{self, change, compact, look},
     },
     projector::{Hold, Missed, Resume},
     scope::{self, Scope},
@@ -73,7 +73,7 @@ struct BuiltIn {
 }
 
 /// Everything that can be asked of any gateway; `hello-ok` lists exactly this, and what was added.
-const BUILT_IN: [BuiltIn; 32] = [
+const BUILT_IN: [BuiltIn; 34] = [
     BuiltIn { name: "health", needs: Scope::Read, answer: |call| Box::pin(health::health(call)) },
     BuiltIn { name: "status", needs: Scope::Read, answer: |call| Box::pin(health::status(call)) },
     BuiltIn { name: "system-presence", needs: Scope::Read, answer: |call| Box::pin(health::presence(call)) },
@@ -89,7 +89,9 @@ const BUILT_IN: [BuiltIn; 32] = [
     BuiltIn { name: "sessions.patch", needs: Scope::Admin, answer: |call| Box::pin(change::patch(call)) },
     BuiltIn { name: "sessions.reset", needs: Scope::Admin, answer: |call| Box::pin(change::reset(call)) },
     BuiltIn { name: "sessions.delete", needs: Scope::Admin, answer: |call| Box::pin(change::delete(call)) },
-    BuiltIn { name: "sessions.compact", needs: Scope::Admin, answer: |call| Box::pin(change::compact(call)) },
+    BuiltIn { name: "sessions.compact", needs: Scope::Admin, answer: |call| Box::pin(compact::compact(call)) },
+    BuiltIn { name: "sessions.compactions", needs: Scope::Read, answer: |call| Box::pin(compact::list(call)) },
+    BuiltIn { name: "sessions.compactions.undo", needs: Scope::Admin, answer: |call| Box::pin(compact::undo(call)) },
     BuiltIn { name: "chat.history", needs: Scope::Read, answer: |call| Box::pin(history::history(call)) },
     BuiltIn { name: "chat.send", needs: Scope::Write, answer: |call| Box::pin(send::send(call)) },
     BuiltIn { name: "chat.abort", needs: Scope::Write, answer: |call| Box::pin(send::abort(call)) },

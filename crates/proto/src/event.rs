@@ -46,6 +46,8 @@ pub enum Stream {
     Tool,
     /// The model's reasoning, as it comes.
     Thinking,
+    /// The conversation is made short.
+    Compaction,
     /// A stream that this version does not send.
     #[serde(untagged)]
     Other(String),

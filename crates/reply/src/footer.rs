@@ -194,6 +194,7 @@ mod tests {
         assert_eq!(silence, []);
     }
 
+    // Case 151.
     #[test]
     fn the_session_line_comes_before_the_compaction_line() {
         let id = SessionId::parse("3f2c").unwrap();

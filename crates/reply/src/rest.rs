@@ -209,6 +209,7 @@ mod tests {
         assert_eq!(left(&["abcdef ghi"], &["abc"]), ["def ghi"]);
     }
 
+    // Case 135, pitfall 58.
     #[test]
     fn what_failed_between_two_blocks_is_left() {
         assert_eq!(left(&["One.\n\nTwo.\n\nThree."], &["One.", "Three."]), ["Two."]);

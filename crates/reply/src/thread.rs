@@ -93,6 +93,7 @@ mod tests {
         assert_eq!(ids(run(Mode::Off).with_tags(), targets), [id("m1"), None, id("m0")]);
     }
 
+    // Case 152.
     #[test]
     fn first_gives_an_id_to_the_first_payload_only() {
         assert_eq!(ids(run(Mode::First), [None, Some(ReplyTo::Current), id("m0")]), [id("m1"), None, None]);

@@ -311,6 +311,9 @@ fn host(tape: &Tape) -> Option<RunId> {
         | RunEvent::ToolStarted { .. }
         | RunEvent::ToolProgress { .. }
         | RunEvent::ToolEnded { .. }
+        | RunEvent::Compacting
+        | RunEvent::Compacted { .. }
+        | RunEvent::NotCompacted { .. }
         | RunEvent::Block(_)
         | RunEvent::Ended(_) => None,
     })

@@ -124,7 +124,7 @@ fn sequence(heard: &Heard, told: &[&Told]) -> Vec<String> {
 pub(crate) fn phase(told: &Told) -> Option<&str> {
     match told.payload.stream {
         Stream::Lifecycle => told.payload.data["phase"].as_str(),
-        Stream::Assistant | Stream::Tool | Stream::Thinking | Stream::Other(_) => None,
+        Stream::Assistant | Stream::Tool | Stream::Thinking | Stream::Compaction | Stream::Other(_) => None,
     }
 }
 
@@ -160,6 +160,9 @@ fn kept(played: &Played, heard: &Heard) -> Vec<String> {
         | RunEvent::Switched { .. }
         | RunEvent::ToolStarted { .. }
         | RunEvent::ToolProgress { .. }
+        | RunEvent::Compacting
+        | RunEvent::Compacted { .. }
+        | RunEvent::NotCompacted { .. }
         | RunEvent::Block(_)
         | RunEvent::Ended(_) => true,
     };

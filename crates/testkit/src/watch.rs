@@ -115,6 +115,9 @@ fn untold(event: &RunEvent) -> Option<String> {
         | RunEvent::Assistant { .. }
         | RunEvent::ToolStarted { .. }
         | RunEvent::ToolProgress { .. }
+        | RunEvent::Compacting
+        | RunEvent::Compacted { .. }
+        | RunEvent::NotCompacted { .. }
         | RunEvent::ToolEnded { .. }
         | RunEvent::Ended(_) => None,
     }

@@ -86,7 +86,6 @@ fn converse(mut client: Command, name: &str, scene: Scene<'_>) -> Result<usize> 
     let model = Model::start(answer)?;
     let mut config = model.config();
     // A model on this machine would be told of a few tools only.
-    config["agents"]["defaults"]["promptStyle"] = "rich".into();
     config["gateway"] = json!({"http": {"endpoints": {
         "chatCompletions": {"enabled": true}, "responses": {"enabled": true},
     }}});

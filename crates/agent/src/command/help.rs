@@ -101,6 +101,8 @@ pub(super) fn help(triggers: &Triggers) -> String {
         level(Level::Reasoning, "whether you see the model's reasoning"),
         plain("/model", "[provider/model]", "which model answers"),
         plain("/approve", "<id> <decision>", "allow or deny a command that waits: allow-once, allow-always or deny"),
+        level(Level::Usage, "whether answers say what they took"),
+        plain("/compact", "[focus]", "make the conversation short; homard sessions compactions undoes it"),
         plain("/context", "[detail|json]", "what the model is told before the conversation"),
         plain("/status", "", "how this session stands"),
         plain("/help, /commands", "", "this list"),

@@ -96,6 +96,8 @@ pub enum Command {
     Level(Level, String),
     /// Another model, or to be told which it is if the name is empty.
     Model(String),
+    /// That the conversation is made short, with attention to this.
+    Compact(Option<String>),
     /// To be told what a model is told before the conversation.
     Context(Ask),
     /// That a command may run, or not; or to be told how that is said.
@@ -139,6 +141,7 @@ impl Command {
             | Self::Queue(_)
             | Self::Level(..)
             | Self::Model(_)
+            | Self::Compact(_)
             | Self::Context(_)
             | Self::Approve(_)
             | Self::Status
@@ -150,7 +153,12 @@ impl Command {
     /// the disk or the desk.
     pub fn change(&self, facts: &StatusFacts<'_>) -> Option<Change> {
         match self {
-            Self::Begin { .. } | Self::BeginWith(_) | Self::Stop(_) | Self::Context(_) | Self::Approve(_) => None,
+            Self::Begin { .. }
+            | Self::BeginWith(_)
+            | Self::Stop(_)
+            | Self::Compact(_)
+            | Self::Context(_)
+            | Self::Approve(_) => None,
             Self::Queue(order) => Some(order.change(facts)),
             Self::Level(level, word) => Some(level.change(word, facts)),
             Self::Model(name) => Some(levels::change_model(name, facts)),
@@ -184,6 +192,7 @@ pub fn parse(text: &str, triggers: &Triggers) -> Parsed {
                 | Command::Queue(_)
                 | Command::Level(..)
                 | Command::Model(_)
+                | Command::Compact(_)
                 | Command::Context(_)
                 | Command::Approve(_)
                 | Command::Status
@@ -214,6 +223,9 @@ fn whole(text: &str, triggers: &Triggers) -> Option<Command> {
     let text = text.trim();
     if let Some(name) = after(text, "/model") {
         return Some(Command::Model(name.trim().to_owned()));
+    }
+    if let Some(focus) = after(text, "/compact") {
+        return Some(Command::Compact(Some(focus.trim().to_owned()).filter(|focus| !focus.is_empty())));
     }
     if let Some(ask) = after(text, "/context").and_then(Ask::parse) {
         return Some(Command::Context(ask));

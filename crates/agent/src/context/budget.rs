@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use homard_model::{Error, ErrorKind, Request, Spec, tokens};
+use homard_model::{Error, ErrorKind, Spec, tokens};
 use homard_proto::message::Message;
 
 /// The smallest context that an agent can work in, in tokens.
@@ -47,8 +47,8 @@ pub(crate) fn too_small(spec: &Spec) -> Error {
 }
 
 /// What is said of a request that cannot fit; `None` if it may.
-pub(crate) fn overflow(spec: &Spec, request: &Request) -> Option<Error> {
-    let weight = weigh(spec, request);
+pub(crate) fn overflow(spec: &Spec, overhead: u64, said: Said<'_>) -> Option<Error> {
+    let weight = weigh(spec, overhead, said);
     let window = spec.context_window;
     // An estimate may be too high, what a provider counted is not: nobody is turned away who might fit.
     let least = weight.counted + weight.estimated * 3 / 4;
@@ -64,6 +64,9 @@ pub(crate) fn overflow(spec: &Spec, request: &Request) -> Option<Error> {
     })
 }
 
+/// A conversation, and how many of its messages are older than its last compaction.
+pub(crate) type Said<'a> = (&'a [Arc<Message>], usize);
+
 /// How much a request weighs, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Weight {
@@ -73,8 +76,9 @@ pub(crate) struct Weight {
     pub(crate) estimated: u64,
 }
 
-/// Weighs a request: what this model counted when it answered last, and an estimate of the rest.
-pub(crate) fn weigh(spec: &Spec, request: &Request) -> Weight {
+/// Weighs a request: what this model counted when it answered last, and an estimate of the rest. What was counted before a
+/// compaction is no longer true. `overhead` is what is told besides the conversation.
+pub(crate) fn weigh(spec: &Spec, overhead: u64, (messages, old): Said<'_>) -> Weight {
     let counted = |message: &Arc<Message>| match &**message {
         Message::Assistant(said) if spec.wrote(said) => {
             let usage = &said.usage;
@@ -82,14 +86,12 @@ pub(crate) fn weigh(spec: &Spec, request: &Request) -> Weight {
         }
         Message::Assistant(_) | Message::User(_) | Message::ToolResult(_) | Message::Other(_) => None,
     };
-    let last = request.messages.iter().enumerate().rev().find_map(|(at, message)| Some((at, counted(message)?)));
+    let fresh = messages.iter().enumerate().skip(old).rev();
+    let last = fresh.into_iter().find_map(|(at, message)| Some((at, counted(message)?)));
     let sum = |messages: &[Arc<Message>]| messages.iter().map(|message| tokens::of_message(message)).sum::<u64>();
     match last {
-        Some((at, counted)) => Weight { counted, estimated: sum(&request.messages[at + 1..]) },
-        None => {
-            let before = tokens::estimate(&request.system) + tokens::of_tools(&request.tools);
-            Weight { counted: 0, estimated: before + sum(&request.messages) }
-        }
+        Some((at, counted)) => Weight { counted, estimated: sum(&messages[at + 1..]) },
+        None => Weight { counted: 0, estimated: overhead + sum(messages) },
     }
 }
 
@@ -127,10 +129,9 @@ mod tests {
 
     #[test]
     fn what_the_same_model_counted_is_believed() {
-        let request = |messages: Vec<_>| Request { messages, ..Request::default() };
         let hi = asked("hi");
         let rest = tokens::of_message(&hi);
-        let weight = |messages| weigh(&spec(0), &request(messages));
+        let weight = |messages: Vec<_>| weigh(&spec(0), 0, (&messages, 0));
         assert_eq!(
             weight(vec![asked(&"x".repeat(9_999)), said("m", 100), hi.clone()]),
             Weight { counted: 115, estimated: rest }
@@ -139,15 +140,20 @@ mod tests {
         let all = vec![hi.clone(), said("other", 100), hi];
         assert_eq!(weight(all.clone()).counted, 0);
         assert!(weight(all).estimated >= 2 * rest);
+        // Pitfall 80: what was counted before a compaction is not true any more.
+        let kept = [said("m", 90_000), asked("hi")];
+        assert_eq!(
+            weigh(&spec(0), 7, (&kept, 1)),
+            Weight { counted: 0, estimated: 7 + rest + tokens::of_message(&kept[0]) }
+        );
     }
 
     #[test]
     fn only_what_cannot_fit_is_turned_away() {
-        let request =
-            Request { messages: vec![said("m", 19_000), asked(&"word ".repeat(4_000))], ..Request::default() };
-        assert_eq!(overflow(&spec(40_000), &request), None);
-        assert_eq!(overflow(&spec(0), &request), None);
-        let error = overflow(&spec(20_000), &request).unwrap();
+        let said = [said("m", 19_000), asked(&"word ".repeat(4_000))];
+        assert_eq!(overflow(&spec(40_000), 0, (&said, 0)), None);
+        assert_eq!(overflow(&spec(0), 0, (&said, 0)), None);
+        let error = overflow(&spec(20_000), 0, (&said, 0)).unwrap();
         assert_eq!(error.kind, ErrorKind::Overflow);
         assert!(
             error.message.ends_with("p/m can read 20000; begin anew with /new, or choose a model that can read more")

@@ -1,6 +1,7 @@
 //! The front door: take a message in, stop a run, wait for one, look at what is there.
 
 mod children;
+mod compact;
 mod recover;
 mod registry;
 mod setup;
@@ -39,6 +40,7 @@ use crate::{
     writer::Writer,
 };
 pub use children::{Child, Cleanup, Errand, Fate, Spawn, SpawnError, parent_of};
+pub use compact::CompactReport;
 use setup::Setup;
 use shared::LiveRun;
 pub(crate) use shared::Shared;

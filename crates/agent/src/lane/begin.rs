@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use homard_compact::escalate::Ladder;
 use homard_proto::{
     CallId, Extra, Route, SessionId,
     message::{Message, ToolResult, Usage, User},
@@ -28,10 +29,13 @@ use crate::{
     },
     event::{Event, RunEvent},
     profile::Profile,
-    run::{Plea, RunScope, guard::Guard},
+    run::{Plea, RunScope, compact::Wish, guard::Guard},
     tool::{Origin, Toolbox},
     writer::Then,
 };
+
+/// The method of a message that the house sends itself when a conversation is full.
+pub(super) const AUTO_COMPACT: &str = "compaction";
 
 /// How far a run had come when the process ended.
 #[derive(Debug)]
@@ -110,6 +114,11 @@ impl Lane {
             blocks: queued.inbound.blocks.clone().map(Blocks::new),
             beside: Usage::default(),
             history: Vec::new(),
+            old: 0,
+            is_tried: false,
+            ladder: Ladder::default(),
+            compacting: queued.compacting.clone(),
+            wish: queued.wish(),
             said: 0,
             answers: Vec::new(),
             words: queued.answer(),
@@ -122,7 +131,7 @@ impl Lane {
             queued.take_up(at);
             scope.said = queued.said;
             scope.answers = queued.answers.clone();
-        } else {
+        } else if scope.wish.is_none() {
             let mut message = queued.first_message();
             let told: Vec<_> = told.into_iter().chain(std::mem::take(&mut brought.notes)).collect();
             notes::attach(&mut message, &told);
@@ -147,12 +156,23 @@ impl Lane {
             facts += 1;
         }
         scope.history = session.history.clone();
+        scope.old = session.old;
         hub.writer.send(records, then.and_publish(&tape, facts));
         Some(scope)
     }
 }
 
 impl Queued {
+    /// What it asks for instead of an answer, if it does.
+    fn wish(&self) -> Option<Wish> {
+        match &self.inbound.command {
+            Some(Command::Compact(focus)) => {
+                Some(Wish { focus: focus.clone(), is_quiet: self.inbound.method == AUTO_COMPACT })
+            }
+            _ => None,
+        }
+    }
+
     /// What the caller tells the model, and where the message came from.
     pub(super) fn told_by(&self) -> (Option<&str>, &Route) {
         (self.inbound.extra_prompt.as_deref(), &self.inbound.route)

@@ -11,7 +11,7 @@ use homard_proto::{
     session::Record,
     transcript::{Entry, Kind},
 };
-use homard_store::{Error as StoreError, Rec, Verdict};
+use homard_store::{Error as StoreError, Rec, Verdict, branch};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -39,6 +39,9 @@ pub enum ChangeError {
     /// The main session is always there.
     #[error("Cannot delete the main session ({0}).")]
     Main(SessionKey),
+    /// It cannot be done; the text says why.
+    #[error("{0}")]
+    Refused(String),
     /// The session is not the one that the caller believes in.
     #[error("the session got another transcript in the meantime; look at it and try again")]
     Changed,
@@ -77,6 +80,8 @@ pub(crate) enum Chore {
     Event(String, Tell<()>),
     /// The assistant is to have said something.
     Note(String, Tell<(EntryId, Assistant)>),
+    /// A compaction is undone, the last one if none is named.
+    Undo(Option<EntryId>, Tell<EntryId>),
     /// The session goes.
     Delete(Deletion),
 }
@@ -117,6 +122,11 @@ impl Lane {
                 let noted = if is_busy { Err(ChangeError::Busy) } else { self.note(&text).await };
                 tell.send(noted).ok();
             }
+            Chore::Undo(id, tell) => {
+                let is_busy = active.is_some() || !self.inbox.is_empty();
+                let undone = if is_busy { Err(ChangeError::Busy) } else { self.undo(id).await };
+                tell.send(undone).ok();
+            }
             Chore::Delete(deletion) => match self.expects(deletion.expected.as_ref()).await {
                 Ok(()) => {
                     let is_idle = active.is_none();
@@ -129,6 +139,25 @@ impl Lane {
                 Err(error) => drop(deletion.tell.send(Err(error))),
             },
         }
+    }
+
+    /// Makes a compaction void. There is no run at work.
+    async fn undo(&mut self, id: Option<EntryId>) -> Result<EntryId, ChangeError> {
+        let session = self.hub.store.load(&self.key).await?.ok_or(ChangeError::NoSession)?;
+        let made = branch::compactions(&session.entries).into_iter().rev().filter(|made| !made.is_undone);
+        let found = made.map(|made| made.id).find(|made| id.as_ref().is_none_or(|id| id == made));
+        let undone = found.ok_or_else(|| match id {
+            Some(id) => ChangeError::Refused(format!("there is no compaction {id} that counts")),
+            None => ChangeError::Refused("no compaction counts in this session".to_owned()),
+        })?;
+        let kind = Kind::compaction_undone(&undone);
+        let (id, at) = (self.hub.ambient.entry_id(), self.hub.ambient.now_ms());
+        let entry = Box::new(Entry { kind, id, parent_id: None, timestamp: iso(at) });
+        let session = session.record.session_id;
+        self.store(Rec::Entry { run: None, key: self.key.clone(), session, entry }).await?;
+        // What counts again is on disk.
+        self.session = None;
+        Ok(undone)
     }
 
     /// Adds words that no model said to the transcript. There is no run at work.

@@ -25,7 +25,7 @@ impl Queued {
     /// Whether it is a command that is answered at once. A bare word only stops something if there is something to stop.
     pub(super) fn is_control(&self, is_busy: bool) -> bool {
         match &self.inbound.command {
-            Some(Command::Begin { .. } | Command::BeginWith(_)) | None => false,
+            Some(Command::Begin { .. } | Command::BeginWith(_) | Command::Compact(_)) | None => false,
             Some(Command::Stop(Stop::Word)) => is_busy,
             Some(
                 Command::Stop(Stop::Slash)
@@ -55,6 +55,7 @@ impl Lane {
             Command::Approve(approve) => Change::says(self.approve(approve, &queued.inbound.principal).await),
             Command::Begin { .. }
             | Command::BeginWith(_)
+            | Command::Compact(_)
             | Command::Queue(_)
             | Command::Level(..)
             | Command::Model(_)

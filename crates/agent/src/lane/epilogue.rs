@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use homard_proto::{
     CallId, Route, SessionId,
-    message::{Assistant, Block, Message, StopReason, ToolResult, Usage},
+    message::{Assistant, Block, Message, StopReason, ToolResult, Usage, User},
     session::Record,
     transcript::{Entry, Kind},
 };
@@ -15,9 +15,15 @@ use homard_reply::{failure, footer, payload::Payload, shape::Duty};
 use homard_store::{Ended, Error as StoreError, Rec, Steps, Unfinished, recovery::own_lines};
 use serde_json::Value;
 
-use super::{Lane, Queued, answerer, begin::told_before, open::OpenSession};
+use super::{
+    Lane, Queued, answerer,
+    begin::{AUTO_COMPACT, told_before},
+    open::OpenSession,
+};
 use crate::{
+    Hub, Inbound,
     ambient::{Ambient, iso},
+    command::{Command, OWNER},
     event::{End, Event, Failure, FailureKind, Outcome, RunEvent},
     profile::Profile,
     replies::{self, Replies},
@@ -57,7 +63,10 @@ impl Lane {
         }
         let mut usage = story.usage;
         usage += &last.beside;
-        let replies = self.replies(queued, profile, (said, &outcome), &usage);
+        let replies = match &last.words {
+            Some(words) => vec![Payload::answer(words)],
+            None => self.replies(queued, profile, (said, &outcome), &usage),
+        };
         let spec = profile.spec();
         let end = Arc::new(End {
             outcome,
@@ -72,8 +81,11 @@ impl Lane {
             started_at: queued.started_at.or(story.started_at),
             ended_at: at,
         });
-        last.records.extend(self.settle(queued, &end, last.credential.as_ref()));
-        last.records.push(Rec::Terminal { run: queued.inbound.run.clone(), ended: Box::new(ended(&end, story.steps)) });
+        last.records.extend(self.settle(queued, &end, (last.credential.as_ref(), &story.compactions)));
+        last.records.push(Rec::Terminal {
+            run: queued.inbound.run.clone(),
+            ended: Box::new(Ended { words: last.words.take(), ..ended(&end, story.steps) }),
+        });
         tape.hold(at, RunEvent::Ended(end.clone()));
         last.facts += 1;
         self.hub.writer.send(last.records, Then::end(tape, last.facts));
@@ -83,7 +95,8 @@ impl Lane {
             self.hub.bury_later(queued.inbound.run.clone());
         }
         match (&mut self.session, tape.broken()) {
-            (Some(session), None) if !queued.is_resumed && is_of(queued, session) => {
+            // What a compaction left of the history is on disk.
+            (Some(session), None) if !queued.is_resumed && is_of(queued, session) && story.compactions.is_empty() => {
                 session.history.extend(new_messages(&tape.facts()));
             }
             // What is on disk is not what we believe, or more than was put on this tape: read it with the next message.
@@ -91,6 +104,23 @@ impl Lane {
         }
         self.hub.forget(&queued.tape);
         self.see_off(guests, &end).await;
+        if last.is_full && tape.broken().is_none() {
+            self.ask_for_room();
+        }
+    }
+
+    /// The conversation is full: it is made short when nothing else is to be done.
+    fn ask_for_room(&self) {
+        let (run, message) = (self.hub.ambient.run_id(), User::text("/compact", self.hub.ambient.now_ms()));
+        let plain = Inbound::plain(run, (OWNER, AUTO_COMPACT), self.key.clone(), message);
+        let inbound = Inbound { command: Some(Command::Compact(None)), is_literal: false, ..plain };
+        let hub = Hub::of(&self.hub);
+        // Apart, because the lane itself takes it in.
+        self.hub.spawn("compaction", async move {
+            if let Err(error) = hub.submit(inbound).await {
+                tracing::warn!(%error, "a full conversation was not made short; it will be before the next answer");
+            }
+        });
     }
 
     /// Leaves a run as it is on disk, because the process is going down: the next one takes it up.
@@ -161,7 +191,12 @@ impl Lane {
     }
 
     /// The session's numbers after the run.
-    fn settle(&mut self, queued: &Queued, end: &End, credential: Option<&Arc<str>>) -> Option<Rec> {
+    fn settle(
+        &mut self,
+        queued: &Queued,
+        end: &End,
+        (credential, compactions): (Option<&Arc<str>>, &[u64]),
+    ) -> Option<Rec> {
         // What is believed of the session may not be on disk.
         if queued.tape.broken().is_some() {
             return None;
@@ -180,6 +215,14 @@ impl Lane {
             record.input_tokens = Some(end.usage.input);
             record.output_tokens = Some(end.usage.output);
             record.total_tokens = Some(prompt_size(&end.last_usage));
+        }
+        if let Some(after) = compactions.last() {
+            let before = record.extra.get("compactionCount").and_then(Value::as_u64).unwrap_or(0);
+            record.extra.insert("compactionCount".to_owned(), (before + compactions.len() as u64).into());
+            // Nobody has counted since: what is left is an estimate.
+            if end.last_usage == Usage::default() || record.total_tokens.is_some_and(|tokens| tokens > *after) {
+                record.total_tokens = Some(*after);
+            }
         }
         let (key, expect) = (self.key.clone(), Some(record.session_id.clone()));
         Some(Rec::Patch { run: Some(queued.inbound.run.clone()), key, expect, record: Box::new(record.clone()) })
@@ -302,6 +345,8 @@ struct Story {
     model: Option<(String, String)>,
     usage: Usage,
     last_usage: Usage,
+    /// How many tokens each compaction left.
+    compactions: Vec<u64>,
     /// What happened when.
     steps: Steps,
     /// How many assistant messages there were.
@@ -359,6 +404,10 @@ impl Story {
                     let asked = story.calls.iter_mut().filter(|asked| asked.call == *call);
                     asked.for_each(|asked| asked.is_started = true);
                 }
+                RunEvent::Compacted { after, .. } => {
+                    story.steps.add("compaction", *at);
+                    story.compactions.push(*after);
+                }
                 RunEvent::Answering { provider, model } => story.model = Some((provider.clone(), model.clone())),
                 RunEvent::Input(_)
                 | RunEvent::Absorbed { .. }
@@ -369,6 +418,8 @@ impl Story {
                 | RunEvent::Text { .. }
                 | RunEvent::Thinking { .. }
                 | RunEvent::ToolProgress { .. }
+                | RunEvent::Compacting
+                | RunEvent::NotCompacted { .. }
                 | RunEvent::Block(_)
                 | RunEvent::Ended(_) => {}
             }

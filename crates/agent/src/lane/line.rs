@@ -8,10 +8,12 @@ use tokio::sync::oneshot;
 
 use super::{
     Lane, Queued,
+    begin::AUTO_COMPACT,
     inbox::{Letter, Offer, Placed, Pushed},
     is_admitted,
 };
 use crate::{
+    command::Command,
     command::queue::{Mode, Overrides, Settings},
     hub::Admission,
     run::Handed,
@@ -53,7 +55,12 @@ impl Lane {
         }
     }
 
-    async fn enqueue(&mut self, mut queued: Queued, active: Option<&mut Queued>, is_idle: bool) {
+    async fn enqueue(&mut self, mut queued: Queued, mut active: Option<&mut Queued>, is_idle: bool) {
+        // Whoever asks for a short conversation does not want to wait for what makes it longer.
+        let is_wish = matches!(queued.inbound.command, Some(Command::Compact(_)));
+        if let Some(active) = active.as_deref_mut().filter(|_| is_wish && queued.inbound.method != AUTO_COMPACT) {
+            self.stop_active(active, AbortReason::Stop).await;
+        }
         queued.settings = self.settings(&queued, active.as_deref());
         // What goes by the rules of the queue may push others out of the way, so first it must be there to stay. Its sender
         // hears of it when it has its place.

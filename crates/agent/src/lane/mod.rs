@@ -39,7 +39,7 @@ use crate::{
     event::{AbortReason, RunEvent},
     hub::{Admission, Inbound, Shared},
     profile::Profile,
-    run::{self, Handed, Last, RunError},
+    run::{self, Flag, Handed, Last, RunError},
     tape::Tape,
     writer::{Then, Writer},
 };
@@ -52,6 +52,9 @@ use slots::{Lender, Slot};
 
 /// How long a lane with nothing to do keeps its history at hand.
 const IDLE: Duration = Duration::from_secs(30);
+
+/// How much longer a run may take whose time is up while it makes the conversation short.
+const COMPACTION_GRACE: Duration = Duration::from_secs(60);
 
 /// How long a run that was told to stop may take to do so before it is dropped. Tools get their own, shorter, grace.
 const GRACE: Duration = Duration::from_millis(750);
@@ -107,6 +110,8 @@ pub(crate) struct Queued {
     session: Option<SessionId>,
     /// When it began, if that was before this process did.
     started_at: Option<u64>,
+    /// Whether its run makes the conversation short at the moment.
+    compacting: Flag,
 }
 
 impl Queued {
@@ -135,6 +140,7 @@ impl Queued {
             answers: Vec::new(),
             session: None,
             started_at: None,
+            compacting: Flag::default(),
         }
     }
 
@@ -388,7 +394,7 @@ impl Lane {
         profile: &Profile,
     ) -> Result<Last, RunError> {
         let mut patience = queued.inbound.timeout.or(profile.timeout).map(|limit| Instant::now() + limit);
-        let mut is_stopping = false;
+        let (mut is_stopping, mut has_grace) = (false, false);
         let cancel = queued.cancel.clone();
         loop {
             tokio::select! {
@@ -400,7 +406,10 @@ impl Lane {
                     patience = Some(Instant::now() + GRACE);
                 }
                 () = until(patience) => {
-                    if is_stopping {
+                    if queued.compacting.is_set() && !std::mem::replace(&mut has_grace, true) {
+                        // Once: what was asked for is nearly there, and would be lost.
+                        patience = Some(Instant::now() + COMPACTION_GRACE);
+                    } else if is_stopping {
                         patience = None;
                         handle.abort();
                     } else {

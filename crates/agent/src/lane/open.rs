@@ -12,6 +12,7 @@ use crate::{
     freshness::{Freshness, Touch},
     hub::{Admission, Inbound},
     profile::Profile,
+    shorten,
 };
 
 /// What the lane knows of its session.
@@ -20,6 +21,8 @@ pub(super) struct OpenSession {
     /// Whether the record is not on disk yet, nor on its way.
     is_new: bool,
     pub(super) history: Vec<Arc<Message>>,
+    /// How many of those messages are older than the last compaction.
+    pub(super) old: usize,
     /// Whether the transcript says that its provider reads a user's turn before it.
     pub(super) is_marked: bool,
     /// What a new thread takes over from the session that it belongs to, until its first run begins.
@@ -130,7 +133,7 @@ impl Lane {
         }
         if let (Some(parent), Some(session)) = (self.hub.store.load(&parent).await?, &mut self.session) {
             let entries: Vec<_> = branch::path(&parent.entries).into_iter().cloned().collect();
-            session.history = branch::messages(&entries);
+            (session.history, session.old) = shorten::history(&entries);
             session.is_marked = entries.iter().any(prelude::is_mark);
             session.inherited = Some(Inherited { from: parent.record.session_id, entries });
         }
@@ -201,11 +204,8 @@ fn options(inbound: &Inbound) -> Options {
 
 impl From<homard_store::Session> for OpenSession {
     fn from(session: homard_store::Session) -> Self {
-        Self {
-            history: branch::messages(&session.entries),
-            is_marked: session.entries.iter().any(prelude::is_mark),
-            ..Self::stored(session.record)
-        }
+        let (history, old) = shorten::history(&session.entries);
+        Self { history, old, is_marked: session.entries.iter().any(prelude::is_mark), ..Self::stored(session.record) }
     }
 }
 
@@ -217,7 +217,7 @@ impl OpenSession {
 
     /// A session whose record is on disk, or on its way, and whose transcript is empty.
     pub(super) fn stored(record: session::Record) -> Self {
-        Self { record, is_new: false, history: Vec::new(), is_marked: false, inherited: None }
+        Self { record, is_new: false, history: Vec::new(), old: 0, is_marked: false, inherited: None }
     }
 
     /// Whether a message begins a new transcript because this one is stale.

@@ -2,6 +2,7 @@
 
 mod cap;
 mod client;
+pub(crate) mod compact;
 pub(crate) mod guard;
 mod plead;
 mod steer;
@@ -11,9 +12,13 @@ mod voice;
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
+use homard_compact::escalate::Ladder;
 use homard_model::{Level, Spec, ToolSpec, failover::Failover};
 use homard_proto::{
     EntryId, SessionId,
@@ -124,6 +129,16 @@ pub(crate) struct RunScope {
     /// What the run's commands find in their environment.
     pub(crate) variables: Variables,
     pub(crate) history: Vec<Arc<Message>>,
+    /// How many of those messages are older than the last compaction.
+    pub(crate) old: usize,
+    /// Whether it was tried to make room since the last answer, in vain.
+    pub(crate) is_tried: bool,
+    /// The ways that were taken to make the conversation short after it was found too long.
+    pub(crate) ladder: Ladder,
+    /// Whether the conversation is being made short: the run's time does not end then.
+    pub(crate) compacting: Flag,
+    /// That somebody asked for the conversation to be made short, instead of an answer.
+    pub(crate) wish: Option<compact::Wish>,
     /// The transcript.
     pub(crate) session: SessionId,
     /// The pool that the run draws from.
@@ -168,6 +183,25 @@ pub(crate) struct Last {
     pub(crate) calls: Vec<ToolCall>,
     /// What answers took that left no line.
     pub(crate) beside: Usage,
+    /// What is said without a model, and stands in no transcript.
+    pub(crate) words: Option<String>,
+    /// Whether the conversation is so long that it is to be made short before more is said.
+    pub(crate) is_full: bool,
+}
+
+/// Something that a run tells its lane about itself.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Flag(Arc<AtomicBool>);
+
+impl Flag {
+    fn set(&self, is_so: bool) {
+        self.0.store(is_so, Ordering::Release);
+    }
+
+    /// Whether it is so.
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 impl RunScope {
@@ -246,6 +280,9 @@ pub(crate) async fn drive(mut scope: RunScope) -> Result<Last, RunError> {
     if let Some(words) = scope.words {
         return Ok(say(&scope, words));
     }
+    if let Some(wish) = scope.wish.take() {
+        return compact::on_wish(&mut scope, wish).await;
+    }
     if let Some((tool, arguments)) = scope.dispatch.take() {
         return tools::dispatch(&mut scope, tool, arguments).await;
     }
@@ -272,7 +309,8 @@ pub(crate) async fn drive(mut scope: RunScope) -> Result<Last, RunError> {
             turn::Said::Last(last) if !scope.has_offer() => {
                 let rest = scope.blocks.as_mut().map(Blocks::finish).unwrap_or_default();
                 scope.send(rest);
-                return Ok(Last { beside: scope.beside, ..last });
+                let is_full = scope.is_full();
+                return Ok(Last { beside: scope.beside, is_full, ..last });
             }
             turn::Said::Last(last) => {
                 // Somebody said more meanwhile: this answer is not the last, if the message is still there.

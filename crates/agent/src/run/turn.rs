@@ -15,7 +15,7 @@ use homard_reply::blocks::Blocks;
 use homard_store::{Rec, repair};
 use tokio::time::{Instant, sleep};
 
-use super::{Last, Plea, RunError, RunScope, voice::Voice};
+use super::{Last, Plea, RunError, RunScope, compact, voice::Voice};
 use crate::{
     context::{
         self,
@@ -94,8 +94,16 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
             Step::Wait(after) => after,
             Step::Think(_) | Step::Next => Duration::ZERO,
             Step::Compact => {
-                let error = scope.failover.give_up(&error, scope.hub.ambient.now_ms());
-                return Err(fail(scope, answer, error));
+                if !answer.is_empty() {
+                    scope.pass(RunEvent::Rewound { message: scope.said });
+                }
+                match scope.recover(error).await? {
+                    Ok(()) => continue,
+                    Err(error) => {
+                        let error = scope.failover.give_up(&error, scope.hub.ambient.now_ms());
+                        return Err(fail(scope, Answer::default(), error));
+                    }
+                }
             }
             Step::End(error) => return Err(fail(scope, answer, error)),
         };
@@ -145,8 +153,12 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
         }
         Window::Tight | Window::Fine => {}
     }
-    let request = scope.request(spec);
-    if let Some(error) = budget::overflow(spec, &request) {
+    let mut request = scope.request(spec);
+    if scope.is_due(spec, &request) {
+        scope.make_room(spec, &request).await?;
+        request = scope.request(spec);
+    }
+    if let Some(error) = budget::overflow(spec, compact::overhead(&request), (&scope.history, scope.old)) {
         return Ok(Heard::Refused(error, Unfit::Long));
     }
     if scope.cancel.is_cancelled() {
@@ -235,7 +247,7 @@ async fn listen(scope: &mut RunScope, spec: &Spec, mut stream: BoxStream<'static
 
 impl RunScope {
     /// What a model is asked.
-    fn request(&mut self, spec: &Spec) -> Request {
+    pub(super) fn request(&mut self, spec: &Spec) -> Request {
         let policy = repair::Policy::of(&spec.api, &spec.provider, &spec.model);
         let (system, stable, tools) = {
             let written = self.prompt(spec);
@@ -326,6 +338,7 @@ fn compose(
     let (entry, line) = scope.line(message.clone());
     scope.history.push(Arc::new(message));
     scope.said += 1;
+    scope.is_tried = false;
     (RunEvent::Assistant { entry, said: said.clone() }, line, said)
 }
 

@@ -198,7 +198,10 @@ impl Talk {
             | RunEvent::Switched { .. }
             | RunEvent::ToolStarted { .. }
             | RunEvent::ToolProgress { .. }
-            | RunEvent::ToolEnded { .. } => {}
+            | RunEvent::ToolEnded { .. }
+            | RunEvent::Compacting
+            | RunEvent::Compacted { .. }
+            | RunEvent::NotCompacted { .. } => {}
             RunEvent::Block(block) => self.sent.push(shown(block)),
         }
         None

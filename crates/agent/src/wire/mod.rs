@@ -153,6 +153,18 @@ impl Projection {
                 let after = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
                 Some((Stream::Lifecycle, json!({"phase": "retry", "afterMs": after, "error": why})))
             }
+            RunEvent::Compacting => Some((Stream::Compaction, json!({"phase": "start"}))),
+            RunEvent::Compacted { before, after, way, goes_on, .. } => {
+                let data = json!({
+                    "phase": "end", "willRetry": goes_on, "completed": true, "tokensBefore": before,
+                    "tokensAfter": after, "way": way,
+                });
+                Some((Stream::Compaction, data))
+            }
+            RunEvent::NotCompacted { why } => {
+                let data = json!({"phase": "end", "willRetry": false, "completed": false, "error": why});
+                Some((Stream::Compaction, data))
+            }
             // Reasoning becomes visible with the settings that say to whom.
             RunEvent::Waited(_)
             | RunEvent::Input(_)

@@ -1,6 +1,8 @@
-//! `sessions.*`: which conversations there are; what is in them is in `look`, how they are changed in `change`.
+//! `sessions.*`: which conversations there are; what is in them is in `look`, how they are changed in `change`, and
+//! how they are made short in `compact`.
 
 pub(crate) mod change;
+pub(crate) mod compact;
 mod levels;
 pub(crate) mod look;
 

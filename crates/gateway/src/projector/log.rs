@@ -38,7 +38,7 @@ impl Log {
                 self.0.iter().rposition(|step| step.event.stream == Stream::Assistant)
             }
             Stream::Tool if word(&event, "phase") != Some("start") => self.update_of(word(&event, "toolCallId")),
-            Stream::Assistant | Stream::Tool | Stream::Lifecycle | Stream::Thinking | Stream::Other(_) => None,
+            Stream::Assistant | Stream::Tool | Stream::Lifecycle | Stream::Thinking | Stream::Compaction | Stream::Other(_) => None,
         };
         let before = worthless.map(|place| self.0.remove(place));
         let since = before.filter(|_| event.stream == Stream::Assistant).map(|before| before.since);
@@ -57,7 +57,7 @@ impl Log {
             (Stream::Tool, None) => None,
             (Stream::Tool, Some(Detail::Brief)) => Some(brief(&step.event)),
             (Stream::Assistant, _) => Some(joined(step, seq)),
-            (Stream::Tool | Stream::Lifecycle | Stream::Thinking | Stream::Other(_), _) => Some(step.event.clone()),
+            (Stream::Tool | Stream::Lifecycle | Stream::Thinking | Stream::Compaction | Stream::Other(_), _) => Some(step.event.clone()),
         });
         told.map(|event| json!(event)).collect()
     }

@@ -314,7 +314,8 @@ async fn hello_says_what_can_be_asked_and_nothing_else() {
                 "methods": [
                     "health", "status", "system-presence", "agent", "agent.wait", "agents.list", "agent.identity.get",
                     "sessions.list", "sessions.resolve", "sessions.preview", "sessions.describe", "sessions.create", "sessions.patch", "sessions.reset",
-                    "sessions.delete", "sessions.compact", "chat.history", "chat.send", "chat.abort",
+                    "sessions.delete", "sessions.compact", "sessions.compactions", "sessions.compactions.undo",
+                    "chat.history", "chat.send", "chat.abort",
                     "chat.inject", "chat.resume",
                     "cron.status", "cron.list", "cron.get", "cron.runs", "cron.add", "cron.update", "cron.remove",
                     "cron.run", "wake", "last-heartbeat", "set-heartbeats",

@@ -5,6 +5,7 @@ mod added;
 mod agents;
 mod busy;
 mod chat;
+mod compactions;
 mod cron;
 mod doors;
 mod exchange;

@@ -232,6 +232,7 @@ impl Office {
             bounds: bounds(config),
             compaction: desk.compaction(),
             pruning: config.agents.defaults.context_pruning.settings(),
+            delivery: config.delivery(agent.said),
             secrets: desk.secrets(&paths, &keyring),
             offers: desk.models.offers(),
             choose: choose(desk.models.clone(), keyring, desk.own(chain)),

@@ -111,8 +111,6 @@ struct Answer {
     document: Value,
     /// `{payloads, meta}`.
     result: Value,
-    /// What is said when there is no payload.
-    summary: String,
 }
 
 /// Runs one turn and prints what came of it.
@@ -146,7 +144,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
         return Ok(render::print_json(&answer.document)?);
     }
     let payloads = answer.result.get("payloads").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    turn.story.finish(payloads, &answer.summary)?;
+    turn.story.finish(payloads)?;
     if is_demo(&answer.result) {
         render::remark(&format!("({DEMO}, the built-in demo model, answered; to set a real one see docs/models.md)"));
     }

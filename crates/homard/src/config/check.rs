@@ -1,5 +1,6 @@
 //! What can only be seen between values that are fine each: two agents with one name, a binding to nobody.
 
+mod replies;
 mod tool_names;
 
 use std::{
@@ -32,6 +33,7 @@ impl Sections for Config {
         let mut warnings: Found = renames.then(|| (key("session").key("mainKey"), no_effect)).into_iter().collect();
         self.servers(&mut warnings);
         warnings.extend(self.strange_tools());
+        warnings.extend(self.odd_replies());
         Findings { problems, warnings }
     }
 }
@@ -251,6 +253,33 @@ mod tests {
                 "mcp.servers.c.sslVerify has no effect: certificates are always checked",
                 "mcp.servers.c.transport sse is not supported; many such servers speak streamable-http, too; the server \
                  is left out",
+            ]
+        );
+    }
+
+    #[test]
+    fn bounds_of_answers_that_contradict_one_another_are_worth_a_word() {
+        let text = "{agents: {defaults: {
+            blockStreamingChunk: {minChars: 1300}, blockStreamingCoalesce: {minChars: 9, maxChars: 5},
+            humanDelay: {maxMs: 90}}}}";
+        assert!(Config::read(File::new("homard.json"), text).is_valid());
+        assert_eq!(
+            told(text),
+            [
+                "agents.defaults.blockStreamingChunk.minChars is more than maxChars, and counts as that: 1200",
+                "agents.defaults.blockStreamingCoalesce.minChars is more than maxChars, and counts as that: 5",
+                "agents.defaults.humanDelay.maxMs has no effect; it counts when mode is custom",
+            ]
+        );
+        assert_eq!(
+            told(
+                "{agents: {defaults: {blockStreamingChunk: {minChars: 1300, maxChars: 1300}, humanDelay: {minMs: 90}},
+                  list: [{id: 'a', humanDelay: {mode: 'custom', maxMs: 80}}, {id: 'b', humanDelay: {mode: 'off'}},
+                         {id: 'c', humanDelay: {minMs: 7}}]}}"
+            ),
+            [
+                "agents.list[0].humanDelay.maxMs makes every wait 90 ms long: minMs is more than maxMs, which is 80",
+                "agents.list[2].humanDelay.minMs has no effect; it counts when mode is custom",
             ]
         );
     }

@@ -12,6 +12,8 @@ use super::{colours_wanted, harmless, quiet_if_nobody_reads};
 
 /// How long a line about a tool may get.
 const TOOL_LINE: usize = 100;
+/// What is said of a run that ended well and has nothing for the user.
+const SILENCE: &str = "(the agent chose not to answer)";
 
 /// What is shown of a run while it goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,13 +75,17 @@ impl Story {
             }
             Stream::Tool if self.shows.tools => self.tool(&event.data),
             Stream::Lifecycle if self.shows.tools || self.shows.words => self.trouble(&event.data),
-            Stream::Lifecycle | Stream::Thinking | Stream::Assistant | Stream::Tool | Stream::Other(_) => Ok(()),
+            Stream::Lifecycle | Stream::Thinking | Stream::Compaction | Stream::Assistant | Stream::Tool | Stream::Other(_) => Ok(()),
         }
     }
 
-    /// What came of the run: its payloads, as far as they were not shown yet.
-    pub(crate) fn finish(&mut self, payloads: &[Value], otherwise: &str) -> io::Result<()> {
-        quiet_if_nobody_reads(self.payloads(payloads, otherwise))
+    /// What came of the run: its payloads, as far as they were not shown yet. Silence is said beside the answer, where no
+    /// program takes it for one.
+    pub(crate) fn finish(&mut self, payloads: &[Value]) -> io::Result<()> {
+        if payloads.is_empty() && self.shown.is_empty() {
+            self.remark(SILENCE)?;
+        }
+        quiet_if_nobody_reads(self.payloads(payloads))
     }
 
     /// Leaves a line of the answer that was begun.
@@ -139,11 +145,8 @@ impl Story {
         Ok(())
     }
 
-    fn payloads(&mut self, payloads: &[Value], otherwise: &str) -> io::Result<()> {
+    fn payloads(&mut self, payloads: &[Value]) -> io::Result<()> {
         self.break_line()?;
-        if payloads.is_empty() && self.shown.is_empty() {
-            writeln!(self.answer, "{otherwise}")?;
-        }
         for payload in payloads {
             let text = payload.get("text").and_then(Value::as_str).unwrap_or_default().trim_end();
             if !text.is_empty() && text != self.shown.trim_end() {
@@ -211,7 +214,7 @@ mod tests {
             };
             story.tell(&event).unwrap();
         }
-        story.finish(payloads, "(no reply)").unwrap();
+        story.finish(payloads).unwrap();
         (answer.text(), remarks.text())
     }
 
@@ -242,6 +245,11 @@ mod tests {
     fn a_pipe_gets_the_payloads_at_the_end() {
         let (answer, remarks) = told(Shows::nothing(), &steps(), &payload());
         assert_eq!((answer.as_str(), remarks.as_str()), ("I lookéd\nMEDIA:file:///a.png\n", ""));
-        assert_eq!(told(Shows::nothing(), &[], &[]).0, "(no reply)\n");
+    }
+
+    #[test]
+    fn silence_is_no_answer_and_is_said_beside_it() {
+        let expected = (String::new(), format!("{SILENCE}\n"));
+        assert_eq!(told(Shows::nothing(), &[], &[]), expected);
     }
 }

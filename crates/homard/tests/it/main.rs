@@ -19,6 +19,7 @@ mod owner_tools;
 mod provider;
 mod puppet;
 mod reload;
+mod replies;
 mod sandbox;
 mod skills;
 mod socket;

@@ -16,7 +16,12 @@ pub(crate) struct Puppet {
 
 impl Puppet {
     /// A home with this config besides the model, which sees pictures.
-    pub(crate) async fn with(mut config: Value) -> Self {
+    pub(crate) async fn with(config: Value) -> Self {
+        Self::answering(config, reply).await
+    }
+
+    /// The same with a model that has its own mind.
+    pub(crate) async fn answering(mut config: Value, reply: impl FnMut(&Asked) -> Reply + Send + 'static) -> Self {
         let provider = FakeProvider::start(reply).await.unwrap();
         config["models"]["providers"]["puppet"] = json!({
             "baseUrl": provider.base_url(Dialect::Chat), "apiKey": "none", "api": "openai-completions",

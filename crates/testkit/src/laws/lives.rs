@@ -224,6 +224,18 @@ fn is_joined(message: &Message, shown: &[Arc<Message>]) -> bool {
     !own.is_empty() && own.iter().all(|block| known.contains(block))
 }
 
+/// Whether a message is what a model is asked to sum up, or what came of it.
+fn sums_up(message: &Message) -> bool {
+    let Message::User(user) = message else { return false };
+    let text = user.content.text();
+    text.contains("<conversation>") || text.contains("<summary>") || text.contains("<previous-summary>")
+}
+
+/// Whether a compaction shows the results that it kept shorter than they are on disk.
+fn shortens_results(entry: &Entry) -> bool {
+    json!(entry)["details"]["resultChars"].is_u64()
+}
+
 fn says_prelude(entry: &Entry) -> bool {
     json!(entry)["customType"] == "google-turn-ordering-bootstrap"
 }
@@ -238,11 +250,18 @@ fn lines(played: &Played) -> Vec<String> {
         entries().filter_map(message).flat_map(|message| as_shown(message, played.zone.as_ref())).collect();
     // Where a transcript says so, the model is shown a turn of a user before it that nobody took.
     let preludes = usize::from(entries().any(says_prelude));
+    let are_short = entries().any(shortens_results);
+    let is_short = |message: &Message| are_short && matches!(message, Message::ToolResult(_));
     let mut wrong = Vec::new();
     for (number, seen) in (1..).zip(&played.seen).skip(played.seen_before) {
         let is_plea = |message: &Message| matches!(message, Message::User(user) if [PLEA, CUT].iter().any(|plea| user.content.text().ends_with(plea)));
-        let is_strange =
-            |message: &&Arc<Message>| !shown.contains(message) && !is_joined(message, &shown) && !is_plea(message);
+        let is_strange = |message: &&Arc<Message>| {
+            !shown.contains(message)
+                && !is_joined(message, &shown)
+                && !is_plea(message)
+                && !sums_up(message)
+                && !is_short(message)
+        };
         let strange = seen.request.messages.iter().filter(is_strange).nth(preludes);
         wrong.extend(strange.map(|message| format!("model call {number} has a line that is not on disk: {message:?}")));
     }

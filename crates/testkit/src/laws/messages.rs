@@ -139,7 +139,10 @@ fn may_overtake(played: &Played, later: &str, earlier: &str) -> bool {
 /// What is wrong with a message that did not become a part of another's run.
 fn alone(played: &Played, row: &RunRow, lines: &[Line<'_>]) -> Option<String> {
     let said = played.taken.said.get(&row.run).map(String::as_str).unwrap_or_default();
-    match (lines, row.session.is_some()) {
+    // That the conversation be made short is no part of it. The house asks for it by itself, too.
+    let is_wish = said.starts_with("/compact") || row.method == "compaction";
+    match (lines, row.session.is_some() && !is_wish) {
+        ([], false) if is_wish => None,
         ([], true) => Some("is in no transcript, and its run began".to_owned()),
         ([], false) => match &row.state {
             RunState::Ended(ended) if ended.outcome == Outcome::Done && ended.words.is_none() => {

@@ -54,6 +54,7 @@ fn is_stop(call: &Call, inbound: &Inbound) -> bool {
             | Command::Queue(_)
             | Command::Level(..)
             | Command::Model(_)
+            | Command::Compact(_)
             | Command::Context(_)
             | Command::Approve(_)
             | Command::Status

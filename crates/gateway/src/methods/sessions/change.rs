@@ -1,4 +1,4 @@
-//! `sessions.create`, `patch`, `reset`, `delete` and `compact`: how conversations are changed.
+//! `sessions.create`, `patch`, `reset` and `delete`: how conversations are changed.
 //!
 //! Every change is a job of the session's lane, so it never meets a run halfway.
 
@@ -7,7 +7,7 @@ use homard_proto::{
     AgentId, ErrorShape, Extra, SessionKey,
     method::{
         Params,
-        sessions::{CompactParams, CreateParams, DeleteParams, PatchParams, ResetParams},
+        sessions::{CreateParams, DeleteParams, PatchParams, ResetParams},
     },
     session,
 };
@@ -94,15 +94,8 @@ pub(crate) async fn delete(mut call: Call) -> Result<Answer, ErrorShape> {
     Ok(json!({"ok": true, "key": key, "deleted": deleted.is_some(), "archived": archived}).into())
 }
 
-/// Says that nothing is made shorter yet.
-pub(crate) async fn compact(mut call: Call) -> Result<Answer, ErrorShape> {
-    let params: CompactParams = call.params()?;
-    let key = meant::<CompactParams>(&call.server, &params.key, params.agent_id.as_deref())?;
-    Ok(json!({"ok": true, "key": key, "compacted": false, "reason": "not supported yet"}).into())
-}
-
 /// The session that a request means; a key without an agent belongs to the one that the request names.
-fn meant<P: Params>(server: &Server, text: &str, agent: Option<&str>) -> Result<SessionKey, ErrorShape> {
+pub(super) fn meant<P: Params>(server: &Server, text: &str, agent: Option<&str>) -> Result<SessionKey, ErrorShape> {
     let wrong = |why: String| ErrorShape::invalid(format!("invalid {} params: {why}", P::METHOD));
     let named = agent.map(AgentId::normalize);
     let agents = server.hub.agents();
@@ -156,6 +149,7 @@ pub(crate) fn refusal(error: &ChangeError) -> ErrorShape {
         ChangeError::Invalid(_)
         | ChangeError::UnknownAgent(_)
         | ChangeError::Main(_)
+        | ChangeError::Refused(_)
         | ChangeError::Changed
         | ChangeError::NoSession => ErrorShape::invalid(why),
         ChangeError::Store(_) => ErrorShape::unavailable(why),

@@ -127,7 +127,7 @@ fn finished(turn: &Turn, report: &Reported) -> Result<Answer> {
         return Err(Failure::new("UNAVAILABLE", why).of(turn.run(), "local").into());
     }
     let result = report.result(Generation::Four);
-    Ok(Answer { document: result.clone(), result, summary: "no reply".to_owned() })
+    Ok(Answer { document: result.clone(), result })
 }
 
 /// Stops the run, and waits a moment for its end.

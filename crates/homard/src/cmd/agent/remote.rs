@@ -81,14 +81,14 @@ fn take(turn: &mut Turn, asked: &mut Asked, incoming: Incoming) -> Result<Option
 
 fn finished(turn: &Turn, payload: Value) -> Result<Answer> {
     let word = |name: &str| payload.get(name).and_then(Value::as_str);
-    let summary = word("summary").unwrap_or("no reply").to_owned();
     match word("status") {
         Some("ok") => {
             let result = payload.get("result").cloned().unwrap_or_default();
-            Ok(Answer { document: payload, result, summary })
+            Ok(Answer { document: payload, result })
         }
         status => {
-            let message = format!("run {} did not finish: {summary}", turn.run());
+            let why = word("summary").unwrap_or("no reason was given");
+            let message = format!("run {} did not finish: {why}", turn.run());
             Err(Error::new(Failure::new(status.unwrap_or("failed"), message).of(turn.run(), "gateway")))
         }
     }

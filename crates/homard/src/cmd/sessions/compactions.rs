@@ -145,7 +145,7 @@ async fn on_disk(setup: &Setup, text: &str) -> Result<Value> {
             })
         })
         .collect();
-    Ok(json!({"ok": true, "key": key, "sessionId": session.record.session_id, "compactions": rows}))
+    Ok(json!({"ok": true, "key": key, "compactions": rows}))
 }
 
 /// What came of it, in a sentence.
@@ -221,7 +221,7 @@ mod tests {
                    "summary": id.to_uppercase()})
         };
         let expected = json!({
-            "ok": true, "key": "agent:main:garden", "sessionId": "s1",
+            "ok": true, "key": "agent:main:garden",
             "compactions": [row("a", Value::Null, false), row("b", "extract".into(), true)],
         });
         assert_eq!(on_disk(&setup, "garden").await.unwrap(), expected);

@@ -4,6 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use homard_model::Level;
 use homard_proto::AgentId;
+use homard_reply::blocks::Break;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer,
@@ -11,7 +12,12 @@ use serde::{
 };
 
 use super::{
-    compaction::Compaction, memory::MemorySearch, pruning::ContextPruning, schedule::Heartbeat, tools::AgentTools,
+    compaction::Compaction,
+    memory::MemorySearch,
+    pruning::ContextPruning,
+    replies::{BlockChunk, BlockCoalesce, HumanDelay, Switch},
+    schedule::Heartbeat,
+    tools::AgentTools,
     word::Word,
 };
 use crate::config::Text;
@@ -106,6 +112,19 @@ pub(crate) struct Defaults {
     pub(crate) verbose_default: Option<Word<Verbose>>,
     /// Whether the model's reasoning is shown when a session says nothing: off, on, stream. Default: off.
     pub(crate) reasoning_default: Option<Word<Reasoning>>,
+    /// Whether answers go out to chats in blocks while they are written: off, on. Default: off.
+    pub(crate) block_streaming_default: Option<Word<Switch>>,
+    /// When blocks may go: text_end, while the words come, or message_end, when the message is complete. Default: text_end.
+    pub(crate) block_streaming_break: Option<Word<Break>>,
+    /// How long blocks are, and where they end.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) block_streaming_chunk: BlockChunk,
+    /// How small blocks become one message.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) block_streaming_coalesce: BlockCoalesce,
+    /// How long to wait between two blocks, as if somebody typed them.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) human_delay: HumanDelay,
     /// How long a run may take, in seconds; 0 for as long as it takes. Default: 600.
     pub(crate) timeout_seconds: Option<u64>,
     /// What a run may do before it is ended.
@@ -198,6 +217,9 @@ pub(crate) struct Agent {
     pub(crate) verbose_default: Option<Word<Verbose>>,
     /// Whether its model's reasoning is shown when a session says nothing.
     pub(crate) reasoning_default: Option<Word<Reasoning>>,
+    /// How long it waits between two blocks; what it does not say, the defaults do.
+    #[serde(deserialize_with = "super::maybe_object")]
+    pub(crate) human_delay: Option<HumanDelay>,
     /// What it looks after by itself, and when.
     #[serde(deserialize_with = "super::maybe_object")]
     pub(crate) heartbeat: Option<Heartbeat>,

@@ -1,4 +1,4 @@
-//! `messages`: what becomes of messages that come while the agent is busy.
+//! `messages`: what becomes of messages that come while the agent is busy, and what stands before answers.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,8 +13,10 @@ use super::word::{Named, Word};
 
 /// What becomes of messages.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct Messages {
+    /// What stands before every message of an agent: a text, in which `{model}`, `{modelFull}`, `{provider}`, `{thinkingLevel}` and `{identityName}` are filled in, or `auto` for the agent's name in brackets. Default: nothing.
+    pub(crate) response_prefix: Option<String>,
     /// What becomes of messages that come while the agent is busy.
     #[serde(deserialize_with = "super::object")]
     queue: Queue,

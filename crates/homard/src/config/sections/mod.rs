@@ -13,6 +13,7 @@ pub(crate) mod messages;
 pub(crate) mod models;
 mod number;
 pub(crate) mod pruning;
+pub(crate) mod replies;
 pub(crate) mod schedule;
 pub(crate) mod session;
 pub(crate) mod skills;

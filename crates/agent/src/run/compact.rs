@@ -1,0 +1,166 @@
+//! The conversation is made short: because it is about to be too long, because it is, or because somebody asked for it.
+
+use std::sync::Arc;
+
+use homard_compact::{Settings, escalate::Ladder, measure::Scale};
+use homard_model::{Error, ErrorKind, Model, Request, Spec, tokens};
+use homard_proto::transcript::Entry;
+use homard_store::Rec;
+
+use super::{Last, RunError, RunScope};
+use crate::{
+    ambient::iso,
+    context::budget,
+    event::RunEvent,
+    shorten::{self, NotShort, Short, Work},
+};
+
+/// That somebody asked for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wish {
+    /// What they asked to pay attention to.
+    pub(crate) focus: Option<String>,
+    /// Whether the house asked for it, and nobody waits for an answer.
+    pub(crate) is_quiet: bool,
+}
+
+impl RunScope {
+    /// Whether a request is so long that the conversation is to be made short before it is sent.
+    pub(super) fn is_due(&self, spec: &Spec, request: &Request) -> bool {
+        let settings = &self.profile.compaction;
+        if !settings.enabled || spec.context_window == 0 || self.is_tried {
+            return false;
+        }
+        let weight = budget::weigh(spec, overhead(request), (&self.history, self.old));
+        let limits = settings.limits(spec.context_window, overhead(request), Scale::ONE);
+        weight.counted + weight.estimated > limits.threshold
+    }
+
+    /// Whether the next request would be so long, as far as is known when the model has answered.
+    pub(super) fn is_full(&self) -> bool {
+        let model = self.failover.candidate().model.clone();
+        let (spec, settings) = (model.spec(), &self.profile.compaction);
+        let weight = budget::weigh(spec, 0, (&self.history, self.old));
+        let limits = settings.limits(spec.context_window, 0, Scale::ONE);
+        settings.enabled && spec.context_window > 0 && weight.counted + weight.estimated > limits.threshold
+    }
+
+    /// Makes the conversation short before a request that might not fit. If it cannot be, it is sent as it is.
+    pub(super) async fn make_room(&mut self, spec: &Spec, request: &Request) -> Result<(), RunError> {
+        match self.compact(spec, overhead(request), (Ladder::default(), None), true).await? {
+            Ok(_) => {}
+            Err(NotShort::Stopped) => return Err(RunError::Stopped),
+            // It will not be otherwise until more was said.
+            Err(NotShort::Nothing(_) | NotShort::GaveUp(_)) => self.is_tried = true,
+        }
+        Ok(())
+    }
+
+    /// Makes the conversation short after a provider, or an estimate, found it too long; says what to tell the user if
+    /// it cannot be.
+    pub(super) async fn recover(&mut self, error: Error) -> Result<Result<(), Error>, RunError> {
+        let overflow = |message: String| Error::new(ErrorKind::Overflow, message);
+        if !self.profile.compaction.enabled || !self.ladder.recover() {
+            return Ok(Err(error));
+        }
+        let model = self.failover.candidate().model.clone();
+        let spec = model.spec();
+        let overhead = overhead(&self.request(spec));
+        match self.compact(spec, overhead, (self.ladder, None), true).await? {
+            Ok(short) => {
+                self.ladder = short.ladder;
+                Ok(Ok(()))
+            }
+            Err(NotShort::Stopped) => Err(RunError::Stopped),
+            Err(NotShort::GaveUp(why)) => Ok(Err(overflow(why.to_string()))),
+            Err(NotShort::Nothing(_)) => Ok(Err(error)),
+        }
+    }
+
+    /// Reads the transcript, sums it up, and goes on with what that comes to.
+    async fn compact(
+        &mut self,
+        spec: &Spec,
+        overhead: u64,
+        (ladder, focus): (Ladder, Option<String>),
+        goes_on: bool,
+    ) -> Result<Result<Short, NotShort>, RunError> {
+        self.barrier().await?;
+        let session = self.hub.store.load(self.tape.key()).await?;
+        let Some(session) = session.filter(|session| session.record.session_id == self.session) else {
+            return Err(RunError::Orphaned);
+        };
+        self.pass(RunEvent::Compacting);
+        self.compacting.set(true);
+        let settings: &Settings = &self.profile.compaction;
+        let work = Work {
+            entries: &session.entries,
+            settings,
+            window: spec.context_window,
+            overhead,
+            model: self.summariser(settings),
+            focus,
+            ladder,
+            cancel: self.cancel.clone(),
+        };
+        let came = shorten::shorten(work).await;
+        self.compacting.set(false);
+        let short = match came {
+            Ok(short) => short,
+            Err(why) => {
+                self.pass(RunEvent::NotCompacted { why: why.to_string() });
+                return Ok(Err(why));
+            }
+        };
+        self.beside += &short.usage;
+        let (id, at) = (self.hub.ambient.entry_id(), self.hub.ambient.now_ms());
+        let entry = Entry { kind: short.line(&id), id: id.clone(), parent_id: None, timestamp: iso(at) };
+        let mut entries = session.entries;
+        // Where the last line is its parent, as it will be on disk.
+        entries.push(Entry { parent_id: entries.last().map(|last| last.id.clone()), ..entry.clone() });
+        (self.history, self.old) = shorten::history(&entries);
+        let (run, key) = (Some(self.tape.run().clone()), self.tape.key().clone());
+        let line = Rec::Entry { run, key, session: self.session.clone(), entry: Box::new(entry) };
+        let (before, after) = (short.outcome.before, short.outcome.after);
+        let way = short.outcome.way.map_or("results", |way| way.as_str());
+        self.record(RunEvent::Compacted { entry: id, before, after, way, goes_on }, vec![line]);
+        Ok(Ok(short))
+    }
+
+    /// Who sums up: the model that is set for it, if there is one and it can be had, or who answers.
+    fn summariser(&self, settings: &Settings) -> Arc<dyn Model> {
+        let own = || self.failover.candidate().model.clone();
+        match settings.model.as_deref().map(|name| (self.profile.choose)(name)) {
+            Some(Ok(roster)) => roster.first().clone(),
+            Some(Err(why)) => {
+                tracing::warn!(%why, "agents.defaults.compaction.model cannot be asked; who answers sums up");
+                own()
+            }
+            None => own(),
+        }
+    }
+}
+
+/// Does what somebody asked for, and says what came of it.
+pub(super) async fn on_wish(scope: &mut RunScope, wish: Wish) -> Result<Last, RunError> {
+    let model = scope.failover.candidate().model.clone();
+    let spec = model.spec();
+    let overhead = overhead(&scope.request(spec));
+    let came = scope.compact(spec, overhead, (Ladder::default(), wish.focus), false).await?;
+    let words = match came {
+        Ok(short) => format!("Compacted: about {} tokens before, {} now.", short.outcome.before, short.outcome.after),
+        Err(NotShort::Stopped) => return Err(RunError::Stopped),
+        Err(NotShort::Nothing(why)) => format!("Nothing was done: {why}."),
+        Err(NotShort::GaveUp(why)) => format!("It did not work: {why}."),
+    };
+    let words = (!wish.is_quiet).then_some(words);
+    if let Some(words) = &words {
+        scope.tape.text(scope.hub.ambient.now_ms(), scope.said, words);
+    }
+    Ok(Last { words, beside: scope.beside.clone(), ..Last::default() })
+}
+
+/// What a model is told besides the conversation, in tokens.
+pub(super) fn overhead(request: &Request) -> u64 {
+    tokens::estimate(&request.system) + tokens::of_tools(&request.tools)
+}

@@ -1,0 +1,60 @@
+//! `sessions.compact`, `sessions.compactions` and `sessions.compactions.undo`: how conversations are made short, how often
+//! they were, and how that is taken back.
+//!
+//! Only the first is OpenClaw's, and there it may cut lines off a transcript. Here a transcript keeps every line.
+
+use homard_agent::ChangeError;
+use homard_proto::{
+    ErrorShape,
+    method::sessions::{CompactParams, CompactionsParams, UndoCompactionParams},
+};
+use serde_json::json;
+
+use super::change::{meant, refusal};
+use crate::router::{Answer, Call};
+
+/// Makes a conversation short.
+pub(crate) async fn compact(mut call: Call) -> Result<Answer, ErrorShape> {
+    let CompactParams { key, agent_id, max_lines: _, focus } = call.params()?;
+    let key = meant::<CompactParams>(&call.server, &key, agent_id.as_deref())?;
+    let focus = focus.map(|focus| focus.trim().to_owned()).filter(|focus| !focus.is_empty());
+    let not = |reason: String| Ok(json!({"ok": true, "key": key, "compacted": false, "reason": reason}).into());
+    let report = match call.server.hub.compact(&key, focus).await {
+        Ok(report) => report,
+        // Nothing to do is no failure, and clients ask for sessions in which nothing was said yet.
+        Err(error @ ChangeError::NoSession) => return not(error.to_string()),
+        Err(error) => return Err(refusal(&error)),
+    };
+    let Some(id) = report.entry else { return not(report.words) };
+    let (before, after) = report.tokens.unzip();
+    let answer = json!({
+        "ok": true, "key": key, "compacted": true,
+        "id": id, "tokensBefore": before, "tokensAfter": after, "way": report.way,
+    });
+    Ok(answer.into())
+}
+
+/// How often a conversation was made short, oldest first.
+pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
+    let CompactionsParams { key, agent_id } = call.params()?;
+    let key = meant::<CompactionsParams>(&call.server, &key, agent_id.as_deref())?;
+    let made = call.server.hub.compactions(&key).await.map_err(|error| refusal(&error))?;
+    let rows: Vec<_> = made
+        .into_iter()
+        .map(|made| {
+            json!({
+                "id": made.id, "timestamp": made.at, "tokensBefore": made.tokens_before, "way": made.way,
+                "undone": made.is_undone, "summary": made.summary,
+            })
+        })
+        .collect();
+    Ok(json!({"ok": true, "key": key, "compactions": rows}).into())
+}
+
+/// Lets everything count again that a compaction replaced.
+pub(crate) async fn undo(mut call: Call) -> Result<Answer, ErrorShape> {
+    let UndoCompactionParams { key, agent_id, id } = call.params()?;
+    let key = meant::<UndoCompactionParams>(&call.server, &key, agent_id.as_deref())?;
+    let id = call.server.hub.undo_compaction(&key, id).await.map_err(|error| refusal(&error))?;
+    Ok(json!({"ok": true, "key": key, "id": id}).into())
+}

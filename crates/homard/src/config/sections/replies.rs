@@ -1,0 +1,220 @@
+//! How answers reach people: in blocks or whole, and how fast. These keys stand among those of `agents`.
+
+use std::time::Duration;
+
+use homard_agent::delivery::{Delivery, Joining};
+use homard_reply::{
+    blocks::Break,
+    chunk::{Bounds, Prefer},
+    pace::Delay,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{Config, agents::Agent, word::Word};
+
+/// The shortest and the longest wait of custom, where the file does not say.
+const WAITS: (u64, u64) = (800, 2500);
+
+/// How long blocks are, and where they end.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct BlockChunk {
+    /// No block is cut shorter than this many characters, as long as there is another way. Default: 800.
+    #[serde(deserialize_with = "super::number::at_least_one")]
+    #[schemars(range(min = 1))]
+    min_chars: Option<u64>,
+    /// No block has more characters; never more than a channel takes. Default: 1200.
+    #[serde(deserialize_with = "super::number::at_least_one")]
+    #[schemars(range(min = 1))]
+    max_chars: Option<u64>,
+    /// Where a block likes to end: before a blank line, at the end of a line, or of a sentence. Default: paragraph.
+    break_preference: Option<Word<Prefer>>,
+}
+
+/// How small blocks become one message.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct BlockCoalesce {
+    /// A message of fewer characters waits for more. Default: what the channel likes, or that of a block.
+    #[serde(deserialize_with = "super::number::at_least_one")]
+    #[schemars(range(min = 1))]
+    min_chars: Option<u64>,
+    /// No message that was put together has more characters. Default: what a channel takes, or 4000.
+    #[serde(deserialize_with = "super::number::at_least_one")]
+    #[schemars(range(min = 1))]
+    max_chars: Option<u64>,
+    /// How long nothing must come until a message goes, in milliseconds; 0 for never. Default: 1000.
+    idle_ms: Option<u64>,
+}
+
+/// How long to wait between two blocks, as if somebody typed them.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct HumanDelay {
+    /// Not at all, as long as a person takes (0.8 to 2.5 s), or as long as the other two keys say. Default: off.
+    mode: Option<Word<Pace>>,
+    /// The shortest wait of custom, in milliseconds. Default: 800.
+    min_ms: Option<u64>,
+    /// The longest wait of custom, in milliseconds. Default: 2500.
+    max_ms: Option<u64>,
+}
+
+/// Whether something is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Switch(bool);
+
+/// How long to wait between two blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    Off,
+    Natural,
+    Custom,
+}
+
+super::word::words! {
+    Switch: "off" => Self(false), "on" => Self(true);
+    Break: "text_end" => Self::TextEnd, "message_end" => Self::MessageEnd;
+    Prefer: "paragraph" => Self::Paragraph, "newline" => Self::Newline, "sentence" => Self::Sentence;
+    Pace: "off" => Self::Off, "natural" => Self::Natural, "custom" => Self::Custom;
+}
+
+impl Config {
+    /// How an agent's answers reach people.
+    pub(crate) fn delivery(&self, agent: &Agent) -> Delivery {
+        let (defaults, usual) = (&self.agents.defaults, Delivery::default());
+        let (chunk, joined) = (&defaults.block_streaming_chunk, &defaults.block_streaming_coalesce);
+        let prefix = self.messages.response_prefix.as_deref().filter(|prefix| !prefix.trim().is_empty());
+        Delivery {
+            sends_blocks: defaults.block_streaming_default.map_or(usual.sends_blocks, |word| word.0.0),
+            from: defaults.block_streaming_break.map_or(usual.from, |word| word.0),
+            bounds: Bounds {
+                min: chunk.min_chars.map_or(usual.bounds.min, count),
+                max: chunk.max_chars.map_or(usual.bounds.max, count),
+                prefer: chunk.break_preference.map_or(usual.bounds.prefer, |word| word.0),
+            },
+            joining: Joining {
+                min: joined.min_chars.map(count),
+                max: joined.max_chars.map(count),
+                idle_ms: joined.idle_ms,
+            },
+            delay: agent.human_delay.unwrap_or_default().or(defaults.human_delay).delay(),
+            prefix: prefix.map(str::to_owned),
+        }
+    }
+}
+
+impl BlockChunk {
+    /// What is odd about it.
+    pub(in crate::config) fn doubt(&self) -> Option<String> {
+        let usual = u64::try_from(Delivery::default().bounds.max).unwrap_or(u64::MAX);
+        too_many(self.min_chars, self.max_chars.unwrap_or(usual))
+    }
+}
+
+impl BlockCoalesce {
+    /// What is odd about it.
+    pub(in crate::config) fn doubt(&self) -> Option<String> {
+        too_many(self.min_chars, self.max_chars?)
+    }
+}
+
+impl HumanDelay {
+    /// What is odd about it beside what is said for all, and which key that is.
+    pub(in crate::config) fn doubt(self, all: Self) -> Option<(&'static str, String)> {
+        let key = match (self.min_ms, self.max_ms) {
+            (Some(_), _) => "minMs",
+            (None, Some(_)) => "maxMs",
+            (None, None) => return None,
+        };
+        let why = match self.or(all).delay() {
+            Delay::Custom { min, max } if min > max => {
+                let (min, max) = (min.as_millis(), max.as_millis());
+                format!("makes every wait {min} ms long: minMs is more than maxMs, which is {max}")
+            }
+            Delay::Custom { .. } => return None,
+            Delay::Off | Delay::Natural => "has no effect; it counts when mode is custom".to_owned(),
+        };
+        Some((key, why))
+    }
+
+    fn or(self, all: Self) -> Self {
+        Self { mode: self.mode.or(all.mode), min_ms: self.min_ms.or(all.min_ms), max_ms: self.max_ms.or(all.max_ms) }
+    }
+
+    fn delay(self) -> Delay {
+        let wait = |said: Option<u64>, usual| Duration::from_millis(said.unwrap_or(usual));
+        match self.mode.map_or(Pace::Off, |word| word.0) {
+            Pace::Off => Delay::Off,
+            Pace::Natural => Delay::Natural,
+            Pace::Custom => Delay::Custom { min: wait(self.min_ms, WAITS.0), max: wait(self.max_ms, WAITS.1) },
+        }
+    }
+}
+
+fn too_many(min: Option<u64>, max: u64) -> Option<String> {
+    min.filter(|min| *min > max).map(|_| format!("is more than maxChars, and counts as that: {max}"))
+}
+
+fn count(said: u64) -> usize {
+    usize::try_from(said).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<Delivery>, String> {
+        let config = Config::parse(text)?;
+        Ok(config.agents.members().iter().map(|member| config.delivery(member.said)).collect())
+    }
+
+    #[test]
+    fn answers_come_whole_and_at_once_unless_the_file_says_otherwise() {
+        assert_eq!(read("{}"), Ok(vec![Delivery::default()]));
+        let said = "{agents: {defaults: {blockStreamingDefault: 'off'}}, messages: {responsePrefix: ' '}}";
+        assert_eq!(read(said), Ok(vec![Delivery::default()]));
+    }
+
+    #[test]
+    fn everything_can_be_said() {
+        let text = "{agents: {defaults: {
+                blockStreamingDefault: 'on', blockStreamingBreak: 'message_end',
+                blockStreamingChunk: {minChars: 1, maxChars: 2, breakPreference: 'sentence'},
+                blockStreamingCoalesce: {minChars: 3, maxChars: 4, idleMs: 0},
+                humanDelay: {mode: 'natural'}}},
+            messages: {responsePrefix: '[{model}]'}}";
+        let expected = Delivery {
+            sends_blocks: true,
+            from: Break::MessageEnd,
+            bounds: Bounds { min: 1, max: 2, prefer: Prefer::Sentence },
+            joining: Joining { min: Some(3), max: Some(4), idle_ms: Some(0) },
+            delay: Delay::Natural,
+            prefix: Some("[{model}]".to_owned()),
+        };
+        assert_eq!(read(text), Ok(vec![expected]));
+    }
+
+    #[test]
+    fn an_agent_types_as_fast_as_it_likes() {
+        let text = "{agents: {defaults: {humanDelay: {mode: 'custom', maxMs: 900}}, list: [
+            {id: 'a'}, {id: 'b', humanDelay: {mode: 'off'}}, {id: 'c', humanDelay: {minMs: 5}}]}}";
+        let delays: Vec<_> = read(text).unwrap().into_iter().map(|delivery| delivery.delay).collect();
+        let custom = |min, max| Delay::Custom { min: Duration::from_millis(min), max: Duration::from_millis(max) };
+        assert_eq!(delays, [custom(800, 900), Delay::Off, custom(5, 900)]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let wrong = |said: &str| {
+            let told = read(&format!("{{agents: {{defaults: {{{said}}}}}}}")).unwrap_err();
+            told.split_once("agents.defaults.").unwrap().1.to_owned()
+        };
+        assert_eq!(wrong("blockStreamingDefault: true"), "blockStreamingDefault must be one of off, on");
+        assert_eq!(wrong("blockStreamingBreak: 'now'"), "blockStreamingBreak must be one of text_end, message_end");
+        let least = "must be a whole number, one or more";
+        assert_eq!(wrong("blockStreamingChunk: {minChars: 0}"), format!("blockStreamingChunk.minChars {least}"));
+        assert_eq!(wrong("blockStreamingCoalesce: {maxChars: -1}"), format!("blockStreamingCoalesce.maxChars {least}"));
+        assert_eq!(wrong("humanDelay: {mode: 'slow'}"), "humanDelay.mode must be one of off, natural, custom");
+    }
+}

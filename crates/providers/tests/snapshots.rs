@@ -1,0 +1,37 @@
+//! What providers tell twice, and a user reads once.
+
+use homard_model::Event;
+use homard_providers::Wire;
+
+/// The words of an answer, piece by piece.
+fn words(wire: Wire, frames: &[&str]) -> Vec<String> {
+    let mut reader = wire.reader();
+    let mut events: Vec<_> =
+        frames.iter().flat_map(|frame| reader.push(format!("data: {frame}\n\n").as_bytes())).collect();
+    events.extend(reader.finish());
+    assert!(matches!(events.last(), Some(Event::Done(_))), "{events:?}");
+    let words = events.into_iter().filter_map(|event| match event {
+        Event::Text(text) => Some(text),
+        Event::Thinking(_) | Event::Call(_) | Event::Seal(_) | Event::Alive | Event::Done(_) | Event::Failed(_) => None,
+    });
+    words.filter(|text| !text.is_empty()).collect()
+}
+
+/// Case 120: the end of a text has all of it once more, and so have the ends of what it stands in.
+#[test]
+fn a_text_that_is_repeated_at_its_end_is_said_once() {
+    let item = r#"{"type":"message","id":"m","role":"assistant","content":[{"type":"output_text","text":"Hello."}]}"#;
+    let begin = [
+        r#"{"type":"response.output_item.added","output_index":0,"item":{"type":"message","id":"m","role":"assistant","content":[]}}"#,
+        r#"{"type":"response.output_text.delta","item_id":"m","output_index":0,"content_index":0,"delta":"Hel"}"#,
+        r#"{"type":"response.output_text.delta","item_id":"m","output_index":0,"content_index":0,"delta":"lo."}"#,
+    ];
+    let whole =
+        r#"{"type":"response.output_text.done","item_id":"m","output_index":0,"content_index":0,"text":"Hello."}"#;
+    let end = format!(r#"{{"type":"response.output_item.done","output_index":0,"item":{item}}}"#);
+    let all = format!(r#"{{"type":"response.completed","response":{{"status":"completed","output":[{item}]}}}}"#);
+    let frames = [&begin[..], &[whole, whole, &end, &all]].concat();
+    assert_eq!(words(Wire::OpenAiResponses, &frames), ["Hel", "lo."]);
+    // One that is told only at its end is said, too.
+    assert_eq!(words(Wire::OpenAiResponses, &[begin[0], whole, &end, &all]), ["Hello."]);
+}

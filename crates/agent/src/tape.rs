@@ -197,9 +197,10 @@ impl Tape {
     pub(crate) fn unfinished_text(&self) -> String {
         let inner = self.lock();
         // A block goes out while its message is being said.
-        let complete = inner.slots.iter().rposition(
-            |slot| matches!(&slot.kind, SlotKind::Fact(fact) if !matches!(fact, RunEvent::Block(_))),
-        );
+        let complete = inner
+            .slots
+            .iter()
+            .rposition(|slot| matches!(&slot.kind, SlotKind::Fact(fact) if !matches!(fact, RunEvent::Block(_))));
         let open = &inner.slots[complete.map_or(0, |last| last + 1)..];
         let text = open.iter().map(|slot| match &slot.kind {
             SlotKind::Text { text, .. } => text.as_str(),

@@ -72,8 +72,8 @@ fn is_named(name: &str, text: &str) -> bool {
 
 /// Whether a number stands in a list such as `cases 7, 8 and 9`.
 fn is_listed(kind: &str, number: &str, text: &str) -> bool {
-    let lists = text.split(&format!("{kind}s ")).skip(1);
-    lists.into_iter().any(|list| {
+    let lead = format!("{kind}s ");
+    text.split(&lead).skip(1).any(|list| {
         let words = list.split_whitespace().map(|word| word.trim_end_matches([',', '.', ':']));
         let mut words = words.take_while(|word| *word == "and" || word.chars().all(|c| c.is_ascii_digit()));
         words.any(|word| word == number)

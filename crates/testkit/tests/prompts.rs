@@ -242,8 +242,8 @@ fn a_request_that_cannot_fit_is_not_sent_in_the_middle_of_a_run_either() {
          tool c1 says \"word \"*20",
     ));
     assert_eq!(played.asked().len(), 1);
-    let told = "run-1 failed (the conversation has about 16024 tokens, and script/script-1 can read 16000; begin anew with \
-                /new, or choose a model that can read more)\n";
+    let told = "run-1 failed (the conversation is too long for this model and could not be made shorter: choose a model with \
+                a larger context window, or begin a new session with /new)\n";
     assert!(tell(&played).contains(told), "{}", tell(&played));
 }
 

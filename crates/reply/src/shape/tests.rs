@@ -155,7 +155,11 @@ fn silence_with_a_picture_sends_the_picture() {
 fn reasoning_alone_is_no_answer() {
     let run = Run { reasoning: Some("Hm".to_owned()), ..Run::default() };
     let thoughts = of(Kind::Reasoning, "Reasoning:\n_Hm_");
-    assert_eq!(run.shape(), Shaped { payloads: vec![thoughts], verdict: Verdict::Missing });
+    assert_eq!(run.clone().shape(), Shaped { payloads: vec![thoughts], verdict: Verdict::Missing });
+    // Where nobody waits, nothing is said.
+    for ending in [Ending::Words, Ending::Silence] {
+        assert_eq!(Run { ending, duty: Duty::Free, ..run.clone() }.shape(), nothing(Verdict::Silent));
+    }
 }
 
 #[test]

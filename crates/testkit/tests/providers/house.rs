@@ -125,7 +125,7 @@ pub(crate) fn shown(events: &[Event]) -> Vec<String> {
             now.clear();
         }
         if let RunEvent::Assistant { said, .. } = &event.kind {
-            assert_eq!(said.text(), now, "what was told is not what is kept");
+            assert_eq!(said.text().trim_end(), now, "what was told is not what is kept");
             shown.push(std::mem::take(&mut now));
         }
     }

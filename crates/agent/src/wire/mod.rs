@@ -22,6 +22,9 @@ pub use chat::{News, Telling, whole};
 /// How much of a tool's text an event carries.
 const TOOL_TEXT: usize = 8_000;
 
+/// How much is thought before it is told, in bytes. Each time all of it is told, so it must not be too often.
+const THOUGHT: usize = 1_000;
+
 /// One run on its way to clients. `seq` counts what was made here, so it has no holes.
 #[derive(Debug)]
 pub struct Projection {
@@ -37,6 +40,9 @@ pub struct Projection {
     told: usize,
     /// Whether what was told of the message is void.
     is_void: bool,
+    /// What was thought in that message, and how much of that was told.
+    thought: String,
+    thought_told: usize,
     at: u64,
 }
 
@@ -54,6 +60,8 @@ impl Projection {
             text: String::new(),
             told: 0,
             is_void: false,
+            thought: String::new(),
+            thought_told: 0,
             at: 0,
         }
     }
@@ -61,8 +69,17 @@ impl Projection {
     /// Takes in an event. Text is kept until [`flush`](Self::flush), so that many tokens make one event; anything else
     /// is told at once, after the text before it.
     pub fn push(&mut self, event: Event) -> Vec<Agent> {
+        if let RunEvent::Thinking { delta, .. } = &event.kind {
+            let mut told: Vec<_> = self.flush().into_iter().collect();
+            self.thought.push_str(delta);
+            self.at = event.at;
+            if self.thought.len() - self.thought_told >= THOUGHT {
+                told.extend(self.tell_thought());
+            }
+            return told;
+        }
         if let RunEvent::Text { message, delta } = event.kind {
-            let mut told = Vec::new();
+            let mut told: Vec<_> = self.tell_thought().into_iter().collect();
             if self.message != Some(message) {
                 told.extend(self.flush());
                 self.message = Some(message);
@@ -80,10 +97,14 @@ impl Projection {
                 self.text.clear();
                 self.told = 0;
             }
+            self.forget_thought();
             return Vec::new();
         }
-        let mut told: Vec<_> = self.flush().into_iter().collect();
+        let mut told: Vec<_> = self.flush().into_iter().chain(self.tell_thought()).collect();
         let at = event.at;
+        if matches!(event.kind, RunEvent::Assistant { .. }) {
+            self.forget_thought();
+        }
         // The message is over and said nothing in place of what is void.
         if matches!(event.kind, RunEvent::Assistant { .. } | RunEvent::Ended(_)) && std::mem::take(&mut self.is_void) {
             let data = json!({"text": "", "delta": "", "replace": true});
@@ -115,6 +136,21 @@ impl Projection {
         }
         self.told = self.text.len();
         Some(self.agent_event(Stream::Assistant, data, self.at))
+    }
+
+    /// Tells what was thought so far. Whoever shows it shows it in place of what was told before.
+    fn tell_thought(&mut self) -> Option<Agent> {
+        if self.thought_told == self.thought.len() {
+            return None;
+        }
+        let data = json!({"text": self.thought, "delta": self.thought[self.thought_told..]});
+        self.thought_told = self.thought.len();
+        Some(self.agent_event(Stream::Thinking, data, self.at))
+    }
+
+    fn forget_thought(&mut self) {
+        self.thought.clear();
+        self.thought_told = 0;
     }
 
     fn step(&mut self, kind: RunEvent, at: u64) -> Option<(Stream, Value)> {
@@ -165,7 +201,6 @@ impl Projection {
                 let data = json!({"phase": "end", "willRetry": false, "completed": false, "error": why});
                 Some((Stream::Compaction, data))
             }
-            // Reasoning becomes visible with the settings that say to whom.
             RunEvent::Waited(_)
             | RunEvent::Input(_)
             | RunEvent::Absorbed { .. }

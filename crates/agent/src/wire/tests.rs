@@ -73,3 +73,14 @@ fn long_results_are_cut_and_pictures_counted() {
     });
     assert_eq!(tell(&mut projection(), Event { at: 7, kind }), [(1, told)]);
 }
+
+#[test]
+fn thoughts_are_told_before_what_follows_and_in_few_steps() {
+    let mut projection = projection();
+    let thought = |delta: &str| Event { at: 7, kind: RunEvent::Thinking { message: 0, delta: delta.to_owned() } };
+    assert_eq!(tell(&mut projection, thought("Hm")), []);
+    assert_eq!(tell(&mut projection, thought("m.")), []);
+    let told = tell(&mut projection, text("Yes"));
+    assert_eq!(told, [(1, json!({"text": "Hmm.", "delta": "Hmm."})), (2, json!({"text": "Yes", "delta": "Yes"})),]);
+    assert_eq!(tell(&mut projection, thought(&"x".repeat(THOUGHT))).len(), 1);
+}

@@ -107,7 +107,7 @@ impl Script {
     }
 
     /// The same script, read by another model.
-    pub(crate) fn read_by(self, spec: Spec) -> Self {
+    pub fn read_by(self, spec: Spec) -> Self {
         Self { spec, ..self }
     }
 

@@ -455,9 +455,8 @@ fn runs(group: &Value) {
     let tools = played(&format!(
         "set tools=sequential\n{steered}\n{calls}\ntool 1 takes 1s says \"real\"\nmodel text \"Fine.\""
     ));
-    let is_skipped = |result: &&str| result.ends_with("skipped");
     let results = words(&group["steer_in_tool_1_of_3"]["results"]);
-    let results = results.iter().map(|result| format!("{}:{}", &result[..1], is_skipped(&result)));
+    let results = results.iter().map(|result| format!("{}:{}", &result[..1], result.ends_with("skipped")));
     let expected = [owned(&["user", "assistant(toolUse)"]), results.collect(), owned(&["user", "assistant(stop)"])];
     assert_eq!(roles(&tools), expected.concat());
 

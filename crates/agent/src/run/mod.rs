@@ -310,7 +310,7 @@ pub(crate) async fn drive(mut scope: RunScope) -> Result<Last, RunError> {
                 let rest = scope.blocks.as_mut().map(Blocks::finish).unwrap_or_default();
                 scope.send(rest);
                 let is_full = scope.is_full();
-                return Ok(Last { beside: scope.beside, is_full, ..last });
+                return Ok(Last { beside: scope.beside, is_full, ..*last });
             }
             turn::Said::Last(last) => {
                 // Somebody said more meanwhile: this answer is not the last, if the message is still there.

@@ -29,7 +29,7 @@ pub(super) enum Said {
     /// It wants these calls answered.
     Calls(Arc<Assistant>),
     /// It is the last one. It is on the tape; its line is stored together with the run's end.
-    Last(Last),
+    Last(Box<Last>),
 }
 
 /// An answer, as far as it came.
@@ -138,7 +138,12 @@ fn keep(scope: &mut RunScope, mut content: Vec<Block>, stop: StopReason, usage: 
         return Said::Calls(said);
     }
     scope.tape.hold(scope.hub.ambient.now_ms(), event);
-    Said::Last(Last { records: vec![line], facts: 1, credential: scope.failover.sticky().cloned(), ..Last::default() })
+    Said::Last(Box::new(Last {
+        records: vec![line],
+        facts: 1,
+        credential: scope.failover.sticky().cloned(),
+        ..Last::default()
+    }))
 }
 
 /// Asks whoever is to answer, and listens.

@@ -49,6 +49,9 @@ impl Words {
             | RunEvent::ToolStarted { .. }
             | RunEvent::ToolProgress { .. }
             | RunEvent::ToolEnded { .. }
+            | RunEvent::Compacting
+            | RunEvent::Compacted { .. }
+            | RunEvent::NotCompacted { .. }
             | RunEvent::Block(_)
             | RunEvent::Ended(_) => {}
         }

@@ -135,7 +135,7 @@ fn blocks_rules(text: &str) -> Result<Rules, Wrong> {
     let wrong = || format!("expected `MIN..MAX [end] [idle:MS]`, found `{text}`");
     let mut words = text.split_whitespace();
     let (min, max) = words.next().and_then(|word| word.split_once("..")).ok_or_else(wrong)?;
-    let number = |word: &str| word.parse::<usize>().map_err(|_| wrong());
+    let number = |word: &str| word.parse::<usize>().ok().ok_or_else(wrong);
     let bounds = Bounds { min: number(min)?, max: number(max)?, prefer: Prefer::Paragraph };
     let mut rules = Rules { from: Break::TextEnd, bounds, coalesce: None };
     for word in words {

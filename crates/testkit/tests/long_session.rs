@@ -1,0 +1,300 @@
+//! A session that goes on and on in a small window never errs, whatever the model that sums it up says: at every question
+//! the standing rules and the newest request are there word for word, it fits, and every call has its result.
+//!
+//! `GRID=all` plays sessions of two thousand turns.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+#![allow(clippy::disallowed_methods, reason = "whoever runs the tests says how long the sessions are")]
+
+use std::{
+    fs,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use homard_agent::{
+    Agents, Ambient, Follower, Hub, Inbound, Outcome, Profile, Setting, Slots,
+    hub::Disposition,
+    tape::State,
+    tool::{Tool, ToolCx, ToolResult, ToolSpec, Toolbox},
+};
+use homard_model::{
+    Error, ErrorKind, Request, Spec,
+    roster::Roster,
+    stream::{CallDelta, Done},
+    tokens,
+};
+use homard_proto::{
+    AgentId, RunId, SessionKey,
+    message::{Message, StopReason, Usage, User},
+};
+use homard_store::{Fence, MemoryStore, Store, ToolClass};
+use homard_testkit::{Script, Step, Turn, chance::Dice};
+use serde_json::{Value, json};
+
+const WINDOW: u64 = 16_000;
+
+/// Stands in a file of the workspace.
+const RULE: &str = "Never move the lighthouse, not even a little.";
+
+/// How the model that sums up behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sums {
+    Well,
+    SaysNothing,
+    TalksGarbage,
+    Fails,
+    /// It answers with something else: all that it was told is gone.
+    DropsEverything,
+    FindsAllTooLong,
+    Hangs,
+    /// Each time another of these.
+    Anyhow,
+}
+
+/// How the model that answers counts tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counts {
+    /// It does not tell.
+    Untold,
+    /// As they are estimated.
+    Alike,
+    /// It finds half as many more, and refuses what does not fit.
+    More,
+}
+
+fn turns(usual: usize) -> usize {
+    if std::env::var("GRID").is_ok_and(|how| how == "all") { 2_000 } else { usual }
+}
+
+/// Words of a kind: prose, code, Chinese, or one long word.
+fn words(dice: &mut Dice, most: u64) -> String {
+    let size = (1 + dice.below(most)) as usize;
+    match dice.below(4) {
+        0 => "the tide comes in and goes out again ".repeat(size / 8 + 1),
+        1 => (0..size / 12 + 1).map(|line| format!("    let x_{line} = f(&y[{line}..], \"z\")?;\n")).collect(),
+        2 => "海邊的房子和燈塔".repeat(size / 12 + 1),
+        _ => "0123456789abcdef".repeat(size / 8 + 1),
+    }
+}
+
+/// A file of as many tokens as its name says, about.
+struct Read;
+
+#[async_trait]
+impl Tool for Read {
+    fn spec(&self) -> ToolSpec {
+        let parameters = json!({"type": "object", "required": ["path"], "properties": {"path": {"type": "string"}}});
+        ToolSpec { name: "read".to_owned(), description: "Reads a file.".to_owned(), parameters }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Read
+    }
+
+    async fn call(&self, _: ToolCx, arguments: Value) -> ToolResult {
+        let seed: u64 = arguments["path"].as_str().and_then(|path| path.parse().ok()).unwrap_or_default();
+        let mut dice = Dice::new(seed);
+        let most = *dice.pick(&[50, 50, 500, 2_000, 20_000]);
+        match dice.below(8) {
+            0 => ToolResult::error(format!("no such file {}", words(&mut dice, 50))),
+            _ => ToolResult::text(words(&mut dice, most)),
+        }
+    }
+}
+
+/// What the models and whoever asks them know of one another.
+#[derive(Debug, Default)]
+struct Known {
+    /// The newest request.
+    newest: String,
+    asked: usize,
+    wrong: Vec<String>,
+}
+
+fn text_of(message: &Message) -> String {
+    match message {
+        Message::User(user) => user.content.text(),
+        Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => String::new(),
+    }
+}
+
+/// What is not as it must be in a question.
+fn wrong(request: &Request, newest: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if !request.system.contains(RULE) {
+        wrong.push("the standing rules are not there".to_owned());
+    }
+    if !request.messages.iter().any(|message| text_of(message).contains(newest)) {
+        wrong.push(format!("the newest request is not there: {newest}"));
+    }
+    let size = size(request);
+    if size > WINDOW {
+        wrong.push(format!("it has {size} tokens"));
+    }
+    let mut open = Vec::new();
+    for message in &request.messages {
+        match &**message {
+            Message::ToolResult(result) => match open.iter().position(|call| *call == result.tool_call_id) {
+                Some(place) => drop(open.remove(place)),
+                None => wrong.push(format!("nobody asked for the result of {}", result.tool_call_id)),
+            },
+            Message::Assistant(said) => {
+                wrong.extend(open.drain(..).map(|call| format!("{call} has no result")));
+                open.extend(said.tool_calls().map(|call| call.id.clone()));
+            }
+            Message::User(_) | Message::Other(_) => {}
+        }
+    }
+    wrong.extend(open.into_iter().map(|call| format!("{call} has no result")));
+    wrong
+}
+
+fn size(request: &Request) -> u64 {
+    let said: u64 = request.messages.iter().map(|message| tokens::of_message(message)).sum();
+    tokens::estimate(&request.system) + tokens::of_tools(&request.tools) + said
+}
+
+/// The model that answers: it looks at a few files and then says something.
+fn answers(known: Arc<Mutex<Known>>, counts: Counts, mut dice: Dice) -> impl FnMut(&Request) -> Turn + Send {
+    move |request| {
+        let mut known = known.lock().unwrap();
+        known.asked += 1;
+        let asked = known.asked;
+        let found = wrong(request, &known.newest);
+        known.wrong.extend(found.into_iter().map(|wrong| format!("question {asked}: {wrong}")));
+        let size = match counts {
+            Counts::Untold => 0,
+            Counts::Alike => size(request),
+            Counts::More => size(request) * 3 / 2,
+        };
+        if size > WINDOW {
+            return Turn(vec![Step::Fail(Error::new(ErrorKind::Overflow, "prompt is too long"))]);
+        }
+        let mut steps = Vec::new();
+        let behind = request.messages.iter().rev().take_while(|message| !matches!(***message, Message::User(_)));
+        let rounds = behind.filter(|message| matches!(***message, Message::Assistant(_))).count();
+        let stop = if rounds < 5 && dice.percent(60) {
+            for index in 0..1 + dice.below(3) as usize {
+                let (id, name) = (Some(format!("call_{asked}_{index}")), Some("read".to_owned()));
+                let arguments = json!({"path": dice.below(1_000_000).to_string()}).to_string();
+                steps.push(Step::Call(CallDelta { index, id, name, arguments }));
+            }
+            StopReason::ToolUse
+        } else {
+            let most = *dice.pick(&[50, 50, 50, 1_500]);
+            steps.push(Step::Text(words(&mut dice, most)));
+            StopReason::Stop
+        };
+        let output = if size == 0 { 0 } else { 100 };
+        let usage = Usage { input: size, output, total_tokens: size + output, ..Usage::default() };
+        steps.push(Step::Done(Done { stop, usage }));
+        Turn(steps)
+    }
+}
+
+const CHECKPOINT: &str = "## Goal\nKeep the house by the sea.\n## Constraints\nnone\n## Progress\n### Done\nmuch of it\n\
+    ### In progress\nmore\n### Blocked\nnothing\n## Decisions\nto go on\n## Next steps\ngo on\n## Critical context\n\
+    the word is tide, and the house stands by the sea where it always stood";
+
+/// The model that sums up.
+fn sums_up(sums: Sums, dice: &mut Dice) -> Turn {
+    let done = || Step::Done(Done { stop: StopReason::Stop, usage: Usage::default() });
+    let says = |text: &str| Turn(vec![Step::Text(text.to_owned()), done()]);
+    match sums {
+        Sums::Well => says(CHECKPOINT),
+        Sums::SaysNothing => Turn(vec![done()]),
+        Sums::TalksGarbage => says(&words(dice, 30_000)),
+        Sums::Fails => Turn(vec![Step::Fail(Error::new(ErrorKind::Server, "down"))]),
+        Sums::DropsEverything => says(&"I like trains, and I would like to talk about them instead. ".repeat(20)),
+        Sums::FindsAllTooLong => Turn(vec![Step::Fail(Error::new(ErrorKind::Overflow, "prompt is too long"))]),
+        Sums::Hangs => Turn(vec![Step::Hang]),
+        Sums::Anyhow => {
+            let each = [
+                Sums::Well,
+                Sums::SaysNothing,
+                Sums::TalksGarbage,
+                Sums::Fails,
+                Sums::DropsEverything,
+                Sums::FindsAllTooLong,
+                Sums::Hangs,
+            ];
+            sums_up(*dice.pick(&each), dice)
+        }
+    }
+}
+
+fn spec(model: &str) -> Spec {
+    let [provider, model, api] = ["script", model, "scripted"].map(str::to_owned);
+    Spec { provider, model, api, context_window: WINDOW, max_output: 4_000, ..Spec::default() }
+}
+
+/// Plays a session of so many turns; returns how often it was compacted.
+async fn play(turns: usize, sums: Sums, counts: Counts) -> u64 {
+    let workspace = tempfile::tempdir().unwrap();
+    fs::write(workspace.path().join("AGENTS.md"), format!("# Rules\n\n{RULE}\n")).unwrap();
+    let known = Arc::new(Mutex::new(Known::default()));
+    let script = Script::free(Box::new(answers(known.clone(), counts, Dice::new(5)))).read_by(spec("script-1"));
+    let mut dice = Dice::new(6);
+    let summing = Script::free(Box::new(move |_| sums_up(sums, &mut dice))).read_by(spec("script-2"));
+    let summing = Roster::alone(Arc::new(summing));
+    let mut profile = Profile {
+        workdir: workspace.path().to_owned(),
+        toolbox: Toolbox::new([Arc::new(Read) as Arc<dyn Tool>]),
+        setting: Setting { workspace: Some(workspace.path().to_owned()), ..Setting::default() },
+        timeout: Some(Duration::from_secs(3_600)),
+        choose: Arc::new(move |_| Ok(summing.clone())),
+        ..Profile::new(AgentId::main(), Roster::alone(Arc::new(script)))
+    };
+    profile.compaction.model = Some("script/script-2".to_owned());
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let agents = Agents::new(profile, []);
+    let (hub, _feed) = Hub::start(Ambient::fixed(0), (store.clone(), Fence::default()), agents, Slots::new(4, 8, 1));
+    let key = SessionKey::parse("main", &AgentId::main()).unwrap();
+    let mut dice = Dice::new(7);
+    for turn in 0..turns {
+        let most = *dice.pick(&[20, 20, 20, 200, 1_500]);
+        let text = format!("Request {turn} of {turns}: {}", words(&mut dice, most).trim_end());
+        known.lock().unwrap().newest.clone_from(&text);
+        let message = User::text(text, hub.ambient().now_ms());
+        let run = RunId::parse(&format!("turn-{turn}")).unwrap();
+        let accepted = hub.submit(Inbound::plain(run, ("owner", "agent"), key.clone(), message)).await.unwrap();
+        let Disposition::New(tape) = accepted.disposition else { panic!("turn {turn} is not new") };
+        let State::Ended(end) = Follower::new(tape).end().await else { panic!("turn {turn} did not end") };
+        assert_eq!(end.outcome, Outcome::Done, "turn {turn} with {sums:?} and {counts:?}");
+        assert_eq!(known.lock().unwrap().wrong, Vec::<String>::new(), "turn {turn} with {sums:?} and {counts:?}");
+    }
+    hub.shut_down().await;
+    let session = store.load(&key).await.unwrap().unwrap();
+    // The transcript keeps every line.
+    let said = session.entries.iter().filter(|entry| json!(entry)["message"]["role"] == "user").count();
+    assert_eq!(said, turns);
+    json!(session.record)["compactionCount"].as_u64().unwrap_or_default()
+}
+
+/// One compaction in so many turns at least: otherwise nothing was proved.
+const OFTEN: u64 = 10;
+
+macro_rules! sessions {
+    ($($name:ident: $turns:literal, $sums:ident, $counts:ident;)*) => {$(
+        #[tokio::test(start_paused = true)]
+        async fn $name() {
+            let turns = turns($turns);
+            let compactions = play(turns, Sums::$sums, Counts::$counts).await;
+            assert!(compactions >= turns as u64 / OFTEN, "only {compactions} compactions in {turns} turns");
+        }
+    )*};
+}
+
+sessions! {
+    a_model_that_sums_up_well: 200, Well, Alike;
+    a_model_that_says_nothing: 100, SaysNothing, Alike;
+    a_model_that_talks_garbage: 100, TalksGarbage, Alike;
+    a_model_that_fails: 100, Fails, Alike;
+    a_model_that_drops_everything: 100, DropsEverything, Alike;
+    a_model_that_finds_all_too_long: 100, FindsAllTooLong, Alike;
+    a_model_that_hangs: 100, Hangs, Alike;
+    a_model_that_does_anything: 100, Anyhow, Alike;
+    a_model_that_does_not_count: 100, Anyhow, Untold;
+    a_model_that_counts_more_than_is_estimated: 100, Anyhow, More;
+}

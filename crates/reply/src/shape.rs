@@ -109,7 +109,7 @@ pub fn shape(turn: Turn<'_>) -> Shaped {
     let is_voice = turn.said.iter().chain(turn.delivered).any(|payload| payload.is_voice);
     let has_answer = |payloads: &[Payload]| payloads.iter().any(is_answer);
     let was_answered = has_answer(turn.delivered) || turn.sent.answered(turn.origin);
-    let error = turn.error.as_deref().map(failure::explain);
+    let error = turn.error.as_deref().map(failure::told);
     let texts = answers(rest::of(turn.said, turn.delivered), turn.error.as_deref());
     let left: Vec<_> = texts.iter().filter_map(|text| turn.sent.left(text.clone(), turn.origin)).collect();
     // What others were told is no answer to this user, and may be all that was said.
@@ -174,7 +174,7 @@ fn is_answer(payload: &Payload) -> bool {
 
 /// The texts without those that only repeat the error. A text that is an error itself is explained.
 fn answers(texts: Vec<Payload>, error: Option<&str>) -> Vec<Payload> {
-    let explained = error.map(failure::explain);
+    let explained = error.map(failure::told);
     let repeats = |text: &str| {
         let is_same = |known: &str| known.trim() == text.trim();
         error.is_some_and(|error| is_same(error) || failure::is_error_text(text))

@@ -134,6 +134,8 @@ Commands:
 /reasoning, /reason [level]: whether you see the model's reasoning
 /model [provider/model]: which model answers
 /approve <id> <decision>: allow or deny a command that waits: allow-once, allow-always or deny
+/usage [level]: whether answers say what they took
+/compact [focus]: make the conversation short; homard sessions compactions undoes it
 /context [detail|json]: what the model is told before the conversation
 /status: how this session stands
 /help, /commands: this list

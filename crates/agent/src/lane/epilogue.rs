@@ -17,17 +17,17 @@ use serde_json::Value;
 
 use super::{
     Lane, Queued, answerer,
-    begin::{AUTO_COMPACT, told_before},
+    begin::{AUTO_COMPACT, AUTO_FLUSH, told_before},
     open::OpenSession,
 };
 use crate::{
     Hub, Inbound,
     ambient::{Ambient, iso},
-    command::{Command, OWNER},
+    command::Command,
     event::{End, Event, Failure, FailureKind, Outcome, RunEvent},
     profile::Profile,
     replies::{self, Replies},
-    run::{Last, RunError},
+    run::{Fill, Last, RunError},
     writer::Then,
 };
 
@@ -65,6 +65,8 @@ impl Lane {
         usage += &last.beside;
         let replies = match &last.words {
             Some(words) => vec![Payload::answer(words)],
+            // Nobody asked, so nobody is told.
+            None if queued.is_of_house() => Vec::new(),
             None => self.replies(queued, profile, (said, &outcome), &usage),
         };
         let spec = profile.spec();
@@ -104,16 +106,25 @@ impl Lane {
         }
         self.hub.forget(&queued.tape);
         self.see_off(guests, &end).await;
-        if last.is_full && tape.broken().is_none() {
-            self.ask_for_room();
+        match last.fill {
+            Fill::Nearly if tape.broken().is_none() => self.ask_for_room(queued, AUTO_FLUSH),
+            Fill::Full if tape.broken().is_none() => self.ask_for_room(queued, AUTO_COMPACT),
+            Fill::Fine | Fill::Nearly | Fill::Full => {}
         }
     }
 
-    /// The conversation is full: it is made short when nothing else is to be done.
-    fn ask_for_room(&self) {
+    /// The conversation is full, or nearly: something is done about it when nothing else is to be done. In the name of
+    /// whoever spoke last, so that it may do no more than they may, and its model is told the same as before.
+    fn ask_for_room(&self, queued: &Queued, method: &str) {
+        let last = &queued.inbound;
         let (run, message) = (self.hub.ambient.run_id(), User::text("/compact", self.hub.ambient.now_ms()));
-        let plain = Inbound::plain(run, (OWNER, AUTO_COMPACT), self.key.clone(), message);
-        let inbound = Inbound { command: Some(Command::Compact(None)), is_literal: false, ..plain };
+        let inbound = Inbound {
+            command: Some(Command::Compact(None)),
+            is_literal: false,
+            extra_prompt: last.extra_prompt.clone(),
+            route: last.route.clone(),
+            ..Inbound::plain(run, (&last.principal, method), self.key.clone(), message)
+        };
         let hub = Hub::of(&self.hub);
         // Apart, because the lane itself takes it in.
         self.hub.spawn("compaction", async move {
@@ -202,7 +213,9 @@ impl Lane {
             return None;
         }
         // A run that ends after its session got a new transcript changes nothing of the new one.
-        let record = &mut self.session.as_mut().filter(|session| is_of(queued, session))?.record;
+        let session = self.session.as_mut().filter(|session| is_of(queued, session))?;
+        let record = &mut session.record;
+        session.margin.write(record);
         record.updated_at = record.updated_at.max(end.ended_at);
         // One that was stopped in line leaves nothing half done.
         if queued.session.is_some() {
@@ -214,6 +227,9 @@ impl Lane {
         if end.usage != Usage::default() {
             record.input_tokens = Some(end.usage.input);
             record.output_tokens = Some(end.usage.output);
+        }
+        // What was only asked beside the conversation says nothing of how long it is.
+        if end.last_usage != Usage::default() {
             record.total_tokens = Some(prompt_size(&end.last_usage));
         }
         if let Some(after) = compactions.last() {
@@ -299,7 +315,7 @@ fn outcome(queued: &Queued, result: &Result<Last, RunError>) -> Option<Outcome> 
         Ok(_) => Some(Outcome::Done),
         Err(RunError::Stopped | RunError::Dropped) => queued.reason.map(Outcome::Aborted),
         Err(error @ (RunError::Model(_) | RunError::Limit(_))) => {
-            failed(FailureKind::Model, failure::explain(&error.to_string()))
+            failed(FailureKind::Model, failure::told(&error.to_string()))
         }
         Err(error @ (RunError::Store(_) | RunError::SessionGone | RunError::Orphaned | RunError::Panicked(_))) => {
             failed(FailureKind::Internal, error.to_string())

@@ -65,6 +65,11 @@ fn read<'a>(
     begun: &mut HashMap<u32, (&'a str, &'a str)>,
 ) -> Result<Option<(Call<'a>, Moment)>> {
     if let Some(resumed) = line.strip_prefix("<... ") {
+        // A thread that was killed before strace knew what it called.
+        if resumed.starts_with("???") {
+            begun.remove(&thread);
+            return Ok(None);
+        }
         let Some((name, first)) = begun.remove(&thread) else { bail!("a call ended that never began: {line}") };
         let (_, rest) = resumed.split_once(" resumed>").context("a line that strace did not finish")?;
         let (rest, result) = returned(rest)?;
@@ -181,6 +186,7 @@ mod tests {
 8  --- SIGCHLD {si_signo=SIGCHLD} ---
 8  sendto(5, "y", 1, MSG_NOSIGNAL, NULL, 0 <unfinished ...>
 8  <... sendto resumed>) = ?
+9  <... ??? resumed>) = ?
 8  +++ exited with 0 +++
 "#;
         let told: Vec<_> = calls(trace)

@@ -5,7 +5,8 @@
 //! [`process`] reads what the gateway's process used; [`report`] prints it beside what is aimed at.
 //!
 //! [`wire`] is the reading of a stream alone. [`drain`] is a session that gets more than it can answer at once. What durability costs: [`acks`] beside the bare disk, [`disk`] for what a run writes, [`recovery`] after a kill.
-//! What tools cost beside programs that do the same: [`exec`] and [`search`]. What many readers cost: [`fanout`].
+//! What tools cost beside programs that do the same: [`exec`] and [`search`]. What many readers cost: [`fanout`]. What
+//! long transcripts cost: [`turn`].
 
 mod acks;
 mod client;
@@ -19,6 +20,7 @@ mod process;
 mod recovery;
 mod report;
 mod search;
+mod turn;
 mod wire;
 
 use std::{path::Path, thread, time::Duration};
@@ -62,6 +64,8 @@ pub(crate) struct Args {
 enum Part {
     /// One run that many sockets watch
     Fanout,
+    /// Turns in transcripts of all lengths, and making a huge one short
+    Turn,
 }
 
 /// Measures and prints.
@@ -71,6 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let report = match args.part {
         None => runtime.block_on(measure(&binary))?,
         Some(Part::Fanout) => runtime.block_on(measure_fanout(&binary))?,
+        Some(Part::Turn) => runtime.block_on(measure_turn(&binary))?,
     };
     if args.json {
         println!("{:#}", report.to_json());
@@ -117,6 +122,7 @@ async fn measure(binary: &Path) -> Result<Report> {
     fanout::measure(&start()?, &mut report).await?;
     disk::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
     recovery::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
+    turn::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
     let bench_tools = exec::build(binary)?;
     exec::measure(&bench_tools, binary, &mut report)?;
     exec::secrets(&bench_tools, &mut report)?;
@@ -130,6 +136,14 @@ async fn measure_fanout(binary: &Path) -> Result<Report> {
     let logs = tempfile::tempdir()?;
     let gateway = Gateway::start(binary, &config(model.port()), &logs.path().join("gateway.log"))?;
     fanout::measure(&gateway, &mut report).await?;
+    Ok(report)
+}
+
+async fn measure_turn(binary: &Path) -> Result<Report> {
+    let model = Model::start().context("cannot start the model server")?;
+    let mut report = Report::default();
+    let logs = tempfile::tempdir()?;
+    turn::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
     Ok(report)
 }
 

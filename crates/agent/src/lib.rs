@@ -43,6 +43,7 @@ pub use context::{
     setting::{self, Setting},
 };
 pub use event::{AbortReason, End, Event, Outcome, RunEvent};
+pub use homard_compact::prune::Settings as Pruning;
 pub use hub::{Hub, HubEvent, Inbound, Rules};
 pub use lane::{
     chores::{ChangeError, Deleted, Patch},
@@ -51,5 +52,5 @@ pub use lane::{
 };
 pub use profile::{Agents, Profile, ToolMode};
 pub use replies::payload_of;
-pub use run::{CUT, PLEA, guard::Bounds};
+pub use run::{CUT, FLUSH, PLEA, guard::Bounds};
 pub use tape::{Cursor, Follower, Tape};

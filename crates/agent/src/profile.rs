@@ -45,6 +45,8 @@ pub struct Profile {
     pub timeout: Option<Duration>,
     /// How several calls of one message are run.
     pub tool_mode: ToolMode,
+    /// Whether the process ends with its run: nothing is begun then that nobody waits for.
+    pub is_passing: bool,
     /// What a run may do before it is ended.
     pub bounds: Bounds,
     /// When a long conversation is made short, and how.
@@ -84,6 +86,7 @@ impl Profile {
             setting: Setting::default(),
             timeout: Some(Duration::from_secs(600)),
             tool_mode: ToolMode::default(),
+            is_passing: false,
             bounds: Bounds::default(),
             compaction: Settings::default(),
             pruning: None,

@@ -10,7 +10,7 @@ use homard_proto::message::{Block, Content, Message, User};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    escalate::{GaveUp, Ladder, Rung, result_chars, shorten},
+    escalate::{GaveUp, Ladder, Rung, kept_chars, result_chars, shorten},
     line::{History, Line, weight},
     plan::{Keep, Nothing, Plan, plan},
     serialise::name_image,
@@ -90,6 +90,8 @@ pub struct Compaction {
     /// The first line that is still shown.
     kept: usize,
     result_chars: Option<usize>,
+    /// How short the results are shown that the last compaction kept; what is given here is as short already.
+    carried: Option<usize>,
     way: Option<Way>,
     rungs: Vec<Rung>,
     before: u64,
@@ -103,7 +105,9 @@ impl Compaction {
     pub fn new(task: Task, ladder: Ladder) -> Self {
         let Limits { room, overhead, threshold, .. } = task.limits;
         let end = (room < LEAST_ROOM).then_some(Step::GaveUp(GaveUp::NoRoom { overhead, threshold }));
+        let carried = task.previous.as_ref().and_then(|previous| kept_chars(&previous.details));
         let mut compaction = Self {
+            carried,
             task,
             ladder,
             kept: 0,
@@ -256,7 +260,9 @@ impl Compaction {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
         };
         details.remove("resultChars");
-        if let Some(chars) = self.result_chars {
+        // Lines that it kept and that are kept again stay as short.
+        let carried = self.carried.filter(|_| self.task.kept.is_some_and(|kept| self.kept < kept));
+        if let Some(chars) = self.result_chars.into_iter().chain(carried).min() {
             details.insert("resultChars".to_owned(), json!(chars));
         }
         let overhead = self.task.limits.overhead;

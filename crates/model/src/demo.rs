@@ -123,7 +123,7 @@ fn next_step(request: &Request) -> Step {
     let asked = messages.iter().rposition(|message| matches!(**message, Message::User(_)));
     let text = asked.map(|at| words(&messages[at])).unwrap_or_default();
     let results: Vec<_> = messages[asked.unwrap_or(0)..].iter().filter_map(|message| result(message)).collect();
-    match step(&phrase::understand(without_notes(&text)), &results) {
+    match step(&phrase::understand(newest(without_notes(&text))), &results) {
         Step::Call(tool, _) if !request.tools.iter().any(|spec| spec.name == tool) => {
             Step::Say(format!("I would need the tool `{tool}` for this, and it is not available here."))
         }
@@ -197,6 +197,12 @@ fn without_notes(text: &str) -> &str {
         Some((notes, rest)) if notes.starts_with('[') => rest,
         Some(_) | None => text,
     }
+}
+
+/// The newest request, where a summary of the conversation quotes it.
+fn newest(text: &str) -> &str {
+    let quoted = text.rsplit_once("<latest-request>").and_then(|(_, rest)| rest.split_once("</latest-request>"));
+    quoted.and_then(|(quoted, _)| quoted.trim().split_once('\n')).map_or(text, |(_, request)| request.trim())
 }
 
 fn words(message: &Message) -> String {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::thinking::Level;
 
 /// A question to a model: everything that it sees, and how it is to answer.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// The system prompt.
     pub system: Arc<str>,
@@ -16,8 +16,10 @@ pub struct Request {
     pub stable: usize,
     /// The conversation, oldest first. Shared with the history, never copied.
     pub messages: Vec<Arc<Message>>,
-    /// What it may call.
+    /// The tools that it knows of.
     pub tools: Arc<[ToolSpec]>,
+    /// Whether it may call them. Where that cannot be said to a provider, calls may come all the same.
+    pub may_call: bool,
     /// How hard it is to think. A wire asks for the nearest level that the model has.
     pub thinking: Level,
     /// The most tokens that it may write; what its [`Spec`](crate::Spec) says, if nothing is said here.
@@ -26,6 +28,22 @@ pub struct Request {
     pub cache: Cache,
     /// The session, for providers that send requests of one session to the machine that remembers it.
     pub session: Option<Arc<str>>,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self {
+            system: Arc::default(),
+            stable: 0,
+            messages: Vec::new(),
+            tools: Arc::default(),
+            may_call: true,
+            thinking: Level::default(),
+            max_output: None,
+            cache: Cache::default(),
+            session: None,
+        }
+    }
 }
 
 /// How long a provider is asked to remember the beginning of a request. Many remember without being asked.

@@ -201,6 +201,18 @@ impl Content {
             Self::Blocks(blocks) => join_text(blocks),
         }
     }
+
+    /// Its pictures.
+    pub fn images(&self) -> impl Iterator<Item = &ImageBlock> {
+        let blocks = match self {
+            Self::Text(_) => &[],
+            Self::Blocks(blocks) => &blocks[..],
+        };
+        blocks.iter().filter_map(|block| match block {
+            Block::Image(image) => Some(image),
+            Block::Text(_) | Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => None,
+        })
+    }
 }
 
 /// A piece of a message.

@@ -23,6 +23,8 @@ pub struct Quirks {
     pub cache_marks: bool,
     /// Whether a tool's result names the tool, and no user may speak right behind it.
     pub strict_results: bool,
+    /// Whether it can be told to call no tool.
+    pub tool_choice: bool,
 }
 
 /// The field that limits the answer.
@@ -77,6 +79,7 @@ const USUAL: Quirks = Quirks {
     cache_key: false,
     cache_marks: false,
     strict_results: false,
+    tool_choice: true,
 };
 
 const OPENAI: Quirks = Quirks {
@@ -129,12 +132,17 @@ pub const PROVIDERS: &[Provider] = &[
         ..chat("groq", "https://api.groq.com/openai/v1", &["GROQ_API_KEY"])
     },
     Provider {
-        quirks: Quirks { effort: Effort::Switch, ..USUAL },
+        // While it thinks, it refuses to be told.
+        quirks: Quirks { effort: Effort::Switch, tool_choice: false, ..USUAL },
         ..chat("deepseek", "https://api.deepseek.com/v1", &["DEEPSEEK_API_KEY"])
     },
     local("ollama", "http://127.0.0.1:11434/v1", &["OLLAMA_API_KEY"]),
     local("lmstudio", "http://127.0.0.1:1234/v1", &["LMSTUDIO_API_KEY"]),
-    local("vllm", "http://127.0.0.1:8000/v1", &["VLLM_API_KEY"]),
+    Provider {
+        // Some versions refuse to be told, and others then send calls as words.
+        quirks: Quirks { tool_choice: false, ..USUAL },
+        ..local("vllm", "http://127.0.0.1:8000/v1", &["VLLM_API_KEY"])
+    },
     Provider {
         quirks: Quirks { effort: Effort::Template, ..USUAL },
         ..local("llamacpp", "http://127.0.0.1:8080/v1", &["LLAMA_API_KEY"])

@@ -1,6 +1,6 @@
 //! A model at a provider: what it is, where it is, and how one is let in.
 
-use homard_model::Spec;
+use homard_model::{Request, Spec};
 
 use crate::{Quirks, Secret, quirks};
 
@@ -42,5 +42,10 @@ impl Target {
         let base_url = base_url.into();
         let quirks = quirks::of(&spec.provider, &base_url);
         Self { spec, base_url, auth: None, headers: Vec::new(), quirks }
+    }
+
+    /// Whether the model is to be told that it may not call its tools. Without tools that would be refused.
+    pub(crate) fn forbids_calls(&self, request: &Request) -> bool {
+        !request.may_call && !request.tools.is_empty() && self.quirks.tool_choice
     }
 }

@@ -144,6 +144,7 @@ impl Caller {
             Deed::AbortRun(run) => self.abort(self.hub.session_of(&run).as_ref(), Some(run)).await,
             Deed::Event { key, text } => self.event(&key, text).await,
             Deed::Reset { key } => self.reset(&key).await,
+            Deed::Undo { key } => self.undo(&key).await,
             Deed::Resize(class, size) => self.slots.resize(class, size),
             Deed::Drain(patience) => {
                 self.hub.drain(patience).await;
@@ -235,6 +236,14 @@ impl Caller {
         let Some(key) = self.key(key) else { return };
         match self.hub.reset(&key).await {
             Ok(record) => self.both(&format!("has {}", record.session_id)),
+            Err(error) => self.both(&format!("error {error}")),
+        }
+    }
+
+    async fn undo(&self, key: &str) {
+        let Some(key) = self.key(key) else { return };
+        match self.hub.undo_compaction(&key, None).await {
+            Ok(line) => self.both(&format!("undone {line}")),
             Err(error) => self.both(&format!("error {error}")),
         }
     }

@@ -1,8 +1,10 @@
 //! What agents find on a real disk: the files of their workspace, and what lies around it.
 
 use std::{
+    collections::hash_map::RandomState,
     fs::{self, File},
-    io::{Seek, SeekFrom, Write},
+    hash::{BuildHasher, Hasher},
+    io::{self, Seek, SeekFrom, Write},
     os::unix::fs::symlink,
     path::PathBuf,
 };
@@ -27,8 +29,8 @@ pub enum Contents {
 const HUGE: u64 = 50 * 1024 * 1024;
 const END: usize = 100 * 1024;
 
-/// What stands in a snapshot for the folder, whose name is another one every time. Both are of one length, so that what
-/// counts characters counts the same.
+/// What stands in a snapshot for the folder, whose name is another one every time. Both have as many letters and digits, so
+/// that what counts characters or tokens counts the same.
 const NAME: &str = "/tmp/world-000000";
 
 /// A folder that goes when nobody needs it any more. The workspace is in it, so there is an outside that is ours, too.
@@ -38,7 +40,7 @@ pub(crate) struct Folder(TempDir);
 impl Folder {
     /// A folder with a workspace that has these files; a path that begins with `../` is beside it.
     pub(crate) fn new(files: &[(String, Contents)]) -> anyhow::Result<Self> {
-        let folder = Self(tempfile::Builder::new().prefix("world-").rand_bytes(6).tempdir_in("/tmp")?);
+        let folder = Self(fresh()?);
         let workspace = folder.workspace();
         fs::create_dir(&workspace)?;
         for (name, contents) in files {
@@ -62,6 +64,17 @@ impl Folder {
     /// A text in which the folder has the same name every time.
     pub(crate) fn unnamed(&self, text: &str) -> String {
         text.replace(&self.0.path().display().to_string(), NAME)
+    }
+}
+
+/// A folder with a name that nobody else has.
+fn fresh() -> io::Result<TempDir> {
+    loop {
+        let number = RandomState::new().build_hasher().finish() % 1_000_000;
+        match tempfile::Builder::new().prefix(&format!("world-{number:06}")).rand_bytes(0).tempdir_in("/tmp") {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made,
+        }
     }
 }
 

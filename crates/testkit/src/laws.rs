@@ -188,8 +188,10 @@ fn words(played: &Played, heard: &Heard, told: &[&Told]) -> Vec<String> {
             said.push((payload_of(message).text, message.stop_reason == StopReason::Error));
         }
     }
-    // What a command is answered stands in no transcript.
-    if let Some(RunState::Ended(ended)) = played.rows.get(heard.tape.run()).map(|row| &row.state)
+    // What a command is answered stands in no transcript. What the house says for a model that said nothing is not told
+    // piece by piece.
+    if said.is_empty()
+        && let Some(RunState::Ended(ended)) = played.rows.get(heard.tape.run()).map(|row| &row.state)
         && let Some(answer) = &ended.words
     {
         said.push((answer.clone(), false));

@@ -10,7 +10,9 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{Agents, Ambient, Event, Hub, Profile, Rules, Setting, Slots, Tape, hub::Waited, tape::State, task};
+use homard_agent::{
+    Agents, Ambient, Event, Hub, Profile, Rules, Setting, Slots, Tape, hub::Waited, profile::Choose, tape::State, task,
+};
 use homard_model::{
     Model, Spec,
     retry::Limits,
@@ -32,7 +34,7 @@ use crate::{
     faults::{FaultyStore, Taken},
     folder::Folder,
     laws,
-    script::{Answers, Script, Seen, Understudy},
+    script::{Answers, SUMS, Script, Seen, Understudy},
     tools::{Bench, Launch, Numbering},
     trace::{Act, Deed, Setup, Trace},
     watch::{Log, Logbook},
@@ -441,18 +443,30 @@ fn agents(setup: &Setup, setting: &Setting, script: &Arc<Script>, bench: &Arc<Be
     let chain: Vec<_> = [first].into_iter().chain(setup.fallbacks.iter().map(understudy)).map(rank).collect();
     let roster = Roster::new(chain, Arc::default()).filter(|_| !setup.fallbacks.is_empty());
     let roster = roster.unwrap_or_else(|| Roster::alone(script.clone()));
-    let profile = |id: AgentId| Profile {
+    let sums = Roster::alone(understudy(&Spec { model: SUMS.to_owned(), ..setup.model.clone() }));
+    let choose: Choose = Arc::new(move |name| match name.strip_prefix("script/") {
+        Some(SUMS) => Ok(sums.clone()),
+        _ => Err(format!("there is no model {name}")),
+    });
+    let plain = |id: AgentId| Profile {
+        choose: choose.clone(),
         workdir: setting.workspace.clone().unwrap_or_else(|| PathBuf::from(format!("/home/{id}"))),
         limits: Limits { rate_limits: 1, retries: setup.retries, ..Limits::default() },
         toolbox: setup.toolbox.clone().unwrap_or_else(|| bench.toolbox(&setup.tools)),
         timeout: Some(setup.timeout),
         tool_mode: setup.tool_mode,
+        pruning: setup.pruning.clone(),
         bounds: setup.bounds,
         setting: setting.clone(),
         thinking: setup.thinking,
         verbose: setup.verbose,
         reasoning: setup.reasoning,
         ..Profile::new(id, roster.clone())
+    };
+    let profile = |id| {
+        let mut profile = plain(id);
+        profile.compaction.model.clone_from(&setup.sums);
+        profile
     };
     Agents::new(profile(AgentId::main()), setup.agents.iter().cloned().map(profile))
 }

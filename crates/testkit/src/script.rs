@@ -168,6 +168,9 @@ pub(crate) fn usual() -> Spec {
     }
 }
 
+/// The model that sums up where a trace names it.
+pub(crate) const SUMS: &str = "sums";
+
 /// Another model that goes on with the script where the first one does not answer.
 #[derive(Debug)]
 pub(crate) struct Understudy {

@@ -68,7 +68,9 @@ pub(crate) fn question(request: &Request) -> Question {
         match &**message {
             Message::User(user) => {
                 let key = user.extra.get("idempotencyKey").and_then(|key| key.as_str());
-                asked = (key.unwrap_or_default().to_owned(), 0);
+                // What nobody sent is known by how it begins.
+                let start = || user.content.text().chars().take(40).collect();
+                asked = (key.map_or_else(start, str::to_owned), 0);
             }
             Message::Assistant(_) => asked.1 += 1,
             Message::ToolResult(_) | Message::Other(_) => {}

@@ -120,7 +120,8 @@ fn requests(seen: &[Seen]) -> Vec<String> {
             prompts.push(request.system.clone());
             prompts.len() - 1
         });
-        let setting = format!("  system {} {}, tools {}", prompt + 1, json!(first), tools.join(" "));
+        let limit = if request.may_call { "" } else { " (none may be called)" };
+        let setting = format!("  system {} {}, tools {}{limit}", prompt + 1, json!(first), tools.join(" "));
         // Told again only when it is another one.
         if before.as_ref() != Some(&setting) {
             lines.push(setting.clone());

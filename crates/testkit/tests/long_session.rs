@@ -272,6 +272,28 @@ async fn play(turns: usize, sums: Sums, counts: Counts) -> u64 {
     json!(session.record)["compactionCount"].as_u64().unwrap_or_default()
 }
 
+#[test]
+fn what_is_missing_in_a_question_is_found() {
+    let said = |message: Value| Arc::new(serde_json::from_value::<Message>(message).unwrap());
+    let user = |text: &str| said(json!({"role": "user", "content": text, "timestamp": 0}));
+    let call = said(
+        json!({"role": "assistant", "content": [{"type": "toolCall", "id": "c1", "name": "read", "arguments": {}}]}),
+    );
+    let result = said(json!({"role": "toolResult", "toolCallId": "c1", "toolName": "read", "content": []}));
+    let asked = |system: &str, messages: Vec<_>| {
+        let request = Request { system: system.into(), messages, ..Request::default() };
+        wrong(&request, "the newest")
+    };
+    let fine = vec![user("and the newest"), call.clone(), result.clone()];
+    assert_eq!(asked(RULE, fine.clone()), Vec::<String>::new());
+    assert_eq!(asked("Be kind.", fine), ["the standing rules are not there"]);
+    assert_eq!(asked(RULE, vec![user("the oldest")]), ["the newest request is not there: the newest"]);
+    assert_eq!(asked(RULE, vec![user("the newest"), call]), ["c1 has no result"]);
+    assert_eq!(asked(RULE, vec![user("the newest"), result]), ["nobody asked for the result of c1"]);
+    let long = asked(RULE, vec![user("the newest"), user(&"word ".repeat(20_000))]);
+    assert!(matches!(&long[..], [wrong] if wrong.starts_with("it has ")), "{long:?}");
+}
+
 /// One compaction in so many turns at least: otherwise nothing was proved.
 const OFTEN: u64 = 10;
 

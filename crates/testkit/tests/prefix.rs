@@ -179,3 +179,23 @@ proptest! {
         prop_assert!(!is_plain || asked.iter().all(|seen| seen.request.system == *first), "{}", text);
     }
 }
+
+#[test]
+fn what_was_cut_from_a_request_is_cut_from_the_next_ones_too() {
+    let mut lines = vec!["set provider=anthropic window=25000 pruning=5m".to_owned()];
+    for number in 1..=4 {
+        lines.push(format!("at {number}s say \"look\" run=m{number}"));
+        lines.push(format!("model call toolu_{number} read {{\"path\":\"x\"}}"));
+        lines.push(format!("tool toolu_{number} says \"0123456789\"*1000"));
+        lines.push("model text \"Seen.\"".to_owned());
+    }
+    // The cache is gone, the cuts are made; then come a restart, a tool call, and a time after which more could be cut.
+    lines.push("at 400s say \"again\" run=m5\nmodel text \"Yes.\"\nat 401s restart".to_owned());
+    lines.push("at 402s say \"more\" run=m6\nmodel call toolu_6 read {\"path\":\"x\"}".to_owned());
+    lines.push("tool toolu_6 says \"0123456789\"*100\nmodel text \"Done.\"".to_owned());
+    let asked = asked(&lines.join("\n"), Wire::AnthropicMessages);
+    let follows = |pair: &[Seen]| pair[1].request.messages.starts_with(&pair[0].request.messages);
+    let is_kept: Vec<_> = asked.windows(2).map(follows).collect();
+    // Two questions in each of four runs; the next one begins otherwise, and those after it as that one does.
+    assert_eq!(is_kept, [true, true, true, true, true, true, true, false, true, true]);
+}

@@ -65,6 +65,15 @@ impl Client {
         }
     }
 
+    /// Makes a session's conversation short; how long that took, and what came of it.
+    pub(super) async fn compact(&mut self, session: &str) -> Result<(Duration, Value)> {
+        let start = Instant::now();
+        let id = self.ask("sessions.compact", json!({"key": session})).await?;
+        let answer = self.answer().await?;
+        ensure!(answer["id"] == id && answer["ok"] == true, "a session was not made short: {answer}");
+        Ok((start.elapsed(), answer["payload"].clone()))
+    }
+
     /// In each session so many runs one after the other, all sessions at once; how long that took in all.
     pub(super) async fn load(&mut self, sessions: &[String], runs: usize, chunks: usize) -> Result<Duration> {
         let start = Instant::now();

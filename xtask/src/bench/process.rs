@@ -39,7 +39,13 @@ pub(super) fn threads(pid: u32) -> Result<Duration> {
 /// Memory that a process holds, in bytes.
 pub(super) fn memory(pid: u32) -> Result<u64> {
     let status = read(pid, "status")?;
-    resident(&status).with_context(|| format!("cannot understand /proc/{pid}/status"))
+    kilobytes(&status, "VmRSS:").with_context(|| format!("cannot understand /proc/{pid}/status"))
+}
+
+/// The most memory that a process held so far, in bytes.
+pub(super) fn peak_memory(pid: u32) -> Result<u64> {
+    let status = read(pid, "status")?;
+    kilobytes(&status, "VmHWM:").with_context(|| format!("cannot understand /proc/{pid}/status"))
 }
 
 /// Bytes that a process caused to be written to disk so far.
@@ -61,8 +67,9 @@ fn ticks(stat: &str) -> Option<u32> {
     Some(fields.next()?.ok()? + fields.next()?.ok()?)
 }
 
-fn resident(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+/// A number of the table, in bytes.
+fn kilobytes(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kilobytes * 1024)
 }
@@ -75,6 +82,7 @@ mod tests {
     fn the_kernels_tables_are_understood() {
         let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 100 0 0 0 31 11 0 0 20 0 3 0 99 5000 600 18446744073709551615";
         assert_eq!(ticks(stat), Some(42));
-        assert_eq!(resident("Name:\thomard\nVmHWM:\t  9000 kB\nVmRSS:\t    2048 kB\n"), Some(2 << 20));
+        let status = "Name:\thomard\nVmHWM:\t  4096 kB\nVmRSS:\t    2048 kB\n";
+        assert_eq!(["VmRSS:", "VmHWM:"].map(|name| kilobytes(status, name)), [Some(2 << 20), Some(4 << 20)]);
     }
 }

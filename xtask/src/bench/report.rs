@@ -42,6 +42,10 @@ pub(super) struct Report {
     shortest: Option<f64>,
     /// The stream that the wire read before, and what it used.
     wire: Option<(usize, f64)>,
+    /// What a warm turn took in the shortest transcript measured.
+    warm: Option<f64>,
+    /// The length of the transcript before, and what a cold turn took in it.
+    cold: Option<(usize, f64)>,
     /// The sockets that watched a run before, and what a frame used.
     fanout: Option<(usize, f64)>,
 }
@@ -165,6 +169,31 @@ impl Report {
     /// How soon a killed gateway is back.
     pub(super) fn ready(&mut self, with: &str, took: Duration, aim: f64) {
         self.add(format!("ready after a kill, {with}"), milliseconds(took), "ms", Aim::AtMost(aim));
+    }
+
+    /// Turns in transcripts of one length: the first ones, which read it from disk, and those after them.
+    pub(super) fn turn(&mut self, length: usize, cold: &[Duration], warm: &[Duration]) {
+        let (cold, warm) = (percentile(cold, 50), percentile(warm, 50));
+        self.add(format!("turn after {length} messages, warm, median"), warm, "ms", Aim::None);
+        match self.warm {
+            None => self.warm = Some(warm),
+            // Flat: what a model is told is all that counts.
+            Some(shortest) => {
+                self.add(format!("… against the shortest, warm, {length}"), warm / shortest, "x", Aim::AtMost(1.5));
+            }
+        }
+        self.add(format!("turn after {length} messages, cold, median"), cold, "ms", Aim::None);
+        if let Some((shorter, before)) = self.cold.replace((length, cold)) {
+            // Linear: so many times the messages take at most so many times as long.
+            let aim = Aim::AtMost(length as f64 / shorter as f64 * 1.2);
+            self.add(format!("… against {shorter}, cold, {length}"), cold / before, "x", aim);
+        }
+    }
+
+    /// A huge conversation that was made short, and the most memory that the gateway held.
+    pub(super) fn compaction(&mut self, took: Duration, memory: u64) {
+        self.add("compaction of 100 MB", milliseconds(took), "ms", Aim::None);
+        self.add("… memory, at most", mebibytes(memory), "MiB", Aim::None);
     }
 
     /// A command that does nothing, each way; the last way is the bare shell.
@@ -308,6 +337,25 @@ mod tests {
              run with one reader                              2000.00 ms\n\
              … beside one that does not read                  2500.00 ms\n\
              … against the reader alone                          1.25 x    ≤ 1.1   MISSED\n"
+        );
+    }
+
+    #[test]
+    fn warm_turns_are_flat_and_cold_ones_linear() {
+        let mut report = Report::default();
+        report.turn(10, &ms(&[2]), &ms(&[1]));
+        report.turn(1_000, &ms(&[30]), &ms(&[2]));
+        report.compaction(Duration::from_secs(3), 1 << 30);
+        assert_eq!(
+            report.to_table(),
+            "turn after 10 messages, warm, median                1.00 ms\n\
+             turn after 10 messages, cold, median                2.00 ms\n\
+             turn after 1000 messages, warm, median              2.00 ms\n\
+             … against the shortest, warm, 1000                  2.00 x    ≤ 1.5   MISSED\n\
+             turn after 1000 messages, cold, median             30.00 ms\n\
+             … against 10, cold, 1000                           15.00 x    ≤ 120   ok\n\
+             compaction of 100 MB                             3000.00 ms\n\
+             … memory, at most                                1024.00 MiB\n"
         );
     }
 

@@ -126,7 +126,8 @@ impl Level {
             return Change::says(format!("{title}: {}\nChoose one of {choices}, or default.", self.current(facts)));
         }
         if word.eq_ignore_ascii_case("default") {
-            return Change { fields: vec![(self.field(), None)], reply: format!("{title}: default") };
+            let reply = format!("{title}: {} (default)", facts.levels.of(self));
+            return Change { fields: vec![(self.field(), None)], reply };
         }
         let Some(level) = self.level(word) else {
             let title = title.to_lowercase();
@@ -237,10 +238,11 @@ mod tests {
         let kept = |field: &str, value: Value, reply: &str| (json!({field: value}), reply.to_owned());
         assert_eq!(told("/think Ultra"), kept("thinkingLevel", json!("high"), "Thinking: high"));
         assert_eq!(told("/t:off"), kept("thinkingLevel", Value::Null, "Thinking: off"));
-        assert_eq!(told("/thinking default"), kept("thinkingLevel", Value::Null, "Thinking: default"));
+        assert_eq!(told("/thinking default"), kept("thinkingLevel", Value::Null, "Thinking: off (default)"));
         assert_eq!(told("/v all"), kept("verboseLevel", json!("full"), "Verbose: full"));
         assert_eq!(told("/v off"), kept("verboseLevel", json!("off"), "Verbose: off"));
-        assert_eq!(told("/verbose DEFAULT"), kept("verboseLevel", Value::Null, "Verbose: default"));
+        assert_eq!(told("/verbose DEFAULT"), kept("verboseLevel", Value::Null, "Verbose: off (default)"));
+        assert_eq!(told("/usage default"), kept("responseUsage", Value::Null, "Usage: off (default)"));
         assert_eq!(told("/usage on"), kept("responseUsage", json!("tokens"), "Usage: tokens"));
         assert_eq!(told("/reason live"), kept("reasoningLevel", json!("stream"), "Reasoning: stream"));
         assert_eq!(told("/reasoning off"), kept("reasoningLevel", Value::Null, "Reasoning: off"));

@@ -1,7 +1,7 @@
 //! What comes with a message: pictures, checked and made to fit before anything else is done with the message.
 //!
 //! What is no picture is left out with a word in the log, and never in the way of the words. A picture that cannot be
-//! shown is refused, because whoever sent it believes that the model sees it.
+//! shown is refused, and so is an attachment with nothing in it, because whoever sent it believes that the model sees it.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use homard_media::{FitError, Limits, Picture, fit};
@@ -50,10 +50,12 @@ pub fn attach(message: &mut User, pictures: Vec<Block>) {
 
 /// A picture, or nothing if it is none.
 fn open(place: usize, attachment: &Attachment) -> Result<Option<Block>, ErrorShape> {
-    let Some(content) = &attachment.content else { return Ok(None) };
     let name = attachment.name.as_deref().map(str::trim).filter(|name| !name.is_empty());
     let name = name.map_or_else(|| format!("attachment {place}"), |name| format!("attachment {name:?}"));
     let wrong = |why: &str| ErrorShape::invalid(format!("{name}: {why}"));
+    let Some(content) = &attachment.content else {
+        return Err(wrong("content is missing; send the file's bytes there, in base64"));
+    };
     let data = decode(content).map_err(wrong)?;
     let declared = attachment.mime.as_deref().unwrap_or_default().trim().to_lowercase();
     match fit(data, &Limits::default()) {
@@ -105,8 +107,6 @@ mod tests {
             {"type": "image", "mimeType": "image/png", "fileName": "a.png", "content": DOT},
             {"mimeType": "text/plain", "content": STANDARD.encode("hello")},
             {"content": format!("data:image/png;base64,{DOT}")},
-            {"mimeType": "image/png"},
-            "nonsense",
         ]);
         assert_eq!(shown(sent).await, Ok(vec![dot(), dot()]));
         assert_eq!(shown(json!([])).await, Ok(Vec::new()));
@@ -122,6 +122,12 @@ mod tests {
             ),
             (json!({"content": "AAA"}), "attachment 1: invalid base64; send the file's bytes in base64"),
             (json!({"content": ""}), "attachment 1: it is empty"),
+            (json!(null), "attachment 1: content is missing; send the file's bytes there, in base64"),
+            (json!("nonsense"), "attachment 1: content is missing; send the file's bytes there, in base64"),
+            (
+                json!({"fileName": "a", "content": 7}),
+                "attachment \"a\": content is missing; send the file's bytes there, in base64",
+            ),
             (json!({"content": large}), "attachment 1: exceeds size limit: it may have 5000000 bytes; scale it down"),
             (
                 json!({"mimeType": "image/png", "content": STANDARD.encode("hello")}),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use homard_compact::escalate::Ladder;
 use homard_proto::{
     CallId, Extra, Route, SessionId,
-    message::{Message, ToolResult, Usage, User},
+    message::{Block, Content, Message, ToolResult, Usage, User},
     transcript::{Entry, Header, Kind, ModelChange},
 };
 use homard_reply::blocks::Blocks;
@@ -29,13 +29,16 @@ use crate::{
     },
     event::{Event, RunEvent},
     profile::Profile,
-    run::{Plea, RunScope, compact::Wish, guard::Guard},
+    run::{Plea, RunScope, compact::Wish, guard::Guard, margin},
     tool::{Origin, Toolbox},
     writer::Then,
 };
 
 /// The method of a message that the house sends itself when a conversation is full.
 pub(super) const AUTO_COMPACT: &str = "compaction";
+
+/// The method of one that it sends itself when a conversation is nearly full.
+pub(super) const AUTO_FLUSH: &str = "memory-flush";
 
 /// How far a run had come when the process ended.
 #[derive(Debug)]
@@ -64,6 +67,9 @@ impl Lane {
         let (hub, tape) = (self.hub.clone(), queued.tape.clone());
         let at = hub.ambient.now_ms();
         let (prepared, told) = self.prepare(queued, at);
+        if !self.inbox.is_empty() {
+            queued.hurry.cancel();
+        }
         let session = self.session.as_mut()?;
         let id = session.record.session_id.clone();
         // A run that goes on belongs to the transcript that it began in.
@@ -117,8 +123,13 @@ impl Lane {
             old: 0,
             is_tried: false,
             ladder: Ladder::default(),
+            made: Vec::new(),
             compacting: queued.compacting.clone(),
             wish: queued.wish(),
+            margin: session.margin.clone(),
+            // Nobody knows how far one that a restart found had come with it, and nothing is to be done twice.
+            is_flushed: margin::is_flushed(&session.record) || (queued.is_resumed && queued.wish().is_some()),
+            hurry: queued.hurry.clone(),
             said: 0,
             answers: Vec::new(),
             words: queued.answer(),
@@ -164,13 +175,19 @@ impl Lane {
 
 impl Queued {
     /// What it asks for instead of an answer, if it does.
-    fn wish(&self) -> Option<Wish> {
-        match &self.inbound.command {
-            Some(Command::Compact(focus)) => {
-                Some(Wish { focus: focus.clone(), is_quiet: self.inbound.method == AUTO_COMPACT })
-            }
+    pub(super) fn wish(&self) -> Option<Wish> {
+        match (self.inbound.method.as_str(), &self.inbound.command) {
+            // By the method: after a restart only the owner's messages are read as commands.
+            (AUTO_FLUSH, _) => Some(Wish::Notes),
+            (AUTO_COMPACT, _) => Some(Wish::Short { focus: None, is_quiet: true }),
+            (_, Some(Command::Compact(focus))) => Some(Wish::Short { focus: focus.clone(), is_quiet: false }),
             _ => None,
         }
+    }
+
+    /// Whether the house sent it to itself, and nobody waits for it.
+    pub(super) fn is_of_house(&self) -> bool {
+        [AUTO_COMPACT, AUTO_FLUSH].contains(&self.inbound.method.as_str())
     }
 
     /// What the caller tells the model, and where the message came from.
@@ -202,7 +219,14 @@ impl Queued {
             (None, Some(Command::BeginWith(text))) => text,
             (None, _) => return inbound.message.clone(),
         };
-        User { extra: inbound.message.extra.clone(), ..User::text(text, inbound.message.timestamp) }
+        let mut message = User { extra: inbound.message.extra.clone(), ..User::text(text, inbound.message.timestamp) };
+        // Pictures of all for whom it speaks.
+        let all = std::iter::once(inbound).chain(self.guests.iter().map(|guest| &guest.inbound));
+        let pictures = all.flat_map(|inbound| inbound.message.content.images().cloned()).map(Block::Image);
+        if let Content::Blocks(blocks) = &mut message.content {
+            blocks.extend(pictures);
+        }
+        message
     }
 
     /// Takes up what the run did before the restart, whether it goes on or ends.

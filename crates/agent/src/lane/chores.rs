@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::{Lane, Queued, open::OpenSession};
-use crate::{ambient::iso, command::own_words, context::notes, event::AbortReason, freshness::Touch};
+use crate::{ambient::iso, command::own_words, context::notes, event::AbortReason, freshness::Touch, run::margin};
 
 /// A change of a session's record from outside.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -274,7 +274,7 @@ pub(super) fn merged(record: &Record, changes: &Extra) -> Result<Record, ChangeE
 }
 
 /// Members of a record that belong to a transcript and not to its session.
-const OF_TRANSCRIPT: [&str; 7] = [
+const OF_TRANSCRIPT: [&str; 8] = [
     "sessionFile",
     "memoryFlushAt",
     "memoryFlushCompactionCount",
@@ -282,6 +282,7 @@ const OF_TRANSCRIPT: [&str; 7] = [
     "cliSessionIds",
     "claudeCliSessionId",
     "systemPromptReport",
+    margin::CUTS,
 ];
 
 /// The record of the same session with a new transcript: what was set stays, what the old transcript came to goes.

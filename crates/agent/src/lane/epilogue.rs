@@ -86,7 +86,7 @@ impl Lane {
         last.records.extend(self.settle(queued, &end, (last.credential.as_ref(), &story.compactions)));
         last.records.push(Rec::Terminal {
             run: queued.inbound.run.clone(),
-            ended: Box::new(Ended { words: last.words.take(), ..ended(&end, story.steps) }),
+            ended: Box::new(Ended { words: last.words.take().or_else(|| unwritten(&end)), ..ended(&end, story.steps) }),
         });
         tape.hold(at, RunEvent::Ended(end.clone()));
         last.facts += 1;
@@ -106,9 +106,11 @@ impl Lane {
         }
         self.hub.forget(&queued.tape);
         self.see_off(guests, &end).await;
+        // A scheduled run has a transcript of its own, and nothing follows.
+        let may_ask = tape.broken().is_none() && !self.key.is_cron() && !profile.is_passing;
         match last.fill {
-            Fill::Nearly if tape.broken().is_none() => self.ask_for_room(queued, AUTO_FLUSH),
-            Fill::Full if tape.broken().is_none() => self.ask_for_room(queued, AUTO_COMPACT),
+            Fill::Nearly if may_ask => self.ask_for_room(queued, AUTO_FLUSH),
+            Fill::Full if may_ask => self.ask_for_room(queued, AUTO_COMPACT),
             Fill::Fine | Fill::Nearly | Fill::Full => {}
         }
     }
@@ -186,6 +188,7 @@ impl Lane {
         let inbound = &queued.inbound;
         let is_due = *outcome == Outcome::Done
             && queued.answer().is_none()
+            && queued.wish().is_none()
             && replies::is_answer_due(inbound.class, &inbound.principal, &self.key);
         // Who was asked twice and wants to say nothing may.
         let duty = if is_due && !said.is_silent() { Duty::LastAnswer } else { Duty::Free };
@@ -195,10 +198,26 @@ impl Lane {
         };
         let shown = self.session.as_ref().map(|session| Shown::of(&session.record, profile)).unwrap_or_default();
         let mut replies = said.shape(error, shown.thoughts, duty).payloads;
+        if let Some(prefix) = self.prefix(profile) {
+            replies = replies.into_iter().map(|reply| prefix.apply(reply)).collect();
+        }
         if let Some(line) = footer::usage(shown.usage, usage, &self.key).filter(|_| *outcome == Outcome::Done) {
             footer::append(&mut replies, &line);
         }
         replies
+    }
+
+    /// What the owner wants to see before every answer.
+    fn prefix(&self, profile: &Profile) -> Option<footer::Prefix> {
+        let setting = profile.delivery.prefix.as_deref()?;
+        let record = self.session.as_ref().map(|session| &session.record);
+        let facts = footer::Facts {
+            provider: record.and_then(|record| record.model_provider.as_deref()),
+            model: record.and_then(|record| record.model.as_deref()),
+            thinking: record.and_then(|record| record.thinking_level.as_deref()),
+            name: profile.identity.name.as_deref(),
+        };
+        footer::Prefix::new(setting, facts)
     }
 
     /// The session's numbers after the run.
@@ -280,6 +299,12 @@ pub(crate) fn ending(ambient: &Ambient, found: &Unfinished, outcome: Outcome, an
     };
     records.push(Rec::Terminal { run: run.clone(), ended: Box::new(ended) });
     records
+}
+
+/// What the user got although the model said nothing: it stands in no line, and a retry shall get it too.
+fn unwritten(end: &End) -> Option<String> {
+    let is_bare = end.outcome == Outcome::Done && end.lines.is_empty() && !end.replies.is_empty();
+    is_bare.then(|| end.replies.iter().map(|reply| reply.text.as_str()).collect::<Vec<_>>().join("\n\n"))
 }
 
 /// How much is shown beside an answer.

@@ -8,12 +8,10 @@ use tokio::sync::oneshot;
 
 use super::{
     Lane, Queued,
-    begin::AUTO_COMPACT,
     inbox::{Letter, Offer, Placed, Pushed},
     is_admitted,
 };
 use crate::{
-    command::Command,
     command::queue::{Mode, Overrides, Settings},
     hub::Admission,
     run::Handed,
@@ -56,15 +54,16 @@ impl Lane {
     }
 
     async fn enqueue(&mut self, mut queued: Queued, mut active: Option<&mut Queued>, is_idle: bool) {
-        // Whoever asks for a short conversation does not want to wait for what makes it longer.
-        let is_wish = matches!(queued.inbound.command, Some(Command::Compact(_)));
-        if let Some(active) = active.as_deref_mut().filter(|_| is_wish && queued.inbound.method != AUTO_COMPACT) {
-            self.stop_active(active, AbortReason::Stop).await;
+        // Whoever asks for a short conversation does not want to wait for what makes it longer. One that a restart found
+        // has stopped what was to be stopped.
+        let is_wish = queued.wish().is_some() && !queued.is_of_house() && !queued.was_found;
+        if let Some(active) = &active {
+            active.hurry.cancel();
         }
         queued.settings = self.settings(&queued, active.as_deref());
         // What goes by the rules of the queue may push others out of the way, so first it must be there to stay. Its sender
         // hears of it when it has its place.
-        if queued.settings.is_some() && !is_idle && !queued.accepting.is_empty() {
+        if (queued.settings.is_some() || is_wish) && !is_idle && !queued.accepting.is_empty() {
             let records = std::mem::take(&mut queued.accepting);
             let admission = admission(&self.hub.writer.judge(records).await);
             if !matches!(admission, Admission::Accepted) {
@@ -87,6 +86,9 @@ impl Lane {
             self.accept_all();
         }
         let reason = if placed == Placed::Interrupted { AbortReason::Interrupted } else { AbortReason::Dropped };
+        if let Some(active) = active.as_deref_mut().filter(|active| is_wish && active.reason.is_none()) {
+            self.stop_active(active, AbortReason::Stop).await;
+        }
         if let (Placed::Interrupted, Some(active)) = (placed, active.filter(|active| active.reason.is_none())) {
             active.guests.iter_mut().for_each(|guest| guest.stop(reason));
             self.stop_active(active, reason).await;

@@ -112,6 +112,8 @@ pub(crate) struct Queued {
     started_at: Option<u64>,
     /// Whether its run makes the conversation short at the moment.
     compacting: Flag,
+    /// Tells its run that somebody waits for it to end.
+    hurry: CancellationToken,
 }
 
 impl Queued {
@@ -141,6 +143,7 @@ impl Queued {
             session: None,
             started_at: None,
             compacting: Flag::default(),
+            hurry: CancellationToken::new(),
         }
     }
 
@@ -406,7 +409,7 @@ impl Lane {
                     patience = Some(Instant::now() + GRACE);
                 }
                 () = until(patience) => {
-                    if queued.compacting.is_set() && !std::mem::replace(&mut has_grace, true) {
+                    if !is_stopping && queued.compacting.is_set() && !std::mem::replace(&mut has_grace, true) {
                         // Once: what was asked for is nearly there, and would be lost.
                         patience = Some(Instant::now() + COMPACTION_GRACE);
                     } else if is_stopping {

@@ -12,6 +12,7 @@ use crate::{
     freshness::{Freshness, Touch},
     hub::{Admission, Inbound},
     profile::Profile,
+    run::margin::Margin,
     shorten,
 };
 
@@ -27,6 +28,8 @@ pub(super) struct OpenSession {
     pub(super) is_marked: bool,
     /// What a new thread takes over from the session that it belongs to, until its first run begins.
     pub(super) inherited: Option<Inherited>,
+    /// What runs found out beside the conversation.
+    pub(super) margin: Margin,
 }
 
 /// A parent's conversation.
@@ -150,7 +153,7 @@ impl Lane {
         if begins_anew {
             *session = OpenSession::stored(renewed(&session.record, self.hub.ambient.session_id(), at));
         }
-        let is_told = !queued.is_resumed && queued.answer().is_none();
+        let is_told = !queued.is_resumed && queued.answer().is_none() && queued.wish().is_none();
         let notes = if is_told { notes::take(&mut session.record) } else { Vec::new() };
         if !std::mem::take(&mut session.is_new) && !begins_anew && notes.is_empty() {
             return (None, notes);
@@ -217,7 +220,8 @@ impl OpenSession {
 
     /// A session whose record is on disk, or on its way, and whose transcript is empty.
     pub(super) fn stored(record: session::Record) -> Self {
-        Self { record, is_new: false, history: Vec::new(), old: 0, is_marked: false, inherited: None }
+        let margin = Margin::of(&record);
+        Self { record, is_new: false, history: Vec::new(), old: 0, is_marked: false, inherited: None, margin }
     }
 
     /// Whether a message begins a new transcript because this one is stale.

@@ -4,24 +4,30 @@ use std::sync::Arc;
 
 use homard_compact::{Settings, escalate::Ladder, measure::Scale};
 use homard_model::{Error, ErrorKind, Model, Request, Spec, tokens};
-use homard_proto::transcript::Entry;
+use homard_proto::transcript::{Entry, Kind};
 use homard_store::Rec;
 
-use super::{Last, RunError, RunScope};
+use super::{Fill, Last, RunError, RunScope, flush::flush};
 use crate::{
     ambient::iso,
     context::budget,
     event::RunEvent,
     shorten::{self, NotShort, Short, Work},
+    writer::Then,
 };
 
-/// That somebody asked for it.
+/// What somebody asked for instead of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wish {
-    /// What they asked to pay attention to.
-    pub(crate) focus: Option<String>,
-    /// Whether the house asked for it, and nobody waits for an answer.
-    pub(crate) is_quiet: bool,
+pub(crate) enum Wish {
+    /// That the conversation is made short.
+    Short {
+        /// What they asked to pay attention to.
+        focus: Option<String>,
+        /// Whether the house asked for it, and nobody waits for an answer.
+        is_quiet: bool,
+    },
+    /// That what must last is stored, before it comes to that. Only the house asks for it.
+    Notes,
 }
 
 impl RunScope {
@@ -31,18 +37,29 @@ impl RunScope {
         if !settings.enabled || spec.context_window == 0 || self.is_tried {
             return false;
         }
-        let weight = budget::weigh(spec, overhead(request), (&self.history, self.old));
         let limits = settings.limits(spec.context_window, overhead(request), Scale::ONE);
-        weight.counted + weight.estimated > limits.threshold
+        self.tokens(spec, overhead(request)) > limits.threshold
     }
 
-    /// Whether the next request would be so long, as far as is known when the model has answered.
-    pub(super) fn is_full(&self) -> bool {
+    /// How full the conversation is, as far as is known when the model has answered.
+    pub(super) fn fill(&self) -> Fill {
         let model = self.failover.candidate().model.clone();
         let (spec, settings) = (model.spec(), &self.profile.compaction);
-        let weight = budget::weigh(spec, 0, (&self.history, self.old));
+        let tokens = self.tokens(spec, 0);
         let limits = settings.limits(spec.context_window, 0, Scale::ONE);
-        settings.enabled && spec.context_window > 0 && weight.counted + weight.estimated > limits.threshold
+        if settings.enabled && spec.context_window > 0 && tokens > limits.threshold {
+            Fill::Full
+        } else if self.is_worth_notes(tokens) {
+            Fill::Nearly
+        } else {
+            Fill::Fine
+        }
+    }
+
+    /// How many tokens the conversation takes.
+    pub(super) fn tokens(&self, spec: &Spec, overhead: u64) -> u64 {
+        let weight = budget::weigh(spec, overhead, (&self.history, self.old));
+        weight.counted + weight.estimated
     }
 
     /// Makes the conversation short before a request that might not fit. If it cannot be, it is sent as it is.
@@ -86,15 +103,14 @@ impl RunScope {
         goes_on: bool,
     ) -> Result<Result<Short, NotShort>, RunError> {
         self.barrier().await?;
-        let session = self.hub.store.load(self.tape.key()).await?;
-        let Some(session) = session.filter(|session| session.record.session_id == self.session) else {
-            return Err(RunError::Orphaned);
-        };
+        // The session may have got another transcript meanwhile; the run stays in its own.
+        let entries = self.hub.store.transcript(self.tape.key(), &self.session).await?;
+        let mut entries = entries.ok_or(RunError::Orphaned)?;
         self.pass(RunEvent::Compacting);
         self.compacting.set(true);
         let settings: &Settings = &self.profile.compaction;
         let work = Work {
-            entries: &session.entries,
+            entries: &entries,
             settings,
             window: spec.context_window,
             overhead,
@@ -115,7 +131,6 @@ impl RunScope {
         self.beside += &short.usage;
         let (id, at) = (self.hub.ambient.entry_id(), self.hub.ambient.now_ms());
         let entry = Entry { kind: short.line(&id), id: id.clone(), parent_id: None, timestamp: iso(at) };
-        let mut entries = session.entries;
         // Where the last line is its parent, as it will be on disk.
         entries.push(Entry { parent_id: entries.last().map(|last| last.id.clone()), ..entry.clone() });
         (self.history, self.old) = shorten::history(&entries);
@@ -123,8 +138,24 @@ impl RunScope {
         let line = Rec::Entry { run, key, session: self.session.clone(), entry: Box::new(entry) };
         let (before, after) = (short.outcome.before, short.outcome.after);
         let way = short.outcome.way.map_or("results", |way| way.as_str());
+        if ladder.is_recovery() {
+            self.made.push(id.clone());
+        }
         self.record(RunEvent::Compacted { entry: id, before, after, way, goes_on }, vec![line]);
         Ok(Ok(short))
+    }
+
+    /// Makes void what was done because a provider found the conversation too long, when it finds it too long all the same:
+    /// nothing was won, and what was known shall not be lost for it.
+    pub(super) fn take_back(&mut self) {
+        for made in std::mem::take(&mut self.made) {
+            let (id, at) = (self.hub.ambient.entry_id(), self.hub.ambient.now_ms());
+            let kind = Kind::compaction_undone(&made);
+            let entry = Box::new(Entry { kind, id, parent_id: None, timestamp: iso(at) });
+            let (run, key) = (Some(self.tape.run().clone()), self.tape.key().clone());
+            let line = Rec::Entry { run, key, session: self.session.clone(), entry };
+            self.hub.writer.send(vec![line], Then::publish(&self.tape, 0));
+        }
     }
 
     /// Who sums up: the model that is set for it, if there is one and it can be had, or who answers.
@@ -143,17 +174,22 @@ impl RunScope {
 
 /// Does what somebody asked for, and says what came of it.
 pub(super) async fn on_wish(scope: &mut RunScope, wish: Wish) -> Result<Last, RunError> {
+    flush(scope).await?;
+    let (focus, is_quiet) = match wish {
+        Wish::Notes => return Ok(Last { beside: scope.beside.clone(), ..Last::default() }),
+        Wish::Short { focus, is_quiet } => (focus, is_quiet),
+    };
     let model = scope.failover.candidate().model.clone();
     let spec = model.spec();
     let overhead = overhead(&scope.request(spec));
-    let came = scope.compact(spec, overhead, (Ladder::default(), wish.focus), false).await?;
+    let came = scope.compact(spec, overhead, (Ladder::default(), focus), false).await?;
     let words = match came {
         Ok(short) => format!("Compacted: about {} tokens before, {} now.", short.outcome.before, short.outcome.after),
         Err(NotShort::Stopped) => return Err(RunError::Stopped),
         Err(NotShort::Nothing(why)) => format!("Nothing was done: {why}."),
         Err(NotShort::GaveUp(why)) => format!("It did not work: {why}."),
     };
-    let words = (!wish.is_quiet).then_some(words);
+    let words = (!is_quiet).then_some(words);
     if let Some(words) = &words {
         scope.tape.text(scope.hub.ambient.now_ms(), scope.said, words);
     }

@@ -3,8 +3,11 @@
 mod cap;
 mod client;
 pub(crate) mod compact;
+mod flush;
 pub(crate) mod guard;
+pub(crate) mod margin;
 mod plead;
+mod prune;
 mod steer;
 mod tools;
 mod turn;
@@ -30,7 +33,9 @@ use homard_store::{Error as StoreError, Rec};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+pub use flush::FLUSH;
 use guard::Guard;
+use margin::Margin;
 pub(crate) use plead::Plea;
 pub use plead::{CUT, PLEA};
 pub(crate) use steer::Handed;
@@ -135,10 +140,18 @@ pub(crate) struct RunScope {
     pub(crate) is_tried: bool,
     /// The ways that were taken to make the conversation short after it was found too long.
     pub(crate) ladder: Ladder,
+    /// What was done to make it short then.
+    pub(crate) made: Vec<EntryId>,
     /// Whether the conversation is being made short: the run's time does not end then.
     pub(crate) compacting: Flag,
     /// That somebody asked for the conversation to be made short, instead of an answer.
     pub(crate) wish: Option<compact::Wish>,
+    /// What is found out about the session beside the conversation.
+    pub(crate) margin: Margin,
+    /// Whether notes were stored since the last compaction.
+    pub(crate) is_flushed: bool,
+    /// Fires when somebody waits for the run to end.
+    pub(crate) hurry: CancellationToken,
     /// The transcript.
     pub(crate) session: SessionId,
     /// The pool that the run draws from.
@@ -185,8 +198,20 @@ pub(crate) struct Last {
     pub(crate) beside: Usage,
     /// What is said without a model, and stands in no transcript.
     pub(crate) words: Option<String>,
-    /// Whether the conversation is so long that it is to be made short before more is said.
-    pub(crate) is_full: bool,
+    /// How full the conversation is.
+    pub(crate) fill: Fill,
+}
+
+/// How full a conversation is when a run has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Fill {
+    /// There is room.
+    #[default]
+    Fine,
+    /// It will have to be made short before long: time to store what must last.
+    Nearly,
+    /// It is to be made short before more is said.
+    Full,
 }
 
 /// Something that a run tells its lane about itself.
@@ -260,6 +285,13 @@ impl RunScope {
         (id, Rec::Entry { run, key, session: self.session.clone(), entry: Box::new(entry) })
     }
 
+    /// The last words, with what is to be known of the run: what it took beside its lines, how full the conversation is.
+    fn leave(&mut self, last: Last) -> Last {
+        let rest = self.blocks.as_mut().map(Blocks::finish).unwrap_or_default();
+        self.send(rest);
+        Last { beside: std::mem::take(&mut self.beside), fill: self.fill(), ..last }
+    }
+
     /// Waits until every fact so far is on disk. Nothing with an effect happens before.
     async fn barrier(&self) -> Result<(), RunError> {
         on_disk(&self.hub, &self.tape).await
@@ -302,21 +334,19 @@ pub(crate) async fn drive(mut scope: RunScope) -> Result<Last, RunError> {
                 tools::answer(&mut scope, &said, Made::Never).await?;
                 let calls = client::handed(&scope.client_tools, &said);
                 if !calls.is_empty() {
-                    return Ok(Last { calls, credential: scope.failover.sticky().cloned(), ..Last::default() });
+                    let credential = scope.failover.sticky().cloned();
+                    return Ok(scope.leave(Last { calls, credential, ..Last::default() }));
                 }
                 scope.note(&said);
             }
             turn::Said::Last(last) if !scope.has_offer() => {
-                let rest = scope.blocks.as_mut().map(Blocks::finish).unwrap_or_default();
-                scope.send(rest);
-                let is_full = scope.is_full();
-                return Ok(Last { beside: scope.beside, is_full, ..*last });
+                return Ok(scope.leave(*last));
             }
             turn::Said::Last(last) => {
                 // Somebody said more meanwhile: this answer is not the last, if the message is still there.
                 scope.hub.writer.send(last.records, Then::publish(&scope.tape, last.facts));
                 if !scope.take_offer().await? {
-                    return Ok(Last { credential: last.credential, ..Last::default() });
+                    return Ok(scope.leave(Last { credential: last.credential, ..Last::default() }));
                 }
             }
         }

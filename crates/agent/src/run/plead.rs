@@ -1,15 +1,15 @@
 //! What a model is told beside the conversation when its last answer cannot stand: that somebody waits for one, or that it
 //! was cut off in the middle. These words stand in no transcript.
 //!
-//! An answer that leaves a person with nothing is void, as if the model had failed. It is asked once more, without tools;
-//! what it says then counts, be it that it wants to say nothing.
+//! An answer that leaves a person with nothing is void, as if the model had failed. It is asked once more, and may
+//! not call tools; what it says then counts, be it that it wants to say nothing. Calls that come all the same are not made.
 
 use std::sync::Arc;
 
-use homard_model::ToolSpec;
+use homard_model::Request;
 use homard_proto::{
     EntryId,
-    message::{Assistant, Block, Message, User},
+    message::{Assistant, Block, Message, StopReason, User},
 };
 use homard_reply::shape::{Duty, Verdict};
 
@@ -65,14 +65,24 @@ impl RunScope {
         verdict == Verdict::Missing
     }
 
-    /// Adds what a model is told to what it is asked. Who shall answer at last gets no tools.
-    pub(super) fn plead(&self, messages: &mut Vec<Arc<Message>>, tools: Arc<[ToolSpec]>) -> Arc<[ToolSpec]> {
-        let (words, tools) = match self.plea {
-            Plea::Nothing => return tools,
-            Plea::Answer => (PLEA, Arc::default()),
-            Plea::GoOn => (CUT, tools),
+    /// Adds what a model is told to what it is asked. Who shall answer at last may not call tools; it knows of them all the
+    /// same, as its calls so far make no sense without.
+    pub(super) fn plead(&self, request: &mut Request) {
+        let (words, may_call) = match self.plea {
+            Plea::Nothing => return,
+            Plea::Answer => (PLEA, false),
+            Plea::GoOn => (CUT, true),
         };
-        messages.push(Arc::new(Message::User(User::text(words, self.hub.ambient.now_ms()))));
-        tools
+        request.may_call = may_call;
+        request.messages.push(Arc::new(Message::User(User::text(words, self.hub.ambient.now_ms()))));
+    }
+
+    /// Takes calls out of an answer that may have none, as some models make them all the same.
+    pub(super) fn without_forbidden_calls(&self, content: &mut Vec<Block>, stop: StopReason) -> StopReason {
+        if self.plea != Plea::Answer {
+            return stop;
+        }
+        content.retain(|block| !matches!(block, Block::ToolCall(_)));
+        if stop == StopReason::ToolUse { StopReason::Stop } else { stop }
     }
 }

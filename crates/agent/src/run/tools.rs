@@ -27,7 +27,7 @@ use crate::{
     event::RunEvent,
     profile::ToolMode,
     task,
-    tool::{Progress, Tool, ToolCx, ToolResult},
+    tool::{Progress, Tool, ToolCx, ToolResult, Toolbox},
     writer::Then,
 };
 
@@ -79,7 +79,7 @@ pub(super) async fn dispatch(scope: &mut RunScope, tool: String, arguments: Valu
 pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -> Result<(), RunError> {
     let may_skip = made == Made::Never;
     let mut waiting: VecDeque<(usize, Prepared)> =
-        said.tool_calls().filter_map(|call| prepare(scope, call)).enumerate().collect();
+        said.tool_calls().filter_map(|call| prepare(&scope.toolbox, call)).enumerate().collect();
     let mut board = Board::new(waiting.len());
     board.take_up(scope, &mut waiting);
     let names: Vec<_> =
@@ -136,9 +136,9 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -
     if give_up.is_some() { Err(RunError::Stopped) } else { Ok(()) }
 }
 
-fn prepare(scope: &RunScope, call: &ToolCall) -> Option<Prepared> {
+fn prepare(toolbox: &Toolbox, call: &ToolCall) -> Option<Prepared> {
     let id = CallId::parse(&call.id).ok()?;
-    let (tool, arguments) = match scope.toolbox.prepare(&call.name, &call.arguments) {
+    let (tool, arguments) = match toolbox.prepare(&call.name, &call.arguments) {
         Ok((tool, arguments)) => (Ok(tool), arguments),
         Err(answer) => (Err(answer), call.arguments.clone()),
     };
@@ -209,6 +209,29 @@ fn launch(
     }
 }
 
+/// Makes a call of which nothing is told or kept; `None` if it cannot even be named.
+pub(super) async fn unseen(scope: &RunScope, toolbox: &Toolbox, call: &ToolCall) -> Option<Answered> {
+    let prepared = prepare(toolbox, call)?;
+    let id = prepared.call.clone();
+    let result = launch(scope, prepared, |_| true).await;
+    Some(answered(scope, (&id, &call.name), result))
+}
+
+/// What the model reads: without secrets, and not more than it can take.
+fn answered(scope: &RunScope, (call, name): (&CallId, &str), result: ToolResult) -> Answered {
+    let window = scope.failover.candidate().model.spec().context_window;
+    let result = cap(scope.profile.secrets.mask_result(result), room(window));
+    Answered {
+        tool_call_id: call.to_string(),
+        tool_name: name.to_owned(),
+        content: result.content,
+        details: result.details,
+        is_error: result.is_error,
+        timestamp: scope.hub.ambient.now_ms(),
+        extra: serde_json::Map::new(),
+    }
+}
+
 fn broke(name: &str, error: tokio::task::JoinError) -> ToolResult {
     let why = panic_text(error);
     tracing::error!(tool = name, why, "tool panicked");
@@ -258,18 +281,7 @@ impl Board {
         if scope.hub.stopping.is_cancelled() && self.repeatable.contains(&place) {
             return;
         }
-        let window = scope.failover.candidate().model.spec().context_window;
-        let result = cap(scope.profile.secrets.mask_result(result), room(window));
-        let at = scope.hub.ambient.now_ms();
-        let answered = Arc::new(Answered {
-            tool_call_id: call.to_string(),
-            tool_name: name.clone(),
-            content: result.content,
-            details: result.details,
-            is_error: result.is_error,
-            timestamp: at,
-            extra: serde_json::Map::new(),
-        });
+        let answered = Arc::new(answered(scope, (call, name), result));
         let done = Rec::ToolDone { run: scope.tape.run().clone(), result: Box::new((*answered).clone()) };
         let mut records = vec![done];
         self.results[place] = Some(answered.clone());

@@ -95,11 +95,15 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
             Step::Think(_) | Step::Next => Duration::ZERO,
             Step::Compact => {
                 if !answer.is_empty() {
+                    if let Some(blocks) = &mut scope.blocks {
+                        blocks.rewind();
+                    }
                     scope.pass(RunEvent::Rewound { message: scope.said });
                 }
                 match scope.recover(error).await? {
                     Ok(()) => continue,
                     Err(error) => {
+                        scope.take_back();
                         let error = scope.failover.give_up(&error, scope.hub.ambient.now_ms());
                         return Err(fail(scope, Answer::default(), error));
                     }
@@ -129,6 +133,7 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
 
 /// Records a whole answer.
 fn keep(scope: &mut RunScope, mut content: Vec<Block>, stop: StopReason, usage: Usage) -> Said {
+    let stop = scope.without_forbidden_calls(&mut content, stop);
     scope.plea = Plea::Nothing;
     scope.failover.succeeded(scope.hub.ambient.now_ms());
     settle_ids(&mut content);
@@ -253,14 +258,21 @@ async fn listen(scope: &mut RunScope, spec: &Spec, mut stream: BoxStream<'static
 impl RunScope {
     /// What a model is asked.
     pub(super) fn request(&mut self, spec: &Spec) -> Request {
+        let shown = self.shown(spec);
+        let mut request = self.request_of(spec, &shown);
+        self.plead(&mut request);
+        request
+    }
+
+    /// What a model is asked after this conversation.
+    pub(super) fn request_of(&mut self, spec: &Spec, shown: &[Arc<Message>]) -> Request {
         let policy = repair::Policy::of(&spec.api, &spec.provider, &spec.model);
         let (system, stable, tools) = {
             let written = self.prompt(spec);
             (written.prompt.text.clone(), written.prompt.stable, written.tools.clone())
         };
         let rules = self.hub.setup.rules();
-        let mut messages = context::conversation(&self.history, &policy, (&self.profile, &rules, self.tape.key()));
-        let tools = self.plead(&mut messages, tools);
+        let messages = context::conversation(shown, &policy, (&self.profile, &rules, self.tape.key()));
         let (thinking, session) = (self.failover.level(), Some(self.session.as_str().into()));
         Request { system, stable, messages, tools, thinking, session, ..Request::default() }
     }
@@ -348,7 +360,7 @@ fn compose(
 }
 
 /// Makes the ids of a message's calls valid and different from one another: a result is matched to its call by them.
-fn settle_ids(content: &mut [Block]) {
+pub(super) fn settle_ids(content: &mut [Block]) {
     let mut taken = HashSet::new();
     for (place, block) in content.iter_mut().enumerate() {
         if let Block::ToolCall(call) = block {

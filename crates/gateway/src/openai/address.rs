@@ -11,6 +11,9 @@ use crate::server::Server;
 /// The name by which every agent can be asked.
 const NAME: &str = "openclaw";
 
+/// Parts of a key that say what kind of session it is.
+const KINDS: [&str; 4] = ["group", "channel", "direct", "dm"];
+
 /// What a request says about whom it means.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Meant<'a> {
@@ -35,10 +38,11 @@ impl Meant<'_> {
     /// has, which is called by `nonce`.
     pub(super) async fn find(&self, server: &Server, nonce: &str) -> Result<Address, Refusal> {
         let agents = server.hub.agents();
-        let agent = self.agent(&agents)?;
+        let asked = self.agent(&agents)?;
+        let agent = asked.as_ref().unwrap_or(agents.default_id());
         let named = |key: SessionKey| Address { key, leaving: Leaving::GoesOn };
         if let Some(text) = header(self.headers, &["x-openclaw-session-key"]) {
-            let key = SessionKey::parse(text, &agent).map_err(|error| wrong_key("x-openclaw-session-key", &error))?;
+            let key = SessionKey::parse(text, agent).map_err(|error| wrong_key("x-openclaw-session-key", &error))?;
             return match key.agent() {
                 Some(other) if agents.get(other).is_none() => Err(Refusal::part(
                     "x-openclaw-session-key",
@@ -48,22 +52,32 @@ impl Meant<'_> {
             };
         }
         if let Some(previous) = self.previous {
-            return session_of(server, previous).await.map(named);
+            let key = session_of(server, previous).await?;
+            return match (&asked, key.agent()) {
+                (Some(asked), Some(own)) if asked != own => Err(Refusal::part(
+                    "previous_response_id",
+                    &format!(
+                        "names an answer of the agent \"{own}\", but \"{asked}\" is asked; ask \"{own}\", or leave it out"
+                    ),
+                )),
+                _ => Ok(named(key)),
+            };
         }
-        let (rest, leaving) = match self.user.map(str::trim).filter(|user| !user.is_empty()) {
-            Some(user) => (format!("{}-user:{user}", self.family), Leaving::GoesOn),
+        let (rest, leaving) = match self.user.filter(|user| !user.trim().is_empty()) {
+            Some(user) => (format!("{}-user:{}", self.family, escaped(user)), Leaving::GoesOn),
             None => (format!("{}:{nonce}", self.family), Leaving::Stops),
         };
         let key =
-            SessionKey::parse(&format!("agent:{agent}:{rest}"), &agent).map_err(|error| wrong_key("user", &error))?;
+            SessionKey::parse(&format!("agent:{agent}:{rest}"), agent).map_err(|error| wrong_key("user", &error))?;
         Ok(Address { key, leaving })
     }
 
-    fn agent(&self, agents: &Agents) -> Result<AgentId, Refusal> {
+    /// The agent that is asked for by name.
+    fn agent(&self, agents: &Agents) -> Result<Option<AgentId>, Refusal> {
         if let Some(text) = header(self.headers, &["x-openclaw-agent-id", "x-openclaw-agent"]) {
             let id = AgentId::normalize(text);
             return match agents.get(&id) {
-                Some(_) => Ok(id),
+                Some(_) => Ok(Some(id)),
                 None => {
                     let must = format!("names the agent \"{text}\", which is not there; {}", there(agents));
                     Err(Refusal::part("x-openclaw-agent-id", &must))
@@ -71,10 +85,24 @@ impl Meant<'_> {
             };
         }
         match self.model.map_or(Model::Default, Model::read) {
-            Model::Default | Model::Foreign => Ok(agents.default_id().clone()),
-            Model::Agent(id) => known(agents, id),
+            Model::Default | Model::Foreign => Ok(None),
+            Model::Agent(id) => known(agents, id).map(Some),
         }
     }
+}
+
+/// A user's id as one part of a key that no other id becomes: a key has parts and knows no capitals.
+fn escaped(user: &str) -> String {
+    let mut part = String::with_capacity(user.len());
+    for (at, byte) in user.bytes().enumerate() {
+        let is_plain = matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
+        if is_plain && !(at == 0 && KINDS.contains(&user)) {
+            part.push(char::from(byte));
+        } else {
+            part.push_str(&format!("%{byte:02x}"));
+        }
+    }
+    part
 }
 
 /// What a model's name means.
@@ -161,7 +189,26 @@ fn model(name: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
+
+    #[test]
+    fn every_user_has_a_session_of_its_own_that_is_a_plain_one() {
+        let users =
+            ["alice", "Alice", "alice:thread:1", "%41lice", "alice ", "группа", "group", "channel", "direct", "dm"];
+        let keys = users.map(|user| {
+            let text = format!("agent:main:openai-user:{}", escaped(user));
+            let key = SessionKey::parse(&text, &AgentId::main()).unwrap();
+            assert_eq!((key.as_str(), key.kind(), key.thread_parent()), (&*text, "direct", None), "{user}");
+            text
+        });
+        assert_eq!(HashSet::from(keys).len(), users.len());
+        assert_eq!(
+            ["user_7-b", "Ann@x.org", "group", "groups"].map(escaped),
+            ["user_7-b", "%41nn%40x%2eorg", "%67roup", "groups"]
+        );
+    }
 
     #[test]
     fn a_model_is_an_agent_under_several_names() {

@@ -10,7 +10,7 @@ use homard_agent::{
     Profile,
     command::OWNER,
     task,
-    tool::{Lender, Origin, Progress, Tool, ToolCx, Variables},
+    tool::{Lender, Origin, Progress, Tool, ToolClass, ToolCx, Variables},
 };
 use homard_proto::{AgentId, CallId, SessionKey, message::join_text};
 use serde_json::{Value, json};
@@ -20,8 +20,9 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use super::{Endpoints, reply};
 use crate::server::Server;
 
-/// What a plain request may not do unless the config says so: whoever only holds the token should not be able to run
-/// commands, change files, speak for the owner or change the gateway in one step and unasked.
+/// What a plain request may not do unless the config says so, besides every tool with effects: whoever only holds the
+/// token should not be able to run commands, change files, speak for the owner or change the gateway in one step and
+/// unasked.
 const DENIED: [&str; 16] = [
     "exec",
     "process",
@@ -45,11 +46,22 @@ const DENIED: [&str; 16] = [
 const PATIENCE: Duration = Duration::from_secs(600);
 
 impl Endpoints {
-    /// Whether a tool may be called without a model.
-    fn lets_call(&self, tool: &str) -> bool {
-        let names = |list: &[String]| list.iter().any(|name| name.trim().eq_ignore_ascii_case(tool));
-        !names(&self.denied_tools) && (names(&self.allowed_tools) || !DENIED.contains(&tool))
+    /// Whether a tool may be called without a model, as far as its name says.
+    fn lets_name(&self, tool: &str) -> bool {
+        !names(&self.denied_tools, tool) && (names(&self.allowed_tools, tool) || !DENIED.contains(&tool))
     }
+
+    /// The same, as far as what it does says. What a tool from elsewhere does is not known, so it has effects.
+    fn lets_do(&self, tool: &str, class: ToolClass) -> bool {
+        match class {
+            ToolClass::Read | ToolClass::Idempotent => true,
+            ToolClass::Effect => names(&self.allowed_tools, tool),
+        }
+    }
+}
+
+fn names(list: &[String], tool: &str) -> bool {
+    list.iter().any(|name| name.trim().eq_ignore_ascii_case(tool))
 }
 
 /// Calls a tool.
@@ -79,6 +91,10 @@ struct Denial {
 impl Denial {
     fn invalid(message: impl Into<String>) -> Self {
         Self { status: StatusCode::BAD_REQUEST, kind: "invalid_request", message: message.into() }
+    }
+
+    fn not_there(message: String) -> Self {
+        Self { status: StatusCode::NOT_FOUND, kind: "not_found", message }
     }
 
     /// It was called, and failed.
@@ -115,9 +131,8 @@ fn find(server: &Server, body: &Value) -> Result<Found, Denial> {
     let origin = Origin { principal: OWNER.to_owned(), ..Origin::default() };
     let tools = profile.tools_for((&origin, &key), profile.spec());
     let specs = tools.specs();
-    let Some(spec) = specs.iter().find(|spec| spec.name == name && server.endpoints.lets_call(&name)) else {
-        let message = format!("Tool not available: {name}");
-        return Err(Denial { status: StatusCode::NOT_FOUND, kind: "not_found", message });
+    let Some(spec) = specs.iter().find(|spec| spec.name == name && server.endpoints.lets_name(&name)) else {
+        return Err(Denial::not_there(format!("Tool not available: {name}")));
     };
     if let Some(action) = text("action")
         && spec.parameters["properties"]["action"].is_object()
@@ -127,6 +142,10 @@ fn find(server: &Server, body: &Value) -> Result<Found, Denial> {
     let prepared = tools.prepare(&name, &arguments.into());
     let (tool, arguments) =
         prepared.map_err(|answer| Denial::failed(StatusCode::BAD_REQUEST, join_text(&answer.content)))?;
+    if !server.endpoints.lets_do(&name, tool.class()) {
+        let why = "it may have effects; name it in gateway.tools.allow to call it here";
+        return Err(Denial::not_there(format!("Tool not available: {name}: {why}")));
+    }
     Ok(Found { profile, key, origin, name, tool, arguments })
 }
 

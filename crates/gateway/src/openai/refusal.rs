@@ -68,9 +68,9 @@ impl Refusal {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "api_error", message)
     }
 
-    /// It can be asked again when the gateway is back.
-    pub(super) fn stopping(message: impl Into<String>) -> Self {
-        Self { again: Again::Soon, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "api_error", message) }
+    /// The gateway is going away.
+    pub(super) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "api_error", message)
     }
 
     /// What it says.
@@ -118,7 +118,8 @@ impl From<SubmitError> for Refusal {
             SubmitError::Overloaded => {
                 Self { again: Again::Soon, ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", why) }
             }
-            SubmitError::Stopping | SubmitError::Held(_) => Self::stopping(why),
+            // Nothing was taken in, so it can be sent again when the gateway is back.
+            SubmitError::Stopping | SubmitError::Held(_) => Self { again: Again::Soon, ..Self::unavailable(why) },
             SubmitError::Store(_) => Self::failed(why),
         }
     }

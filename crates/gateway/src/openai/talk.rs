@@ -68,10 +68,12 @@ pub(super) enum Leaving {
 }
 
 impl Talk {
-    /// Hands a message in.
+    /// Hands a message in. A caller may leave before it was accepted, too.
     pub(super) async fn begin(server: &Arc<Server>, inbound: Inbound, leaving: Leaving) -> Result<Self, Refusal> {
         let (run, key) = (inbound.run.clone(), inbound.key.clone());
-        let accepted = server.hub.submit(inbound).await?;
+        let mut leash = Leash((leaving == Leaving::Stops).then(|| (server.clone(), key, run.clone())));
+        // Of a message that was not taken in there is no run to stop.
+        let accepted = server.hub.submit(inbound).await.inspect_err(|_| leash.let_go())?;
         let follower = match accepted.disposition {
             Disposition::New(tape) | Disposition::InFlight(tape) => Follower::new(tape),
             Disposition::Finished(_) => return Err(Refusal::failed(format!("run {run} is over already"))),
@@ -83,7 +85,7 @@ impl Talk {
             stop_reason: StopReason::Stop,
             ending: None,
             is_over: false,
-            leash: Leash((leaving == Leaving::Stops).then(|| (server.clone(), key, run))),
+            leash,
             _open: server.connections.token(),
         })
     }
@@ -93,7 +95,6 @@ impl Talk {
         while !self.is_over {
             if let Some(ending) = self.ending.take() {
                 self.is_over = true;
-                self.leash.0 = None;
                 return Some(News::Over(ending));
             }
             let heard = tokio::select! {
@@ -101,8 +102,7 @@ impl Talk {
                 // The run's end is on its tape before this, if it came to one.
                 heard = self.follower.next() => heard,
                 () = self.server.stop.cancelled() => {
-                    let why = "the gateway is stopping; the run goes on when it is back";
-                    self.ending = Some(Err(Refusal::stopping(why)));
+                    self.ending = Some(Err(self.cut_off()));
                     continue;
                 }
             };
@@ -135,6 +135,7 @@ impl Talk {
             self.stop_reason = said.stop_reason;
         }
         if let RunEvent::Ended(end) = event {
+            self.leash.let_go();
             let ending = ending(end, self.words.whole(), self.stop_reason);
             // Words that the model did not say come all at once.
             if let Ok(whole) = &ending
@@ -147,9 +148,18 @@ impl Talk {
         new
     }
 
+    /// The gateway stops before the run has ended. The message was accepted, so it must not come a second time.
+    fn cut_off(&self) -> Refusal {
+        Refusal::unavailable(match self.leash.0 {
+            None => "the gateway is stopping; the run goes on when it is back",
+            Some(_) => "the gateway is stopping, and so is the run, which may have done something already",
+        })
+    }
+
     /// The story stopped without an end.
     fn broken(&self) -> Refusal {
         match self.follower.tape().state() {
+            State::Broken(why) if self.server.hub.is_draining() => Refusal::unavailable(why),
             State::Broken(why) => Refusal::failed(why),
             State::Queued | State::Running | State::Ended(_) | State::Refused => {
                 Refusal::failed("the run's end is not known; see what its session says")
@@ -184,6 +194,12 @@ fn ending(end: &End, said: &str, stop_reason: StopReason) -> Ending {
 /// Stops a run when it is dropped, unless that was let go.
 #[derive(Debug)]
 struct Leash(Option<(Arc<Server>, SessionKey, RunId)>);
+
+impl Leash {
+    fn let_go(&mut self) {
+        self.0 = None;
+    }
+}
 
 impl Drop for Leash {
     fn drop(&mut self) {

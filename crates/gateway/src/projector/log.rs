@@ -1,8 +1,8 @@
 //! What was told of a run, in as few events as tell all of it.
 //!
-//! The words of a message are one event, which is the last that told them; of a tool's news the newest is kept. Whoever
-//! comes back knows what it heard by its number, and is told the rest: a message of which it heard a part is told whole,
-//! in place of that part.
+//! The words of a message are one event, which is the last that told them, and so are its thoughts; of a tool's news the
+//! newest is kept. Whoever comes back knows what it heard by its number, and is told the rest: a message of which it heard
+//! a part is told whole, in place of that part.
 
 use homard_proto::event::{Agent, Stream};
 use serde_json::{Value, json};
@@ -34,14 +34,19 @@ impl Log {
     /// Keeps an event, and lets go of those that it makes worthless.
     pub(super) fn note(&mut self, event: Agent) {
         let worthless = match event.stream {
-            Stream::Assistant if !begins(&event) => {
-                self.0.iter().rposition(|step| step.event.stream == Stream::Assistant)
+            Stream::Assistant | Stream::Thinking if !begins(&event) => {
+                self.0.iter().rposition(|step| step.event.stream == event.stream)
             }
             Stream::Tool if word(&event, "phase") != Some("start") => self.update_of(word(&event, "toolCallId")),
-            Stream::Assistant | Stream::Tool | Stream::Lifecycle | Stream::Thinking | Stream::Compaction | Stream::Other(_) => None,
+            Stream::Assistant
+            | Stream::Tool
+            | Stream::Lifecycle
+            | Stream::Thinking
+            | Stream::Compaction
+            | Stream::Other(_) => None,
         };
         let before = worthless.map(|place| self.0.remove(place));
-        let since = before.filter(|_| event.stream == Stream::Assistant).map(|before| before.since);
+        let since = before.filter(|_| grows(&event)).map(|before| before.since);
         self.0.push(Step { since: since.or(event.seq).unwrap_or_default(), event });
     }
 
@@ -56,8 +61,8 @@ impl Log {
         let told = missed.filter_map(|step| match (&step.event.stream, detail) {
             (Stream::Tool, None) => None,
             (Stream::Tool, Some(Detail::Brief)) => Some(brief(&step.event)),
-            (Stream::Assistant, _) => Some(joined(step, seq)),
-            (Stream::Tool | Stream::Lifecycle | Stream::Thinking | Stream::Compaction | Stream::Other(_), _) => Some(step.event.clone()),
+            (Stream::Assistant | Stream::Thinking, _) => Some(joined(step, seq)),
+            (Stream::Tool | Stream::Lifecycle | Stream::Compaction | Stream::Other(_), _) => Some(step.event.clone()),
         });
         told.map(|event| json!(event)).collect()
     }
@@ -86,7 +91,12 @@ fn word<'a>(event: &'a Agent, name: &str) -> Option<&'a str> {
     event.data.get(name).and_then(Value::as_str)
 }
 
-/// Whether an event is the first of a message's words: what is new is all there is, and in the place of nothing.
+/// Whether an event tells all of a text that grows.
+fn grows(event: &Agent) -> bool {
+    matches!(event.stream, Stream::Assistant | Stream::Thinking)
+}
+
+/// Whether an event is the first of a message's words or thoughts: what is new is all there is, and in the place of nothing.
 fn begins(words: &Agent) -> bool {
     let length = |name| word(words, name).map(str::len);
     length("delta") == length("text") && words.data.get("replace").is_none()
@@ -157,6 +167,21 @@ mod tests {
         assert_eq!(told(&log, 2, None), [retry, replacing.clone()]);
         assert_eq!(told(&log, 4, None), [replacing]);
         assert_eq!(told(&log, 5, None), [] as [Value; 0]);
+    }
+
+    #[test]
+    fn thoughts_that_grow_are_kept_once_and_apart_from_words() {
+        let thought = |text: &str, delta: &str| (Stream::Thinking, json!({"text": text, "delta": delta}));
+        let words = (Stream::Assistant, json!({"text": "Yes", "delta": "Yes"}));
+        let log =
+            log(&[thought("Hm", "Hm"), thought("Hmm", "m"), words, thought("Hmm.", "."), thought("Next", "Next")]);
+        let said = json!([3, {"text": "Yes", "delta": "Yes"}]);
+        let next = json!([5, {"text": "Next", "delta": "Next"}]);
+        let whole = json!([4, {"text": "Hmm.", "delta": "Hmm."}]);
+        let replacing = json!([4, {"text": "Hmm.", "delta": "Hmm.", "replace": true}]);
+        assert_eq!(told(&log, 0, None), [said.clone(), whole, next.clone()]);
+        assert_eq!(told(&log, 1, None), [said, replacing.clone(), next.clone()]);
+        assert_eq!(told(&log, 3, None), [replacing, next]);
     }
 
     #[test]

@@ -9,6 +9,8 @@ use super::log::Log;
 /// How many runs are remembered at most, and how many bytes of them.
 const RUNS: usize = 256;
 const BYTES: usize = 8 << 20;
+/// How many of these bytes one run may take: it must not push out all others.
+const SHARE: usize = BYTES / 2;
 
 /// Runs that are over, oldest first.
 #[derive(Debug, Default)]
@@ -38,8 +40,12 @@ impl Over {
 }
 
 impl Past {
-    /// Remembers a run, and forgets the oldest if there is too much.
+    /// Remembers a run, and forgets the oldest if there is too much. Of a run that is too large itself only the store
+    /// knows.
     pub(super) fn keep(&mut self, over: Over) {
+        if over.size > SHARE {
+            return;
+        }
         self.bytes += over.size;
         self.runs.push_back(over);
         while self.runs.len() > RUNS || self.bytes > BYTES {
@@ -106,7 +112,16 @@ mod tests {
         let mut past = Past::default();
         (0..5).for_each(|run| past.keep(over(run, BYTES / 3)));
         assert_eq!(known(&past, 5), [3, 4]);
-        past.keep(over(5, BYTES));
-        assert_eq!((known(&past, 6), past.bytes), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn a_large_run_does_not_push_out_all_others() {
+        let mut past = Past::default();
+        (0..4).for_each(|run| past.keep(over(run, BYTES / 5)));
+        let bytes = past.bytes;
+        past.keep(over(4, SHARE));
+        assert_eq!((known(&past, 5), past.bytes), (vec![0, 1, 2, 3], bytes));
+        past.keep(over(5, SHARE - 1000));
+        assert_eq!(known(&past, 6), [2, 3, 5]);
     }
 }

@@ -29,10 +29,14 @@ async fn world(script: Script) -> World {
 }
 
 async fn world_with(script: Script, change: impl FnOnce(&mut Endpoints)) -> World {
-    let mut endpoints = Endpoints { chat_completions: true, responses: true, ..Endpoints::default() };
+    let mut endpoints = all();
     change(&mut endpoints);
     let store = Arc::new(MemoryStore::default());
     World::built(store, script, Rules::default(), |gateway| gateway.with_endpoints(endpoints)).await
+}
+
+fn all() -> Endpoints {
+    Endpoints { chat_completions: true, responses: true, ..Endpoints::default() }
 }
 
 /// Says these words.

@@ -99,16 +99,17 @@ pub(crate) fn waits(gate: &Arc<Semaphore>) -> Script {
     })
 }
 
-struct Echo;
+/// Says its arguments again, under this name and as a tool of this class.
+struct Echo(&'static str, ToolClass);
 
 #[async_trait]
 impl Tool for Echo {
     fn spec(&self) -> ToolSpec {
-        ToolSpec { name: "echo".to_owned(), description: "says it again".to_owned(), parameters: json!({}) }
+        ToolSpec { name: self.0.to_owned(), description: "says it again".to_owned(), parameters: json!({}) }
     }
 
     fn class(&self) -> ToolClass {
-        ToolClass::Read
+        self.1
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
@@ -129,17 +130,25 @@ pub(crate) struct Bent {
     pub(crate) store: MemoryStore,
     pub(crate) before: Before,
     pub(crate) after: fn(Verdict) -> Verdict,
+    /// Every batch waits until this lets it pass.
+    pub(crate) gate: Arc<Semaphore>,
 }
 
 impl Default for Bent {
     fn default() -> Self {
-        Self { store: MemoryStore::default(), before: |_| Ok(()), after: |verdict| verdict }
+        Self {
+            store: MemoryStore::default(),
+            before: |_| Ok(()),
+            after: |verdict| verdict,
+            gate: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+        }
     }
 }
 
 #[async_trait]
 impl Store for Bent {
     async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, StoreError> {
+        self.gate.acquire().await.unwrap().forget();
         (self.before)(&batch)?;
         Ok(self.store.commit(fence, batch).await?.into_iter().map(self.after).collect())
     }
@@ -209,6 +218,17 @@ impl World {
         rules: Rules,
         change: impl FnOnce(Gateway) -> Gateway,
     ) -> Self {
+        Self::equipped(store, script, rules, &[("echo", ToolClass::Read)], change).await
+    }
+
+    /// With an agent that has these tools, which all say their arguments again.
+    pub(crate) async fn equipped(
+        store: Arc<dyn Store>,
+        script: Script,
+        rules: Rules,
+        tools: &[(&'static str, ToolClass)],
+        change: impl FnOnce(Gateway) -> Gateway,
+    ) -> Self {
         let spec = Spec {
             provider: "test".to_owned(),
             model: "scripted".to_owned(),
@@ -222,7 +242,7 @@ impl World {
         let model =
             Scripted { spec, script, answers: AtomicUsize::new(0), asked: asked.clone(), requests: requests.clone() };
         let profile = Profile {
-            toolbox: Toolbox::new([Arc::new(Echo) as Arc<dyn Tool>]),
+            toolbox: Toolbox::new(tools.iter().map(|&(name, class)| Arc::new(Echo(name, class)) as Arc<dyn Tool>)),
             timeout: Some(Duration::from_secs(60)),
             ..Profile::new(AgentId::main(), Roster::alone(Arc::new(model)))
         };

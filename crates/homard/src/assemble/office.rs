@@ -217,6 +217,7 @@ impl Office {
         let own = self.reader.file(&workspace, "IDENTITY.md", 20_000).ok().flatten().unwrap_or_default();
         let own = homard_workspace::Identity::parse(&own);
         Ok(Profile {
+            is_passing: matches!(self.place, Place::Here(_)),
             name: said.name.clone(),
             identity: Identity {
                 name: identity.name.or(own.name),

@@ -10,8 +10,11 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
-use homard_agent::Ambient;
+use anyhow::Result;
+use homard_agent::{
+    Ambient,
+    command::{self, Command, Triggers},
+};
 use homard_proto::{RunId, SessionId, method::agent::AgentParams};
 use serde_json::Value;
 
@@ -41,7 +44,7 @@ const LEAVING: Duration = Duration::from_secs(1);
 Without a session, the turn goes to the main session of the default agent.")]
 pub(super) struct Args {
     /// What to say
-    #[arg(short, long, value_name = "TEXT", required_unless_present = "message_file", allow_hyphen_values = true)]
+    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     message: Option<String>,
     /// A file with what to say (UTF-8, at most 4 MiB)
     #[arg(long, value_name = "FILE", conflicts_with = "message")]
@@ -145,7 +148,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
     }
     let payloads = answer.result.get("payloads").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     turn.story.finish(payloads)?;
-    if is_demo(&answer.result) {
+    if is_demo(&answer.result) && !asks_no_model(&turn.params.message) {
         render::remark(&format!("({DEMO}, the built-in demo model, answered; to set a real one see docs/models.md)"));
     }
     Ok(())
@@ -183,6 +186,11 @@ fn is_demo(result: &Value) -> bool {
     matches!((word("provider"), word("model")), (Some(provider), Some(model)) if format!("{provider}/{model}") == DEMO)
 }
 
+/// Whether the house itself answers. Only this command's result names a model, the one that may have summed up.
+fn asks_no_model(message: &str) -> bool {
+    matches!(command::parse(message, &Triggers::default()).command, Some(Command::Compact(_)))
+}
+
 impl Args {
     fn refuse_delivery(&self) -> Result<(), Failure> {
         let refused = [
@@ -205,7 +213,9 @@ impl Args {
         let (message, source) = match (&self.message, &self.message_file) {
             (Some(message), _) => (message.clone(), "--message".to_owned()),
             (None, Some(path)) => (read_file(path)?, path.display().to_string()),
-            (None, None) => return Err(Failure::usage("say something with --message").into()),
+            (None, None) => {
+                return Err(Failure::usage("say something with --message TEXT or --message-file FILE").into());
+            }
         };
         if message.trim().is_empty() {
             return Err(Failure::usage(format!("{source} is blank; say something")).into());
@@ -236,13 +246,14 @@ impl Args {
     }
 }
 
-fn read_file(path: &Path) -> Result<String> {
+fn read_file(path: &Path) -> Result<String, Failure> {
+    let wrong = |why: String| Failure::usage(format!("{} {why}", path.display()));
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
-    read.with_context(|| format!("cannot read {}", path.display()))?;
+    read.map_err(|error| wrong(format!("cannot be read: {error}")))?;
     if bytes.len() as u64 > MAX_FILE {
-        return Err(Failure::usage(format!("{} is larger than 4 MiB", path.display())).into());
+        return Err(wrong("is larger than 4 MiB".to_owned()));
     }
-    let text = String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8", path.display()))?;
+    let text = String::from_utf8(bytes).map_err(|error| wrong(format!("is not UTF-8: {error}")))?;
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }

@@ -75,7 +75,12 @@ impl Story {
             }
             Stream::Tool if self.shows.tools => self.tool(&event.data),
             Stream::Lifecycle if self.shows.tools || self.shows.words => self.trouble(&event.data),
-            Stream::Lifecycle | Stream::Thinking | Stream::Compaction | Stream::Assistant | Stream::Tool | Stream::Other(_) => Ok(()),
+            Stream::Lifecycle
+            | Stream::Thinking
+            | Stream::Compaction
+            | Stream::Assistant
+            | Stream::Tool
+            | Stream::Other(_) => Ok(()),
         }
     }
 

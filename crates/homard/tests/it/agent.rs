@@ -23,6 +23,17 @@ fn a_first_message_is_answered_without_any_setup() {
     assert!(table.stdout.starts_with("SESSION          UPDATED"), "{}", table.stdout);
 }
 
+#[test]
+fn a_command_is_not_the_models_answer() {
+    let home = Home::new();
+    for command in ["/compact", "/status", "/usage default"] {
+        let said = home.run(&["agent", "-m", command]);
+        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{command}");
+    }
+    let said = home.run(&["agent", "-m", "/new What time is it?"]);
+    assert_eq!((said.code, said.stderr.starts_with("(homard/demo")), (Some(0), true), "{}", said.stderr);
+}
+
 // Case 39.
 #[test]
 fn json_is_one_document() {
@@ -112,6 +123,15 @@ fn wrong_usage_is_exit_code_two() {
     let error = |text: &str| (Some(2), format!("error: {text}"));
     assert_eq!(told(&["agent", "-m", "x", "--bogus"]), error("unexpected argument '--bogus' found"));
     assert_eq!(told(&["agent", "-m", " \n"]), error("--message is blank; say something"));
+    assert_eq!(told(&["agent"]), error("say something with --message TEXT or --message-file FILE"));
+    fs::write(home.work().join("latin1.txt"), b"caf\xe9").unwrap();
+    for (file, why) in [
+        ("missing.txt", "cannot be read: No such file or directory (os error 2)"),
+        (".", "cannot be read: Is a directory (os error 21)"),
+        ("latin1.txt", "is not UTF-8: incomplete utf-8 byte sequence from index 3"),
+    ] {
+        assert_eq!(told(&["agent", "--message-file", file]), error(&format!("{file} {why}")));
+    }
     assert_eq!(
         told(&["agent", "-m", "x", "--timeout", "10000001"]),
         error("invalid value '10000001' for '--timeout <SECONDS>': 10000001 is not in 0..=10000000")
@@ -128,6 +148,8 @@ fn wrong_usage_is_exit_code_two() {
         told(&["gateway", "run", "--bind", "lan"]),
         error("--bind lan is not supported yet: the gateway listens on loopback only")
     );
+    assert_eq!(told(&["gateway", "--token", ""]), error("--token is empty"));
+    assert_eq!(told(&["gateway", "run", "--password", " "]), error("--password is empty"));
     assert!(!home.state().exists());
 }
 

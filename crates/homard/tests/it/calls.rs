@@ -93,6 +93,17 @@ fn a_refusal_is_told_in_the_gateways_words() {
     assert_eq!(told.code, Some(2), "a secret must not follow to another address: {told:?}");
 }
 
+#[test]
+fn a_session_that_is_not_there_is_named() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    let expected = "error: no session agent:main:nosuch; see which there are with: homard sessions\n";
+    for args in [&["compact", "nosuch"][..], &["compactions", "nosuch"], &["compactions", "nosuch", "undo"]] {
+        let told = gateway.run(&[&["sessions"], args].concat());
+        assert_eq!((told.code, told.stdout.as_str(), told.stderr.as_str()), (Some(1), "", expected), "{args:?}");
+    }
+}
+
 // Case 41.
 #[test]
 fn a_local_turn_is_refused_while_a_gateway_owns_the_state() {

@@ -17,9 +17,16 @@ pub(super) struct Body<'a> {
     pub(super) system: Vec<Part<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tool_choice: Option<ToolChoice>,
     pub(super) messages: Vec<Line<'a>>,
     #[serde(flatten)]
     pub(super) thinking: Thinking,
+}
+
+#[derive(Serialize)]
+pub(super) struct ToolChoice {
+    pub(super) r#type: &'static str,
 }
 
 #[derive(Serialize)]

@@ -10,7 +10,7 @@ use homard_proto::message::{self, ImageBlock, ThinkingBlock};
 use serde_json::Value;
 
 use super::{
-    body::{Block, Body, CacheControl, Line, Part, Role, Source, Tool},
+    body::{Block, Body, CacheControl, Line, Part, Role, Source, Tool, ToolChoice},
     think,
 };
 use crate::{
@@ -44,7 +44,9 @@ pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serd
     for part in [system.first_mut(), last_words].into_iter().flatten() {
         part.cache_control = mark;
     }
-    serde_json::to_vec(&Body { model: &spec.model, max_tokens, stream: true, system, tools, messages, thinking })
+    let tool_choice = target.forbids_calls(request).then_some(ToolChoice { r#type: "none" });
+    let model = &spec.model;
+    serde_json::to_vec(&Body { model, max_tokens, stream: true, system, tools, tool_choice, messages, thinking })
 }
 
 fn mark(target: &Target, cache: Cache) -> Option<CacheControl> {

@@ -14,6 +14,8 @@ pub(super) struct Body<'a> {
     pub(super) system_instruction: Option<Instruction<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tools: Vec<Tools<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tool_config: Option<ToolConfig>,
     pub(super) generation_config: Generation,
     pub(super) contents: Vec<Content<'a>>,
 }
@@ -27,6 +29,17 @@ pub(super) struct Instruction<'a> {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Tools<'a> {
     pub(super) function_declarations: Vec<Declaration<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ToolConfig {
+    pub(super) function_calling_config: FunctionCalling,
+}
+
+#[derive(Serialize)]
+pub(super) struct FunctionCalling {
+    pub(super) mode: &'static str,
 }
 
 #[derive(Serialize)]

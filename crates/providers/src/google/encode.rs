@@ -5,7 +5,10 @@ use homard_proto::message::{Block, ToolCall, ToolResult};
 use serde_json::{Map, Value};
 
 use super::{
-    body::{Body, Call, Content, Declaration, Generation, Instruction, Outcome, Part, Response, Role, Tools},
+    body::{
+        Body, Call, Content, Declaration, FunctionCalling, Generation, Instruction, Outcome, Part, Response, Role,
+        ToolConfig, Tools,
+    },
     is_old, schema, thinking,
 };
 use crate::{
@@ -26,9 +29,11 @@ pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serd
     let limit = request.max_output.or((spec.max_output > 0).then_some(spec.max_output));
     let declarations: Vec<_> = request.tools.iter().map(declaration).collect();
     let tools = (!declarations.is_empty()).then_some(Tools { function_declarations: declarations });
+    let silenced = ToolConfig { function_calling_config: FunctionCalling { mode: "NONE" } };
     serde_json::to_vec(&Body {
         system_instruction: (!request.system.is_empty()).then(|| Instruction { parts: [Part::text(&request.system)] }),
         tools: tools.into_iter().collect(),
+        tool_config: target.forbids_calls(request).then_some(silenced),
         generation_config: Generation {
             max_output_tokens: limit,
             thinking_config: thinking::config(spec, request.thinking, limit),

@@ -31,6 +31,7 @@ pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serd
         model: &spec.model,
         messages: lines(target, request),
         tools: request.tools.iter().map(tool).collect(),
+        tool_choice: target.forbids_calls(request).then_some("none"),
         stream: true,
         stream_options: quirks.asks_for_usage.then_some(StreamOptions { include_usage: true }),
         store: quirks.store.then_some(false),

@@ -34,6 +34,7 @@ pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serd
         model: &spec.model,
         instructions: &request.system,
         tools: request.tools.iter().map(tool).collect(),
+        tool_choice: target.forbids_calls(request).then_some("none"),
         parallel_tool_calls: (!request.tools.is_empty()).then_some(true),
         stream: true,
         store: false,

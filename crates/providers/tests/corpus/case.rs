@@ -51,6 +51,7 @@ impl Case {
             stable: history["stable"].as_u64().map_or(0, |stable| stable as usize),
             messages: serde_json::from_value(messages.map(|message| signed(message, &spec)).collect())?,
             tools: tools.collect(),
+            may_call: history["mayCall"].as_bool().unwrap_or(true),
             thinking: Level::parse(text(history, "thinking", "off")).ok_or("no such level")?,
             max_output: history["limit"].as_u64(),
             cache: match text(history, "cache", "short") {

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use homard_agent::{CUT, PLEA, hub::Waited, spelled_out, tape::State};
+use homard_agent::{CUT, FLUSH, PLEA, hub::Waited, spelled_out, tape::State};
 use homard_proto::{
     RunId,
     message::{Block, Content, Message, User},
@@ -228,7 +228,7 @@ fn is_joined(message: &Message, shown: &[Arc<Message>]) -> bool {
 fn sums_up(message: &Message) -> bool {
     let Message::User(user) = message else { return false };
     let text = user.content.text();
-    text.contains("<conversation>") || text.contains("<summary>") || text.contains("<previous-summary>")
+    ["<conversation>", "<summary>", "<previous-summary>", "<checkpoint "].iter().any(|mark| text.contains(mark))
 }
 
 /// Whether a compaction shows the results that it kept shorter than they are on disk.
@@ -250,7 +250,8 @@ fn lines(played: &Played) -> Vec<String> {
         entries().filter_map(message).flat_map(|message| as_shown(message, played.zone.as_ref())).collect();
     // Where a transcript says so, the model is shown a turn of a user before it that nobody took.
     let preludes = usize::from(entries().any(says_prelude));
-    let are_short = entries().any(shortens_results);
+    let are_pruned = played.sessions.iter().any(|(_, session)| session.record.extra.contains_key("homardPruning"));
+    let are_short = are_pruned || entries().any(shortens_results);
     let is_short = |message: &Message| are_short && matches!(message, Message::ToolResult(_));
     let mut wrong = Vec::new();
     for (number, seen) in (1..).zip(&played.seen).skip(played.seen_before) {
@@ -262,7 +263,11 @@ fn lines(played: &Played) -> Vec<String> {
                 && !sums_up(message)
                 && !is_short(message)
         };
-        let strange = seen.request.messages.iter().filter(is_strange).nth(preludes);
+        // What is said when notes are stored is on no disk.
+        let is_flush =
+            |message: &Message| matches!(message, Message::User(user) if user.content.text().ends_with(FLUSH));
+        let told = seen.request.messages.iter().take_while(|message| !is_flush(message));
+        let strange = told.filter(is_strange).nth(preludes);
         wrong.extend(strange.map(|message| format!("model call {number} has a line that is not on disk: {message:?}")));
     }
     wrong

@@ -18,8 +18,8 @@ use super::{
 pub(super) fn read(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
     let at = scan.time()?;
     let text = scan.rest().to_owned();
-    let expected = "`say`, `chat`, `agent`, `wait`, `abort`, `event`, `reset`, `resize`, `drain`, `shutdown` or \
-                    `restart`";
+    let expected = "`say`, `chat`, `agent`, `wait`, `abort`, `event`, `reset`, `undo`, `resize`, `drain`, `shutdown` \
+                    or `restart`";
     let deed = match scan.word(expected)? {
         "say" => say(scan, trace)?,
         "chat" => chat(scan, trace)?,
@@ -29,6 +29,7 @@ pub(super) fn read(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wron
         "abort" => Deed::AbortRun(run(scan)?),
         "event" => Deed::Event { text: scan.quoted()?, key: key(scan)? },
         "reset" => Deed::Reset { key: key(scan)? },
+        "undo" => Deed::Undo { key: key(scan)? },
         "resize" => resize(scan)?,
         "drain" => Deed::Drain(scan.time()?),
         "shutdown" => Deed::ShutDown,
@@ -201,6 +202,7 @@ mod tests {
             | Deed::AbortRun(_)
             | Deed::Event { .. }
             | Deed::Reset { .. }
+            | Deed::Undo { .. }
             | Deed::Resize(..)
             | Deed::Drain(_)
             | Deed::ShutDown

@@ -20,6 +20,7 @@
 //! at     500ms  abort run-1
 //! at     510ms  event "the build is green" key=main
 //! at     515ms  reset key=main
+//! at     517ms  undo key=main
 //! at     520ms  resize main=3
 //! at     600ms  drain 5s
 //! at     700ms  restart
@@ -35,7 +36,8 @@
 //!   `errors=` in a row, or dollars (`cost=`; each answer costs what its `usage` says). A model that fails is asked again
 //!   as often as `retries=` says. `queue=` is how messages wait, as it is typed behind `/queue`, `history.slack=2` how many turns of a direct chat are shown. The
 //!   model has a `window=`, is of an `api=` and a `provider=`, may be asked to think (`thinks=` levels) and sees pictures unless `sees=no`;
-//!   each `fallback=` is one more, with that window.
+//!   each `fallback=` is one more, with that window. `sums=` names the model that sums up: `script/sums` reads the script
+//!   too, any other cannot be had. With `pruning=5m` old tool results are left out of requests after so long.
 //!   `thinking=`, `verbose=` and `reasoning=` are what holds where nobody says so. `file`, `link` (with where it leads),
 //!   `picture` and `huge` (50 MB) are on a real disk, in the workspace of all agents, or beside it: `"../a.png"`.
 //!   Prompts have a `style=` (`rich`, `lean`, `bare`), messages a time in a `zone=`; with `pictures=confined` only those
@@ -45,7 +47,7 @@
 //!   the queue (`run= key= mode= channel= to= account= thread= timeout= as=`, and `blocks="5..20 end idle:1000"` for an answer in blocks); without `run=` its run is called `run-1`,
 //!   `run-2` and so on. `agent`, `chat`, `wait` and `abort` also take the parameters of the method as JSON, `p3` before
 //!   them for the older protocol. `event` is something that the session's next run is told, `reset` gives it a
-//!   new transcript, `resize` changes how many
+//!   new transcript, `undo` makes its last compaction void, `resize` changes how many
 //!   runs may be at work. `shutdown` stops the process in good order, `drain` when what is at work has ended or the time
 //!   is up; `restart` starts it again, and without either kills it first.
 //! - **model**: the next answer: `text`, `think`, `call <id> <name> <json>` (`-` for a missing id, `raw "…"` for
@@ -147,6 +149,11 @@ pub enum Deed {
         /// The session.
         key: String,
     },
+    /// The last compaction of a session does not count any more.
+    Undo {
+        /// The session.
+        key: String,
+    },
     /// Another number of runs may be at work.
     Resize(Class, usize),
     /// The process goes down, and lets what is at work end for so long.
@@ -232,7 +239,7 @@ mod tests {
         );
         assert_eq!(
             complaint("at 0ms shout \"a\""),
-            "x.trace:1: expected `say`, `chat`, `agent`, `wait`, `abort`, `event`, `reset`, `resize`, `drain`, `shutdown` or `restart`, found `shout`"
+            "x.trace:1: expected `say`, `chat`, `agent`, `wait`, `abort`, `event`, `reset`, `undo`, `resize`, `drain`, `shutdown` or `restart`, found `shout`"
         );
         assert_eq!(complaint("at 0ms say hello"), "x.trace:1: expected a \"text\", found `hello`");
         assert_eq!(complaint("at 0ms say \"a"), "x.trace:1: expected a \"text\", found `\"a`");

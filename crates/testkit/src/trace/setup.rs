@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use homard_agent::{
-    Bounds, ChannelLimits, HistoryLimits, Setting, ToolMode,
+    Bounds, ChannelLimits, HistoryLimits, Pruning, Setting, ToolMode,
     command::{self, Command, Order, Triggers, queue::Overrides},
     freshness::{Freshness, Mode, Rule},
     hub::QueueRules,
@@ -55,6 +55,10 @@ pub struct Setup {
     pub model: Spec,
     /// Those that do if it cannot.
     pub fallbacks: Vec<Spec>,
+    /// The name of the model that sums up; without one, whoever answers.
+    pub sums: Option<String>,
+    /// Which old tool results are left out of requests.
+    pub pruning: Option<Pruning>,
     /// The files of the workspace that all agents share; without any there is none, unless `setting` names one.
     pub files: Vec<(String, Contents)>,
     /// What prompts are made from besides.
@@ -85,6 +89,8 @@ impl Default for Setup {
             lines: Vec::new(),
             model: script::usual(),
             fallbacks: Vec::new(),
+            sums: None,
+            pruning: None,
             files: Vec::new(),
             setting: Setting { pictures: Some(Pictures::default()), ..Setting::default() },
             thinking: None,
@@ -186,6 +192,11 @@ impl Setup {
                 let model = format!("script-{}", self.fallbacks.len() + 2);
                 self.fallbacks.push(Spec { model, context_window, ..script::usual() });
             }
+            ("sums", _) => self.sums = Some(value),
+            ("pruning", _) => {
+                let ttl = u64::try_from(Scanner::new(&value).time()?.as_millis()).unwrap_or(u64::MAX);
+                self.pruning = Some(Pruning { ttl, ..Pruning::default() });
+            }
             _ => return self.prompting(&before, name, &value),
         }
         Ok(())
@@ -212,7 +223,7 @@ impl Setup {
             _ => {
                 return before.wrong(
                     "`timeout=`, `idle=`, `retries=`, `turns=`, `calls=`, `repeats=`, `errors=`, `cost=`, `tools=sequential`, `slots=`, `queue=`, `history.channel=`, `reset=daily`, \
-                     `agent=`, `api=`, `window=`, `sees=no`, `thinks=`, `fallback=`, `style=`, `zone=`, \
+                     `agent=`, `api=`, `window=`, `sees=no`, `thinks=`, `fallback=`, `sums=`, `pruning=`, `style=`, `zone=`, \
                      `pictures=confined`, `thinking=`, `verbose=`, `reasoning=`, `session`, `line`, `tool`, `file`, \
                      `link`, `picture` or `huge`",
                 );

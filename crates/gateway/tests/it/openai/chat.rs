@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use homard_agent::{Outcome, tape::State};
+use homard_agent::{AbortReason, Follower, Outcome, Tape, tape::State};
 use homard_model::{Error, ErrorKind, Event};
-use homard_proto::message::StopReason;
+use homard_proto::{RunId, message::StopReason};
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Semaphore};
 
 use super::*;
-use crate::support::{says, waits};
+use crate::support::{Bent, says, waits};
 
 const PATH: &str = "/v1/chat/completions";
 
@@ -198,7 +198,11 @@ async fn a_user_has_one_session_and_nobody_has_another_each_time() {
         assert_eq!(post(&world, PATH, body.clone()).await.status, 200);
         assert_eq!(world.asked.lock().unwrap().last(), Some(&asked));
     }
-    assert!(sessions(&world).await.contains(&"agent:main:openai-user:ann".to_owned()));
+    assert!(sessions(&world).await.contains(&"agent:main:openai-user:%41nn".to_owned()));
+    // Whose id begins as another's does not read what that one said.
+    body["user"] = "Ann:thread:1".into();
+    assert_eq!(post(&world, PATH, body.clone()).await.status, 200);
+    assert_eq!(world.asked.lock().unwrap().last(), Some(&1));
     let header = [("x-openclaw-session-key", "Notes")];
     assert_eq!(post_with(&world, PATH, &header, body).await.status, 200);
     assert!(sessions(&world).await.contains(&"agent:main:notes".to_owned()));
@@ -319,26 +323,83 @@ async fn a_run_that_nobody_can_come_back_to_ends_when_its_caller_leaves() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_stops_says_so_to_whoever_waits() {
+async fn a_caller_that_leaves_before_its_message_is_stored_leaves_no_run() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = world(waits(&gate)).await;
-    let asking = post(&world, PATH, hi());
+    let store = Arc::new(Bent { gate: gate.clone(), ..Bent::default() });
+    let never = waits(&Arc::new(Semaphore::new(0)));
+    let world = World::built(store, never, Rules::default(), |gateway| gateway.with_endpoints(all())).await;
+    let mut caller = open(&world, &hi()).await;
+    let run = at_work(&world).await;
+    let follower = world.hub.follow(&run).unwrap();
+    caller.shutdown().await.unwrap();
+    // Nothing more is heard once the gateway has noticed.
+    assert_eq!(timeout(PATIENCE, caller.read(&mut [0])).await.unwrap().unwrap(), 0);
+    gate.add_permits(100);
+    let State::Ended(end) = timeout(PATIENCE, follower.end()).await.unwrap() else { panic!("the run has no end") };
+    assert_eq!(end.outcome, Outcome::Aborted(AbortReason::User));
+}
+
+/// The run at work, once there is one.
+async fn at_work(world: &World) -> RunId {
+    loop {
+        if let Some(work) = world.hub.work().first() {
+            return work.run.clone();
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// An answer of a gateway that stops, and the tape of the run that it was to tell of.
+async fn answer_at_stop(world: &World, user: Value, stop: impl AsyncFnOnce()) -> (Answer, Arc<Tape>) {
+    let mut body = hi();
+    body["user"] = user;
     let stopping = async {
-        while world.hub.work().is_empty() {
+        let run = at_work(world).await;
+        let tape = world.hub.follow(&run).unwrap().tape().clone();
+        while tape.state() == State::Queued {
             tokio::task::yield_now().await;
         }
-        world.stop.cancel();
+        stop().await;
+        tape
     };
-    let (answer, ()) = tokio::join!(asking, stopping);
+    tokio::join!(post(world, PATH, body), stopping)
+}
+
+#[tokio::test]
+async fn whoever_waits_when_the_gateway_stops_is_told_not_to_send_it_again() {
+    let goes_on = "the gateway is stopping; the run goes on when it is back";
+    let stops = "the gateway is stopping, and so is the run, which may have done something already";
+    for (user, message, is_stopped) in [(json!("ann"), goes_on, false), (Value::Null, stops, true)] {
+        let mut world = world(waits(&Arc::new(Semaphore::new(0)))).await;
+        let (answer, tape) = answer_at_stop(&world, user, async || world.stop.cancel()).await;
+        assert_eq!(
+            (answer.status, answer.header("x-should-retry"), answer.json()),
+            (503, Some("false"), json!({"error": {"message": message, "type": "api_error"}}))
+        );
+        // The gateway waits until what nobody can come back to is stopped.
+        timeout(PATIENCE, &mut world.serving).await.unwrap().unwrap();
+        if is_stopped {
+            let State::Ended(end) = timeout(PATIENCE, Follower::new(tape).end()).await.unwrap() else {
+                panic!("the run has no end")
+            };
+            assert_eq!(end.outcome, Outcome::Aborted(AbortReason::User));
+        } else {
+            assert_eq!(tape.state(), State::Running);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_same_is_said_when_the_runs_stop_before_the_gateway_does() {
+    let world = world(waits(&Arc::new(Semaphore::new(0)))).await;
+    let (answer, _) = answer_at_stop(&world, json!("ann"), async || world.hub.shut_down().await).await;
+    let message = "gateway_draining: the gateway is stopping; the run goes on when it is back";
     assert_eq!(
-        (answer.status, answer.json()),
-        (
-            503,
-            json!({"error": {
-                "message": "the gateway is stopping; the run goes on when it is back", "type": "api_error",
-            }})
-        )
+        (answer.status, answer.header("x-should-retry"), answer.json()),
+        (503, Some("false"), json!({"error": {"message": message, "type": "api_error"}}))
     );
+    let answer = post(&world, PATH, hi()).await;
+    assert_eq!((answer.status, answer.header("x-should-retry")), (503, None));
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! `/tools/invoke`.
 
+use homard_gateway::Gateway;
+use homard_store::ToolClass;
 use serde_json::{Value, json};
 
 use super::*;
@@ -35,5 +37,32 @@ async fn what_cannot_be_called_is_told() {
         (json!({"tool": "echo"}), (404, refused("not_found", "Tool not available: echo"))),
     ] {
         assert_eq!(invoked(&world, body).await, answer);
+    }
+}
+
+#[tokio::test]
+async fn a_tool_with_effects_must_be_allowed_by_name() {
+    let tools = [
+        ("look", ToolClass::Read),
+        ("set", ToolClass::Idempotent),
+        ("write", ToolClass::Idempotent),
+        ("bell__ring", ToolClass::Effect),
+    ];
+    let called = (200, json!({"ok": true, "result": {"content": [{"type": "text", "text": "{}"}]}}));
+    let no = |message: &str| (404, refused("not_found", &format!("Tool not available: {message}")));
+    let why = "bell__ring: it may have effects; name it in gateway.tools.allow to call it here";
+    for (allowed, denied, write, ring) in [
+        (vec![], vec![], no("write"), no(why)),
+        (vec!["write", "Bell__Ring"], vec![], called.clone(), called.clone()),
+        (vec!["write", "bell__ring"], vec!["bell__ring", "write"], no("write"), no("bell__ring")),
+    ] {
+        let list = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+        let endpoints = Endpoints { allowed_tools: list(allowed), denied_tools: list(denied), ..all() };
+        let store = Arc::new(MemoryStore::default());
+        let change = |gateway: Gateway| gateway.with_endpoints(endpoints);
+        let world = World::equipped(store, says(&["ok"]), Rules::default(), &tools, change).await;
+        for (tool, answer) in [("look", &called), ("set", &called), ("write", &write), ("bell__ring", &ring)] {
+            assert_eq!(invoked(&world, json!({"tool": tool})).await, *answer, "{tool}");
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use homard_agent::{Inbound, command::OWNER};
+use homard_proto::{AgentId, RunId, SessionKey, message::User};
 use serde_json::{Value, json};
 
 use super::*;
@@ -113,6 +115,29 @@ async fn a_call_is_handed_over_and_goes_on_from_the_answer_before() {
     let keys = sessions(&world).await;
     assert_eq!(keys.len(), 1, "{keys:?}");
     assert!(keys[0].starts_with("agent:main:openresponses:"), "{keys:?}");
+}
+
+#[tokio::test]
+async fn an_answer_is_gone_on_from_with_the_agent_that_gave_it() {
+    let world = world(says(&["ok"])).await;
+    let run = RunId::parse("resp_ops").unwrap();
+    let key = SessionKey::parse("agent:ops:notes", &AgentId::main()).unwrap();
+    let said = Inbound::plain(run.clone(), (OWNER, "http"), key, User::text("hi", 0));
+    world.hub.submit(said).await.unwrap();
+    world.hub.wait(&run, PATIENCE).await.unwrap();
+    let body = |model: &str| json!({"model": model, "input": "more", "previous_response_id": "resp_ops"});
+    let must = "names an answer of the agent \"ops\", but \"main\" is asked; ask \"ops\", or leave it out";
+    let error = json!({"error": {
+        "message": format!("previous_response_id {must}"), "type": "invalid_request_error",
+        "param": "previous_response_id",
+    }});
+    let answer = post(&world, PATH, body("openclaw/main")).await;
+    assert_eq!((answer.status, answer.json()), (400, error.clone()));
+    let answer = post_with(&world, PATH, &[("x-openclaw-agent-id", "main")], body("gpt-5")).await;
+    assert_eq!((answer.status, answer.json()), (400, error));
+    // Who names no agent goes on with that one.
+    assert_eq!(post(&world, PATH, body("openclaw")).await.status, 200);
+    assert_eq!(sessions(&world).await, ["agent:ops:notes"]);
 }
 
 #[tokio::test]

@@ -58,12 +58,26 @@ pub(super) struct Args {
     recover: bool,
 }
 
+impl Args {
+    /// Refuses what cannot work, before anything is touched.
+    fn check(&self) -> Result<(), Failure> {
+        if let Some(bind) = self.bind.as_deref().filter(|bind| !Bind::named(bind).is_some_and(Bind::is_loopback)) {
+            let text = format!("--bind {bind} is not supported yet: the gateway listens on loopback only");
+            return Err(Failure::usage(text));
+        }
+        // Another secret would count in its place, which is not what was said.
+        for (flag, secret) in [("--token", &self.token), ("--password", &self.password)] {
+            if secret.as_ref().is_some_and(|secret| secret.trim().is_empty()) {
+                return Err(Failure::usage(format!("{flag} is empty")));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Runs the gateway until SIGINT or SIGTERM. Runs that are at work then go on at the next start.
 pub(super) async fn run(args: Args) -> Result<()> {
-    if let Some(bind) = args.bind.as_deref().filter(|bind| !Bind::named(bind).is_some_and(Bind::is_loopback)) {
-        let text = format!("--bind {bind} is not supported yet: the gateway listens on loopback only");
-        return Err(Failure::usage(text).into());
-    }
+    args.check()?;
     let paths = Paths::find()?;
     let chosen = Config::choose(&paths);
     if let Some(complaint) = config::complaint(&chosen, &paths.config) {

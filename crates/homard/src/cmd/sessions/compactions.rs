@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use clap::Subcommand;
 use homard_agent::Ambient;
 use homard_journal::Journal;
@@ -26,6 +26,8 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The same while a model sums up, behind a run that has to end first.
 const LONG_PATIENCE: Duration = Duration::from_secs(1_260);
+/// How the gateway says that there is no such session. It has no code for that.
+const NO_SESSION: &str = "session not found";
 
 /// What `homard sessions compact` takes.
 #[derive(Debug, clap::Args)]
@@ -62,8 +64,12 @@ pub(super) async fn compact(args: &Compact, is_json: bool) -> Result<()> {
     if let Some(focus) = &args.focus {
         params["focus"] = focus.as_str().into();
     }
-    let asked = ask(&setup, "operator.admin", LONG_PATIENCE, ("sessions.compact", params)).await?;
-    let answer = asked.ok_or_else(|| setup.nobody())?;
+    let asked = ask(&setup, "operator.admin", LONG_PATIENCE, ("sessions.compact", params)).await;
+    let answer = asked.map_err(|error| plainly(&setup, &args.key, error))?.ok_or_else(|| setup.nobody())?;
+    // Other clients ask for sessions in which nothing was said yet, so to them this is no failure.
+    if answer.get("reason").and_then(Value::as_str) == Some(NO_SESSION) {
+        return Err(unknown(&named(&setup, &args.key)?).into());
+    }
     if is_json {
         return Ok(render::print_json(&answer)?);
     }
@@ -81,7 +87,8 @@ pub(super) async fn run(args: &Compactions, is_json: bool) -> Result<()> {
 
 async fn list(setup: &Setup, key: &str, is_json: bool) -> Result<()> {
     let question = ("sessions.compactions", json!({"key": key}));
-    let listed = match ask(setup, "operator.read", PATIENCE, question).await? {
+    let asked = ask(setup, "operator.read", PATIENCE, question).await;
+    let listed = match asked.map_err(|error| plainly(setup, key, error))? {
         Some(listed) => listed,
         None => on_disk(setup, key).await?,
     };
@@ -100,8 +107,8 @@ async fn undo(setup: &Setup, key: &str, id: Option<&str>, is_json: bool) -> Resu
     if let Some(id) = id {
         params["id"] = id.into();
     }
-    let asked = ask(setup, "operator.admin", LONG_PATIENCE, ("sessions.compactions.undo", params)).await?;
-    let answer = asked.ok_or_else(|| setup.nobody())?;
+    let asked = ask(setup, "operator.admin", LONG_PATIENCE, ("sessions.compactions.undo", params)).await;
+    let answer = asked.map_err(|error| plainly(setup, key, error))?.ok_or_else(|| setup.nobody())?;
     if is_json {
         return Ok(render::print_json(&answer)?);
     }
@@ -117,17 +124,35 @@ async fn ask(setup: &Setup, scope: &str, patience: Duration, (method, params): (
     Ok(Some(timeout(patience, client.call(method, params)).await.map_err(slow)??))
 }
 
+/// The session that a text means.
+fn named(setup: &Setup, text: &str) -> Result<SessionKey, Failure> {
+    let agent = setup.loaded.config.agents.member(None).map_or_else(AgentId::main, |agent| agent.id);
+    SessionKey::parse(text, &agent).map_err(|error| Failure::usage(format!("{text}: {error}")))
+}
+
+fn unknown(key: &SessionKey) -> Failure {
+    Failure::new("session", format!("no session {key}; see which there are with: homard sessions"))
+}
+
+/// The gateway's "no", in the words that are used without one.
+fn plainly(setup: &Setup, text: &str, error: Error) -> Error {
+    match error.downcast_ref::<Failure>() {
+        Some(failure) if failure.message == NO_SESSION => {
+            named(setup, text).map_or_else(Error::from, |key| unknown(&key).into())
+        }
+        Some(_) | None => error,
+    }
+}
+
 /// What the transcript in the state directory says, as the gateway would tell it.
 async fn on_disk(setup: &Setup, text: &str) -> Result<Value> {
     if !setup.target.is_own {
         return Err(setup.nobody().into());
     }
-    let agent = setup.loaded.config.agents.member(None).map_or_else(AgentId::main, |agent| agent.id);
-    let key = SessionKey::parse(text, &agent).map_err(|error| Failure::usage(format!("{text}: {error}")))?;
-    let unknown = || Failure::new("session", format!("no session {key}; see which there are with: homard sessions"));
+    let key = named(setup, text)?;
     // Looking must not make a directory.
     if !setup.paths.state.exists() {
-        return Err(unknown().into());
+        return Err(unknown(&key).into());
     }
     let opened = Journal::open(&setup.paths.state, || Ambient::system().now_ms());
     let journal =
@@ -135,7 +160,7 @@ async fn on_disk(setup: &Setup, text: &str) -> Result<Value> {
     let session = journal.load(&key).await?;
     // Or having looked would count as a crash.
     journal.flush().await?;
-    let session = session.ok_or_else(unknown)?;
+    let session = session.ok_or_else(|| unknown(&key))?;
     let rows: Vec<_> = branch::compactions(&session.entries)
         .into_iter()
         .map(|compaction| {
@@ -158,7 +183,11 @@ fn compacted(answer: &Value) -> String {
             let way = word("way").map(|way| format!(" ({way})")).unwrap_or_default();
             format!("compacted: {} tokens before, {} after{way}", number("tokensBefore"), number("tokensAfter"))
         }
-        Some(false) | None => format!("not compacted: {}", word("reason").unwrap_or("nothing to do")),
+        Some(false) | None => {
+            let reason = word("reason").unwrap_or("Nothing was done.");
+            // The rest says so, too.
+            reason.strip_prefix("Nothing was done: ").unwrap_or(reason).to_owned()
+        }
     };
     render::harmless(&told)
 }
@@ -261,7 +290,7 @@ mod tests {
         assert_eq!(compacted(&done), "compacted: 90 tokens before, 7 after (extract)");
         let old = json!({"ok": true, "compacted": true});
         assert_eq!(compacted(&old), "compacted: ? tokens before, ? after");
-        let refused = json!({"ok": true, "compacted": false, "reason": "it is short already"});
-        assert_eq!(compacted(&refused), "not compacted: it is short already");
+        let refused = json!({"ok": true, "compacted": false, "reason": "Nothing was done: already compacted."});
+        assert_eq!(compacted(&refused), "already compacted.");
     }
 }

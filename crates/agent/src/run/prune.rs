@@ -1,0 +1,96 @@
+//! Old tool results are left out of requests to providers whose cache has lost them anyway: in the request, never in the
+//! transcript.
+
+use std::sync::Arc;
+
+use homard_compact::{
+    Line,
+    prune::{self, Times},
+};
+use homard_model::Spec;
+use homard_proto::{
+    EntryId,
+    message::{Message, StopReason, ToolResult},
+};
+
+use super::RunScope;
+
+impl RunScope {
+    /// The conversation as a request to this model shows it: what was cut once is cut the same way again.
+    pub(super) fn shown(&self, spec: &Spec) -> Vec<Arc<Message>> {
+        let settings = self.profile.pruning.as_ref().filter(|_| prune::applies(&spec.provider, &spec.model));
+        let (Some(settings), Some(lines)) = (settings, lines(&self.history)) else { return self.history.clone() };
+        let times = Times { touched: touched(spec, &self.history), now: self.hub.ambient.now_ms() };
+        let pruned = prune::prune(&lines, &self.margin.cuts(), times, settings, spec.context_window);
+        self.margin.keep_cuts(pruned.cuts);
+        pruned.messages
+    }
+}
+
+/// When the model's cache was last used: when it answered last.
+fn touched(spec: &Spec, history: &[Arc<Message>]) -> Option<u64> {
+    history.iter().rev().find_map(|message| match &**message {
+        Message::Assistant(said) if spec.wrote(said) && said.stop_reason != StopReason::Error => Some(said.timestamp),
+        Message::Assistant(_) | Message::User(_) | Message::ToolResult(_) | Message::Other(_) => None,
+    })
+}
+
+/// The messages, each result under a name of its own. The others are never cut, so that they need none.
+fn lines(history: &[Arc<Message>]) -> Option<Vec<Line>> {
+    let other = EntryId::parse("other").ok()?;
+    let name = |message: &Message| match message {
+        Message::ToolResult(result) => name(result),
+        Message::User(_) | Message::Assistant(_) | Message::Other(_) => Some(other.clone()),
+    };
+    history.iter().map(|message| Some(Line::new(name(message)?, message.clone()))).collect()
+}
+
+/// The name of a result. A model may use the id of a call again, but not at the same moment; and of long ids the end
+/// differs.
+fn name(result: &ToolResult) -> Option<EntryId> {
+    let id: Vec<_> = result.tool_call_id.chars().rev().take(16).collect();
+    let id: String = id.into_iter().rev().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    EntryId::parse(&format!("{}-{id}", result.timestamp)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::message::{Assistant, Block};
+    use serde_json::Map;
+
+    use super::*;
+
+    fn result(call: &str, timestamp: u64) -> ToolResult {
+        ToolResult {
+            tool_call_id: call.to_owned(),
+            tool_name: "read".to_owned(),
+            content: vec![Block::text("x")],
+            details: None,
+            is_error: false,
+            timestamp,
+            extra: Map::new(),
+        }
+    }
+
+    #[test]
+    fn every_result_has_a_name_of_its_own() {
+        let names = [("toolu_01Ab", 7), ("call_0123456789abcdef|fc_01234", 7), ("c1", 8), ("c1", 9), ("", 9)]
+            .map(|(call, at)| name(&result(call, at)).unwrap().to_string());
+        assert_eq!(names, ["7-toolu-01Ab", "7-9abcdef-fc-01234", "8-c1", "9-c1", "9-"]);
+    }
+
+    #[test]
+    fn only_an_answer_of_the_same_model_touches_its_cache() {
+        let spec = Spec { provider: "anthropic".to_owned(), model: "m".to_owned(), ..Spec::default() };
+        let said = |provider: &str, timestamp, stop_reason| {
+            let (provider, model) = (provider.to_owned(), "m".to_owned());
+            Arc::new(Message::Assistant(Assistant { provider, model, timestamp, stop_reason, ..Assistant::default() }))
+        };
+        let history = [
+            said("anthropic", 1, StopReason::Stop),
+            said("openai", 2, StopReason::Stop),
+            said("anthropic", 3, StopReason::Error),
+        ];
+        assert_eq!((touched(&spec, &history), touched(&spec, &history[1..])), (Some(1), None));
+    }
+}

@@ -1,0 +1,313 @@
+//! Whatever a transcript on disk holds, it is made short under budget with its calls and results together, and undoing
+//! that tells the model exactly what it was told before.
+//!
+//! `GRID=all` tries two hundred.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+#![allow(clippy::disallowed_methods, reason = "whoever runs the tests says how many transcripts they want")]
+
+use std::{fs, path::Path, sync::Arc};
+
+use homard_agent::{Agents, Ambient, Follower, Hub, Inbound, Outcome, Profile, Slots, hub::Disposition, tape::State};
+use homard_journal::Journal;
+use homard_model::{Error, ErrorKind, Model, Request, Spec, roster::Roster, stream::Done, tokens};
+use homard_proto::{
+    AgentId, RunId, SessionKey,
+    message::{Message, StopReason, Usage, User},
+};
+use homard_testkit::{Script, Step, Turn};
+use proptest::{collection::vec, prelude::*, sample::select};
+use serde_json::{Value, json};
+
+/// No transcript is larger, in bytes.
+const MOST: usize = 1_000_000;
+
+/// A window that takes them all.
+const WIDE: u64 = 100_000_000;
+
+/// A part of a conversation.
+#[derive(Debug, Clone)]
+enum Part {
+    Asks(Words),
+    Shows(Words),
+    Says(Words),
+    /// Calls of one message, with what comes of each.
+    Calls(usize, Words),
+    /// Calls, each with a message of its own.
+    Chain(usize, Words),
+    Writes(Words),
+    Fails,
+}
+
+/// A text: of which kind, and how long.
+#[derive(Debug, Clone, Copy)]
+struct Words(&'static str, usize);
+
+impl Words {
+    fn text(self) -> String {
+        self.0.chars().cycle().take(self.1).collect()
+    }
+}
+
+fn words(most: usize) -> impl Strategy<Value = Words> {
+    let kinds = vec![
+        "The tide comes in and goes out again. ",
+        "    let x = f(&y[1..], \"z\")?; // {:#?}\n",
+        "海邊的房子和燈塔。",
+        "0123456789abcdefghijklmnopqrstuvwxyz",
+        "🦞🏠",
+        "\n",
+    ];
+    (select(kinds), 1..most).prop_map(|(kind, length)| Words(kind, length))
+}
+
+fn parts(most: usize) -> impl Strategy<Value = Part> {
+    prop_oneof![
+        3 => words(most).prop_map(Part::Asks),
+        1 => words(most).prop_map(Part::Shows),
+        3 => words(most).prop_map(Part::Says),
+        2 => (1..9usize, words(most)).prop_map(|(calls, words)| Part::Calls(calls, words)),
+        1 => (1..9usize, words(most)).prop_map(|(calls, words)| Part::Chain(calls, words)),
+        1 => words(most).prop_map(Part::Writes),
+        1 => Just(Part::Fails),
+    ]
+}
+
+/// Conversations: many small parts, a few huge ones, thousands of calls.
+fn conversations() -> impl Strategy<Value = Vec<Part>> {
+    let huge = (vec(parts(400), 0..30), parts(200_000), vec(parts(400), 0..30)).prop_map(|(mut parts, huge, more)| {
+        parts.push(huge);
+        parts.extend(more);
+        parts
+    });
+    let calls = (vec(parts(400), 0..4), 500..2_000usize, words(60)).prop_map(|(mut parts, calls, words)| {
+        parts.push(Part::Chain(calls, words));
+        parts
+    });
+    prop_oneof![3 => vec(parts(4_000), 1..120), 2 => huge, 1 => calls]
+}
+
+/// The messages of a conversation. It begins with a question and ends with an answer, as they do between two runs.
+fn messages(parts: &[Part]) -> Vec<Value> {
+    let said = |content: Value, stop: &str| {
+        json!({"role": "assistant", "content": content, "api": "scripted", "provider": "script", "model": "script-1",
+               "stopReason": stop, "timestamp": 1})
+    };
+    let text = |words: &Words| json!({"type": "text", "text": words.text()});
+    let call = |id: &str, name: &str, arguments: Value| json!({"type": "toolCall", "id": id, "name": name, "arguments": arguments});
+    let result = |id: &str, name: &str, content: Value| json!({"role": "toolResult", "toolCallId": id, "toolName": name, "content": [content], "isError": false, "timestamp": 1});
+    let mut all = vec![json!({"role": "user", "content": "Let us begin.", "timestamp": 1})];
+    for (place, part) in parts.iter().enumerate() {
+        let id = |number: usize| format!("call_{place}_{number}");
+        match part {
+            Part::Asks(words) => all.push(json!({"role": "user", "content": [text(words)], "timestamp": 1})),
+            Part::Shows(words) => {
+                let image = json!({"type": "image", "data": "iVBORw0KGgo=".repeat(200), "mimeType": "image/png"});
+                all.push(json!({"role": "user", "content": [text(words), image], "timestamp": 1}));
+            }
+            Part::Says(words) => all.push(said(json!([text(words)]), "stop")),
+            Part::Calls(count, words) => {
+                let calls = (0..*count).map(|number| call(&id(number), "read", json!({"path": "a"})));
+                all.push(said(calls.collect(), "toolUse"));
+                all.extend((0..*count).map(|number| result(&id(number), "read", text(words))));
+            }
+            Part::Chain(count, words) => {
+                for number in 0..*count {
+                    all.push(said(json!([call(&id(number), "read", json!({"path": "a"}))]), "toolUse"));
+                    all.push(result(&id(number), "read", text(words)));
+                }
+            }
+            Part::Writes(words) => {
+                let arguments = json!({"path": "a", "content": words.text()});
+                all.push(said(json!([call(&id(0), "write", arguments)]), "toolUse"));
+                all.push(result(&id(0), "write", json!({"type": "text", "text": "ok"})));
+            }
+            Part::Fails => all.push(said(json!([]), "error")),
+        }
+    }
+    // Whole units only: what is too much goes with its calls.
+    let mut size = 0;
+    let fits = all.iter().take_while(|message| {
+        size += message.to_string().len();
+        size < MOST
+    });
+    let fits = fits.count();
+    let is_middle = |at: usize| all.get(at).is_some_and(|message| message["role"] == "toolResult");
+    let end = (0..=fits).rev().find(|at| !is_middle(*at)).unwrap_or(fits);
+    all.truncate(end);
+    all.push(said(json!([{"type": "text", "text": "So it is."}]), "stop"));
+    all
+}
+
+/// A session on disk, as OpenClaw leaves it.
+fn write(state: &Path, messages: &[Value]) {
+    let folder = state.join("agents/main/sessions");
+    fs::create_dir_all(&folder).unwrap();
+    let id = "00000000-0000-4000-8000-000000000000";
+    let time = "2026-01-01T00:00:00.000Z";
+    let mut lines = vec![json!({"type": "session", "version": 3, "id": id, "timestamp": time, "cwd": "/"}).to_string()];
+    let mut parent = Value::Null;
+    for (place, message) in messages.iter().enumerate() {
+        let name = json!(format!("{place:08x}"));
+        let line = json!({"type": "message", "id": name, "parentId": parent, "timestamp": time, "message": message});
+        lines.push(line.to_string());
+        parent = name;
+    }
+    fs::write(folder.join(format!("{id}.jsonl")), lines.join("\n") + "\n").unwrap();
+    let records = json!({"agent:main:main": {"sessionId": id, "updatedAt": 1_767_225_600_000u64}});
+    fs::write(folder.join("sessions.json"), records.to_string()).unwrap();
+}
+
+/// How the model that sums up answers.
+#[derive(Debug, Clone, Copy)]
+enum Sums {
+    Well,
+    Nothing,
+    Garbage,
+    Fails,
+    TooLong,
+}
+
+const CHECKPOINT: &str = "## Goal\nKeep the house by the sea.\n## Constraints\nnone\n## Progress\n### Done\nmuch of it\n\
+    ### In progress\nmore\n### Blocked\nnothing\n## Decisions\nto go on\n## Next steps\ngo on\n## Critical context\n\
+    the word is tide, and the house stands by the sea where it always stood";
+
+fn sums_up(sums: Sums) -> Turn {
+    let done = Step::Done(Done { stop: StopReason::Stop, usage: Usage::default() });
+    match sums {
+        Sums::Well => Turn(vec![Step::Text(CHECKPOINT.to_owned()), done]),
+        Sums::Nothing => Turn(vec![done]),
+        Sums::Garbage => Turn(vec![Step::Text("blah ".repeat(20_000)), done]),
+        Sums::Fails => Turn(vec![Step::Fail(Error::new(ErrorKind::Server, "down"))]),
+        Sums::TooLong => Turn(vec![Step::Fail(Error::new(ErrorKind::Overflow, "prompt is too long"))]),
+    }
+}
+
+/// A house over a state directory, and what its model was asked.
+struct House {
+    hub: Hub,
+    script: Arc<Script>,
+    key: SessionKey,
+    window: u64,
+    sums: Sums,
+}
+
+fn spec(context_window: u64) -> Spec {
+    let [provider, model, api] = ["script", "script-1", "scripted"].map(str::to_owned);
+    Spec { provider, model, api, context_window, max_output: 4_000, ..Spec::default() }
+}
+
+/// An agent whose model reads so much. Those of one script are the same model.
+fn agents(script: &Arc<Script>, sums: Sums) -> Agents {
+    let summing = Script::free(Box::new(move |_| sums_up(sums))).read_by(spec(script.spec().context_window));
+    let summing = Roster::alone(Arc::new(summing));
+    let mut profile = Profile {
+        choose: Arc::new(move |_| Ok(summing.clone())),
+        ..Profile::new(AgentId::main(), Roster::alone(script.clone()))
+    };
+    profile.compaction.model = Some("script/sums".to_owned());
+    profile.compaction.flush.enabled = false;
+    Agents::new(profile, [])
+}
+
+fn script(window: u64) -> Arc<Script> {
+    let done = || Step::Done(Done { stop: StopReason::Stop, usage: Usage::default() });
+    let says = move |_: &Request| Turn(vec![Step::Text("Yes.".to_owned()), done()]);
+    Arc::new(Script::free(Box::new(says)).read_by(spec(window)))
+}
+
+impl House {
+    fn open(state: &Path, window: u64, sums: Sums) -> Self {
+        let script = script(WIDE);
+        let journal = Journal::open(state, || 1_800_000_000_000).unwrap();
+        let fence = journal.fence();
+        let agents = agents(&script, sums);
+        let (hub, _) = Hub::start(Ambient::system(), (Arc::new(journal), fence), agents, Slots::new(4, 8, 1));
+        let key = SessionKey::parse("main", &AgentId::main()).unwrap();
+        Self { hub, script, key, window, sums }
+    }
+
+    /// Another window from here on.
+    fn narrow(&mut self, window: u64) {
+        self.script = script(window);
+        self.hub.set_up(agents(&self.script, self.sums), homard_agent::Rules::default());
+    }
+
+    /// What the model is told with this message.
+    async fn asked(&self, text: &str) -> Request {
+        let (run, message) = (RunId::parse(text).unwrap(), User::text(text, 1));
+        let inbound = Inbound::plain(run, ("owner", "agent"), self.key.clone(), message);
+        let Disposition::New(tape) = self.hub.submit(inbound).await.unwrap().disposition else { panic!("not new") };
+        let State::Ended(end) = Follower::new(tape).end().await else { panic!("{text} did not end") };
+        assert_eq!(end.outcome, Outcome::Done, "{text}");
+        self.script.seen().pop().unwrap().request
+    }
+
+    /// Makes the conversation short in the small window; what the model is told then, and the estimate of it.
+    async fn compacted(&mut self) -> Option<(Request, u64)> {
+        self.narrow(self.window);
+        let report = self.hub.compact(&self.key, None).await.unwrap();
+        report.tokens?;
+        let (_, after) = report.tokens.unwrap();
+        Some((self.asked("short").await, after))
+    }
+}
+
+fn calls_and_results(request: &Request) -> (Vec<String>, Vec<String>) {
+    let mut pairs = (Vec::new(), Vec::new());
+    for message in &request.messages {
+        match &**message {
+            Message::Assistant(said) => pairs.0.extend(said.tool_calls().map(|call| call.id.clone())),
+            Message::ToolResult(result) => pairs.1.push(result.tool_call_id.clone()),
+            Message::User(_) | Message::Other(_) => {}
+        }
+    }
+    pairs
+}
+
+fn size(request: &Request) -> u64 {
+    let said: u64 = request.messages.iter().map(|message| tokens::of_message(message)).sum();
+    tokens::estimate(&request.system) + tokens::of_tools(&request.tools) + said
+}
+
+fn cases() -> u32 {
+    if std::env::var("GRID").is_ok_and(|how| how == "all") { 200 } else { 16 }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, max_shrink_iters: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_transcript_is_made_short_and_back(
+        parts in conversations(),
+        window in 16_000u64..100_000,
+        sums in select(vec![Sums::Well, Sums::Nothing, Sums::Garbage, Sums::Fails, Sums::TooLong]),
+    ) {
+        let state = tempfile::tempdir().unwrap();
+        write(state.path(), &messages(&parts));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut house = House::open(state.path(), window, sums);
+            let before = house.asked("before").await;
+            let threshold = window - window / 4;
+            match house.compacted().await {
+                Some((short, after)) => {
+                    prop_assert!(after <= threshold, "{} of {}", after, threshold);
+                    // The message that was sent since is a few tokens more.
+                    prop_assert!(size(&short) <= threshold + 20, "{} of {}", size(&short), threshold);
+                    let (calls, results) = calls_and_results(&short);
+                    prop_assert_eq!(calls, results);
+                    house.hub.undo_compaction(&house.key, None).await.unwrap();
+                }
+                None => prop_assert!(size(&before) <= threshold, "nothing was done for {} of {}", size(&before), threshold),
+            }
+            let is_undone = house.hub.compactions(&house.key).await.unwrap().iter().all(|made| made.is_undone);
+            prop_assert!(is_undone);
+            house.narrow(WIDE);
+            let after = house.asked("after").await;
+            prop_assert_eq!(&after.system, &before.system);
+            prop_assert_eq!(&after.messages[..before.messages.len()], &before.messages[..]);
+            house.hub.shut_down().await;
+            Ok(())
+        })?;
+    }
+}

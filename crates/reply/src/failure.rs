@@ -36,7 +36,7 @@ const NO_MONEY: &[&str] =
 /// What a person is told of an error that ended a run. What a provider said as it is, is explained; what the house says,
 /// which names who was asked and what to do, stays as it is.
 pub fn told(error: &str) -> String {
-    if is_error_text(error) { explain(error) } else { error.trim().to_owned() }
+    if error.trim().is_empty() || is_error_text(error) { explain(error) } else { error.trim().to_owned() }
 }
 
 /// What a user is told about an error. It must be one: nothing here is for the words of an answer.

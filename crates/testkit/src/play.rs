@@ -320,6 +320,8 @@ impl World {
                 let is_idle = matches!(call.act.deed, Deed::Wait { .. }) && self.rigour == Rigour::EveryRunEnds;
                 self.complaints.extend(complaint.filter(|_| !is_idle));
             }
+            // What the house sends itself when a run has ended is on its way.
+            sleep(Duration::from_millis(1)).await;
             let is_left = self.settle(hub).await?;
             match self.rigour {
                 Rigour::Script => return Ok(End::Over),

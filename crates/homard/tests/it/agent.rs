@@ -26,12 +26,12 @@ fn a_first_message_is_answered_without_any_setup() {
 #[test]
 fn a_command_is_not_the_models_answer() {
     let home = Home::new();
+    let said = home.run(&["agent", "-m", "/new What time is it?"]);
+    assert_eq!((said.code, said.stderr.starts_with("(homard/demo")), (Some(0), true), "{}", said.stderr);
     for command in ["/compact", "/status", "/usage default"] {
         let said = home.run(&["agent", "-m", command]);
         assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{command}");
     }
-    let said = home.run(&["agent", "-m", "/new What time is it?"]);
-    assert_eq!((said.code, said.stderr.starts_with("(homard/demo")), (Some(0), true), "{}", said.stderr);
 }
 
 // Case 39.

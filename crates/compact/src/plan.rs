@@ -38,7 +38,7 @@ pub enum Nothing {
     #[error("already compacted")]
     Compacted,
     /// Everything is recent.
-    #[error("nothing to compact: the conversation is short")]
+    #[error("the conversation is short")]
     Short,
 }
 

@@ -10,7 +10,19 @@ use serde_json::{Value, json};
 use crate::{connection::TICK, handshake::Session, methods::health, outbox, router, server::Server};
 
 /// What the gateway tells without being asked.
-const EVENTS: [&str; 8] = ["connect.challenge", "agent", "chat", "health", "tick", "shutdown", "cron", "heartbeat"];
+const EVENTS: [&str; 11] = [
+    "connect.challenge",
+    "agent",
+    "chat",
+    "health",
+    "tick",
+    "shutdown",
+    "cron",
+    "heartbeat",
+    "exec.approval.requested",
+    "exec.approval.resolved",
+    "config.changed",
+];
 
 /// How large a frame of a known client may be.
 pub(crate) fn max_frame(generation: Generation) -> usize {

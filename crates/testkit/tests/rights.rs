@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, Ambient, Hub, Inbound, Profile, Slots,
+    Agents, Ambient, FLUSH, Hub, Inbound, Profile, Setting, Slots,
     access::ToolRules,
     command::{Inline, OWNER},
     hub::Waited,
@@ -132,6 +132,7 @@ impl World {
             toolbox: toolbox.clone(),
             rules: Some(rules.clone()),
             workdir: workdir.path().to_owned(),
+            setting: Setting { workspace: Some(workdir.path().to_owned()), ..Setting::default() },
             ..Profile::new(AgentId::normalize(id), Roster::alone(script.clone()))
         };
         let agents = Agents::new(profile("main", rules[0]), [profile("ops", rules[1])]);
@@ -252,6 +253,56 @@ async fn what_strangers_do_not_have_works_for_the_owner() {
     assert_eq!(called, BTreeSet::from(NOTED), "{:?}", world.results(&key("main")).await);
     let files = files(world.workdir.path());
     assert_eq!((&*files["written"], &*files["patched"], &*files["ran"]), ("owned", "owned\n", "owned\n"));
+}
+
+/// A model that fills its context with its fourth answer, and wants everything when it is to store notes.
+fn fills_up() -> Script {
+    Script::free(Box::new(|request: &Request| {
+        let is_full = request.messages.len() == 7;
+        let mut steps = vec![Step::Text("Done.".to_owned())];
+        if request.messages.last().is_some_and(|last| is_flush(last)) {
+            let call = |(index, (name, arguments)): (usize, (&str, Value))| {
+                let (id, name) = (Some(format!("n{index}")), Some(name.to_owned()));
+                Step::Call(CallDelta { index, id, name, arguments: arguments.to_string() })
+            };
+            steps = wishes().into_iter().enumerate().map(call).collect();
+        }
+        let usage = Usage { input: if is_full { 181_000 } else { 0 }, ..Usage::default() };
+        steps.push(Step::Done(Done { stop: StopReason::Stop, usage }));
+        Turn(steps)
+    }))
+}
+
+fn is_flush(message: &Message) -> bool {
+    matches!(message, Message::User(user) if user.content.text().ends_with(FLUSH))
+}
+
+/// What the house does by itself it does in the name of whoever spoke last; and only tools for files work when notes are
+/// stored.
+#[tokio::test]
+async fn notes_are_stored_with_the_rights_of_whoever_spoke() {
+    for (who, files_after) in [
+        ("telegram:42", ["AGENTS.md"].as_slice()),
+        (OWNER, ["AGENTS.md", "MEMORY.md", "patched", "written"].as_slice()),
+    ] {
+        let world = World::new(fills_up(), [&ToolRules::default(), &ToolRules::default()]);
+        let session = key("agent:main:telegram:direct:42");
+        for number in 1..=4 {
+            world.say(who, &format!("r{number}"), &session, &"a long story ".repeat(4_000)).await;
+        }
+        let is_short = async {
+            while world.hub.compactions(&session).await.unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(FAR, is_short).await.unwrap();
+        let asked =
+            world.script.seen().iter().filter(|seen| seen.request.messages.iter().any(|said| is_flush(said))).count();
+        assert_eq!(asked, if who == OWNER { 2 } else { 0 }, "{who}");
+        let found: Vec<_> = files(world.workdir.path()).into_keys().collect();
+        assert_eq!(found, files_after, "{who}");
+        assert_eq!(*world.noted.lock().unwrap(), Vec::<&str>::new(), "{who}");
+    }
 }
 
 /// Rules of many kinds, each with the tool that starts others.

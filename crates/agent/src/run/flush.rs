@@ -68,7 +68,9 @@ pub(super) async fn flush(scope: &mut RunScope) -> Result<(), RunError> {
         biased;
         () = cancel.cancelled() => return Err(RunError::Stopped),
         () = hurry.cancelled() => Err("a message came in".to_owned()),
-        stored = timeout(time, store(scope, &*model)) => stored.unwrap_or_else(|_| Err(format!("it took longer than {time:?}"))),
+        stored = timeout(time, store(scope, &*model)) => {
+            stored.unwrap_or_else(|_| Err(format!("it took longer than {time:?}")))
+        }
     };
     match stored {
         Ok(()) => scope.margin.keep_flush(scope.hub.ambient.now_ms()),

@@ -78,7 +78,7 @@ fn count(record: &Record, name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn record(extra: Value) -> Record {
+    fn record(extra: &Value) -> Record {
         let mut fields = json!({"sessionId": "s", "updatedAt": 1});
         fields.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         serde_json::from_value(fields).unwrap()
@@ -87,26 +87,26 @@ mod tests {
     #[test]
     fn what_a_record_says_is_written_again() {
         let cuts = json!({"1-c1": {"middle": {"head": 3, "tail": 4}}, "2-c2": "whole"});
-        let before = record(json!({"homardPruning": cuts, "novel": 1}));
-        let mut after = record(json!({"novel": 1}));
+        let before = record(&json!({"homardPruning": cuts, "novel": 1}));
+        let mut after = record(&json!({"novel": 1}));
         Margin::of(&before).write(&mut after);
-        assert_eq!(after, record(json!({"novel": 1, "homardPruning": cuts})));
+        assert_eq!(after, record(&json!({"novel": 1, "homardPruning": cuts})));
         // What is no longer cut, or cannot be read, is forgotten.
-        Margin::of(&record(json!({"homardPruning": [1]}))).write(&mut after);
-        assert_eq!(after, record(json!({"novel": 1})));
+        Margin::of(&record(&json!({"homardPruning": [1]}))).write(&mut after);
+        assert_eq!(after, record(&json!({"novel": 1})));
     }
 
     #[test]
     fn notes_are_stored_once_between_compactions() {
-        let mut kept = record(json!({"compactionCount": 2, "memoryFlushCompactionCount": 1}));
+        let mut kept = record(&json!({"compactionCount": 2, "memoryFlushCompactionCount": 1}));
         assert!(!is_flushed(&kept));
         let margin = Margin::of(&kept);
         margin.keep_flush(9);
         margin.write(&mut kept);
         let flushed = json!({"compactionCount": 2, "memoryFlushCompactionCount": 2, "memoryFlushAt": 9});
-        assert_eq!(kept, record(flushed));
+        assert_eq!(kept, record(&flushed));
         assert!(is_flushed(&kept));
-        assert!(is_flushed(&record(json!({"memoryFlushCompactionCount": 0}))));
-        assert!(!is_flushed(&record(json!({}))));
+        assert!(is_flushed(&record(&json!({"memoryFlushCompactionCount": 0}))));
+        assert!(!is_flushed(&record(&json!({}))));
     }
 }

@@ -48,7 +48,7 @@ pub struct SendParams {
     pub attachments: Vec<Attachment>,
 }
 
-/// Something that comes with a message. What is not as it should be is passed over, not refused.
+/// Something that comes with a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Value", into = "Value")]
 pub struct Attachment {

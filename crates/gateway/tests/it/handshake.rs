@@ -320,7 +320,10 @@ async fn hello_says_what_can_be_asked_and_nothing_else() {
                     "cron.status", "cron.list", "cron.get", "cron.runs", "cron.add", "cron.update", "cron.remove",
                     "cron.run", "wake", "last-heartbeat", "set-heartbeats",
                 ],
-                "events": ["connect.challenge", "agent", "chat", "health", "tick", "shutdown", "cron", "heartbeat"],
+                "events": [
+                    "connect.challenge", "agent", "chat", "health", "tick", "shutdown", "cron", "heartbeat",
+                    "exec.approval.requested", "exec.approval.resolved", "config.changed",
+                ],
             },
             "policy": {"maxPayload": 524_288, "maxBufferedBytes": 1_572_864, "tickIntervalMs": 30_000},
         });

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use homard_proto::{
     CallId, Route, SessionId,
     message::{Assistant, Block, Message, StopReason, ToolResult, Usage, User},
-    session::Record,
     transcript::{Entry, Kind},
 };
-use homard_reply::{failure, footer, payload::Payload, shape::Duty};
+use homard_reply::{failure, payload::Payload};
 use homard_store::{Ended, Error as StoreError, Rec, Steps, Unfinished, recovery::own_lines};
 use serde_json::Value;
 
 use super::{
     Lane, Queued, answerer,
     begin::{AUTO_COMPACT, AUTO_FLUSH, told_before},
+    last_words::unwritten,
     open::OpenSession,
 };
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
     command::Command,
     event::{End, Event, Failure, FailureKind, Outcome, RunEvent},
     profile::Profile,
-    replies::{self, Replies},
+    replies::Replies,
     run::{Fill, Last, RunError},
     writer::Then,
 };
@@ -177,49 +177,6 @@ impl Lane {
         }
     }
 
-    /// What the user gets.
-    fn replies(
-        &self,
-        queued: &Queued,
-        profile: &Profile,
-        (said, outcome): (Replies, &Outcome),
-        usage: &Usage,
-    ) -> Vec<Payload> {
-        let inbound = &queued.inbound;
-        let is_due = *outcome == Outcome::Done
-            && queued.answer().is_none()
-            && queued.wish().is_none()
-            && replies::is_answer_due(inbound.class, &inbound.principal, &self.key);
-        // Who was asked twice and wants to say nothing may.
-        let duty = if is_due && !said.is_silent() { Duty::LastAnswer } else { Duty::Free };
-        let error = match outcome {
-            Outcome::Failed(failure) => Some(failure.message.clone()),
-            Outcome::Done | Outcome::Aborted(_) => None,
-        };
-        let shown = self.session.as_ref().map(|session| Shown::of(&session.record, profile)).unwrap_or_default();
-        let mut replies = said.shape(error, shown.thoughts, duty).payloads;
-        if let Some(prefix) = self.prefix(profile) {
-            replies = replies.into_iter().map(|reply| prefix.apply(reply)).collect();
-        }
-        if let Some(line) = footer::usage(shown.usage, usage, &self.key).filter(|_| *outcome == Outcome::Done) {
-            footer::append(&mut replies, &line);
-        }
-        replies
-    }
-
-    /// What the owner wants to see before every answer.
-    fn prefix(&self, profile: &Profile) -> Option<footer::Prefix> {
-        let setting = profile.delivery.prefix.as_deref()?;
-        let record = self.session.as_ref().map(|session| &session.record);
-        let facts = footer::Facts {
-            provider: record.and_then(|record| record.model_provider.as_deref()),
-            model: record.and_then(|record| record.model.as_deref()),
-            thinking: record.and_then(|record| record.thinking_level.as_deref()),
-            name: profile.identity.name.as_deref(),
-        };
-        footer::Prefix::new(setting, facts)
-    }
-
     /// The session's numbers after the run.
     fn settle(
         &mut self,
@@ -299,30 +256,6 @@ pub(crate) fn ending(ambient: &Ambient, found: &Unfinished, outcome: Outcome, an
     };
     records.push(Rec::Terminal { run: run.clone(), ended: Box::new(ended) });
     records
-}
-
-/// What the user got although the model said nothing: it stands in no line, and a retry shall get it too.
-fn unwritten(end: &End) -> Option<String> {
-    let is_bare = end.outcome == Outcome::Done && end.lines.is_empty() && !end.replies.is_empty();
-    is_bare.then(|| end.replies.iter().map(|reply| reply.text.as_str()).collect::<Vec<_>>().join("\n\n"))
-}
-
-/// How much is shown beside an answer.
-#[derive(Debug, Clone, Copy, Default)]
-struct Shown {
-    thoughts: bool,
-    usage: footer::Mode,
-}
-
-impl Shown {
-    fn of(record: &Record, profile: &Profile) -> Self {
-        let word = |name: &str| record.extra.get(name).and_then(Value::as_str);
-        let reasoning = word("reasoningLevel").unwrap_or(profile.levels(profile.spec()).reasoning);
-        Self {
-            thoughts: reasoning == "on",
-            usage: word("responseUsage").and_then(footer::Mode::parse).unwrap_or_default(),
-        }
-    }
 }
 
 /// How full the context was at the last model call.

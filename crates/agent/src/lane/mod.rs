@@ -10,6 +10,7 @@ mod control;
 pub(crate) mod epilogue;
 mod guests;
 pub(crate) mod inbox;
+mod last_words;
 mod line;
 mod open;
 mod prelude;

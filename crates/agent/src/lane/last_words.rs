@@ -1,0 +1,81 @@
+//! What the user gets when a run has ended, with what the house says around it.
+
+use homard_proto::{message::Usage, session::Record};
+use homard_reply::{footer, payload::Payload, shape::Duty};
+use serde_json::Value;
+
+use super::{Lane, Queued};
+use crate::{
+    event::{End, Outcome},
+    profile::Profile,
+    replies::{self, Replies},
+};
+
+impl Lane {
+    /// What the user gets.
+    pub(super) fn replies(
+        &self,
+        queued: &Queued,
+        profile: &Profile,
+        (said, outcome): (Replies, &Outcome),
+        usage: &Usage,
+    ) -> Vec<Payload> {
+        let inbound = &queued.inbound;
+        let is_due = *outcome == Outcome::Done
+            && queued.answer().is_none()
+            && queued.wish().is_none()
+            && replies::is_answer_due(inbound.class, &inbound.principal, &self.key);
+        // Who was asked twice and wants to say nothing may.
+        let duty = if is_due && !said.is_silent() { Duty::LastAnswer } else { Duty::Free };
+        let error = match outcome {
+            Outcome::Failed(failure) => Some(failure.message.clone()),
+            Outcome::Done | Outcome::Aborted(_) => None,
+        };
+        let shown = self.session.as_ref().map(|session| Shown::of(&session.record, profile)).unwrap_or_default();
+        let mut replies = said.shape(error, shown.thoughts, duty).payloads;
+        if let Some(prefix) = self.prefix(profile) {
+            replies = replies.into_iter().map(|reply| prefix.apply(reply)).collect();
+        }
+        if let Some(line) = footer::usage(shown.usage, usage, &self.key).filter(|_| *outcome == Outcome::Done) {
+            footer::append(&mut replies, &line);
+        }
+        replies
+    }
+
+    /// What the owner wants to see before every answer.
+    fn prefix(&self, profile: &Profile) -> Option<footer::Prefix> {
+        let setting = profile.delivery.prefix.as_deref()?;
+        let record = self.session.as_ref().map(|session| &session.record);
+        let facts = footer::Facts {
+            provider: record.and_then(|record| record.model_provider.as_deref()),
+            model: record.and_then(|record| record.model.as_deref()),
+            thinking: record.and_then(|record| record.thinking_level.as_deref()),
+            name: profile.identity.name.as_deref(),
+        };
+        footer::Prefix::new(setting, facts)
+    }
+}
+
+/// What the user got although the model said nothing: it stands in no line, and a retry shall get it too.
+pub(super) fn unwritten(end: &End) -> Option<String> {
+    let is_bare = end.outcome == Outcome::Done && end.lines.is_empty() && !end.replies.is_empty();
+    is_bare.then(|| end.replies.iter().map(|reply| reply.text.as_str()).collect::<Vec<_>>().join("\n\n"))
+}
+
+/// How much is shown beside an answer.
+#[derive(Debug, Clone, Copy, Default)]
+struct Shown {
+    thoughts: bool,
+    usage: footer::Mode,
+}
+
+impl Shown {
+    fn of(record: &Record, profile: &Profile) -> Self {
+        let word = |name: &str| record.extra.get(name).and_then(Value::as_str);
+        let reasoning = word("reasoningLevel").unwrap_or(profile.levels(profile.spec()).reasoning);
+        Self {
+            thoughts: reasoning == "on",
+            usage: word("responseUsage").and_then(footer::Mode::parse).unwrap_or_default(),
+        }
+    }
+}

@@ -83,7 +83,11 @@ impl Lane {
             started_at: queued.started_at.or(story.started_at),
             ended_at: at,
         });
-        last.records.extend(self.settle(queued, &end, (last.credential.as_ref(), &story.compactions)));
+        last.records.extend(self.settle(
+            queued,
+            &end,
+            (last.credential.as_ref(), &story.compactions, story.is_counted),
+        ));
         last.records.push(Rec::Terminal {
             run: queued.inbound.run.clone(),
             ended: Box::new(Ended { words: last.words.take().or_else(|| unwritten(&end)), ..ended(&end, story.steps) }),
@@ -182,7 +186,7 @@ impl Lane {
         &mut self,
         queued: &Queued,
         end: &End,
-        (credential, compactions): (Option<&Arc<str>>, &[u64]),
+        (credential, compactions, is_counted): (Option<&Arc<str>>, &[u64], bool),
     ) -> Option<Rec> {
         // What is believed of the session may not be on disk.
         if queued.tape.broken().is_some() {
@@ -193,8 +197,8 @@ impl Lane {
         let record = &mut session.record;
         session.margin.write(record);
         record.updated_at = record.updated_at.max(end.ended_at);
-        // One that was stopped in line leaves nothing half done.
-        if queued.session.is_some() {
+        // One that was stopped in line leaves nothing half done, and what the house does by itself is not the user's run.
+        if queued.session.is_some() && !queued.is_of_house() {
             record.aborted_last_run = Some(matches!(end.outcome, Outcome::Aborted(_)));
         }
         if let Some(credential) = credential {
@@ -211,8 +215,8 @@ impl Lane {
         if let Some(after) = compactions.last() {
             let before = record.extra.get("compactionCount").and_then(Value::as_u64).unwrap_or(0);
             record.extra.insert("compactionCount".to_owned(), (before + compactions.len() as u64).into());
-            // Nobody has counted since: what is left is an estimate.
-            if end.last_usage == Usage::default() || record.total_tokens.is_some_and(|tokens| tokens > *after) {
+            // Where nobody has counted since, what is left is an estimate.
+            if !is_counted {
                 record.total_tokens = Some(*after);
             }
         }
@@ -321,6 +325,8 @@ struct Story {
     last_usage: Usage,
     /// How many tokens each compaction left.
     compactions: Vec<u64>,
+    /// Whether a model has counted since the last one.
+    is_counted: bool,
     /// What happened when.
     steps: Steps,
     /// How many assistant messages there were.
@@ -381,6 +387,7 @@ impl Story {
                 RunEvent::Compacted { after, .. } => {
                     story.steps.add("compaction", *at);
                     story.compactions.push(*after);
+                    story.is_counted = false;
                 }
                 RunEvent::Answering { provider, model } => story.model = Some((provider.clone(), model.clone())),
                 RunEvent::Input(_)
@@ -408,6 +415,7 @@ impl Story {
         // One that failed says nothing of how long the conversation is.
         if said.usage != Usage::default() {
             self.last_usage = said.usage.clone();
+            self.is_counted = true;
         }
         if said.stop_reason == StopReason::Error {
             return;

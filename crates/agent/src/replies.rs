@@ -12,7 +12,7 @@ use homard_reply::{
     payload::Payload,
     sent::Sent,
     shape::{self, Duty, Ending, Shaped, ToolFailure, Turn},
-    spoken::{self, Found, Rules, Said},
+    spoken::{self, Rules, Said},
 };
 use serde_json::Value;
 
@@ -83,10 +83,10 @@ impl Replies {
         if said.stop_reason == StopReason::Error {
             return;
         }
-        let Said { text, found, .. } = read(said);
-        self.ending = if found.is_silent { Ending::Silence } else { Ending::Words };
-        self.is_quiet = found.is_heartbeat;
-        let payload = payload(text, found);
+        let read = read(said);
+        self.ending = if read.found.is_silent { Ending::Silence } else { Ending::Words };
+        self.is_quiet = read.found.is_heartbeat;
+        let payload = Payload::from(read);
         if !payload.is_empty() {
             self.lines.push(entry.clone());
             self.said.push(payload);
@@ -152,8 +152,7 @@ impl Replies {
 
 /// What a message of the model's says to the user.
 pub fn payload_of(said: &Assistant) -> Payload {
-    let Said { text, found, .. } = read(said);
-    payload(text, found)
+    read(said).into()
 }
 
 fn read(said: &Assistant) -> Said {
@@ -165,11 +164,6 @@ pub(crate) fn read_text(text: &str, provider: &str) -> Said {
     let enforce_final = homard_model::writes_tags(provider);
     let said = spoken::read(text, Rules { enforce_final });
     if enforce_final && said.text.is_empty() { spoken::read(text, Rules::default()) } else { said }
-}
-
-fn payload(text: String, found: Found) -> Payload {
-    let Found { reply_to, is_voice, media, .. } = found;
-    Payload { text, media, reply_to, is_voice, ..Payload::default() }
 }
 
 fn thoughts(said: &Assistant) -> impl Iterator<Item = String> {

@@ -1,6 +1,6 @@
 //! How many tokens a conversation takes: what the provider reported, and an estimate for what came after.
 
-use homard_proto::message::{Assistant, Message, StopReason, Usage};
+use homard_proto::message::{Message, StopReason, Usage};
 
 use crate::line::{History, weight};
 
@@ -37,11 +37,6 @@ impl Measure {
     pub fn is_over(&self, threshold: u64) -> bool {
         self.tokens > threshold
     }
-}
-
-/// Whether a provider took more than its window holds and said nothing: what it answered did not see everything.
-pub fn is_silent_overflow(said: &Assistant, window: u64) -> bool {
-    said.stop_reason == StopReason::Stop && prompt(&said.usage) > window
 }
 
 fn prompt(usage: &Usage) -> u64 {

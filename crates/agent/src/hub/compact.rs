@@ -28,7 +28,7 @@ pub struct CompactReport {
 impl Hub {
     /// Makes a session's conversation short, with attention to `focus`. A run at work is stopped before.
     pub async fn compact(&self, key: &SessionKey, focus: Option<String>) -> Result<CompactReport, ChangeError> {
-        if self.0.store.load(key).await?.is_none() {
+        if !self.0.store.list().await?.iter().any(|(known, _)| known == key) {
             return Err(ChangeError::NoSession);
         }
         let text = ["/compact", focus.as_deref().unwrap_or_default()].join(" ");

@@ -32,7 +32,7 @@ impl Tool for ClientTool {
     }
 }
 
-/// An agent's tools with the sender's beside them. The sender's own stay where two have one name.
+/// An agent's tools with the sender's beside them. Where two have one name the sender's is called.
 pub(super) fn beside(own: Toolbox, client: &[ToolSpec]) -> Toolbox {
     own.and(Toolbox::new(client.iter().map(|spec| Arc::new(ClientTool(spec.clone())) as Arc<dyn Tool>)))
 }

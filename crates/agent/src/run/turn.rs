@@ -15,7 +15,10 @@ use homard_reply::blocks::Blocks;
 use homard_store::{Rec, repair};
 use tokio::time::{Instant, sleep};
 
-use super::{Last, Plea, RunError, RunScope, compact, voice::Voice};
+use super::{
+    Last, Plea, RunError, RunScope, compact,
+    voice::{self, Voice},
+};
 use crate::{
     context::{
         self,
@@ -207,7 +210,7 @@ async fn listen(scope: &mut RunScope, spec: &Spec, mut stream: BoxStream<'static
                 heard = Instant::now();
                 event
             }
-            () = RunScope::idle_blocks(due, hub.ambient.now_ms()) => {
+            () = voice::until_due(due, hub.ambient.now_ms()) => {
                 scope.tick_blocks();
                 continue;
             }

@@ -95,14 +95,6 @@ impl RunScope {
         }
     }
 
-    /// Waits until blocks are to be sent although nothing comes, and sends them.
-    pub(super) async fn idle_blocks(due: Option<u64>, now: u64) {
-        match due {
-            Some(due) => sleep(Duration::from_millis(due.saturating_sub(now))).await,
-            None => std::future::pending().await,
-        }
-    }
-
     /// Sends what was held back because nothing came for a while.
     pub(super) fn tick_blocks(&mut self) {
         self.block(|blocks, now| blocks.tick(now).into_iter().collect());
@@ -117,6 +109,14 @@ impl RunScope {
         for block in sent.into_iter().filter_map(|block| said.left(block)) {
             self.pass(RunEvent::Block(Arc::new(block)));
         }
+    }
+}
+
+/// Waits until blocks are to be sent although nothing comes, if they ever are.
+pub(super) async fn until_due(due: Option<u64>, now: u64) {
+    match due {
+        Some(due) => sleep(Duration::from_millis(due.saturating_sub(now))).await,
+        None => std::future::pending().await,
     }
 }
 

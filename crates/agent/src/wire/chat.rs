@@ -114,9 +114,9 @@ struct Talk {
     run: String,
     key: String,
     agent: Option<String>,
-    /// All of it. Blanks at an end wait until they turn out to be in the middle.
     /// What went out in blocks.
     sent: Vec<String>,
+    /// All of it. Blanks at an end wait until they turn out to be in the middle.
     text: String,
     /// How much of it the steps have told, with which number and when.
     shown: usize,

@@ -24,8 +24,10 @@ const ALLOWED: &[(&str, May)] = &[
     ("homard-memory", May::Use(&[])),
     ("homard-skills", May::Use(&[])),
     ("homard-media", May::Use(&["homard-proto"])),
+    ("homard-hooks", May::Use(&["homard-proto"])),
     ("homard-compact", May::Use(&["homard-proto", "homard-model"])),
     ("homard-reply", May::Use(&["homard-proto"])),
+    ("homard-channels", May::UseAndTestWithAny(&["homard-proto", "homard-reply"])),
     (
         "homard-agent",
         May::Use(&[
@@ -37,9 +39,11 @@ const ALLOWED: &[(&str, May)] = &[
             "homard-media",
             "homard-reply",
             "homard-compact",
+            "homard-hooks",
         ]),
     ),
     ("homard-tools", May::Use(&["homard-proto", "homard-agent", "homard-media", "homard-memory", "homard-reply"])),
+    ("homard-plugins", May::UseAndTestWithAny(&["homard-proto", "homard-hooks", "homard-agent", "homard-skills"])),
     ("homard-gateway", May::UseAndTestWithAny(&["homard-proto", "homard-agent"])),
     (
         "homard-testkit",

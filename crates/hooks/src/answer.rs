@@ -1,0 +1,231 @@
+//! What a hook may answer, and how the answers of several become one.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::Point;
+
+/// What a hook answers; what does not belong to the point is passed over.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Answer {
+    /// What stands before the user's message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prepend_context: Option<String>,
+    /// What stands after it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub append_context: Option<String>,
+    /// What the model is told instead of the house's own prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_prompt: Option<String>,
+    /// What stands before that prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prepend_system_context: Option<String>,
+    /// What stands after it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub append_system_context: Option<String>,
+    /// The only tools that may be called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools_allow: Option<Vec<String>>,
+    /// Who answers: the provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider_override: Option<String>,
+    /// Who answers: the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_override: Option<String>,
+    /// What changes in a tool's arguments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub params: Option<Map<String, Value>>,
+    /// Whether it must not happen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block: Option<bool>,
+    /// Why it must not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block_reason: Option<String>,
+    /// What a tool is taken to have answered: content and details.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<Value>,
+    /// The message that is stored instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<Value>,
+    /// What is sent instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// Whether nothing is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancel: Option<bool>,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancel_reason: Option<String>,
+    /// Whether the hook answers the user itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handled: Option<bool>,
+    /// With what: a text, or an object with one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reply: Option<Value>,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Answer {
+    /// Nothing.
+    pub fn nothing() -> Self {
+        Self::default()
+    }
+
+    /// That it must not happen.
+    pub fn block(reason: impl Into<String>) -> Self {
+        Self { block: Some(true), block_reason: Some(reason.into()), ..Self::default() }
+    }
+
+    /// Whether nothing is answered.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Why it must not happen, if so.
+    pub fn refusal(&self) -> Option<&str> {
+        let reason = self.block_reason.as_deref().or(self.cancel_reason.as_deref()).or(self.reason.as_deref());
+        let is_refused = self.block == Some(true) || self.cancel == Some(true);
+        is_refused.then(|| reason.unwrap_or("blocked by a hook"))
+    }
+
+    /// What the hook says to the user itself.
+    pub fn spoken(&self) -> Option<&str> {
+        let reply = self.reply.as_ref()?;
+        reply.as_str().or_else(|| reply.get("text")?.as_str())
+    }
+
+    /// Whether nobody else needs to be asked.
+    pub(crate) fn is_final(&self) -> bool {
+        self.refusal().is_some() || self.handled == Some(true)
+    }
+
+    /// Its fields that are set, by their names.
+    pub(crate) fn fields(&self) -> Vec<String> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(fields)) => fields.into_iter().map(|(name, _)| name).collect(),
+            Ok(_) | Err(_) => Vec::new(),
+        }
+    }
+
+    /// Puts a later answer to this one. To forbid something counts, to allow it does not: it was allowed already.
+    pub(crate) fn add(&mut self, point: Point, next: Self) {
+        join(&mut self.prepend_context, next.prepend_context);
+        join(&mut self.append_context, next.append_context);
+        join(&mut self.prepend_system_context, next.prepend_system_context);
+        join(&mut self.append_system_context, next.append_system_context);
+        // Before a prompt is built the first word counts, under the older name the last one.
+        if point == Point::BeforeAgentStart {
+            last(&mut self.system_prompt, next.system_prompt);
+        } else {
+            first(&mut self.system_prompt, next.system_prompt);
+        }
+        narrow(&mut self.tools_allow, next.tools_allow);
+        first(&mut self.provider_override, next.provider_override);
+        first(&mut self.model_override, next.model_override);
+        if let Some(params) = next.params {
+            self.params.get_or_insert_default().extend(params);
+        }
+        last(&mut self.result, next.result);
+        last(&mut self.message, next.message);
+        last(&mut self.content, next.content);
+        last(&mut self.block, next.block.filter(|is_so| *is_so));
+        last(&mut self.cancel, next.cancel.filter(|is_so| *is_so));
+        last(&mut self.handled, next.handled.filter(|is_so| *is_so));
+        last(&mut self.block_reason, next.block_reason);
+        last(&mut self.cancel_reason, next.cancel_reason);
+        last(&mut self.reply, next.reply);
+        last(&mut self.reason, next.reason);
+    }
+}
+
+fn join(text: &mut Option<String>, next: Option<String>) {
+    let Some(next) = next.filter(|next| !next.trim().is_empty()) else { return };
+    match text {
+        Some(text) => {
+            text.push_str("\n\n");
+            text.push_str(&next);
+        }
+        None => *text = Some(next),
+    }
+}
+
+fn first<T>(value: &mut Option<T>, next: Option<T>) {
+    if value.is_none() {
+        *value = next;
+    }
+}
+
+fn last<T>(value: &mut Option<T>, next: Option<T>) {
+    if next.is_some() {
+        *value = next;
+    }
+}
+
+fn narrow(names: &mut Option<Vec<String>>, next: Option<Vec<String>>) {
+    match (names.as_mut(), next) {
+        (Some(names), Some(next)) => names.retain(|name| next.contains(name)),
+        (None, next) => *names = next,
+        (Some(_), None) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn answer(value: Value) -> Answer {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn together(point: Point, answers: &[Value]) -> Value {
+        let mut all = Answer::default();
+        for value in answers {
+            all.add(point, answer(value.clone()));
+        }
+        serde_json::to_value(all).unwrap()
+    }
+
+    #[test]
+    fn what_is_put_before_a_message_stands_in_order_with_a_blank_line() {
+        let said = [json!({"prependContext": "A"}), json!({"prependContext": " "}), json!({"prependContext": "B"})];
+        assert_eq!(together(Point::BeforeAgentStart, &said), json!({"prependContext": "A\n\nB"}));
+    }
+
+    #[test]
+    fn the_last_system_prompt_counts_at_the_start_and_the_first_when_the_prompt_is_built() {
+        let said = [json!({"systemPrompt": "one"}), json!({"systemPrompt": "two"}), json!({})];
+        assert_eq!(together(Point::BeforeAgentStart, &said), json!({"systemPrompt": "two"}));
+        assert_eq!(together(Point::BeforePromptBuild, &said), json!({"systemPrompt": "one"}));
+    }
+
+    #[test]
+    fn tools_can_only_become_fewer_and_who_answers_is_decided_by_the_first() {
+        let said = [
+            json!({"toolsAllow": ["read", "exec"], "modelOverride": "small"}),
+            json!({"toolsAllow": ["exec", "write"], "modelOverride": "large", "providerOverride": "local"}),
+        ];
+        let expected = json!({"toolsAllow": ["exec"], "modelOverride": "small", "providerOverride": "local"});
+        assert_eq!(together(Point::BeforePromptBuild, &said), expected);
+    }
+
+    #[test]
+    fn arguments_are_merged_and_a_permission_lifts_no_block() {
+        let said = [json!({"params": {"x": 2}}), json!({"block": false, "params": {"y": 4}}), json!({"cancel": false})];
+        assert_eq!(together(Point::BeforeToolCall, &said), json!({"params": {"x": 2, "y": 4}}));
+        let mut blocked = Answer::block("not today");
+        blocked.add(Point::BeforeToolCall, answer(json!({"block": false})));
+        assert_eq!(blocked.refusal(), Some("not today"));
+    }
+
+    #[test]
+    fn a_reply_is_a_text_or_an_object_with_one() {
+        assert_eq!(answer(json!({"reply": "hi"})).spoken(), Some("hi"));
+        assert_eq!(answer(json!({"reply": {"text": "hi"}})).spoken(), Some("hi"));
+        assert_eq!(answer(json!({"reply": {"mediaUrl": "x"}})).spoken(), None);
+    }
+}

@@ -1,0 +1,255 @@
+//! The hooks of a house: who is asked, in which order, for how long, and what comes of it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::{Instant, timeout};
+
+use crate::{
+    Answer, Context, Decision, Event, Heard, Hook, HookError, Listener, Note, Point, Registration, Signal,
+    breaker::Breaker, queue::Queue,
+};
+
+/// How long a hook may take to answer, if it does not say itself.
+pub const DEADLINE: Duration = Duration::from_secs(5);
+
+/// The hooks of a house. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Hooks(Arc<Table>);
+
+#[derive(Default)]
+struct Table {
+    by_point: BTreeMap<Point, Vec<Arc<Handler>>>,
+    listeners: Vec<Arc<dyn Listener>>,
+}
+
+/// A hook at one point.
+pub(crate) struct Handler {
+    hook: Arc<dyn Hook>,
+    registration: Registration,
+    /// Shared by all points of the hook.
+    breaker: Arc<Mutex<Breaker>>,
+    pub(crate) queue: Queue,
+}
+
+/// What came of asking at a point.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Outcome {
+    /// What was answered, put together.
+    pub answer: Answer,
+    /// What each hook decided, without those that had nothing to say.
+    pub notes: Vec<Note>,
+}
+
+impl Outcome {
+    /// Why it must not happen, if so.
+    pub fn refusal(&self) -> Option<&str> {
+        self.answer.refusal()
+    }
+}
+
+impl std::fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = self.0.by_point.iter().map(|(point, all)| {
+            (point.name(), all.iter().map(|handler| handler.name().to_owned()).collect::<Vec<_>>())
+        });
+        f.debug_map().entries(names).finish()
+    }
+}
+
+/// Two are equal if they are the same ones.
+impl PartialEq for Hooks {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Hooks {
+    /// These hooks and listeners. Among equals, who comes first here is asked first.
+    pub fn new(hooks: Vec<Arc<dyn Hook>>, listeners: Vec<Arc<dyn Listener>>) -> Self {
+        let mut by_point: BTreeMap<Point, Vec<Arc<Handler>>> = BTreeMap::new();
+        for hook in hooks {
+            let breaker = Arc::<Mutex<Breaker>>::default();
+            for registration in hook.registrations() {
+                let at = by_point.entry(registration.point).or_default();
+                let (hook, breaker) = (hook.clone(), breaker.clone());
+                at.push(Arc::new(Handler { hook, registration, breaker, queue: Queue::default() }));
+            }
+        }
+        for handlers in by_point.values_mut() {
+            handlers.sort_by_key(|handler| std::cmp::Reverse(handler.registration.priority));
+        }
+        Self(Arc::new(Table { by_point, listeners }))
+    }
+
+    /// Whether anybody takes part at this point. Nothing needs to be prepared if not.
+    pub fn has(&self, point: Point) -> bool {
+        self.0.by_point.contains_key(&point)
+    }
+
+    /// Who takes part where, in order: point, hook, priority, whether it is a guard.
+    pub fn list(&self) -> impl Iterator<Item = (Point, &str, &Registration)> {
+        self.0
+            .by_point
+            .iter()
+            .flat_map(|(point, all)| all.iter().map(|handler| (*point, handler.name(), &handler.registration)))
+    }
+
+    /// Asks everybody at the event's point, one after the other, until one forbids it or takes it over.
+    pub async fn ask(&self, mut event: Event, context: &Context) -> Outcome {
+        let point = event.point();
+        let mut outcome = Outcome::default();
+        for handler in self.0.by_point.get(&point).into_iter().flatten() {
+            let (answer, note) = handler.ask(event.clone(), context.clone()).await;
+            if note.decision != Decision::Nothing {
+                note_down(&note);
+                outcome.notes.push(note);
+            }
+            event.follow(&answer);
+            outcome.answer.add(point, answer);
+            if outcome.answer.is_final() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    /// Tells everybody at the event's point, and does not wait for them.
+    pub fn tell(&self, event: &Event, context: &Context) {
+        for handler in self.0.by_point.get(&event.point()).into_iter().flatten() {
+            Queue::put(handler, event.clone(), context.clone());
+        }
+    }
+
+    /// Waits until everything that was told so far was heard, but no longer than this.
+    pub async fn flush(&self, patience: Duration) {
+        let all = self.0.by_point.values().flatten().map(|handler| handler.queue.flush());
+        if timeout(patience, futures_util::future::join_all(all)).await.is_err() {
+            tracing::warn!("some hooks did not hear everything in time");
+        }
+    }
+
+    /// Whether anybody listens to signals of this kind.
+    pub fn is_heard(&self, kind: &str, action: &str) -> bool {
+        self.0.listeners.iter().any(|listener| listener.listens(kind, action).is_some())
+    }
+
+    /// Has everybody hear a signal, one after the other: first those who listen to all of its kind, then those who listen
+    /// to just this. What they add is in the signal afterwards.
+    pub async fn signal(&self, mut signal: Signal) -> Signal {
+        for is_exact in [false, true] {
+            let of_rank =
+                |listener: &&Arc<dyn Listener>| listener.listens(&signal.kind, &signal.action) == Some(is_exact);
+            let listeners: Vec<_> = self.0.listeners.iter().filter(of_rank).cloned().collect();
+            for listener in listeners {
+                let heard = match timeout(listener.deadline(), listener.hear(&signal)).await {
+                    Ok(heard) => heard,
+                    Err(_) => Err(HookError::Late(listener.deadline())),
+                };
+                match heard {
+                    Ok(heard) => signal.follow(heard),
+                    Err(error) => {
+                        let (hook, kind, action) = (listener.name(), &signal.kind, &signal.action);
+                        tracing::warn!(hook, %kind, %action, %error, "a hook failed and was passed over");
+                    }
+                }
+            }
+        }
+        signal
+    }
+}
+
+fn note_down(note: &Note) {
+    let (hook, point, took) = (&note.hook, note.point.name(), note.took);
+    match &note.decision {
+        Decision::Nothing | Decision::Changed(_) => tracing::debug!(hook, point, ?took, "{}", note.decision),
+        Decision::Refused(_) => tracing::info!(hook, point, ?took, "{}", note.decision),
+        Decision::Guarded(_) | Decision::Failed(_) | Decision::Parked => {
+            tracing::warn!(hook, point, ?took, "{}", note.decision);
+        }
+    }
+}
+
+impl std::fmt::Debug for Handler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handler").field("hook", &self.name()).field("registration", &self.registration).finish()
+    }
+}
+
+impl Handler {
+    pub(crate) fn name(&self) -> &str {
+        self.hook.name()
+    }
+
+    fn breaker(&self) -> std::sync::MutexGuard<'_, Breaker> {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls the hook, unless it failed too often of late; says whether that is so now.
+    async fn call(&self, event: Event, context: Context) -> (Result<Answer, HookError>, bool) {
+        if self.breaker().is_open(Instant::now()) {
+            return (Err(HookError::Gone("it failed too often of late".to_owned())), true);
+        }
+        let deadline = self.registration.deadline.unwrap_or(DEADLINE);
+        let answer = match timeout(deadline, self.hook.call(event, context)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(HookError::Late(deadline)),
+        };
+        let is_parked = match &answer {
+            Err(error) if error.is_ailing() => self.breaker().failed(Instant::now()),
+            Ok(_) | Err(_) => {
+                self.breaker().succeeded();
+                false
+            }
+        };
+        (answer, is_parked)
+    }
+
+    async fn ask(&self, event: Event, context: Context) -> (Answer, Note) {
+        let (began, point) = (Instant::now(), event.point());
+        let (answer, is_parked) = self.call(event, context).await;
+        let (answer, decision) = match answer {
+            Ok(answer) if answer.is_nothing() => (answer, Decision::Nothing),
+            Ok(answer) => match answer.refusal().map(str::to_owned) {
+                Some(why) => (answer, Decision::Refused(why)),
+                None => {
+                    let fields = answer.fields();
+                    (answer, Decision::Changed(fields))
+                }
+            },
+            Err(error) if self.registration.is_guard => {
+                let why = format!("the guard {} could not answer: {error}", self.name());
+                (Answer { cancel: Some(true), ..Answer::block(&why) }, Decision::Guarded(error.to_string()))
+            }
+            Err(_) if is_parked => (Answer::nothing(), Decision::Parked),
+            Err(error) => (Answer::nothing(), Decision::Failed(error.to_string())),
+        };
+        (answer, Note { hook: self.name().to_owned(), point, decision, took: began.elapsed() })
+    }
+
+    /// Tells the hook something; what it answers is of no interest.
+    pub(crate) async fn tell(&self, event: Event, context: Context) {
+        let (began, point) = (Instant::now(), event.point());
+        let (answer, is_parked) = self.call(event, context).await;
+        if let Err(error) = answer {
+            let decision = if is_parked { Decision::Parked } else { Decision::Failed(error.to_string()) };
+            note_down(&Note { hook: self.name().to_owned(), point, decision, took: began.elapsed() });
+        }
+    }
+}
+
+/// Kept beside the table so that whoever reads it sees what a listener may change.
+impl Signal {
+    fn follow(&mut self, heard: Heard) {
+        self.messages.extend(heard.messages);
+        if let Some(files) = heard.bootstrap_files {
+            self.set_files(&files);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! Who is asked in which order, and what becomes of one that fails.
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+
+use super::*;
+use crate::{BootstrapFile, event::Called};
+
+type Says = Box<dyn Fn(&Event) -> Result<Answer, HookError> + Send + Sync>;
+
+/// A hook that does as it is told here.
+struct Scripted {
+    name: &'static str,
+    registration: Registration,
+    says: Says,
+    takes: Duration,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+#[async_trait]
+impl Hook for Scripted {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn registrations(&self) -> Vec<Registration> {
+        vec![self.registration.clone()]
+    }
+
+    async fn call(&self, event: Event, _: Context) -> Result<Answer, HookError> {
+        tokio::time::sleep(self.takes).await;
+        let event_text = serde_json::to_string(&event).unwrap();
+        self.seen.lock().unwrap().push(format!("{}: {event_text}", self.name));
+        (self.says)(&event)
+    }
+}
+
+fn scripted(
+    name: &'static str,
+    registration: Registration,
+    says: impl Fn(&Event) -> Result<Answer, HookError> + Send + Sync + 'static,
+) -> Scripted {
+    Scripted { name, registration, says: Box::new(says), takes: Duration::ZERO, seen: Arc::default() }
+}
+
+fn hooks(all: Vec<Scripted>) -> Hooks {
+    Hooks::new(all.into_iter().map(|hook| Arc::new(hook) as Arc<dyn Hook>).collect(), Vec::new())
+}
+
+fn call(params: Value) -> Event {
+    let params: Map<String, Value> = serde_json::from_value(params).unwrap();
+    let (tool_name, run_id, tool_call_id) = ("exec".to_owned(), "r".to_owned(), "c".to_owned());
+    Event::BeforeToolCall(Called { tool_name, params, run_id, tool_call_id })
+}
+
+fn params(value: Value) -> Answer {
+    Answer { params: Some(serde_json::from_value(value).unwrap()), ..Answer::default() }
+}
+
+fn before_call() -> Registration {
+    Registration::at(Point::BeforeToolCall)
+}
+
+#[tokio::test(start_paused = true)]
+async fn higher_priorities_are_asked_first_and_the_next_sees_what_will_be() {
+    let low = scripted("low", before_call().priority(1), |event| {
+        Ok(params(json!({"saw": serde_json::to_value(event).unwrap()["params"]["x"]})))
+    });
+    let high = scripted("high", before_call().priority(10), |_| Ok(params(json!({"x": 2}))));
+    let outcome = hooks(vec![low, high]).ask(call(json!({"x": 1, "y": 3})), &Context::default()).await;
+    assert_eq!(outcome.answer, params(json!({"x": 2, "saw": 2})));
+    let changed = |hook: &str| Note {
+        hook: hook.to_owned(),
+        point: Point::BeforeToolCall,
+        decision: Decision::Changed(vec!["params".to_owned()]),
+        took: Duration::ZERO,
+    };
+    assert_eq!(outcome.notes, [changed("high"), changed("low")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_ends_the_asking_and_nobody_lifts_it() {
+    let blocks = scripted("blocks", before_call().priority(2), |_| Ok(Answer::block("no")));
+    let later = scripted("later", before_call(), |_| Ok(Answer { block: Some(false), ..Answer::default() }));
+    let seen = later.seen.clone();
+    let outcome = hooks(vec![later, blocks]).ask(call(json!({})), &Context::default()).await;
+    assert_eq!(outcome.refusal(), Some("no"));
+    assert_eq!(*seen.lock().unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_hangs_is_passed_over_and_a_guard_that_hangs_forbids() {
+    let hangs = |registration| Scripted {
+        takes: Duration::from_secs(3600),
+        ..scripted("hangs", registration, |_| Ok(Answer::nothing()))
+    };
+    let begun = Instant::now();
+    let passed = hooks(vec![hangs(before_call())]).ask(call(json!({})), &Context::default()).await;
+    assert_eq!((passed.answer, begun.elapsed()), (Answer::nothing(), DEADLINE));
+    assert_eq!(passed.notes[0].decision, Decision::Failed("no answer within 5000 ms".to_owned()));
+    let guarded = hooks(vec![hangs(before_call().guard())]).ask(call(json!({})), &Context::default()).await;
+    assert_eq!(guarded.refusal(), Some("the guard hangs could not answer: no answer within 5000 ms"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_hangs_three_times_is_not_asked_for_a_minute_and_then_again() {
+    let hangs =
+        Scripted { takes: Duration::from_secs(3600), ..scripted("hangs", before_call(), |_| Ok(Answer::nothing())) };
+    let all = hooks(vec![hangs]);
+    let mut took = Vec::new();
+    for _ in 0..4 {
+        let begun = Instant::now();
+        all.ask(call(json!({})), &Context::default()).await;
+        took.push(begun.elapsed());
+    }
+    assert_eq!(took, [DEADLINE, DEADLINE, DEADLINE, Duration::ZERO]);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let begun = Instant::now();
+    all.ask(call(json!({})), &Context::default()).await;
+    assert_eq!(begun.elapsed(), DEADLINE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_told_is_heard_in_order_and_nobody_waits_for_it() {
+    let slow = Scripted {
+        takes: Duration::from_secs(1),
+        ..scripted("slow", Registration::at(Point::GatewayStop), |_| Ok(Answer::nothing()))
+    };
+    let seen = slow.seen.clone();
+    let all = hooks(vec![slow]);
+    let begun = Instant::now();
+    for reason in ["one", "two"] {
+        all.tell(&Event::GatewayStop { reason: reason.to_owned() }, &Context::default());
+    }
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    all.flush(Duration::from_secs(10)).await;
+    assert_eq!(*seen.lock().unwrap(), [r#"slow: {"reason":"one"}"#, r#"slow: {"reason":"two"}"#]);
+}
+
+/// A listener that takes a file away and says so.
+struct Takes(Vec<String>, &'static str);
+
+#[async_trait]
+impl Listener for Takes {
+    fn name(&self) -> &str {
+        self.1
+    }
+
+    fn events(&self) -> &[String] {
+        &self.0
+    }
+
+    async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
+        if self.1 == "fails" {
+            return Err(HookError::Failed("broken".to_owned()));
+        }
+        let kept = signal.files().unwrap_or_default().into_iter().filter(|file| file.name != "SOUL.md").collect();
+        Ok(Heard { messages: vec![format!("by {}", self.1)], bootstrap_files: Some(kept) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn listeners_of_a_kind_come_before_those_of_one_action_and_a_broken_one_changes_nothing() {
+    let listener = |event: &str, name| Arc::new(Takes(vec![event.to_owned()], name)) as Arc<dyn Listener>;
+    let all = Hooks::new(
+        Vec::new(),
+        vec![
+            listener("agent:bootstrap", "exact"),
+            listener("agent", "fails"),
+            listener("agent", "broad"),
+            listener("agent:error", "other"),
+        ],
+    );
+    let mut signal = Signal {
+        kind: "agent".to_owned(),
+        action: "bootstrap".to_owned(),
+        session_key: "agent:main:main".to_owned(),
+        context: Map::new(),
+        timestamp: 1,
+        messages: Vec::new(),
+    };
+    let file = |name: &str| BootstrapFile {
+        name: name.to_owned(),
+        path: name.into(),
+        content: Some("text".to_owned()),
+        missing: false,
+    };
+    signal.set_files(&[file("SOUL.md"), file("USER.md")]);
+    let after = all.signal(signal).await;
+    assert_eq!(after.messages, ["by broad", "by exact"]);
+    assert_eq!(after.files(), Some(vec![file("USER.md")]));
+    assert!(all.is_heard("agent", "bootstrap") && !all.is_heard("command", "new"));
+}

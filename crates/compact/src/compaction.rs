@@ -43,8 +43,9 @@ pub struct Task {
     pub limits: Limits,
     /// What the user asked to pay attention to.
     pub focus: Option<String>,
-    /// The window of the model that sums up; zero if none is to be asked.
-    pub summary_window: u64,
+    /// The windows of the models that sum up: when one fails, the next one is asked. Quotations stand for a summary only
+    /// when none is left.
+    pub summary_windows: Vec<u64>,
     /// How large the parts are that it reads.
     pub mode: Mode,
 }
@@ -52,7 +53,7 @@ pub struct Task {
 /// What to do next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Ask a model and tell [`Compaction::answer`].
+    /// Ask the model that [`Compaction::asked`] says, and tell [`Compaction::answer`].
     Ask(Ask),
     /// It is done.
     Done(Box<Outcome>),
@@ -95,9 +96,21 @@ pub struct Compaction {
     way: Option<Way>,
     rungs: Vec<Rung>,
     before: u64,
-    /// Who sums up, and the first line that is shown after it.
-    at_work: Option<(Box<Summariser>, usize)>,
+    at_work: Option<Pass>,
+    /// Which of the models is asked.
+    asked: usize,
     end: Option<Step>,
+}
+
+/// One way, being taken.
+#[derive(Debug)]
+struct Pass {
+    summariser: Box<Summariser>,
+    /// The first line that is shown after it.
+    kept: usize,
+    keep: Keep,
+    /// Whether models are asked at all.
+    asks: bool,
 }
 
 impl Compaction {
@@ -116,6 +129,7 @@ impl Compaction {
             rungs: Vec::new(),
             before: 0,
             at_work: None,
+            asked: 0,
             end,
         };
         compaction.before = compaction.taken();
@@ -127,14 +141,21 @@ impl Compaction {
         self.ladder
     }
 
+    /// Which of the models is asked, by its place among the windows of the task.
+    pub fn asked(&self) -> usize {
+        self.asked
+    }
+
     /// What to do next. Until it was answered a question is asked again.
     pub fn step(&mut self) -> Step {
         loop {
             if let Some(end) = &self.end {
                 return end.clone();
             }
-            match self.at_work.as_mut().map(|(summariser, kept)| (summariser.step(), *kept)) {
+            match self.at_work.as_mut().map(|pass| (pass.summariser.step(), pass.kept)) {
                 Some((summary::Step::Ask(ask), _)) => return Step::Ask(ask),
+                // One that could not even be asked has failed, too.
+                Some((summary::Step::Done(summary), _)) if summary.way == Way::Extract && self.ask_next() => {}
                 Some((summary::Step::Done(summary), kept)) => self.replace(summary, kept),
                 None if self.is_enough() => self.end = Some(Step::Done(Box::new(self.outcome()))),
                 // A summary that is no shorter than what it stands for is worth nothing.
@@ -149,9 +170,22 @@ impl Compaction {
 
     /// Takes what the model said to the last question.
     pub fn answer(&mut self, answer: Result<&str, Refused>) {
-        if let Some((summariser, _)) = &mut self.at_work {
-            summariser.answer(answer);
+        if let Some(pass) = &mut self.at_work
+            && pass.summariser.answer(answer)
+        {
+            self.ask_next();
         }
+    }
+
+    /// Begins the way at hand anew with the next model, before anything is quoted in place of what the last one did not
+    /// say; says whether there is one.
+    fn ask_next(&mut self) -> bool {
+        let Some(keep) = self.at_work.as_ref().filter(|pass| pass.asks).map(|pass| pass.keep) else { return false };
+        if self.asked + 1 >= self.task.summary_windows.len() {
+            return false;
+        }
+        self.asked += 1;
+        self.sum_up(keep, true).is_ok()
     }
 
     /// What the conversation takes of its room.
@@ -176,23 +210,23 @@ impl Compaction {
         let keep = self.task.limits.keep;
         match rung {
             Rung::Summary => {
-                let planned = self.sum_up(Keep::Recent(keep), self.task.summary_window);
+                let planned = self.sum_up(Keep::Recent(keep), true);
                 if let Some(nothing) = planned.err().filter(|_| self.had_room()) {
                     self.end = Some(Step::Nothing(nothing));
                 }
             }
             Rung::Results => self.shorten(result_chars(self.task.limits.window)),
-            Rung::Half => self.sum_up(Keep::Recent(keep / 2), self.task.summary_window).unwrap_or_default(),
-            Rung::Quarter => self.sum_up(Keep::Recent(keep / 4), self.task.summary_window).unwrap_or_default(),
+            Rung::Half => self.sum_up(Keep::Recent(keep / 2), true).unwrap_or_default(),
+            Rung::Quarter => self.sum_up(Keep::Recent(keep / 4), true).unwrap_or_default(),
             Rung::Unit => {
                 // All results of the last unit together get half of the room.
                 let lines = self.task.lines[self.kept..].iter().rev();
                 let results = lines.take_while(|line| matches!(*line.message, Message::ToolResult(_))).count();
                 let each = self.task.limits.room * 2 / results.max(1) as u64;
                 self.shorten(usize::try_from(each).unwrap_or(usize::MAX).max(LEAST_RESULT));
-                self.sum_up(Keep::Recent(0), 0).unwrap_or_default();
+                self.sum_up(Keep::Recent(0), false).unwrap_or_default();
             }
-            Rung::Bare => self.sum_up(Keep::None, 0).unwrap_or_default(),
+            Rung::Bare => self.sum_up(Keep::None, false).unwrap_or_default(),
         }
     }
 
@@ -208,12 +242,14 @@ impl Compaction {
     }
 
     /// Begins to sum up what is not to be kept of the lines that are still shown.
-    fn sum_up(&mut self, keep: Keep, window: u64) -> Result<(), Nothing> {
+    fn sum_up(&mut self, keep: Keep, asks: bool) -> Result<(), Nothing> {
+        let window = self.task.summary_windows.get(self.asked).copied().filter(|_| asks).unwrap_or(0);
         let lines = &self.task.lines[self.kept..];
         let kept = self.task.kept.and_then(|kept| kept.checked_sub(self.kept));
         let plan = plan(&History { lines, kept }, keep)?;
         let job = self.job(&plan, lines, window);
-        self.at_work = Some((Box::new(Summariser::new(job)), self.kept + plan.kept));
+        let summariser = Box::new(Summariser::new(job));
+        self.at_work = Some(Pass { summariser, kept: self.kept + plan.kept, keep, asks });
         Ok(())
     }
 

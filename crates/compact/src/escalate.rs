@@ -4,6 +4,8 @@ use homard_model::tokens::estimate;
 use homard_proto::message::{Block, Message, ToolResult};
 use serde_json::Value;
 
+use crate::notice;
+
 /// How often a provider may say that a request is too long before the user is told, for one message of the user.
 pub const RECOVERIES: u32 = 3;
 
@@ -101,41 +103,65 @@ pub fn kept_chars(details: &Value) -> Option<usize> {
 /// Four characters are taken for a token, so a text that weighs more per character gets fewer of them.
 pub fn shorten(message: &Message, chars: usize) -> Option<Message> {
     let Message::ToolResult(result) = message else { return None };
-    let texts = || result.content.iter().filter_map(Block::as_text);
     // A token has at least one byte, so fewer bytes than the budget for tokens fit either way.
-    let bytes: usize = texts().map(str::len).sum();
+    let bytes: usize = result.content.iter().filter_map(Block::as_text).map(str::len).sum();
     if bytes <= chars / 4 {
         return None;
     }
-    let length: usize = texts().map(|text| text.chars().count()).sum();
-    let tokens = texts().map(estimate).sum::<u64>().max(1);
+    let texts = texts(result);
+    let length: usize = texts.iter().map(|text| text.length).sum();
+    let tokens = texts.iter().map(|text| estimate(text.text)).sum::<u64>().max(1);
     let allowed = (chars as u64 / 4).saturating_mul(length as u64) / tokens;
     let most = chars.min(usize::try_from(allowed).unwrap_or(usize::MAX));
     if length <= most {
         return None;
     }
     let least = LEAST_BLOCK.min(most);
-    let content = result.content.iter().map(|block| match block {
-        Block::Text(text) => {
-            let share = (most as u64).saturating_mul(text.text.chars().count() as u64) / length as u64;
-            Block::text(shortened(&text.text, least.max(usize::try_from(share).unwrap_or(usize::MAX))))
-        }
-        other @ (Block::Thinking(_) | Block::Image(_) | Block::ToolCall(_) | Block::Other(_)) => other.clone(),
+    let mut texts = texts.into_iter();
+    let content = result.content.iter().filter_map(|block| match block {
+        // Those that are missing at the end said only how long it was.
+        Block::Text(_) => texts.next().map(|text| {
+            let share = (most as u64).saturating_mul(text.length as u64) / length as u64;
+            Block::text(shortened(&text, least.max(usize::try_from(share).unwrap_or(usize::MAX))))
+        }),
+        other @ (Block::Thinking(_) | Block::Image(_) | Block::ToolCall(_) | Block::Other(_)) => Some(other.clone()),
     });
     Some(Message::ToolResult(ToolResult { content: content.collect(), ..result.clone() }))
 }
 
-fn shortened(text: &str, most: usize) -> String {
-    let start = crate::cut::first(text, most);
-    if start.len() == text.len() {
-        return text.to_owned();
+/// A text of a result, without what was said of its length.
+struct Text<'a> {
+    text: &'a str,
+    length: usize,
+    /// How many characters it had before it was cut.
+    all: usize,
+}
+
+/// The texts of a result. What was not even stored of it counts for the last one.
+fn texts(result: &ToolResult) -> Vec<Text<'_>> {
+    let mut texts: Vec<Text<'_>> = Vec::new();
+    for text in result.content.iter().filter_map(Block::as_text) {
+        let (text, had) = notice::strip(text);
+        let length = text.chars().count();
+        match (had, texts.split_last_mut()) {
+            (Some(had), Some((last, others))) if text.is_empty() => {
+                let others: usize = others.iter().map(|text| text.all).sum();
+                last.all = had.saturating_sub(others).max(last.all);
+            }
+            _ => texts.push(Text { text, length, all: had.unwrap_or(length).max(length) }),
+        }
     }
+    texts
+}
+
+fn shortened(text: &Text<'_>, most: usize) -> String {
+    let start = crate::cut::first(text.text, most);
     let start = match start.rfind('\n') {
-        Some(end) if end > start.len() / 5 * 4 => &start[..end],
+        Some(end) if start.len() < text.text.len() && end > start.len() / 5 * 4 => &start[..end],
         _ => start,
     };
-    let (shown, all) = (start.chars().count(), text.chars().count());
-    format!("{start}\n\n[Cut: the first {shown} of {all} characters are shown. Ask for a smaller part to see more.]")
+    let shown = start.chars().count();
+    if shown == text.all { start.to_owned() } else { format!("{start}\n\n{}", notice::cut(shown, text.all)) }
 }
 
 #[cfg(test)]

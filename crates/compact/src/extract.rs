@@ -5,7 +5,10 @@ use std::{collections::HashSet, sync::Arc};
 use homard_model::tokens::estimate;
 use homard_proto::message::Message;
 
-use crate::cut;
+use crate::{
+    cut,
+    summary::{NO_HISTORY, TURN},
+};
 
 /// How much of a message is quoted, in characters.
 const QUOTE: usize = 300;
@@ -35,28 +38,144 @@ const TELLING: [&str; 13] = [
 
 const LEAD: &str = "(No model summed this up: these are quotations.)";
 
-/// Quotations from the messages that weigh at most `budget`, after what is left of an earlier summary.
+/// What a model wrote before stands between these.
+const EARLIER: (&str, &str) = ("<earlier-summary>", "</earlier-summary>");
+
+const EARLIER_HEADING: &str = "## Earlier summary";
+const GOAL: &str = "## Goal";
+const REQUESTS: &str = "## Requests";
+const NAMES: &str = "## Names and numbers";
+const DECISIONS: &str = "## Decisions";
+const STATEMENTS_HEADING: &str = "## Last statements";
+
+/// Quotations from the messages that weigh at most `budget`, after what is left of an earlier summary. If that was one of
+/// quotations, they go on: an extract of an extract is as flat as the first one.
 pub(crate) fn extract(messages: &[Arc<Message>], previous: Option<&str>, budget: u64) -> String {
-    let mut page = Page { text: LEAD.to_owned(), left: budget.saturating_sub(estimate(LEAD)) };
-    if let Some(previous) = previous {
-        let share = page.left / 2;
-        page.write("## Earlier summary", &cut::lines(previous, Page::room(share)), 0);
+    let mut quotes = previous.map(Quotes::read).unwrap_or_default();
+    quotes.add(messages);
+    quotes.write(budget)
+}
+
+/// What is quoted.
+#[derive(Debug, Default)]
+struct Quotes {
+    /// What a model wrote.
+    earlier: Vec<String>,
+    goal: Option<String>,
+    requests: Quoted,
+    names: Quoted,
+    decisions: Quoted,
+    statements: Quoted,
+}
+
+/// Quotations of one kind, oldest first, and how many there were besides.
+#[derive(Debug, Default)]
+struct Quoted {
+    texts: Vec<String>,
+    missing: usize,
+}
+
+impl Quotes {
+    /// Takes a summary apart: what a model wrote, and what was quoted.
+    fn read(summary: &str) -> Self {
+        let mut quotes = Self::default();
+        for part in summary.split(TURN).map(str::trim).filter(|part| !part.is_empty() && *part != NO_HISTORY) {
+            match part.strip_prefix(LEAD) {
+                Some(quoted) => quotes.read_quoted(quoted.trim_start()),
+                None => quotes.earlier.push(part.to_owned()),
+            }
+        }
+        quotes
     }
-    let users: Vec<String> = messages.iter().filter_map(|message| user_words(message)).collect();
-    let said: Vec<String> = messages.iter().filter_map(|message| assistant_words(message)).collect();
-    let all = page.left;
-    if let Some(first) = users.first() {
-        page.write("## Goal", &cut::lines(first.trim(), Page::room(all / 5)), 0);
+
+    fn read_quoted(&mut self, mut text: &str) {
+        if let Some(rest) = text.strip_prefix(EARLIER_HEADING).map(str::trim_start)
+            && let Some((earlier, rest)) = rest.strip_prefix(EARLIER.0).and_then(|rest| rest.split_once(EARLIER.1))
+        {
+            self.earlier.push(earlier.trim().to_owned());
+            text = rest;
+        }
+        let mut heading = "";
+        let mut goal = String::new();
+        for line in text.lines() {
+            if [GOAL, REQUESTS, NAMES, DECISIONS, STATEMENTS_HEADING].contains(&line) {
+                heading = line;
+                continue;
+            }
+            match heading {
+                GOAL => goal = format!("{goal}{line}\n"),
+                REQUESTS => self.requests.read(line),
+                NAMES => line.split(", ").for_each(|name| self.names.read(name)),
+                DECISIONS => self.decisions.read(line),
+                STATEMENTS_HEADING => self.statements.read(line),
+                _ => {}
+            }
+        }
+        self.ask(goal.trim());
     }
-    page.newest("## Requests", all * 3 / 10, users.iter().skip(1).map(|text| quoted(text)));
-    let (names, missing) = chosen(identifiers(&users), Page::room(all * 3 / 20));
-    page.write("## Names and numbers", &names.join(", "), missing);
-    let decisions = said.iter().flat_map(|text| text.lines()).filter(|line| tells(line)).map(quoted);
-    page.newest("## Decisions", all * 3 / 20, decisions);
-    let last = &said[said.len().saturating_sub(STATEMENTS)..];
-    page.newest("## Last statements", page.left, last.iter().map(|text| quoted(text)));
-    // Every section keeps to its share; this is for a budget that does not even hold the first line.
-    cut::lines(&page.text, budget)
+
+    /// Takes in what a user asked for: the first is the goal.
+    fn ask(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        match &self.goal {
+            None => self.goal = Some(text.to_owned()),
+            Some(_) => self.requests.texts.push(quoted(text)),
+        }
+    }
+
+    fn add(&mut self, messages: &[Arc<Message>]) {
+        let users: Vec<String> = messages.iter().filter_map(|message| user_words(message)).collect();
+        let said: Vec<String> = messages.iter().filter_map(|message| assistant_words(message)).collect();
+        users.iter().for_each(|text| self.ask(text.trim()));
+        let mut seen: HashSet<String> = self.names.texts.iter().cloned().collect();
+        self.names.texts.extend(identifiers(&users).filter(|name| seen.insert(name.clone())));
+        let decisions = said.iter().flat_map(|text| text.lines()).filter(|line| tells(line)).map(quoted);
+        self.decisions.texts.extend(decisions);
+        self.statements.texts.extend(said.iter().map(|text| quoted(text)));
+        // What was said last counts, not how much was said before.
+        let old = self.statements.texts.len().saturating_sub(STATEMENTS);
+        self.statements.texts.drain(..old);
+        self.statements.missing = 0;
+    }
+
+    fn write(&self, budget: u64) -> String {
+        let mut page = Page { text: LEAD.to_owned(), left: budget.saturating_sub(estimate(LEAD)) };
+        if !self.earlier.is_empty() {
+            let tags = format!("{}\n\n{}", EARLIER.0, EARLIER.1);
+            let room = Page::room(page.left / 2).saturating_sub(estimate(&tags));
+            let earlier = self.earlier.join("\n\n").replace(EARLIER.1, "<\\/earlier-summary>");
+            let earlier = cut::lines(&earlier, room);
+            if !earlier.trim().is_empty() {
+                page.write(EARLIER_HEADING, &format!("{}\n{earlier}\n{}", EARLIER.0, EARLIER.1), 0);
+            }
+        }
+        let all = page.left;
+        if let Some(goal) = &self.goal {
+            page.write(GOAL, &cut::lines(goal, Page::room(all / 5)), 0);
+        }
+        page.newest(REQUESTS, all * 3 / 10, &self.requests);
+        let (names, missing) = chosen(self.names.texts.iter().cloned(), Page::room(all * 3 / 20));
+        page.write(NAMES, &names.join(", "), missing + self.names.missing);
+        page.newest(DECISIONS, all * 3 / 20, &self.decisions);
+        page.newest(STATEMENTS_HEADING, page.left, &self.statements);
+        // Every section keeps to its share; this is for a budget that does not even hold the first line.
+        cut::lines(&page.text, budget)
+    }
+}
+
+impl Quoted {
+    /// Takes in a line that was quoted before.
+    fn read(&mut self, line: &str) {
+        let missing = line.strip_prefix('(').and_then(|line| line.strip_suffix(" more)")?.parse::<usize>().ok());
+        match missing {
+            Some(missing) => self.missing += missing,
+            // Nor is a note that the summary was cut here.
+            None if line.trim().is_empty() || line.starts_with("[…") => {}
+            None => self.texts.push(line.to_owned()),
+        }
+    }
 }
 
 fn user_words(message: &Message) -> Option<String> {
@@ -126,10 +245,10 @@ impl Page {
     }
 
     /// The newest lines that fit, oldest first.
-    fn newest(&mut self, heading: &str, share: u64, lines: impl DoubleEndedIterator<Item = String>) {
-        let (mut lines, missing) = chosen(lines.rev(), Self::room(share));
+    fn newest(&mut self, heading: &str, share: u64, quoted: &Quoted) {
+        let (mut lines, missing) = chosen(quoted.texts.iter().rev().cloned(), Self::room(share));
         lines.reverse();
-        self.write(heading, &lines.join("\n"), missing);
+        self.write(heading, &lines.join("\n"), missing + quoted.missing);
     }
 
     fn write(&mut self, heading: &str, body: &str, missing: usize) {
@@ -169,8 +288,10 @@ mod tests {
 (No model summed this up: these are quotations.)
 
 ## Earlier summary
+<earlier-summary>
 ## Goal
 old
+</earlier-summary>
 
 ## Goal
 Port /srv/app to Rust, see https://example.com/a?b=1.
@@ -188,6 +309,71 @@ Port /srv/app to Rust, see https://example.com/a?b=1.
 - Looking. We decided to keep SQLite. Fine.
 - Done.";
         assert_eq!(extract(&messages, Some("## Goal\nold"), 2_000), expected);
+    }
+
+    #[test]
+    fn an_extract_of_an_extract_is_flat() {
+        let first = extract(
+            &[user("Port /srv/app to Rust."), assistant("We decided to keep SQLite."), user("use port 8080")],
+            Some("## Goal\nold"),
+            2_000,
+        );
+        let turn = extract(&[user("now the tests"), assistant("Looking.")], None, 500);
+        let second = extract(
+            &[user("and /srv/app/docs on port 8080"), assistant("Fixed the docs.")],
+            Some(&format!("{first}{TURN}{turn}")),
+            2_000,
+        );
+        let expected = "\
+(No model summed this up: these are quotations.)
+
+## Earlier summary
+<earlier-summary>
+## Goal
+old
+</earlier-summary>
+
+## Goal
+Port /srv/app to Rust.
+
+## Requests
+- use port 8080
+- now the tests
+- and /srv/app/docs on port 8080
+
+## Names and numbers
+/srv/app, 8080, /srv/app/docs
+
+## Decisions
+- We decided to keep SQLite.
+- Fixed the docs.
+
+## Last statements
+- We decided to keep SQLite.
+- Looking.
+- Fixed the docs.";
+        assert_eq!(second, expected);
+        assert_eq!(extract(&[], Some(&second), 2_000), second, "nothing new is nothing new");
+    }
+
+    #[test]
+    fn what_was_left_out_before_stays_counted() {
+        let requests = |range: std::ops::Range<usize>| -> Vec<_> {
+            range.map(|number| user(&format!("request {number} about the harbour"))).collect()
+        };
+        let first = extract(&requests(0..100), None, 300);
+        let second = extract(&requests(100..200), Some(&first), 300);
+        let third = extract(&requests(200..201), Some(&second), 300);
+        let told = |text: &str| {
+            let told = text.lines().filter(|line| line.starts_with("- request")).count();
+            let section = text.split(REQUESTS).nth(1).and_then(|text| text.split("\n\n").next()).unwrap_or_default();
+            let more = section.lines().find_map(|line| line.strip_prefix('(')?.strip_suffix(" more)")?.parse().ok());
+            told + more.unwrap_or(0_usize)
+        };
+        // The first is the goal.
+        assert_eq!([&first, &second, &third].map(|text| told(text)), [99, 199, 200]);
+        assert!(third.contains("## Goal\nrequest 0 ") && third.contains("- request 200 "), "{third}");
+        assert_eq!([&first, &second, &third].map(|text| text.matches("## ").count()), [3; 3], "{third}");
     }
 
     #[test]

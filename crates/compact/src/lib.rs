@@ -14,6 +14,7 @@ mod failures;
 mod files;
 pub mod line;
 pub mod measure;
+pub mod notice;
 pub mod plan;
 mod prompt;
 pub mod prune;

@@ -45,15 +45,17 @@ pub enum Nothing {
 /// Decides what becomes of the lines. One pass.
 pub fn plan(history: &History<'_>, keep: Keep) -> Result<Plan, Nothing> {
     let lines = history.lines;
-    let request = lines.iter().rposition(|line| matches!(*line.message, Message::User(_)));
+    let request = lines.iter().rposition(is_user);
     let cuts = Cuts::of(lines);
     let cut = match keep {
         Keep::None => lines.len(),
         Keep::Recent(tokens) => {
             let cut = cuts.between_turns(lines, cuts.within(tokens));
-            // Rather than to split it, a turn is kept whole if it is not much larger.
-            let whole = request.map(|request| cuts.at_or_before(request)).filter(|&whole| whole < cut);
-            whole.filter(|&whole| cuts.tail(whole) <= tokens.saturating_mul(2)).unwrap_or(cut)
+            // Rather than to split them, the newest turn is kept whole if it is not much larger, and so is the one before,
+            // which it goes on from.
+            let before = request.and_then(|request| lines[..request].iter().rposition(is_user));
+            let mut whole = [before, request].into_iter().flatten().map(|request| cuts.at_or_before(request));
+            whole.find(|&whole| whole < cut && cuts.tail(whole) <= tokens.saturating_mul(2)).unwrap_or(cut)
         }
     };
     // A request that is only moved into a quotation makes nothing shorter.
@@ -72,9 +74,12 @@ pub fn plan(history: &History<'_>, keep: Keep) -> Result<Plan, Nothing> {
     })
 }
 
+fn is_user(line: &Line) -> bool {
+    matches!(*line.message, Message::User(_))
+}
+
 /// Where the turn begins that the cut is in; the cut itself if that is between two turns.
 fn turn_of(lines: &[Line], cut: usize) -> usize {
-    let is_user = |line: &Line| matches!(*line.message, Message::User(_));
     if lines.get(cut).is_some_and(is_user) {
         return cut;
     }

@@ -11,13 +11,13 @@ use homard_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Line, cut};
+use crate::{Line, cut, notice};
 
 /// What a picture counts as, in characters.
 const PICTURE: u64 = 8_000;
 
-/// What stands for a result that was left out.
-const LEFT_OUT: &str = "[This old tool result was left out to save room. Run the tool again if it is needed.]";
+/// What stands for a result that was left out, unless the config says otherwise.
+pub const LEFT_OUT: &str = "[This old tool result was left out to save room. Run the tool again if it is needed.]";
 
 /// What the config says of pruning.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +38,8 @@ pub struct Settings {
     pub soft_head: usize,
     /// What is left of their end.
     pub soft_tail: usize,
+    /// What stands for a result that was left out.
+    pub placeholder: String,
     /// Tools whose results may be cut; empty for all. `*` stands for anything.
     pub allow: Vec<String>,
     /// Tools whose results may not; this wins.
@@ -55,6 +57,7 @@ impl Default for Settings {
             soft_max: 4_000,
             soft_head: 1_500,
             soft_tail: 1_500,
+            placeholder: LEFT_OUT.to_owned(),
             allow: Vec::new(),
             deny: Vec::new(),
         }
@@ -110,7 +113,7 @@ pub fn applies(provider: &str, model: &str) -> bool {
 
 /// What a request shows of the lines. `window` is the model's, in tokens.
 pub fn prune(lines: &[Line], before: &Cuts, times: Times, settings: &Settings, window: u64) -> Pruned {
-    let mut shown: Vec<_> = lines.iter().map(|line| before.show(line)).collect();
+    let mut shown: Vec<_> = lines.iter().map(|line| before.show(line, settings)).collect();
     // What is no longer shown at all need not be remembered.
     let is_there = |line: &&Line| before.0.contains_key(&line.entry);
     let mut cuts = Cuts(
@@ -126,7 +129,7 @@ pub fn prune(lines: &[Line], before: &Cuts, times: Times, settings: &Settings, w
         for (at, cut) in more(&shown, &prunable, settings, window.saturating_mul(4)) {
             let line = &lines[at];
             cuts.0.insert(line.entry.clone(), cut);
-            shown[at] = cuts.show(line);
+            shown[at] = cuts.show(line, settings);
             has_changed = true;
         }
     }
@@ -134,23 +137,33 @@ pub fn prune(lines: &[Line], before: &Cuts, times: Times, settings: &Settings, w
 }
 
 impl Cuts {
-    fn show(&self, line: &Line) -> Arc<Message> {
+    fn show(&self, line: &Line, settings: &Settings) -> Arc<Message> {
         match (self.0.get(&line.entry), &*line.message) {
-            (Some(cut), Message::ToolResult(result)) => Arc::new(Message::ToolResult(cut.of(result))),
+            (Some(cut), Message::ToolResult(result)) => Arc::new(Message::ToolResult(cut.of(result, settings))),
             _ => line.message.clone(),
         }
     }
 }
 
 impl Cut {
-    fn of(self, result: &ToolResult) -> ToolResult {
+    fn of(self, result: &ToolResult, settings: &Settings) -> ToolResult {
         let text = match self {
-            Self::Whole => LEFT_OUT.to_owned(),
+            // Other words in the config cost a cache once; to keep the old ones with each cut would cost more.
+            Self::Whole => settings.placeholder.clone(),
             Self::Middle { head, tail } => {
                 let text = words(result);
-                let all = text.chars().count();
-                let (start, end) = (cut::first(&text, head), cut::last(&text, tail));
-                format!("{start}\n...\n{end}\n\n[Shortened: the first {head} and last {tail} of {all} characters.]")
+                let (text, had) = notice::strip(&text);
+                let there = text.chars().count();
+                let (start, end) = (cut::first(text, head), cut::last(text, tail));
+                let said = match had {
+                    None => format!("the first {head} and last {tail} of {there} characters"),
+                    // Its end is not the end of what the tool said.
+                    Some(all) => {
+                        let from = there.saturating_sub(tail) + 1;
+                        format!("characters 1 to {head} and {from} to {there} of {all}")
+                    }
+                };
+                format!("{start}\n...\n{end}\n\n[Shortened: {said}.]")
             }
         };
         ToolResult { content: vec![Block::text(text)], ..result.clone() }
@@ -196,7 +209,7 @@ fn more(shown: &[Arc<Message>], prunable: &[Prunable], settings: &Settings, wind
         let mut length = characters(&shown[at]);
         let soft = Cut::Middle { head: settings.soft_head, tail: settings.soft_tail };
         if !was_cut && length > settings.soft_max as u64 {
-            let short = characters(&Message::ToolResult(soft.of(result)));
+            let short = characters(&Message::ToolResult(soft.of(result, settings)));
             if short < length {
                 cuts.insert(at, soft);
                 all -= length - short;
@@ -208,7 +221,7 @@ fn more(shown: &[Arc<Message>], prunable: &[Prunable], settings: &Settings, wind
     if left.iter().map(|(_, length)| length).sum::<u64>() < settings.min_prunable {
         return cuts;
     }
-    let placeholder = LEFT_OUT.chars().count() as u64;
+    let placeholder = settings.placeholder.chars().count() as u64;
     for (at, length) in left.into_iter().filter(|(_, length)| *length > placeholder) {
         if !is_above(all, settings.hard_ratio) {
             break;

@@ -24,7 +24,7 @@ use section::{Asker, Section};
 pub(crate) const NO_HISTORY: &str = "Nothing was said before this turn.";
 
 /// What parts the summary of the history from that of the turn.
-const TURN: &str = "\n\n---\n\n# Context of the turn that goes on\n\n";
+pub(crate) const TURN: &str = "\n\n---\n\n# Context of the turn that goes on\n\n";
 
 /// How many parts in a row may fail before the model is not asked any more.
 const FAILED_PARTS: u32 = 2;
@@ -115,6 +115,9 @@ pub enum Way {
 }
 
 impl Way {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Asked, Self::Staged, Self::Partial, Self::Extract];
+
     /// The word for it in details and events.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -179,10 +182,10 @@ impl Summariser {
         Step::Done(self.summary())
     }
 
-    /// Takes what the model said to the last question.
-    pub fn answer(&mut self, answer: Result<&str, Refused>) {
+    /// Takes what the model said to the last question; says whether that question is given up.
+    pub fn answer(&mut self, answer: Result<&str, Refused>) -> bool {
         let has_failed = answer == Err(Refused::Failed);
-        let Some(section) = self.sections.get_mut(self.at) else { return };
+        let Some(section) = self.sections.get_mut(self.at) else { return false };
         let is_given_up = section.take(answer);
         match (has_failed, is_given_up) {
             (true, true) => self.failed_parts += 1,
@@ -193,6 +196,7 @@ impl Summariser {
             // Nobody is there: more questions only take time.
             self.asker.window = 0;
         }
+        is_given_up
     }
 
     fn summary(&self) -> Summary {

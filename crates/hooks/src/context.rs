@@ -38,6 +38,12 @@ pub struct Context {
     /// The channel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel_id: Option<String>,
+    /// The channel, as newer plugins call it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// The chat there, as newer plugins call it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chat_id: Option<String>,
     /// Which of our accounts there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account_id: Option<String>,

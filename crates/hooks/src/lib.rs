@@ -7,6 +7,7 @@
 
 mod answer;
 mod breaker;
+mod command;
 mod context;
 mod event;
 mod hook;
@@ -17,6 +18,7 @@ mod queue;
 mod runner;
 
 pub use answer::Answer;
+pub use command::{Asked, SlashCommand};
 pub use context::Context;
 pub use event::{
     AgentEnd, Called, Compacted, Compacting, Event, LlmInput, LlmOutput, Persist, Received, Reset, Sending, Sent,
@@ -25,5 +27,5 @@ pub use event::{
 pub use hook::{Hook, HookError, Registration};
 pub use listener::{BootstrapFile, Heard, Listener, Signal};
 pub use note::{Decision, Note};
-pub use point::Point;
-pub use runner::{DEADLINE, Hooks, Outcome};
+pub use point::{DEADLINE, Point};
+pub use runner::{Hooks, Outcome};

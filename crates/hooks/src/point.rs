@@ -1,5 +1,13 @@
 //! The points of the loop at which others are asked or told.
 
+use std::time::Duration;
+
+/// How long a hook may take to answer, if it does not say itself.
+pub const DEADLINE: Duration = Duration::from_secs(5);
+
+/// How long it may take where a line is about to be written: everything waits for that.
+const WRITING: Duration = Duration::from_secs(1);
+
 /// A point of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Point {
@@ -103,6 +111,11 @@ impl Point {
     /// The point of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|point| point.name() == name)
+    }
+
+    /// How long a hook may take here, if it does not say itself.
+    pub fn deadline(self) -> Duration {
+        if matches!(self, Self::ToolResultPersist | Self::BeforeMessageWrite) { WRITING } else { DEADLINE }
     }
 
     /// Whether the loop waits for what is answered here. Elsewhere it only tells, and goes on.

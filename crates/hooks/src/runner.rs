@@ -10,11 +10,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::{
     Answer, Context, Decision, Event, Heard, Hook, HookError, Listener, Note, Point, Registration, Signal,
-    breaker::Breaker, queue::Queue,
+    SlashCommand, breaker::Breaker, command, queue::Queue,
 };
-
-/// How long a hook may take to answer, if it does not say itself.
-pub const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The hooks of a house. Cheap to clone.
 #[derive(Clone, Default)]
@@ -23,7 +20,15 @@ pub struct Hooks(Arc<Table>);
 #[derive(Default)]
 struct Table {
     by_point: BTreeMap<Point, Vec<Arc<Handler>>>,
-    listeners: Vec<Arc<dyn Listener>>,
+    listeners: Vec<Ear>,
+    commands: Vec<Arc<dyn SlashCommand>>,
+}
+
+/// A listener, and how it did of late.
+#[derive(Clone)]
+struct Ear {
+    listener: Arc<dyn Listener>,
+    breaker: Arc<Mutex<Breaker>>,
 }
 
 /// A hook at one point.
@@ -82,7 +87,29 @@ impl Hooks {
         for handlers in by_point.values_mut() {
             handlers.sort_by_key(|handler| std::cmp::Reverse(handler.registration.priority));
         }
-        Self(Arc::new(Table { by_point, listeners }))
+        let listeners = listeners.into_iter().map(|listener| Ear { listener, breaker: Arc::default() }).collect();
+        Self(Arc::new(Table { by_point, listeners, commands: Vec::new() }))
+    }
+
+    /// The same with chat commands; of two with one name the first counts.
+    pub fn with_commands(self, commands: Vec<Arc<dyn SlashCommand>>) -> Self {
+        let (by_point, listeners) = (self.0.by_point.clone(), self.0.listeners.clone());
+        Self(Arc::new(Table { by_point, listeners, commands }))
+    }
+
+    /// The chat commands.
+    pub fn commands(&self) -> &[Arc<dyn SlashCommand>] {
+        &self.0.commands
+    }
+
+    /// The chat command that a text is, and what follows it.
+    pub fn command(&self, text: &str) -> Option<(Arc<dyn SlashCommand>, String)> {
+        if self.0.commands.is_empty() {
+            return None;
+        }
+        let (word, words) = command::split(text)?;
+        let found = self.0.commands.iter().find(|command| command.name().eq_ignore_ascii_case(&word))?;
+        (words.is_empty() || found.takes_words()).then(|| (found.clone(), words))
     }
 
     /// Whether anybody takes part at this point. Nothing needs to be prepared if not.
@@ -134,31 +161,51 @@ impl Hooks {
 
     /// Whether anybody listens to signals of this kind.
     pub fn is_heard(&self, kind: &str, action: &str) -> bool {
-        self.0.listeners.iter().any(|listener| listener.listens(kind, action).is_some())
+        self.0.listeners.iter().any(|ear| ear.listener.listens(kind, action).is_some())
     }
 
     /// Has everybody hear a signal, one after the other: first those who listen to all of its kind, then those who listen
     /// to just this. What they add is in the signal afterwards.
     pub async fn signal(&self, mut signal: Signal) -> Signal {
         for is_exact in [false, true] {
-            let of_rank =
-                |listener: &&Arc<dyn Listener>| listener.listens(&signal.kind, &signal.action) == Some(is_exact);
-            let listeners: Vec<_> = self.0.listeners.iter().filter(of_rank).cloned().collect();
-            for listener in listeners {
-                let heard = match timeout(listener.deadline(), listener.hear(&signal)).await {
-                    Ok(heard) => heard,
-                    Err(_) => Err(HookError::Late(listener.deadline())),
-                };
-                match heard {
-                    Ok(heard) => signal.follow(heard),
-                    Err(error) => {
-                        let (hook, kind, action) = (listener.name(), &signal.kind, &signal.action);
-                        tracing::warn!(hook, %kind, %action, %error, "a hook failed and was passed over");
-                    }
+            let of_rank = |ear: &&Ear| ear.listener.listens(&signal.kind, &signal.action) == Some(is_exact);
+            let ears: Vec<_> = self.0.listeners.iter().filter(of_rank).cloned().collect();
+            for ear in ears {
+                if let Some(heard) = ear.hear(&signal).await {
+                    signal.follow(heard);
                 }
             }
         }
         signal
+    }
+}
+
+impl Ear {
+    /// Has the listener hear a signal, unless it hung too often of late.
+    async fn hear(&self, signal: &Signal) -> Option<Heard> {
+        let breaker = || self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
+        if breaker().is_open(Instant::now()) {
+            return None;
+        }
+        let deadline = self.listener.deadline();
+        let heard = match timeout(deadline, self.listener.hear(signal)).await {
+            Ok(heard) => heard,
+            Err(_) => Err(HookError::Late(deadline)),
+        };
+        let (hook, kind, action) = (self.listener.name(), &signal.kind, &signal.action);
+        match heard {
+            Ok(heard) => {
+                breaker().succeeded();
+                Some(heard)
+            }
+            Err(error) => {
+                tracing::warn!(hook, %kind, %action, %error, "a hook failed and was passed over");
+                if error.is_ailing() && breaker().failed(Instant::now()) {
+                    tracing::warn!(hook, "{}", Decision::Parked);
+                }
+                None
+            }
+        }
     }
 }
 
@@ -193,7 +240,7 @@ impl Handler {
         if self.breaker().is_open(Instant::now()) {
             return (Err(HookError::Gone("it failed too often of late".to_owned())), true);
         }
-        let deadline = self.registration.deadline.unwrap_or(DEADLINE);
+        let deadline = self.registration.deadline.unwrap_or_else(|| self.registration.point.deadline());
         let answer = match timeout(deadline, self.hook.call(event, context)).await {
             Ok(answer) => answer,
             Err(_) => Err(HookError::Late(deadline)),

@@ -32,7 +32,7 @@ mod volume;
 use std::{
     fmt,
     fs::File,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -228,6 +228,11 @@ impl Store for Journal {
     async fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<Entry>>, Error> {
         let (key, session) = (key.clone(), session.clone());
         self.blocking(move |room| room.transcript(&key, &session)).await
+    }
+
+    fn transcript_path(&self, key: &SessionKey, session: &SessionId) -> Option<PathBuf> {
+        let name = layout::thread_name(key, session).unwrap_or_else(|| layout::plain_name(session));
+        Some(self.room.layout.sessions(&layout::home(key)).join(name))
     }
 
     async fn run(&self, run: &RunId) -> Result<Option<RunRow>, Error> {

@@ -1,5 +1,6 @@
 //! The deliveries in the database. What may become of one is said in [`homard_store::outbox`].
 
+use homard_proto::RunId;
 use homard_store::{Delivery, DeliveryRow, DeliveryState};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -60,6 +61,12 @@ pub(crate) fn lose_track(db: &Connection, now_ms: u64) -> Result<()> {
 pub(crate) fn undelivered(db: &Connection) -> Result<Vec<DeliveryRow>> {
     let sql = "SELECT * FROM outbox WHERE is_sent = 0 ORDER BY seq";
     db.prepare_cached(sql)?.query_map([], decode)?.collect()
+}
+
+/// Those that a run has queued, in order. Asked at a start for the few runs that are unfinished, so it has no index.
+pub(crate) fn of_run(db: &Connection, run: &RunId) -> Result<Vec<DeliveryRow>> {
+    let sql = "SELECT * FROM outbox WHERE delivery ->> 'run' = ?1 ORDER BY seq";
+    db.prepare_cached(sql)?.query_map([run.as_str()], decode)?.collect()
 }
 
 /// Forgets a bite of what is over. Until then nothing with the same id is queued; a run is known for as long.

@@ -12,7 +12,10 @@ use homard_store::{
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use serde::{Deserialize, Serialize};
 
-use crate::db::{self, json, named, parsed};
+use crate::{
+    db::{self, json, named, parsed},
+    outbox,
+};
 
 type Result<T> = rusqlite::Result<T>;
 
@@ -226,7 +229,8 @@ pub(crate) fn unfinished(db: &Connection) -> Result<Vec<Open>> {
         let aborted: Option<AbortReason> = parsed(row, "aborted")?;
         let (attempts, tools) = (row.get("attempts")?, tools(db, &known.run)?);
         let guests = guests(db, &known.run)?;
-        let found = Unfinished { row: known, accept, attempts, aborted, entries: Vec::new(), tools, guests };
+        let posted = outbox::of_run(db, &known.run)?;
+        let found = Unfinished { row: known, accept, attempts, aborted, entries: Vec::new(), tools, guests, posted };
         Ok((found, named(row, "input_entry", EntryId::parse)?))
     })?;
     open.collect()

@@ -16,7 +16,7 @@ const ALIASED: usize = 1_000;
 
 /// What stands between the two `---` of a file.
 #[derive(Debug, PartialEq)]
-pub(crate) struct FrontMatter {
+pub struct FrontMatter {
     /// Its keys, or why it is not YAML.
     yaml: Result<Map<String, Value>, String>,
     chunks: Vec<Chunk>,
@@ -31,7 +31,7 @@ struct Chunk {
 
 impl FrontMatter {
     /// Reads a file's text, or says that it has no front matter.
-    pub(crate) fn read(text: &str) -> Option<Self> {
+    pub fn read(text: &str) -> Option<Self> {
         let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n").replace('\r', "\n");
         let block = between_marks(&text)?;
         // With the mark, an error names the line of the file.
@@ -39,12 +39,12 @@ impl FrontMatter {
     }
 
     /// Why it is not YAML, if it is not.
-    pub(crate) fn flaw(&self) -> Option<&str> {
+    pub fn flaw(&self) -> Option<&str> {
         self.yaml.as_ref().err().map(String::as_str)
     }
 
     /// The value of a key, however its words are joined.
-    pub(crate) fn get(&self, key: &str) -> Option<Value> {
+    pub fn get(&self, key: &str) -> Option<Value> {
         let at = self.chunks.iter().position(|chunk| is_same(&chunk.key, key));
         let chunks = at.map_or(&[][..], |at| &self.chunks[at..]);
         // Before YAML, which takes the comments of a literal for a part of its keys.
@@ -57,7 +57,7 @@ impl FrontMatter {
 }
 
 /// Finds a key: `user-invocable`, `user_invocable` and `userInvocable` are one.
-pub(crate) fn lookup<'a>(fields: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
+pub fn lookup<'a>(fields: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     fields.get(key).or_else(|| fields.iter().find(|(name, _)| is_same(name, key)).map(|(_, value)| value))
 }
 

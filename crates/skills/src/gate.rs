@@ -124,17 +124,37 @@ pub fn judge(skill: &Skill, host: &Host, rules: &Rules) -> Verdict {
     let is_blocked_by_allowlist =
         skill.source == Source::Bundled && !rules.allow_bundled.is_empty() && !is_named(&rules.allow_bundled);
     let is_filtered_out = rules.only.as_ref().is_some_and(|only| !only.contains(&skill.name));
-    let is_at_home = skill.os.is_empty() || skill.os.contains(&host.os);
-    let missing = Missing {
-        os: if is_at_home { Vec::new() } else { skill.os.clone() },
-        requires: if skill.always { Requires::default() } else { lacking(skill, host, entry) },
-    };
+    let Skill { os, always, requires, .. } = skill;
+    let needs = Needs { os, always: *always, requires, primary_env: skill.primary_env.as_deref() };
+    let missing = missing(&needs, host, entry);
     let is_eligible = !is_disabled && !is_blocked_by_allowlist && missing == Missing::default();
     Verdict { is_eligible, is_disabled, is_blocked_by_allowlist, is_filtered_out, missing }
 }
 
-fn lacking(skill: &Skill, host: &Host, entry: Option<&Entry>) -> Requires {
-    let Requires { bins, any_bins, env, config } = &skill.requires;
+/// What something asks of the machine and the config.
+#[derive(Debug, Clone, Copy)]
+pub struct Needs<'a> {
+    /// The systems it works on, by their Node names; none means all.
+    pub os: &'a [String],
+    /// Whether it works without what it requires.
+    pub always: bool,
+    /// What it requires.
+    pub requires: &'a Requires,
+    /// The variable that takes the entry's key.
+    pub primary_env: Option<&'a str>,
+}
+
+/// What it lacks here.
+pub fn missing(needs: &Needs<'_>, host: &Host, entry: Option<&Entry>) -> Missing {
+    let is_at_home = needs.os.is_empty() || needs.os.contains(&host.os);
+    Missing {
+        os: if is_at_home { Vec::new() } else { needs.os.to_vec() },
+        requires: if needs.always { Requires::default() } else { lacking(needs, host, entry) },
+    }
+}
+
+fn lacking(needs: &Needs<'_>, host: &Host, entry: Option<&Entry>) -> Requires {
+    let Requires { bins, any_bins, env, config } = needs.requires;
     let without = |names: &[String], is_there: &dyn Fn(&str) -> bool| {
         names.iter().filter(|name| !is_there(name)).cloned().collect::<Vec<_>>()
     };
@@ -142,7 +162,7 @@ fn lacking(skill: &Skill, host: &Host, entry: Option<&Entry>) -> Requires {
     let is_set = |name: &str| {
         host.env.contains_key(name)
             || entry.and_then(|entry| entry.env.get(name)).is_some_and(|value| !value.is_empty())
-            || has_key && skill.primary_env.as_deref() == Some(name)
+            || has_key && needs.primary_env == Some(name)
     };
     let has_any = any_bins.iter().any(|name| host.has_program(name));
     Requires {

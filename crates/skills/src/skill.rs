@@ -170,7 +170,7 @@ pub(crate) fn read(text: &str, origin: Origin) -> Result<(Skill, Vec<String>), E
 }
 
 /// The part of `metadata` that is meant for us.
-fn manifest(metadata: Option<Value>, notes: &mut Vec<String>) -> Map<String, Value> {
+pub fn manifest(metadata: Option<Value>, notes: &mut Vec<String>) -> Map<String, Value> {
     let metadata = match metadata {
         Some(Value::String(text)) => json(&text).unwrap_or(Value::String(text)),
         Some(value) => value,
@@ -191,7 +191,8 @@ fn manifest(metadata: Option<Value>, notes: &mut Vec<String>) -> Map<String, Val
     }
 }
 
-fn requires(value: Option<&Value>) -> Requires {
+/// What something needs, as its manifest says.
+pub fn requires(value: Option<&Value>) -> Requires {
     let list = |key: &str| value.and_then(Value::as_object).and_then(|all| lookup(all, key)).map(as_list);
     Requires {
         bins: list("bins").unwrap_or_default(),
@@ -202,13 +203,13 @@ fn requires(value: Option<&Value>) -> Requires {
 }
 
 /// The words of a text with one space between them, and nothing that a terminal would obey.
-pub(crate) fn on_one_line(text: &str) -> String {
+pub fn on_one_line(text: &str) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     words.chars().filter(|c| !c.is_control()).collect()
 }
 
 /// The text of a scalar, or of a list's parts; nothing if that is empty.
-pub(crate) fn as_text(value: &Value) -> Option<String> {
+pub fn as_text(value: &Value) -> Option<String> {
     let text = match value {
         Value::String(text) => text.trim().to_owned(),
         Value::Bool(_) | Value::Number(_) => value.to_string(),
@@ -219,7 +220,7 @@ pub(crate) fn as_text(value: &Value) -> Option<String> {
 }
 
 /// A list, or words with commas between them.
-pub(crate) fn as_list(value: &Value) -> Vec<String> {
+pub fn as_list(value: &Value) -> Vec<String> {
     match value {
         Value::Array(items) => items.iter().filter(|item| !item.is_array()).filter_map(as_text).collect(),
         Value::String(text) => {
@@ -229,7 +230,8 @@ pub(crate) fn as_list(value: &Value) -> Vec<String> {
     }
 }
 
-fn as_bool(value: &Value) -> Option<bool> {
+/// Yes or no, in one of the words that people use for it.
+pub fn as_bool(value: &Value) -> Option<bool> {
     match as_text(value)?.to_lowercase().as_str() {
         "true" | "yes" | "on" | "1" => Some(true),
         "false" | "no" | "off" | "0" => Some(false),

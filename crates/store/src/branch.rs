@@ -59,7 +59,7 @@ pub fn messages(entries: &[Entry]) -> Vec<Arc<Message>> {
 }
 
 /// What a model is told of a transcript, line by line.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct View {
     /// What stands for everything before, if there was a compaction.
     pub summary: Option<Summary>,
@@ -70,7 +70,7 @@ pub struct View {
 }
 
 /// What stands for everything before.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Summary {
     /// As a model reads it.
     pub message: Arc<Message>,
@@ -78,6 +78,8 @@ pub struct Summary {
     pub text: String,
     /// What the compaction says of itself.
     pub details: Value,
+    /// Its line, and how many tokens the conversation had before it, if the line says so.
+    pub line: (EntryId, Option<u64>),
 }
 
 /// What a model is told of a transcript, with the lines that say it.
@@ -99,9 +101,16 @@ pub fn view(entries: &[Entry]) -> View {
     let mut lines: Vec<_> = told(&before[kept.unwrap_or(at)..]).collect();
     let kept = lines.len();
     lines.extend(told(after));
-    let message = Arc::new(foreign::compacted(compaction.summary));
-    let summary = Summary { message, text: compaction.summary.to_owned(), details: compaction.details.clone() };
+    let (text, details) = (compaction.summary.to_owned(), compaction.details.clone());
+    let summary = Summary::new(text, details, (line.id.clone(), compaction.before));
     View { summary: Some(summary), kept, lines }
+}
+
+impl Summary {
+    /// What stands for everything before a compaction that wrote this.
+    pub fn new(text: String, details: Value, line: (EntryId, Option<u64>)) -> Self {
+        Self { message: Arc::new(foreign::compacted(&text)), text, details, line }
+    }
 }
 
 /// A compaction on the way to the last line.
@@ -115,6 +124,8 @@ pub struct Compacted {
     pub summary: String,
     /// How many tokens the conversation had before, if the line says so.
     pub tokens_before: Option<u64>,
+    /// How many it had afterwards, if the line says so.
+    pub tokens_after: Option<u64>,
     /// Which way it was made, if the line says so.
     pub way: Option<String>,
     /// Whether it was undone.
@@ -126,13 +137,14 @@ pub fn compactions(entries: &[Entry]) -> Vec<Compacted> {
     let path = path(entries);
     let void = undone(&path);
     let compacted = |entry: &&Entry| {
-        let (Kind::Other(fields), compaction) = (&entry.kind, Compaction::of(entry)?) else { return None };
+        let compaction = Compaction::of(entry)?;
         Some(Compacted {
             id: entry.id.clone(),
             at: entry.timestamp.clone(),
             summary: compaction.summary.to_owned(),
-            tokens_before: fields.get("tokensBefore").and_then(Value::as_u64),
-            way: fields.get("details").and_then(|details| details.get("way")?.as_str()).map(str::to_owned),
+            tokens_before: compaction.before,
+            tokens_after: compaction.details.get("tokensAfter").and_then(Value::as_u64),
+            way: compaction.details.get("way").and_then(Value::as_str).map(str::to_owned),
             is_undone: void.contains(entry.id.as_str()),
         })
     };
@@ -175,6 +187,8 @@ struct Compaction<'a> {
     /// The first line before it that still counts.
     first_kept: Option<&'a str>,
     details: &'a Value,
+    /// How many tokens there were before.
+    before: Option<u64>,
 }
 
 impl<'a> Compaction<'a> {
@@ -183,7 +197,8 @@ impl<'a> Compaction<'a> {
         let is_one = word(fields, "type") == Some("compaction");
         let summary = word(fields, "summary").filter(|_| is_one)?;
         let details = fields.get("details").unwrap_or(&Value::Null);
-        Some(Self { summary, first_kept: word(fields, "firstKeptEntryId"), details })
+        let before = fields.get("tokensBefore").and_then(Value::as_u64);
+        Some(Self { summary, first_kept: word(fields, "firstKeptEntryId"), details, before })
     }
 }
 

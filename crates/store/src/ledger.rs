@@ -176,6 +176,7 @@ impl Ledger {
                 entries: open.input.as_ref().map(|input| after(&known.row, input)).unwrap_or_default(),
                 tools: open.tools.clone(),
                 guests: known.absorbed.iter().filter_map(|guest| self.row(guest)).filter(is_guest).collect(),
+                posted: Vec::new(),
             })
         };
         open.into_iter().filter_map(unfinished).collect()

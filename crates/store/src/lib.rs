@@ -14,13 +14,13 @@ pub mod recovery;
 pub mod repair;
 pub mod timeline;
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use homard_proto::{CallId, RunId, SessionId, SessionKey, message::ToolResult, session, transcript};
 
 pub use memory::MemoryStore;
-pub use outbox::{Delivery, DeliveryRow, DeliveryState, Target};
+pub use outbox::{Delivery, DeliveryRow, DeliveryState, Post, Target};
 pub use record::{
     AbortReason, Accept, Ended, Failure, FailureKind, Input, OnRestart, Options, Origin, Outcome, Rec, RunRow,
     RunState, Start, ToolClass, Verdict,
@@ -57,6 +57,12 @@ pub trait Store: Send + Sync {
     /// The lines of this session's transcript, also when `key` points at a newer one by now or the session was deleted;
     /// `None` when there are none. Lines that came after a deletion stand for the id, not those that were put aside.
     async fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<transcript::Entry>>, Error>;
+
+    /// Where a session's transcript is, for those who read files; `None` where there are none.
+    fn transcript_path(&self, key: &SessionKey, session: &SessionId) -> Option<PathBuf> {
+        let _: (&SessionKey, &SessionId) = (key, session);
+        None
+    }
 
     /// What is known of a run.
     async fn run(&self, run: &RunId) -> Result<Option<RunRow>, Error>;
@@ -106,6 +112,8 @@ pub struct Unfinished {
     pub tools: Vec<ToolRow>,
     /// The runs that end with it.
     pub guests: Vec<RunRow>,
+    /// What it has queued to be said on channels, in order, whatever became of it.
+    pub posted: Vec<DeliveryRow>,
 }
 
 /// What is known of a tool call of an unfinished run.

@@ -75,11 +75,13 @@ impl Store for MemoryStore {
 
     async fn recover(&self) -> Result<Vec<Unfinished>, Error> {
         let inner = self.lock();
-        Ok(inner.ledger.unfinished(|row, input| {
+        let mut found = inner.ledger.unfinished(|row, input| {
             let entries = row.session.as_ref().and_then(|session| inner.transcripts.get(session));
             let behind = entries.into_iter().flatten().skip_while(|entry| entry.id != *input).skip(1);
             behind.cloned().collect()
-        }))
+        });
+        found.iter_mut().for_each(|found| found.posted = inner.outbox.of_run(&found.row.run));
+        Ok(found)
     }
 
     async fn outbox(&self) -> Result<Vec<DeliveryRow>, Error> {

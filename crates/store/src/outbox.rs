@@ -35,6 +35,24 @@ pub struct Target {
     pub to: String,
 }
 
+/// That what a run says goes to somebody on a channel, and how. To whom says its route.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Post {
+    /// Whether its message came from there: the session remembers where it was spoken to last.
+    pub is_origin: bool,
+    /// Whether nobody minds if it does not get there.
+    pub is_best_effort: bool,
+    /// Whether a talkative session tells there what its tools do.
+    pub tells_tools: bool,
+    /// What the channel calls the message that is answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<String>,
+    /// Why it cannot get there, if that was known before the run began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
 /// Something to be said on a channel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Delivery {
@@ -200,6 +218,11 @@ impl Outbox {
                 *row = row.next(&DeliveryState::Unknown, 0).unwrap_or_else(|| row.clone());
             }
         }
+    }
+
+    /// Those that a run has queued.
+    pub(crate) fn of_run(&self, run: &RunId) -> Vec<DeliveryRow> {
+        self.0.iter().filter(|row| row.delivery.run.as_ref() == Some(run)).cloned().collect()
     }
 
     /// Those that have not arrived, as far as is known.

@@ -11,7 +11,7 @@ use homard_proto::{
     transcript::{Entry, Header},
 };
 
-use crate::{Delivery, DeliveryState, timeline::Steps};
+use crate::{Delivery, DeliveryState, Post, timeline::Steps};
 
 /// One fact to be kept.
 #[derive(Debug, Clone, PartialEq)]
@@ -149,6 +149,9 @@ pub struct Options {
     /// What it says about its own way through the queue, as it can be typed; empty if nothing.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub queue: String,
+    /// That its answer is sent to its route; `None` if those who follow the run are all who get it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub post: Option<Post>,
 }
 
 fn is_nowhere(route: &Route) -> bool {

@@ -180,6 +180,7 @@ mod tests {
             entries: Vec::new(),
             tools: Vec::new(),
             guests: Vec::new(),
+            posted: Vec::new(),
         }
     }
 

@@ -131,7 +131,7 @@ impl Caller {
     async fn act(self, deed: Deed) {
         match deed {
             Deed::Agent { principal, generation, params } => self.agent(&principal, generation, params).await,
-            Deed::Chat { principal, params, blocks } => self.chat(&principal, params, blocks).await,
+            Deed::Chat { principal, params, blocks, message } => self.chat(&principal, params, (blocks, message)).await,
             Deed::Wait { generation, params } => self.wait(generation, params).await,
             Deed::Abort { params } => match AbortParams::decode(Generation::Four, Some(params)) {
                 Ok(AbortParams { session_key, run_id }) => {
@@ -188,13 +188,18 @@ impl Caller {
         }
     }
 
-    async fn chat(&self, principal: &str, params: Value, blocks: Option<Rules>) {
+    async fn chat(&self, principal: &str, params: Value, (blocks, message): (Option<Rules>, Option<String>)) {
         let params = match SendParams::decode(Generation::Four, Some(params)) {
             Ok(params) => params,
             Err(error) => return self.refuse(&error),
         };
         let inbound = match intake::chat(&self.hub, principal, params).await {
-            Ok(inbound) => Inbound { blocks, ..inbound },
+            Ok(mut inbound) => {
+                if let Some(post) = &mut inbound.post {
+                    post.reply_to = message;
+                }
+                Inbound { blocks, ..inbound }
+            }
             Err(error) => return self.refuse(&error),
         };
         let accepted = match self.hub.submit(inbound).await {
@@ -324,6 +329,7 @@ fn host(tape: &Tape) -> Option<RunId> {
         | RunEvent::Compacted { .. }
         | RunEvent::NotCompacted { .. }
         | RunEvent::Block(_)
+        | RunEvent::Hooked(_)
         | RunEvent::Ended(_) => None,
     })
 }

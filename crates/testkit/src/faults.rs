@@ -11,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, message::Message, session, transcript::Entry};
-use homard_store::{DeliveryRow, Error, Fence, Rec, RunRow, RunState, Session, Store, Unfinished, Verdict};
+use homard_store::{Delivery, DeliveryRow, Error, Fence, Rec, RunRow, RunState, Session, Store, Unfinished, Verdict};
 use tokio::sync::Notify;
 
 /// What goes wrong with a commit.
@@ -44,6 +44,10 @@ pub(crate) struct Taken {
     pub(crate) ends: BTreeMap<RunId, usize>,
     /// The runs that a run became a part of; one at most, if all is well.
     pub(crate) hosts: BTreeMap<RunId, Vec<RunId>>,
+    /// The runs whose answers go to channels.
+    pub(crate) posting: Vec<RunId>,
+    /// What is to be said on channels, in the order in which it was queued.
+    pub(crate) queued: Vec<Delivery>,
 }
 
 /// A store whose commits, counted from 1, meet these faults.
@@ -65,6 +69,11 @@ impl<S> FaultyStore<S> {
     /// Waits until a commit comes that the process does not survive. That commit never returns.
     pub async fn death(&self) {
         self.dead.notified().await;
+    }
+
+    /// The store itself.
+    pub fn inner(&self) -> &S {
+        &self.inner
     }
 
     /// How many commits there were.
@@ -102,8 +111,9 @@ impl<S: Store> FaultyStore<S> {
         let mut taken = self.lock();
         for (fact, _) in facts.into_iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Stored) {
             match fact {
-                Fact::Accepted(run, key, said) => {
+                Fact::Accepted(run, key, said, is_posting) => {
                     taken.accepted.push((run.clone(), key));
+                    taken.posting.extend(is_posting.then(|| run.clone()));
                     taken.said.insert(run, said);
                 }
                 Fact::Absorbed(guests, host) => {
@@ -111,6 +121,7 @@ impl<S: Store> FaultyStore<S> {
                         taken.hosts.entry(guest).or_default().push(host.clone());
                     }
                 }
+                Fact::Queued(delivery) => taken.queued.push(*delivery),
                 Fact::Ended(run) => *taken.ends.entry(run).or_default() += 1,
                 Fact::Other => {}
             }
@@ -138,11 +149,12 @@ impl<S: Store> FaultyStore<S> {
 
 /// What is remembered of a record.
 enum Fact {
-    /// A run, its session, and what its message says.
-    Accepted(RunId, SessionKey, String),
+    /// A run, its session, what its message says, and whether its answer goes to a channel.
+    Accepted(RunId, SessionKey, String, bool),
     /// These runs became a part of that one.
     Absorbed(Vec<RunId>, RunId),
     Ended(RunId),
+    Queued(Box<Delivery>),
     Other,
 }
 
@@ -154,10 +166,12 @@ impl Fact {
                     Message::User(user) => user.content.text(),
                     Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => String::new(),
                 };
-                Self::Accepted(accept.run.clone(), accept.key.clone(), said)
+                let is_posting = accept.options.post.as_ref().is_some_and(|post| post.trouble.is_none());
+                Self::Accepted(accept.run.clone(), accept.key.clone(), said, is_posting)
             }
             Rec::Input(input) => Self::Absorbed(input.absorbs.clone(), input.run.clone()),
             Rec::Terminal { run, .. } => Self::Ended(run.clone()),
+            Rec::Queue(delivery) => Self::Queued(delivery.clone()),
             Rec::Start(_)
             | Rec::Entry { .. }
             | Rec::ToolIntent { .. }
@@ -165,7 +179,6 @@ impl Fact {
             | Rec::Abort { .. }
             | Rec::Patch { .. }
             | Rec::Delete { .. }
-            | Rec::Queue(_)
             | Rec::Deliver { .. } => Self::Other,
         }
     }

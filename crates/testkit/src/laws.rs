@@ -4,6 +4,7 @@
 
 mod lives;
 mod messages;
+mod post;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -50,6 +51,7 @@ pub fn broken(played: &Played) -> Vec<String> {
         broken.extend(wrong.into_iter().chain(open).map(|wrong| format!("model call {number}: {wrong}")));
     }
     broken.extend(lives::broken(played));
+    broken.extend(post::broken(played));
     broken
 }
 
@@ -164,6 +166,7 @@ fn kept(played: &Played, heard: &Heard) -> Vec<String> {
         | RunEvent::Compacted { .. }
         | RunEvent::NotCompacted { .. }
         | RunEvent::Block(_)
+        | RunEvent::Hooked(_)
         | RunEvent::Ended(_) => true,
     };
     let lost = heard.events.iter().filter(|event| !is_kept(&event.kind));
@@ -200,7 +203,7 @@ fn words(played: &Played, heard: &Heard, told: &[&Told]) -> Vec<String> {
     let mut whole = String::new();
     for (number, (text, is_cut)) in (0..).zip(&said).skip(before) {
         let pieces = pieces.remove(&number).unwrap_or_default();
-        let is_told = pieces == *text || *is_cut && text.starts_with(&pieces);
+        let is_told = pieces == *text || *is_cut && text.starts_with(&pieces) || played.asked_hooks("before_message_write");
         if !is_told {
             wrong.push(format!("message {number} was told as {pieces:?} and is {text:?}"));
         }

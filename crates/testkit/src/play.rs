@@ -19,7 +19,7 @@ use homard_model::{
     roster::{Candidate, Credential, Order, Rank, Roster},
 };
 use homard_proto::{AgentId, Generation, RunId, SessionId, SessionKey, transcript::Entry};
-use homard_store::{Fence, MemoryStore, Rec, RunRow, Session, Store};
+use homard_store::{DeliveryRow, Fence, MemoryStore, Rec, RunRow, Session, Store};
 use jiff::tz::TimeZone;
 use serde_json::json;
 use tokio::{
@@ -31,8 +31,10 @@ use tokio::{
 use crate::{
     caller::{Call, Promised, Promises},
     clock::Clock,
+    courier::{Heard, Platforms},
     faults::{FaultyStore, Taken},
     folder::Folder,
+    hooks::{Bell, Rung},
     laws,
     script::{Answers, SUMS, Script, Seen, Understudy},
     tools::{Bench, Launch, Numbering},
@@ -73,6 +75,13 @@ pub struct Played {
     pub(crate) promises: Promises,
     /// What whoever waits for a run is told after everything, if somebody asked.
     pub(crate) waited: Vec<(RunId, Waited)>,
+    /// What channels heard, and which of them drop what they have heard before.
+    pub(crate) heard: Vec<Heard>,
+    pub(crate) idempotent: BTreeSet<String>,
+    /// Whether there are channels.
+    pub(crate) has_channels: bool,
+    /// What channels have not heard, as far as is known.
+    pub(crate) outbox: Vec<DeliveryRow>,
     /// What did not go by the script.
     pub(crate) complaints: Vec<String>,
     /// Whether the disk was told to fail.
@@ -81,6 +90,8 @@ pub struct Played {
     pub(crate) stopped: bool,
     /// Whether it was played until every run had ended.
     pub(crate) is_played_out: bool,
+    /// What hooks were told.
+    pub(crate) rung: Vec<Rung>,
     /// What was on disk besides.
     pub(crate) folder: Option<Folder>,
     /// Where the person is.
@@ -124,6 +135,11 @@ impl Played {
     /// What models were asked, in order.
     pub fn asked(&self) -> &[Seen] {
         &self.seen
+    }
+
+    /// Whether hooks were told something that begins with this word.
+    pub(crate) fn asked_hooks(&self, word: &str) -> bool {
+        self.rung.iter().any(|rung| rung.what.split(' ').next() == Some(word))
     }
 
     /// What was answered to the message of a run, if that went well; names of folders are as in a snapshot.
@@ -183,6 +199,8 @@ struct World {
     store: Arc<FaultyStore<MemoryStore>>,
     script: Arc<Script>,
     bench: Arc<Bench>,
+    platforms: Arc<Platforms>,
+    bell: Bell,
     clock: Clock,
     logbook: Logbook,
     promised: Promised,
@@ -209,6 +227,8 @@ impl World {
         };
         let bench = Bench::on(clock.clone(), trace.tools.clone(), numbering);
         let setup = &trace.setup;
+        let platforms = Platforms::on(clock.clone(), setup.channels.clone(), trace.conducts.clone());
+        let platforms = Arc::new(platforms);
         let memory = runtime()?.block_on(memory(setup))?;
         let folder = (!setup.files.is_empty()).then(|| Folder::new(&setup.files)).transpose()?;
         let mut setting = setup.setting.clone();
@@ -228,6 +248,8 @@ impl World {
             store: Arc::new(FaultyStore::new(memory, trace.faults.clone())),
             script,
             bench,
+            platforms,
+            bell: Bell::new(trace.parts.clone(), clock.clone()),
             clock,
             logbook: Logbook::default(),
             promised: Promised::default(),
@@ -253,7 +275,10 @@ impl World {
             drop(runtime);
             match end? {
                 End::Over => return crate::play::runtime()?.block_on(self.close()),
-                End::Again => self.logbook.lock().restart(self.began),
+                End::Again => {
+                    self.store.inner().restart();
+                    self.logbook.lock().restart(self.began);
+                }
             }
         }
         anyhow::bail!("the hub still has work after {LIVES} lives");
@@ -266,8 +291,12 @@ impl World {
         self.seen_before = self.script.seen().len();
         let ambient = self.ambient();
         let store: (Arc<dyn Store>, _) = (self.store.clone(), Fence::default());
-        let (agents, rules) = (self.agents.clone(), self.rules.clone());
+        let agents = self.agents.clone();
+        let rules = Rules { hooks: self.bell.hooks(), ..self.rules.clone() };
         let (hub, feed) = Hub::start_with(ambient.clone(), store, agents, self.slots.clone(), rules);
+        if !self.platforms.is_empty() {
+            hub.open_post(self.platforms.clone());
+        }
         let (stop, stopped) = channel::channel(false);
         let following = task::spawn("follow all runs", self.logbook.clone().follow(feed, self.clock.clone(), stopped));
         let store = self.store.clone();
@@ -323,6 +352,9 @@ impl World {
             // What the house sends itself when a run has ended is on its way.
             sleep(Duration::from_millis(1)).await;
             let is_left = self.settle(hub).await?;
+            if timeout(PATIENCE, hub.posted()).await.is_err() {
+                self.complaints.push(format!("something is still to be sent after {PATIENCE:?}"));
+            }
             match self.rigour {
                 Rigour::Script => return Ok(End::Over),
                 Rigour::EveryRunEnds if self.stopped || is_left => return Ok(End::Again),
@@ -382,9 +414,11 @@ impl World {
                 past.extend(self.store.transcript(&key, &id).await?.map(|entries| (key, id, entries)));
             }
         }
+        let outbox = self.store.outbox().await?;
         let mut complaints = self.complaints;
         if self.rigour == Rigour::Script {
             complaints.extend([self.script.complaints(), self.bench.complaints(), self.store.complaints()].concat());
+            complaints.extend(self.platforms.complaints());
         }
         Ok(Played {
             calls: self.calls,
@@ -392,6 +426,7 @@ impl World {
             seen: self.script.seen(),
             seen_before: self.seen_before,
             launches: self.bench.launches(),
+            rung: self.bell.rung(),
             sessions,
             past,
             taken,
@@ -399,6 +434,10 @@ impl World {
             rows,
             promises: self.promised.lock().clone(),
             waited: self.waited,
+            heard: self.platforms.heard(),
+            idempotent: self.platforms.idempotent(),
+            has_channels: !self.platforms.is_empty(),
+            outbox,
             complaints,
             disk_failed: self.disk_failed,
             stopped: self.stopped,
@@ -463,6 +502,7 @@ fn agents(setup: &Setup, setting: &Setting, script: &Arc<Script>, bench: &Arc<Be
         thinking: setup.thinking,
         verbose: setup.verbose,
         reasoning: setup.reasoning,
+        delivery: setup.delivery.clone(),
         ..Profile::new(id, roster.clone())
     };
     let profile = |id| {

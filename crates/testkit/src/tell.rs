@@ -1,16 +1,18 @@
 //! What happened, section by section: the text of a snapshot.
 
-use homard_agent::{Outcome, tape::State};
+use homard_agent::{Outcome, post::Delivered, tape::State};
 use homard_model::Level;
 use homard_proto::{
     message::{Block, Content, Message, StopReason, Usage},
     transcript::{Entry, Kind},
 };
 use homard_reply::payload::{Kind as ReplyKind, Payload};
+use homard_store::DeliveryState;
 use serde_json::{Value, json};
 
 use crate::{
     caller::Frame,
+    courier::Heard,
     laws,
     play::{EPOCH_MS, Played},
     script::Seen,
@@ -20,7 +22,7 @@ use crate::{
 };
 
 /// Tells what happened: `# answers`, `# events`, `# model saw`, `# sent`, `# transcript`; after a restart also the tools
-/// that were really started, because events tell of those whose answer was known, too.
+/// that were really started, because events tell of those whose answer was known, too, and what hooks were told.
 ///
 /// Left out because they are the same in every trace: of a payload the run's session and agent (the laws check them),
 /// of a stored answer the model's name, and counts of tokens where there are none. Long texts are abridged.
@@ -35,11 +37,26 @@ pub fn tell(played: &Played) -> String {
         lines.push("\n# tools started".to_owned());
         lines.extend(played.launches.iter().map(started));
     }
+    if !played.rung.is_empty() {
+        lines.push("\n# hooks".to_owned());
+        // At one moment nobody is first, but each hears of things in order.
+        let mut rung: Vec<_> = played.rung.iter().collect();
+        rung.sort_by_key(|rung| (rung.at, &rung.name));
+        lines.extend(rung.iter().map(|rung| format!("{}ms {} {}", rung.at.as_millis(), rung.name, rung.what)));
+    }
     lines.push("\n# sent".to_owned());
     lines.extend(played.log.runs.iter().map(|heard| {
         let cut_short = if laws::is_cut_short(played, heard) { "cut short, " } else { "" };
         format!("{} {cut_short}{}", heard.tape.run(), sent(&heard.tape.state()))
     }));
+    if played.has_channels {
+        lines.push("\n# channels heard".to_owned());
+        lines.extend(played.heard.iter().map(heard));
+        lines.push("\n# deliveries".to_owned());
+        lines.extend(played.log.delivered.iter().map(|(at, told)| delivered(at.as_millis(), told)));
+        let waits = played.outbox.iter().filter(|row| !row.state.is_final() && row.state != DeliveryState::Unknown);
+        lines.extend(waits.map(|row| format!("{} waits", row.delivery.id)));
+    }
     lines.push("\n# transcript".to_owned());
     for (key, session) in &played.sessions {
         lines.push(format!("{key} {}", json!(session.record)));
@@ -101,6 +118,31 @@ fn event(told: &Told) -> String {
 fn started(launch: &Launch) -> String {
     let Launch { at, run, call, tool, .. } = launch;
     format!("{}ms {run} {call} {tool}", at.as_millis())
+}
+
+fn heard(heard: &Heard) -> String {
+    let said = &heard.said;
+    let channel = said.channel.as_deref().unwrap_or_default();
+    let mut line = format!("{}ms {channel}:{} {} {}", heard.at.as_millis(), said.to, said.id, quoted(&said.text));
+    let parts = [("account", &said.account), ("thread", &said.thread), ("reply to", &said.reply_to)];
+    for (name, value) in parts.iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
+        line.push_str(&format!(" ({name} {value})"));
+    }
+    said.media.iter().for_each(|media| line.push_str(&format!(" {media:?}")));
+    line
+}
+
+fn delivered(at: u128, told: &Delivered) -> String {
+    let state = match &told.state {
+        DeliveryState::Sent { provider_id } => format!("sent as {}", provider_id.as_deref().unwrap_or("?")),
+        DeliveryState::Dead { .. } => "dead".to_owned(),
+        DeliveryState::Unknown => "unknown".to_owned(),
+        state @ (DeliveryState::Queued | DeliveryState::Sending | DeliveryState::Failed { .. }) => {
+            format!("not over: {state:?}")
+        }
+    };
+    let why = told.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    format!("{at}ms {} {state}{why}", told.id)
 }
 
 fn requests(seen: &[Seen]) -> Vec<String> {

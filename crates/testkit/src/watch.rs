@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{Cursor, Event, HubEvent, RunEvent, Tape, wire::Projection};
+use homard_agent::{Cursor, Event, HubEvent, RunEvent, Tape, post::Delivered, wire::Projection};
 use homard_proto::event::Agent;
 use tokio::{
     sync::{mpsc, watch},
@@ -45,6 +45,8 @@ pub(crate) struct Log {
     pub(crate) told: Vec<Told>,
     /// What is on a tape and clients are not told: when, how many payloads were told before, whose, and what.
     pub(crate) untold: Vec<(Duration, usize, usize, String)>,
+    /// What became of what was to be said on channels, and when that was told.
+    pub(crate) delivered: Vec<(Duration, Delivered)>,
     /// When the hub died or stopped and began again, and how many payloads were told before.
     pub(crate) restarts: Vec<(Duration, usize)>,
 }
@@ -119,6 +121,7 @@ fn untold(event: &RunEvent) -> Option<String> {
         | RunEvent::Compacted { .. }
         | RunEvent::NotCompacted { .. }
         | RunEvent::ToolEnded { .. }
+        | RunEvent::Hooked(_)
         | RunEvent::Ended(_) => None,
     }
 }
@@ -144,7 +147,10 @@ impl Logbook {
             let has_text = self.lock().has_text();
             tokio::select! {
                 biased;
-                Some(HubEvent::Run(tape)) = feed.recv() => self.lock().hear(clock.now(), tape),
+                Some(event) = feed.recv() => match event {
+                    HubEvent::Run(tape) => self.lock().hear(clock.now(), tape),
+                    HubEvent::Delivery(told) => self.lock().delivered.push((clock.now(), *told)),
+                },
                 () = sleep(Duration::from_millis(1)), if has_text => self.lock().flush(),
                 // A sender that is gone also means that it is over.
                 _ = stop.wait_for(|stop| *stop) => return,

@@ -7,7 +7,10 @@
 
 use std::{
     fs,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -25,10 +28,14 @@ use homard_model::{
     tokens,
 };
 use homard_proto::{
-    AgentId, RunId, SessionKey,
+    AgentId, RunId, SessionId, SessionKey,
     message::{Message, StopReason, Usage, User},
+    session::Record,
+    transcript::Entry,
 };
-use homard_store::{Fence, MemoryStore, Store, ToolClass};
+use homard_store::{
+    DeliveryRow, Error as StoreError, Fence, MemoryStore, Rec, RunRow, Session, Store, ToolClass, Unfinished, Verdict,
+};
 use homard_testkit::{Script, Step, Turn, chance::Dice};
 use serde_json::{Value, json};
 
@@ -155,9 +162,17 @@ fn size(request: &Request) -> u64 {
     tokens::estimate(&request.system) + tokens::of_tools(&request.tools) + said
 }
 
-/// The model that answers: it looks at a few files and then says something.
-fn answers(known: Arc<Mutex<Known>>, counts: Counts, mut dice: Dice) -> impl FnMut(&Request) -> Turn + Send {
+/// The model that answers: it looks at a few files and then says something. When the one that sums up has failed, it is
+/// asked to sum up, and fails in the same way.
+fn answers(
+    known: Arc<Mutex<Known>>,
+    (sums, counts): (Sums, Counts),
+    mut dice: Dice,
+) -> impl FnMut(&Request) -> Turn + Send {
     move |request| {
+        if request.system.starts_with("You write checkpoints") {
+            return sums_up(sums, &mut dice);
+        }
         let mut known = known.lock().unwrap();
         known.asked += 1;
         let asked = known.asked;
@@ -224,17 +239,61 @@ fn sums_up(sums: Sums, dice: &mut Dice) -> Turn {
     }
 }
 
+/// A store that counts how often a transcript is read.
+#[derive(Default)]
+struct Counting {
+    inner: MemoryStore,
+    reads: AtomicUsize,
+}
+
+#[async_trait]
+impl Store for Counting {
+    async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, StoreError> {
+        self.inner.commit(fence, batch).await
+    }
+
+    async fn load(&self, key: &SessionKey) -> Result<Option<Session>, StoreError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.inner.load(key).await
+    }
+
+    async fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<Entry>>, StoreError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.inner.transcript(key, session).await
+    }
+
+    async fn run(&self, run: &RunId) -> Result<Option<RunRow>, StoreError> {
+        self.inner.run(run).await
+    }
+
+    async fn list(&self) -> Result<Vec<(SessionKey, Arc<Record>)>, StoreError> {
+        self.inner.list().await
+    }
+
+    async fn find(&self, session: &SessionId) -> Result<Option<SessionKey>, StoreError> {
+        self.inner.find(session).await
+    }
+
+    async fn recover(&self) -> Result<Vec<Unfinished>, StoreError> {
+        self.inner.recover().await
+    }
+
+    async fn outbox(&self) -> Result<Vec<DeliveryRow>, StoreError> {
+        self.inner.outbox().await
+    }
+}
+
 fn spec(model: &str) -> Spec {
     let [provider, model, api] = ["script", model, "scripted"].map(str::to_owned);
     Spec { provider, model, api, context_window: WINDOW, max_output: 4_000, ..Spec::default() }
 }
 
-/// Plays a session of so many turns; returns how often it was compacted.
-async fn play(turns: usize, sums: Sums, counts: Counts) -> u64 {
+/// Plays a session of so many turns; returns how often it was compacted, and how often its transcript was read.
+async fn play(turns: usize, sums: Sums, counts: Counts) -> (u64, usize) {
     let workspace = tempfile::tempdir().unwrap();
     fs::write(workspace.path().join("AGENTS.md"), format!("# Rules\n\n{RULE}\n")).unwrap();
     let known = Arc::new(Mutex::new(Known::default()));
-    let script = Script::free(Box::new(answers(known.clone(), counts, Dice::new(5)))).read_by(spec("script-1"));
+    let script = Script::free(Box::new(answers(known.clone(), (sums, counts), Dice::new(5)))).read_by(spec("script-1"));
     let mut dice = Dice::new(6);
     let summing = Script::free(Box::new(move |_| sums_up(sums, &mut dice))).read_by(spec("script-2"));
     let summing = Roster::alone(Arc::new(summing));
@@ -247,7 +306,7 @@ async fn play(turns: usize, sums: Sums, counts: Counts) -> u64 {
         ..Profile::new(AgentId::main(), Roster::alone(Arc::new(script)))
     };
     profile.compaction.model = Some("script/script-2".to_owned());
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let store = Arc::new(Counting::default());
     let agents = Agents::new(profile, []);
     let (hub, _feed) = Hub::start(Ambient::fixed(0), (store.clone(), Fence::default()), agents, Slots::new(4, 8, 1));
     let key = SessionKey::parse("main", &AgentId::main()).unwrap();
@@ -265,11 +324,20 @@ async fn play(turns: usize, sums: Sums, counts: Counts) -> u64 {
         assert_eq!(known.lock().unwrap().wrong, Vec::<String>::new(), "turn {turn} with {sums:?} and {counts:?}");
     }
     hub.shut_down().await;
+    let reads = store.reads.load(Ordering::Relaxed);
     let session = store.load(&key).await.unwrap().unwrap();
     // The transcript keeps every line.
     let said = session.entries.iter().filter(|entry| json!(entry)["message"]["role"] == "user").count();
     assert_eq!(said, turns);
-    json!(session.record)["compactionCount"].as_u64().unwrap_or_default()
+    (json!(session.record)["compactionCount"].as_u64().unwrap_or_default(), reads)
+}
+
+/// What is made short is at hand: a session is read when its first message comes, however often it is compacted.
+#[tokio::test(start_paused = true)]
+async fn a_compaction_reads_no_transcript() {
+    let (compactions, reads) = play(60, Sums::Well, Counts::Alike).await;
+    assert!(compactions > 6, "only {compactions} compactions");
+    assert!(reads <= 2, "{reads} reads for {compactions} compactions");
 }
 
 #[test]
@@ -302,7 +370,7 @@ macro_rules! sessions {
         #[tokio::test(start_paused = true)]
         async fn $name() {
             let turns = turns($turns);
-            let compactions = play(turns, Sums::$sums, Counts::$counts).await;
+            let (compactions, _) = play(turns, Sums::$sums, Counts::$counts).await;
             assert!(compactions >= turns as u64 / OFTEN, "only {compactions} compactions in {turns} turns");
         }
     )*};

@@ -1,6 +1,7 @@
 //! R1, R3, R7, R12: every trace, with a death at every commit; a seeded sample here, all of it where `SWEEP=all` is set.
 //!
-//! `SWEEP_SEED=<number>` draws another sample; what fails names its trace and the place.
+//! `SWEEP_SEED=<number>` draws another sample, `SWEEP_ROOM=<folder>` plays only the traces there; what fails names its
+//! trace and the place.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 #![allow(clippy::disallowed_methods, reason = "whoever runs the tests says how much of the sweep they want")]
 
@@ -34,7 +35,8 @@ fn a_death_at_any_commit_breaks_no_law() {
     let seed = std::env::var("SWEEP_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(3);
     let mut dice = Dice::new(seed);
     let (mut count, mut broken) = (0, Vec::new());
-    for path in traces(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces")) {
+    let room = std::env::var("SWEEP_ROOM").unwrap_or_default();
+    for path in traces(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(room)) {
         let name = path.display().to_string();
         let rehearsed = Rehearsed::new(&Trace::read(&name, &fs::read_to_string(&path).unwrap()).unwrap()).unwrap();
         let drawn = rehearsed.points().into_iter().filter(|_| whole || dice.percent(SAMPLE));

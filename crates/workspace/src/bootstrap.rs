@@ -93,7 +93,7 @@ impl Reader {
                 Ok(None) => continue,
                 Err(why) => (unusable(&path, why), 0),
             };
-            pages.push(Page { name, path, body, chars });
+            pages.push(Page { name: name.into(), path, body, chars });
         }
         pages
     }
@@ -139,6 +139,14 @@ fn share(text: &Text, name: &str, per_file: usize, left: &mut usize) -> Body {
     let (body, taken) = text.fit(name, per_file.min(*left));
     *left -= taken;
     body
+}
+
+/// The page of a text that somebody wants in a prompt. It gets no more room than a file would.
+pub fn page(name: String, path: PathBuf, content: Option<&str>, limits: &Limits) -> Page {
+    let Some(content) = content else { return Page { name: name.into(), path, body: Body::Missing, chars: 0 } };
+    let text = Text::new(content, limits.per_file);
+    let (body, chars) = (text.fit(&name, limits.per_file).0, text.chars());
+    Page { name: name.into(), path, body, chars }
 }
 
 fn unusable(path: &Path, why: String) -> Body {

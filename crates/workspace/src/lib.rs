@@ -14,7 +14,7 @@ mod text;
 pub mod identity;
 pub mod starter;
 
-pub use bootstrap::{Audience, Limits, Reader};
+pub use bootstrap::{Audience, Limits, Reader, page as page_of};
 pub use identity::Identity;
 pub use page::{Body, Page};
 pub use starter::{Error, Made, Problem, Starter, make};

@@ -1,12 +1,12 @@
 //! A file of the workspace as a prompt has it.
 
-use std::path::PathBuf;
+use std::{borrow::Cow, path::PathBuf};
 
 /// A file of the workspace as a prompt has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// Its name, such as `AGENTS.md`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Where it is.
     pub path: PathBuf,
     /// What is said of it.

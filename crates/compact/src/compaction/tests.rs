@@ -17,7 +17,7 @@ fn task(messages: Vec<Message>, window: u64) -> Task {
         previous: None,
         limits: Settings::default().limits(window, 1_000, Scale::ONE),
         focus: None,
-        summary_window: window,
+        summary_windows: vec![window],
         mode: Mode::Default,
     }
 }
@@ -111,6 +111,42 @@ fn a_request_stays_quoted_while_its_turn_goes_on() {
     messages.push(user("stop"));
     let outcome = done(Task { lines: lines(messages), ..on }, &[0]);
     assert!(!outcome.summary.contains("latest-request"), "{}", outcome.summary);
+}
+
+/// Asks two models: what each says, by the number of the question that it gets.
+fn run_two(task: Task, answer: impl Fn(usize, usize) -> Result<&'static str, Refused>) -> (Outcome, [usize; 2]) {
+    let mut compaction = Compaction::new(task, Ladder::default());
+    let mut asked = [0; 2];
+    loop {
+        match compaction.step() {
+            Step::Ask(_) => {
+                let whom = compaction.asked();
+                compaction.answer(answer(whom, asked[whom]));
+                asked[whom] += 1;
+            }
+            Step::Done(outcome) => return (*outcome, asked),
+            end @ (Step::Nothing(_) | Step::GaveUp(_)) => panic!("{end:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_next_model_is_asked_before_anything_is_quoted() {
+    let two = |first, second| Task { summary_windows: vec![first, second], ..task(turns(100, 2_000), 200_000) };
+    // The first fails in the middle; what it wrote before is not mixed with what the second writes.
+    let (outcome, asked) = run_two(two(200_000, 64_000), |whom, number| match (whom, number) {
+        (0, 1..) => Err(Refused::Failed),
+        _ => Ok(CHECKPOINT),
+    });
+    assert_eq!((outcome.way, outcome.summary.as_str(), asked[0]), (Some(Way::Staged), CHECKPOINT, 3));
+    assert!(asked[1] > 3, "{asked:?}");
+    // One whose window is not known, or too small, cannot be asked at all.
+    let (outcome, asked) = run_two(two(0, 64_000), |_, _| Ok(CHECKPOINT));
+    assert_eq!((outcome.way, asked[0]), (Some(Way::Staged), 0));
+    // Nobody is asked a third time.
+    let (outcome, asked) = run_two(two(200_000, 64_000), |_, _| Ok("garbage"));
+    assert_eq!((outcome.way, asked[0]), (Some(Way::Extract), 2));
+    assert!(outcome.summary.contains("these are quotations"), "{}", outcome.summary);
 }
 
 #[test]

@@ -50,6 +50,23 @@ fn a_long_result_is_cut_at_a_line() {
 }
 
 #[test]
+fn a_result_that_was_cut_before_says_one_thing_of_its_length() {
+    // Of 90000 characters 50000 were stored, and fewer are shown now, and then fewer still.
+    let Message::ToolResult(mut stored) = result("a", &"word ".repeat(10_000)) else { panic!() };
+    stored.content.push(Block::text(notice::kept(90_000, 50_000)));
+    let short = shorten(&Message::ToolResult(stored), 20_000).unwrap();
+    let expected = |words: usize, shown: usize| {
+        let words = "word ".repeat(words);
+        format!(
+            "{words}\n\n[Cut: the first {shown} of 90000 characters are shown. Ask for a smaller part to see more.]"
+        )
+    };
+    assert_eq!(blocks(&short), [Block::text(expected(4_000, 20_000))]);
+    let shorter = shorten(&short, 10_000).unwrap();
+    assert_eq!(blocks(&shorter), [Block::text(expected(2_000, 10_000))]);
+}
+
+#[test]
 fn blocks_share_what_is_allowed_and_pictures_stay() {
     let Message::ToolResult(mut whole) = result("a", &"word ".repeat(8_000)) else { panic!() };
     whole.content.extend([image(), Block::text("word ".repeat(2_000))]);

@@ -38,6 +38,20 @@ fn a_turn_is_kept_whole_if_it_is_not_much_too_long() {
 }
 
 #[test]
+fn the_turn_before_the_newest_is_kept_whole_if_both_are_not_much_too_long() {
+    let answered =
+        |size| vec![user("old"), assistant("old"), user("tell me"), assistant(&words(size)), assistant("so")];
+    let with = |size, newest: Vec<Message>| planned([answered(size), newest].concat(), 500);
+    let expected = Plan { history: 0..2, prefix: 2..2, kept: 2, request: None };
+    // A request that was not answered yet, and one that was.
+    assert_eq!(with(900, vec![user("yes, do that")]), Ok(expected.clone()));
+    assert_eq!(with(500, vec![user("yes, do that"), assistant(&words(400))]), Ok(expected));
+    // Too long together: only what is newer stays.
+    let expected = Plan { history: 0..5, prefix: 5..5, kept: 5, request: None };
+    assert_eq!(with(900, vec![user("yes, do that"), assistant(&words(400))]), Ok(expected));
+}
+
+#[test]
 fn an_older_turn_that_is_split_has_its_beginning_summed_up_apart() {
     let messages = vec![
         user("first"),

@@ -66,6 +66,28 @@ fn above_half_of_the_window_the_oldest_are_left_out() {
 }
 
 #[test]
+fn what_stands_for_a_result_is_what_the_settings_say() {
+    let lines = conversation(&[4_000; 30]);
+    let settings = Settings { placeholder: "(gone)".to_owned(), ..Settings::default() };
+    let pruned = prune(&lines, &Cuts::default(), at(6), &settings, 40_000);
+    assert_eq!(text(&pruned.messages[2]), "(gone)");
+    let again = prune(&lines, &pruned.cuts, at(1), &settings, 40_000);
+    assert_eq!(again.messages, pruned.messages);
+}
+
+#[test]
+fn a_result_that_was_cut_before_says_one_thing_of_its_length() {
+    let mut lines = conversation(&[10_000; 4]);
+    let Message::ToolResult(mut stored) = (*lines[2].message).clone() else { panic!() };
+    stored.content.push(Block::text(notice::kept(90_000, 10_000)));
+    lines[2] = Line::new(lines[2].entry.clone(), Arc::new(Message::ToolResult(stored)));
+    let pruned = prune(&lines, &Cuts::default(), at(6), &Settings::default(), 25_000);
+    let half = "0123456789".repeat(150);
+    let short = format!("{half}\n...\n{half}\n\n[Shortened: characters 1 to 1500 and 8501 to 10000 of 90000.]");
+    assert_eq!(text(&pruned.messages[2]), short);
+}
+
+#[test]
 fn few_characters_are_not_worth_leaving_out() {
     let lines = conversation(&[4_000; 10]);
     let pruned = prune(&lines, &Cuts::default(), at(6), &Settings::default(), 10_000);

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::{BootstrapFile, event::Called};
+use crate::{BootstrapFile, DEADLINE, event::Called};
 
 type Says = Box<dyn Fn(&Event) -> Result<Answer, HookError> + Send + Sync>;
 

@@ -45,6 +45,7 @@ asked_of_both! {
     an_event_of_a_channel_leads_to_one_run
     a_run_remembers_when_it_began_first
     what_a_run_says_on_a_channel_is_queued_with_its_end_or_not_at_all
+    a_restart_finds_what_an_open_run_has_said_on_channels
     deliveries_to_one_target_go_out_in_order
     a_delivery_cannot_go_where_it_cannot
 }
@@ -243,6 +244,7 @@ async fn all_is_known_of_a_run_that_was_at_work(store: &dyn Store, fence: &Fence
             call("c2", ToolClass::Read, Some(result("c2", "two"))),
         ],
         guests: Vec::new(),
+        posted: Vec::new(),
     };
     assert_eq!(store.recover().await, Ok(vec![expected]));
 }
@@ -298,6 +300,18 @@ async fn what_a_run_says_on_a_channel_is_queued_with_its_end_or_not_at_all(store
     let again = vec![queue(&second), terminal("r1", Outcome::Done), queue(&notice)];
     assert_eq!(store.commit(fence, again).await, Ok(vec![no; 3]));
     assert_eq!(store.outbox().await, Ok(vec![waiting(&first), waiting(&notice)]));
+}
+
+async fn a_restart_finds_what_an_open_run_has_said_on_channels(store: &dyn Store, fence: &Fence) {
+    let [said, waits, other] =
+        [("d1", Some("r1")), ("d2", Some("r1")), ("d3", Some("r2"))].map(|(id, name)| delivery(id, "ann", name));
+    let starts = deliver("d1", DeliveryState::Sending);
+    let batch = vec![accept("r1", "x"), accept("r2", "y"), queue(&said), queue(&waits), starts, deliver("d1", sent())];
+    store.commit(fence, batch).await.unwrap();
+    store.commit(fence, vec![queue(&other), terminal("r2", Outcome::Done)]).await.unwrap();
+    let found = store.recover().await.unwrap();
+    let posted: Vec<_> = found.into_iter().map(|found| found.posted).collect();
+    assert_eq!(posted, [[DeliveryRow { state: sent(), attempts: 1, ..waiting(&said) }, waiting(&waits)]]);
 }
 
 async fn deliveries_to_one_target_go_out_in_order(store: &dyn Store, fence: &Fence) {

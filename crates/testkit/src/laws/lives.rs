@@ -253,6 +253,9 @@ fn lines(played: &Played) -> Vec<String> {
     let are_pruned = played.sessions.iter().any(|(_, session)| session.record.extra.contains_key("homardPruning"));
     let are_short = are_pruned || entries().any(shortens_results);
     let is_short = |message: &Message| are_short && matches!(message, Message::ToolResult(_));
+    // What hooks add to a message is on no disk.
+    let has_more = played.asked_hooks("before_agent_start") || played.asked_hooks("before_prompt_build");
+    let is_framed = |message: &Message| has_more && shown.iter().any(|line| frames(message, line));
     let mut wrong = Vec::new();
     for (number, seen) in (1..).zip(&played.seen).skip(played.seen_before) {
         let is_plea = |message: &Message| matches!(message, Message::User(user) if [PLEA, CUT].iter().any(|plea| user.content.text().ends_with(plea)));
@@ -262,6 +265,7 @@ fn lines(played: &Played) -> Vec<String> {
                 && !is_plea(message)
                 && !sums_up(message)
                 && !is_short(message)
+                && !is_framed(message)
         };
         // What is said when notes are stored is on no disk.
         let is_flush =
@@ -271,4 +275,12 @@ fn lines(played: &Played) -> Vec<String> {
         wrong.extend(strange.map(|message| format!("model call {number} has a line that is not on disk: {message:?}")));
     }
     wrong
+}
+
+/// Whether a message has all the words of another one, and more around them.
+fn frames(message: &Message, line: &Message) -> bool {
+    match (message, line) {
+        (Message::User(more), Message::User(said)) => more.content.text().contains(&said.content.text()),
+        (Message::User(_) | Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_), _) => false,
+    }
 }

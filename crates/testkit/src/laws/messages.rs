@@ -140,7 +140,8 @@ fn may_overtake(played: &Played, later: &str, earlier: &str) -> bool {
 fn alone(played: &Played, row: &RunRow, lines: &[Line<'_>]) -> Option<String> {
     let said = played.taken.said.get(&row.run).map(String::as_str).unwrap_or_default();
     // That the conversation be made short is no part of it. The house asks for it by itself, too.
-    let is_wish = said.starts_with("/compact") || row.method == "compaction";
+    let is_foreign = said.starts_with('/') && played.asked_hooks("command");
+    let is_wish = said.starts_with("/compact") || row.method == "compaction" || is_foreign;
     match (lines, row.session.is_some() && !is_wish) {
         ([], false) if is_wish => None,
         ([], true) => Some("is in no transcript, and its run began".to_owned()),
@@ -154,7 +155,7 @@ fn alone(played: &Played, row: &RunRow, lines: &[Line<'_>]) -> Option<String> {
         ([line], true) => {
             let guests: Vec<_> = collected(played, &row.run);
             // A command that begins a new transcript does not stand in it.
-            let is_own = said.ends_with(line.text.as_str());
+            let is_own = said.ends_with(line.text.as_str()) || played.asked_hooks("before_message_write");
             match Digest::read(&line.text) {
                 None => (!is_own || !guests.is_empty()).then(|| format!("is {said:?} and became {:?}", line.text)),
                 Some(digest) => digest.lacks(guests.into_iter().chain([said])),

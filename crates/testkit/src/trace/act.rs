@@ -72,8 +72,9 @@ const SAY: [(&str, &str); 11] = [
 ];
 
 /// The settings of `chat`, and how the method calls them.
-const CHAT: [(&str, &str); 8] = [
+const CHAT: [(&str, &str); 9] = [
     ("blocks", "blocks"),
+    ("message", "messageId"),
     ("run", "idempotencyKey"),
     ("key", "sessionKey"),
     ("mode", "queueMode"),
@@ -118,16 +119,18 @@ fn say(scan: &mut Scanner<'_>, trace: &Trace) -> Result<Deed, Wrong> {
 
 fn chat(scan: &mut Scanner<'_>, trace: &Trace) -> Result<Deed, Wrong> {
     if scan.rest().starts_with('{') {
-        return Ok(Deed::Chat { principal: "owner".to_owned(), params: scan.json()?, blocks: None });
+        return Ok(Deed::Chat { principal: "owner".to_owned(), params: scan.json()?, blocks: None, message: None });
     }
     let mut params = json!({"message": scan.quoted()?, "sessionKey": "main"});
     let principal = settings(scan, "chat", &CHAT, ("timeoutMs", "milliseconds"), &mut params)?;
     let blocks = params.as_object_mut().and_then(|params| params.shift_remove("blocks"));
+    let message = params.as_object_mut().and_then(|params| params.shift_remove("messageId"));
+    let message = message.as_ref().and_then(Value::as_str).map(str::to_owned);
     let blocks = blocks.as_ref().and_then(Value::as_str).map(blocks_rules).transpose()?;
     if params.get("idempotencyKey").is_none() {
         params["idempotencyKey"] = next_run(trace).into();
     }
-    Ok(Deed::Chat { principal, params, blocks })
+    Ok(Deed::Chat { principal, params, blocks, message })
 }
 
 /// How an answer is sent in blocks: `5..20`, then `end` for not before the end of the message, `idle:1000` for putting

@@ -1,4 +1,4 @@
-//! The lines of a `.trace` file: one act a line, five verbs.
+//! The lines of a `.trace` file: one act a line, seven verbs.
 //!
 //! ```text
 //! # a comment; `# case 106` names the conformance case
@@ -12,6 +12,7 @@
 //! set    window=12000 fallback=40000 thinks="low high" thinking=high style=lean zone=UTC
 //! set    file "AGENTS.md" "Be kind."
 //! set    picture "cat.png"
+//! set    channel telegram limit=4000 idempotent=yes blocks=yes replies=first threads=reply to=owner
 //! at     0ms    say "deploy it"
 //! at     10ms   say "again" run=k2 key=agent:ops:main timeout=5
 //! at     15ms   chat "stop, use make" mode=steer channel=slack to=c1 thread=9
@@ -26,8 +27,13 @@
 //! at     700ms  restart
 //! model  text "On " | 50ms | "it." ; call c1 exec {"cmd":"make"} ; usage in=10 out=2 cost=0.01
 //! tool   c1 takes 1s reports "50 %" at 500ms says "built"
+//! courier #2 takes 1s busy "flood" after 30s
 //! fault  store.commit #3 ENOSPC
 //! fault  store.commit #7 stored dies
+//! hook   memory before_agent_start priority=10 answers {"prependContext":"It is Monday."}
+//! hook   keeper before_tool_call guard takes 1s fails "no idea"
+//! hook   files signal=agent:bootstrap answers {"drops":"SOUL.md"}
+//! hook   weather command answers "It rains."
 //! ```
 //! A line that begins with a blank continues the line above it; `"ab"*3` is `"ababab"`.
 //!
@@ -41,10 +47,11 @@
 //!   `thinking=`, `verbose=` and `reasoning=` are what holds where nobody says so. `file`, `link` (with where it leads),
 //!   `picture` and `huge` (50 MB) are on a real disk, in the workspace of all agents, or beside it: `"../a.png"`.
 //!   Prompts have a `style=` (`rich`, `lean`, `bare`), messages a time in a `zone=`; with `pictures=confined` only those
-//!   in the workspace are shown.
+//!   in the workspace are shown. A `channel` is set up with what it is like; answers go there in blocks with `blocks=yes`,
+//!   with a `delay=natural` between them and a `prefix=` before each.
 //! - **at**: something arrives. `say` is a message (`run= key= agent= session= timeout= thinking= label= lane=
 //!   channel= prompt= restart= parent= as=`) that is always a run of its own, `chat` is one that goes by the rules of
-//!   the queue (`run= key= mode= channel= to= account= thread= timeout= as=`, and `blocks="5..20 end idle:1000"` for an answer in blocks); without `run=` its run is called `run-1`,
+//!   the queue (`run= key= mode= channel= to= account= thread= message= timeout= as=`, and `blocks="5..20 end idle:1000"` for an answer in blocks); without `run=` its run is called `run-1`,
 //!   `run-2` and so on. `agent`, `chat`, `wait` and `abort` also take the parameters of the method as JSON, `p3` before
 //!   them for the older protocol. `event` is something that the session's next run is told, `reset` gives it a
 //!   new transcript, `undo` makes its last compaction void, `resize` changes how many
@@ -56,9 +63,15 @@
 //! - **tool**: what a call does, found by its id or by the tool's name: `takes`, `reports "…" at`, `says`, `fails`,
 //!   `panics`, `details <json>`, `hangs` (for ever), `obeys` (ends when told to) and `lends` (the run's slot, meanwhile).
 //!   `{workdir}` in what it says is the directory that its run works in.
+//! - **courier**: what a channel does when it is called, by the number of the call, counted over all restarts: `takes`,
+//!   `hears`, `refuses "…"`, `busy "…" [after <time>]`, `loses "…"` (it hears, and nobody learns of it), `drops "…"` (it
+//!   does not, and nobody learns of that), `panics "…"` or `hangs`. Without a line it hears at once.
 //! - **fault**: what goes wrong: the number of a commit, counted over all restarts, and why (`ENOSPC`, `EIO`) or for how
 //!   long (`takes`). With `dies` the process dies before that commit takes effect, with `stored dies` after it did but
 //!   before anybody is told; either way it is started again at once.
+//! - **hook**: somebody takes part at a point of the loop (`priority=`, `guard`), where something is signalled
+//!   (`signal=`), or in the chat (`command`): `takes`, and then `answers <json>`, `fails "…"` or `hangs`. A listener's
+//!   answer may have `says` (in the chat), `drops` (a file of the prompt) and `bootstrapFiles`.
 
 mod act;
 mod scan;
@@ -72,7 +85,7 @@ use homard_agent::Class;
 use homard_proto::{Generation, RunId};
 use serde_json::Value;
 
-use crate::{faults::Fault, script::Turn, tools::Behaviour};
+use crate::{courier::Conduct, faults::Fault, hooks::Part, script::Turn, tools::Behaviour};
 
 pub use setup::Setup;
 
@@ -89,6 +102,10 @@ pub struct Trace {
     pub tools: BTreeMap<String, Behaviour>,
     /// What goes wrong, by number of commit.
     pub faults: BTreeMap<u64, Fault>,
+    /// What channels do, by number of call.
+    pub conducts: BTreeMap<u64, Conduct>,
+    /// Who takes part besides.
+    pub parts: Vec<Part>,
 }
 
 /// Something that arrives from outside.
@@ -122,6 +139,8 @@ pub enum Deed {
         params: Value,
         /// How its answer is sent in blocks.
         blocks: Option<homard_reply::blocks::Rules>,
+        /// What its channel calls the message.
+        message: Option<String>,
     },
     /// The method `agent.wait`.
     Wait {
@@ -193,6 +212,8 @@ impl Trace {
             turns: Vec::new(),
             tools: BTreeMap::new(),
             faults: BTreeMap::new(),
+            conducts: BTreeMap::new(),
+            parts: Vec::new(),
         }
     }
 }
@@ -231,7 +252,7 @@ mod tests {
         );
         assert_eq!(
             complaint("at 0ms say \"a\"\n\nwen 5ms"),
-            "x.trace:3: expected `set`, `at`, `model`, `tool` or `fault`, found `wen 5ms`"
+            "x.trace:3: expected `set`, `at`, `model`, `tool`, `courier`, `fault` or `hook`, found `wen 5ms`"
         );
         assert_eq!(
             complaint("at soon say \"a\""),

@@ -1,10 +1,12 @@
 //! How the world is before it begins: what follows `set`.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use homard_agent::{
     Bounds, ChannelLimits, HistoryLimits, Pruning, Setting, ToolMode,
     command::{self, Command, Order, Triggers, queue::Overrides},
+    courier::Manner,
+    delivery::Delivery,
     freshness::{Freshness, Mode, Rule},
     hub::QueueRules,
     setting::{Pictures, Style},
@@ -12,6 +14,7 @@ use homard_agent::{
 };
 use homard_model::{Level, Spec};
 use homard_proto::{AgentId, SessionKey, session, transcript::Entry};
+use homard_reply::pace::Delay;
 use homard_store::ToolClass;
 use jiff::tz::TimeZone;
 
@@ -69,6 +72,10 @@ pub struct Setup {
     pub verbose: Option<&'static str>,
     /// Whether the reasoning is shown when nobody says so.
     pub reasoning: Option<&'static str>,
+    /// The channels, and what they are like.
+    pub channels: BTreeMap<String, Manner>,
+    /// How answers reach people.
+    pub delivery: Delivery,
 }
 
 impl Default for Setup {
@@ -96,6 +103,8 @@ impl Default for Setup {
             thinking: None,
             verbose: None,
             reasoning: None,
+            channels: BTreeMap::new(),
+            delivery: Delivery::default(),
         }
     }
 }
@@ -110,6 +119,7 @@ impl Setup {
     /// Reads what follows `set`.
     pub(super) fn read(&mut self, scan: &mut Scanner<'_>) -> Result<(), Wrong> {
         match scan.peek() {
+            "channel" => scan.word("").and_then(|_| self.channel(scan)),
             "session" | "line" | "tool" | "file" | "link" | "picture" | "huge" => {
                 self.thing(scan)?;
                 scan.end()
@@ -121,6 +131,36 @@ impl Setup {
                 Ok(())
             }
         }
+    }
+
+    /// A channel, and what it is like.
+    fn channel(&mut self, scan: &mut Scanner<'_>) -> Result<(), Wrong> {
+        let name = scan.word("the channel's name")?.to_owned();
+        let mut manner = Manner::default();
+        while !scan.is_empty() {
+            let before = scan.clone();
+            let (name, value) = scan.setting()?;
+            match (name, value.as_str()) {
+                ("limit", _) => manner.text_limit = Some(number(&before, &value)?),
+                ("idempotent", "yes") => manner.is_idempotent = true,
+                ("blocks", "yes") => manner.takes_blocks = Some(true),
+                ("blocks", "no") => manner.takes_blocks = Some(false),
+                ("tags", "yes") => manner.allows_tags = true,
+                ("threads", "reply") => manner.threads_by_reply = true,
+                ("to", _) => manner.usual_to = Some(value),
+                ("replies", word) => match homard_reply::thread::Mode::parse(word) {
+                    Some(mode) => manner.replies = mode,
+                    None => return before.wrong("`off`, `first` or `all`"),
+                },
+                _ => {
+                    return before.wrong(
+                        "`limit=`, `idempotent=yes`, `blocks=`, `replies=`, `tags=yes`, `threads=reply` or `to=`",
+                    );
+                }
+            }
+        }
+        self.channels.insert(name, manner);
+        Ok(())
     }
 
     /// Something that is there.
@@ -218,13 +258,16 @@ impl Setup {
             }
             ("pictures", "confined") => self.setting.pictures = Some(Pictures { home: None, is_confined: true }),
             ("thinking", _) => self.thinking = Some(levels(value)?.first().copied().unwrap_or_default()),
+            ("blocks", "yes") => self.delivery.sends_blocks = true,
+            ("delay", "natural") => self.delivery.delay = Delay::Natural,
+            ("prefix", text) => self.delivery.prefix = Some(text.to_owned()),
             ("verbose", _) => self.verbose = word(command::Level::Verbose)?,
             ("reasoning", _) => self.reasoning = word(command::Level::Reasoning)?,
             _ => {
                 return before.wrong(
                     "`timeout=`, `idle=`, `retries=`, `turns=`, `calls=`, `repeats=`, `errors=`, `cost=`, `tools=sequential`, `slots=`, `queue=`, `history.channel=`, `reset=daily`, \
                      `agent=`, `api=`, `window=`, `sees=no`, `thinks=`, `fallback=`, `sums=`, `pruning=`, `style=`, `zone=`, \
-                     `pictures=confined`, `thinking=`, `verbose=`, `reasoning=`, `session`, `line`, `tool`, `file`, \
+                     `pictures=confined`, `thinking=`, `verbose=`, `reasoning=`, `blocks=yes`, `delay=natural`, `prefix=`, `channel`, `session`, `line`, `tool`, `file`, \
                      `link`, `picture` or `huge`",
                 );
             }

@@ -1,0 +1,178 @@
+//! The rules at the door, one by one, and what holds for all of them.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::incoming::{Peer, Sender};
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn said(kind: PeerKind, sender: &str) -> Incoming {
+    Incoming {
+        peer: Peer { kind, id: "-100".to_owned(), title: None },
+        sender: Sender { id: sender.to_owned(), ..Sender::default() },
+        text: "hello".to_owned(),
+        ..Incoming::default()
+    }
+}
+
+fn at_door<'a>(incoming: &'a Incoming, paired: &'a [String]) -> Caller<'a> {
+    Caller { incoming, paired, activation: None, is_control: false }
+}
+
+const IN: Verdict = Verdict::Admit { was_mentioned: true, may_command: true };
+
+#[test]
+fn a_dm_policy_decides_over_strangers_listed_and_approved() {
+    let verdicts = |dm, allow: &[&str]| {
+        let rules = Rules { dm, allow_from: words(allow), ..Rules::default() };
+        let paired = words(&["9", "*"]);
+        ["7", "8", "9"].map(|id| judge(&rules, at_door(&said(PeerKind::Direct, id), &paired)))
+    };
+    let (no, pair) = (Verdict::Drop(Reason::Sender), Verdict::Pair);
+    assert_eq!(verdicts(DmPolicy::Pairing, &[" 7 "]), [IN, pair, IN]);
+    assert_eq!(verdicts(DmPolicy::Allowlist, &["7"]), [IN, no, IN]);
+    assert_eq!(verdicts(DmPolicy::Open, &["7"]), [IN, no, IN], "open needs a star in the list");
+    assert_eq!(verdicts(DmPolicy::Open, &["*"]), [IN; 3]);
+    assert_eq!(verdicts(DmPolicy::Disabled, &["*"]), [Verdict::Drop(Reason::Disabled); 3]);
+}
+
+#[test]
+fn a_name_or_a_bot_does_not_open_the_door() {
+    let rules = Rules { allow_from: words(&["alice", "7"]), dm: DmPolicy::Allowlist, ..Rules::default() };
+    let mut incoming = said(PeerKind::Direct, "8");
+    incoming.sender.name = "alice".to_owned();
+    incoming.sender.username = Some("alice".to_owned());
+    assert_eq!(judge(&rules, at_door(&incoming, &[])), Verdict::Drop(Reason::Sender));
+    let mut bot = said(PeerKind::Direct, "7");
+    bot.sender.is_bot = true;
+    assert_eq!(judge(&rules, at_door(&bot, &[])), Verdict::Drop(Reason::Bot));
+    assert_eq!(
+        judge(&rules, at_door(&said(PeerKind::Direct, ""), &words(&[""]))),
+        Verdict::Drop(Reason::Sender),
+        "nobody is not somebody"
+    );
+}
+
+#[test]
+fn a_group_and_its_sender_must_be_listed() {
+    let mut incoming = said(PeerKind::Group, "7");
+    incoming.was_mentioned = true;
+    let verdict = |group, groups: &[&str], senders: Option<&[&str]>, sender: &str| {
+        incoming.sender.id = sender.to_owned();
+        let groups = groups.iter().map(|id| ((*id).to_owned(), GroupRules::default())).collect();
+        let group_allow_from = senders.map(words);
+        let allow_from = words(&["7"]);
+        judge(&Rules { group, groups, group_allow_from, allow_from, ..Rules::default() }, at_door(&incoming, &[]))
+    };
+    let mut verdict = verdict;
+    assert_eq!(verdict(GroupPolicy::Allowlist, &["-100"], None, "7"), IN, "falls back to allowFrom");
+    assert_eq!(verdict(GroupPolicy::Allowlist, &["*"], None, "8"), Verdict::Drop(Reason::Sender));
+    assert_eq!(verdict(GroupPolicy::Allowlist, &["*"], Some(&["8"]), "8"), IN);
+    assert_eq!(verdict(GroupPolicy::Allowlist, &["*"], Some(&["8"]), "7"), Verdict::Drop(Reason::Sender));
+    assert_eq!(verdict(GroupPolicy::Allowlist, &[], None, "7"), Verdict::Drop(Reason::Group));
+    assert_eq!(verdict(GroupPolicy::Open, &["-200"], None, "7"), Verdict::Drop(Reason::Group));
+    let guest = Verdict::Admit { was_mentioned: true, may_command: false };
+    assert_eq!(verdict(GroupPolicy::Open, &[], None, "8"), guest);
+    assert_eq!(verdict(GroupPolicy::Disabled, &["*"], None, "7"), Verdict::Drop(Reason::Disabled));
+}
+
+#[test]
+fn an_approved_dm_is_no_seat_in_a_group() {
+    let groups = [("*".to_owned(), GroupRules::default())].into();
+    let rules = Rules { groups, ..Rules::default() };
+    let verdict = judge(&rules, at_door(&said(PeerKind::Group, "9"), &words(&["9"])));
+    assert_eq!(verdict, Verdict::Drop(Reason::Sender));
+}
+
+#[test]
+fn the_nearest_rule_of_topic_and_group_holds() {
+    let on = |is_enabled, requires_mention| GroupRules { is_enabled, requires_mention, ..GroupRules::default() };
+    let mut named = on(None, Some(false));
+    named.topics = [("5".to_owned(), on(None, Some(true))), ("6".to_owned(), on(Some(false), None))].into();
+    let groups = [("-100".to_owned(), named), ("*".to_owned(), on(Some(true), Some(true)))].into();
+    let rules = Rules { groups, allow_from: words(&["7"]), ..Rules::default() };
+    let verdict = |group: &str, thread: Option<&str>| {
+        let mut incoming = said(PeerKind::Group, "7");
+        incoming.peer.id = group.to_owned();
+        incoming.thread = thread.map(str::to_owned);
+        judge(&rules, at_door(&incoming, &[]))
+    };
+    let heard = Verdict::Admit { was_mentioned: false, may_command: true };
+    assert_eq!(verdict("-100", None), heard);
+    assert_eq!(verdict("-100", Some("4")), heard);
+    assert_eq!(verdict("-100", Some("5")), Verdict::Remember);
+    assert_eq!(verdict("-100", Some("6")), Verdict::Drop(Reason::Disabled));
+    assert_eq!(verdict("-200", None), Verdict::Remember);
+}
+
+#[test]
+fn a_message_that_speaks_to_others_only_is_not_for_us() {
+    let (patterns, _) = Patterns::new(["claw"]);
+    let groups = [("*".to_owned(), GroupRules::default())].into();
+    let rules = Rules { groups, allow_from: words(&["*"]), patterns, ..Rules::default() };
+    let verdict = |text: &str, to_us: bool, to_others: bool| {
+        let mut incoming = said(PeerKind::Group, "7");
+        incoming.text = text.to_owned();
+        incoming.was_mentioned = to_us;
+        incoming.mentions_others = to_others;
+        judge(&rules, at_door(&incoming, &[]))
+    };
+    assert_eq!(verdict("hello", false, false), Verdict::Remember);
+    assert_eq!(verdict("Claw?", false, false), IN);
+    assert_eq!(verdict("@bob tell claw", false, true), Verdict::Remember);
+    assert_eq!(verdict("@bob and @us", true, true), IN);
+}
+
+#[test]
+fn activation_wins_over_the_config_and_commands_over_both() {
+    let groups = [("*".to_owned(), GroupRules::default())].into();
+    let rules = Rules { groups, group: GroupPolicy::Open, allow_from: words(&["7"]), ..Rules::default() };
+    let verdict = |sender, activation, is_control| {
+        let incoming = said(PeerKind::Group, sender);
+        judge(&rules, Caller { activation, is_control, ..at_door(&incoming, &[]) })
+    };
+    let heard = |may_command| Verdict::Admit { was_mentioned: false, may_command };
+    assert_eq!(verdict("7", None, false), Verdict::Remember);
+    assert_eq!(verdict("7", Some(Activation::Always), false), heard(true));
+    assert_eq!(verdict("8", Some(Activation::Always), false), heard(false));
+    assert_eq!(verdict("7", Some(Activation::Mention), false), Verdict::Remember);
+    assert_eq!(verdict("7", Some(Activation::Mention), true), heard(true));
+    assert_eq!(verdict("8", None, true), Verdict::Drop(Reason::Command));
+}
+
+#[test]
+fn settings_are_read_in_any_case() {
+    assert_eq!(["pairing", "Allowlist", " open", "disabled", "all"].map(DmPolicy::parse), {
+        use DmPolicy::*;
+        [Some(Pairing), Some(Allowlist), Some(Open), Some(Disabled), None]
+    });
+    assert_eq!(["allowlist", "OPEN", "disabled", ""].map(GroupPolicy::parse), {
+        use GroupPolicy::*;
+        [Some(Allowlist), Some(Open), Some(Disabled), None]
+    });
+}
+
+proptest! {
+    /// Whatever else the rules say, nobody outside all lists is heard unless a door was opened to all.
+    #[test]
+    fn a_stranger_is_heard_only_through_an_open_door(
+        dm in prop::sample::select(vec![DmPolicy::Pairing, DmPolicy::Allowlist, DmPolicy::Open, DmPolicy::Disabled]),
+        group in prop::sample::select(vec![GroupPolicy::Allowlist, GroupPolicy::Disabled]),
+        listed in prop::collection::vec("[1-6]", 0..4),
+        kind in prop::sample::select(vec![PeerKind::Direct, PeerKind::Group, PeerKind::Channel]),
+        is_control: bool,
+        always: bool,
+        was_mentioned: bool,
+    ) {
+        let groups = [("*".to_owned(), GroupRules::default())].into();
+        let rules = Rules { dm, group, groups, allow_from: listed.clone(), ..Rules::default() };
+        let mut incoming = said(kind, "stranger");
+        incoming.was_mentioned = was_mentioned;
+        let activation = always.then_some(Activation::Always);
+        let verdict = judge(&rules, Caller { incoming: &incoming, paired: &listed, activation, is_control });
+        prop_assert!(matches!(verdict, Verdict::Drop(_) | Verdict::Pair), "{:?}", verdict);
+    }
+}

@@ -1,0 +1,146 @@
+//! Several messages of one sender in a row become one. Pure: the caller brings the time.
+
+use std::{collections::VecDeque, time::Duration};
+
+/// How many messages become one at most.
+const ITEMS: usize = 50;
+
+/// How many senders may be in the middle of a sentence; past that the first one counts as done.
+const SENDERS: usize = 1000;
+
+/// How a message is to be treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Treat {
+    /// It may become one with its neighbours.
+    Joined,
+    /// It stands alone and ends what waits before it: media and commands.
+    Alone,
+}
+
+/// Messages that wait for their sender to be done, by sender.
+#[derive(Debug, Clone)]
+pub struct Debounce<T> {
+    window_ms: u64,
+    /// The sender who began first comes first.
+    waiting: VecDeque<Waiting<T>>,
+}
+
+#[derive(Debug, Clone)]
+struct Waiting<T> {
+    key: String,
+    items: Vec<T>,
+    due_ms: u64,
+}
+
+impl<T> Debounce<T> {
+    /// A sender is done when nothing came for this long; zero keeps nothing back.
+    pub fn new(window: Duration) -> Self {
+        let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
+        Self { window_ms, waiting: VecDeque::new() }
+    }
+
+    /// Takes a message and gives back what is whole now, in the order in which it came.
+    pub fn push(&mut self, key: &str, item: T, treat: Treat, now_ms: u64) -> Vec<Vec<T>> {
+        if self.window_ms == 0 || treat == Treat::Alone {
+            return self.take(key).into_iter().chain([vec![item]]).collect();
+        }
+        let due_ms = now_ms.saturating_add(self.window_ms);
+        match self.waiting.iter_mut().find(|waiting| waiting.key == key) {
+            Some(waiting) => {
+                waiting.items.push(item);
+                waiting.due_ms = due_ms;
+                if waiting.items.len() >= ITEMS { self.take(key).into_iter().collect() } else { Vec::new() }
+            }
+            None => {
+                self.waiting.push_back(Waiting { key: key.to_owned(), items: vec![item], due_ms });
+                let too_many = self.waiting.len() > SENDERS;
+                let first = if too_many { self.waiting.pop_front() } else { None };
+                first.map(|waiting| waiting.items).into_iter().collect()
+            }
+        }
+    }
+
+    /// What is whole because its sender has been silent long enough.
+    pub fn due(&mut self, now_ms: u64) -> Vec<Vec<T>> {
+        let (due, waiting) = self.waiting.drain(..).partition(|waiting| waiting.due_ms <= now_ms);
+        self.waiting = waiting;
+        let due: VecDeque<Waiting<T>> = due;
+        due.into_iter().map(|waiting| waiting.items).collect()
+    }
+
+    /// When to ask again, if anything waits.
+    pub fn next_due(&self) -> Option<u64> {
+        self.waiting.iter().map(|waiting| waiting.due_ms).min()
+    }
+
+    /// What waits of one sender, whole or not.
+    pub fn take(&mut self, key: &str) -> Option<Vec<T>> {
+        let at = self.waiting.iter().position(|waiting| waiting.key == key)?;
+        self.waiting.remove(at).map(|waiting| waiting.items)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_sender_is_done_after_a_silence() {
+        let mut debounce = Debounce::new(Duration::from_millis(100));
+        assert_eq!(debounce.push("a", 1, Treat::Joined, 0), Vec::<Vec<i32>>::new());
+        assert_eq!(debounce.push("b", 2, Treat::Joined, 50), Vec::<Vec<i32>>::new());
+        assert_eq!(debounce.push("a", 3, Treat::Joined, 60), Vec::<Vec<i32>>::new());
+        assert_eq!((debounce.due(149), debounce.next_due()), (vec![], Some(150)));
+        assert_eq!((debounce.due(150), debounce.next_due()), (vec![vec![2]], Some(160)));
+        assert_eq!((debounce.due(900), debounce.next_due()), (vec![vec![1, 3]], None));
+    }
+
+    #[test]
+    fn what_stands_alone_ends_what_waits() {
+        let mut debounce = Debounce::new(Duration::from_millis(100));
+        debounce.push("a", 1, Treat::Joined, 0);
+        debounce.push("b", 2, Treat::Joined, 0);
+        assert_eq!(debounce.push("a", 3, Treat::Alone, 1), [vec![1], vec![3]]);
+        assert_eq!(debounce.due(900), [vec![2]]);
+        assert_eq!(Debounce::new(Duration::ZERO).push("a", 1, Treat::Joined, 0), [vec![1]]);
+    }
+
+    #[test]
+    fn what_waits_is_bounded() {
+        let mut debounce = Debounce::new(Duration::from_secs(1));
+        let whole: Vec<Vec<usize>> = (0..ITEMS + 1).flat_map(|n| debounce.push("a", n, Treat::Joined, 0)).collect();
+        assert_eq!(whole, [(0..ITEMS).collect::<Vec<_>>()]);
+        let first: Vec<Vec<usize>> =
+            (0..SENDERS).flat_map(|n| debounce.push(&format!("s{n}"), n, Treat::Joined, 0)).collect();
+        assert_eq!(first, [vec![ITEMS]]);
+    }
+
+    proptest! {
+        /// Nothing is lost, nothing comes twice, and each sender's messages keep their order.
+        #[test]
+        fn every_message_comes_once_and_in_order(
+            steps in prop::collection::vec((0usize..3, any::<bool>(), 0u64..120), 0..80),
+        ) {
+            let mut debounce = Debounce::new(Duration::from_millis(100));
+            let (mut now, mut out, mut sent) = (0, vec![vec![]; 3], vec![vec![]; 3]);
+            for (n, (sender, alone, pause)) in steps.into_iter().enumerate() {
+                now += pause;
+                let treat = if alone { Treat::Alone } else { Treat::Joined };
+                let mut whole = debounce.due(now);
+                whole.extend(debounce.push(&sender.to_string(), (sender, n), treat, now));
+                sent[sender].push(n);
+                for batch in whole {
+                    let sender = batch[0].0;
+                    prop_assert!(batch.iter().all(|(other, _)| *other == sender));
+                    out[sender].extend(batch.into_iter().map(|(_, n)| n));
+                }
+            }
+            for batch in debounce.due(u64::MAX) {
+                out[batch[0].0].extend(batch.into_iter().map(|(_, n)| n));
+            }
+            prop_assert_eq!(out, sent);
+        }
+    }
+}

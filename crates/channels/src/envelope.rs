@@ -1,0 +1,163 @@
+//! The line that tells a model where a message came from, as OpenClaw writes it.
+
+use jiff::{Timestamp, tz::TimeZone};
+
+use crate::incoming::{Incoming, PeerKind};
+
+/// In whose time a message is dated.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Clock {
+    /// Of this zone: `2026-11-15 16:41 CET`.
+    Zone(TimeZone),
+    /// Of the world: `2026-11-15T15:41Z`.
+    Utc,
+    /// Not at all.
+    None,
+}
+
+/// What the envelope says besides the message.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stamp<'a> {
+    /// The platform as people call it, such as `Telegram`.
+    pub channel: &'a str,
+    /// In whose time it is dated.
+    pub clock: Clock,
+    /// When the message before it came in this session; none leaves the pause out.
+    pub previous_ms: Option<u64>,
+}
+
+/// A message in its envelope: `[Telegram Ann id:7 +5m 2026-11-15 16:41 CET] hello`.
+///
+/// `body` is what was said, or what stands for it. Nothing that a stranger chose, such as a name, can end the envelope or
+/// begin a line.
+pub fn wrap(incoming: &Incoming, body: &str, stamp: &Stamp<'_>) -> String {
+    let body = match incoming.peer.kind {
+        PeerKind::Direct | PeerKind::Channel => body.to_owned(),
+        PeerKind::Group => format!("{}: {body}", sender(incoming)),
+    };
+    let elapsed = stamp.previous_ms.map(|previous| pause(incoming.timestamp_ms.saturating_sub(previous)));
+    let parts = [Some(stamp.channel.to_owned()), Some(from(incoming)), elapsed, date(incoming, &stamp.clock)];
+    let parts: Vec<String> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+    format!("[{}] {body}", parts.join(" "))
+}
+
+/// Who said it, as people read it.
+pub fn sender(incoming: &Incoming) -> String {
+    let sender = &incoming.sender;
+    let label = [Some(sender.name.as_str()), sender.username.as_deref(), Some(sender.id.as_str())];
+    label.into_iter().flatten().map(harmless).find(|label| !label.is_empty()).unwrap_or_default()
+}
+
+/// The other side: a person by name, a group by title and id.
+fn from(incoming: &Incoming) -> String {
+    let peer = &incoming.peer;
+    match peer.kind {
+        PeerKind::Direct => format!("{} id:{}", sender(incoming), harmless(&incoming.sender.id)),
+        PeerKind::Group | PeerKind::Channel => {
+            let title = peer.title.as_deref().map(harmless).filter(|title| !title.is_empty());
+            let topic = incoming.thread.as_deref().map(|thread| format!(" topic:{}", harmless(thread)));
+            format!(
+                "{} id:{}{}",
+                title.unwrap_or_else(|| "group".to_owned()),
+                harmless(&peer.id),
+                topic.unwrap_or_default()
+            )
+        }
+    }
+}
+
+/// A text that a stranger chose, on one line, without brackets and not too long.
+fn harmless(text: &str) -> String {
+    const LONGEST: usize = 80;
+    let swapped = text.chars().map(|c| match c {
+        '[' => '(',
+        ']' => ')',
+        c if c.is_control() || c.is_whitespace() => ' ',
+        c => c,
+    });
+    let line: String = swapped.take(LONGEST).collect();
+    line.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// A pause in its largest unit, rounded down.
+fn pause(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0..60 => format!("+{seconds}s"),
+        60..3600 => format!("+{}m", seconds / 60),
+        3600..86_400 => format!("+{}h", seconds / 3600),
+        _ => format!("+{}d", seconds / 86_400),
+    }
+}
+
+fn date(incoming: &Incoming, clock: &Clock) -> Option<String> {
+    let at = Timestamp::from_millisecond(i64::try_from(incoming.timestamp_ms).ok()?).ok()?;
+    match clock {
+        Clock::Zone(zone) => Some(at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M %Z").to_string()),
+        Clock::Utc => Some(at.strftime("%Y-%m-%dT%H:%MZ").to_string()),
+        Clock::None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::tz;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::incoming::{Peer, Sender};
+
+    const AT: u64 = 1_794_758_460_000;
+
+    fn said(kind: PeerKind, name: &str) -> Incoming {
+        Incoming {
+            peer: Peer { kind, id: "-100".to_owned(), title: Some("Family".to_owned()) },
+            sender: Sender { id: "7".to_owned(), name: name.to_owned(), ..Sender::default() },
+            timestamp_ms: AT,
+            ..Incoming::default()
+        }
+    }
+
+    fn stamp(clock: Clock, ago: Option<u64>) -> Stamp<'static> {
+        Stamp { channel: "Telegram", clock, previous_ms: ago.map(|ago| AT - ago) }
+    }
+
+    #[test]
+    fn a_message_says_where_it_came_from() {
+        let zone = Clock::Zone(TimeZone::fixed(tz::offset(2)));
+        assert_eq!(
+            wrap(&said(PeerKind::Direct, "Ann"), "hello", &stamp(zone, Some(359_999))),
+            "[Telegram Ann id:7 +5m 2026-11-15 18:01 +02] hello"
+        );
+        let mut group = said(PeerKind::Group, "Ann");
+        group.thread = Some("4".to_owned());
+        assert_eq!(
+            wrap(&group, "hello", &stamp(Clock::Utc, None)),
+            "[Telegram Family id:-100 topic:4 2026-11-15T16:01Z] Ann: hello"
+        );
+        group.peer.title = None;
+        assert_eq!(
+            wrap(&group, "hello", &stamp(Clock::None, Some(0))),
+            "[Telegram group id:-100 topic:4 +0s] Ann: hello"
+        );
+    }
+
+    #[test]
+    fn a_pause_is_told_in_its_largest_unit() {
+        assert_eq!(
+            [0, 59_999, 60_000, 3_599_999, 3_600_000, 86_400_000, 864_000_000].map(pause),
+            ["+0s", "+59s", "+1m", "+59m", "+1h", "+1d", "+10d"]
+        );
+    }
+
+    proptest! {
+        /// However somebody calls themselves: the first `]` is the end of the envelope, and it is on the first line.
+        #[test]
+        fn no_name_ends_the_envelope(name in "\\PC{0,20}|[\\]\\[\n\r\u{2028} a]{0,20}") {
+            let text = wrap(&said(PeerKind::Direct, &name), "body", &stamp(Clock::None, None));
+            let (head, body) = text.split_once(']').unwrap();
+            prop_assert_eq!(body, " body");
+            prop_assert!(!head.contains(['\n', '\r']) && head.ends_with(" id:7"));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Whether a message in a group speaks to us, by what it says.
+
+use regex_automata::{meta::Regex, util::syntax};
+
+/// How much memory a compiled pattern may take.
+const SIZE: usize = 1 << 20;
+
+/// What people write when they mean us.
+#[derive(Debug, Clone, Default)]
+pub struct Patterns(Vec<Regex>);
+
+impl Patterns {
+    /// Patterns of the config, upper and lower case alike, and what is wrong with those that are none.
+    pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> (Self, Vec<String>) {
+        let (mut good, mut bad) = (Vec::new(), Vec::new());
+        for pattern in patterns.into_iter().map(str::trim).filter(|pattern| !pattern.is_empty()) {
+            match compile(pattern) {
+                Ok(regex) => good.push(regex),
+                Err(why) => bad.push(format!("the mention pattern {pattern} is left out: {why}")),
+            }
+        }
+        (Self(good), bad)
+    }
+
+    /// What follows from an agent's name and emoji, if the config says nothing.
+    pub fn of_identity(name: Option<&str>, emoji: Option<&str>) -> Self {
+        let mut patterns = Vec::new();
+        let words: Vec<String> = name.unwrap_or_default().split_whitespace().map(escaped).collect();
+        if !words.is_empty() {
+            patterns.push(format!(r"\b@?{}\b", words.join(r"\s+")));
+        }
+        patterns.extend(emoji.map(str::trim).filter(|emoji| !emoji.is_empty()).map(escaped));
+        // Names that do not begin or end like words, such as an emoji, have no word boundary there.
+        Self(patterns.iter().filter_map(|pattern| compile(pattern).ok()).collect())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether one of them is in the text. Characters that nobody sees do not count.
+    pub fn find_in(&self, text: &str) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let text: String = text.chars().filter(|c| !is_unseen(*c)).collect();
+        self.0.iter().any(|pattern| pattern.is_match(&text))
+    }
+}
+
+fn compile(pattern: &str) -> Result<Regex, String> {
+    Regex::builder()
+        .configure(Regex::config().nfa_size_limit(Some(SIZE)))
+        .syntax(syntax::Config::new().case_insensitive(true))
+        .build(pattern)
+        .map_err(|error| match error.syntax_error() {
+            Some(_) => "it is not a regular expression".to_owned(),
+            None => "it is too large".to_owned(),
+        })
+}
+
+fn escaped(word: &str) -> String {
+    let mut escaped = String::new();
+    for c in word.chars() {
+        if c.is_ascii_punctuation() {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
+}
+
+fn is_unseen(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{ad}')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_known_as_a_word_in_any_case() {
+        let patterns = Patterns::of_identity(Some("Big  Lob.ster"), Some("🦞"));
+        let known = ["hey big lob.ster!", "@BIG LOB.STER", "b\u{200b}ig lob.ster", "🦞 help"];
+        assert_eq!(known.map(|text| patterns.find_in(text)), [true; 4]);
+        let unknown = ["bigger lob.sters", "big lobxster", "biglob.ster", ""];
+        assert_eq!(unknown.map(|text| patterns.find_in(text)), [false; 4]);
+        assert!(Patterns::of_identity(Some(" "), None).is_empty());
+    }
+
+    #[test]
+    fn a_pattern_that_is_none_is_told_and_left_out() {
+        let (patterns, bad) = Patterns::new([r"\bclaw\b", "(", " ", "a{1000}{1000}"]);
+        assert!(patterns.find_in("The Claw!") && !patterns.find_in("clawed"));
+        assert_eq!(
+            bad,
+            [
+                "the mention pattern ( is left out: it is not a regular expression",
+                "the mention pattern a{1000}{1000} is left out: it is too large",
+            ]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_finds_itself(name in "[\\p{L}\\p{P} ]{0,12}") {
+            let patterns = Patterns::of_identity(Some(&name), None);
+            let words: Vec<&str> = name.split_whitespace().collect();
+            let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+            let text = words.join(" ");
+            if is_word(text.chars().next()) && is_word(text.chars().last()) {
+                let said = format!("hey {text}, hello");
+                prop_assert!(patterns.find_in(&said));
+            }
+        }
+    }
+}

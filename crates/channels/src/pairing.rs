@@ -1,0 +1,214 @@
+//! Strangers who asked to be let in, and those who were: codes that the owner approves, in OpenClaw's files.
+//!
+//! The rules are pure; [`Book`] keeps them in `credentials/<channel>-pairing.json` and `<channel>-allowFrom.json`. A file
+//! that cannot be read is never written over, and lets nobody in.
+
+mod book;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+pub use book::{Book, Error, Who};
+
+/// How many requests may wait in a channel.
+pub const PENDING: usize = 3;
+
+/// How long a request waits.
+const TTL_MS: u64 = 60 * 60 * 1000;
+
+/// Letters and digits that are not mistaken for each other; as many as five bits can tell apart.
+const ALPHABET: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
+
+/// How many characters a code has.
+const LENGTH: usize = 8;
+
+/// How often a code that is already taken is drawn again.
+const DRAWS: usize = 16;
+
+/// The file of requests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Requests {
+    version: u32,
+    #[serde(default)]
+    requests: Vec<Request>,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self { version: 1, requests: Vec::new() }
+    }
+}
+
+/// Somebody who asked to be let in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request {
+    /// What the platform calls them.
+    pub id: String,
+    /// What the owner approves.
+    pub code: String,
+    /// When they first asked.
+    #[serde(with = "iso")]
+    pub created_at: Timestamp,
+    /// When they last asked.
+    #[serde(with = "iso")]
+    pub last_seen_at: Timestamp,
+    /// What else is known of them.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub meta: Map<String, Value>,
+}
+
+/// Times as JavaScript writes them.
+mod iso {
+    use jiff::Timestamp;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&at.strftime("%Y-%m-%dT%H:%M:%S%.3fZ"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// What becomes of somebody who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    /// They wait now; they are told their code.
+    New(String),
+    /// They wait already, and were told.
+    Waiting,
+    /// Too many wait; they are told nothing.
+    Full,
+}
+
+impl Requests {
+    /// Somebody asks. `draw` gives random bytes.
+    fn ask(&mut self, id: &str, meta: Map<String, Value>, now: Timestamp, draw: impl FnMut() -> [u8; LENGTH]) -> Asked {
+        self.expire(now);
+        if let Some(request) = self.requests.iter_mut().find(|request| request.id == id) {
+            // To the minute, so that somebody who writes a lot does not make the disk busy.
+            if now.as_second() - request.last_seen_at.as_second() >= 60 {
+                request.last_seen_at = now;
+            }
+            return Asked::Waiting;
+        }
+        if self.requests.len() >= PENDING {
+            return Asked::Full;
+        }
+        let mut codes = std::iter::repeat_with(draw).take(DRAWS).map(code);
+        let is_free = |code: &String| self.requests.iter().all(|request| request.code != *code);
+        let Some(code) = codes.find(is_free) else { return Asked::Full };
+        let request = Request { id: id.to_owned(), code: code.clone(), created_at: now, last_seen_at: now, meta };
+        self.requests.push(request);
+        Asked::New(code)
+    }
+
+    /// Takes out the request with a code.
+    fn approve(&mut self, code: &str, now: Timestamp) -> Option<Request> {
+        self.expire(now);
+        let code = code.trim().to_ascii_uppercase();
+        let at = self.requests.iter().position(|request| request.code == code)?;
+        Some(self.requests.remove(at))
+    }
+
+    fn expire(&mut self, now: Timestamp) {
+        self.requests.retain(|request| {
+            let age = now.as_millisecond().saturating_sub(request.created_at.as_millisecond());
+            u64::try_from(age).unwrap_or(0) < TTL_MS
+        });
+    }
+}
+
+fn code(bytes: [u8; LENGTH]) -> String {
+    bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect()
+}
+
+/// The file of those who were let in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Approved {
+    version: u32,
+    #[serde(default)]
+    allow_from: Vec<String>,
+}
+
+impl Default for Approved {
+    fn default() -> Self {
+        Self { version: 1, allow_from: Vec::new() }
+    }
+}
+
+/// What a stranger is told, once.
+pub fn greeting(channel: &str, id_label: &str, id: &str, code: &str) -> String {
+    format!(
+        "This assistant does not know you yet.\n\n{id_label}: {id}\nPairing code: {code}\n\n\
+         Its owner can let you in with:\nhomard pairing approve {channel} {code}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(minutes: i64) -> Timestamp {
+        Timestamp::from_second(1_794_000_000 + 60 * minutes).unwrap()
+    }
+
+    #[test]
+    fn a_stranger_gets_one_code_for_an_hour() {
+        let mut requests = Requests::default();
+        let ask =
+            |requests: &mut Requests, id: &str, minutes, byte| requests.ask(id, Map::new(), at(minutes), || [byte; 8]);
+        assert_eq!(ask(&mut requests, "7", 0, 0), Asked::New("AAAAAAAA".to_owned()));
+        assert_eq!(ask(&mut requests, "7", 59, 1), Asked::Waiting);
+        assert_eq!(requests.requests[0].last_seen_at, at(59));
+        assert_eq!(ask(&mut requests, "7", 60, 31), Asked::New("99999999".to_owned()));
+    }
+
+    #[test]
+    fn three_may_wait_and_no_two_with_the_same_code() {
+        let mut requests = Requests::default();
+        let mut bytes = [0, 0, 1, 2].into_iter();
+        let mut ask = |id: &str| requests.ask(id, Map::new(), at(0), || [bytes.next().unwrap_or(9); 8]);
+        assert_eq!(ask("1"), Asked::New("AAAAAAAA".to_owned()));
+        assert_eq!(ask("2"), Asked::New("BBBBBBBB".to_owned()));
+        assert_eq!(ask("3"), Asked::New("CCCCCCCC".to_owned()));
+        assert_eq!(ask("4"), Asked::Full);
+        let stuck = Requests::default().ask("1", Map::new(), at(0), || [0; 8]);
+        assert_eq!(stuck, Asked::New("AAAAAAAA".to_owned()));
+    }
+
+    #[test]
+    fn a_code_is_good_once_and_not_for_long() {
+        let mut requests = Requests::default();
+        requests.ask("7", Map::new(), at(0), || [1; 8]);
+        requests.ask("8", Map::new(), at(10), || [2; 8]);
+        assert_eq!(requests.approve("nonsense", at(1)), None);
+        assert_eq!(requests.approve(" bbbbbbbb\n", at(1)).map(|request| request.id), Some("7".to_owned()));
+        assert_eq!(requests.approve("BBBBBBBB", at(1)), None);
+        assert_eq!(requests.approve("CCCCCCCC", at(70)), None);
+    }
+
+    #[test]
+    fn a_greeting_has_id_code_and_the_way_in() {
+        assert_eq!(
+            greeting("telegram", "Your Telegram user id", "7", "ABCD2345"),
+            "This assistant does not know you yet.\n\nYour Telegram user id: 7\nPairing code: ABCD2345\n\n\
+             Its owner can let you in with:\nhomard pairing approve telegram ABCD2345"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn codes_are_of_the_alphabet(bytes: [u8; 8]) {
+            let code = code(bytes);
+            prop_assert_eq!(code.len(), LENGTH);
+            prop_assert!(code.bytes().all(|byte| ALPHABET.contains(&byte)));
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Texts that must not be seen: tokens and shared secrets.
+
+use std::fmt;
+
+use subtle::ConstantTimeEq;
+
+/// How much of a platform's words goes into an error.
+const EXCERPT: usize = 300;
+
+/// A text that no log, error or debug output shows.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The text itself, for the place that sends it.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it is this text; takes as long for a wrong one as for the right one of the same length.
+    pub(crate) fn is(&self, given: &str) -> bool {
+        bool::from(self.0.as_bytes().ct_eq(given.as_bytes()))
+    }
+
+    /// The head of what a platform said, on one line and without this secret.
+    pub(crate) fn excerpt(&self, text: &str) -> String {
+        let text = if self.0.is_empty() { text.to_owned() } else { text.replace(&self.0, "…") };
+        let words: Vec<&str> =
+            text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect();
+        let mut line = words.join(" ");
+        if let Some((cut, _)) = line.char_indices().nth(EXCERPT) {
+            line.truncate(cut);
+            line.push('…');
+        }
+        line
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        let secret = Secret::from("123:abc");
+        assert_eq!(format!("{secret:?}"), "Secret(…)");
+        assert_eq!(secret.excerpt("no bot\n at /bot123:abc/getMe\u{7}"), "no bot at /bot…/getMe");
+        assert_eq!(Secret::from("").excerpt(&"é".repeat(999)), format!("{}…", "é".repeat(EXCERPT)));
+    }
+
+    #[test]
+    fn only_the_same_text_is_the_secret() {
+        let secret = Secret::from("abc");
+        assert_eq!(["abc", "abd", "ab", "abcd", ""].map(|given| secret.is(given)), [true, false, false, false, false]);
+    }
+}

@@ -1,0 +1,259 @@
+//! The Bot API over HTTP: one method, one answer. What goes wrong is named by the method, never by the address, which
+//! holds the token.
+
+use std::time::Duration;
+
+use reqwest::{
+    Method, Request, Url,
+    header::{CONTENT_TYPE, HeaderValue},
+};
+use serde_json::Value;
+
+use super::multipart::{Form, Written};
+use crate::{
+    Failure, Road, Secret,
+    http::{self, Answer, Lost, PATIENCE},
+};
+
+/// Where Telegram is, unless the config names another server of the Bot API.
+pub const ROOT: &str = "https://api.telegram.org";
+
+/// A bot's way to Telegram.
+#[derive(Debug, Clone)]
+pub(crate) struct Api {
+    road: Road,
+    root: Url,
+    token: Secret,
+}
+
+/// Why a method gave nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// No answer came.
+    Lost(Lost),
+    /// Too many requests.
+    Flood(Duration),
+    /// Telegram said no, or could not.
+    Denied {
+        /// Its code, which is that of HTTP.
+        code: u16,
+        /// Its words.
+        description: String,
+        /// Where the group lives now, if it moved.
+        moved_to: Option<i64>,
+    },
+    /// What came is not an answer of the Bot API.
+    Garbled(u16),
+}
+
+/// Whether a method may be asked twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Twice {
+    /// It does no harm.
+    Harmless,
+    /// It says something twice.
+    Seen,
+}
+
+impl Trouble {
+    /// Whether Telegram could not read our markup.
+    pub(crate) fn is_markup(&self) -> bool {
+        self.denied(400, "can't parse entities") || self.denied(400, "unsupported start tag")
+    }
+
+    /// Whether it is a refusal with this code and these words.
+    pub(crate) fn denied(&self, expected: u16, words: &str) -> bool {
+        match self {
+            Self::Denied { code, description, .. } => {
+                *code == expected && description.to_ascii_lowercase().contains(words)
+            }
+            Self::Lost(_) | Self::Flood(_) | Self::Garbled(_) => false,
+        }
+    }
+
+    /// What a caller may do about it.
+    pub(crate) fn into_failure(self, method: &str, twice: Twice) -> Failure {
+        let named = |why: &str| format!("Telegram, {method}: {why}");
+        let unsure = |why: String| match twice {
+            Twice::Harmless => Failure::Unavailable(why),
+            Twice::Seen => Failure::Unknown(why),
+        };
+        match self {
+            Self::Lost(Lost::Unsent(why)) => Failure::Unavailable(named(&why)),
+            Self::Lost(Lost::Unanswered(why)) => unsure(named(&why)),
+            Self::Lost(Lost::TooLong) => Failure::Refused(named("the answer is too long")),
+            Self::Flood(after) => Failure::RetryAfter { after, why: named("too many requests") },
+            // 503 says that nobody looked at the request; after the others it may have been carried out.
+            Self::Denied { code: 503, description, .. } => Failure::Unavailable(named(&description)),
+            Self::Denied { code: 500.., description, .. } => unsure(named(&description)),
+            // An unknown bot is 401 or, with a token of the wrong shape, 404.
+            Self::Denied { code: 401 | 404, description, .. } => Failure::Refused(named(&format!(
+                "{description}; the bot token is not valid: get one from @BotFather and set channels.telegram.botToken"
+            ))),
+            Self::Denied { description, .. } => Failure::Refused(named(&description)),
+            Self::Garbled(503) => Failure::Unavailable(named("the server is not ready (503)")),
+            Self::Garbled(status) => {
+                unsure(named(&format!("the answer with status {status} is not one of Telegram's")))
+            }
+        }
+    }
+}
+
+impl Api {
+    /// The way of the bot with this token.
+    pub(crate) fn new(road: Road, root: &str, token: Secret) -> Result<Self, Failure> {
+        let refused = |why: &str| Failure::Refused(why.to_owned());
+        let not_a_url = "channels.telegram.apiRoot is not a URL; it looks like https://api.telegram.org";
+        let mut root = Url::parse(root.trim()).map_err(|_invalid| refused(not_a_url))?;
+        if !matches!(root.scheme(), "http" | "https") || root.cannot_be_a_base() {
+            return Err(refused(not_a_url));
+        }
+        root.set_query(None);
+        root.set_fragment(None);
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let is_token = token.expose().split_once(':').is_some_and(|(id, key)| {
+            !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit()) && !key.is_empty() && key.chars().all(fits)
+        });
+        if !is_token {
+            return Err(refused(
+                "the Telegram bot token does not look like one (123456:ABC…); get one from @BotFather and set \
+                 channels.telegram.botToken",
+            ));
+        }
+        Ok(Self { road, root, token })
+    }
+
+    /// Calls a method with parameters as JSON.
+    pub(crate) async fn call(&self, method: &str, params: &Value) -> Result<Value, Trouble> {
+        self.call_within(PATIENCE, method, params).await
+    }
+
+    /// Calls a method that may take this long.
+    pub(crate) async fn call_within(&self, patience: Duration, method: &str, params: &Value) -> Result<Value, Trouble> {
+        let mut request = Request::new(Method::POST, self.url(&[&self.bot(), method]));
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        *request.body_mut() = Some(params.to_string().into());
+        self.answered(method, self.road.ask(request, patience).await)
+    }
+
+    /// Calls a method with a file.
+    pub(crate) async fn upload(&self, method: &str, form: &Form) -> Result<Value, Trouble> {
+        let Written { content_type, body } = form.write();
+        let mut request = Request::new(Method::POST, self.url(&[&self.bot(), method]));
+        let unfit = |_invalid| Trouble::Lost(Lost::Unsent("the form cannot be written".to_owned()));
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_str(&content_type).map_err(unfit)?);
+        // A slow line needs longer for a large file: a minute, and one more for each two megabytes.
+        let patience = PATIENCE * u32::try_from(1 + body.len() / (2 << 20)).unwrap_or(u32::MAX).min(30);
+        *request.body_mut() = Some(body.into());
+        self.answered(method, self.road.ask(request, patience).await)
+    }
+
+    /// Loads a file that `getFile` named.
+    pub(crate) async fn download(&self, path: &str, most: usize) -> Result<Vec<u8>, Trouble> {
+        let mut parts = vec!["file".to_owned(), self.bot()];
+        // What is not a plain name would lead elsewhere on the server.
+        parts.extend(path.split('/').filter(|part| !matches!(*part, "" | "." | "..")).map(str::to_owned));
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let request = Request::new(Method::GET, self.url(&parts));
+        match self.road.load(request, PATIENCE * 2, most).await {
+            Ok(Answer { status: 200, body, .. }) => Ok(body),
+            answered => self.answered("getFile", answered).and(Err(Trouble::Garbled(200))),
+        }
+    }
+
+    fn bot(&self) -> String {
+        format!("bot{}", self.token.expose())
+    }
+
+    fn url(&self, parts: &[&str]) -> Url {
+        let mut url = self.root.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(parts);
+        }
+        url
+    }
+
+    fn answered(&self, method: &str, answer: Result<Answer, Lost>) -> Result<Value, Trouble> {
+        let Answer { status, retry_after, body } = answer.map_err(Trouble::Lost)?;
+        tracing::debug!(method, status, "Telegram answered");
+        let mut body: Value = match serde_json::from_slice(&body) {
+            Ok(Value::Object(body)) => Value::Object(body),
+            Ok(_) | Err(_) if status == 429 => return Err(Trouble::Flood(retry_after.unwrap_or(http::wait(1)))),
+            Ok(_) | Err(_) => return Err(Trouble::Garbled(status)),
+        };
+        if body["ok"] == true {
+            return Ok(body["result"].take());
+        }
+        if body["ok"] != false {
+            return Err(Trouble::Garbled(status));
+        }
+        let code = body["error_code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(status);
+        let parameters = &body["parameters"];
+        if code == 429 {
+            let asked = parameters["retry_after"].as_u64().map(http::wait);
+            return Err(Trouble::Flood(asked.or(retry_after).unwrap_or(http::wait(1))));
+        }
+        let description = self.token.excerpt(body["description"].as_str().unwrap_or("no reason given"));
+        Err(Trouble::Denied { code, description, moved_to: parameters["migrate_to_chat_id"].as_i64() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_or_root_that_is_none_is_told_without_showing_it() {
+        let told = |root, token: &str| Api::new(Road::default(), root, Secret::from(token)).map(|_| ());
+        assert_eq!(told(ROOT, "123:ab-C_d"), Ok(()));
+        for token in ["", "123", ":abc", "12x:abc", "123:", "123:a/../b", "123:abc\n"] {
+            let Err(Failure::Refused(why)) = told(ROOT, token) else { panic!("{token} was taken") };
+            assert!(why.contains("@BotFather") && (token.len() < 5 || !why.contains(token)), "{why}");
+        }
+        assert!(told("telegram.org", "123:abc").is_err() && told("data:x", "123:abc").is_err());
+    }
+
+    #[test]
+    fn what_may_have_been_said_is_not_called_unsaid() {
+        let denied = |code| Trouble::Denied { code, description: "no".to_owned(), moved_to: None };
+        let of = |trouble: Trouble, twice| match trouble.into_failure("sendMessage", twice) {
+            Failure::Refused(_) => "refused",
+            Failure::Unavailable(_) => "unavailable",
+            Failure::Unknown(_) => "unknown",
+            Failure::RetryAfter { .. } => "later",
+            Failure::Unsupported { .. } => "unsupported",
+        };
+        let all = |twice| {
+            [
+                of(denied(400), twice),
+                of(denied(403), twice),
+                of(denied(500), twice),
+                of(denied(502), twice),
+                of(denied(503), twice),
+                of(Trouble::Garbled(200), twice),
+                of(Trouble::Lost(Lost::Unsent(String::new())), twice),
+                of(Trouble::Lost(Lost::Unanswered(String::new())), twice),
+                of(Trouble::Flood(Duration::ZERO), twice),
+            ]
+        };
+        let (unknown, unavailable) = ("unknown", "unavailable");
+        assert_eq!(
+            all(Twice::Seen),
+            ["refused", "refused", unknown, unknown, unavailable, unknown, unavailable, unknown, "later"]
+        );
+        assert_eq!(
+            all(Twice::Harmless),
+            [
+                "refused",
+                "refused",
+                unavailable,
+                unavailable,
+                unavailable,
+                unavailable,
+                unavailable,
+                unavailable,
+                "later"
+            ]
+        );
+    }
+}

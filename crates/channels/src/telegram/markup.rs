@@ -1,0 +1,132 @@
+//! Markdown as Telegram shows it: HTML with few tags, in parts that fit into a message.
+//!
+//! The text is first read into [`Rich`], words and their styles; parts are cut from that, and only then written. So no cut
+//! can tear a tag, and what goes out without styles, when Telegram cannot read ours, says the same.
+
+mod rich;
+mod table;
+
+use unicode_segmentation::UnicodeSegmentation;
+
+use self::rich::{Rich, Run, Style};
+
+/// How many characters a message may have, counted as Telegram does: in UTF-16 units, and without tags.
+pub(crate) const LIMIT: usize = 4096;
+
+/// How many characters may stand below a picture.
+pub(crate) const CAPTION: usize = 1024;
+
+/// How many units the longest character has.
+const LETTER: usize = 2;
+
+/// How many bytes of HTML Telegram reads, with a margin; the rest would be cut off, tags and all.
+const BYTES: usize = 30_000;
+
+/// One message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// With tags.
+    pub(crate) html: String,
+    /// Without.
+    pub(crate) plain: String,
+}
+
+/// A text in parts of at most `limit` characters each; none if there is nothing to say.
+pub(crate) fn parts(markdown: &str, limit: usize) -> Vec<Part> {
+    let rich = Rich::read(markdown);
+    let limit = limit.clamp(LETTER, LIMIT);
+    let mut parts = Vec::new();
+    let mut start = rich.text.len() - rich.text.trim_start_matches(['\n', '\r']).len();
+    let end = rich.text.trim_end().len();
+    while start < end {
+        let cut = cut(&rich, start, end, limit);
+        let words = rich.text[start..cut].trim_end();
+        if !words.trim().is_empty() {
+            parts.push(write(&rich, start, start + words.len(), limit));
+        }
+        let rest = &rich.text[cut..end];
+        // Line breaks at a cut are the cut; the indent of a line of code is not.
+        let skipped = rest.len() - rest.trim_start_matches(['\n', '\r']).len();
+        let is_code = rich.is_code_at(cut + skipped);
+        start = cut + if is_code { skipped } else { rest.len() - rest.trim_start().len() };
+    }
+    parts
+}
+
+/// Where the part that begins at `start` ends.
+fn cut(rich: &Rich, start: usize, end: usize, limit: usize) -> usize {
+    let mut window = start;
+    let (mut units, mut bytes) = (0, 0);
+    for grapheme in rich.text[start..end].graphemes(true) {
+        units += grapheme.encode_utf16().count();
+        bytes += rich.cost(window, grapheme);
+        if units > limit || bytes > BYTES {
+            break;
+        }
+        window += grapheme.len();
+    }
+    if window == end {
+        return end;
+    }
+    if window == start {
+        // A letter that alone is longer than a message is torn, as there is no other way.
+        let mut units = 0;
+        let fits = |(_, c): &(usize, char)| {
+            units += c.len_utf16();
+            units <= limit
+        };
+        let letter = rich.text[start..].char_indices().take_while(fits).last();
+        return letter.map_or(end, |(at, c)| start + at + c.len_utf8());
+    }
+    let text = &rich.text[start..window];
+    let half = text.len() / 2;
+    let at = |gap: &str| text.rfind(gap).filter(|at| *at > 0 && *at >= half);
+    let good =
+        ["\n\n", "\n", " "].into_iter().find_map(at).or_else(|| text.rfind(char::is_whitespace).filter(|at| *at > 0));
+    good.map_or(window, |at| start + at)
+}
+
+fn write(rich: &Rich, start: usize, end: usize, limit: usize) -> Part {
+    let (mut html, mut plain, mut named) = (String::new(), String::new(), String::new());
+    let mut open: Vec<&Style> = Vec::new();
+    for (Run { styles, .. }, words) in rich.runs_in(start, end) {
+        let kept = open.iter().zip(styles).take_while(|(open, style)| **open == *style).count();
+        for style in open.drain(kept..).rev() {
+            html.push_str(style.closing());
+        }
+        for style in &styles[kept..] {
+            html.push_str(&style.opening());
+            open.push(style);
+        }
+        html.push_str(&escaped(words));
+        plain.push_str(words);
+        named.push_str(words);
+        if let Some(url) = styles.iter().find_map(Style::url).filter(|url| *url != words) {
+            named.push_str(&format!(" ({url})"));
+        }
+    }
+    for style in open.iter().rev() {
+        html.push_str(style.closing());
+    }
+    // Without tags an address is lost unless it is written out, if there is room for it.
+    let is_short = named.encode_utf16().count() <= limit;
+    Part { html, plain: if is_short { named } else { plain } }
+}
+
+/// A text that means itself in HTML.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests;

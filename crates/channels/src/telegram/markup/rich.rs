@@ -1,0 +1,370 @@
+//! Words and their styles.
+
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+
+use super::{escaped, table::Table};
+
+/// How deep styles may be nested; what is deeper is shown without.
+const DEPTH: usize = 8;
+
+/// How much an address may hold; a longer one is written as text.
+const ADDRESS: usize = 2048;
+
+/// A text with styles.
+#[derive(Debug, Default)]
+pub(super) struct Rich {
+    /// The words.
+    pub(super) text: String,
+    /// Its stretches, in order and without gaps.
+    runs: Vec<Run>,
+}
+
+/// A stretch of one style.
+#[derive(Debug)]
+pub(super) struct Run {
+    /// Where it ends, in bytes.
+    end: usize,
+    /// From the outermost to the innermost.
+    pub(super) styles: Vec<Style>,
+}
+
+/// A style that Telegram knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Style {
+    Quote,
+    Bold,
+    Italic,
+    Strike,
+    Link(String),
+    Code,
+    Pre(Option<String>),
+}
+
+impl Style {
+    pub(super) fn opening(&self) -> String {
+        match self {
+            Self::Quote => "<blockquote>".to_owned(),
+            Self::Bold => "<b>".to_owned(),
+            Self::Italic => "<i>".to_owned(),
+            Self::Strike => "<s>".to_owned(),
+            Self::Link(url) => format!("<a href=\"{}\">", escaped(url)),
+            Self::Code => "<code>".to_owned(),
+            Self::Pre(Some(language)) => format!("<pre><code class=\"language-{}\">", escaped(language)),
+            Self::Pre(None) => "<pre>".to_owned(),
+        }
+    }
+
+    pub(super) fn closing(&self) -> &'static str {
+        match self {
+            Self::Quote => "</blockquote>",
+            Self::Bold => "</b>",
+            Self::Italic => "</i>",
+            Self::Strike => "</s>",
+            Self::Link(_) => "</a>",
+            Self::Code => "</code>",
+            Self::Pre(Some(_)) => "</code></pre>",
+            Self::Pre(None) => "</pre>",
+        }
+    }
+
+    pub(super) fn url(&self) -> Option<&str> {
+        match self {
+            Self::Link(url) => Some(url),
+            Self::Quote | Self::Bold | Self::Italic | Self::Strike | Self::Code | Self::Pre(_) => None,
+        }
+    }
+
+    fn is_code(&self) -> bool {
+        matches!(self, Self::Code | Self::Pre(_))
+    }
+}
+
+impl Rich {
+    /// Reads Markdown.
+    pub(super) fn read(markdown: &str) -> Self {
+        let mut writer = Writer::default();
+        for event in Parser::new_ext(
+            markdown,
+            Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS,
+        ) {
+            writer.take(event);
+        }
+        writer.rich
+    }
+
+    /// The stretches between two places.
+    pub(super) fn runs_in(&self, start: usize, end: usize) -> impl Iterator<Item = (&Run, &str)> {
+        let first = self.runs.partition_point(|run| run.end <= start);
+        let mut from = start;
+        self.runs[first..].iter().map_while(move |run| {
+            let words = (from < end).then(|| &self.text[from..run.end.min(end)])?;
+            from = run.end;
+            Some((run, words))
+        })
+    }
+
+    /// Whether a place is in a block of code.
+    pub(super) fn is_code_at(&self, at: usize) -> bool {
+        let run = self.runs.get(self.runs.partition_point(|run| run.end <= at));
+        run.is_some_and(|run| run.styles.iter().any(Style::is_code))
+    }
+
+    /// How many bytes of HTML some letters may take at a place, its tags counted where they begin.
+    pub(super) fn cost(&self, at: usize, letters: &str) -> usize {
+        let first = self.runs.partition_point(|run| run.end <= at);
+        let begins = first == 0 || self.runs[first - 1].end == at;
+        let tags = |run: &Run| run.styles.iter().map(|style| style.opening().len() + style.closing().len()).sum();
+        let tags: usize = self.runs.get(first).filter(|_| begins).map(tags).unwrap_or(0);
+        escaped(letters).len() + tags
+    }
+
+    fn push(&mut self, words: &str, styles: &[Style]) {
+        if words.is_empty() {
+            return;
+        }
+        self.text.push_str(words);
+        let end = self.text.len();
+        match self.runs.last_mut() {
+            Some(run) if run.styles == styles => run.end = end,
+            Some(_) | None => self.runs.push(Run { end, styles: styles.to_vec() }),
+        }
+    }
+}
+
+/// Follows the events of a Markdown text.
+#[derive(Default)]
+struct Writer {
+    rich: Rich,
+    /// All that are open; `None` for one that is not shown.
+    styles: Vec<Option<Style>>,
+    /// The lists that are open, with the number of the next item.
+    lists: Vec<Option<u64>>,
+    table: Option<Table>,
+    /// Line breaks that come before the next words.
+    gap: usize,
+    /// A mark that comes before the next words, such as that of an item.
+    mark: String,
+}
+
+impl Writer {
+    fn take(&mut self, event: Event<'_>) {
+        match event {
+            Event::Start(tag) => self.start(tag),
+            Event::End(tag) => self.end(tag),
+            Event::Text(text) => self.words(&text),
+            // Tags of the writer's own are words to us.
+            Event::Html(text) | Event::InlineHtml(text) => self.words(&text),
+            Event::Code(text) | Event::InlineMath(text) | Event::DisplayMath(text) => {
+                self.styles.push(Some(Style::Code));
+                self.words(&text);
+                self.styles.pop();
+            }
+            Event::SoftBreak | Event::HardBreak => self.words("\n"),
+            Event::Rule => {
+                self.block();
+                self.words("———");
+                self.block();
+            }
+            Event::TaskListMarker(is_done) => self.mark.push_str(if is_done { "☑ " } else { "☐ " }),
+            Event::FootnoteReference(text) => self.words(&format!("[{text}]")),
+        }
+    }
+
+    fn start(&mut self, tag: Tag<'_>) {
+        match tag {
+            Tag::Paragraph | Tag::HtmlBlock => self.block(),
+            Tag::Heading { .. } => {
+                self.block();
+                self.styles.push(Some(Style::Bold));
+            }
+            Tag::BlockQuote(_) => {
+                self.block();
+                // Telegram does not nest quotes.
+                let is_nested = self.styles.contains(&Some(Style::Quote));
+                self.styles.push((!is_nested).then_some(Style::Quote));
+            }
+            Tag::CodeBlock(kind) => {
+                self.block();
+                self.styles.push(Some(Style::Pre(language(&kind))));
+            }
+            Tag::List(first) => {
+                if self.lists.is_empty() {
+                    self.block();
+                }
+                self.lists.push(first);
+            }
+            Tag::Item => self.item(),
+            Tag::Table(_) => {
+                self.block();
+                self.table = Some(Table::default());
+            }
+            Tag::TableHead | Tag::TableRow => {
+                if let Some(table) = &mut self.table {
+                    table.begin_row();
+                }
+            }
+            Tag::TableCell => {
+                if let Some(table) = &mut self.table {
+                    table.begin_cell();
+                }
+            }
+            Tag::Emphasis => self.styles.push(Some(Style::Italic)),
+            Tag::Strong => self.styles.push(Some(Style::Bold)),
+            Tag::Strikethrough => self.styles.push(Some(Style::Strike)),
+            Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => self.styles.push(link(&dest_url)),
+            Tag::FootnoteDefinition(_)
+            | Tag::DefinitionList
+            | Tag::DefinitionListTitle
+            | Tag::DefinitionListDefinition
+            | Tag::Superscript
+            | Tag::Subscript
+            | Tag::MetadataBlock(_) => self.styles.push(None),
+        }
+    }
+
+    fn end(&mut self, tag: TagEnd) {
+        match tag {
+            TagEnd::Paragraph | TagEnd::HtmlBlock => self.block(),
+            TagEnd::CodeBlock => {
+                self.rich.trim_line_end();
+                self.styles.pop();
+                self.block();
+            }
+            TagEnd::Heading(_) | TagEnd::BlockQuote(_) => {
+                self.styles.pop();
+                self.block();
+            }
+            TagEnd::List(_) => {
+                self.lists.pop();
+                if self.lists.is_empty() {
+                    self.block();
+                }
+            }
+            // An item without words is a line all the same.
+            TagEnd::Item => self.words(""),
+            TagEnd::Table => {
+                let table = self.table.take().unwrap_or_default();
+                self.styles.push(Some(Style::Pre(None)));
+                self.words(&table.write());
+                self.styles.pop();
+                self.block();
+            }
+            TagEnd::TableHead | TagEnd::TableRow | TagEnd::TableCell => {}
+            TagEnd::Emphasis
+            | TagEnd::Strong
+            | TagEnd::Strikethrough
+            | TagEnd::Link
+            | TagEnd::Image
+            | TagEnd::FootnoteDefinition
+            | TagEnd::DefinitionList
+            | TagEnd::DefinitionListTitle
+            | TagEnd::DefinitionListDefinition
+            | TagEnd::Superscript
+            | TagEnd::Subscript
+            | TagEnd::MetadataBlock(_) => {
+                self.styles.pop();
+            }
+        }
+    }
+
+    /// Blocks stand apart: by a blank line, in lists by a line break.
+    fn block(&mut self) {
+        if self.mark.is_empty() {
+            self.gap = self.gap.max(if self.lists.is_empty() { 2 } else { 1 });
+        }
+    }
+
+    fn item(&mut self) {
+        self.words("");
+        self.gap = self.gap.max(1);
+        let depth = self.lists.len().clamp(1, DEPTH) - 1;
+        let mark = match self.lists.last_mut() {
+            Some(Some(number)) => {
+                *number += 1;
+                format!("{}. ", *number - 1)
+            }
+            Some(None) | None => "• ".to_owned(),
+        };
+        self.mark = "  ".repeat(depth) + &mark;
+    }
+
+    fn words(&mut self, words: &str) {
+        if let Some(table) = &mut self.table {
+            table.push(words);
+            return;
+        }
+        if words.is_empty() && self.mark.is_empty() {
+            return;
+        }
+        let styles = self.shown();
+        let gap = std::mem::take(&mut self.gap);
+        if !self.rich.text.is_empty() {
+            let has = self.rich.text.len() - self.rich.text.trim_end_matches('\n').len();
+            // A gap inside of a quote belongs to it; it has no other style.
+            let is_quoted = styles.first() == Some(&Style::Quote) && self.rich.ends_in(&Style::Quote);
+            let outer = if is_quoted { &styles[..1] } else { &[] };
+            self.rich.push(&"\n".repeat(gap.saturating_sub(has)), outer);
+        }
+        let mark = std::mem::take(&mut self.mark);
+        let quote: Vec<Style> = styles.iter().filter(|style| **style == Style::Quote).cloned().collect();
+        self.rich.push(&mark, &quote);
+        self.rich.push(words, &styles);
+    }
+
+    /// The styles that Telegram shows of those that are open: code stands alone, and an address is not in an address.
+    fn shown(&self) -> Vec<Style> {
+        let open = || self.styles.iter().flatten();
+        if let Some(code) = open().find(|style| style.is_code()) {
+            let link = open().find(|style| style.url().is_some() && *code == Style::Code);
+            return vec![link.unwrap_or(code).clone()];
+        }
+        let mut shown: Vec<Style> = Vec::new();
+        for style in open().take(DEPTH) {
+            let is_there = shown.iter().any(|other| other == style || (other.url().is_some() && style.url().is_some()));
+            if !is_there {
+                shown.push(style.clone());
+            }
+        }
+        // The outermost must be the quote, also where the writer put it into something else.
+        shown.sort_by_key(|style| *style != Style::Quote);
+        shown
+    }
+}
+
+impl Rich {
+    /// Takes away the line break at the end, which a block of code has before its last fence.
+    fn trim_line_end(&mut self) {
+        if self.text.ends_with('\n') {
+            self.text.pop();
+            let end = self.text.len();
+            let before = self.runs.len().checked_sub(2).map_or(0, |before| self.runs[before].end);
+            match self.runs.last_mut() {
+                Some(run) if end > before => run.end = end,
+                Some(_) | None => {
+                    self.runs.pop();
+                }
+            }
+        }
+    }
+
+    fn ends_in(&self, style: &Style) -> bool {
+        self.runs.last().is_some_and(|run| run.styles.first() == Some(style))
+    }
+}
+
+/// The language of a block of code, if it is a word.
+fn language(kind: &CodeBlockKind<'_>) -> Option<String> {
+    match kind {
+        CodeBlockKind::Fenced(line) => {
+            let word: String = line.split_whitespace().next()?.chars().take(30).collect();
+            word.chars().all(|c| c.is_ascii_alphanumeric() || "+-#_.".contains(c)).then_some(word)
+        }
+        CodeBlockKind::Indented => None,
+    }
+}
+
+/// An address that Telegram follows.
+fn link(url: &str) -> Option<Style> {
+    let is_followed = ["http://", "https://", "tg://", "mailto:", "tel:"].iter().any(|scheme| url.starts_with(scheme));
+    (is_followed && url.len() <= ADDRESS && !url.contains(char::is_control)).then(|| Style::Link(url.to_owned()))
+}

@@ -1,0 +1,60 @@
+//! A table in letters of one width.
+
+use unicode_segmentation::UnicodeSegmentation;
+
+/// How wide a column is made; what is longer sticks out.
+const WIDEST: usize = 40;
+
+/// The cells of a table.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(super) fn begin_row(&mut self) {
+        self.rows.push(Vec::new());
+    }
+
+    pub(super) fn begin_cell(&mut self) {
+        if let Some(row) = self.rows.last_mut() {
+            row.push(String::new());
+        }
+    }
+
+    /// Adds to the cell at hand. A cell is one line.
+    pub(super) fn push(&mut self, words: &str) {
+        if let Some(cell) = self.rows.last_mut().and_then(|row| row.last_mut()) {
+            cell.extend(words.chars().map(|c| if c == '\n' { ' ' } else { c }));
+        }
+    }
+
+    /// The table with a line below its head.
+    pub(super) fn write(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| letters(cell)).max().unwrap_or(0).clamp(1, WIDEST)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut lines: Vec<String> = self.rows.iter().map(|row| line(row, &widths)).collect();
+        if lines.len() > 1 {
+            let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+            lines.insert(1, rule.join("-+-"));
+        }
+        lines.join("\n")
+    }
+}
+
+fn line(row: &[String], widths: &[usize]) -> String {
+    let cells: Vec<String> = row
+        .iter()
+        .zip(widths)
+        .map(|(cell, width)| format!("{cell}{}", " ".repeat(width.saturating_sub(letters(cell)))))
+        .collect();
+    cells.join(" | ").trim_end().to_owned()
+}
+
+fn letters(text: &str) -> usize {
+    text.graphemes(true).count()
+}

@@ -1,0 +1,104 @@
+//! A form with files, as HTTP carries it.
+
+use serde_json::{Map, Value};
+
+/// A form with one file.
+#[derive(Debug)]
+pub(crate) struct Form {
+    /// The parameters of the method.
+    pub(crate) params: Map<String, Value>,
+    /// The parameter that is the file.
+    pub(crate) field: &'static str,
+    /// What the file is called.
+    pub(crate) name: String,
+    /// What it is.
+    pub(crate) mime: String,
+    /// The file.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A form as bytes.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// The header that says how to read it.
+    pub(crate) content_type: String,
+    /// The form.
+    pub(crate) body: Vec<u8>,
+}
+
+impl Form {
+    /// The form as bytes, with a boundary that is nowhere in them.
+    pub(crate) fn write(&self) -> Written {
+        let fields: Vec<(&str, String)> =
+            self.params.iter().map(|(name, value)| (name.as_str(), plain(value))).collect();
+        let is_used = |boundary: &str| {
+            let holds = |bytes: &[u8]| bytes.windows(boundary.len()).any(|window| window == boundary.as_bytes());
+            holds(&self.bytes) || fields.iter().any(|(_, value)| holds(value.as_bytes()))
+        };
+        let mut boundary = "homard-7c1f0b5e2d".to_owned();
+        while is_used(&boundary) {
+            boundary.push('x');
+        }
+        let mut body = Vec::with_capacity(self.bytes.len() + 1024);
+        for (name, value) in &fields {
+            let head = format!("--{boundary}\r\ncontent-disposition: form-data; name=\"{}\"\r\n\r\n", quoted(name));
+            body.extend_from_slice(head.as_bytes());
+            body.extend_from_slice(value.as_bytes());
+            body.extend_from_slice(b"\r\n");
+        }
+        let (field, name, mime) = (self.field, quoted(&self.name), quoted(&self.mime));
+        let head = format!(
+            "--{boundary}\r\ncontent-disposition: form-data; name=\"{field}\"; filename=\"{name}\"\r\n\
+             content-type: {mime}\r\n\r\n"
+        );
+        body.extend_from_slice(head.as_bytes());
+        body.extend_from_slice(&self.bytes);
+        body.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
+        Written { content_type: format!("multipart/form-data; boundary={boundary}"), body }
+    }
+}
+
+/// A parameter as a form has it: texts as they are, the rest as JSON.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// A text that cannot end its quotes or its line.
+fn quoted(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).map(|c| if matches!(c, '"' | '\\') { '_' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_form_has_its_parameters_and_its_file() {
+        let params = json!({"chat_id": -7, "caption": "hi"}).as_object().cloned().unwrap();
+        let (name, mime) = ("a\"\r\nb.png".to_owned(), "image/png".to_owned());
+        let form = Form { params, field: "photo", name, mime, bytes: b"\x89PNG".to_vec() };
+        let Written { content_type, body } = form.write();
+        assert_eq!(content_type, "multipart/form-data; boundary=homard-7c1f0b5e2d");
+        assert_eq!(
+            String::from_utf8_lossy(&body),
+            "--homard-7c1f0b5e2d\r\ncontent-disposition: form-data; name=\"chat_id\"\r\n\r\n-7\r\n\
+             --homard-7c1f0b5e2d\r\ncontent-disposition: form-data; name=\"caption\"\r\n\r\nhi\r\n\
+             --homard-7c1f0b5e2d\r\ncontent-disposition: form-data; name=\"photo\"; filename=\"a_b.png\"\r\n\
+             content-type: image/png\r\n\r\n\u{fffd}PNG\r\n--homard-7c1f0b5e2d--\r\n"
+        );
+    }
+
+    #[test]
+    fn a_boundary_is_not_in_the_file() {
+        let form = Form {
+            params: Map::new(),
+            field: "document",
+            name: "x".to_owned(),
+            mime: "text/plain".to_owned(),
+            bytes: b"--homard-7c1f0b5e2dx--".to_vec(),
+        };
+        assert_eq!(form.write().content_type, "multipart/form-data; boundary=homard-7c1f0b5e2dxx");
+    }
+}

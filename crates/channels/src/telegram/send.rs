@@ -1,0 +1,346 @@
+//! Saying something on Telegram, in as many messages as it takes.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tokio::time::sleep;
+
+use super::{
+    Telegram,
+    api::{Trouble, Twice},
+    markup::{self, Part},
+    multipart::Form,
+    target::{Target, params},
+};
+use crate::{Act, Failure, Media, Outgoing, Poll, Receipt};
+
+/// How large a picture may be to be shown as one.
+const PHOTO: usize = 10 << 20;
+
+/// How long is waited in the middle of something, so that it is not left half said.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// How often.
+const PAUSES: usize = 3;
+
+/// One message of what is to be said.
+#[derive(Debug)]
+enum Step {
+    Text(Part),
+    Media(Media, Option<Part>),
+    Poll(Poll),
+}
+
+/// What all messages of one saying have in common.
+struct Saying<'a> {
+    telegram: &'a Telegram,
+    target: Target,
+    is_silent: bool,
+    is_voice: bool,
+}
+
+/// Says something, and names the messages that it became.
+pub(super) async fn send(telegram: &Telegram, outgoing: Outgoing) -> Result<Receipt, Failure> {
+    let Outgoing { place, reply_to, is_silent, is_voice, .. } = &outgoing;
+    let reply_to = reply_to.as_deref().map(number).transpose()?;
+    let mut saying = Saying { telegram, target: Target::parse(place)?, is_silent: *is_silent, is_voice: *is_voice };
+    let steps = plan(outgoing, telegram.settings.text_limit);
+    if steps.is_empty() {
+        return Err(Failure::Refused("Telegram: there is nothing to say".to_owned()));
+    }
+    let all = steps.len();
+    let mut messages = Vec::new();
+    for step in steps {
+        let answers = reply_to.filter(|_| messages.is_empty());
+        match saying.patiently(step, answers, !messages.is_empty()).await {
+            Ok(message) => messages.push(message),
+            Err(failure) if messages.is_empty() => return Err(failure),
+            // Said once more it would be said twice in part, and left as it is, it is not whole.
+            Err(failure) => {
+                let said = messages.len();
+                return Err(Failure::Unknown(format!("{said} of {all} messages were sent, and then: {failure}")));
+            }
+        }
+    }
+    let details = json!({ "chatId": saying.target.chat, "messageIds": messages });
+    Ok(Receipt { message: messages.pop(), details })
+}
+
+/// The messages that it takes. Words go below the first picture if they are few, else they follow.
+fn plan(outgoing: Outgoing, text_limit: usize) -> Vec<Step> {
+    let Outgoing { text, media, poll, .. } = outgoing;
+    let mut caption = markup::parts(&text, markup::CAPTION);
+    let mut steps = Vec::new();
+    let is_below = !media.is_empty() && caption.len() == 1;
+    let mut below = if is_below { caption.pop() } else { None };
+    steps.extend(media.into_iter().map(|media| Step::Media(media, below.take())));
+    if !is_below {
+        // A text that fits into one message is not cut because it was to be a little shorter.
+        let whole = markup::parts(&text, markup::LIMIT);
+        let parts = if whole.len() <= 1 { whole } else { markup::parts(&text, text_limit) };
+        steps.extend(parts.into_iter().map(Step::Text));
+    }
+    steps.extend(poll.map(Step::Poll));
+    steps
+}
+
+impl Saying<'_> {
+    /// Says one message; in the middle of something, waits if Telegram asks for a pause.
+    async fn patiently(&mut self, step: Step, reply_to: Option<i64>, is_begun: bool) -> Result<String, Failure> {
+        let mut pauses = 0;
+        loop {
+            match self.say(&step, reply_to).await {
+                Err(Failure::RetryAfter { after, .. }) if is_begun && after <= PAUSE && pauses < PAUSES => {
+                    pauses += 1;
+                    sleep(after).await;
+                }
+                said => return said,
+            }
+        }
+    }
+
+    /// Says one message, and its number.
+    async fn say(&mut self, step: &Step, reply_to: Option<i64>) -> Result<String, Failure> {
+        let (method, said) = match step {
+            Step::Text(part) => ("sendMessage", self.text(part, reply_to).await),
+            Step::Media(media, caption) => self.media(media, caption.as_ref(), reply_to).await?,
+            Step::Poll(poll) => ("sendPoll", self.poll(poll, reply_to).await),
+        };
+        let message = said.map_err(|trouble| trouble.into_failure(method, Twice::Seen))?;
+        let number = message["message_id"].as_i64();
+        number.map(|id| id.to_string()).ok_or_else(|| Trouble::Garbled(200).into_failure(method, Twice::Seen))
+    }
+
+    async fn text(&mut self, part: &Part, reply_to: Option<i64>) -> Result<Value, Trouble> {
+        let is_disabled = !self.telegram.settings.has_previews;
+        let preview = if is_disabled { json!({ "is_disabled": true }) } else { Value::Null };
+        let own = params([("link_preview_options", preview)]);
+        self.styled("sendMessage", "text", Some(part), Sent { own, reply_to, file: None }).await
+    }
+
+    async fn media(
+        &mut self,
+        media: &Media,
+        caption: Option<&Part>,
+        reply_to: Option<i64>,
+    ) -> Result<(&'static str, Result<Value, Trouble>), Failure> {
+        let (method, field) = way(media, self.is_voice);
+        let (own, file) = match media {
+            Media::Url(url) if url.starts_with("https://") || url.starts_with("http://") => {
+                (params([(field, json!(url))]), None)
+            }
+            Media::Url(_) => return Err(Failure::Refused("Telegram: media must be http(s) or bytes".to_owned())),
+            Media::Bytes { .. } => (Map::new(), Some((field, media))),
+        };
+        let said = self.styled(method, "caption", caption, Sent { own, reply_to, file }).await;
+        match (&said, file) {
+            // A picture that is too long or too thin to be shown is still a file.
+            (Err(trouble), Some((_, media))) if method == "sendPhoto" && is_odd_picture(trouble) => {
+                let sent = Sent { own: Map::new(), reply_to, file: Some(("document", media)) };
+                Ok(("sendDocument", self.styled("sendDocument", "caption", caption, sent).await))
+            }
+            _ => Ok((method, said)),
+        }
+    }
+
+    async fn poll(&mut self, poll: &Poll, reply_to: Option<i64>) -> Result<Value, Trouble> {
+        let options: Vec<Value> = poll.options.iter().map(|option| json!({ "text": option })).collect();
+        let own = params([
+            ("question", json!(poll.question)),
+            ("options", json!(options)),
+            ("allows_multiple_answers", json!(poll.is_multiple)),
+        ]);
+        self.styled("sendPoll", "text", None, Sent { own, reply_to, file: None }).await
+    }
+
+    /// Sends with styles, and without them if Telegram cannot read ours; to where the group is, if it moved. Each time
+    /// the one before was refused, so that nothing is said twice.
+    async fn styled(
+        &mut self,
+        method: &str,
+        field: &str,
+        part: Option<&Part>,
+        sent: Sent<'_>,
+    ) -> Result<Value, Trouble> {
+        let html = part.map(|part| params([(field, json!(part.html)), ("parse_mode", json!("HTML"))]));
+        let said = self.moved(method, html.unwrap_or_default(), &sent).await;
+        match (said, part) {
+            (Err(trouble), Some(part)) if trouble.is_markup() => {
+                tracing::warn!(method, "Telegram could not read our markup; sent without");
+                self.moved(method, params([(field, json!(part.plain))]), &sent).await
+            }
+            (said, _) => said,
+        }
+    }
+
+    async fn moved(&mut self, method: &str, words: Map<String, Value>, sent: &Sent<'_>) -> Result<Value, Trouble> {
+        match self.once(method, words.clone(), sent).await {
+            Err(Trouble::Denied { moved_to: Some(chat), .. }) => {
+                self.target.chat = json!(chat);
+                self.once(method, words, sent).await
+            }
+            said => said,
+        }
+    }
+
+    async fn once(&self, method: &str, words: Map<String, Value>, sent: &Sent<'_>) -> Result<Value, Trouble> {
+        let mut all = self.target.params();
+        // An answer to a message that is gone is still worth saying.
+        let reply = sent.reply_to.map(|id| json!({ "message_id": id, "allow_sending_without_reply": true }));
+        let silent = self.is_silent.then_some(true);
+        all.extend(params([("reply_parameters", json!(reply)), ("disable_notification", json!(silent))]));
+        all.extend(sent.own.clone());
+        all.extend(words);
+        match sent.file {
+            Some((field, Media::Bytes { name, mime, bytes })) => {
+                let mime = mime.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
+                let form = Form { params: all, field, name: name.clone(), mime, bytes: bytes.clone() };
+                self.telegram.api.upload(method, &form).await
+            }
+            Some((_, Media::Url(_))) | None => self.telegram.api.call(method, &Value::Object(all)).await,
+        }
+    }
+}
+
+/// What a message has besides its words.
+struct Sent<'a> {
+    own: Map<String, Value>,
+    reply_to: Option<i64>,
+    file: Option<(&'static str, &'a Media)>,
+}
+
+/// The method for a file, and the parameter that it is.
+fn way(media: &Media, is_voice: bool) -> (&'static str, &'static str) {
+    let (name, mime, size) = match media {
+        Media::Url(url) => (url.split(['?', '#']).next().unwrap_or_default(), None, 0),
+        Media::Bytes { name, mime, bytes } => (name.as_str(), mime.as_deref(), bytes.len()),
+    };
+    let ending = name.rsplit(['.', '/']).next().unwrap_or_default().to_ascii_lowercase();
+    match mime.unwrap_or(ending.as_str()) {
+        "image/jpeg" | "image/png" | "image/webp" | "jpg" | "jpeg" | "png" | "webp" if size <= PHOTO => {
+            ("sendPhoto", "photo")
+        }
+        "image/gif" | "gif" => ("sendAnimation", "animation"),
+        "video/mp4" | "mp4" => ("sendVideo", "video"),
+        "audio/ogg" | "audio/opus" | "audio/mpeg" | "audio/mp4" | "ogg" | "opus" | "oga" | "mp3" | "m4a"
+            if is_voice =>
+        {
+            ("sendVoice", "voice")
+        }
+        "audio/mpeg" | "audio/mp4" | "mp3" | "m4a" => ("sendAudio", "audio"),
+        _ => ("sendDocument", "document"),
+    }
+}
+
+fn is_odd_picture(trouble: &Trouble) -> bool {
+    ["photo_invalid_dimensions", "image_process_failed", "photo_save_file_invalid"]
+        .iter()
+        .any(|words| trouble.denied(400, words))
+}
+
+/// Does something that may be done twice.
+pub(super) async fn act(telegram: &Telegram, act: Act) -> Result<Receipt, Failure> {
+    let call = async |method: &'static str, all: Map<String, Value>| {
+        telegram.api.call(method, &Value::Object(all)).await.map_err(|trouble| (method, trouble))
+    };
+    let (done, message) = match act {
+        Act::Type(place) => {
+            let mut all = Target::parse(&place)?.all_params();
+            all.extend(params([("action", json!("typing"))]));
+            (call("sendChatAction", all).await, None)
+        }
+        Act::React { place, message, emoji } => {
+            let mut all = params([("chat_id", Target::parse(&place)?.chat), ("message_id", json!(number(&message)?))]);
+            let reactions: Vec<Value> = emoji.iter().map(|emoji| json!({ "type": "emoji", "emoji": emoji })).collect();
+            all.extend(params([("reaction", json!(reactions))]));
+            (call("setMessageReaction", all).await, Some(message))
+        }
+        Act::Edit { place, message, text } => {
+            let [part] = <[Part; 1]>::try_from(markup::parts(&text, markup::LIMIT)).map_err(|parts| {
+                let why = if parts.is_empty() { "there is nothing to say" } else { "it does not fit into one message" };
+                Failure::Refused(format!("Telegram, editMessageText: {why}"))
+            })?;
+            let all = params([("chat_id", Target::parse(&place)?.chat), ("message_id", json!(number(&message)?))]);
+            let with = |words: Map<String, Value>| all.clone().into_iter().chain(words).collect();
+            let html = params([("text", json!(part.html)), ("parse_mode", json!("HTML"))]);
+            let done = match call("editMessageText", with(html)).await {
+                Err((_, trouble)) if trouble.is_markup() => {
+                    call("editMessageText", with(params([("text", json!(part.plain))]))).await
+                }
+                done => done,
+            };
+            (done, Some(message))
+        }
+        Act::Delete { place, message } => {
+            let all = params([("chat_id", Target::parse(&place)?.chat), ("message_id", json!(number(&message)?))]);
+            (call("deleteMessage", all).await, None)
+        }
+    };
+    match done {
+        Ok(_) => Ok(Receipt { message, details: Value::Null }),
+        // It says that already, or is gone already: that is what was wanted.
+        Err((_, trouble))
+            if trouble.denied(400, "message is not modified") || trouble.denied(400, "message to delete not found") =>
+        {
+            Ok(Receipt { message, details: Value::Null })
+        }
+        Err((method, trouble)) => Err(trouble.into_failure(method, Twice::Harmless)),
+    }
+}
+
+fn number(message: &str) -> Result<i64, Failure> {
+    message.trim().parse().map_err(|_nan| {
+        let shown: String = message.chars().filter(|c| !c.is_control()).take(40).collect();
+        Failure::Refused(format!("Telegram: {shown} is not the number of a message"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(name: &str, mime: Option<&str>, size: usize) -> Media {
+        Media::Bytes { name: name.to_owned(), mime: mime.map(str::to_owned), bytes: vec![0; size] }
+    }
+
+    #[test]
+    fn a_file_goes_the_way_of_its_kind() {
+        let ways = |voice| {
+            [
+                way(&bytes("a.png", None, 1), voice).0,
+                way(&bytes("a", Some("image/jpeg"), PHOTO + 1), voice).0,
+                way(&bytes("a.gif", None, 1), voice).0,
+                way(&bytes("a.ogg", Some("audio/ogg"), 1), voice).0,
+                way(&bytes("a.mp3", None, 1), voice).0,
+                way(&bytes("a.pdf", None, 1), voice).0,
+                way(&Media::Url("https://x.y/a.PNG?b.pdf".to_owned()), voice).0,
+                way(&Media::Url("https://x.y/".to_owned()), voice).0,
+            ]
+        };
+        let [photo, animation, document] = ["sendPhoto", "sendAnimation", "sendDocument"];
+        assert_eq!(ways(false), [photo, document, animation, document, "sendAudio", document, photo, document]);
+        assert_eq!(ways(true)[3..5], ["sendVoice", "sendVoice"]);
+    }
+
+    fn shape(text: &str, media: usize) -> Vec<String> {
+        let media = (0..media).map(|_| bytes("a.png", None, 1)).collect();
+        let outgoing = Outgoing { text: text.to_owned(), media, ..Outgoing::default() };
+        let told = |step: Step| match step {
+            Step::Text(part) => format!("text {}", part.plain.len()),
+            Step::Media(_, caption) => format!("media {}", caption.map_or(0, |part| part.plain.len())),
+            Step::Poll(_) => "poll".to_owned(),
+        };
+        plan(outgoing, 4000).into_iter().map(told).collect()
+    }
+
+    #[test]
+    fn words_go_below_a_picture_if_they_are_few() {
+        assert_eq!(shape("hi", 0), ["text 2"]);
+        assert_eq!(shape("hi", 2), ["media 2", "media 0"]);
+        assert_eq!(shape("", 1), ["media 0"]);
+        assert_eq!(shape(&"x".repeat(1025), 1), ["media 0", "text 1025"]);
+        assert_eq!(shape(&"x".repeat(4096), 0), ["text 4096"]);
+        assert_eq!(shape(&"x".repeat(4097), 0), ["text 4000", "text 97"]);
+        assert_eq!(shape(" ", 0), Vec::<String>::new());
+    }
+}

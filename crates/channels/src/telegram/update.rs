@@ -1,0 +1,285 @@
+//! What Telegram tells us, made into events. Read from JSON as it is: fields that we do not know change nothing.
+
+use serde_json::Value;
+
+use super::Me;
+use crate::incoming::{Attachment, Event, Incoming, Membership, Peer, PeerKind, Quoted, Reaction, Sender, Source};
+
+/// What Telegram is asked to tell.
+pub(crate) const KINDS: [&str; 5] = ["message", "edited_message", "channel_post", "message_reaction", "my_chat_member"];
+
+/// The number of an update, which also says how far we are.
+pub(crate) fn number(update: &Value) -> Option<i64> {
+    update["update_id"].as_i64()
+}
+
+/// What an update says; none if that is nothing for us: a kind that we do not know, or a command for another bot.
+pub(crate) fn read(update: &Value, me: &Me, account: &str) -> Option<Event> {
+    let event = number(update)?.to_string();
+    let message = |kind: &str| {
+        let message = Message { value: update.get(kind)?, me };
+        let incoming = message.read(&event, account)?;
+        Some(Box::new(incoming))
+    };
+    if let Some(incoming) = message("message").or_else(|| message("channel_post")) {
+        return Some(Event::Message(incoming));
+    }
+    if let Some(incoming) = message("edited_message") {
+        return Some(Event::Edited(incoming));
+    }
+    if let Some(reaction) = update.get("message_reaction") {
+        return reacted(reaction, event, account).map(Event::Reacted);
+    }
+    membership(update.get("my_chat_member")?, event, account).map(Event::Membership)
+}
+
+struct Message<'a> {
+    value: &'a Value,
+    me: &'a Me,
+}
+
+impl Message<'_> {
+    fn read(&self, event: &str, account: &str) -> Option<Incoming> {
+        let message = self.value;
+        let peer = peer(&message["chat"])?;
+        let text = self.text();
+        let media = attachments(message);
+        if text.is_empty() && media.is_empty() {
+            return None;
+        }
+        let entities = self.entities();
+        let (text, is_command) = self.command(text, &entities)?;
+        let reply_to = self.quoted();
+        let answers_us = reply_to.as_ref().is_some_and(|quoted| quoted.is_ours);
+        let (us, others) = self.mentions(&entities);
+        Some(Incoming {
+            event: event.to_owned(),
+            message: message["message_id"].as_i64()?.to_string(),
+            account: account.to_owned(),
+            sender: sender(message)?,
+            text,
+            reply_to,
+            thread: thread(message),
+            was_mentioned: us || answers_us,
+            mentions_others: others,
+            media,
+            album: message["media_group_id"].as_str().map(str::to_owned),
+            timestamp_ms: millis(&message["date"]),
+            is_command,
+            peer,
+        })
+    }
+
+    /// What was written, or what a place or a contact says in words.
+    fn text(&self) -> String {
+        let written = [&self.value["text"], &self.value["caption"]].into_iter().find_map(Value::as_str);
+        let (place, contact) = (&self.value["location"], &self.value["contact"]);
+        match (written, place["latitude"].as_f64(), contact["phone_number"].as_str()) {
+            (Some(text), ..) => text.to_owned(),
+            (None, Some(latitude), _) => {
+                let longitude = place["longitude"].as_f64().unwrap_or_default();
+                let named = self.value["venue"]["title"].as_str().map(|title| format!(" ({title})"));
+                format!("Location: {latitude}, {longitude}{}", named.unwrap_or_default())
+            }
+            (None, None, Some(phone)) => format!("Contact: {} {phone}", name(contact)),
+            (None, None, None) => String::new(),
+        }
+    }
+
+    /// The marked stretches of the text: kind, words, and whom they name.
+    fn entities(&self) -> Vec<Entity> {
+        let (text, entities) = match self.value["text"].as_str() {
+            Some(text) => (text, &self.value["entities"]),
+            None => (self.value["caption"].as_str().unwrap_or_default(), &self.value["caption_entities"]),
+        };
+        let units: Vec<u16> = text.encode_utf16().collect();
+        let read = |entity: &Value| {
+            let start = usize::try_from(entity["offset"].as_u64()?).ok()?;
+            let length = usize::try_from(entity["length"].as_u64()?).ok()?;
+            let words = units.get(start..start.checked_add(length)?)?;
+            Some(Entity {
+                kind: entity["type"].as_str()?.to_owned(),
+                is_first: start == 0,
+                words: String::from_utf16_lossy(words),
+                user: entity["user"]["id"].as_i64(),
+            })
+        };
+        entities.as_array().into_iter().flatten().filter_map(read).collect()
+    }
+
+    /// The text with `/word@us` made `/word`, and whether it is a command; none if another bot is meant.
+    fn command(&self, text: String, entities: &[Entity]) -> Option<(String, bool)> {
+        let Some(command) = entities.iter().find(|entity| entity.is_first && entity.kind == "bot_command") else {
+            let is_command = text.starts_with('/');
+            return Some((text, is_command));
+        };
+        match command.words.split_once('@') {
+            Some((word, bot)) if self.is_me(bot) => {
+                let rest = text.get(command.words.len()..).unwrap_or_default();
+                Some((format!("{word}{rest}"), true))
+            }
+            Some(_) => None,
+            None => Some((text, true)),
+        }
+    }
+
+    /// Whether we are mentioned, and whether somebody else is.
+    fn mentions(&self, entities: &[Entity]) -> (bool, bool) {
+        let (mut us, mut others) = (false, false);
+        for entity in entities {
+            let is_us = match (entity.kind.as_str(), entity.words.split_once('@')) {
+                ("mention", Some((_, name))) => self.is_me(name),
+                ("text_mention", _) => entity.user == Some(self.me.id),
+                ("bot_command", Some((_, name))) => self.is_me(name),
+                _ => continue,
+            };
+            us |= is_us;
+            others |= !is_us;
+        }
+        (us, others)
+    }
+
+    fn is_me(&self, name: &str) -> bool {
+        self.me.username.as_deref().is_some_and(|username| username.eq_ignore_ascii_case(name))
+    }
+
+    /// The message that this one answers. The first message of a topic is not answered by all others, though Telegram
+    /// says so.
+    fn quoted(&self) -> Option<Quoted> {
+        let answered =
+            self.value.get("reply_to_message").filter(|answered| answered.get("forum_topic_created").is_none())?;
+        let part = self.value["quote"]["text"].as_str();
+        let text = part.or_else(|| answered["text"].as_str()).or_else(|| answered["caption"].as_str());
+        Some(Quoted {
+            message: answered["message_id"].as_i64()?.to_string(),
+            sender: sender(answered).map(|sender| sender.name),
+            text: text.unwrap_or_default().to_owned(),
+            is_ours: answered["from"]["id"].as_i64() == Some(self.me.id),
+        })
+    }
+}
+
+struct Entity {
+    kind: String,
+    is_first: bool,
+    words: String,
+    user: Option<i64>,
+}
+
+/// The topic. In groups without topics Telegram numbers the answers to a message as a thread, which nobody sees.
+fn thread(message: &Value) -> Option<String> {
+    let is_topic = message["is_topic_message"] == true;
+    let id = message["message_thread_id"].as_i64().filter(|_| is_topic);
+    // The general topic has no number in messages, and is number one everywhere else.
+    let general = (id.is_none() && message["chat"]["is_forum"] == true).then_some(super::GENERAL);
+    id.or(general).map(|id| id.to_string())
+}
+
+fn peer(chat: &Value) -> Option<Peer> {
+    let kind = match chat["type"].as_str()? {
+        "private" => PeerKind::Direct,
+        "group" | "supergroup" => PeerKind::Group,
+        "channel" => PeerKind::Channel,
+        _ => return None,
+    };
+    Some(Peer { kind, id: chat["id"].as_i64()?.to_string(), title: chat["title"].as_str().map(str::to_owned) })
+}
+
+/// Who spoke. Whoever speaks as a group or channel is that group or channel, not the bot that stands in for it.
+fn sender(message: &Value) -> Option<Sender> {
+    let as_chat = message.get("sender_chat").or_else(|| message.get("actor_chat"));
+    let own = message.get("from").or_else(|| message.get("user"));
+    let from = as_chat.or(own).or_else(|| message.get("chat"))?;
+    Some(Sender {
+        id: from["id"].as_i64()?.to_string(),
+        name: name(from),
+        username: from["username"].as_str().map(str::to_owned),
+        is_bot: from["is_bot"] == true,
+    })
+}
+
+fn name(from: &Value) -> String {
+    let parts = [&from["first_name"], &from["last_name"], &from["title"]];
+    let parts: Vec<&str> = parts.into_iter().filter_map(Value::as_str).filter(|part| !part.is_empty()).collect();
+    parts.join(" ")
+}
+
+fn millis(date: &Value) -> u64 {
+    date.as_u64().unwrap_or_default().saturating_mul(1000)
+}
+
+/// What came with a message. Of a photo, the largest size.
+fn attachments(message: &Value) -> Vec<Attachment> {
+    let sizes = message["photo"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let area = |size: &&Value| size["width"].as_u64().unwrap_or(0).saturating_mul(size["height"].as_u64().unwrap_or(0));
+    if let Some(photo) = sizes.iter().max_by_key(area) {
+        return attachment(photo, Some("image/jpeg")).into_iter().collect();
+    }
+    // An animation is also there as a document, for programs that do not know animations.
+    let kinds = [
+        ("animation", Some("video/mp4")),
+        ("document", None),
+        ("voice", Some("audio/ogg")),
+        ("audio", Some("audio/mpeg")),
+        ("video", Some("video/mp4")),
+        ("video_note", Some("video/mp4")),
+    ];
+    let found = kinds.into_iter().find_map(|(kind, mime)| {
+        let attachment = attachment(message.get(kind)?, mime)?;
+        Some(Attachment { is_voice: kind == "voice", ..attachment })
+    });
+    let sticker =
+        message.get("sticker").filter(|sticker| sticker["is_animated"] != true && sticker["is_video"] != true);
+    found.or_else(|| attachment(sticker?, Some("image/webp"))).into_iter().collect()
+}
+
+fn attachment(file: &Value, mime: Option<&str>) -> Option<Attachment> {
+    Some(Attachment {
+        source: Source::Platform(file["file_id"].as_str()?.to_owned()),
+        name: file["file_name"].as_str().map(str::to_owned),
+        mime: file["mime_type"].as_str().or(mime).map(str::to_owned),
+        size: file["file_size"].as_u64(),
+        is_voice: false,
+    })
+}
+
+fn reacted(reaction: &Value, event: String, account: &str) -> Option<Reaction> {
+    let emojis = |list: &Value| -> Vec<String> {
+        let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
+        list.iter().filter_map(|reaction| reaction["emoji"].as_str()).map(str::to_owned).collect()
+    };
+    let (before, now) = (emojis(&reaction["old_reaction"]), emojis(&reaction["new_reaction"]));
+    let without = |list: &[String], other: &[String]| -> Vec<String> {
+        list.iter().filter(|emoji| !other.contains(emoji)).cloned().collect()
+    };
+    Some(Reaction {
+        event,
+        account: account.to_owned(),
+        peer: peer(&reaction["chat"])?,
+        sender: sender(reaction)?,
+        message: reaction["message_id"].as_i64()?.to_string(),
+        added: without(&now, &before),
+        removed: without(&before, &now),
+        timestamp_ms: millis(&reaction["date"]),
+    })
+}
+
+fn membership(change: &Value, event: String, account: &str) -> Option<Membership> {
+    let now = &change["new_chat_member"];
+    let is_member = match now["status"].as_str()? {
+        "creator" | "administrator" | "member" => true,
+        "restricted" => now["is_member"] == true,
+        _ => false,
+    };
+    Some(Membership {
+        event,
+        account: account.to_owned(),
+        peer: peer(&change["chat"])?,
+        sender: sender(change)?,
+        is_member,
+        timestamp_ms: millis(&change["date"]),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,342 @@
+//! What a peer says to us: one message, signed, under a key.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::Deserialize;
+
+use super::{
+    Webhook,
+    signature::{self, Doubt},
+};
+use crate::{Attachment, Batch, Event, Incoming, Peer, PeerKind, Quoted, Sender, Source};
+
+/// How large a delivery may be.
+pub const LARGEST: usize = 8 << 20;
+
+/// How long an id may be.
+const ID: usize = 256;
+
+/// Why a delivery is not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rejected {
+    /// It is not signed by the peer.
+    Stranger,
+    /// It was signed too long ago, or the clocks differ.
+    Old,
+    /// It is larger than it may be.
+    Large,
+    /// It does not have the shape.
+    Garbled(String),
+}
+
+impl Rejected {
+    /// The status to answer with.
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::Stranger | Self::Old => 401,
+            Self::Large => 413,
+            Self::Garbled(_) => 400,
+        }
+    }
+
+    /// What to tell the peer.
+    pub fn advice(&self) -> String {
+        match self {
+            Self::Stranger => format!(
+                "the signature is missing or wrong; {} is v1= and the hex HMAC-SHA256 of <timestamp>.<body>",
+                signature::SIGNATURE
+            ),
+            Self::Old => format!(
+                "the timestamp is more than {} s away from our clock; sign each delivery when you send it",
+                signature::TOLERANCE
+            ),
+            Self::Large => format!("a delivery has at most {LARGEST} bytes"),
+            Self::Garbled(why) => format!("the body cannot be understood: {why}"),
+        }
+    }
+}
+
+/// What comes with a delivery besides its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Headers<'a> {
+    /// Of [`signature::TIMESTAMP`].
+    pub timestamp: Option<&'a str>,
+    /// Of [`signature::SIGNATURE`].
+    pub signature: Option<&'a str>,
+    /// Of [`super::KEY`].
+    pub key: Option<&'a str>,
+}
+
+/// The shape. Unknown fields are left alone.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Body {
+    id: String,
+    #[serde(default)]
+    text: String,
+    sender: Person,
+    chat: Option<Chat>,
+    thread: Option<String>,
+    reply_to: Option<Answered>,
+    #[serde(default)]
+    mentioned: bool,
+    #[serde(default)]
+    media: Vec<File>,
+    timestamp: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Person {
+    id: String,
+    #[serde(default)]
+    name: String,
+    username: Option<String>,
+    #[serde(default)]
+    bot: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Chat {
+    id: String,
+    #[serde(default)]
+    kind: Kind,
+    title: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    #[default]
+    Direct,
+    Group,
+    Channel,
+}
+
+#[derive(Debug, Deserialize)]
+struct Answered {
+    id: String,
+    #[serde(default)]
+    text: String,
+    sender: Option<String>,
+    #[serde(default)]
+    ours: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct File {
+    url: Option<String>,
+    data: Option<String>,
+    name: Option<String>,
+    mime: Option<String>,
+    #[serde(default)]
+    voice: bool,
+}
+
+impl Webhook {
+    /// What a delivery says.
+    ///
+    /// It is to be answered with 200 when the sink has stored the batch, and not before. The key names the event, or the
+    /// message's id if there is no key: what comes again under the same one is the same.
+    pub fn delivered(&self, headers: Headers<'_>, body: &[u8]) -> Result<Batch, Rejected> {
+        if body.len() > LARGEST {
+            return Err(Rejected::Large);
+        }
+        let now_ms = (self.clock)();
+        let checked = signature::verify(&self.settings.secret, headers.timestamp, headers.signature, body, now_ms);
+        checked.map_err(|doubt| match doubt {
+            Doubt::Wrong => Rejected::Stranger,
+            Doubt::Old => Rejected::Old,
+        })?;
+        // What is wrong may be as long as the body.
+        let garbled = |error: serde_json::Error| Rejected::Garbled(error.to_string().chars().take(200).collect());
+        let body: Body = serde_json::from_slice(body).map_err(garbled)?;
+        let key = headers.key.map(str::trim).filter(|key| !key.is_empty()).unwrap_or(&body.id).to_owned();
+        let incoming =
+            read(body, key, &self.settings.account, now_ms).map_err(|why| Rejected::Garbled(why.to_owned()))?;
+        Ok(Batch { events: vec![Event::Message(Box::new(incoming))], cursor: None })
+    }
+}
+
+fn read(body: Body, key: String, account: &str, now_ms: u64) -> Result<Incoming, &'static str> {
+    let Body { id, text, sender, chat, thread, reply_to, mentioned, media, timestamp } = body;
+    let peer = match chat {
+        Some(Chat { id, kind, title }) => Peer {
+            kind: match kind {
+                Kind::Direct => PeerKind::Direct,
+                Kind::Group => PeerKind::Group,
+                Kind::Channel => PeerKind::Channel,
+            },
+            id,
+            title,
+        },
+        None => Peer { kind: PeerKind::Direct, id: sender.id.clone(), title: None },
+    };
+    let is_id = |id: &str| !id.trim().is_empty() && id.len() <= ID && !id.contains(char::is_control);
+    if ![&id, &key, &sender.id, &peer.id].into_iter().chain(&thread).all(|id| is_id(id)) {
+        return Err("ids have 1 to 256 characters and no control characters");
+    }
+    // A conversation with one person is that person's, or one could speak into another's session.
+    if peer.kind == PeerKind::Direct && peer.id != sender.id {
+        return Err("a direct chat has the id of its sender");
+    }
+    let media: Vec<Attachment> = media.into_iter().map(attachment).collect::<Result<_, _>>()?;
+    if text.trim().is_empty() && media.is_empty() {
+        return Err("there is neither text nor media");
+    }
+    let quoted = |Answered { id, text, sender, ours }| Quoted { message: id, sender, text, is_ours: ours };
+    let reply_to = reply_to.map(quoted);
+    Ok(Incoming {
+        event: key,
+        message: id,
+        account: account.to_owned(),
+        peer,
+        sender: Sender { id: sender.id, name: sender.name, username: sender.username, is_bot: sender.bot },
+        is_command: text.starts_with('/'),
+        text,
+        was_mentioned: mentioned || reply_to.as_ref().is_some_and(|quoted| quoted.is_ours),
+        reply_to,
+        thread,
+        mentions_others: false,
+        media,
+        album: None,
+        timestamp_ms: timestamp.unwrap_or(now_ms),
+    })
+}
+
+fn attachment(file: File) -> Result<Attachment, &'static str> {
+    let File { url, data, name, mime, voice } = file;
+    let (source, size) = match (url, data) {
+        (None, Some(data)) => {
+            let bytes = STANDARD.decode(data.trim()).map_err(|_wrong| "data of media is not base64")?;
+            let size = bytes.len() as u64;
+            (Source::Bytes(bytes), Some(size))
+        }
+        (Some(url), None) if url.starts_with("https://") || url.starts_with("http://") => (Source::Url(url), None),
+        (Some(_), None) => return Err("a url of media begins with https:// or http://"),
+        (None, None) | (Some(_), Some(_)) => return Err("media have either a url or data"),
+    };
+    Ok(Attachment { source, name, mime, size, is_voice: voice })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{Road, Secret, webhook::Settings};
+
+    const NOW: u64 = 1_700_000_000_000;
+
+    fn secret() -> Secret {
+        Secret::from("a secret of the tests")
+    }
+
+    fn hook() -> Webhook {
+        Webhook::new(Road::default(), Settings::new("door", secret(), None), Box::new(|| NOW)).unwrap()
+    }
+
+    fn deliver(body: &Value, key: Option<&str>) -> Result<Incoming, Rejected> {
+        let body = body.to_string();
+        let signature = signature::sign(&secret(), NOW / 1000, body.as_bytes());
+        let headers = Headers { timestamp: Some("1700000000"), signature: Some(&signature), key };
+        let batch = hook().delivered(headers, body.as_bytes())?;
+        match <[Event; 1]>::try_from(batch.events) {
+            Ok([Event::Message(incoming)]) => Ok(*incoming),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_smallest_delivery_is_a_direct_message() {
+        let incoming = deliver(&json!({"id": "m1", "sender": {"id": "ann"}, "text": "/hi"}), None).unwrap();
+        let expected = Incoming {
+            event: "m1".to_owned(),
+            message: "m1".to_owned(),
+            account: "door".to_owned(),
+            peer: Peer { kind: PeerKind::Direct, id: "ann".to_owned(), title: None },
+            sender: Sender { id: "ann".to_owned(), ..Sender::default() },
+            text: "/hi".to_owned(),
+            timestamp_ms: NOW,
+            is_command: true,
+            ..Incoming::default()
+        };
+        assert_eq!(incoming, expected);
+    }
+
+    #[test]
+    fn the_largest_delivery_is_read_whole() {
+        let body = json!({
+            "id": "m2", "text": "hi", "sender": {"id": "ann", "name": "Ann", "username": "a", "bot": true},
+            "chat": {"id": "room", "kind": "group", "title": "Room"}, "thread": "t",
+            "replyTo": {"id": "m0", "text": "before", "sender": "us", "ours": true}, "timestamp": 5, "unknown": [],
+            "media": [{"data": "aGk=", "name": "a.txt", "mime": "text/plain"}, {"url": "https://x.y/z.ogg", "voice": true}],
+        });
+        let incoming = deliver(&body, Some("key")).unwrap();
+        let file = |source, size, is_voice| Attachment { source, name: None, mime: None, size, is_voice };
+        let text = Attachment {
+            name: Some("a.txt".to_owned()),
+            mime: Some("text/plain".to_owned()),
+            ..file(Source::Bytes(b"hi".to_vec()), Some(2), false)
+        };
+        let expected = Incoming {
+            event: "key".to_owned(),
+            message: "m2".to_owned(),
+            account: "door".to_owned(),
+            peer: Peer { kind: PeerKind::Group, id: "room".to_owned(), title: Some("Room".to_owned()) },
+            sender: Sender {
+                id: "ann".to_owned(),
+                name: "Ann".to_owned(),
+                username: Some("a".to_owned()),
+                is_bot: true,
+            },
+            text: "hi".to_owned(),
+            reply_to: Some(Quoted {
+                message: "m0".to_owned(),
+                sender: Some("us".to_owned()),
+                text: "before".to_owned(),
+                is_ours: true,
+            }),
+            thread: Some("t".to_owned()),
+            was_mentioned: true,
+            media: vec![text, file(Source::Url("https://x.y/z.ogg".to_owned()), None, true)],
+            timestamp_ms: 5,
+            ..Incoming::default()
+        };
+        assert_eq!(incoming, expected);
+    }
+
+    #[test]
+    fn what_does_not_have_the_shape_is_told() {
+        let ann = json!({"id": "ann"});
+        for (body, why) in [
+            (json!({"id": "", "sender": ann, "text": "x"}), "ids have"),
+            (json!({"id": "a\nb", "sender": ann, "text": "x"}), "ids have"),
+            (json!({"id": "1", "sender": {"id": "x".repeat(257)}, "text": "x"}), "ids have"),
+            (json!({"id": "1", "sender": ann, "text": "x", "chat": {"id": "bob"}}), "a direct chat"),
+            (json!({"id": "1", "sender": ann, "text": " "}), "neither text"),
+            (json!({"id": "1", "sender": ann, "media": [{}]}), "either a url or data"),
+            (json!({"id": "1", "sender": ann, "media": [{"url": "file:///etc/passwd"}]}), "a url of media"),
+            (json!({"id": "1", "sender": ann, "media": [{"data": "?"}]}), "base64"),
+            (json!({"id": "1", "sender": ann, "text": "x", "chat": {"id": "c", "kind": "moon"}}), "unknown variant"),
+            (json!({"id": "1", "text": "x"}), "missing field `sender`"),
+            (json!([]), "invalid"),
+        ] {
+            let told = deliver(&body, None).map_err(|rejected| (rejected.status(), rejected.advice()));
+            assert!(matches!(&told, Err((400, advice)) if advice.contains(why)), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn strangers_and_replays_are_not_heard() {
+        let body = json!({"id": "1", "sender": {"id": "ann"}, "text": "x"}).to_string();
+        let at = |seconds: u64, body: &str| {
+            let signature = signature::sign(&secret(), seconds, body.as_bytes());
+            let seconds = seconds.to_string();
+            let headers = Headers { timestamp: Some(&seconds), signature: Some(&signature), key: None };
+            hook().delivered(headers, body.as_bytes()).map(|batch| batch.events.len())
+        };
+        assert_eq!(at(NOW / 1000, &body), Ok(1));
+        assert_eq!(at(NOW / 1000 - 301, &body), Err(Rejected::Old));
+        assert_eq!(at(NOW / 1000, &" ".repeat(LARGEST + 1)), Err(Rejected::Large));
+        assert_eq!(hook().delivered(Headers::default(), body.as_bytes()), Err(Rejected::Stranger));
+    }
+}

@@ -1,0 +1,119 @@
+//! Proof that a body comes from who shares the secret, and that it is not an old one.
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use crate::Secret;
+
+/// The header with the time of signing, in seconds since the epoch.
+pub const TIMESTAMP: &str = "x-homard-timestamp";
+
+/// The header with the signature: `v1=` and the HMAC-SHA256 of `<timestamp>.<body>` in hex.
+pub const SIGNATURE: &str = "x-homard-signature";
+
+/// How far the clocks may differ, in seconds.
+pub const TOLERANCE: u64 = 300;
+
+/// Why a signature proves nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doubt {
+    /// It is missing, or it is not one for this body.
+    Wrong,
+    /// It is from too long ago, or from the future.
+    Old,
+}
+
+/// The signature of a body, as its header has it.
+pub fn sign(secret: &Secret, seconds: u64, body: &[u8]) -> String {
+    let bytes = mac(secret, &seconds.to_string(), body).map(|mac| mac.finalize().into_bytes());
+    let hex: String = bytes.iter().flatten().map(|byte| format!("{byte:02x}")).collect();
+    format!("v1={hex}")
+}
+
+/// Whether a body was signed by who shares the secret, within the tolerance around `now_ms`. Takes as long for a wrong
+/// signature as for the right one.
+pub fn verify(
+    secret: &Secret,
+    timestamp: Option<&str>,
+    signature: Option<&str>,
+    body: &[u8],
+    now_ms: u64,
+) -> Result<(), Doubt> {
+    let timestamp = timestamp.map(str::trim).unwrap_or_default();
+    let seconds: u64 = timestamp.parse().map_err(|_nan| Doubt::Wrong)?;
+    let given = signature.and_then(|signature| unhex(signature.trim().strip_prefix("v1=")?)).ok_or(Doubt::Wrong)?;
+    // What was signed is the text of the header, not the number that we read in it.
+    let mac = mac(secret, timestamp, body).ok_or(Doubt::Wrong)?;
+    mac.verify_slice(&given).map_err(|_wrong| Doubt::Wrong)?;
+    if seconds.abs_diff(now_ms / 1000) > TOLERANCE { Err(Doubt::Old) } else { Ok(()) }
+}
+
+fn mac(secret: &Secret, timestamp: &str, body: &[u8]) -> Option<Hmac<Sha256>> {
+    // A key may have any length, so there is always one.
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.expose().as_bytes()).ok()?;
+    mac.update(timestamp.as_bytes());
+    mac.update(b".");
+    mac.update(body);
+    Some(mac)
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> =
+        text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
+    let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
+    Some(digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn secret() -> Secret {
+        Secret::from("a secret of the tests")
+    }
+
+    #[test]
+    fn a_signature_is_what_openssl_says() {
+        // printf '1700000000.{"id":"1"}' | openssl dgst -sha256 -hmac 'a secret of the tests'
+        let expected = "v1=41b1c2ce8458b06ece8658ef445f57dfd3ae479d29e6bf1dfdf5b1005ba3daa4";
+        assert_eq!(sign(&secret(), 1_700_000_000, b"{\"id\":\"1\"}"), expected);
+    }
+
+    #[test]
+    fn only_a_fresh_signature_of_this_body_proves_anything() {
+        let now = 1_700_000_000_u64;
+        let good = sign(&secret(), now, b"body");
+        let check = |timestamp: Option<&str>, signature: Option<&str>, body: &[u8], now: u64| {
+            verify(&secret(), timestamp, signature, body, now * 1000)
+        };
+        let at = Some("1700000000");
+        assert_eq!(check(at, Some(&good), b"body", now), Ok(()));
+        assert_eq!(check(at, Some(&good.to_uppercase().replace("V1", "v1")), b"body", now), Ok(()));
+        assert_eq!(check(at, Some(&good), b"body", now + 300), Ok(()));
+        assert_eq!(check(at, Some(&good), b"body", now - 301), Err(Doubt::Old));
+        assert_eq!(check(at, Some(&good), b"body", now + 301), Err(Doubt::Old));
+        assert_eq!(check(at, Some(&good), b"bodY", now), Err(Doubt::Wrong));
+        assert_eq!(check(Some("1700000001"), Some(&good), b"body", now), Err(Doubt::Wrong));
+        let other = sign(&Secret::from("another secret of tests"), now, b"body");
+        for wrong in [None, Some(""), Some("v1="), Some("v1=zz"), Some("v1=abc"), Some(&good[3..]), Some(&other)] {
+            assert_eq!(check(at, wrong, b"body", now), Err(Doubt::Wrong), "{wrong:?}");
+        }
+        for wrong in [None, Some(""), Some("now"), Some("-1"), Some("99999999999999999999")] {
+            assert_eq!(check(wrong, Some(&good), b"body", now), Err(Doubt::Wrong), "{wrong:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_signed_is_believed_and_nothing_else(body: Vec<u8>, other: Vec<u8>, seconds in 0u64..1 << 40) {
+            let signature = sign(&secret(), seconds, &body);
+            let believed = |body: &[u8]| {
+                verify(&secret(), Some(&seconds.to_string()), Some(&signature), body, seconds * 1000).is_ok()
+            };
+            prop_assert!(believed(&body));
+            prop_assert_eq!(believed(&other), other == body);
+        }
+    }
+}

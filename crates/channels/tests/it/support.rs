@@ -1,0 +1,137 @@
+//! What the tests of channels have in common: a sink that remembers, and channels that are set up.
+
+use std::{
+    sync::{Mutex, MutexGuard},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use homard_channels::{
+    Batch, Event, Incoming, Note, Outgoing, Place, Road, Secret, Sink, Unstored,
+    telegram::{self, Pace, Telegram},
+    webhook::{self, Webhook},
+};
+use homard_testkit::{FakeTelegram, FakeWebhook, fake_telegram};
+use tokio::sync::watch;
+
+/// What both sides of a webhook sign with.
+pub(crate) const SECRET: &str = "a secret of the tests";
+/// What time it is.
+pub(crate) const NOW: u64 = 1_700_000_000_000;
+
+/// Remembers what came in, and refuses to when it is told so.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    inner: Mutex<Inner>,
+    news: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    events: Vec<Event>,
+    cursor: Option<String>,
+    notes: Vec<Note>,
+    refusals: usize,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { inner: Mutex::default(), news: watch::channel(0).0 }
+    }
+}
+
+impl Memory {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap()
+    }
+
+    pub(crate) fn refuse(&self, times: usize) {
+        self.lock().refusals = times;
+    }
+
+    pub(crate) fn cursor(&self) -> Option<String> {
+        self.lock().cursor.clone()
+    }
+
+    pub(crate) fn notes(&self) -> Vec<Note> {
+        self.lock().notes.clone()
+    }
+
+    pub(crate) fn ids(&self) -> Vec<String> {
+        self.lock().events.iter().map(|event| event.id().to_owned()).collect()
+    }
+
+    pub(crate) fn texts(&self) -> Vec<String> {
+        self.messages().into_iter().map(|incoming| incoming.text).collect()
+    }
+
+    pub(crate) fn messages(&self) -> Vec<Incoming> {
+        let inner = self.lock();
+        let message = |event: &Event| match event {
+            Event::Message(incoming) | Event::Edited(incoming) => Some((**incoming).clone()),
+            Event::Reacted(_) | Event::Membership(_) => None,
+        };
+        inner.events.iter().filter_map(message).collect()
+    }
+
+    /// Waits until something is true.
+    pub(crate) async fn until(&self, is_so: impl Fn(&Self) -> bool) {
+        let mut news = self.news.subscribe();
+        while !is_so(self) {
+            news.changed().await.unwrap();
+        }
+    }
+}
+
+#[async_trait]
+impl Sink for Memory {
+    async fn take(&self, batch: Batch) -> Result<(), Unstored> {
+        {
+            let mut inner = self.lock();
+            if inner.refusals > 0 {
+                inner.refusals -= 1;
+                return Err(Unstored("the disk is full".to_owned()));
+            }
+            inner.events.extend(batch.events);
+            inner.cursor = batch.cursor.or(inner.cursor.take());
+        }
+        self.news.send_modify(|news| *news += 1);
+        Ok(())
+    }
+
+    fn note(&self, note: Note) {
+        self.lock().notes.push(note);
+        self.news.send_modify(|news| *news += 1);
+    }
+}
+
+/// A bot that does not wait long.
+pub(crate) fn telegram_at(root: String) -> telegram::Settings {
+    let mut settings = telegram::Settings::new("main", Secret::from(fake_telegram::TOKEN));
+    settings.root = root;
+    settings.pace = Pace {
+        hold: Duration::from_secs(20),
+        first_wait: Duration::from_millis(1),
+        longest_wait: Duration::from_millis(4),
+    };
+    settings
+}
+
+pub(crate) fn bot(fake: &FakeTelegram) -> Telegram {
+    Telegram::new(Road::default(), telegram_at(fake.root())).unwrap()
+}
+
+pub(crate) fn webhook_at(url: String) -> Webhook {
+    let mut settings = webhook::Settings::new("door", Secret::from(SECRET), Some(url));
+    settings.patience = Duration::from_millis(300);
+    Webhook::new(Road::default(), settings, Box::new(|| NOW)).unwrap()
+}
+
+pub(crate) fn peer(fake: &FakeWebhook) -> Webhook {
+    webhook_at(fake.url())
+}
+
+pub(crate) fn words(id: &str, to: &str, text: &str) -> Outgoing {
+    let place = Place { to: to.to_owned(), thread: None };
+    Outgoing { id: id.to_owned(), place, text: text.to_owned(), ..Outgoing::default() }
+}

@@ -1,0 +1,58 @@
+//! What stands at the end of a tool result that was cut: how much of it is there. Whoever cuts it further takes that
+//! out first and goes on from what it says, so that no result says two things about its length.
+
+/// What is said of a result of `all` characters of which only the first `kept` were stored.
+pub fn kept(all: usize, kept: usize) -> String {
+    format!("{KEPT}{all}{KEPT_FIRST}{kept}{KEPT_END}")
+}
+
+/// What is said of a text of `all` characters of which the first `shown` are shown.
+pub(crate) fn cut(shown: usize, all: usize) -> String {
+    format!("{CUT}{shown}{OF}{all}{CUT_END}")
+}
+
+const KEPT: &str = "[This result had ";
+const KEPT_FIRST: &str = " characters. The first ";
+const KEPT_END: &str = " are kept; ask for less at a time to see the rest.]";
+const CUT: &str = "[Cut: the first ";
+const OF: &str = " of ";
+const CUT_END: &str = " characters are shown. Ask for a smaller part to see more.]";
+
+/// A text without the notice at its end, and how many characters it had before it was cut, if it was.
+pub(crate) fn strip(text: &str) -> (&str, Option<usize>) {
+    read_cut(text).or_else(|| read_kept(text)).map_or((text, None), |(text, all)| (text, Some(all)))
+}
+
+fn read_cut(text: &str) -> Option<(&str, usize)> {
+    let (rest, said) = text.strip_suffix(CUT_END)?.rsplit_once(CUT)?;
+    let (shown, all) = said.split_once(OF)?;
+    shown.parse::<usize>().ok()?;
+    Some((rest.trim_end_matches('\n'), all.parse().ok()?))
+}
+
+fn read_kept(text: &str) -> Option<(&str, usize)> {
+    let (rest, said) = text.strip_suffix(KEPT_END)?.rsplit_once(KEPT)?;
+    let (all, kept) = said.split_once(KEPT_FIRST)?;
+    kept.parse::<usize>().ok()?;
+    Some((rest.strip_suffix('\n').unwrap_or(rest), all.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_is_found_again() {
+        assert_eq!(strip("a\nb"), ("a\nb", None));
+        assert_eq!(strip(&format!("a\nb\n\n{}", cut(3, 70))), ("a\nb", Some(70)));
+        assert_eq!(strip(&format!("a\n\n{}", kept(70, 2))), ("a\n", Some(70)));
+        assert_eq!(strip(&kept(70, 2)), ("", Some(70)));
+    }
+
+    #[test]
+    fn words_like_a_notice_are_none() {
+        for text in [format!("{} and more", cut(3, 70)), format!("{CUT}some{OF}9{CUT_END}"), CUT_END.to_owned()] {
+            assert_eq!(strip(&text), (text.as_str(), None));
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What of a plugin's registrations is let in: what its manifest declares, under names that are free. Pure.
+
+use homard_hooks::Point;
+
+use crate::{
+    manifest::{Declared, Manifest, Rights},
+    offer::{Offers, ToolOffer},
+};
+
+/// How many things of a kind a plugin may register.
+const MOST: usize = 500;
+
+/// The names that are the house's own. A plugin cannot take them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reserved {
+    /// Tools.
+    pub tools: Vec<String>,
+    /// Slash commands.
+    pub commands: Vec<String>,
+    /// Gateway methods.
+    pub methods: Vec<String>,
+    /// HTTP paths, and what is beneath them.
+    pub paths: Vec<String>,
+}
+
+/// What of a plugin's registrations is let in, and what is not and why.
+pub(crate) fn admit(mut offers: Offers, manifest: &Manifest, reserved: &Reserved) -> (Offers, Vec<String>) {
+    let mut denied = Vec::new();
+    let rights = manifest.rights.as_ref();
+    let has = |list: &[String], name: &str| list.iter().any(|own| own == name);
+    let mut rule = |kind: &str, name: &str, is_declared: bool, why_not: Option<String>| {
+        let why = match why_not {
+            None if is_declared => return true,
+            None => "the manifest does not declare it under \"rights\"".to_owned(),
+            Some(why) => why,
+        };
+        denied.push(format!("{kind} {name}: {why}"));
+        false
+    };
+    let own_name = || Some("the house has one of this name".to_owned());
+    offers.tools.retain(|tool| {
+        let is_own = has(&reserved.tools, &manifest.id) || names(tool).any(|name| has(&reserved.tools, name));
+        let is_declared =
+            |rights: &Rights| names(tool).all(|name| declares(&rights.tools, |offer| offer.name == *name, name));
+        let shown = names(tool).cloned().collect::<Vec<_>>().join(", ");
+        rule("tool", &shown, rights.is_none_or(is_declared), is_own.then(own_name).flatten())
+    });
+    offers.hooks.retain(|hook| {
+        let name = &hook.name;
+        let is_declared = rights.is_none_or(|rights| declares(&rights.hooks, |offer| offer.name == *name, name));
+        let unknown = Point::named(name).is_none().then(|| "there is no such hook; it never fires".to_owned());
+        rule("hook", name, is_declared || manifest.guard.contains(name), unknown)
+    });
+    offers.internal_hooks.retain(|listener| {
+        let is_declared = |rights: &Rights| listener.events.iter().all(|event| has(&rights.events, event));
+        rule("listener", &listener.events.join(", "), rights.is_none_or(is_declared), None)
+    });
+    offers.commands.retain(|command| {
+        let name = &command.name;
+        let is_declared = rights.is_none_or(|rights| declares(&rights.commands, |offer| offer.name == *name, name));
+        let bad = (!is_command(name)).then(|| "a command is a-z, then a-z, 0-9, - or _".to_owned());
+        rule("command", name, is_declared, bad.or_else(|| has(&reserved.commands, name).then(own_name).flatten()))
+    });
+    offers.services.retain(|service| {
+        let id = &service.id;
+        let is_declared = rights.is_none_or(|rights| declares(&rights.services, |offer| offer.id == *id, id));
+        rule("service", id, is_declared, None)
+    });
+    offers.gateway_methods.retain(|method| {
+        let name = &method.name;
+        let is_declared = rights.is_none_or(|rights| declares(&rights.methods, |offer| offer.name == *name, name));
+        rule("method", name, is_declared, has(&reserved.methods, name).then(own_name).flatten())
+    });
+    offers.http_routes.retain(|route| {
+        let path = &route.path;
+        let is_declared = rights.is_none_or(|rights| declares(&rights.routes, |offer| offer.path == *path, path));
+        let is_own = reserved
+            .paths
+            .iter()
+            .any(|own| path == own || path.strip_prefix(own.as_str()).is_some_and(|rest| rest.starts_with('/')));
+        rule("route", path, is_declared, is_own.then(own_name).flatten())
+    });
+    for hook in &mut offers.hooks {
+        hook.guard |= manifest.guard.contains(&hook.name);
+    }
+    shorten(&mut offers, &mut denied);
+    (offers, denied)
+}
+
+/// All names of a tool.
+fn names(tool: &ToolOffer) -> impl Iterator<Item = &String> {
+    let more = tool.names.iter().filter(|name| **name != tool.name);
+    std::iter::once(&tool.name).filter(|name| !name.is_empty()).chain(more)
+}
+
+fn declares<T>(all: &[Declared<T>], is_it: impl Fn(&T) -> bool, name: &str) -> bool {
+    all.iter().any(|declared| match declared {
+        Declared::Named(declared) => declared == name,
+        Declared::Full(offer) => is_it(offer),
+    })
+}
+
+fn is_command(name: &str) -> bool {
+    let is_rest = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+    name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(is_rest)
+}
+
+/// Leaves out what is too much.
+fn shorten(offers: &mut Offers, denied: &mut Vec<String>) {
+    cut("tools", &mut offers.tools, denied);
+    cut("hooks", &mut offers.hooks, denied);
+    cut("listeners", &mut offers.internal_hooks, denied);
+    cut("commands", &mut offers.commands, denied);
+    cut("services", &mut offers.services, denied);
+    cut("methods", &mut offers.gateway_methods, denied);
+    cut("routes", &mut offers.http_routes, denied);
+}
+
+fn cut<T>(kind: &str, all: &mut Vec<T>, denied: &mut Vec<String>) {
+    if all.len() > MOST {
+        denied.push(format!("{} of {} {kind}: a plugin may have {MOST}", all.len() - MOST, all.len()));
+        all.truncate(MOST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::offer::{HookOffer, Kind};
+
+    fn manifest(rights: Option<Value>) -> Manifest {
+        let mut file = json!({"id": "mine", "configSchema": {}, "run": ["x"], "guard": ["before_tool_call"]});
+        let name = match rights {
+            Some(rights) => {
+                file["rights"] = rights;
+                "homard.plugin.json"
+            }
+            None => "openclaw.plugin.json",
+        };
+        crate::manifest::read(name, &file.to_string()).unwrap()
+    }
+
+    fn offers() -> Offers {
+        serde_json::from_value(json!({
+            "tools": [{"ref": "t1", "name": "add", "optional": null}, {"name": "read"}, {"names": ["a", "b"], "isFactory": true}],
+            "hooks": [{"name": "before_tool_call"}, {"name": "agent_end", "priority": null}, {"name": "cron_changed"}],
+            "internalHooks": [{"events": ["command:new"], "name": "n"}],
+            "commands": [{"name": "go"}, {"name": "Go!"}, {"name": "stop"}],
+            "services": [{"id": "s"}],
+            "gatewayMethods": [{"name": "mine.ask"}, {"name": "health"}],
+            "httpRoutes": [{"path": "/mine"}, {"path": "/hooks/x"}],
+        }))
+        .unwrap()
+    }
+
+    fn reserved() -> Reserved {
+        let list = |name: &str| vec![name.to_owned()];
+        Reserved { tools: list("read"), commands: list("stop"), methods: list("health"), paths: list("/hooks") }
+    }
+
+    #[test]
+    fn what_cannot_declare_its_rights_has_what_it_registers_but_no_name_of_the_house() {
+        let (admitted, denied) = admit(offers(), &manifest(None), &reserved());
+        let expected = [
+            "tool read: the house has one of this name",
+            "hook cron_changed: there is no such hook; it never fires",
+            "command Go!: a command is a-z, then a-z, 0-9, - or _",
+            "command stop: the house has one of this name",
+            "method health: the house has one of this name",
+            "route /hooks/x: the house has one of this name",
+        ];
+        assert_eq!(denied, expected);
+        assert_eq!((admitted.tools.len(), admitted.hooks.len(), admitted.http_routes.len()), (2, 2, 1));
+        assert!(admitted.hooks[0].guard && !admitted.hooks[1].guard);
+    }
+
+    #[test]
+    fn what_is_not_declared_is_denied_by_name() {
+        let (admitted, denied) = admit(offers(), &manifest(Some(json!({"tools": ["add", "a"]}))), &Reserved::default());
+        let why = "the manifest does not declare it under \"rights\"";
+        let expected = [
+            format!("tool read: {why}"),
+            format!("tool a, b: {why}"),
+            format!("hook agent_end: {why}"),
+            "hook cron_changed: there is no such hook; it never fires".to_owned(),
+            format!("listener command:new: {why}"),
+            format!("command go: {why}"),
+            "command Go!: a command is a-z, then a-z, 0-9, - or _".to_owned(),
+            format!("command stop: {why}"),
+            format!("service s: {why}"),
+            format!("method mine.ask: {why}"),
+            format!("method health: {why}"),
+            format!("route /mine: {why}"),
+            format!("route /hooks/x: {why}"),
+        ];
+        assert_eq!(denied, expected);
+        let left: Vec<_> = admitted.references().map(|(kind, name, _)| (kind, name)).collect();
+        assert_eq!(left, [(Kind::Tool, "add"), (Kind::Hook, "before_tool_call")]);
+    }
+
+    #[test]
+    fn too_much_is_cut_and_told() {
+        let hooks = vec![HookOffer::from("agent_end".to_owned()); MOST + 2];
+        let (admitted, denied) = admit(Offers { hooks, ..Offers::default() }, &manifest(None), &Reserved::default());
+        assert_eq!(admitted.hooks.len(), MOST);
+        assert_eq!(denied, ["2 of 502 hooks: a plugin may have 500"]);
+    }
+}

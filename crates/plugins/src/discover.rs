@@ -1,0 +1,260 @@
+//! Finding plugins: which folders are looked into, in which order, and what is not trusted because of where it lies.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, Metadata},
+    io::Read as _,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+
+use crate::manifest::{self, LARGEST, Manifest, NAMES, Wrong};
+
+/// How many entries of a folder are looked at.
+const FOLDERS: usize = 1000;
+
+/// The files that are a plugin by themselves, by their extension.
+const SCRIPTS: [&str; 6] = ["ts", "js", "mts", "cts", "mjs", "cjs"];
+
+/// The files of a folder that are a plugin, if nothing else is said.
+const INDEX: [&str; 4] = ["index.ts", "index.js", "index.mjs", "index.cjs"];
+
+/// The keys of `package.json` under which the files of plugins are, the newest first.
+const PACKAGE_KEYS: [&str; 3] = ["openclaw", "moltbot", "clawdbot"];
+
+/// The folders of a workspace that hold plugins.
+const IN_WORKSPACE: [&str; 3] = [".homard/extensions", ".openclaw/extensions", ".clawdbot/extensions"];
+
+/// Where plugins are looked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Roots {
+    /// What the config names: files, plugins, or folders of plugins.
+    pub paths: Vec<PathBuf>,
+    /// The workspaces of the agents.
+    pub workspaces: Vec<PathBuf>,
+    /// The state folder.
+    pub state: PathBuf,
+    /// Whether a plugin of a workspace may take the place of an installed one.
+    pub trusts_workspaces: bool,
+}
+
+/// Where a plugin was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The config names it.
+    Config,
+    /// In an agent's workspace.
+    Workspace,
+    /// In the state folder.
+    State,
+}
+
+/// A plugin that was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    /// What it says of itself.
+    pub manifest: Manifest,
+    /// Where it was found.
+    pub origin: Origin,
+    /// Its folder, with all links followed.
+    pub root: PathBuf,
+    /// The file that Node runs; none for a plugin that is a command.
+    pub entry: Option<PathBuf>,
+}
+
+/// What was found, the first of each id, and what is wrong with the rest.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Found {
+    /// The plugins, in the order in which they were found, which is the order in which they are asked.
+    pub candidates: Vec<Candidate>,
+    /// What its owner should know, each a sentence that begins with a path.
+    pub problems: Vec<String>,
+}
+
+/// Looks everywhere.
+pub fn discover(roots: &Roots) -> Found {
+    let mut found = Found::default();
+    let mut by_id = BTreeMap::new();
+    for (origin, place) in places(roots) {
+        for candidate in look(&place, origin, &mut found.problems) {
+            let (id, root) = (candidate.manifest.id.clone(), candidate.root.clone());
+            match by_id.get(&id) {
+                None => {
+                    by_id.insert(id, root);
+                    found.candidates.push(candidate);
+                }
+                // One place may be named twice.
+                Some(first) if *first == root => {}
+                Some(first) => {
+                    let (root, first) = (root.display(), first.display());
+                    found.problems.push(format!("{root} is not used: {first} is a plugin {id} too and comes first"));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The places, first to last. What an agent can write to cannot take the place of what the owner has installed, unless
+/// the owner says so.
+fn places(roots: &Roots) -> Vec<(Origin, PathBuf)> {
+    let mut all: Vec<_> = roots.paths.iter().map(|path| (Origin::Config, path.clone())).collect();
+    let in_workspaces: Vec<_> = roots
+        .workspaces
+        .iter()
+        .flat_map(|workspace| IN_WORKSPACE.map(|folder| (Origin::Workspace, workspace.join(folder))))
+        .collect();
+    let in_state = (Origin::State, roots.state.join("extensions"));
+    if roots.trusts_workspaces {
+        all.extend(in_workspaces);
+        all.push(in_state);
+    } else {
+        all.push(in_state);
+        all.extend(in_workspaces);
+    }
+    all
+}
+
+/// The plugins of a place: itself, or what lies in it.
+fn look(place: &Path, origin: Origin, problems: &mut Vec<String>) -> Vec<Candidate> {
+    let Ok(meta) = fs::metadata(place) else {
+        if origin == Origin::Config {
+            problems.push(format!("{} is named in plugins.load.paths, but it is not there", place.display()));
+        }
+        return Vec::new();
+    };
+    let is_plugin = NAMES.iter().any(|name| place.join(name).exists());
+    let parts = if meta.is_dir() && !(origin == Origin::Config && is_plugin) {
+        let mut parts: Vec<PathBuf> = fs::read_dir(place)
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| is_worth_a_look(path))
+            .take(FOLDERS)
+            .collect();
+        parts.sort();
+        parts
+    } else {
+        vec![place.to_owned()]
+    };
+    let mut candidates = Vec::new();
+    for part in parts {
+        match read(&part, origin, problems) {
+            Ok(candidate) => candidates.push(candidate),
+            Err(wrong) => problems.push(wrong),
+        }
+    }
+    candidates
+}
+
+fn is_worth_a_look(path: &Path) -> bool {
+    let is_hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+    !is_hidden && (path.is_dir() || is_script(path))
+}
+
+fn is_script(path: &Path) -> bool {
+    let is_known = path.extension().and_then(|end| end.to_str()).is_some_and(|end| SCRIPTS.contains(&end));
+    is_known && !path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(".d.ts"))
+}
+
+/// Reads a plugin: a folder, or a script with a manifest beside it. An error is a whole sentence.
+fn read(path: &Path, origin: Origin, problems: &mut Vec<String>) -> Result<Candidate, String> {
+    let shown = path.display();
+    let script = (!path.is_dir()).then(|| path.to_owned());
+    let folder = if script.is_some() { path.parent().unwrap_or(path) } else { path };
+    let root = folder.canonicalize().map_err(|error| format!("{shown} cannot be read: {}", error.kind()))?;
+    if origin != Origin::Config && fs::symlink_metadata(folder).is_ok_and(|meta| meta.is_symlink()) {
+        return Err(format!(
+            "{shown} is not used: it is a link to elsewhere; name {} in plugins.load.paths",
+            root.display()
+        ));
+    }
+    trusted(&root, &root).map_err(|why| format!("{} is not used: {why}", root.display()))?;
+    let (file, name) = NAMES
+        .iter()
+        .map(|name| (root.join(name), *name))
+        .find(|(file, _)| file.symlink_metadata().is_ok())
+        .ok_or_else(|| format!("{shown} is not used: it has no {} or {}", NAMES[0], NAMES[1]))?;
+    let text = text(&file, &root).map_err(|why| format!("{} {why}", file.display()))?;
+    let manifest = manifest::read(name, &text).map_err(|why| format!("{} {why}", file.display()))?;
+    let entry = match (&manifest.run, script) {
+        (Some(run), _) => {
+            // What lies in the folder and is run is looked at like everything that is run.
+            for part in run.iter().map(|part| root.join(part)).filter(|part| part.starts_with(&root) && part.is_file())
+            {
+                trusted(&part, &root).map_err(|why| format!("{} is not used: {why}", part.display()))?;
+            }
+            None
+        }
+        (None, script) => {
+            let entry = script
+                .map_or_else(|| entry(&root, problems), Ok)
+                .map_err(|why| format!("{shown} is not used: {why}"))?;
+            Some(trusted(&entry, &root).map_err(|why| format!("{} is not used: {why}", entry.display()))?)
+        }
+    };
+    Ok(Candidate { manifest, origin, root, entry })
+}
+
+/// The file of a folder that Node runs.
+fn entry(root: &Path, problems: &mut Vec<String>) -> Result<PathBuf, String> {
+    let package = root.join("package.json");
+    let package: Value = match text(&package, root) {
+        Ok(text) => serde_json::from_str(&text).map_err(|error| format!("its package.json is not JSON: {error}"))?,
+        Err(_) if !package.exists() => Value::Null,
+        Err(why) => return Err(format!("its package.json {why}")),
+    };
+    let listed = PACKAGE_KEYS.iter().find_map(|key| package.get(key)?.get("extensions")?.as_array());
+    let listed: Vec<&str> = listed.into_iter().flatten().filter_map(Value::as_str).collect();
+    if listed.len() > 1 {
+        problems
+            .push(format!("{} lists several files of plugins; the first is used", root.join("package.json").display()));
+    }
+    if let Some(first) = listed.first() {
+        return Ok(root.join(first.trim_start_matches("./")));
+    }
+    let index = INDEX.iter().map(|name| root.join(name)).find(|file| file.is_file());
+    index.ok_or_else(|| "it has no index.ts or index.js, and package.json names no \"openclaw.extensions\"".to_owned())
+}
+
+/// The text of a file of a plugin.
+fn text(file: &Path, root: &Path) -> Result<String, Wrong> {
+    let real = trusted(file, root).map_err(|why| format!("is not used: {why}"))?;
+    let mut text = String::new();
+    let read = fs::File::open(real).and_then(|file| file.take(LARGEST + 1).read_to_string(&mut text));
+    read.map_err(|error| format!("cannot be read: {}", error.kind()))?;
+    if text.len() as u64 > LARGEST { Err(format!("is larger than {LARGEST} bytes")) } else { Ok(text) }
+}
+
+/// Where a path really leads, if it does not leave the plugin and nobody else can change what is there.
+fn trusted(path: &Path, root: &Path) -> Result<PathBuf, String> {
+    let real = path.canonicalize().map_err(|error| format!("it cannot be read: {}", error.kind()))?;
+    if !real.starts_with(root) {
+        return Err("it is a link that leads out of the plugin's folder".to_owned());
+    }
+    let meta = real.metadata().map_err(|error| format!("it cannot be read: {}", error.kind()))?;
+    if meta.is_file() && meta.nlink() > 1 {
+        return Err("it is a hard link, so it can be changed from elsewhere; copy it instead".to_owned());
+    }
+    if !meta.is_file() && !meta.is_dir() {
+        return Err("it is neither a file nor a folder".to_owned());
+    }
+    owned(&meta)?;
+    Ok(real)
+}
+
+fn owned(meta: &Metadata) -> Result<(), String> {
+    if meta.mode() & 0o002 != 0 {
+        return Err("everybody can write to it; chmod o-w it".to_owned());
+    }
+    let us = rustix::process::geteuid().as_raw();
+    if meta.uid() != us && meta.uid() != 0 {
+        return Err(format!("it belongs to another user (uid {})", meta.uid()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

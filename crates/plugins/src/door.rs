@@ -1,0 +1,203 @@
+//! The door between a plugin's process and the house: what it may ask, and how much of its talk is borne.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use homard_agent::task;
+use serde_json::Value;
+use tokio::{sync::Semaphore, task::AbortHandle, time::Instant};
+
+use crate::{
+    host::{Ask, Host},
+    link::Talk,
+    rpc::{self, DENIED, FAILED, UNKNOWN_METHOD, one_line},
+};
+
+/// How many questions of a process are answered at once.
+const AT_ONCE: usize = 32;
+
+/// How many lines that are no messages are borne in a minute.
+const GARBAGE: Patience = Patience::new(1000, Duration::from_secs(60));
+
+/// How many messages that nobody asked for are borne in ten seconds.
+const UNASKED: Patience = Patience::new(20_000, Duration::from_secs(10));
+
+/// How many of them are put into the log.
+const LOGGED: Patience = Patience::new(100, Duration::from_secs(10));
+
+/// Who is behind a door.
+#[derive(Clone)]
+pub(crate) struct Behind {
+    /// The plugin, or the process of several.
+    pub(crate) name: String,
+    /// Whether the process says itself for which plugin it speaks.
+    pub(crate) is_shared: bool,
+    /// What it may ask, by name; none for everything.
+    pub(crate) asks: Option<Vec<String>>,
+    /// The house.
+    pub(crate) host: Arc<dyn Host>,
+}
+
+/// The door of one process.
+pub(crate) struct Door {
+    behind: Behind,
+    garbage: Patience,
+    unasked: Patience,
+    logged: Patience,
+    is_warned: bool,
+    seats: Arc<Semaphore>,
+    asking: Asking,
+}
+
+/// The questions that are being answered, by their ids.
+type Asking = Arc<Mutex<HashMap<String, AbortHandle>>>;
+
+/// How much of something is borne.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    most: usize,
+    within: Duration,
+    count: usize,
+    since: Option<Instant>,
+}
+
+impl Patience {
+    const fn new(most: usize, within: Duration) -> Self {
+        Self { most, within, count: 0, since: None }
+    }
+
+    /// Bears one more, or does not.
+    fn bears(&mut self) -> bool {
+        let now = Instant::now();
+        if self.since.is_none_or(|since| now.duration_since(since) > self.within) {
+            (self.since, self.count) = (Some(now), 0);
+        }
+        self.count += 1;
+        self.count <= self.most
+    }
+}
+
+impl Door {
+    pub(crate) fn new(behind: Behind) -> Self {
+        Self {
+            behind,
+            garbage: GARBAGE,
+            unasked: UNASKED,
+            logged: LOGGED,
+            is_warned: false,
+            seats: Arc::new(Semaphore::new(AT_ONCE)),
+            asking: Asking::default(),
+        }
+    }
+
+    /// Bears a line that is no message.
+    pub(crate) fn garbage(&mut self, bytes: usize) -> Result<(), String> {
+        if !self.is_warned {
+            self.is_warned = true;
+            let plugin = &self.behind.name;
+            tracing::warn!(
+                plugin,
+                bytes,
+                "a plugin wrote a line to stdout that is no message; stdout is for the protocol, stderr for words"
+            );
+        }
+        if self.garbage.bears() {
+            return Ok(());
+        }
+        Err(format!("it wrote more than {} lines to stdout that are no messages", GARBAGE.most))
+    }
+
+    /// Bears a message that nobody asked for.
+    pub(crate) fn unasked(&mut self) -> Result<(), String> {
+        let why = || format!("it sent more than {} messages that nobody asked for", UNASKED.most);
+        self.unasked.bears().then_some(()).ok_or_else(why)
+    }
+
+    /// Hears what it tells.
+    pub(crate) fn notice(&mut self, method: &str, params: &Value) -> Result<(), String> {
+        self.unasked()?;
+        match method {
+            "log" => {
+                if self.logged.bears() {
+                    let text = |key: &str| params.get(key).and_then(Value::as_str).unwrap_or_default();
+                    let message = one_line(text("message"), 2000);
+                    self.behind.host.log(&self.speaker(params), text("level"), &message);
+                } else if self.logged.count == LOGGED.most + 1 {
+                    tracing::warn!(plugin = self.behind.name, "a plugin logs too much; some of it is left out");
+                }
+            }
+            "$/cancel" => {
+                let id = params.get("id").map(ToString::to_string).unwrap_or_default();
+                if let Some(task) = self.asking.lock().unwrap_or_else(PoisonError::into_inner).remove(&id) {
+                    task.abort();
+                }
+            }
+            _ => tracing::debug!(plugin = self.behind.name, method, "a plugin told something unknown"),
+        }
+        Ok(())
+    }
+
+    /// For whom the process speaks.
+    fn speaker(&self, params: &Value) -> String {
+        let said = params.get("plugin").and_then(Value::as_str).filter(|_| self.behind.is_shared);
+        said.unwrap_or(&self.behind.name).to_owned()
+    }
+
+    /// Has a question answered.
+    pub(crate) fn request(&mut self, id: Value, method: String, params: Value, talk: &Arc<Talk>) -> Result<(), String> {
+        self.unasked()?;
+        let Ok(seat) = self.seats.clone().try_acquire_owned() else {
+            let line = rpc::refusal(&id, FAILED, &format!("more than {AT_ONCE} questions at once"));
+            let talk = talk.clone();
+            // Not awaited here: whoever reads must not wait until the process does.
+            task::spawn("plugin refusal", async move { talk.say(line).await });
+            return Ok(());
+        };
+        let (behind, speaker, talk) = (self.behind.clone(), self.speaker(&params), talk.clone());
+        let (asking, key) = (self.asking.clone(), id.to_string());
+        let answering = task::spawn("plugin question", async move {
+            let line = answer(&behind, &speaker, (&id, &method, params), &talk).await;
+            talk.say(line).await;
+            asking.lock().unwrap_or_else(PoisonError::into_inner).remove(&id.to_string());
+            drop(seat);
+        });
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        asking.retain(|_, task| !task.is_finished());
+        asking.insert(key, answering.abort_handle());
+        Ok(())
+    }
+
+    /// Takes back all that is being answered: nobody is left to hear it.
+    pub(crate) fn close(&mut self) {
+        for (_, task) in self.asking.lock().unwrap_or_else(PoisonError::into_inner).drain() {
+            task.abort();
+        }
+    }
+}
+
+/// The line that answers a question.
+async fn answer(behind: &Behind, speaker: &str, asked: (&Value, &str, Value), talk: &Talk) -> String {
+    let (id, method, params) = asked;
+    if method == "ref.get" {
+        let reference = params.get("ref").and_then(Value::as_str).unwrap_or_default();
+        return match talk.shelf.get(reference) {
+            Some(value) => rpc::gift(id, &value),
+            None => rpc::refusal(id, FAILED, &format!("there is no value {reference:?}; its call may be over")),
+        };
+    }
+    let Some(ask) = Ask::named(method) else {
+        return rpc::refusal(id, UNKNOWN_METHOD, &format!("there is no method {method:?}"));
+    };
+    if behind.asks.as_ref().is_some_and(|asks| !asks.iter().any(|name| name == method)) {
+        let why = format!("the manifest does not declare {method} under \"rights.host\"");
+        tracing::warn!(plugin = speaker, method, "a plugin asked for what its manifest does not declare");
+        return rpc::refusal(id, DENIED, &why);
+    }
+    match behind.host.answer(speaker, ask, params).await {
+        Ok(value) => rpc::answer(id, &value),
+        Err(why) => rpc::refusal(id, FAILED, &why),
+    }
+}

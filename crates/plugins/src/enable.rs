@@ -1,0 +1,102 @@
+//! Whether a plugin is on, and why. Pure.
+
+use crate::{discover::Origin, manifest::Manifest, settings::Settings};
+
+/// Whether a plugin is on, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether it is.
+    pub is_on: bool,
+    /// Why, as the rest of a sentence that begins with the plugin's name.
+    pub why: String,
+}
+
+/// Decides. The first reason counts. Unlike in OpenClaw, a plugin that nobody speaks of is off, wherever it lies.
+pub fn decide(manifest: &Manifest, origin: Origin, settings: &Settings) -> Verdict {
+    let id = manifest.id.as_str();
+    let on = |why: &str| Verdict { is_on: true, why: format!("is on: {why}") };
+    let off = |why: String| Verdict { is_on: false, why: format!("is off: {why}") };
+    let is_in = |list: &[String]| list.iter().any(|listed| listed == id);
+    let entry = settings.entries.get(id).and_then(|entry| entry.enabled);
+    let memory = settings.slots.memory.as_deref();
+    if settings.enabled == Some(false) {
+        return off("plugins.enabled is false".to_owned());
+    }
+    if is_in(&settings.deny) {
+        return off("plugins.deny lists it".to_owned());
+    }
+    if !settings.allow.is_empty() && !is_in(&settings.allow) {
+        return off("plugins.allow lists others but not it".to_owned());
+    }
+    if entry == Some(false) {
+        return off(format!("plugins.entries.{id}.enabled is false"));
+    }
+    if origin == Origin::Workspace && !settings.load.workspace {
+        return off("it lies in the workspace, where the agent can write; to trust what lies there set \
+             plugins.load.workspace to true"
+            .to_owned());
+    }
+    if manifest.kind.as_deref() == Some("memory") && memory.is_some_and(|memory| memory != id) {
+        let memory = memory.unwrap_or_default();
+        return off(format!("plugins.slots.memory is {memory:?}, and there is one memory"));
+    }
+    if memory == Some(id) {
+        return on("plugins.slots.memory names it");
+    }
+    if entry == Some(true) {
+        return on(&format!("plugins.entries.{id}.enabled is true"));
+    }
+    if is_in(&settings.allow) {
+        return on("plugins.allow lists it");
+    }
+    off(format!("nobody has switched it on; to do so: homard plugins enable {id}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn decided(origin: Origin, kind: &Value, settings: &Value) -> String {
+        let file = json!({"id": "mine", "configSchema": {}, "kind": kind}).to_string();
+        let manifest = crate::manifest::read("openclaw.plugin.json", &file).unwrap();
+        let verdict = decide(&manifest, origin, &serde_json::from_value(settings.clone()).unwrap());
+        assert!(verdict.why.starts_with(if verdict.is_on { "is on: " } else { "is off: " }));
+        verdict.why
+    }
+
+    #[test]
+    fn the_first_reason_counts() {
+        let entry = |enabled: bool| json!({"mine": {"enabled": enabled}});
+        let state = |settings: &Value| decided(Origin::State, &Value::Null, settings);
+        for (settings, why) in [
+            (json!({}), "is off: nobody has switched it on; to do so: homard plugins enable mine"),
+            (json!({"enabled": false, "entries": entry(true)}), "is off: plugins.enabled is false"),
+            (json!({"deny": ["mine"], "allow": ["mine"]}), "is off: plugins.deny lists it"),
+            (json!({"allow": ["other"], "entries": entry(true)}), "is off: plugins.allow lists others but not it"),
+            (json!({"allow": ["mine"], "entries": entry(false)}), "is off: plugins.entries.mine.enabled is false"),
+            (json!({"allow": ["mine"]}), "is on: plugins.allow lists it"),
+            (json!({"entries": entry(true)}), "is on: plugins.entries.mine.enabled is true"),
+            (json!({"slots": {"memory": "mine"}}), "is on: plugins.slots.memory names it"),
+        ] {
+            assert_eq!(state(&settings), why, "{settings}");
+        }
+    }
+
+    #[test]
+    fn there_is_one_memory() {
+        let settings = json!({"entries": {"mine": {"enabled": true}}, "slots": {"memory": "other"}});
+        let expected = "is off: plugins.slots.memory is \"other\", and there is one memory";
+        assert_eq!(decided(Origin::State, &json!("memory"), &settings), expected);
+        assert_eq!(decided(Origin::State, &Value::Null, &settings), "is on: plugins.entries.mine.enabled is true");
+    }
+
+    #[test]
+    fn what_lies_where_the_agent_can_write_needs_a_word_more() {
+        let settings = |workspace: bool| json!({"allow": ["mine"], "load": {"workspace": workspace}});
+        let why = decided(Origin::Workspace, &Value::Null, &settings(false));
+        assert!(why.starts_with("is off: it lies in the workspace"), "{why}");
+        assert_eq!(decided(Origin::Workspace, &Value::Null, &settings(true)), "is on: plugins.allow lists it");
+    }
+}

@@ -1,0 +1,101 @@
+//! What files add up to: a plugin that was changed since it was installed is not the plugin that was installed.
+
+use std::{
+    fs,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+use sha2::{Digest, Sha256};
+
+/// How many files a plugin may have, those of its dependencies included.
+const FILES: usize = 50_000;
+
+/// How large they may be together, in bytes.
+const BYTES: u64 = 1024 * 1024 * 1024;
+
+/// What the files of a folder add up to: their names and what is in them, in any order the same.
+pub fn fingerprint(root: &Path) -> io::Result<String> {
+    let mut files = Vec::new();
+    collect(root, &mut files)?;
+    files.sort();
+    let mut sum = Sha256::new();
+    let mut left = BYTES;
+    for file in files {
+        let name = file.strip_prefix(root).unwrap_or(&file).as_os_str().as_encoded_bytes().to_owned();
+        let mut inner = Sha256::new();
+        if file.symlink_metadata()?.is_symlink() {
+            inner.update(fs::read_link(&file)?.as_os_str().as_encoded_bytes());
+        } else {
+            let read = io::copy(&mut fs::File::open(&file)?.take(left + 1), &mut Sum(&mut inner))?;
+            left = left.checked_sub(read).ok_or_else(|| io::Error::other("the plugin is larger than 1 GiB"))?;
+        }
+        sum.update((name.len() as u64).to_le_bytes());
+        sum.update(&name);
+        sum.update(inner.finalize());
+    }
+    Ok(hex(&sum.finalize()))
+}
+
+/// What some pieces of bytes add up to.
+pub(crate) fn sum<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut sum = Sha256::new();
+    for piece in pieces {
+        sum.update((piece.len() as u64).to_le_bytes());
+        sum.update(piece);
+    }
+    hex(&sum.finalize())
+}
+
+struct Sum<'a>(&'a mut Sha256);
+
+impl io::Write for Sum<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            collect(&entry.path(), files)?;
+        } else {
+            files.push(entry.path());
+        }
+        if files.len() > FILES {
+            return Err(io::Error::other(format!("the plugin has more than {FILES} files")));
+        }
+    }
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_in_any_file_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        fs::create_dir(root.join("lib")).unwrap();
+        fs::write(root.join("a.js"), "1").unwrap();
+        fs::write(root.join("lib/b.js"), "2").unwrap();
+        let first = fingerprint(root).unwrap();
+        assert_eq!(fingerprint(root).unwrap(), first);
+        fs::write(root.join("lib/b.js"), "3").unwrap();
+        let second = fingerprint(root).unwrap();
+        fs::rename(root.join("lib/b.js"), root.join("lib/c.js")).unwrap();
+        let third = fingerprint(root).unwrap();
+        assert!(first != second && second != third && first.len() == 64);
+    }
+}

@@ -1,0 +1,145 @@
+//! A plugin's part in the loop, and what it listens to.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use homard_hooks::{
+    Answer, BootstrapFile, Context, DEADLINE, Event, Heard, Hook, HookError, Listener, Registration, Signal,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{
+    Value, json,
+    value::{RawValue, to_raw_value},
+};
+
+use crate::{
+    Error,
+    supervisor::{Address, Paper, Question, Worker},
+};
+
+/// How much of a deadline the plugin has. The rest is ours: we want to be the ones who notice that it is late.
+const SHARE: f64 = 0.98;
+
+/// One hook of a plugin.
+#[derive(Debug)]
+pub(crate) struct PluginHook {
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) address: Address,
+    pub(crate) registration: Registration,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Invocation<'a> {
+    #[serde(rename = "ref")]
+    reference: &'a Value,
+    event: &'a RawValue,
+    ctx: &'a Context,
+    deadline_ms: u64,
+}
+
+#[async_trait]
+impl Hook for PluginHook {
+    fn name(&self) -> &str {
+        self.address.plugin()
+    }
+
+    fn registrations(&self) -> Vec<Registration> {
+        vec![self.registration.clone()]
+    }
+
+    async fn call(&self, event: Event, context: Context) -> Result<Answer, HookError> {
+        let deadline = self.registration.deadline.unwrap_or(DEADLINE);
+        let within = deadline.mul_f64(SHARE);
+        let question = Question { plugin: &self.address.plugin, method: "hook.invoke", within, on_progress: None };
+        let answer = self.worker.ask(question, |up| {
+            let unwritten = |error: serde_json::Error| Error::Failed(format!("the event cannot be written: {error}"));
+            let reference = up.reference(&self.address)?;
+            let (event, lent) = up.link.shelf().write(&event).map_err(unwritten)?;
+            let deadline_ms = within.as_millis() as u64;
+            let invocation = Invocation { reference, event: &event, ctx: &context, deadline_ms };
+            Ok(Paper { params: to_raw_value(&invocation).map_err(unwritten)?, lent: Some(lent) })
+        });
+        match answer.await {
+            Ok(answer) => read(&answer),
+            Err(Error::Late(_)) => Err(HookError::Late(deadline)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What a plugin answered at a point.
+fn read(answer: &Value) -> Result<Answer, HookError> {
+    match answer.get("result") {
+        None | Some(Value::Null) => Ok(Answer::nothing()),
+        Some(result @ Value::Object(_)) => Answer::deserialize(result)
+            .map_err(|error| HookError::Failed(format!("it answered something that cannot be read: {error}"))),
+        Some(_) => Err(HookError::Failed("it answered something that is not an object".to_owned())),
+    }
+}
+
+/// A listener of a plugin.
+#[derive(Debug)]
+pub(crate) struct PluginListener {
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) address: Address,
+    pub(crate) events: Vec<String>,
+}
+
+#[async_trait]
+impl Listener for PluginListener {
+    fn name(&self) -> &str {
+        self.address.plugin()
+    }
+
+    fn events(&self) -> &[String] {
+        &self.events
+    }
+
+    async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
+        let within = self.deadline().mul_f64(SHARE);
+        let question =
+            Question { plugin: &self.address.plugin, method: "internalHook.emit", within, on_progress: None };
+        let write =
+            |up: &crate::supervisor::Up| Paper::plain(&json!({"ref": up.reference(&self.address)?, "event": signal}));
+        heard(&self.worker.ask(question, write).await?)
+    }
+}
+
+/// What somebody who heard a signal wants.
+pub(crate) fn heard(answer: &Value) -> Result<Heard, HookError> {
+    let messages = answer.get("messages").and_then(Value::as_array).into_iter().flatten();
+    let messages = messages.filter_map(|message| message.as_str().map(str::to_owned)).collect();
+    let files =
+        answer.get("context").and_then(|context| context.get("bootstrapFiles")).filter(|files| !files.is_null());
+    let bootstrap_files = files
+        .map(Vec::<BootstrapFile>::deserialize)
+        .transpose()
+        .map_err(|error| HookError::Failed(format!("it gave back files that cannot be read: {error}")))?;
+    Ok(Heard { messages, bootstrap_files })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_an_object_or_nothing() {
+        assert_eq!(read(&json!({"result": null})), Ok(Answer::nothing()));
+        assert_eq!(read(&json!({})), Ok(Answer::nothing()));
+        assert_eq!(read(&json!({"result": {"block": true, "blockReason": "no", "more": 1}})), Ok(Answer::block("no")));
+        assert!(matches!(read(&json!({"result": {"block": "yes"}})), Err(HookError::Failed(_))));
+        let wrong = HookError::Failed("it answered something that is not an object".to_owned());
+        assert_eq!(read(&json!({"result": "block"})), Err(wrong));
+    }
+
+    #[test]
+    fn what_was_heard_may_bring_files() {
+        let files = json!([{"name": "A.md", "path": "/a", "content": "x", "missing": false}]);
+        let told = heard(&json!({"messages": ["hi", 5], "context": {"bootstrapFiles": files}})).unwrap();
+        assert_eq!(told.messages, ["hi"]);
+        assert_eq!(told.bootstrap_files.unwrap()[0].name, "A.md");
+        assert_eq!(heard(&json!({"messages": [], "context": {}})), Ok(Heard::default()));
+        assert!(heard(&json!({"context": {"bootstrapFiles": [1]}})).is_err());
+    }
+}

@@ -1,0 +1,144 @@
+//! `boot-md`: when the gateway starts, the agent does what `BOOT.md` says.
+
+use std::{
+    fs,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use homard_hooks::{Heard, HookError, Listener, Signal};
+use tokio::task::spawn_blocking;
+
+use super::{Ask, workspace};
+
+/// The file.
+const FILE: &str = "BOOT.md";
+
+/// How much of it counts.
+const MOST: u64 = 64 * 1024;
+
+/// See the file.
+pub(super) struct BootMd {
+    pub(super) events: Vec<String>,
+    pub(super) workspace: PathBuf,
+    pub(super) run: Option<Ask>,
+}
+
+#[async_trait]
+impl Listener for BootMd {
+    fn name(&self) -> &'static str {
+        super::Bundled::BootMd.name()
+    }
+
+    fn events(&self) -> &[String] {
+        &self.events
+    }
+
+    /// A turn must be accepted in this time; it may take longer.
+    fn deadline(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+
+    async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
+        let folder = workspace(signal, &self.workspace);
+        let file = folder.join(FILE);
+        let failed = |why: String| HookError::Failed(format!("{}: {why}", file.display()));
+        let text = spawn_blocking(move || read(&folder)).await.map_err(|error| failed(error.to_string()))?;
+        let Some(text) = text.map_err(|error| failed(error.to_string()))? else { return Ok(Heard::default()) };
+        let Some(run) = &self.run else {
+            return Err(failed("nobody here can have an agent do what it says".to_owned()));
+        };
+        let message = format!(
+            "The gateway has just started. Below is what {FILE} of your workspace wants done at this moment; do it. Your \
+             reply is read by nobody: if somebody is to be told something, use the message tool. When all is done, \
+             answer with NO_REPLY.\n\n{text}"
+        );
+        run(message).await.map_err(failed)?;
+        Ok(Heard::default())
+    }
+}
+
+/// What it says, if it is there and says anything.
+fn read(workspace: &Path) -> io::Result<Option<String>> {
+    let file = match fs::canonicalize(workspace.join(FILE)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if !file.starts_with(fs::canonicalize(workspace)?) {
+        return Err(io::Error::other("it is a link out of the workspace, so it is not read"));
+    }
+    if !file.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let mut bytes = Vec::new();
+    fs::File::open(file)?.take(MOST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST {
+        return Err(io::Error::other(format!("it is larger than the {MOST} bytes that it may have")));
+    }
+    let text = String::from_utf8(bytes).ok().ok_or_else(|| io::Error::other("it is not text in UTF-8"))?;
+    let text = text.trim();
+    Ok((!text.is_empty()).then(|| text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use futures_util::FutureExt as _;
+    use serde_json::json;
+
+    use super::*;
+
+    fn signal(workspace: &Path) -> Signal {
+        Signal {
+            kind: "gateway".to_owned(),
+            action: "startup".to_owned(),
+            session_key: "gateway:startup".to_owned(),
+            context: json!({"workspaceDir": workspace}).as_object().unwrap().clone(),
+            timestamp: 0,
+            messages: Vec::new(),
+        }
+    }
+
+    /// What the agent is told, and what came of it, with this text in the file.
+    async fn booted(text: Option<&[u8]>) -> (Vec<String>, Result<Heard, String>) {
+        let folder = tempfile::tempdir().unwrap();
+        if let Some(text) = text {
+            fs::write(folder.path().join(FILE), text).unwrap();
+        }
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let hears = told.clone();
+        let run: Ask = Arc::new(move |message| {
+            hears.lock().unwrap().push(message);
+            std::future::ready(Ok(String::new())).boxed()
+        });
+        let boot = BootMd { events: Vec::new(), workspace: PathBuf::from("/nowhere"), run: Some(run) };
+        let heard = boot.hear(&signal(folder.path())).await;
+        let place = format!("{}/", folder.path().display());
+        let told = told.lock().unwrap().clone();
+        (told, heard.map_err(|error| error.to_string().replace(&place, "")))
+    }
+
+    #[tokio::test]
+    async fn an_agent_does_what_the_file_says() {
+        let (told, heard) = booted(Some(b"\nLook at the tide.\n")).await;
+        assert_eq!(heard, Ok(Heard::default()));
+        assert_eq!(told.len(), 1);
+        assert!(told[0].ends_with("answer with NO_REPLY.\n\nLook at the tide."), "{}", told[0]);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_says_nothing_or_cannot_be_read_asks_for_nothing() {
+        assert_eq!(booted(None).await, (Vec::new(), Ok(Heard::default())));
+        assert_eq!(booted(Some(b" \n")).await, (Vec::new(), Ok(Heard::default())));
+        assert_eq!(booted(Some(&[0xff])).await, (Vec::new(), Err("BOOT.md: it is not text in UTF-8".to_owned())));
+        let (told, heard) = booted(Some(&vec![b'x'; 70_000])).await;
+        assert_eq!(
+            (told.len(), heard.unwrap_err().as_str()),
+            (0, "BOOT.md: it is larger than the 65536 bytes that it may have")
+        );
+    }
+}

@@ -1,0 +1,265 @@
+//! `bootstrap-extra-files`: more files of the workspace go into prompts, such as the `AGENTS.md` of a project in it.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::Read as _,
+    path::{Component, Path, PathBuf},
+};
+
+use async_trait::async_trait;
+use globset::{GlobBuilder, GlobMatcher};
+use homard_hooks::{BootstrapFile, Heard, HookError, Listener, Signal};
+use serde_json::{Map, Value};
+use tokio::task::spawn_blocking;
+
+use super::workspace;
+
+/// The keys of the entry that hold patterns; all of them count.
+const KEYS: [&str; 3] = ["paths", "patterns", "files"];
+
+/// The names that a file may have: others are not meant for prompts.
+const NAMES: [&str; 9] = [
+    "AGENTS.md",
+    "SOUL.md",
+    "TOOLS.md",
+    "IDENTITY.md",
+    "USER.md",
+    "HEARTBEAT.md",
+    "BOOTSTRAP.md",
+    "MEMORY.md",
+    "memory.md",
+];
+
+/// Those that somebody reads who works for another agent.
+const FOR_SUBAGENTS: [&str; 2] = ["AGENTS.md", "TOOLS.md"];
+
+/// How many patterns count, how many files are added, how many folders are looked into, and how deep.
+const PATTERNS: usize = 64;
+const FILES: usize = 32;
+const FOLDERS: usize = 2000;
+const DEPTH: usize = 12;
+
+/// How large a file may be. How much of it is told is decided where a prompt is written.
+const FILE_BYTES: u64 = 256 * 1024;
+
+/// See the file.
+pub(super) struct ExtraFiles {
+    events: Vec<String>,
+    workspace: PathBuf,
+    patterns: Vec<Pattern>,
+}
+
+/// Which files are meant.
+#[derive(Debug, Clone)]
+struct Pattern {
+    /// The folder in the workspace below which they all are.
+    base: PathBuf,
+    matcher: GlobMatcher,
+}
+
+impl Pattern {
+    /// Reads a pattern, or says what is wrong with it.
+    fn new(text: &str) -> Result<Self, String> {
+        let text = text.trim().trim_start_matches("./");
+        let is_below =
+            Path::new(text).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        if text.is_empty() || !is_below {
+            return Err("is not a path in the workspace".to_owned());
+        }
+        let is_plain = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
+        let parts: Vec<_> = text.split('/').collect();
+        let base = parts[..parts.len() - 1].iter().copied().take_while(is_plain).collect();
+        let glob = GlobBuilder::new(text).literal_separator(true).build().map_err(|error| error.kind().to_string())?;
+        Ok(Self { base, matcher: glob.compile_matcher() })
+    }
+}
+
+impl ExtraFiles {
+    pub(super) fn new(events: Vec<String>, workspace: PathBuf, config: &Map<String, Value>) -> Self {
+        let said = KEYS.iter().filter_map(|key| config.get(*key)).flat_map(|value| match value {
+            Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
+            Value::String(text) => vec![text.as_str()],
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
+        });
+        let read = |text: &str| {
+            let wrong = |why: &String| tracing::warn!(pattern = text, "a pattern of bootstrap-extra-files {why}");
+            Pattern::new(text).inspect_err(wrong).ok()
+        };
+        Self { events, workspace, patterns: said.take(PATTERNS).filter_map(read).collect() }
+    }
+}
+
+#[async_trait]
+impl Listener for ExtraFiles {
+    fn name(&self) -> &'static str {
+        super::Bundled::BootstrapExtraFiles.name()
+    }
+
+    fn events(&self) -> &[String] {
+        &self.events
+    }
+
+    async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
+        let Some(mut files) = signal.files().filter(|_| !self.patterns.is_empty()) else { return Ok(Heard::default()) };
+        let (folder, patterns) = (workspace(signal, &self.workspace), self.patterns.clone());
+        let known: BTreeSet<PathBuf> = files.iter().map(|file| file.path.clone()).collect();
+        let is_helper = signal.session_key.contains(":subagent:");
+        let broken = |error: tokio::task::JoinError| HookError::Failed(error.to_string());
+        let found = spawn_blocking(move || find(&folder, &patterns, &known)).await.map_err(broken)?;
+        let before = files.len();
+        files.extend(found.into_iter().filter(|file| !is_helper || FOR_SUBAGENTS.contains(&file.name.as_str())));
+        Ok(Heard { bootstrap_files: (files.len() > before).then_some(files), ..Heard::default() })
+    }
+}
+
+/// The files that patterns mean and that are not known. Blocks.
+fn find(workspace: &Path, patterns: &[Pattern], known: &BTreeSet<PathBuf>) -> Vec<BootstrapFile> {
+    let Ok(root) = fs::canonicalize(workspace) else { return Vec::new() };
+    // Two ways to one file are one file.
+    let mut seen: BTreeSet<PathBuf> = known.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
+    let mut found = Vec::new();
+    let mut left = FOLDERS;
+    for pattern in patterns {
+        for path in below(&root, pattern, &mut left) {
+            let Some(real) = fs::canonicalize(&path).ok().filter(|real| real.starts_with(&root)) else { continue };
+            if found.len() < FILES && seen.insert(real.clone()) {
+                found.extend(read(&real, &path));
+            }
+        }
+    }
+    found
+}
+
+/// The paths that a pattern means, in order.
+fn below(root: &Path, pattern: &Pattern, left: &mut usize) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    let mut waiting = vec![(root.join(&pattern.base), 0)];
+    while let Some((folder, depth)) = waiting.pop() {
+        if *left == 0 {
+            tracing::warn!(folder = %folder.display(), "bootstrap-extra-files does not look into more folders");
+            break;
+        }
+        *left -= 1;
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let (path, name) = (entry.path(), entry.file_name());
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let is_hidden = name.as_encoded_bytes().starts_with(b".") || name == "node_modules";
+            if is_dir && !is_hidden && depth < DEPTH {
+                waiting.push((path, depth + 1));
+            } else if NAMES.iter().any(|known| name == *known)
+                && path.strip_prefix(root).is_ok_and(|path| pattern.matcher.is_match(path))
+            {
+                paths.push(path);
+            }
+        }
+    }
+    paths.sort();
+    paths
+}
+
+fn read(real: &Path, path: &Path) -> Option<BootstrapFile> {
+    let name = path.file_name()?.to_str()?.to_owned();
+    let meta = fs::metadata(real).ok().filter(|meta| meta.is_file() && meta.len() <= FILE_BYTES)?;
+    let mut bytes = Vec::new();
+    fs::File::open(real).ok()?.take(meta.len()).read_to_end(&mut bytes).ok()?;
+    let content = String::from_utf8(bytes).ok()?;
+    Some(BootstrapFile { name, path: path.to_owned(), content: Some(content), missing: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use serde_json::json;
+
+    use super::*;
+
+    struct Place {
+        _temp: tempfile::TempDir,
+        workspace: PathBuf,
+    }
+
+    impl Place {
+        fn new(files: &[&str]) -> Self {
+            let temp = tempfile::tempdir().unwrap();
+            let workspace = fs::canonicalize(temp.path()).unwrap().join("workspace");
+            for file in files {
+                let path = workspace.join(file);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, file).unwrap();
+            }
+            Self { _temp: temp, workspace }
+        }
+
+        /// The files of a prompt afterwards, by their paths in the workspace; none if nothing changes.
+        async fn files(&self, config: &Value, session: &str) -> Option<Vec<String>> {
+            let config = config.as_object().unwrap();
+            let listener = ExtraFiles::new(Vec::new(), self.workspace.clone(), config);
+            let file = BootstrapFile {
+                name: "AGENTS.md".to_owned(),
+                path: self.workspace.join("AGENTS.md"),
+                content: Some("mine".to_owned()),
+                missing: false,
+            };
+            let mut signal = Signal {
+                kind: "agent".to_owned(),
+                action: "bootstrap".to_owned(),
+                session_key: session.to_owned(),
+                context: Map::new(),
+                timestamp: 0,
+                messages: Vec::new(),
+            };
+            signal.set_files(&[file]);
+            let files = listener.hear(&signal).await.unwrap().bootstrap_files?;
+            let relative =
+                |file: &BootstrapFile| file.path.strip_prefix(&self.workspace).unwrap().display().to_string();
+            Some(files.iter().map(relative).collect())
+        }
+    }
+
+    const MAIN: &str = "agent:main:main";
+
+    #[tokio::test]
+    async fn files_that_patterns_mean_come_after_the_others_once() {
+        let place = Place::new(&[
+            "AGENTS.md",
+            "a/AGENTS.md",
+            "b/c/AGENTS.md",
+            "b/TOOLS.md",
+            "b/notes.md",
+            "node_modules/x/AGENTS.md",
+        ]);
+        let config =
+            json!({"paths": ["*/AGENTS.md"], "patterns": "b/**/*.md", "files": ["./AGENTS.md", "a/AGENTS.md"]});
+        let expected = ["AGENTS.md", "a/AGENTS.md", "b/TOOLS.md", "b/c/AGENTS.md"];
+        assert_eq!(place.files(&config, MAIN).await.unwrap(), expected);
+        let helper = place.files(&json!({"files": ["b/TOOLS.md", "b/SOUL.md"]}), "agent:main:subagent:1").await;
+        assert_eq!(helper.unwrap(), ["AGENTS.md", "b/TOOLS.md"]);
+    }
+
+    #[tokio::test]
+    async fn nothing_outside_of_the_workspace_is_read() {
+        let place = Place::new(&["a/AGENTS.md"]);
+        let outside = place.workspace.parent().unwrap().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("AGENTS.md"), "secret").unwrap();
+        symlink(&outside, place.workspace.join("away")).unwrap();
+        symlink(outside.join("AGENTS.md"), place.workspace.join("a/TOOLS.md")).unwrap();
+        for pattern in
+            ["../outside/AGENTS.md", "away/AGENTS.md", "**/TOOLS.md", "/etc/AGENTS.md", "", "[", "a/../../outside/*.md"]
+        {
+            assert_eq!(place.files(&json!({"paths": [pattern]}), MAIN).await, None, "{pattern}");
+        }
+        assert_eq!(place.files(&json!({}), MAIN).await, None);
+    }
+
+    #[tokio::test]
+    async fn files_that_are_no_text_or_too_large_are_left_out() {
+        let place = Place::new(&["a/AGENTS.md", "b/AGENTS.md", "c/SOUL.md"]);
+        fs::write(place.workspace.join("a/AGENTS.md"), [0xff]).unwrap();
+        fs::write(place.workspace.join("b/AGENTS.md"), vec![b'x'; 300_000]).unwrap();
+        let files = place.files(&json!({"paths": ["**/*.md"]}), MAIN).await;
+        assert_eq!(files.unwrap(), ["AGENTS.md", "c/SOUL.md"]);
+    }
+}

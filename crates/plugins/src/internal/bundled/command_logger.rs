@@ -1,0 +1,137 @@
+//! `command-logger`: every command is a line of `logs/commands.log` in the state directory.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+use homard_hooks::{Heard, HookError, Listener, Signal};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
+
+/// How large the file may become; then it is put aside, in the place of the one before.
+const LARGEST: u64 = 5 * 1024 * 1024;
+
+/// How many characters of a value are written.
+const CHARS: usize = 512;
+
+/// See the file.
+pub(super) struct CommandLogger {
+    events: Vec<String>,
+    log: Arc<Log>,
+}
+
+struct Log {
+    path: PathBuf,
+    largest: u64,
+    /// Who writes: two would put the file aside twice.
+    turn: Mutex<()>,
+}
+
+impl CommandLogger {
+    pub(super) fn new(events: Vec<String>, state: &Path) -> Self {
+        let path = state.join("logs").join("commands.log");
+        Self { events, log: Arc::new(Log { path, largest: LARGEST, turn: Mutex::default() }) }
+    }
+}
+
+impl Log {
+    fn write(&self, line: &str) -> io::Result<()> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(folder) = self.path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let length = fs::metadata(&self.path).map_or(0, |meta| meta.len());
+        if length > 0 && length + line.len() as u64 > self.largest {
+            fs::rename(&self.path, self.path.with_extension("log.1"))?;
+        }
+        let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)?;
+        file.write_all(line.as_bytes())
+    }
+}
+
+#[async_trait]
+impl Listener for CommandLogger {
+    fn name(&self) -> &'static str {
+        super::Bundled::CommandLogger.name()
+    }
+
+    fn events(&self) -> &[String] {
+        &self.events
+    }
+
+    async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
+        let (log, line) = (self.log.clone(), line(signal));
+        let told = |error: String| HookError::Failed(format!("{}: {error}", self.log.path.display()));
+        let written = spawn_blocking(move || log.write(&line)).await.map_err(|error| told(error.to_string()))?;
+        written.map_err(|error| told(error.to_string()))?;
+        Ok(Heard::default())
+    }
+}
+
+fn line(signal: &Signal) -> String {
+    let time = i64::try_from(signal.timestamp).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    let short = |text: &str| text.chars().take(CHARS).collect::<String>();
+    let of = |key: &str| signal.context.get(key).and_then(Value::as_str).map_or_else(|| "unknown".to_owned(), short);
+    let line = json!({
+        "timestamp": format!("{:.3}", time.unwrap_or(Timestamp::UNIX_EPOCH)),
+        "action": short(&signal.action),
+        "sessionKey": short(&signal.session_key),
+        "senderId": of("senderId"),
+        "source": of("commandSource"),
+    });
+    format!("{line}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn signal(context: &Value) -> Signal {
+        Signal {
+            kind: "command".to_owned(),
+            action: "new".to_owned(),
+            session_key: "agent:main:main".to_owned(),
+            context: context.as_object().unwrap().clone(),
+            timestamp: 1_794_709_957_598,
+            messages: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_command_is_a_line_and_a_value_cannot_begin_another() {
+        let state = tempfile::tempdir().unwrap();
+        let logger = CommandLogger::new(Vec::new(), state.path());
+        logger
+            .hear(&signal(&json!({"senderId": "me\n{}", "commandSource": "webchat", "cfg": {"token": "x"}})))
+            .await
+            .unwrap();
+        logger.hear(&signal(&json!({}))).await.unwrap();
+        let path = state.path().join("logs/commands.log");
+        let line =
+            r#"{"timestamp":"2026-11-15T02:32:37.598Z","action":"new","sessionKey":"agent:main:main","senderId":"#;
+        let expected =
+            format!("{line}\"me\\n{{}}\",\"source\":\"webchat\"}}\n{line}\"unknown\",\"source\":\"unknown\"}}\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_file_that_is_large_enough_is_put_aside_once() {
+        let state = tempfile::tempdir().unwrap();
+        let log = Log { path: state.path().join("commands.log"), largest: 10, turn: Mutex::default() };
+        for line in ["aaaa\n", "bbbb\n", "cccc\n", "dddddddddddddddd\n", "e\n"] {
+            log.write(line).unwrap();
+        }
+        let read = |name: &str| fs::read_to_string(state.path().join(name)).unwrap();
+        assert_eq!([read("commands.log"), read("commands.log.1")], ["e\n", "dddddddddddddddd\n"]);
+        assert_eq!(fs::read_dir(state.path()).unwrap().count(), 2);
+    }
+}

@@ -1,0 +1,136 @@
+//! The hooks that are part of the program.
+
+mod boot_md;
+mod bootstrap_extra_files;
+mod command_logger;
+mod session_memory;
+mod transcript;
+
+use std::{path::PathBuf, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use homard_hooks::{Listener, Signal};
+use homard_skills::Requires;
+use serde_json::Value;
+
+use super::{
+    Settings,
+    hook_md::{Handler, Hook, Source},
+    judge::Entry,
+};
+
+use boot_md::BootMd;
+use bootstrap_extra_files::ExtraFiles;
+use command_logger::CommandLogger;
+use session_memory::SessionMemory;
+
+/// Somebody who is given a text and answers, or says what is wrong.
+pub type Ask = Arc<dyn Fn(String) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
+
+/// What the house does for its own hooks. What is missing is not done.
+#[derive(Clone, Default)]
+pub struct House {
+    /// Asks a model for a word or two that say what a text is about.
+    pub slug: Option<Ask>,
+    /// Has the default agent take a turn. It should come back when the turn is accepted, not when it is over; what the
+    /// agent says there is for nobody.
+    pub run: Option<Ask>,
+}
+
+impl std::fmt::Debug for House {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (slug, run) = (self.slug.is_some(), self.run.is_some());
+        f.debug_struct("House").field("slug", &slug).field("run", &run).finish()
+    }
+}
+
+/// A hook that is part of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bundled {
+    /// Has the agent do what `BOOT.md` says when the gateway starts.
+    BootMd,
+    /// Puts more files of the workspace into prompts.
+    BootstrapExtraFiles,
+    /// Writes down which commands were given.
+    CommandLogger,
+    /// Keeps the end of a conversation when a new one begins.
+    SessionMemory,
+}
+
+impl Bundled {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::BootMd, Self::BootstrapExtraFiles, Self::CommandLogger, Self::SessionMemory];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BootMd => "boot-md",
+            Self::BootstrapExtraFiles => "bootstrap-extra-files",
+            Self::CommandLogger => "command-logger",
+            Self::SessionMemory => "session-memory",
+        }
+    }
+
+    /// What it listens to.
+    fn events(self) -> Vec<String> {
+        let events: &[&str] = match self {
+            Self::BootMd => &["gateway:startup"],
+            Self::BootstrapExtraFiles => &["agent:bootstrap"],
+            Self::CommandLogger => &["command"],
+            Self::SessionMemory => &["command:new", "command:reset", "session:auto-reset"],
+        };
+        events.iter().map(|&event| event.to_owned()).collect()
+    }
+
+    /// What its file would say if it had one.
+    pub fn hook(self) -> Hook {
+        let (description, emoji) = match self {
+            Self::BootMd => ("Has the agent do what BOOT.md says when the gateway starts", "🚀"),
+            Self::BootstrapExtraFiles => ("Puts more files of the workspace into every prompt", "📎"),
+            Self::CommandLogger => ("Writes every command to logs/commands.log in the state directory", "📝"),
+            Self::SessionMemory => ("Keeps the end of a conversation in memory/ when a new one begins", "💾"),
+        };
+        let needs_workspace = match self {
+            Self::BootMd | Self::BootstrapExtraFiles | Self::SessionMemory => vec!["workspace.dir".to_owned()],
+            Self::CommandLogger => Vec::new(),
+        };
+        // Nobody can open it, but it says where it is from wherever a path is told.
+        let dir = PathBuf::from(format!("bundled/{}", self.name()));
+        Hook {
+            name: self.name().to_owned(),
+            description: description.to_owned(),
+            homepage: None,
+            key: self.name().to_owned(),
+            emoji: Some(emoji.to_owned()),
+            events: self.events(),
+            os: Vec::new(),
+            always: false,
+            requires: Requires { config: needs_workspace, ..Requires::default() },
+            install: Vec::new(),
+            is_off_at_first: false,
+            deadline: None,
+            file: dir.join(super::hook_md::FILE),
+            dir,
+            source: Source::Bundled,
+            handler: Handler::Bundled(self),
+        }
+    }
+
+    /// The one who listens.
+    pub(super) fn listener(self, settings: &Settings, entry: &Entry, house: &House) -> Arc<dyn Listener> {
+        let (state, workspace, events) = (settings.state.clone(), settings.workspace.clone(), self.events());
+        match self {
+            Self::BootMd => Arc::new(BootMd { events, workspace, run: house.run.clone() }),
+            Self::BootstrapExtraFiles => Arc::new(ExtraFiles::new(events, workspace, &entry.config)),
+            Self::CommandLogger => Arc::new(CommandLogger::new(events, &state)),
+            Self::SessionMemory => {
+                Arc::new(SessionMemory::new(events, (state, workspace), &entry.config, house.slug.clone()))
+            }
+        }
+    }
+}
+
+/// The workspace that a signal is about.
+fn workspace(signal: &Signal, usual: &std::path::Path) -> PathBuf {
+    signal.context.get("workspaceDir").and_then(Value::as_str).map_or_else(|| usual.to_owned(), PathBuf::from)
+}

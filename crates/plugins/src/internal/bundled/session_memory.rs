@@ -1,0 +1,215 @@
+//! `session-memory`: when a new conversation begins, the end of the old one is kept in the workspace's `memory` folder.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use homard_hooks::{Heard, HookError, Listener, Signal};
+use jiff::{Timestamp, Zoned, tz::TimeZone};
+use serde_json::{Map, Value};
+use tokio::{task::spawn_blocking, time::timeout};
+
+use super::{
+    Ask,
+    transcript::{self, Said},
+    workspace,
+};
+
+/// How many things that were said are kept, if nobody says so, and at most.
+const MESSAGES: (usize, usize) = (15, 200);
+
+/// How many characters of each.
+const CHARS: usize = 4000;
+
+/// How many characters a model sees to find a name.
+const SHOWN: usize = 2000;
+
+/// How long it may take for that.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How many characters a name has.
+const SLUG: usize = 30;
+
+/// How many files of one name there may be.
+const NAMESAKES: usize = 100;
+
+/// See the file.
+pub(super) struct SessionMemory {
+    events: Vec<String>,
+    state: PathBuf,
+    workspace: PathBuf,
+    messages: usize,
+    slug: Option<Ask>,
+}
+
+impl SessionMemory {
+    pub(super) fn new(
+        events: Vec<String>,
+        (state, workspace): (PathBuf, PathBuf),
+        config: &Map<String, Value>,
+        slug: Option<Ask>,
+    ) -> Self {
+        let (usual, most) = MESSAGES;
+        let messages = config.get("messages").and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok());
+        let wants_slug = config.get("llmSlug") == Some(&Value::Bool(true));
+        Self {
+            events,
+            state,
+            workspace,
+            messages: messages.filter(|count| *count > 0).unwrap_or(usual).min(most),
+            slug: slug.filter(|_| wants_slug),
+        }
+    }
+
+    /// What a model calls it, if one is asked and answers.
+    async fn name(&self, said: &[Said]) -> Option<String> {
+        let text: String = lines(said).chars().take(SHOWN).collect();
+        let ask = self.slug.as_ref()?;
+        let question = format!(
+            "Say in one or two English words what this conversation is about. Answer with those words only, in lower \
+             case, with a hyphen between them.\n\n{text}"
+        );
+        match timeout(PATIENCE, ask(question)).await {
+            Ok(Ok(answer)) => slug(&answer),
+            Ok(Err(why)) => {
+                tracing::info!(why, "a model found no name for a memory, so the time is its name");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+#[async_trait]
+impl Listener for SessionMemory {
+    fn name(&self) -> &'static str {
+        super::Bundled::SessionMemory.name()
+    }
+
+    fn events(&self) -> &[String] {
+        &self.events
+    }
+
+    fn deadline(&self) -> Duration {
+        2 * PATIENCE
+    }
+
+    async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
+        let Some((id, file)) = old_transcript(signal, &self.state) else { return Ok(Heard::default()) };
+        let most = self.messages;
+        let path = file.clone();
+        let said = spawn_blocking(move || transcript::tail(&path, most)).await.map_err(broken)?;
+        let said = match said {
+            Ok(said) => said,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(failed(&file, &error)),
+        };
+        if said.is_empty() {
+            return Ok(Heard::default());
+        }
+        let at = time(signal.timestamp);
+        let name = self.name(&said).await.unwrap_or_else(|| at.strftime("%H%M").to_string());
+        let text = memory(signal, &id, &said, &at);
+        let (folder, name) = (workspace(signal, &self.workspace), format!("{}-{name}", at.strftime("%Y-%m-%d")));
+        let place = folder.clone();
+        let kept = spawn_blocking(move || keep(&place, &name, &text)).await.map_err(broken)?;
+        let kept = kept.map_err(|error| failed(&folder.join("memory"), &error))?;
+        tracing::info!(file = %kept.display(), "the end of a conversation was kept");
+        Ok(Heard::default())
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn broken(error: tokio::task::JoinError) -> HookError {
+    HookError::Failed(error.to_string())
+}
+
+fn failed(path: &Path, error: &io::Error) -> HookError {
+    HookError::Failed(format!("{}: {error}", path.display()))
+}
+
+/// The conversation that is over: its id, and where its transcript is.
+fn old_transcript(signal: &Signal, state: &Path) -> Option<(String, PathBuf)> {
+    let entries = ["previousSessionEntry", "sessionEntry"].iter().filter_map(|key| signal.context.get(*key));
+    let mut entries = entries.filter_map(|entry| Some((entry, entry["sessionId"].as_str()?)));
+    let (entry, id) = entries.next()?;
+    let agent = signal.context.get("agentId").and_then(Value::as_str);
+    let agent = agent.or_else(|| signal.session_key.strip_prefix("agent:")?.split(':').next()).unwrap_or("main");
+    if let Some(file) = signal.context.get("sessionFile").and_then(Value::as_str) {
+        return Some((id.to_owned(), PathBuf::from(file)));
+    }
+    // Its name counts only: a state directory may have been moved.
+    let name = entry["sessionFile"].as_str().and_then(|file| Path::new(file).file_name()?.to_str());
+    let name = name.map_or_else(|| format!("{id}.jsonl"), ToOwned::to_owned);
+    let is_plain = |part: &str| !part.is_empty() && !part.contains(['/', '\0']) && part != "." && part != "..";
+    let file = state.join("agents").join(agent).join("sessions").join(&name);
+    (is_plain(agent) && is_plain(&name)).then(|| (id.to_owned(), file))
+}
+
+fn time(ms: u64) -> Zoned {
+    let time = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    time.unwrap_or(Timestamp::UNIX_EPOCH).to_zoned(TimeZone::UTC)
+}
+
+fn memory(signal: &Signal, id: &str, said: &[Said], at: &Zoned) -> String {
+    let source = signal.context.get("commandSource").and_then(Value::as_str).unwrap_or("unknown");
+    format!(
+        "# Session: {} UTC\n\n- **Session Key**: {}\n- **Session ID**: {id}\n- **Source**: {source}\n\n## Conversation \
+         Summary\n\n{}\n",
+        at.strftime("%Y-%m-%d %H:%M:%S"),
+        signal.session_key,
+        lines(said)
+    )
+}
+
+fn lines(said: &[Said]) -> String {
+    let line = |said: &Said| {
+        let mut text: String = said.text.chars().take(CHARS).collect();
+        if text.len() < said.text.len() {
+            text.push('…');
+        }
+        format!("{}: {text}", said.role)
+    };
+    said.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A name for a file, of what a model answered.
+fn slug(answer: &str) -> Option<String> {
+    let words = answer.to_lowercase();
+    let words = words.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let slug: String = words.collect::<Vec<_>>().join("-").chars().take(SLUG).collect();
+    let slug = slug.trim_matches('-');
+    (!slug.is_empty()).then(|| slug.to_owned())
+}
+
+/// Writes a file whole or not at all, under the first name that is free. Blocks.
+fn keep(workspace: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
+    let folder = workspace.join("memory");
+    fs::create_dir_all(&folder)?;
+    if !fs::canonicalize(&folder)?.starts_with(fs::canonicalize(workspace)?) {
+        return Err(io::Error::other("it is a link out of the workspace, so nothing is written there"));
+    }
+    let mut file = tempfile::Builder::new().prefix(".memory-").tempfile_in(&folder)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    for number in 1..=NAMESAKES {
+        let end = if number == 1 { String::new() } else { format!("-{number}") };
+        let path = folder.join(format!("{name}{end}.md"));
+        match file.persist_noclobber(&path) {
+            Ok(_) => {
+                fs::File::open(&folder)?.sync_all()?;
+                return Ok(path);
+            }
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => file = error.file,
+            Err(error) => return Err(error.error),
+        }
+    }
+    Err(io::Error::other(format!("there are {NAMESAKES} files of the name {name} already")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! The end of a conversation, as its transcript has it.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, Read as _, Seek as _, SeekFrom},
+    path::Path,
+};
+
+use serde_json::Value;
+
+/// How much of the end of a transcript is read.
+const READ: u64 = 4 * 1024 * 1024;
+
+/// What somebody said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Said {
+    /// `user` or `assistant`.
+    pub(super) role: String,
+    pub(super) text: String,
+}
+
+struct Line {
+    parent: Parent,
+    said: Option<Said>,
+}
+
+enum Parent {
+    /// The line before.
+    Before,
+    /// The line with this id.
+    Line(String),
+    Nobody,
+}
+
+/// The last things that were said in a transcript, without commands; oldest first. Blocks.
+pub(super) fn tail(path: &Path, most: usize) -> io::Result<Vec<Said>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(READ)))?;
+    let mut bytes = Vec::new();
+    file.take(READ).read_to_end(&mut bytes)?;
+    // Where it was cut, the first line is not JSON, and left out like every other that is not.
+    Ok(end_of(&String::from_utf8_lossy(&bytes), most))
+}
+
+fn end_of(text: &str, most: usize) -> Vec<Said> {
+    let mut lines: Vec<Line> = Vec::new();
+    let mut by_id: HashMap<String, usize> = HashMap::new();
+    for value in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let parent = match value.get("parentId") {
+            Some(Value::String(id)) => Parent::Line(id.clone()),
+            Some(_) => Parent::Nobody,
+            None => Parent::Before,
+        };
+        if let Some(id) = value["id"].as_str() {
+            by_id.insert(id.to_owned(), lines.len());
+        }
+        let said = (value["type"] == "message").then(|| said(&value["message"])).flatten();
+        lines.push(Line { parent, said });
+    }
+    // What was taken back is in the file, too, but no line leads to it from the last one.
+    let mut end = Vec::new();
+    let mut at = lines.len().checked_sub(1);
+    while let Some(line) = at.and_then(|at| lines.get(at)).filter(|_| end.len() < most) {
+        end.extend(line.said.clone());
+        let before = match &line.parent {
+            Parent::Before => at.and_then(|at| at.checked_sub(1)),
+            Parent::Line(id) => by_id.get(id).copied(),
+            Parent::Nobody => None,
+        };
+        // Always further up, so that a broken file comes to an end.
+        at = before.filter(|before| Some(*before) < at);
+    }
+    end.reverse();
+    end
+}
+
+/// What a message says, if a person should read it.
+fn said(message: &Value) -> Option<Said> {
+    let role = message["role"].as_str().filter(|role| matches!(*role, "user" | "assistant"))?;
+    let blocks = message["content"].as_array().into_iter().flatten();
+    let blocks = blocks.filter(|block| block["type"] == "text").filter_map(|block| block["text"].as_str());
+    let text = message["content"].as_str().into_iter().chain(blocks).collect::<Vec<_>>().join("\n");
+    let text = text.trim();
+    (!text.is_empty() && !text.starts_with('/')).then(|| Said { role: role.to_owned(), text: text.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn message(id: &str, parent: &Value, role: &str, text: &str) -> String {
+        let message = json!({"role": role, "content": [{"type": "text", "text": text}, {"type": "toolCall"}]});
+        json!({"type": "message", "id": id, "parentId": parent, "message": message}).to_string()
+    }
+
+    fn texts(lines: &[String], most: usize) -> Vec<String> {
+        end_of(&lines.join("\n"), most).into_iter().map(|said| format!("{}: {}", said.role, said.text)).collect()
+    }
+
+    #[test]
+    fn the_end_is_what_the_last_line_leads_to() {
+        let lines = [
+            json!({"type": "session", "id": "s"}).to_string(),
+            message("a", &Value::Null, "user", "hello"),
+            message("b", &json!("a"), "assistant", "taken back"),
+            "half a li".to_owned(),
+            message("c", &json!("a"), "assistant", "aye"),
+            message("d", &json!("c"), "toolResult", "files"),
+            message("e", &json!("d"), "user", "/status"),
+            message("f", &json!("e"), "user", " bye\n"),
+        ];
+        assert_eq!(texts(&lines, 15), ["user: hello", "assistant: aye", "user: bye"]);
+        assert_eq!(texts(&lines, 2), ["assistant: aye", "user: bye"]);
+    }
+
+    #[test]
+    fn broken_and_old_transcripts_come_to_an_end() {
+        let circle = [message("a", &json!("b"), "user", "one"), message("b", &json!("a"), "user", "two")];
+        assert_eq!(texts(&circle, 15), ["user: one", "user: two"]);
+        let old =
+            [r#"{"type": "message", "message": {"role": "user", "content": "plain"}}"#.to_owned(), "[1]".to_owned()];
+        assert_eq!(texts(&old, 15), ["user: plain"]);
+        assert_eq!(texts(&[], 15), Vec::<String>::new());
+    }
+}

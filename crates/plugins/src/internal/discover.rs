@@ -1,0 +1,215 @@
+//! Which hooks lie in the folders, and which of two with one name is meant.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Component, Path, PathBuf},
+};
+
+use homard_skills::{Level, Problem};
+use serde_json::Value;
+
+use super::{
+    bundled::Bundled,
+    hook_md::{self, FILE, Hook, Source, text_of},
+};
+
+/// How many folders of a place are looked at.
+const FOLDERS: usize = 300;
+
+/// The key of a `package.json` under which its hooks are, newest name first.
+const PACKS: [&str; 3] = ["openclaw", "moltbot", "clawdbot"];
+
+/// The places in which hooks are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Roots {
+    /// `hooks.internal.load.extraDirs`: folders of hooks, or hooks themselves.
+    pub extra: Vec<PathBuf>,
+    /// `<state>/hooks`.
+    pub managed: PathBuf,
+    /// `<workspace>/hooks`.
+    pub workspace: PathBuf,
+}
+
+/// What lies there.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Found {
+    /// The hooks, by name.
+    pub hooks: Vec<Hook>,
+    /// What is wrong or worth knowing, by path.
+    pub problems: Vec<Problem>,
+}
+
+/// Looks into every place. What cannot be read is left out and told. Blocks.
+///
+/// Of two hooks with one name the one from the stronger place is meant. A workspace cannot take a name that there is
+/// already: its agent could put its own code where its owner has switched on another's.
+pub fn discover(roots: &Roots) -> Found {
+    let mut look = Look::default();
+    for root in &roots.extra {
+        look.through(root, Source::Extra);
+    }
+    for bundled in Bundled::ALL {
+        look.take(bundled.hook());
+    }
+    look.through(&roots.managed, Source::Managed);
+    look.through(&roots.workspace, Source::Workspace);
+    look.problems.sort();
+    look.problems.dedup();
+    Found { hooks: look.chosen.into_values().collect(), problems: look.problems }
+}
+
+/// The hooks of one folder, which is a hook, a pack of hooks, or holds some.
+pub(super) fn within(dir: &Path, source: Source) -> Found {
+    let mut look = Look::default();
+    look.through(dir, source);
+    Found { hooks: look.chosen.into_values().collect(), problems: look.problems }
+}
+
+#[derive(Debug, Default)]
+struct Look {
+    chosen: BTreeMap<String, Hook>,
+    problems: Vec<Problem>,
+}
+
+impl Look {
+    fn through(&mut self, root: &Path, source: Source) {
+        let real = match fs::canonicalize(root) {
+            Ok(real) if real.is_dir() => real,
+            Ok(_) => return self.warn(root, "is not a folder, so no hooks are read from it"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // The usual places need not be there; what somebody names should be.
+                if source == Source::Extra {
+                    self.warn(root, "is not there; it is in hooks.internal.load.extraDirs");
+                }
+                return;
+            }
+            Err(error) => return self.warn(root, format!("cannot be read: {}", error.kind())),
+        };
+        if self.enter(&real, source) {
+            return;
+        }
+        let entries = fs::read_dir(&real).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let mut folders: Vec<PathBuf> = match entries {
+            Ok(entries) => entries.into_iter().map(|entry| entry.path()).filter(|path| is_worth_it(path)).collect(),
+            Err(error) => return self.warn(root, format!("cannot be read: {}", error.kind())),
+        };
+        folders.sort();
+        if folders.len() > FOLDERS {
+            folders.truncate(FOLDERS);
+            self.warn(root, format!("holds more than {FOLDERS} folders; hooks are not looked for in the rest"));
+        }
+        for folder in folders {
+            if let Some(inside) = self.inside(&folder, &real) {
+                self.enter(&inside, source);
+            }
+        }
+    }
+
+    /// Reads a folder that is a hook or a pack of hooks; says whether it is one.
+    fn enter(&mut self, dir: &Path, source: Source) -> bool {
+        if dir.join(FILE).symlink_metadata().is_ok() {
+            self.read(dir, source);
+            return true;
+        }
+        let file = dir.join("package.json");
+        if file.symlink_metadata().is_err() {
+            return false;
+        }
+        let listed = match text_of(&file, dir).map(|text| serde_json::from_str::<Value>(&text)) {
+            Ok(Ok(package)) => PACKS.iter().find_map(|key| package.get(key)?.get("hooks").cloned()),
+            Ok(Err(error)) => return self.warn_so(&file, format!("is not JSON: {error}")),
+            Err(what) => return self.warn_so(&file, what),
+        };
+        let Some(listed) = listed else { return false };
+        for path in listed.as_array().into_iter().flatten().filter_map(Value::as_str).take(FOLDERS) {
+            let is_below =
+                Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+            if !is_below {
+                self.warn(&file, format!("names the hook {path:?}, which is not below its folder"));
+            } else if let Some(inside) = self.inside(&dir.join(path), dir) {
+                self.read(&inside, source);
+            }
+        }
+        true
+    }
+
+    fn read(&mut self, dir: &Path, source: Source) {
+        match hook_md::read(dir, source) {
+            Ok((hook, notes)) => {
+                notes.into_iter().for_each(|note| self.warn(&hook.file, note));
+                self.take(hook);
+            }
+            Err(what) => self.warn(&dir.join(FILE), what),
+        }
+    }
+
+    fn take(&mut self, hook: Hook) {
+        let Some(other) = self.chosen.get(&hook.name) else {
+            self.chosen.insert(hook.name.clone(), hook);
+            return;
+        };
+        if other.file == hook.file {
+            return;
+        }
+        let is_barred = hook.source == Source::Workspace && other.source != Source::Workspace;
+        let (hidden, meant) = if is_barred { (&hook, other) } else { (other, &hook) };
+        let why = if is_barred { "; a hook of a workspace cannot take the name of another one" } else { "" };
+        let whose = match meant.source {
+            Source::Bundled => "the bundled one".to_owned(),
+            Source::Extra | Source::Managed | Source::Workspace => meant.file.display().to_string(),
+        };
+        // Who hides a bundled one has said so by choosing its name.
+        if hidden.source != Source::Bundled {
+            let what = format!("is a hook \"{}\" that is hidden by {whose}{why}", hidden.name);
+            let level = if is_barred { Level::Warning } else { Level::Info };
+            self.problems.push(Problem { path: hidden.file.clone(), what, level });
+        }
+        if !is_barred {
+            self.chosen.insert(hook.name.clone(), hook);
+        }
+    }
+
+    /// The real path of a folder, unless a link leads out of its place or nowhere.
+    fn inside(&mut self, folder: &Path, root: &Path) -> Option<PathBuf> {
+        match fs::canonicalize(folder) {
+            Ok(real) if !real.starts_with(root) => {
+                self.warn(
+                    folder,
+                    format!(
+                        "is a link that leads out of {}, so it is not followed; name its target in \
+                         hooks.internal.load.extraDirs",
+                        root.display()
+                    ),
+                );
+                None
+            }
+            Ok(real) if real.is_dir() => Some(real),
+            Ok(_) => None,
+            Err(error) => {
+                self.warn(folder, format!("cannot be read: {}", error.kind()));
+                None
+            }
+        }
+    }
+
+    fn warn(&mut self, path: &Path, what: impl Into<String>) {
+        self.problems.push(Problem { path: path.to_owned(), what: what.into(), level: Level::Warning });
+    }
+
+    /// The same where it was a pack, if a broken one.
+    fn warn_so(&mut self, path: &Path, what: String) -> bool {
+        self.warn(path, what);
+        true
+    }
+}
+
+/// Whether a path may be a hook's folder: mere files and hidden ones never are.
+fn is_worth_it(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    let is_hidden = name.as_encoded_bytes().starts_with(b".") || name == "node_modules";
+    !is_hidden && (path.is_dir() || path.is_symlink())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,328 @@
+//! What a `HOOK.md` says about its hook, and which file handles it.
+
+use std::{
+    fs,
+    io::Read as _,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use homard_skills::{FrontMatter, Requires, as_bool, as_list, as_text, lookup, manifest, on_one_line, requires};
+use serde_json::Value;
+
+use super::bundled::Bundled;
+
+/// The file that makes a folder a hook.
+pub(super) const FILE: &str = "HOOK.md";
+
+/// The largest file that is read for what it says.
+const FILE_BYTES: u64 = 256 * 1024;
+
+/// The most characters that a name may have: it stands in lists and in logs.
+const NAME_CHARS: usize = 128;
+
+/// The longest that a hook may ask for.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// What Node runs, the first one that is there.
+const SCRIPTS: [&str; 4] = ["handler.ts", "handler.js", "index.ts", "index.js"];
+
+/// What the system runs, if there is no script.
+const PROGRAMS: [&str; 3] = ["handler", "handler.sh", "handler.py"];
+
+/// What signals can be about.
+const KINDS: [&str; 5] = ["command", "session", "agent", "gateway", "message"];
+
+/// A hook, as its file describes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hook {
+    /// What it is called, on one line.
+    pub name: String,
+    /// What it is for, in the author's words.
+    pub description: String,
+    /// Where to read more.
+    pub homepage: Option<String>,
+    /// Its name in `hooks.internal.entries`.
+    pub key: String,
+    /// A sign for lists.
+    pub emoji: Option<String>,
+    /// What it listens to: `command` for all commands, `command:new` for just that.
+    pub events: Vec<String>,
+    /// The systems it works on, by their Node names; none means all.
+    pub os: Vec<String>,
+    /// Whether it works without what it requires.
+    pub always: bool,
+    /// What it needs from the machine and the config.
+    pub requires: Requires,
+    /// Ways to install what it needs, as written.
+    pub install: Vec<Value>,
+    /// Whether its author wants it off until somebody switches it on.
+    pub is_off_at_first: bool,
+    /// How long it may take; `None` for the house's own.
+    pub deadline: Option<Duration>,
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Its file.
+    pub file: PathBuf,
+    /// In which kind of place it was found.
+    pub source: Source,
+    /// Who does the work.
+    pub handler: Handler,
+}
+
+/// The kinds of places in which hooks are, weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// `hooks.internal.load.extraDirs`.
+    Extra,
+    /// What is part of the program.
+    Bundled,
+    /// The state directory's.
+    Managed,
+    /// The workspace's. It can only add names: an agent writes there.
+    Workspace,
+}
+
+impl Source {
+    /// What clients call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Extra => "openclaw-extra",
+            Self::Bundled => "openclaw-bundled",
+            Self::Managed => "openclaw-managed",
+            Self::Workspace => "openclaw-workspace",
+        }
+    }
+}
+
+/// Who does the work of a hook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Handler {
+    /// A module that Node loads.
+    Script {
+        /// The module.
+        path: PathBuf,
+        /// The name under which it exports the function.
+        export: String,
+    },
+    /// A program that is started for every signal.
+    Program(PathBuf),
+    /// We ourselves.
+    Bundled(Bundled),
+}
+
+impl Handler {
+    /// The file, if it has one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Script { path, .. } | Self::Program(path) => Some(path),
+            Self::Bundled(_) => None,
+        }
+    }
+}
+
+/// Reads the hook in a folder, without links in its path, and what could not be understood but does no harm. An error is
+/// the rest of a sentence that begins with the path of its file.
+pub(super) fn read(dir: &Path, source: Source) -> Result<(Hook, Vec<String>), String> {
+    let file = dir.join(FILE);
+    let text = text_of(&file, dir)?;
+    let matter = FrontMatter::read(&text)
+        .ok_or("has no front matter: begin it with `---`, `name:` and `metadata:` lines, and `---` again")?;
+    let said = |key: &str| matter.get(key).as_ref().and_then(as_text);
+    let mut notes = Vec::new();
+    let folder = dir.file_name().map(|name| on_one_line(&name.to_string_lossy())).unwrap_or_default();
+    let name = said("name").map(|name| on_one_line(&name)).filter(|name| !name.is_empty()).unwrap_or(folder);
+    let length = name.chars().count();
+    if length > NAME_CHARS {
+        return Err(format!("has a name of {length} characters; at most {NAME_CHARS} are allowed"));
+    }
+    let meta = manifest(matter.get("metadata"), &mut notes);
+    let own = |key: &str| lookup(&meta, key).and_then(as_text);
+    let list = |key: &str| lookup(&meta, key).map(as_list).unwrap_or_default();
+    let events = list("events");
+    notes.extend(strange(&events, matter.flaw()));
+    let handler = handler(dir, own("export"))?;
+    let deadline = lookup(&meta, "timeoutMs").and_then(Value::as_u64).filter(|ms| *ms > 0).map(Duration::from_millis);
+    let hook = Hook {
+        description: said("description").map(|text| on_one_line(&text)).unwrap_or_default(),
+        homepage: own("homepage").or_else(|| said("homepage")),
+        key: own("hookKey").unwrap_or_else(|| name.clone()),
+        emoji: own("emoji"),
+        events,
+        os: list("os"),
+        always: lookup(&meta, "always").and_then(as_bool).unwrap_or(false),
+        requires: requires(lookup(&meta, "requires")),
+        install: lookup(&meta, "install").and_then(Value::as_array).cloned().unwrap_or_default(),
+        is_off_at_first: matter.get("enabled").as_ref().and_then(as_bool) == Some(false),
+        deadline: deadline.map(|deadline| deadline.min(LONGEST)),
+        dir: dir.to_owned(),
+        file,
+        source,
+        name,
+        handler,
+    };
+    Ok((hook, notes))
+}
+
+/// What is strange about the events that a hook names.
+fn strange(events: &[String], flaw: Option<&str>) -> Vec<String> {
+    if events.is_empty() {
+        let why = flaw.map(|flaw| format!(" (its front matter is not YAML: {flaw})")).unwrap_or_default();
+        let way = r#"write metadata: {"openclaw": {"events": ["command:new"]}}"#;
+        return vec![format!("names no events, so it never hears of anything{why}; {way}")];
+    }
+    let is_strange = |event: &&String| !KINDS.contains(&event.split(':').next().unwrap_or_default());
+    let told =
+        |event: &String| format!("listens to {event:?}, which never happens; events begin with {}", KINDS.join(", "));
+    events.iter().filter(is_strange).map(told).collect()
+}
+
+/// Finds the file that does the work.
+fn handler(dir: &Path, export: Option<String>) -> Result<Handler, String> {
+    let is_there = |name: &&str| dir.join(name).symlink_metadata().is_ok();
+    if let Some(name) = SCRIPTS.into_iter().find(is_there) {
+        let path = inside(&dir.join(name), dir)?;
+        return Ok(Handler::Script { path, export: export.unwrap_or_else(|| "default".to_owned()) });
+    }
+    let Some(name) = PROGRAMS.into_iter().find(is_there) else {
+        let (scripts, programs) = (SCRIPTS.join(", "), PROGRAMS.join(", "));
+        return Err(format!("has no handler beside it; put one of {scripts} there, or a program: {programs}"));
+    };
+    let path = inside(&dir.join(name), dir)?;
+    let mode = fs::metadata(&path).map_err(|error| format!("has a handler that cannot be read: {}", error.kind()))?;
+    if mode.permissions().mode() & 0o111 == 0 {
+        return Err(format!("has a handler that must not be executed; allow it with: chmod +x {}", path.display()));
+    }
+    Ok(Handler::Program(path))
+}
+
+/// A file's real path, if it is a file in this folder, which has no links in its path.
+fn inside(path: &Path, dir: &Path) -> Result<PathBuf, String> {
+    let name = path.file_name().unwrap_or_default().display();
+    let real = fs::canonicalize(path).map_err(|error| format!("has a {name} that cannot be read: {}", error.kind()))?;
+    if !real.starts_with(dir) {
+        return Err(format!(
+            "has a {name} that is a link out of its folder, so it is not used; put the file itself there"
+        ));
+    }
+    if real.is_file() { Ok(real) } else { Err(format!("has a {name} that is not a file")) }
+}
+
+/// The text of a file in a folder, or what is wrong with it.
+pub(super) fn text_of(file: &Path, dir: &Path) -> Result<String, String> {
+    let unreadable = |error: std::io::Error| format!("cannot be read: {}", error.kind());
+    let real = fs::canonicalize(file).map_err(unreadable)?;
+    if !real.starts_with(dir) {
+        return Err("is a link out of its folder, so it is not read; put the file itself there".to_owned());
+    }
+    // Asked before it is opened: opening a pipe would wait for whoever writes to it.
+    if !real.is_file() {
+        return Err("is not a file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    fs::File::open(real).and_then(|file| file.take(FILE_BYTES + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+    if bytes.len() as u64 > FILE_BYTES {
+        return Err(format!("is larger than the {FILE_BYTES} bytes that it may have"));
+    }
+    let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+    text.ok_or_else(|| "is not text in UTF-8".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A folder with these files; those whose name ends in `*` may be executed.
+    fn folder(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = fs::canonicalize(temp.path()).unwrap().join("tide");
+        fs::create_dir(&dir).unwrap();
+        for (name, text) in files {
+            let path = dir.join(name.trim_end_matches('*'));
+            fs::write(&path, text).unwrap();
+            let mode = if name.ends_with('*') { 0o755 } else { 0o644 };
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        (temp, dir)
+    }
+
+    const MATTER: &str = "---\nname: tide\ndescription: \"Tell: it is high\"\nhomepage: https://x.example\nmetadata:\n  {\n    // JSON5\n    openclaw: {events: ['command:new', 'agent'], emoji: '🌊', hookKey: 'sea', os: 'linux,darwin', export: 'run',\n      requires: {bins: ['sh'], env: ['TIDE']}, timeoutMs: 900, install: [{id: 'x', kind: 'npm'}]},\n  }\n---\n# Tide\n";
+
+    #[test]
+    fn what_a_file_says_is_read_whole() {
+        let (_temp, dir) = folder(&[("HOOK.md", MATTER), ("handler.js", ""), ("index.ts", "")]);
+        let (hook, notes) = read(&dir, Source::Managed).unwrap();
+        let texts = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        let expected = Hook {
+            name: "tide".to_owned(),
+            description: "Tell: it is high".to_owned(),
+            homepage: Some("https://x.example".to_owned()),
+            key: "sea".to_owned(),
+            emoji: Some("🌊".to_owned()),
+            events: texts(&["command:new", "agent"]),
+            os: texts(&["linux", "darwin"]),
+            always: false,
+            requires: Requires { bins: texts(&["sh"]), env: texts(&["TIDE"]), ..Requires::default() },
+            install: vec![serde_json::json!({"id": "x", "kind": "npm"})],
+            is_off_at_first: false,
+            deadline: Some(Duration::from_millis(900)),
+            file: dir.join("HOOK.md"),
+            source: Source::Managed,
+            handler: Handler::Script { path: dir.join("handler.js"), export: "run".to_owned() },
+            dir,
+        };
+        assert_eq!((hook, notes), (expected, Vec::new()));
+    }
+
+    #[test]
+    fn the_handler_is_the_first_script_or_else_a_program() {
+        let chosen = |files: &[(&str, &str)]| {
+            let files: Vec<_> = [("HOOK.md", MATTER)].iter().chain(files).copied().collect();
+            let (_temp, dir) = folder(&files);
+            let read = read(&dir, Source::Extra).map(|(hook, _)| hook.handler.path().unwrap().to_owned());
+            read.map(|path| path.strip_prefix(&dir).unwrap().display().to_string())
+                .map_err(|what| what.replace(dir.to_str().unwrap(), "$DIR"))
+        };
+        assert_eq!(chosen(&[("index.js", ""), ("handler.ts", "")]).unwrap(), "handler.ts");
+        assert_eq!(chosen(&[("index.js", ""), ("handler*", "")]).unwrap(), "index.js");
+        assert_eq!(chosen(&[("handler.py*", ""), ("handler.sh*", "")]).unwrap(), "handler.sh");
+        assert_eq!(
+            chosen(&[("handler.sh", "")]).unwrap_err(),
+            "has a handler that must not be executed; allow it with: chmod +x $DIR/handler.sh"
+        );
+        assert!(chosen(&[]).unwrap_err().starts_with("has no handler beside it; put one of handler.ts, "));
+    }
+
+    #[test]
+    fn links_out_of_the_folder_are_refused() {
+        let (temp, dir) = folder(&[("HOOK.md", MATTER)]);
+        let outside = temp.path().join("outside.js");
+        fs::write(&outside, "").unwrap();
+        symlink(&outside, dir.join("handler.js")).unwrap();
+        let refused = read(&dir, Source::Managed).unwrap_err();
+        assert!(refused.starts_with("has a handler.js that is a link out of its folder"), "{refused}");
+        fs::remove_file(dir.join("HOOK.md")).unwrap();
+        symlink(&outside, dir.join("HOOK.md")).unwrap();
+        assert!(read(&dir, Source::Managed).unwrap_err().starts_with("is a link out of its folder"));
+    }
+
+    #[test]
+    fn what_is_odd_is_told_and_the_rest_is_read() {
+        let odd = |text: &str| {
+            let (_temp, dir) = folder(&[("HOOK.md", text), ("index.js", "")]);
+            read(&dir, Source::Managed).map(|(hook, notes)| (hook.name, hook.is_off_at_first, notes))
+        };
+        let (name, is_off, notes) = odd("---\nenabled: no\n---\n").unwrap();
+        assert_eq!((name.as_str(), is_off, notes.len()), ("tide", true, 1));
+        assert!(notes[0].starts_with("names no events, so it never hears of anything; write metadata: "), "{notes:?}");
+        let strange = "---\nmetadata: {openclaw: {events: [weather:rain, command]}}\n---\n";
+        let told = "listens to \"weather:rain\", which never happens; events begin with command, session, agent, gateway, message";
+        assert_eq!(odd(strange).unwrap(), ("tide".to_owned(), false, vec![told.to_owned()]));
+        assert!(odd("just text").unwrap_err().starts_with("has no front matter"));
+        assert!(odd(&format!("---\nname: {}\n---\n", "x".repeat(200))).unwrap_err().contains("200 characters"));
+        assert!(odd(&format!("---\nname: x\n---\n{}", "x".repeat(300_000))).unwrap_err().starts_with("is larger than"));
+    }
+}

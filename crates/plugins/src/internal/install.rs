@@ -1,0 +1,337 @@
+//! Taking a hook or a pack of hooks into the state directory. Files are copied; nothing of them is run.
+
+use std::{
+    collections::VecDeque,
+    fs, io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use homard_skills::Problem;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    discover::{Found, within},
+    hook_md::{FILE, Source, text_of},
+};
+
+/// How many files may be taken, and how many bytes.
+const FILES: usize = 5000;
+const BYTES: u64 = 64 * 1024 * 1024;
+
+/// The most characters that an id may have.
+const ID_CHARS: usize = 80;
+
+/// A hook or a pack, as it can be taken or was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Installed {
+    /// What its folder is called.
+    pub id: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// The names of its hooks.
+    pub hooks: Vec<String>,
+    /// Its version, if its `package.json` says so.
+    pub version: Option<String>,
+    /// What tells its content from any other.
+    pub hash: String,
+    /// What is odd about it.
+    pub problems: Vec<Problem>,
+}
+
+/// Why nothing was taken.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// It is nothing that could be taken.
+    #[error("{} {what}", .path.display())]
+    Unfit {
+        /// What it is about.
+        path: PathBuf,
+        /// The rest of the sentence.
+        what: String,
+    },
+    /// There is one of that name.
+    #[error("{} is there already; --force puts the new one in its place", .0.display())]
+    Taken(PathBuf),
+    /// The disk.
+    #[error("{} cannot be copied", .path.display())]
+    Disk {
+        /// What was at hand.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Whether another of the same name may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replace {
+    /// It stays, and nothing is taken.
+    Never,
+    /// It goes.
+    Allowed,
+}
+
+/// Looks at what could be taken from a folder. Blocks.
+pub fn look(source: &Path) -> Result<Installed, InstallError> {
+    let unfit = |what: &str| InstallError::Unfit { path: source.to_owned(), what: what.to_owned() };
+    let dir = match fs::canonicalize(source) {
+        Ok(dir) if dir.is_dir() => dir,
+        Ok(_) => return Err(unfit("is not a folder; unpack an archive first, and name the folder with its HOOK.md")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(unfit(
+                "is not there; name a folder with a HOOK.md. Packages are not downloaded: fetch one with `npm pack`, \
+                 look at it, unpack it, and name its folder",
+            ));
+        }
+        Err(error) => return Err(InstallError::Disk { path: source.to_owned(), source: error }),
+    };
+    let is_hook = dir.join(FILE).is_file();
+    let package =
+        text_of(&dir.join("package.json"), &dir).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
+    if !is_hook && package.is_none() {
+        return Err(unfit("has neither a HOOK.md nor a package.json that names hooks"));
+    }
+    let Found { hooks, problems } = within(&dir, Source::Managed);
+    let Some(first) = hooks.first() else {
+        let why = problems.first().map_or_else(|| "no hooks were found".to_owned(), ToString::to_string);
+        return Err(unfit(&format!("holds no hook that works: {why}")));
+    };
+    let named = |key: &str| package.as_ref().and_then(|package| package.get(key)?.as_str().map(ToOwned::to_owned));
+    let name = if is_hook { first.name.clone() } else { named("name").unwrap_or_default() };
+    let id = id(&name).ok_or_else(|| unfit("has a name that cannot be a folder's"))?;
+    Ok(Installed {
+        id,
+        hooks: hooks.into_iter().map(|hook| hook.name).collect(),
+        version: named("version"),
+        hash: hash(&dir, &content(&dir)?)?,
+        problems,
+        path: dir,
+    })
+}
+
+/// Copies a hook or a pack into the folder for them, whole or not at all. Blocks.
+pub fn install(source: &Path, managed: &Path, replace: Replace) -> Result<Installed, InstallError> {
+    let found = look(source)?;
+    let disk = |path: &Path| {
+        let path = path.to_owned();
+        move |source: io::Error| InstallError::Disk { path, source }
+    };
+    fs::create_dir_all(managed).map_err(disk(managed))?;
+    let managed = fs::canonicalize(managed).map_err(disk(managed))?;
+    let target = managed.join(&found.id);
+    if managed.starts_with(&found.path) || found.path.starts_with(&managed) {
+        let what = "cannot be copied there: one of the two folders is in the other".to_owned();
+        return Err(InstallError::Unfit { path: found.path, what });
+    }
+    let is_taken = target.symlink_metadata().is_ok();
+    if is_taken && replace == Replace::Never {
+        return Err(InstallError::Taken(target));
+    }
+    let aside = tempfile::Builder::new().prefix(".install-").tempdir_in(&managed).map_err(disk(&managed))?;
+    let (new, old) = (aside.path().join("new"), aside.path().join("old"));
+    copy(&found.path, &new)?;
+    // What lies there now is what counts, whatever happened to the source meanwhile.
+    let hash = hash(&new, &content(&new)?)?;
+    if is_taken {
+        fs::rename(&target, &old).map_err(disk(&target))?;
+    }
+    if let Err(error) = fs::rename(&new, &target) {
+        if is_taken && let Err(error) = fs::rename(&old, &target) {
+            // It must not go with the folder that it lies in.
+            let kept = aside.keep();
+            tracing::error!(%error, kept = %kept.display(), "a hook could not be put back");
+        }
+        return Err(disk(&target)(error));
+    }
+    fs::File::open(&managed).and_then(|folder| folder.sync_all()).map_err(disk(&managed))?;
+    Ok(Installed { path: target, hash, ..found })
+}
+
+/// What tells the content of a folder from any other. Blocks.
+pub fn fingerprint(dir: &Path) -> Result<String, InstallError> {
+    hash(dir, &content(dir)?)
+}
+
+/// A name as a folder may have it: without a scope and without what could lead elsewhere.
+fn id(name: &str) -> Option<String> {
+    let name = name.rsplit('/').next().unwrap_or_default().trim();
+    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let id: String = name.chars().map(|c| if is_plain(c) { c } else { '-' }).take(ID_CHARS).collect();
+    let id = id.trim_start_matches(['.', '-']);
+    (!id.is_empty()).then(|| id.to_owned())
+}
+
+/// The files of a folder, relative and in order. Links and other strange things are refused: they would lead elsewhere.
+fn content(dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
+    let unfit = |path: &Path, what: String| InstallError::Unfit { path: path.to_owned(), what };
+    let (mut files, mut bytes) = (Vec::new(), 0);
+    let mut waiting = VecDeque::from([PathBuf::new()]);
+    while let Some(folder) = waiting.pop_front() {
+        let place = dir.join(&folder);
+        let disk = |source| InstallError::Disk { path: place.clone(), source };
+        for entry in fs::read_dir(&place).map_err(disk)? {
+            let entry = entry.map_err(disk)?;
+            let (meta, path) = (entry.metadata().map_err(disk)?, folder.join(entry.file_name()));
+            if meta.is_dir() {
+                if entry.file_name() != ".git" {
+                    waiting.push_back(path);
+                }
+            } else if meta.is_file() {
+                bytes += meta.len();
+                files.push(path);
+            } else {
+                return Err(unfit(&entry.path(), "is a link or no file; only files and folders are taken".to_owned()));
+            }
+            if files.len() + waiting.len() > FILES || bytes > BYTES {
+                return Err(unfit(dir, format!("has more than {FILES} files or {BYTES} bytes")));
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o111 != 0)
+}
+
+fn hash(dir: &Path, files: &[PathBuf]) -> Result<String, InstallError> {
+    let mut hash = Sha256::new();
+    for file in files {
+        let path = dir.join(file);
+        let bytes = fs::read(&path).map_err(|source| InstallError::Disk { path: path.clone(), source })?;
+        hash.update(file.as_os_str().as_encoded_bytes());
+        // Lengths, so that no two contents read the same.
+        hash.update([0, u8::from(is_program(&path))]);
+        hash.update((bytes.len() as u64).to_be_bytes());
+        hash.update(&bytes);
+    }
+    let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("sha256:{hex}"))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), InstallError> {
+    fs::create_dir(to).map_err(|source| InstallError::Disk { path: to.to_owned(), source })?;
+    for file in content(from)? {
+        let (source, target) = (from.join(&file), to.join(&file));
+        let copied = (|| {
+            if let Some(folder) = target.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            fs::copy(&source, &target)?;
+            let mode = if is_program(&source) { 0o755 } else { 0o644 };
+            fs::set_permissions(&target, fs::Permissions::from_mode(mode))?;
+            fs::File::open(&target)?.sync_all()
+        })();
+        copied.map_err(|error| InstallError::Disk { path: source, source: error })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    struct Place {
+        _temp: tempfile::TempDir,
+        source: PathBuf,
+        managed: PathBuf,
+    }
+
+    impl Place {
+        fn new(files: &[(&str, &str)]) -> Self {
+            let temp = tempfile::tempdir().unwrap();
+            let top = fs::canonicalize(temp.path()).unwrap();
+            let place = Self { _temp: temp, source: top.join("source"), managed: top.join("state/hooks") };
+            files.iter().for_each(|(file, text)| place.write(file, text));
+            place
+        }
+
+        fn write(&self, file: &str, text: &str) {
+            let path = self.source.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        fn install(&self, replace: Replace) -> Result<Installed, String> {
+            let told = install(&self.source, &self.managed, replace);
+            let top = format!("{}/", self.source.parent().unwrap().display());
+            told.map_err(|error| error.to_string().replace(&top, ""))
+        }
+
+        fn installed(&self) -> Vec<String> {
+            let all = fs::read_dir(&self.managed).into_iter().flatten();
+            all.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+        }
+    }
+
+    const HOOK: &str = "---\nname: Tide Hook\nmetadata: {openclaw: {events: [command]}}\n---\n";
+
+    #[test]
+    fn a_hook_is_copied_whole_and_never_over_another() {
+        let place = Place::new(&[("HOOK.md", HOOK), ("handler.sh", "x"), ("lib/a.txt", "a"), (".git/config", "g")]);
+        fs::set_permissions(place.source.join("handler.sh"), fs::Permissions::from_mode(0o700)).unwrap();
+        let done = place.install(Replace::Never).unwrap();
+        let target = place.managed.join("Tide-Hook");
+        assert_eq!((done.id.as_str(), &done.path, done.hooks.join(" ").as_str()), ("Tide-Hook", &target, "Tide Hook"));
+        assert_eq!(done.hash, fingerprint(&target).unwrap());
+        assert_eq!(fs::read_to_string(target.join("lib/a.txt")).unwrap(), "a");
+        assert!(is_program(&target.join("handler.sh")) && !target.join(".git").exists());
+        let refused = "state/hooks/Tide-Hook is there already; --force puts the new one in its place";
+        assert_eq!(place.install(Replace::Never), Err(refused.to_owned()));
+        place.write("lib/a.txt", "b");
+        let again = place.install(Replace::Allowed).unwrap();
+        assert_ne!(again.hash, done.hash);
+        assert_eq!(fs::read_to_string(target.join("lib/a.txt")).unwrap(), "b");
+        assert_eq!(place.installed(), ["Tide-Hook"]);
+    }
+
+    #[test]
+    fn a_pack_is_called_as_its_package() {
+        let package = r#"{"name": "@me/sea.hooks", "version": "1.2.0", "openclaw": {"hooks": ["./a"]}}"#;
+        let place = Place::new(&[("package.json", package), ("a/HOOK.md", HOOK), ("a/index.js", "")]);
+        let done = place.install(Replace::Never).unwrap();
+        assert_eq!((done.id.as_str(), done.version.as_deref()), ("sea.hooks", Some("1.2.0")));
+    }
+
+    #[test]
+    fn what_is_no_hook_or_leads_elsewhere_is_refused_and_leaves_nothing() {
+        let told = |files: &[(&str, &str)]| {
+            let place = Place::new(files);
+            fs::create_dir_all(&place.source).unwrap();
+            let told = place.install(Replace::Never).unwrap_err();
+            assert_eq!(place.installed(), Vec::<String>::new());
+            told
+        };
+        assert_eq!(told(&[("a.txt", "")]), "source has neither a HOOK.md nor a package.json that names hooks");
+        assert!(told(&[("HOOK.md", HOOK)]).contains("holds no hook that works: source/HOOK.md has no handler"));
+        assert!(
+            told(&[("package.json", "{}"), ("a/b", "")]).ends_with("holds no hook that works: no hooks were found")
+        );
+        let place = Place::new(&[("HOOK.md", HOOK), ("index.js", "")]);
+        symlink("/etc/passwd", place.source.join("more")).unwrap();
+        let link = "source/more is a link or no file; only files and folders are taken";
+        assert_eq!(place.install(Replace::Never), Err(link.to_owned()));
+        let nowhere = install(Path::new("no/such"), &place.managed, Replace::Never).unwrap_err().to_string();
+        assert!(nowhere.starts_with("no/such is not there; name a folder with a HOOK.md."), "{nowhere}");
+    }
+
+    #[test]
+    fn no_name_leads_out_of_the_folder() {
+        let ids = ["../../etc", "..", "a/b", "@x/y z", ".hidden", "", "-rf"].map(id);
+        let expected = [Some("etc"), None, Some("b"), Some("y-z"), Some("hidden"), None, Some("rf")];
+        assert_eq!(ids, expected.map(|id| id.map(ToOwned::to_owned)));
+    }
+
+    #[test]
+    fn a_folder_is_not_copied_into_itself() {
+        let place = Place::new(&[("HOOK.md", HOOK), ("index.js", "")]);
+        let told = install(&place.source, &place.source.join("hooks"), Replace::Never).unwrap_err().to_string();
+        assert!(told.ends_with("one of the two folders is in the other"), "{told}");
+    }
+}

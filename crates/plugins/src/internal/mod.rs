@@ -1,0 +1,117 @@
+//! What OpenClaw calls internal hooks: folders with a `HOOK.md` and a handler that hears of commands, sessions, messages,
+//! the files of a prompt, and the gateway.
+//!
+//! Start with [`Hook`] (what a file says), then [`discover`] (which files), [`judge`] (which of them take part) and
+//! [`listeners`] (what becomes of those). A handler is a program ([`exec`]), a script that Node runs ([`scripts`]), or
+//! one of ours ([`bundled`]). Nothing here reads the environment or the config file.
+
+mod hook_md;
+
+mod discover;
+mod judge;
+
+pub mod bundled;
+mod exec;
+mod scripts;
+
+mod install;
+mod status;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use homard_hooks::{DEADLINE, Listener};
+use homard_skills::{Host, Level, Missing, Problem, Requires};
+
+pub use bundled::{Ask, House};
+pub use discover::{Found, Roots, discover};
+pub use hook_md::{Handler, Hook, Source};
+pub use install::{InstallError, Installed, Replace, fingerprint, install, look};
+pub use judge::{Entry, Off, Rules, Verdict, judge};
+pub use scripts::{Script, Scripts};
+pub use status::report;
+
+use exec::Program;
+use scripts::ScriptListener;
+
+/// How long a script may take: Node may have to be started first.
+const SCRIPT_DEADLINE: Duration = Duration::from_secs(15);
+
+/// Where hooks are, by which rules they are judged, and where they work.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Settings {
+    /// Where they are.
+    pub roots: Roots,
+    /// What the owner says about them.
+    pub rules: Rules,
+    /// The machine.
+    pub host: Host,
+    /// The state directory.
+    pub state: PathBuf,
+    /// The workspace of the default agent, where a signal names none.
+    pub workspace: PathBuf,
+}
+
+/// Those who take part, in the order of their names, and what is wrong. Blocks.
+///
+/// Nothing is started yet: a program is for every signal, and Node when there is a first one.
+pub fn listeners(
+    settings: &Settings,
+    scripts: Option<&Arc<dyn Scripts>>,
+    house: &House,
+) -> (Vec<Arc<dyn Listener>>, Vec<Problem>) {
+    let Found { hooks, mut problems } = discover(&settings.roots);
+    let mut listeners: Vec<Arc<dyn Listener>> = Vec::new();
+    for hook in hooks {
+        let verdict = judge(&hook, &settings.host, &settings.rules);
+        let warning = |what: String| Problem { path: hook.file.clone(), what, level: Level::Warning };
+        if !verdict.takes_part() {
+            // Who is off need not be told what it would lack.
+            if verdict.off.is_none() {
+                problems
+                    .push(warning(format!("is a hook that is on and cannot work here: {}", lack(&verdict.missing))));
+            }
+            continue;
+        }
+        let entry = settings.rules.entries.get(&hook.key).cloned().unwrap_or_default();
+        match &hook.handler {
+            Handler::Bundled(bundled) => listeners.push(bundled.listener(settings, &entry, house)),
+            Handler::Program(path) => listeners.push(Arc::new(Program::new(&hook, path, &entry, &settings.host))),
+            Handler::Script { path, export } => match scripts {
+                Some(scripts) => {
+                    let script = Script {
+                        name: hook.name.clone(),
+                        path: path.clone(),
+                        export: export.clone(),
+                        events: hook.events.clone(),
+                        env: entry.env,
+                    };
+                    let deadline = hook.deadline.unwrap_or(SCRIPT_DEADLINE);
+                    listeners.push(Arc::new(ScriptListener::new(script, scripts.clone(), deadline)));
+                }
+                None => problems.push(warning(
+                    "is a hook that is on, and nobody here can run its script; it needs Node 22 or newer".to_owned(),
+                )),
+            },
+        }
+    }
+    (listeners, problems)
+}
+
+/// What something lacks, in a few words.
+pub fn lack(missing: &Missing) -> String {
+    let Missing { os, requires: Requires { bins, any_bins, env, config } } = missing;
+    if !os.is_empty() {
+        return format!("it works on {} only", os.join(" or "));
+    }
+    let any = (!any_bins.is_empty()).then(|| any_bins.join(" or "));
+    let needs: Vec<_> = bins.iter().chain(any.as_ref()).chain(env).chain(config).map(String::as_str).collect();
+    format!("it needs {}", needs.join(", "))
+}
+
+/// How long a program may take.
+fn deadline(hook: &Hook) -> Duration {
+    hook.deadline.unwrap_or(DEADLINE)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! The state of every hook in the shape of `hooks list --json` and `hooks info --json`.
+
+use homard_skills::{Missing, Requires};
+use serde_json::{Map, Value, json};
+
+use super::{
+    hook_md::{Handler, Hook, Source},
+    judge::{Off, Verdict},
+};
+
+/// What programs are told about a hook: OpenClaw's older words and its newer ones.
+///
+/// Values of the config are not told, only whether they are there.
+pub fn report(hook: &Hook, verdict: &Verdict) -> Value {
+    let Verdict { off, missing: Missing { os, requires } } = verdict;
+    let reason = off.map(Off::word).or_else(|| (!verdict.has_all()).then_some("missing requirements"));
+    let is_satisfied = |path: &String| json!({"path": path, "satisfied": !requires.config.contains(path)});
+    let kind = match &hook.handler {
+        Handler::Script { .. } => "script",
+        Handler::Program(_) => "program",
+        Handler::Bundled(_) => "bundled",
+    };
+    let mut state = Map::new();
+    let mut put = |key: &str, value: Value| drop(state.insert(key.to_owned(), value));
+    put("name", json!(hook.name));
+    put("description", json!(hook.description));
+    put("source", json!(hook.source.name()));
+    put("filePath", json!(hook.file));
+    put("baseDir", json!(hook.dir));
+    put("handlerPath", json!(hook.handler.path()));
+    put("handlerKind", json!(kind));
+    put("hookKey", json!(hook.key));
+    for (key, value) in [("emoji", &hook.emoji), ("homepage", &hook.homepage)] {
+        if let Some(value) = value {
+            put(key, json!(value));
+        }
+    }
+    put("events", json!(hook.events));
+    put("always", json!(hook.always));
+    put("bundled", json!(hook.source == Source::Bundled));
+    put("disabled", json!(*off == Some(Off::Entry)));
+    put("eligible", json!(*off != Some(Off::Entry) && verdict.has_all()));
+    put("enabledByConfig", json!(off.is_none()));
+    put("requirementsSatisfied", json!(verdict.has_all()));
+    put("loadable", json!(verdict.takes_part()));
+    if let Some(reason) = reason {
+        put("blockedReason", json!(reason));
+    }
+    put("managedByPlugin", json!(false));
+    put("requirements", needs(&hook.requires, &hook.os));
+    put("missing", needs(requires, os));
+    put("configChecks", hook.requires.config.iter().map(is_satisfied).collect());
+    put("install", hook.install.iter().enumerate().filter_map(way).collect());
+    Value::Object(state)
+}
+
+fn needs(requires: &Requires, os: &[String]) -> Value {
+    let Requires { bins, any_bins, env, config } = requires;
+    json!({"bins": bins, "anyBins": any_bins, "env": env, "config": config, "os": os})
+}
+
+/// A way to install what a hook needs.
+fn way((at, said): (usize, &Value)) -> Option<Value> {
+    let kind = said["kind"].as_str().filter(|kind| matches!(*kind, "bundled" | "npm" | "git"))?;
+    let what = ["package", "repository"].iter().find_map(|key| said[*key].as_str());
+    let label = said["label"].as_str().map_or_else(
+        || what.map_or_else(|| "Part of the program".to_owned(), |what| format!("Install {what} ({kind})")),
+        ToOwned::to_owned,
+    );
+    let id = said["id"].as_str().map_or_else(|| format!("{kind}-{at}"), ToOwned::to_owned);
+    Some(json!({"id": id, "kind": kind, "label": label, "bins": homard_skills::as_list(&said["bins"])}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::internal::bundled::Bundled;
+
+    #[test]
+    fn a_hook_is_told_with_openclaws_words() {
+        let hook = Hook {
+            install: vec![json!({"kind": "npm", "package": "tide"}), json!({"kind": "magic"})],
+            ..Bundled::SessionMemory.hook()
+        };
+        let verdict = Verdict { off: Some(Off::Silence), missing: Missing::default() };
+        let nothing = json!({"bins": [], "anyBins": [], "env": [], "config": [], "os": []});
+        let needs = json!({"bins": [], "anyBins": [], "env": [], "config": ["workspace.dir"], "os": []});
+        let expected = json!({
+            "name": "session-memory",
+            "description": "Keeps the end of a conversation in memory/ when a new one begins",
+            "source": "openclaw-bundled", "filePath": "bundled/session-memory/HOOK.md",
+            "baseDir": "bundled/session-memory", "handlerPath": null, "handlerKind": "bundled",
+            "hookKey": "session-memory", "emoji": "💾",
+            "events": ["command:new", "command:reset", "session:auto-reset"], "always": false, "bundled": true,
+            "disabled": false, "eligible": true, "enabledByConfig": false, "requirementsSatisfied": true,
+            "loadable": false, "blockedReason": "not enabled in config", "managedByPlugin": false,
+            "requirements": needs, "missing": nothing,
+            "configChecks": [{"path": "workspace.dir", "satisfied": true}],
+            "install": [{"id": "npm-0", "kind": "npm", "label": "Install tide (npm)", "bins": []}],
+        });
+        assert_eq!(report(&hook, &verdict), expected);
+    }
+}

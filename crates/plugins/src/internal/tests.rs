@@ -1,0 +1,98 @@
+//! From what is in the folders to those who listen.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+
+use async_trait::async_trait;
+use homard_hooks::{Heard, HookError, Hooks, Signal};
+use serde_json::json;
+
+use super::*;
+
+/// As the recorded probe says it.
+const PROBE: &str = "---\nname: probe-hook\ndescription: \"Logs internal hook events\"\nmetadata: { \"openclaw\": { \"emoji\": \"🧪\", \"events\": [\"command\", \"session\", \"agent\", \"gateway\", \"message\"], \"always\": true } }\n---\n\n# Probe hook\n";
+
+/// Answers with the module's name.
+struct Node;
+
+#[async_trait]
+impl Scripts for Node {
+    async fn load(&self, scripts: &[Script]) -> Result<Vec<Result<String, String>>, HookError> {
+        Ok(scripts.iter().map(|script| Ok(format!("{}#{}", script.path.display(), script.export))).collect())
+    }
+
+    async fn emit(&self, handler: &str, _signal: &Signal) -> Result<Heard, HookError> {
+        let name = Path::new(handler).file_name().unwrap_or_default().display().to_string();
+        Ok(Heard { messages: vec![name], bootstrap_files: None })
+    }
+}
+
+fn write(file: &Path, text: &str) {
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, text).unwrap();
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A probe in the state directory, another in the workspace, and one that lacks something.
+fn house(top: &Path) -> Settings {
+    write(&top.join("state/hooks/probe/HOOK.md"), PROBE);
+    write(&top.join("state/hooks/probe/handler.js"), "");
+    write(&top.join("workspace/hooks/own/HOOK.md"), &PROBE.replace("probe-hook", "own"));
+    write(&top.join("workspace/hooks/own/handler"), "");
+    let lacking =
+        "---\nmetadata: {openclaw: {events: [command], requires: {anyBins: [tide, moon], env: [SEA]}}}\n---\n";
+    write(&top.join("state/hooks/sea/HOOK.md"), lacking);
+    write(&top.join("state/hooks/sea/handler.sh"), "");
+    Settings {
+        roots: Roots { extra: Vec::new(), managed: top.join("state/hooks"), workspace: top.join("workspace/hooks") },
+        rules: Rules { enabled: Some(true), ..Rules::default() },
+        state: top.join("state"),
+        workspace: top.join("workspace"),
+        ..Settings::default()
+    }
+}
+
+fn names(listeners: &[Arc<dyn Listener>]) -> Vec<&str> {
+    listeners.iter().map(|listener| listener.name()).collect()
+}
+
+#[tokio::test]
+async fn those_who_are_on_and_lack_nothing_listen() {
+    let top = tempfile::tempdir().unwrap();
+    let mut settings = house(top.path());
+    let node: Arc<dyn Scripts> = Arc::new(Node);
+    let bundled = ["boot-md", "bootstrap-extra-files", "command-logger"];
+    let (heard, problems) = listeners(&settings, Some(&node), &House::default());
+    assert_eq!(names(&heard), [&bundled[..], &["probe-hook", "session-memory"]].concat());
+    let told: Vec<_> = problems.iter().map(|problem| problem.what.as_str()).collect();
+    assert_eq!(told, ["is a hook that is on and cannot work here: it needs tide or moon, SEA"]);
+
+    let signal = Signal {
+        kind: "command".to_owned(),
+        action: "stop".to_owned(),
+        session_key: "agent:main:main".to_owned(),
+        context: json!({"senderId": "me"}).as_object().unwrap().clone(),
+        timestamp: 0,
+        messages: Vec::new(),
+    };
+    let after = Hooks::new(Vec::new(), heard).signal(signal).await;
+    assert_eq!(after.messages, ["handler.js#default"]);
+    let log = fs::read_to_string(top.path().join("state/logs/commands.log")).unwrap();
+    assert!(log.contains(r#""action":"stop","sessionKey":"agent:main:main","senderId":"me""#), "{log}");
+
+    let on = Entry { enabled: Some(true), ..Entry::default() };
+    let off = Entry { enabled: Some(false), ..Entry::default() };
+    settings.rules.entries = [("own", on), ("boot-md", off)].map(|(key, entry)| (key.to_owned(), entry)).into();
+    let (heard, problems) = listeners(&settings, None, &House::default());
+    assert_eq!(names(&heard), ["bootstrap-extra-files", "command-logger", "own", "session-memory"]);
+    let told: Vec<_> = problems.iter().map(|problem| problem.what.as_str()).collect();
+    let node = "is a hook that is on, and nobody here can run its script; it needs Node 22 or newer";
+    assert_eq!(told, [node, "is a hook that is on and cannot work here: it needs tide or moon, SEA"]);
+}
+
+#[test]
+fn nobody_listens_until_somebody_says_so() {
+    let top = tempfile::tempdir().unwrap();
+    let settings = Settings { rules: Rules::default(), ..house(top.path()) };
+    let (heard, problems) = listeners(&settings, None, &House::default());
+    assert_eq!((names(&heard), problems), (Vec::new(), Vec::new()));
+}

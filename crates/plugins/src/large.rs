@@ -1,0 +1,117 @@
+//! Large values go by reference: whoever needs one fetches it, and most hooks do not.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use serde::Serialize;
+use serde_json::{
+    Value, json,
+    value::{RawValue, to_raw_value},
+};
+
+/// From how many bytes on a value goes by reference.
+pub(crate) const LARGE: usize = 64 * 1024;
+
+/// The values that a process may fetch. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shelf(Arc<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    values: Mutex<HashMap<String, Arc<RawValue>>>,
+    /// Never used twice: a process may remember what it fetched.
+    last: AtomicU64,
+}
+
+/// Values that can be fetched as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    shelf: Shelf,
+    references: Vec<String>,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut values = self.shelf.values();
+        for reference in &self.references {
+            values.remove(reference);
+        }
+    }
+}
+
+impl Shelf {
+    fn values(&self) -> MutexGuard<'_, HashMap<String, Arc<RawValue>>> {
+        self.0.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes an object down, its large fields by reference.
+    pub(crate) fn write(&self, object: &impl Serialize) -> serde_json::Result<(Box<RawValue>, Lent)> {
+        let mut lent = Lent { shelf: self.clone(), references: Vec::new() };
+        let whole = to_raw_value(object)?;
+        if whole.get().len() <= LARGE {
+            return Ok((whole, lent));
+        }
+        let fields: HashMap<String, Box<RawValue>> = match serde_json::from_str(whole.get()) {
+            Ok(fields) => fields,
+            // Not an object: there are no fields to take apart.
+            Err(_) => return Ok((whole, lent)),
+        };
+        let mut small = serde_json::Map::new();
+        for (name, value) in fields {
+            let value =
+                if value.get().len() > LARGE { self.put(value, &mut lent) } else { serde_json::from_str(value.get())? };
+            small.insert(name, value);
+        }
+        Ok((to_raw_value(&small)?, lent))
+    }
+
+    fn put(&self, value: Box<RawValue>, lent: &mut Lent) -> Value {
+        let reference = format!("v{}", self.0.last.fetch_add(1, Ordering::Relaxed) + 1);
+        self.values().insert(reference.clone(), value.into());
+        lent.references.push(reference.clone());
+        json!({"$ref": reference})
+    }
+
+    /// The value of a reference, unless its call is over.
+    pub(crate) fn get(&self, reference: &str) -> Option<Arc<RawValue>> {
+        self.values().get(reference).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_object_is_written_as_it_is() {
+        let shelf = Shelf::default();
+        let (written, lent) = shelf.write(&json!({"b": 1, "a": {"$ref": "mine"}})).unwrap();
+        assert_eq!(written.get(), r#"{"b":1,"a":{"$ref":"mine"}}"#);
+        assert_eq!(lent.references, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_large_field_can_be_fetched_until_the_call_is_over() {
+        let shelf = Shelf::default();
+        let large = "x".repeat(LARGE);
+        let (written, lent) = shelf.write(&json!({"prompt": "hi", "messages": [large]})).unwrap();
+        let written: Value = serde_json::from_str(written.get()).unwrap();
+        assert_eq!(written, json!({"prompt": "hi", "messages": {"$ref": "v1"}}));
+        assert_eq!(shelf.get("v1").unwrap().get(), json!([large]).to_string());
+        drop(lent);
+        assert!(shelf.get("v1").is_none());
+        let (_, again) = shelf.write(&json!({"messages": [large]})).unwrap();
+        assert_eq!(again.references, ["v2"]);
+    }
+
+    #[test]
+    fn what_is_no_object_goes_as_a_whole() {
+        let (written, _) = Shelf::default().write(&json!(["x".repeat(LARGE)])).unwrap();
+        assert!(written.get().len() > LARGE);
+    }
+}

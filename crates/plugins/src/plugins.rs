@@ -1,0 +1,428 @@
+//! The plugins of a house: found, judged, and at hand. None of them runs before somebody needs it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use homard_hooks::{Hook, Listener, Point, Registration};
+use serde_json::{Value, json};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+
+use crate::{
+    admit::Reserved,
+    discover::{Candidate, Origin, Roots, discover},
+    enable::{Verdict, decide},
+    hook::{PluginHook, PluginListener},
+    host::Host,
+    manifest::config_problems,
+    node::NodeHost,
+    offer::{HookOffer, Kind, Offers},
+    plugin::{self, Surroundings},
+    register::{Judged, Register},
+    serve::{Command, Method, Place, Route, Service},
+    settings::{Entry, Settings},
+    supervisor::{Address, Life, Timing, Worker, addresses},
+    tool::PluginTool,
+};
+
+/// What the Node process is called that runs all that have none of their own.
+const NODE: &str = "node";
+
+/// How long the plugins may take that are to be learned about.
+const LEARNING: Duration = Duration::from_secs(120);
+
+/// What plugins are set up with.
+#[derive(Debug, Clone, Default)]
+pub struct Setup {
+    /// What the owner says of them.
+    pub settings: Settings,
+    /// The state folder.
+    pub state: PathBuf,
+    /// The workspaces of the agents, that of the default agent first.
+    pub workspaces: Vec<PathBuf>,
+    /// The config as plugins may see it: without secrets.
+    pub config: Value,
+    /// Our environment. Plugins see what they declare of it.
+    pub env: BTreeMap<String, String>,
+    /// The names that are the house's own.
+    pub reserved: Reserved,
+    /// How long things may take.
+    pub timing: Timing,
+}
+
+/// What plugins add to the house. What is not known of them yet is missing.
+#[derive(Clone, Default)]
+pub struct Extensions {
+    /// Their part in the loop, in the order in which they were found.
+    pub hooks: Vec<Arc<dyn Hook>>,
+    /// What they listen to.
+    pub listeners: Vec<Arc<dyn Listener>>,
+    /// What agents can do with them.
+    pub tools: Vec<Arc<PluginTool>>,
+    /// Their slash commands.
+    pub commands: Vec<Command>,
+    /// Their gateway methods.
+    pub methods: Vec<Method>,
+    /// Their HTTP routes, those for everything last.
+    pub routes: Vec<Route>,
+    /// What runs in the background, to be started in this order and stopped in the other.
+    pub services: Vec<Service>,
+}
+
+impl std::fmt::Debug for Extensions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Extensions")
+            .field("hooks", &self.hooks.len())
+            .field("listeners", &self.listeners.len())
+            .field("tools", &self.tools)
+            .field("commands", &self.commands)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The plugins of a house. Dropped, it ends their processes.
+#[derive(Debug)]
+pub struct Plugins {
+    found: Vec<Arc<Candidate>>,
+    verdicts: BTreeMap<String, Verdict>,
+    problems: Vec<String>,
+    workers: BTreeMap<String, Arc<Worker>>,
+    node: Arc<Worker>,
+    register: Arc<Register>,
+    surroundings: Arc<Surroundings>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    _ends: DropGuard,
+}
+
+/// How a plugin stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Status {
+    /// Its id.
+    pub id: String,
+    /// Its name for people.
+    pub title: String,
+    /// Its version.
+    pub version: Option<String>,
+    /// What it is for.
+    pub description: Option<String>,
+    /// Where it was found.
+    pub origin: Origin,
+    /// Its folder.
+    pub root: PathBuf,
+    /// Whether it is on, and why.
+    pub verdict: Verdict,
+    /// How its process is.
+    pub state: State,
+    /// Why it could not be loaded.
+    pub error: Option<String>,
+    /// What it registered and was not let in, and why.
+    pub denied: Vec<String>,
+    /// What it registers, if that is known: the kind and the name of each.
+    pub registered: Option<Vec<String>>,
+}
+
+/// How the process of a plugin is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Nobody needed it yet.
+    Off,
+    /// It is being started.
+    Starting,
+    /// It runs.
+    Up {
+        /// The number of its process.
+        pid: Option<u32>,
+    },
+    /// It ended, or could not be started.
+    Down {
+        /// Why.
+        why: String,
+        /// How long until it is started again.
+        wait: Duration,
+    },
+    /// It failed so often that it is left alone for so long.
+    Parked {
+        /// How long.
+        rest: Duration,
+    },
+}
+
+impl Plugins {
+    /// Looks for plugins and judges them. Starts none of them. Needs a runtime.
+    pub fn open(setup: Setup, host: &Arc<dyn Host>) -> Self {
+        let Setup { settings, state, workspaces, config, env, reserved, timing } = setup;
+        let workspace = workspaces.first().cloned().unwrap_or_default();
+        let trusts_workspaces = settings.load.workspace;
+        let found = discover(&Roots {
+            paths: settings.load.paths.clone(),
+            workspaces,
+            state: state.clone(),
+            trusts_workspaces,
+        });
+        let candidates: Vec<Arc<Candidate>> = found.candidates.into_iter().map(Arc::new).collect();
+        let mut problems = found.problems;
+        problems.extend(missing(&candidates, &settings));
+        let verdicts: BTreeMap<String, Verdict> = candidates
+            .iter()
+            .map(|one| (one.manifest.id.clone(), decide(&one.manifest, one.origin, &settings)))
+            .collect();
+        let is_on =
+            |candidate: &&Arc<Candidate>| verdicts.get(&candidate.manifest.id).is_some_and(|verdict| verdict.is_on);
+        let on: Vec<Judged> = candidates.iter().filter(is_on).map(|one| judged(one, &settings)).collect();
+        let file = state.join("plugins").join("registrations.json");
+        let register = Arc::new(Register::open(on.clone(), reserved, file));
+        let surroundings = Arc::new(Surroundings { state, workspace, config, env });
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let node = settings.node;
+        let staff = Staff { node, surroundings: surroundings.clone(), host: host.clone(), register: register.clone() };
+        let watch = |launch| Worker::new(launch, timing, stop.clone(), &tasks);
+        let mut workers = BTreeMap::new();
+        let mut guests = Vec::new();
+        for plugin in on {
+            let id = plugin.id().to_owned();
+            if plugin.candidate.manifest.is_ours() {
+                workers.insert(id, watch(Box::new(staff.command(plugin))));
+            } else if plugin.entry.isolated {
+                workers.insert(id.clone(), watch(Box::new(staff.node(&id, vec![plugin]))));
+            } else {
+                guests.push(plugin);
+            }
+        }
+        let ids: Vec<String> = guests.iter().map(|guest| guest.id().to_owned()).collect();
+        let node = watch(Box::new(staff.node(NODE, guests)));
+        workers.extend(ids.into_iter().map(|id| (id, node.clone())));
+        let ends = stop.clone().drop_guard();
+        Self { found: candidates, verdicts, problems, workers, node, register, surroundings, tasks, stop, _ends: ends }
+    }
+
+    /// What is wrong with what was found: sentences for its owner.
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    /// Changes when [`Self::extensions`] does.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.register.edition.subscribe()
+    }
+
+    /// What the plugins add to the house, as far as it is known.
+    pub fn extensions(&self) -> Extensions {
+        let mut all = Extensions::default();
+        for candidate in &self.found {
+            let id = &candidate.manifest.id;
+            if let Some(worker) = self.workers.get(id) {
+                self.extend(&mut all, id, worker);
+            }
+        }
+        all.routes.sort_by_key(Route::is_for_all);
+        // Of two with one name the first stays.
+        first_of_each(&mut all.tools, |tool| tool.name().to_owned());
+        first_of_each(&mut all.commands, |command| command.name().to_owned());
+        first_of_each(&mut all.methods, |method| method.name().to_owned());
+        all
+    }
+
+    fn extend(&self, all: &mut Extensions, id: &str, worker: &Arc<Worker>) {
+        let Some(known) = self.register.of(id) else { return };
+        // A guard stands where it said it would, even if nothing else is known of it or it cannot be loaded.
+        let offers = known.offers.unwrap_or_else(|| guards(&known.candidate));
+        let mut places = BTreeMap::<Kind, Vec<Address>>::new();
+        for (address, _) in addresses(id, &offers) {
+            places.entry(address.kind).or_default().push(address);
+        }
+        // In the order of the offers, of which there are as many.
+        let mut of = |kind| {
+            places
+                .remove(&kind)
+                .unwrap_or_default()
+                .into_iter()
+                .map(|address| Place { worker: worker.clone(), address })
+        };
+        for (place, offer) in of(Kind::Hook).zip(&offers.hooks) {
+            let Some(point) = Point::named(&offer.name) else { continue };
+            let deadline = known.entry.hooks.deadline(&offer.name, offer.timeout_ms);
+            let registration = Registration { point, priority: offer.priority, is_guard: offer.guard, deadline };
+            all.hooks.push(Arc::new(PluginHook { worker: place.worker, address: place.address, registration }));
+        }
+        for (place, offer) in of(Kind::Listener).zip(&offers.internal_hooks) {
+            let events = offer.events.clone();
+            all.listeners.push(Arc::new(PluginListener { worker: place.worker, address: place.address, events }));
+        }
+        for (place, offer) in of(Kind::Tool).zip(&offers.tools).filter(|(_, offer)| !offer.name.is_empty()) {
+            all.tools.push(Arc::new(PluginTool::new(place.worker, place.address, offer.clone())));
+        }
+        all.commands.extend(of(Kind::Command).zip(offers.commands).map(|(place, offer)| Command { place, offer }));
+        all.methods.extend(of(Kind::Method).zip(offers.gateway_methods).map(|(place, offer)| Method { place, offer }));
+        all.routes.extend(of(Kind::Route).zip(offers.http_routes).map(|(place, offer)| Route { place, offer }));
+        let context = json!({"stateDir": self.surroundings.state, "workspaceDir": self.surroundings.workspace});
+        all.services.extend(of(Kind::Service).map(|place| Service { place, context: context.clone() }));
+    }
+
+    /// Starts those of which it is not known what they register, all at once, and waits until it is. For a gateway that
+    /// is ready and has nothing else to do.
+    pub async fn learn(&self) {
+        let unknown = self.register.unknown();
+        let workers = unknown.iter().filter_map(|id| Some((id, self.workers.get(id)?)));
+        let starting = workers.map(|(id, worker)| async move {
+            let started = tokio::time::timeout(LEARNING, worker.up()).await;
+            let why = match started {
+                Ok(Ok(_)) => return,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "it does not start".to_owned(),
+            };
+            self.register.hear(id, Err(why));
+        });
+        futures_util::future::join_all(starting).await;
+    }
+
+    /// Starts all that are on, all at once, so that the first who needs one does not wait for it.
+    pub async fn warm(&self) {
+        let starting = self.workers.iter().map(|(plugin, worker)| async move {
+            if let Err(error) = worker.up().await {
+                tracing::warn!(plugin, %error, "a plugin could not be started");
+            }
+        });
+        futures_util::future::join_all(starting).await;
+    }
+
+    /// Tells the plugins that run of another config, without secrets.
+    pub async fn config_changed(&self, config: Value) {
+        let mut told: Vec<&Arc<Worker>> = Vec::new();
+        for worker in self.workers.values().chain([&self.node]) {
+            if !told.iter().any(|one| Arc::ptr_eq(one, worker)) {
+                worker.tell("config.changed", &json!({"config": config})).await;
+                told.push(worker);
+            }
+        }
+    }
+
+    /// How each plugin stands, in the order in which they were found, which is the order in which they are asked.
+    pub fn status(&self) -> Vec<Status> {
+        let status = |candidate: &Arc<Candidate>| {
+            let manifest = &candidate.manifest;
+            let known = self.register.of(&manifest.id);
+            let registered = known
+                .as_ref()
+                .and_then(|known| known.offers.as_ref())
+                .map(|offers| offers.references().map(|(kind, name, _)| format!("{} {name}", kind.name())).collect());
+            Status {
+                id: manifest.id.clone(),
+                title: manifest.title().to_owned(),
+                version: manifest.version.clone(),
+                description: manifest.description.clone(),
+                origin: candidate.origin,
+                root: candidate.root.clone(),
+                verdict: self
+                    .verdicts
+                    .get(&manifest.id)
+                    .cloned()
+                    .unwrap_or(Verdict { is_on: false, why: String::new() }),
+                state: self.state(&manifest.id),
+                error: known.as_ref().and_then(|known| known.error.clone()),
+                denied: known.map(|known| known.denied).unwrap_or_default(),
+                registered,
+            }
+        };
+        self.found.iter().map(status).collect()
+    }
+
+    fn state(&self, id: &str) -> State {
+        let Some(worker) = self.workers.get(id) else { return State::Off };
+        if let Some(rest) = worker.rest(id) {
+            return State::Parked { rest };
+        }
+        let life = worker.life().borrow().clone();
+        match life {
+            Life::Off | Life::Over => State::Off,
+            Life::Starting => State::Starting,
+            Life::Up(up) => State::Up { pid: up.link.pid() },
+            Life::Down { why, until } => State::Down { why, wait: until.saturating_duration_since(Instant::now()) },
+        }
+    }
+
+    /// What runs hook handlers and transforms in JavaScript.
+    pub fn node(&self) -> crate::scripts::Node {
+        crate::scripts::Node::new(self.node.clone())
+    }
+
+    /// Ends all processes, gently first, and waits until they are gone.
+    pub async fn close(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+/// What a plugin guards, of which nothing else is known.
+fn guards(candidate: &Candidate) -> Offers {
+    let guard = |name: &String| HookOffer { guard: true, ..HookOffer::from(name.clone()) };
+    Offers { hooks: candidate.manifest.guard.iter().map(guard).collect(), ..Offers::default() }
+}
+
+fn first_of_each<T>(all: &mut Vec<T>, name: impl Fn(&T) -> String) {
+    let mut seen = BTreeSet::new();
+    all.retain(|one| {
+        let is_first = seen.insert(name(one));
+        if !is_first {
+            tracing::warn!(name = name(one), "two plugins have something of this name; the first is used");
+        }
+        is_first
+    });
+}
+
+/// A plugin that is on, and what is in its way.
+fn judged(candidate: &Arc<Candidate>, settings: &Settings) -> Judged {
+    let id = &candidate.manifest.id;
+    let entry = settings.entry(id);
+    let wrong = config_problems(&candidate.manifest, &entry.config);
+    let trouble =
+        (!wrong.is_empty()).then(|| format!("plugins.entries.{id}.config does not fit: {}", wrong.join("; ")));
+    let pin = settings.installs.get(id).and_then(|install| install.hash.clone());
+    Judged { candidate: candidate.clone(), entry, pin, trouble }
+}
+
+/// Those that the owner wants and that were not found.
+fn missing(found: &[Arc<Candidate>], settings: &Settings) -> Vec<String> {
+    let is_wanted = |(_, entry): &(&String, &Entry)| entry.enabled == Some(true);
+    let wanted = settings.entries.iter().filter(is_wanted).map(|(id, _)| id).chain(&settings.allow);
+    let is_missing = |id: &&String| settings.enabled != Some(false) && !found.iter().any(|one| one.manifest.id == **id);
+    let ids: BTreeSet<&String> = wanted.filter(is_missing).collect();
+    ids.into_iter()
+        .map(|id| format!("plugins.{id} is switched on in the config, but there is no such plugin"))
+        .collect()
+}
+
+/// What all launches need.
+struct Staff {
+    node: Option<PathBuf>,
+    surroundings: Arc<Surroundings>,
+    host: Arc<dyn Host>,
+    register: Arc<Register>,
+}
+
+impl Staff {
+    fn command(&self, plugin: Judged) -> plugin::Command {
+        let (surroundings, host, register) = (self.surroundings.clone(), self.host.clone(), self.register.clone());
+        plugin::Command { plugin, surroundings, host, register }
+    }
+
+    fn node(&self, name: &str, guests: Vec<Judged>) -> NodeHost {
+        NodeHost {
+            name: name.to_owned(),
+            guests,
+            node: self.node.clone(),
+            surroundings: self.surroundings.clone(),
+            host: self.host.clone(),
+            register: self.register.clone(),
+            left_out: Mutex::default(),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What each plugin registers, as far as it is known: from its manifest, from the last time it ran, or from itself.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::{sync::watch, task::spawn_blocking};
+
+use crate::{
+    admit::{Reserved, admit},
+    discover::Candidate,
+    fingerprint,
+    offer::Offers,
+    settings::Entry,
+};
+
+/// How large the file may be that remembers, in bytes.
+const LARGEST: u64 = 16 * 1024 * 1024;
+
+/// What each plugin registers.
+#[derive(Debug)]
+pub(crate) struct Register {
+    known: Mutex<BTreeMap<String, Known>>,
+    reserved: Reserved,
+    file: PathBuf,
+    /// Changes when more or something else is known.
+    pub(crate) edition: watch::Sender<u64>,
+}
+
+/// What is known of a plugin.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    pub(crate) candidate: Arc<Candidate>,
+    pub(crate) entry: Entry,
+    /// What the knowledge was gained from: another manifest, entry file or config makes it void.
+    key: String,
+    /// Whether the manifest says it all.
+    is_declared: bool,
+    /// What is let in; none if it is not known yet.
+    pub(crate) offers: Option<Offers>,
+    /// What is not let in, and why.
+    pub(crate) denied: Vec<String>,
+    /// Why it could not be loaded.
+    pub(crate) error: Option<String>,
+}
+
+/// A plugin that is on.
+#[derive(Debug, Clone)]
+pub(crate) struct Judged {
+    pub(crate) candidate: Arc<Candidate>,
+    pub(crate) entry: Entry,
+    /// What its files added up to when it was installed.
+    pub(crate) pin: Option<String>,
+    /// Why it must not be started all the same. It stays on: what it guards is not to happen.
+    pub(crate) trouble: Option<String>,
+}
+
+impl Judged {
+    pub(crate) fn id(&self) -> &str {
+        &self.candidate.manifest.id
+    }
+
+    /// Whether it may be started; an error says what to do.
+    pub(crate) async fn may_start(&self) -> Result<(), String> {
+        if let Some(trouble) = &self.trouble {
+            return Err(trouble.clone());
+        }
+        let Some(pin) = &self.pin else { return Ok(()) };
+        let root = self.candidate.root.clone();
+        let is = match spawn_blocking(move || fingerprint::fingerprint(&root)).await {
+            Ok(is) => is.map_err(|error| format!("its files cannot be read: {error}"))?,
+            Err(error) => return Err(format!("its files cannot be read: {error}")),
+        };
+        let root = self.candidate.root.display();
+        if is == *pin {
+            Ok(())
+        } else {
+            Err(format!("its files have changed since it was installed; look at {root}, then install it again"))
+        }
+    }
+}
+
+/// What a plugin registered when it ran last.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Remembered {
+    key: String,
+    offers: Offers,
+}
+
+impl Register {
+    /// What is known of these plugins without running any.
+    pub(crate) fn open(plugins: Vec<Judged>, reserved: Reserved, file: PathBuf) -> Self {
+        let remembered = recall(&file);
+        let register = Self { known: Mutex::default(), reserved, file, edition: watch::Sender::new(0) };
+        for Judged { candidate, entry, trouble, .. } in plugins {
+            let id = candidate.manifest.id.clone();
+            let key = key(&candidate, &entry.config);
+            let declared = candidate.manifest.declared();
+            let last = remembered.get(&id).filter(|last| last.key == key).map(|last| last.offers.clone());
+            let is_declared = declared.is_some();
+            let mut known = Known { candidate, entry, key, is_declared, offers: None, denied: Vec::new(), error: None };
+            if let Some(offers) = declared.or(last) {
+                register.let_in(&mut known, offers);
+            }
+            known.error = trouble;
+            register.known().insert(id, known);
+        }
+        register
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of a plugin.
+    pub(crate) fn of(&self, plugin: &str) -> Option<Known> {
+        self.known().get(plugin).cloned()
+    }
+
+    /// The plugins of which it is not known what they register.
+    pub(crate) fn unknown(&self) -> Vec<String> {
+        let known = self.known();
+        known.iter().filter(|(_, known)| known.offers.is_none()).map(|(id, _)| id.clone()).collect()
+    }
+
+    fn let_in(&self, known: &mut Known, offers: Offers) {
+        let (mut admitted, mut denied) = admit(offers, &known.candidate.manifest, &self.reserved);
+        if known.entry.hooks.allow_prompt_injection == Some(false) {
+            admitted.hooks.retain(|hook| {
+                let is_let_in = !matches!(hook.name.as_str(), "before_prompt_build" | "before_agent_start");
+                if !is_let_in {
+                    let name = &hook.name;
+                    denied
+                        .push(format!("hook {name}: the config's hooks.allowPromptInjection is false for this plugin"));
+                }
+                is_let_in
+            });
+        }
+        (known.offers, known.denied, known.error) = (Some(admitted), denied, None);
+    }
+
+    /// Hears from a plugin itself what it registers, or why it cannot be loaded.
+    pub(crate) fn hear(&self, plugin: &str, offers: Result<Offers, String>) {
+        let mut all = self.known();
+        let Some(known) = all.get_mut(plugin) else { return };
+        let before = (known.offers.as_ref().map(Offers::bare), known.error.clone());
+        match offers {
+            Ok(offers) => self.let_in(known, offers),
+            Err(why) => known.error = Some(why),
+        }
+        for denied in &known.denied {
+            tracing::warn!(plugin, "not let in: {denied}");
+        }
+        let is_news = before != (known.offers.as_ref().map(Offers::bare), known.error.clone());
+        if !is_news {
+            return;
+        }
+        let remembered = all.iter().filter(|(_, known)| !known.is_declared).filter_map(|(id, known)| {
+            Some((id.clone(), Remembered { key: known.key.clone(), offers: known.offers.clone()? }))
+        });
+        let remembered = remembered.collect();
+        drop(all);
+        if let Err(error) = remember(&self.file, &remembered) {
+            tracing::warn!(%error, file = %self.file.display(), "what plugins register cannot be remembered");
+        }
+        self.edition.send_modify(|edition| *edition += 1);
+    }
+}
+
+/// What a plugin's registrations depend on.
+fn key(candidate: &Candidate, config: &Value) -> String {
+    let entry = candidate.entry.as_ref().and_then(|file| fs::read(file).ok()).unwrap_or_default();
+    let (manifest, config) = (candidate.manifest.raw.to_string(), config.to_string());
+    let version = env!("CARGO_PKG_VERSION").as_bytes();
+    fingerprint::sum([version, manifest.as_bytes(), config.as_bytes(), &entry])
+}
+
+fn recall(file: &Path) -> BTreeMap<String, Remembered> {
+    let size = file.metadata().map_or(0, |meta| meta.len());
+    let text = if size <= LARGEST { fs::read(file).unwrap_or_default() } else { Vec::new() };
+    // What cannot be read is learned anew.
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+fn remember(file: &Path, all: &BTreeMap<String, Remembered>) -> io::Result<()> {
+    let folder = file.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)?;
+    let new = file.with_extension("json.new");
+    // One that was left behind may have other rights.
+    fs::remove_file(&new).or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
+    let mut written = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    io::Write::write_all(&mut written, &serde_json::to_vec(all)?)?;
+    fs::rename(new, file)
+}

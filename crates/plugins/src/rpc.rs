@@ -1,0 +1,188 @@
+//! The words between us and a plugin's process: JSON-RPC 2.0, one object on a line. Pure: bytes in, messages out.
+
+use serde_json::{Value, json, value::RawValue};
+
+/// How long a line may be, in bytes.
+pub(crate) const LINE: usize = 8 * 1024 * 1024;
+
+/// What a request gets that was not known, not allowed, or failed.
+pub(crate) const UNKNOWN_METHOD: i64 = -32601;
+pub(crate) const FAILED: i64 = -32000;
+pub(crate) const DENIED: i64 = -32001;
+
+/// What a process said.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Said {
+    /// It asks something, and wants an answer under this id.
+    Request { id: Value, method: String, params: Value },
+    /// It tells something.
+    Notice { method: String, params: Value },
+    /// It answers what we asked under this id.
+    Answer { id: u64, result: Result<Value, String> },
+    /// It said something that is no message: this many bytes.
+    Garbage(usize),
+}
+
+/// Makes messages of bytes as they come.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    begun: Vec<u8>,
+    /// Bytes of a line that is too long, whose end has not come yet.
+    skipped: usize,
+}
+
+impl Lines {
+    /// Takes some bytes, and gives what is whole by now.
+    pub(crate) fn take(&mut self, mut bytes: &[u8]) -> Vec<Said> {
+        let mut said = Vec::new();
+        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+            self.keep(&bytes[..end]);
+            bytes = &bytes[end + 1..];
+            let line = std::mem::take(&mut self.begun);
+            match std::mem::take(&mut self.skipped) {
+                0 => said.extend(read(&line)),
+                skipped => said.push(Said::Garbage(skipped)),
+            }
+        }
+        self.keep(bytes);
+        said
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        if self.skipped > 0 || self.begun.len() + bytes.len() > LINE {
+            self.skipped += std::mem::take(&mut self.begun).len() + bytes.len();
+        } else {
+            self.begun.extend_from_slice(bytes);
+        }
+    }
+}
+
+/// What a line says; an empty one says nothing.
+fn read(line: &[u8]) -> Option<Said> {
+    let line = line.trim_ascii();
+    if line.is_empty() {
+        return None;
+    }
+    let Ok(Value::Object(mut message)) = serde_json::from_slice(line) else { return Some(Said::Garbage(line.len())) };
+    let id = message.remove("id").filter(|id| !id.is_null());
+    let method = message.remove("method");
+    let params = message.remove("params").unwrap_or(Value::Null);
+    Some(match (method, id) {
+        (Some(Value::String(method)), Some(id)) => Said::Request { id, method, params },
+        (Some(Value::String(method)), None) => Said::Notice { method, params },
+        (None, Some(id)) => match (id.as_u64(), message.remove("error"), message.remove("result")) {
+            (Some(id), Some(error), _) if !error.is_null() => Said::Answer { id, result: Err(words(&error)) },
+            (Some(id), _, Some(result)) => Said::Answer { id, result: Ok(result) },
+            _ => Said::Garbage(line.len()),
+        },
+        _ => Said::Garbage(line.len()),
+    })
+}
+
+/// What an error says, on one line of bearable length.
+fn words(error: &Value) -> String {
+    let text =
+        error.get("message").and_then(Value::as_str).or(error.as_str()).unwrap_or("it failed and did not say why");
+    one_line(text, 500)
+}
+
+/// A text on one line, cut after so many characters.
+pub(crate) fn one_line(text: &str, most: usize) -> String {
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    let joined = words.collect::<Vec<_>>().join(" ");
+    if joined.chars().count() <= most {
+        return joined;
+    }
+    joined.chars().take(most).chain(['…']).collect()
+}
+
+/// A line that asks.
+pub(crate) fn request(id: u64, method: &str, params: &RawValue) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{},\"params\":{}}}\n", json!(method), params.get())
+}
+
+/// A line that tells.
+pub(crate) fn notice(method: &str, params: &Value) -> String {
+    format!("{}\n", json!({"jsonrpc": "2.0", "method": method, "params": params}))
+}
+
+/// A line that answers.
+pub(crate) fn answer(id: &Value, result: &Value) -> String {
+    format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "result": result}))
+}
+
+/// A line that gives a value away that is written down already.
+pub(crate) fn gift(id: &Value, value: &RawValue) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"value\":{}}}}}\n", value.get())
+}
+
+/// A line that says why there is no answer.
+pub(crate) fn refusal(id: &Value, code: i64, message: &str) -> String {
+    format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn told(text: &str) -> Vec<Said> {
+        Lines::default().take(text.as_bytes())
+    }
+
+    #[test]
+    fn each_kind_of_message_is_known_by_its_fields() {
+        let text = r#"{"id":"a","method":"config.get"}
+{"method":"log","params":{"level":"info"}}
+
+{"id":7,"result":null}
+{"id":8,"error":{"code":1,"message":"no\nsuch thing"},"result":null}
+{"id":9,"error":null,"result":[1]}
+"#;
+        let answer = |id, result| Said::Answer { id, result };
+        let expected = [
+            Said::Request { id: json!("a"), method: "config.get".to_owned(), params: Value::Null },
+            Said::Notice { method: "log".to_owned(), params: json!({"level": "info"}) },
+            answer(7, Ok(Value::Null)),
+            answer(8, Err("no such thing".to_owned())),
+            answer(9, Ok(json!([1]))),
+        ];
+        assert_eq!(told(text), expected);
+    }
+
+    #[test]
+    fn what_is_no_message_is_counted() {
+        let lines = ["hello", "[1]", "{}", r#"{"id":1}"#, r#"{"method":5}"#, r#"{"id":"x","result":1}"#, "\u{0}"];
+        for line in lines {
+            assert_eq!(told(&format!("{line}\n")), [Said::Garbage(line.len())], "{line}");
+        }
+        assert_eq!(Lines::default().take(b"\xff\xfe\n"), [Said::Garbage(2)]);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_not_kept_and_the_next_is_read() {
+        let mut lines = Lines::default();
+        let part = vec![b'x'; LINE / 4];
+        for _ in 0..40 {
+            assert_eq!(lines.take(&part), []);
+            assert!(lines.begun.len() <= LINE);
+        }
+        let expected = [Said::Garbage(part.len() * 40), Said::Notice { method: "m".to_owned(), params: Value::Null }];
+        assert_eq!(lines.take(b"\n{\"method\":\"m\"}\n"), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn it_does_not_matter_how_the_bytes_are_cut(
+            bytes in prop::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..200), cut in 0_usize..200,
+        ) {
+            let whole = Lines::default().take(&bytes);
+            let (one, other) = bytes.split_at(cut.min(bytes.len()));
+            let mut lines = Lines::default();
+            let mut parts = lines.take(one);
+            parts.extend(lines.take(other));
+            prop_assert_eq!(whole, parts);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What the owner says of plugins in the config, under `plugins`.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// How long a hook may take, at most, whatever anybody says.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// What the owner says of plugins.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Settings {
+    /// Whether there are plugins at all; so if it is not said.
+    pub enabled: Option<bool>,
+    /// The only ones that may be on, and on they are.
+    pub allow: Vec<String>,
+    /// Those that are off.
+    pub deny: Vec<String>,
+    /// Where plugins are beside the usual places.
+    pub load: Load,
+    /// Who has a place that only one can have.
+    pub slots: Slots,
+    /// One by one.
+    pub entries: BTreeMap<String, Entry>,
+    /// What each was when it was installed.
+    pub installs: BTreeMap<String, Install>,
+    /// The Node that runs OpenClaw's plugins; the one of the path if it is not said.
+    pub node: Option<PathBuf>,
+}
+
+/// Where plugins are beside the usual places.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Load {
+    /// Files and folders.
+    pub paths: Vec<PathBuf>,
+    /// Whether those in the agent's workspace may be used, where the agent itself can write.
+    pub workspace: bool,
+}
+
+/// Who has a place that only one can have.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+pub struct Slots {
+    /// The plugin that is the memory; `none` for nobody.
+    pub memory: Option<String>,
+}
+
+/// What the owner says of one plugin.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Entry {
+    /// Whether it is on.
+    pub enabled: Option<bool>,
+    /// Its config.
+    pub config: Value,
+    /// Variables for it.
+    pub env: BTreeMap<String, String>,
+    /// Its part in the loop.
+    pub hooks: HookSettings,
+    /// Whether it gets a Node process of its own.
+    pub isolated: bool,
+}
+
+/// What the owner says of a plugin's part in the loop.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HookSettings {
+    /// How long its hooks may take, in milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// How long one of them may take.
+    pub timeouts: BTreeMap<String, u64>,
+    /// Whether it may put words into prompts; so if it is not said.
+    pub allow_prompt_injection: Option<bool>,
+}
+
+/// What a plugin was when it was installed.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Install {
+    /// What its files added up to: [`crate::fingerprint`].
+    pub hash: Option<String>,
+}
+
+impl HookSettings {
+    /// How long a hook may take: the owner's word for this hook, then for all of the plugin, then the author's.
+    pub(crate) fn deadline(&self, hook: &str, author: Option<u64>) -> Option<Duration> {
+        let said = self.timeouts.get(hook).copied().or(self.timeout_ms).or(author).filter(|ms| *ms > 0);
+        said.map(|ms| Duration::from_millis(ms).min(LONGEST))
+    }
+}
+
+impl Settings {
+    /// What is said of one plugin.
+    pub(crate) fn entry(&self, id: &str) -> Entry {
+        self.entries.get(id).cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_decides_how_long_a_hook_may_take_before_its_author_does() {
+        let timeouts = BTreeMap::from([("agent_end".to_owned(), 900_000)]);
+        let owner = HookSettings { timeout_ms: Some(100), timeouts, ..HookSettings::default() };
+        let ms = |number| Some(Duration::from_millis(number));
+        assert_eq!(owner.deadline("agent_end", Some(7)), ms(600_000));
+        assert_eq!(owner.deadline("llm_input", Some(7)), ms(100));
+        assert_eq!(HookSettings::default().deadline("llm_input", Some(7)), ms(7));
+        assert_eq!(HookSettings::default().deadline("llm_input", None), None);
+    }
+}

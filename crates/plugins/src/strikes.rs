@@ -1,0 +1,95 @@
+//! How often a plugin failed of late, and whether it is left alone for that. Pure.
+
+use std::{collections::VecDeque, time::Duration};
+
+use tokio::time::Instant;
+
+/// After so many failures…
+const FAILURES: usize = 3;
+/// …within this time…
+const WITHIN: Duration = Duration::from_secs(60);
+/// …a plugin is left alone for this long.
+const REST: Duration = Duration::from_secs(60);
+
+/// The failures of late.
+#[derive(Debug, Default)]
+pub(crate) struct Strikes {
+    failures: VecDeque<Instant>,
+    rests_until: Option<Instant>,
+}
+
+impl Strikes {
+    /// How long it is left alone from now on, if it is.
+    pub(crate) fn rest(&self, now: Instant) -> Option<Duration> {
+        self.rests_until.and_then(|until| until.checked_duration_since(now)).filter(|rest| !rest.is_zero())
+    }
+
+    /// Notes a failure; says whether it was the one too many.
+    pub(crate) fn failed(&mut self, now: Instant) -> bool {
+        self.failures.retain(|at| now.duration_since(*at) < WITHIN);
+        self.failures.push_back(now);
+        let is_enough = self.failures.len() >= FAILURES && self.rest(now).is_none();
+        if is_enough {
+            // One stays, so that after the rest it takes two.
+            self.failures.drain(..FAILURES - 1);
+            self.rests_until = Some(now + REST);
+        }
+        is_enough
+    }
+
+    /// Notes that it works.
+    pub(crate) fn worked(&mut self) {
+        self.failures.clear();
+    }
+}
+
+/// How long to wait before a process is started again: longer each time, until it has been up for a while.
+#[derive(Debug, Clone)]
+pub(crate) struct Backoff {
+    shortest: Duration,
+    longest: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    pub(crate) fn new(shortest: Duration, longest: Duration) -> Self {
+        Self { shortest, longest, next: shortest }
+    }
+
+    /// The wait after a process was up for so long.
+    pub(crate) fn after(&mut self, up: Duration) -> Duration {
+        if up > self.longest {
+            self.next = self.shortest;
+        }
+        let wait = self.next;
+        self.next = (wait * 2).min(self.longest);
+        wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_failures_within_a_minute_give_a_minute_of_rest() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut strikes = Strikes::default();
+        assert_eq!([0, 1, 62].map(|second| strikes.failed(at(second))), [false, false, false]);
+        assert_eq!([63, 64].map(|second| strikes.failed(at(second))), [false, true]);
+        assert_eq!(strikes.rest(at(100)), Some(Duration::from_secs(24)));
+        assert_eq!(strikes.rest(at(124)), None);
+        strikes.worked();
+        assert_eq!([125, 126, 127].map(|second| strikes.failed(at(second))), [false, false, true]);
+    }
+
+    #[test]
+    fn a_wait_doubles_up_to_the_longest_and_begins_anew_after_a_good_while() {
+        let seconds = Duration::from_secs;
+        let mut backoff = Backoff::new(seconds(1), seconds(60));
+        let waits: Vec<u64> = (0..8).map(|_| backoff.after(seconds(5)).as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(backoff.after(seconds(61)), seconds(1));
+    }
+}

@@ -1,0 +1,461 @@
+//! A plugin's process, watched over: started when it is needed, asked, pinged, and started again when it ends.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use homard_agent::task;
+use serde_json::{
+    Value, json,
+    value::{RawValue, to_raw_value},
+};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    Error,
+    door::{Behind, Door},
+    large::Lent,
+    link::{Link, OnProgress},
+    offer::{Kind, Offers},
+    process::Recipe,
+    strikes::{Backoff, Strikes},
+};
+
+/// How long things may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// A start, until the plugin has said what it registers.
+    pub start: Duration,
+    /// Between two pings.
+    pub ping_every: Duration,
+    /// The answer to one.
+    pub ping_within: Duration,
+    /// The first wait before a process is started again; each is twice the one before.
+    pub backoff: Duration,
+    /// The longest.
+    pub longest_backoff: Duration,
+    /// The end, when it was asked for.
+    pub grace: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            start: Duration::from_secs(10),
+            ping_every: Duration::from_secs(5),
+            ping_within: Duration::from_secs(5),
+            backoff: Duration::from_secs(1),
+            longest_backoff: Duration::from_secs(60),
+            grace: Duration::from_secs(2),
+        }
+    }
+}
+
+/// What the plugins of a process have registered, or why one could not.
+pub(crate) type Loaded = Vec<(String, Result<Offers, String>)>;
+
+/// Why a process could not be greeted.
+#[derive(Debug)]
+pub(crate) enum Unwelcome {
+    /// It is tried again after a while.
+    Later(String),
+    /// One of its plugins is to blame, and left out from now on: it is tried again at once.
+    Without(String),
+}
+
+/// How a process is started and greeted.
+#[async_trait]
+pub(crate) trait Launch: Send + Sync {
+    /// Who is behind its door.
+    fn behind(&self) -> Behind;
+
+    /// How it is started; an error says what its owner has to do.
+    async fn recipe(&self) -> Result<Recipe, String>;
+
+    /// Tells it where it is, and hears what it registers.
+    async fn greet(&self, link: &Link, within: Duration) -> Result<Loaded, Unwelcome>;
+
+    /// Hears what came of that.
+    fn greeted(&self, loaded: &Loaded);
+}
+
+/// Something registered: by which plugin, what it is, its name, and its number among those of the same name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Address {
+    pub(crate) plugin: String,
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+    pub(crate) nth: usize,
+}
+
+impl Address {
+    /// Who registered it.
+    pub(crate) fn plugin(&self) -> &str {
+        &self.plugin
+    }
+}
+
+/// How a process is.
+#[derive(Debug, Clone)]
+pub(crate) enum Life {
+    /// Nobody needs it yet.
+    Off,
+    Starting,
+    Up(Arc<Up>),
+    Down {
+        why: String,
+        until: Instant,
+    },
+    /// The house closes.
+    Over,
+}
+
+/// A process that was greeted.
+#[derive(Debug)]
+pub(crate) struct Up {
+    pub(crate) link: Link,
+    references: HashMap<Address, Value>,
+    /// Why a plugin is not there.
+    absent: HashMap<String, String>,
+}
+
+impl Up {
+    fn new(link: Link, loaded: &Loaded) -> Self {
+        let (mut references, mut absent) = (HashMap::new(), HashMap::new());
+        for (plugin, offers) in loaded {
+            match offers {
+                Ok(offers) => references.extend(addresses(plugin, offers)),
+                Err(why) => drop(absent.insert(plugin.clone(), why.clone())),
+            }
+        }
+        Self { link, references, absent }
+    }
+
+    /// What the process calls something.
+    pub(crate) fn reference(&self, address: &Address) -> Result<&Value, Error> {
+        let Address { plugin, name, .. } = address;
+        self.references.get(address).ok_or_else(|| match self.absent.get(plugin) {
+            Some(why) => Error::Gone(why.clone()),
+            None => Error::Failed(format!("the plugin {plugin} did not register {name:?} this time")),
+        })
+    }
+}
+
+/// All that a plugin registered, with what its process calls it: its name, if that was not said.
+pub(crate) fn addresses(plugin: &str, offers: &Offers) -> Vec<(Address, Value)> {
+    let mut counts: HashMap<(Kind, &str), usize> = HashMap::new();
+    let mut all = Vec::new();
+    for (kind, name, reference) in offers.references() {
+        let count = counts.entry((kind, name)).or_default();
+        let address = Address { plugin: plugin.to_owned(), kind, name: name.to_owned(), nth: *count };
+        *count += 1;
+        all.push((address, if reference.is_null() { json!(name) } else { reference.clone() }));
+    }
+    all
+}
+
+/// A question, written down.
+pub(crate) struct Paper {
+    pub(crate) params: Box<RawValue>,
+    /// What can be fetched as long as the question is open.
+    pub(crate) lent: Option<Lent>,
+}
+
+impl Paper {
+    pub(crate) fn plain(params: &Value) -> Result<Self, Error> {
+        Ok(Self { params: to_raw_value(params).map_err(|error| Error::Failed(error.to_string()))?, lent: None })
+    }
+}
+
+/// A question to a plugin.
+pub(crate) struct Question<'a> {
+    pub(crate) plugin: &'a str,
+    pub(crate) method: &'a str,
+    pub(crate) within: Duration,
+    pub(crate) on_progress: Option<OnProgress>,
+}
+
+/// A plugin's process, watched over.
+pub(crate) struct Worker {
+    launch: Box<dyn Launch>,
+    timing: Timing,
+    life: watch::Sender<Life>,
+    wanted: Notify,
+    /// Somebody doubts that it is alive.
+    doubted: Notify,
+    strikes: Mutex<HashMap<String, Strikes>>,
+    /// The services that run, and what they were started with: they are started again with the process.
+    services: Mutex<BTreeMap<Address, Value>>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("name", &self.name()).field("life", &*self.life.borrow()).finish()
+    }
+}
+
+impl Worker {
+    /// Watches over a process, which is not started yet. It ends with `stop`; whoever waits for `tasks` waits for that.
+    pub(crate) fn new(
+        launch: Box<dyn Launch>,
+        timing: Timing,
+        stop: CancellationToken,
+        tasks: &TaskTracker,
+    ) -> Arc<Self> {
+        let worker = Arc::new(Self {
+            launch,
+            timing,
+            life: watch::Sender::new(Life::Off),
+            wanted: Notify::new(),
+            doubted: Notify::new(),
+            strikes: Mutex::default(),
+            services: Mutex::default(),
+            stop,
+            tasks: tasks.clone(),
+        });
+        task::spawn("plugin", tasks.track_future(worker.clone().keep()));
+        worker
+    }
+
+    fn name(&self) -> String {
+        self.launch.behind().name
+    }
+
+    /// How it is, now and later.
+    pub(crate) fn life(&self) -> watch::Receiver<Life> {
+        self.life.subscribe()
+    }
+
+    /// How long a plugin is left alone, if it is.
+    pub(crate) fn rest(&self, plugin: &str) -> Option<Duration> {
+        self.strikes().get(plugin).and_then(|strikes| strikes.rest(Instant::now()))
+    }
+
+    fn strikes(&self) -> MutexGuard<'_, HashMap<String, Strikes>> {
+        self.strikes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The process, started if nobody needed it before.
+    pub(crate) async fn up(&self) -> Result<Arc<Up>, Error> {
+        let mut life = self.life.subscribe();
+        loop {
+            match &*life.borrow_and_update() {
+                Life::Up(up) if !up.link.is_over() => return Ok(up.clone()),
+                Life::Off => self.wanted.notify_one(),
+                // One that is over is about to be down.
+                Life::Starting | Life::Up(_) => {}
+                Life::Down { why, until } => {
+                    let rest = until.saturating_duration_since(Instant::now()).as_secs() + 1;
+                    return Err(Error::Gone(format!("{why}; it is started again in {rest} s")));
+                }
+                Life::Over => return Err(Error::Gone("the gateway goes down".to_owned())),
+            }
+            if life.changed().await.is_err() {
+                return Err(Error::Gone("the gateway goes down".to_owned()));
+            }
+        }
+    }
+
+    /// Asks a plugin something. A start is part of the time that it may take.
+    pub(crate) async fn ask(
+        &self,
+        question: Question<'_>,
+        write: impl FnOnce(&Up) -> Result<Paper, Error>,
+    ) -> Result<Value, Error> {
+        let Question { plugin, method, within, on_progress } = question;
+        if let Some(rest) = self.rest(plugin) {
+            return Err(Error::Gone(format!("it failed too often and is left alone for {} s", rest.as_secs() + 1)));
+        }
+        let begun = Instant::now();
+        let up = match timeout(within, self.up()).await {
+            Ok(up) => up?,
+            Err(_) => {
+                self.failed(plugin, &Error::Late(within));
+                return Err(Error::Late(within));
+            }
+        };
+        let Paper { params, lent } = write(&up)?;
+        let left = within.saturating_sub(begun.elapsed());
+        let answer = up.link.call(method, &params, left, on_progress).await;
+        drop(lent);
+        match answer {
+            Ok(answer) => {
+                self.strikes().entry(plugin.to_owned()).or_default().worked();
+                Ok(answer)
+            }
+            Err(error) => {
+                let error = if let Error::Late(_) = error { Error::Late(within) } else { error };
+                if error.is_ailing() {
+                    self.failed(plugin, &error);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Notes that a plugin failed.
+    fn failed(&self, plugin: &str, error: &Error) {
+        if self.strikes().entry(plugin.to_owned()).or_default().failed(Instant::now()) {
+            tracing::warn!(plugin, %error, "a plugin failed three times within a minute and is left alone for a minute");
+        }
+        self.doubted.notify_one();
+    }
+
+    /// Starts a service, now and whenever the process is started again.
+    pub(crate) async fn begin(&self, service: &Address, context: Value) -> Result<(), Error> {
+        // Whoever starts the process starts what is noted down here: so it is noted after that, or it would be begun twice.
+        let up = self.up().await;
+        self.services.lock().unwrap_or_else(PoisonError::into_inner).insert(service.clone(), context.clone());
+        up?;
+        let question =
+            Question { plugin: &service.plugin, method: "service.start", within: self.timing.start, on_progress: None };
+        self.ask(question, |up| Paper::plain(&json!({"ref": up.reference(service)?, "ctx": context}))).await?;
+        Ok(())
+    }
+
+    /// Stops a service, if its process runs.
+    pub(crate) async fn finish(&self, service: &Address) {
+        self.services.lock().unwrap_or_else(PoisonError::into_inner).remove(service);
+        let Life::Up(up) = self.life.borrow().clone() else { return };
+        let Ok(paper) = up.reference(service).and_then(|reference| Paper::plain(&json!({"ref": reference}))) else {
+            return;
+        };
+        if let Err(error) = up.link.call("service.stop", &paper.params, self.timing.grace, None).await {
+            tracing::warn!(plugin = service.plugin, service = service.name, %error, "a service did not stop");
+        }
+    }
+
+    /// Tells the process something, if it runs.
+    pub(crate) async fn tell(&self, method: &str, params: &Value) {
+        let Life::Up(up) = self.life.borrow().clone() else { return };
+        up.link.tell(method, params).await;
+    }
+
+    fn set(&self, life: Life) {
+        self.life.send_replace(life);
+    }
+
+    /// Keeps the process from its first use to the end of the house.
+    async fn keep(self: Arc<Self>) {
+        let mut backoff = Backoff::new(self.timing.backoff, self.timing.longest_backoff);
+        let mut is_wanted = false;
+        while is_wanted || self.stop.run_until_cancelled(self.wanted.notified()).await.is_some() {
+            self.set(Life::Starting);
+            let Some(started) = self.stop.run_until_cancelled(self.start()).await else { break };
+            let (why, was_up, link) = match started {
+                Ok(up) => {
+                    let since = Instant::now();
+                    self.set(Life::Up(up.clone()));
+                    let Some(why) = self.watch_over(&up).await else {
+                        self.end(&up).await;
+                        break;
+                    };
+                    (why, Some(since.elapsed()), Some(up))
+                }
+                Err(Unwelcome::Without(why)) => {
+                    tracing::warn!(worker = self.name(), why, "a plugin is left out");
+                    is_wanted = true;
+                    continue;
+                }
+                Err(Unwelcome::Later(why)) => (why, None, None),
+            };
+            let wait = backoff.after(was_up.unwrap_or_default());
+            tracing::warn!(worker = self.name(), why, ?wait, "a plugin's process is down");
+            let until = Instant::now() + wait;
+            // Told before the rest of it is ended, which takes a while.
+            self.set(Life::Down { why: why.clone(), until });
+            if let Some(up) = link {
+                up.link.end(&why).await;
+            }
+            if self.stop.run_until_cancelled(sleep_until(until)).await.is_none() {
+                break;
+            }
+            // What could not be started is tried again when somebody needs it.
+            is_wanted = was_up.is_some() || !self.services.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+            if !is_wanted {
+                self.set(Life::Off);
+            }
+        }
+        self.set(Life::Over);
+    }
+
+    /// Starts the process, greets it, and starts what ran before.
+    async fn start(&self) -> Result<Arc<Up>, Unwelcome> {
+        let recipe = self.launch.recipe().await.map_err(Unwelcome::Later)?;
+        let link = Link::open(&recipe, Door::new(self.launch.behind()), &self.tasks)
+            .map_err(|error| Unwelcome::Later(format!("it cannot be started: {error}")))?;
+        let loaded = match self.launch.greet(&link, self.timing.start).await {
+            Ok(loaded) => loaded,
+            Err(unwelcome) => {
+                link.end("it could not be greeted").await;
+                return Err(unwelcome);
+            }
+        };
+        self.launch.greeted(&loaded);
+        let up = Arc::new(Up::new(link, &loaded));
+        let services = self.services.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (service, context) in services {
+            let Ok(paper) =
+                up.reference(&service).and_then(|reference| Paper::plain(&json!({"ref": reference, "ctx": context})))
+            else {
+                continue;
+            };
+            if let Err(error) = up.link.call("service.start", &paper.params, self.timing.start, None).await {
+                tracing::warn!(plugin = service.plugin, service = service.name, %error, "a service did not start again");
+            }
+        }
+        Ok(up)
+    }
+
+    /// Waits until the process is gone or hangs, and says why; nothing if the house closes.
+    async fn watch_over(&self, up: &Up) -> Option<String> {
+        // A process for one plugin may do one thing at a time: it is not hung because it is at work.
+        let is_shared = self.launch.behind().is_shared;
+        loop {
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return None,
+                why = up.link.over() => return Some(why),
+                () = self.doubted.notified() => {}
+                () = sleep(self.timing.ping_every) => {}
+            }
+            if !is_shared && !up.link.is_idle() {
+                continue;
+            }
+            let nothing = to_raw_value(&json!({})).unwrap_or_default();
+            let pinged = up.link.call("ping", &nothing, self.timing.ping_within, None);
+            match self.stop.run_until_cancelled(pinged).await? {
+                // One that does not know what a ping is has answered too.
+                Ok(_) | Err(Error::Failed(_)) => {}
+                Err(Error::Late(within)) => {
+                    return Some(format!("it did not answer a ping within {} ms", within.as_millis()));
+                }
+                Err(Error::Gone(why)) => return Some(why),
+            }
+        }
+    }
+
+    /// Ends the process gently.
+    async fn end(&self, up: &Up) {
+        let grace = self.timing.grace;
+        if let Ok(paper) = Paper::plain(&json!({"graceMs": grace.as_millis() as u64}))
+            && up.link.call("shutdown", &paper.params, grace, None).await.is_ok()
+        {
+            // It said that it goes; whether it does, is seen next.
+            timeout(grace, up.link.over()).await.ok();
+        }
+        up.link.end("the gateway goes down").await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,280 @@
+//! Processes that hang, end, flood, lie, eat memory or do not want to go, and what becomes of those who ask them.
+
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+use super::*;
+use crate::{host::Deaf, process::environment};
+
+/// A plugin in shell: what it does when it is asked `go`, and before it is asked anything.
+struct Shell {
+    before: &'static str,
+    go: &'static str,
+    dir: std::path::PathBuf,
+}
+
+/// Answers everything but `go` with an empty object.
+const LOOP: &str = r#"
+while IFS= read -r line; do
+  id=${line#*\"id\":}; id=${id%%,*}
+  case $line in
+    *'"method":"go"'*) GO ;;
+    *'"method":"$/cancel"'*) ;;
+    *'"method":"service.start"'*)
+      ctx=${line#*\"ctx\":}; printf '%s\n' "${ctx%\}\}}" >> services; printf '{"id":%s,"result":{}}\n' "$id" ;;
+    *) printf '{"id":%s,"result":{}}\n' "$id" ;;
+  esac
+done
+"#;
+
+#[async_trait]
+impl Launch for Shell {
+    fn behind(&self) -> Behind {
+        Behind { name: "shell".to_owned(), is_shared: false, asks: Some(Vec::new()), host: Arc::new(Deaf) }
+    }
+
+    async fn recipe(&self) -> Result<Recipe, String> {
+        let script = format!("{}\n{}", self.before, LOOP.replace("GO", self.go));
+        let path = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
+        let (env, run) = (environment(&path, std::iter::empty()), ["sh", "-c", script.as_str()].map(str::to_owned));
+        Ok(Recipe { name: "shell".to_owned(), run: run.into(), dir: self.dir.clone(), env, memory_mb: Some(256) })
+    }
+
+    async fn greet(&self, link: &Link, within: Duration) -> Result<Loaded, Unwelcome> {
+        let paper = Paper::plain(&json!({})).map_err(|error| Unwelcome::Later(error.to_string()))?;
+        let answer = link.call("initialize", &paper.params, within, None).await;
+        answer.map_err(|error| Unwelcome::Later(error.to_string()))?;
+        let services = vec!["s".to_owned().into()];
+        Ok(vec![("shell".to_owned(), Ok(Offers { services, ..Offers::default() }))])
+    }
+
+    fn greeted(&self, _: &Loaded) {}
+}
+
+struct House {
+    worker: Arc<Worker>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    folder: tempfile::TempDir,
+}
+
+fn quick() -> Timing {
+    let ms = Duration::from_millis;
+    Timing { ping_within: ms(300), backoff: ms(1), longest_backoff: ms(2), grace: ms(300), ..Timing::default() }
+}
+
+fn house(before: &'static str, go: &'static str) -> House {
+    let folder = tempfile::tempdir().unwrap();
+    let launch = Shell { before, go, dir: folder.path().to_owned() };
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let worker = Worker::new(Box::new(launch), quick(), stop.clone(), &tasks);
+    House { worker, stop, tasks, folder }
+}
+
+impl House {
+    async fn go(&self, within: Duration) -> Result<Value, Error> {
+        self.ask("go", within).await
+    }
+
+    async fn ask(&self, method: &str, within: Duration) -> Result<Value, Error> {
+        let question = Question { plugin: "shell", method, within, on_progress: None };
+        self.worker.ask(question, |_| Paper::plain(&json!({}))).await
+    }
+
+    async fn pid(&self) -> Pid {
+        let pid = self.worker.up().await.unwrap().link.pid().unwrap();
+        Pid::from_raw(pid.cast_signed()).unwrap()
+    }
+
+    async fn is(&self, wanted: impl FnMut(&Life) -> bool) {
+        self.worker.life().wait_for(wanted).await.unwrap();
+    }
+
+    async fn close(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(200);
+
+fn is_down(life: &Life) -> bool {
+    matches!(life, Life::Down { .. })
+}
+
+/// Up, and not the one of before.
+fn is_other(before: Pid) -> impl FnMut(&Life) -> bool {
+    let before = before.as_raw_nonzero().get().cast_unsigned();
+    move |life| matches!(life, Life::Up(up) if up.link.pid() != Some(before))
+}
+
+fn is_running(pid: Pid) -> bool {
+    test_kill_process(pid).is_ok()
+}
+
+fn pid_in(file: &Path) -> Pid {
+    Pid::from_raw(fs::read_to_string(file).unwrap().trim().parse().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn a_process_is_started_when_it_is_first_asked_and_ends_with_the_house() {
+    let house = house("", "printf '{\"id\":%s,\"result\":7}\\n' \"$id\"");
+    assert!(matches!(*house.worker.life().borrow(), Life::Off));
+    assert_eq!(house.go(LONG).await, Ok(json!(7)));
+    let pid = house.pid().await;
+    assert!(is_running(pid));
+    house.close().await;
+    assert!(!is_running(pid));
+}
+
+#[tokio::test]
+async fn one_that_hangs_is_late_then_missed_by_its_ping_and_started_again() {
+    let house = house("", "while :; do sleep 1000; done");
+    house.ask("warm", LONG).await.unwrap();
+    let pid = house.pid().await;
+    let begun = Instant::now();
+    assert_eq!(house.go(SHORT).await, Err(Error::Late(SHORT)));
+    assert!(begun.elapsed() < SHORT * 5, "{:?}", begun.elapsed());
+    house.is(is_other(pid)).await;
+    assert!(!is_running(pid));
+    assert_eq!(house.ask("more", LONG).await, Ok(json!({})));
+    house.close().await;
+}
+
+#[tokio::test]
+async fn one_that_fails_three_times_within_a_minute_is_left_alone() {
+    let house = house("", "while :; do sleep 1000; done");
+    house.ask("warm", LONG).await.unwrap();
+    let mut failures = 0;
+    while house.worker.rest("shell").is_none() {
+        house.go(SHORT).await.unwrap_err();
+        failures += 1;
+    }
+    assert!(failures >= 3, "{failures}");
+    let refused = house.ask("more", LONG).await.unwrap_err();
+    assert!(refused.to_string().starts_with("it failed too often and is left alone for"), "{refused}");
+    house.close().await;
+}
+
+#[tokio::test]
+async fn one_that_ends_takes_its_calls_with_it_and_nobody_elses() {
+    let (ends, stays) =
+        (house("", "echo broken >&2; exit 3"), house("", "printf '{\"id\":%s,\"result\":1}\\n' \"$id\""));
+    let first = ends.pid().await;
+    let (ended, stayed) = tokio::join!(ends.go(LONG), stays.go(LONG));
+    let why = "its process ended with status 3; the last it said was: broken";
+    assert_eq!((ended, stayed), (Err(Error::Gone(why.to_owned())), Ok(json!(1))));
+    ends.is(is_other(first)).await;
+    assert_eq!(ends.ask("more", LONG).await, Ok(json!({})));
+    ends.close().await;
+    stays.close().await;
+}
+
+#[tokio::test]
+async fn a_flood_ends_the_process_and_not_the_house() {
+    let floods = house("", "while :; do echo nonsense; done");
+    let why = "it wrote more than 1000 lines to stdout that are no messages";
+    assert_eq!(floods.go(LONG).await, Err(Error::Gone(why.to_owned())));
+    floods.close().await;
+    let floods = house("", "while :; do echo '{\"method\":\"log\",\"params\":{}}'; done");
+    let why = "it sent more than 20000 messages that nobody asked for";
+    assert_eq!(floods.go(LONG).await, Err(Error::Gone(why.to_owned())));
+    floods.close().await;
+    // A line without an end is thrown away, not kept.
+    let floods = house("", "while :; do printf xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done");
+    assert_eq!(floods.go(SHORT).await, Err(Error::Late(SHORT)));
+    floods.is(is_down).await;
+    floods.close().await;
+}
+
+#[tokio::test]
+async fn some_garbage_is_borne() {
+    let go =
+        "for i in 1 2 3; do echo hello; done; printf '[]\\n\\377\\n'; printf '{\"id\":%s,\"result\":1}\\n' \"$id\"";
+    let house = house("echo starting", go);
+    assert_eq!(house.go(LONG).await, Ok(json!(1)));
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_process_has_only_so_much_memory() {
+    let go = "awk 'BEGIN { s = \"x\"; while (length(s) < 2^30) s = s s; print length(s) > \"/dev/null\" }' 2>/dev/null \
+              && r=all || r=limited; printf '{\"id\":%s,\"result\":\"%s\"}\\n' \"$id\" $r";
+    let house = house("", go);
+    assert_eq!(house.go(LONG).await, Ok(json!("limited")));
+    house.close().await;
+}
+
+#[tokio::test]
+async fn one_that_does_not_want_to_go_goes_with_all_that_it_has_started() {
+    let before = "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ > child; while :; do sleep 1000; done' & \
+                  until [ -s child ]; do sleep 0.01; done";
+    let house = house(before, "");
+    house.ask("warm", LONG).await.unwrap();
+    let (pid, child) = (house.pid().await, pid_in(&house.folder.path().join("child")));
+    assert!(is_running(pid) && is_running(child));
+    house.close().await;
+    assert!(!is_running(pid) && !is_alive(child));
+}
+
+/// Whether it runs: an orphan that is killed may wait for a while to be taken note of.
+fn is_alive(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, fields)| !fields.trim_start().starts_with(['Z', 'X']))
+}
+
+#[tokio::test]
+async fn a_hundred_times_killed_and_started_again_leave_no_process() {
+    let house = house("sleep 1000 & setsid sleep 1000 & echo $! > child", "");
+    let mut seen = Vec::new();
+    for _ in 0..100 {
+        let pid = house.pid().await;
+        seen.extend([pid, pid_in(&house.folder.path().join("child"))]);
+        kill_process(pid, Signal::KILL).unwrap();
+        house.is(is_other(pid)).await;
+    }
+    house.close().await;
+    assert_eq!(seen.iter().filter(|pid| is_alive(**pid)).count(), 0);
+    let ours = seen.iter().step_by(2).collect::<std::collections::HashSet<_>>().len();
+    assert!(ours > 90, "{ours} processes of a hundred");
+}
+
+#[tokio::test]
+async fn a_question_that_nobody_waits_for_is_taken_back() {
+    let go = "IFS= read -r line; printf '%s' \"$line\" > taken.new; mv taken.new taken; printf '{\"id\":99,\"result\":1}\\n'";
+    let house = house("", go);
+    assert_eq!(house.go(Duration::from_millis(500)).await, Err(Error::Late(Duration::from_millis(500))));
+    // The next answer comes after that.
+    house.ask("more", LONG).await.unwrap();
+    let taken = fs::read_to_string(house.folder.path().join("taken")).unwrap();
+    assert_eq!(taken, r#"{"jsonrpc":"2.0","method":"$/cancel","params":{"id":2}}"#);
+    house.close().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_says_so_and_is_tried_again_when_somebody_asks() {
+    let house = house("exit 5", "");
+    let why = house.go(LONG).await.unwrap_err();
+    assert!(why.to_string().starts_with("its process ended with status 5"), "{why}");
+    house.is(|life| matches!(life, Life::Off)).await;
+    assert!(house.go(LONG).await.is_err());
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_service_is_started_again_with_its_process() {
+    let house = house("", "");
+    let service = Address { plugin: "shell".to_owned(), kind: Kind::Service, name: "s".to_owned(), nth: 0 };
+    house.worker.begin(&service, json!({"stateDir": "x"})).await.unwrap();
+    let (log, begun) = (house.folder.path().join("services"), house.pid().await);
+    let line = "{\"stateDir\":\"x\"}\n";
+    assert_eq!(fs::read_to_string(&log).unwrap(), line);
+    kill_process(begun, Signal::KILL).unwrap();
+    house.is(is_other(begun)).await;
+    assert_eq!(fs::read_to_string(&log).unwrap(), line.repeat(2));
+    house.worker.finish(&service).await;
+    house.close().await;
+}

@@ -1,0 +1,234 @@
+//! A plugin's tool, as an agent uses it.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
+use homard_proto::message::Block;
+use serde::Deserialize as _;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    Error,
+    link::OnProgress,
+    offer::ToolOffer,
+    supervisor::{Address, Paper, Question, Up, Worker},
+};
+
+/// How long a call may take. A run has less time than that, as a rule.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// How long tools may take to be made for a run.
+const MAKING: Duration = Duration::from_secs(10);
+
+/// How long a description may be, in characters: every request to a model carries it.
+const DESCRIPTION: usize = 4000;
+
+/// How large a schema may be, in bytes, for the same reason.
+const SCHEMA: usize = 32 * 1024;
+
+/// How much of what a tool says goes to a model, in bytes.
+const SAID: usize = 256 * 1024;
+
+/// A plugin's tool.
+#[derive(Debug, Clone)]
+pub struct PluginTool {
+    worker: Arc<Worker>,
+    address: Address,
+    offer: ToolOffer,
+}
+
+/// A call of a plugin's tool.
+#[derive(Default)]
+pub struct ToolCall {
+    /// The call.
+    pub id: String,
+    /// With what.
+    pub params: Value,
+    /// Where it comes from: `agentId`, `sessionKey`, `workspaceDir` and so on.
+    pub context: Value,
+    /// Hears how far it has come.
+    pub on_progress: Option<OnProgress>,
+}
+
+impl std::fmt::Debug for ToolCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ToolCall").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl PluginTool {
+    pub(crate) fn new(worker: Arc<Worker>, address: Address, offer: ToolOffer) -> Self {
+        Self { worker, address, offer }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.offer.name
+    }
+
+    /// The plugin.
+    pub fn plugin(&self) -> &str {
+        &self.address.plugin
+    }
+
+    /// Whether an agent has it only if the owner allows it: by its name, its plugin, or `group:plugins`.
+    pub fn is_optional(&self) -> bool {
+        self.offer.optional
+    }
+
+    /// Calls it. Dropped before its end, the plugin is told to stop.
+    pub async fn execute(&self, call: ToolCall) -> Result<ToolResult, Error> {
+        let plugin = self.address.plugin.as_str();
+        let ToolCall { id, params, context, on_progress } = call;
+        let made = if self.offer.is_factory { Some(self.make(&context).await?) } else { None };
+        let question = Question { plugin, method: "tools.execute", within: LONGEST, on_progress };
+        let write = |up: &Up| {
+            let reference = match &made {
+                Some(made) => made,
+                None => up.reference(&self.address)?,
+            };
+            Paper::plain(&json!({"ref": reference, "name": self.name(), "toolCallId": id, "params": params}))
+        };
+        Ok(read(&self.worker.ask(question, write).await?))
+    }
+
+    /// Has it made for this run, and says what it is called.
+    async fn make(&self, context: &Value) -> Result<Value, Error> {
+        let plugin = self.address.plugin.as_str();
+        let question = Question { plugin, method: "tools.materialize", within: MAKING, on_progress: None };
+        let answer = self.worker.ask(question, |_| Paper::plain(&json!({"ctx": context}))).await?;
+        let is_it = |tool: &&Value| tool["name"] == self.name() && tool["pluginId"] == plugin;
+        let tool = answer.get("tools").and_then(Value::as_array).into_iter().flatten().find(is_it);
+        let missing = || Error::Failed(format!("the plugin {plugin} has no {} for this session", self.name()));
+        tool.and_then(|tool| tool.get("ref")).cloned().ok_or_else(missing)
+    }
+}
+
+/// What a tool answered: `{content, details}`, or anything else as text.
+fn read(answer: &Value) -> ToolResult {
+    let Some(content) = answer.get("content").and_then(Value::as_array) else {
+        let text = answer.as_str().map_or_else(|| format!("{answer:#}"), str::to_owned);
+        return ToolResult::text(cut(&text, SAID));
+    };
+    let is_error = answer.get("isError").and_then(Value::as_bool).unwrap_or(false);
+    let mut left = SAID;
+    let mut blocks: Vec<Block> = content.iter().filter_map(|block| shown(block, &mut left)).collect();
+    if blocks.is_empty() {
+        blocks.push(Block::text("(no output)"));
+    }
+    let details = answer.get("details").filter(|details| !details.is_null()).cloned();
+    ToolResult { content: blocks, details, is_error }
+}
+
+/// A block that models can read; others are told of.
+fn shown(block: &Value, left: &mut usize) -> Option<Block> {
+    match Block::deserialize(block) {
+        Ok(Block::Text(text)) => {
+            let said = cut(&text.text, *left);
+            *left = left.saturating_sub(said.len());
+            (!said.is_empty()).then(|| Block::text(said))
+        }
+        Ok(image @ Block::Image(_)) => Some(image),
+        Ok(Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_)) | Err(_) => {
+            let kind = block.get("type").and_then(Value::as_str).unwrap_or("unknown");
+            Some(Block::text(format!("[content of the kind {kind:.40} is not shown]")))
+        }
+    }
+}
+
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(most);
+    format!("{}\n[{} bytes more are not shown]", &text[..end], text.len() - end)
+}
+
+#[async_trait]
+impl Tool for PluginTool {
+    fn spec(&self) -> ToolSpec {
+        let mut description: String = self.offer.description.chars().take(DESCRIPTION).collect();
+        if description.trim().is_empty() {
+            description = format!("{} of the plugin {}", self.name(), self.plugin());
+        }
+        ToolSpec { name: self.name().to_owned(), description, parameters: parameters(self.offer.parameters.as_ref()) }
+    }
+
+    /// Nobody knows what it does.
+    fn class(&self) -> ToolClass {
+        ToolClass::Effect
+    }
+
+    async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
+        let progress = cx.progress.clone();
+        let call = ToolCall {
+            id: cx.call.to_string(),
+            params: arguments,
+            context: json!({
+                "agentId": agent_of(&cx.session.to_string()),
+                "sessionKey": cx.session,
+                "workspaceDir": cx.workdir,
+                "messageChannel": cx.origin.route.channel,
+                "sandboxed": false,
+            }),
+            on_progress: Some(Box::new(move |value| progress.report(read(&value)))),
+        };
+        let Some(answered) = cx.cancel.run_until_cancelled(self.execute(call)).await else {
+            return ToolResult::error(format!("{}: the run was stopped before the plugin answered", self.name()));
+        };
+        answered.unwrap_or_else(|error| {
+            let doubt = if error.is_ailing() { ". Nobody knows whether the call was carried out" } else { "" };
+            let (tool, plugin) = (self.name(), self.plugin());
+            ToolResult::error(format!("{tool}: the plugin {plugin} did not do it: {error}{doubt}"))
+                .with_details(json!({"status": "error", "tool": tool, "error": error.to_string()}))
+        })
+    }
+}
+
+/// The agent of a session, which its key names.
+fn agent_of(session: &str) -> &str {
+    session.strip_prefix("agent:").and_then(|rest| rest.split(':').next()).unwrap_or("main")
+}
+
+/// The schema of the arguments; one that is too large is left to the plugin, which checks them anyway.
+fn parameters(offered: Option<&Value>) -> Value {
+    let mut schema: Map<String, Value> = offered.and_then(Value::as_object).cloned().unwrap_or_default();
+    schema.insert("type".to_owned(), json!("object"));
+    schema.entry("properties").or_insert_with(|| json!({}));
+    let schema = Value::Object(schema);
+    if schema.to_string().len() > SCHEMA { json!({"type": "object", "properties": {}}) } else { schema }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_its_content_or_else_text() {
+        let told = read(&json!({"content": [{"type": "text", "text": "a"}, {"type": "audio"}], "details": {"x": 1}}));
+        let expected = ToolResult {
+            content: vec![Block::text("a"), Block::text("[content of the kind audio is not shown]")],
+            details: Some(json!({"x": 1})),
+            is_error: false,
+        };
+        assert_eq!(told, expected);
+        assert_eq!(read(&json!("plain")), ToolResult::text("plain"));
+        assert_eq!(read(&json!({"content": [], "isError": true})), ToolResult::error("(no output)"));
+    }
+
+    #[test]
+    fn what_a_model_reads_of_an_answer_has_an_end() {
+        let long = "é".repeat(SAID);
+        let told = read(&json!({"content": [{"type": "text", "text": long}, {"type": "text", "text": "more"}]}));
+        let Block::Text(text) = &told.content[0] else { panic!("{told:?}") };
+        assert!(text.text.ends_with("bytes more are not shown]") && text.text.len() < SAID + 100);
+    }
+
+    #[test]
+    fn a_schema_is_one_of_an_object_and_not_too_large() {
+        assert_eq!(parameters(None), json!({"type": "object", "properties": {}}));
+        let huge = json!({"description": "x".repeat(SCHEMA)});
+        assert_eq!(parameters(Some(&huge)), json!({"type": "object", "properties": {}}));
+    }
+}

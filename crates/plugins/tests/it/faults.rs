@@ -1,0 +1,92 @@
+//! A plugin that misbehaves ends nothing but itself.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use homard_hooks::{Called, Context, Event, HookError, Hooks, Point};
+use homard_plugins::State;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::house::{House, state};
+
+const HANGS: &str = "while :; do sleep 1000; done";
+const ANSWERS: &str = r#"printf '{"id":%s,"result":{"result":{"params":{"seen":true}}}}\n' "$id""#;
+
+fn told() -> Event {
+    Event::GatewayStop { reason: "end".to_owned() }
+}
+
+fn call() -> Event {
+    let (tool_name, run_id, tool_call_id) = ("exec".to_owned(), "r".to_owned(), "c".to_owned());
+    Event::BeforeToolCall(Called { tool_name, params: serde_json::Map::new(), run_id, tool_call_id })
+}
+
+#[tokio::test]
+async fn one_that_hangs_in_any_hook_is_late_by_its_deadline() {
+    let mut house = House::new();
+    for point in Point::ALL {
+        house.shell(point.name(), &json!({"rights": {"hooks": [point.name()]}}), HANGS);
+        house.settings["entries"][point.name()]["hooks"] = json!({"timeoutMs": 2000});
+    }
+    let plugins = house.open();
+    let hooks = plugins.extensions().hooks;
+    assert_eq!(hooks.len(), Point::ALL.len());
+    let begun = Instant::now();
+    let answers = join_all(hooks.iter().map(|hook| hook.call(told(), Context::default()))).await;
+    let late = HookError::Late(Duration::from_millis(2000));
+    assert!(answers.iter().all(|answer| *answer == Err(late.clone())), "{answers:?}");
+    assert!(begun.elapsed() < Duration::from_millis(3500), "{:?}", begun.elapsed());
+    plugins.close().await;
+}
+
+#[tokio::test]
+async fn a_guard_that_hangs_or_ends_forbids_and_others_are_passed_over() {
+    for (how, is_guard) in [(HANGS, true), ("exit 1", true), (HANGS, false), ("exit 1", false)] {
+        let mut house = House::new();
+        let guard = if is_guard { json!(["before_tool_call"]) } else { json!([]) };
+        house.shell("bad", &json!({"guard": guard, "rights": {"hooks": ["before_tool_call"]}}), how);
+        house.shell("good", &json!({"rights": {"hooks": ["before_tool_call"]}}), ANSWERS);
+        house.settings["entries"]["bad"]["hooks"] = json!({"timeoutMs": 1000});
+        let plugins = house.open();
+        let hooks = Hooks::new(plugins.extensions().hooks, Vec::new());
+        let outcome = hooks.ask(call(), &Context::default()).await;
+        if is_guard {
+            let why = outcome.refusal().unwrap();
+            assert!(why.starts_with("the guard bad could not answer: "), "{why}");
+        } else {
+            assert_eq!(outcome.refusal(), None);
+            assert_eq!(outcome.answer.params.unwrap()["seen"], json!(true));
+        }
+        plugins.close().await;
+    }
+}
+
+#[tokio::test]
+async fn one_that_fails_again_and_again_is_marked_and_others_go_on() {
+    let mut house = House::new();
+    house.shell("bad", &json!({"rights": {"hooks": ["agent_end"]}}), "exit 1");
+    house.shell("good", &json!({"rights": {"hooks": ["agent_end"]}}), ANSWERS);
+    let plugins = house.open();
+    let hooks = plugins.extensions().hooks;
+    while !matches!(state(&plugins, "bad"), State::Parked { .. }) {
+        hooks[0].call(told(), Context::default()).await.unwrap_err();
+        hooks[1].call(told(), Context::default()).await.unwrap();
+    }
+    let refused = hooks[0].call(told(), Context::default()).await.unwrap_err();
+    assert!(refused.to_string().starts_with("it failed too often and is left alone for"), "{refused}");
+    plugins.close().await;
+}
+
+#[tokio::test]
+async fn one_whose_program_is_missing_says_so() {
+    let mut house = House::new();
+    house.shell("bad", &json!({"run": ["no-such-program"], "rights": {"hooks": ["agent_end"]}}), "");
+    let plugins = house.open();
+    let why = plugins.extensions().hooks[0].call(told(), Context::default()).await.unwrap_err().to_string();
+    assert!(
+        why.starts_with("it cannot be started: there is no program no-such-program on the PATH; install it"),
+        "{why}"
+    );
+    plugins.close().await;
+}

@@ -1,0 +1,9 @@
+//! Plugins as real processes.
+
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+mod examples;
+mod faults;
+mod house;
+mod node;
+mod plugin;

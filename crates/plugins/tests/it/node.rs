@@ -1,0 +1,107 @@
+//! OpenClaw's own plugins, in the Node process. Where there is no Node that is new enough, it is said so.
+
+use std::path::{Path, PathBuf};
+
+use homard_hooks::{Context, Event, Hooks, Turn};
+use homard_plugins::{ToolCall, internal::Script, internal::Scripts as _, which_node};
+use serde_json::json;
+
+use crate::house::House;
+
+const PLUGIN: &str = r#"
+export default {
+  register(api) {
+    api.on("before_agent_start", (event, ctx) => ({ prependContext: `${event.prompt} ${ctx.sessionKey}` }), { priority: 3 });
+    api.registerTool({
+      name: "echo", description: "echoes", parameters: { type: "object", properties: { x: { type: "string" } } },
+      async execute(id, params) { return { content: [{ type: "text", text: `${id} ${params.x}` }] }; },
+    });
+    api.registerTool((ctx) => ({
+      name: "whose", description: "says whose", parameters: { type: "object", properties: {} },
+      async execute() { return { content: [{ type: "text", text: ctx.sessionKey ?? "nobody" }] }; },
+    }), { names: ["whose"] });
+  },
+};
+"#;
+
+/// The Node of the machine, or the one that the tests have installed.
+async fn node() -> Result<PathBuf, String> {
+    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/node22/node_modules/node/bin/node");
+    let named = std::env::vars().find(|(name, _)| name == "HOMARD_NODE").map(|(_, path)| PathBuf::from(path));
+    let configured = named.or_else(|| installed.exists().then_some(installed));
+    let path = std::env::vars().find(|(name, _)| name == "PATH").map(|(_, path)| path).unwrap_or_default();
+    which_node(configured.as_deref(), &path).await
+}
+
+fn install(house: &mut House, id: &str, source: &str) {
+    let manifest = json!({"id": id, "configSchema": {}});
+    house.write(&format!("state/extensions/{id}/openclaw.plugin.json"), &manifest.to_string());
+    house.write(&format!("state/extensions/{id}/index.mjs"), source);
+    house.enable(id);
+}
+
+#[tokio::test]
+async fn plugins_of_openclaw_take_part_and_one_that_hangs_while_it_loads_is_left_out() {
+    let mut house = House::new();
+    install(&mut house, "good", PLUGIN);
+    install(&mut house, "channel", "export default (api) => api.registerChannel({});");
+    match node().await {
+        Ok(node) => {
+            house.settings["node"] = json!(node);
+            install(&mut house, "hangs", "for (;;) {}");
+        }
+        Err(_) => house.settings["node"] = json!("/nowhere/node"),
+    }
+    let plugins = house.open();
+    plugins.learn().await;
+    let status = plugins.status();
+    let error = |id: &str| status.iter().find(|status| status.id == id).unwrap().error.clone();
+    if house.settings["node"] == json!("/nowhere/node") {
+        assert!(error("good").unwrap().contains("install Node 22 or newer"), "{:?}", error("good"));
+        plugins.close().await;
+        return;
+    }
+    assert_eq!(error("good"), None);
+    assert!(error("channel").unwrap().contains("registerChannel"));
+    assert!(error("hangs").unwrap().starts_with("it could not be loaded: no answer within"));
+    let all = plugins.extensions();
+    let event = Event::BeforeAgentStart(Turn { prompt: "hi".to_owned(), messages: Vec::new() });
+    let context = Context { session_key: Some("agent:main:main".to_owned()), ..Context::default() };
+    let answer = Hooks::new(all.hooks, Vec::new()).ask(event, &context).await.answer;
+    assert_eq!(answer.prepend_context.unwrap(), "hi agent:main:main");
+    let mut said = Vec::new();
+    for tool in &all.tools {
+        let context = json!({"sessionKey": "agent:main:main"});
+        let call = ToolCall { id: "c".to_owned(), params: json!({"x": "y"}), context, on_progress: None };
+        let told = tool.execute(call).await.unwrap();
+        said.push((tool.name().to_owned(), serde_json::to_value(&told.content).unwrap()[0]["text"].clone()));
+    }
+    assert_eq!(said, [("echo".to_owned(), json!("c y")), ("whose".to_owned(), json!("agent:main:main"))]);
+    scripts(&house, &plugins).await;
+    plugins.close().await;
+}
+
+async fn scripts(house: &House, plugins: &homard_plugins::Plugins) {
+    let handler = "export default async (event) => { event.messages.push(`heard ${event.type}:${event.action}`); };";
+    house.write("hook/handler.mjs", handler);
+    house.write("hook/transform.mjs", "export default ({ payload }) => ({ text: payload.x });");
+    let node = plugins.node();
+    let script = Script {
+        name: "mine".to_owned(),
+        path: house.path("hook/handler.mjs"),
+        export: "default".to_owned(),
+        events: vec!["command".to_owned()],
+        env: std::collections::BTreeMap::new(),
+    };
+    let missing = Script { path: house.path("hook/none.mjs"), name: "none".to_owned(), ..script.clone() };
+    let loaded = node.load(&[script, missing]).await.unwrap();
+    assert!(loaded[1].is_err());
+    let signal = json!({"type": "command", "action": "new", "sessionKey": "s", "context": {}, "timestamp": 1});
+    let signal = serde_json::from_value(signal).unwrap();
+    let heard = node.emit(loaded[0].as_ref().unwrap(), &signal).await.unwrap();
+    assert_eq!(heard.messages, ["heard command:new"]);
+    let module = house.path("hook/transform.mjs").display().to_string();
+    let within = std::time::Duration::from_secs(10);
+    let changed = node.transform(&module, None, json!({"payload": {"x": "y"}}), within).await.unwrap();
+    assert_eq!(changed, json!({"text": "y"}));
+}

@@ -1,0 +1,239 @@
+//! What a plugin may register, ask and be asked.
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use async_trait::async_trait;
+use homard_hooks::{BootstrapFile, Context, Event, Hooks, Signal, Turn};
+use homard_plugins::{Ask, CommandCx, Host, HttpAnswer, HttpAsk, MethodAnswer, State, ToolCall, fingerprint};
+use homard_proto::message::Block;
+use serde_json::{Value, json};
+
+use crate::house::{House, state};
+
+fn every(rights: &Value) -> House {
+    let mut house = House::new();
+    let manifest = json!({"id": "every", "configSchema": {}, "run": ["python3", "plugin.py"], "rights": rights});
+    house.write("state/extensions/every/homard.plugin.json", &manifest.to_string());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/every.py");
+    house.write("state/extensions/every/plugin.py", &std::fs::read_to_string(script).unwrap());
+    house.enable("every");
+    house
+}
+
+fn all_rights() -> Value {
+    json!({
+        "hooks": ["before_agent_start", "agent_end"], "tools": ["tell"], "events": ["agent:bootstrap"], "commands": ["every"],
+        "methods": ["every.method"], "routes": ["/every"], "services": ["tick"], "host": ["memory.search", "config.get"],
+    })
+}
+
+/// A house that knows one thing.
+struct Knows;
+
+#[async_trait]
+impl Host for Knows {
+    async fn answer(&self, plugin: &str, ask: Ask, _: Value) -> Result<Value, String> {
+        if ask == Ask::MemorySearch {
+            return Ok(json!(format!("found for {plugin}")));
+        }
+        Err(format!("{} is not available here", ask.name()))
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_is_asked_all_that_it_registered() {
+    let mut house = every(&all_rights());
+    house.host = Arc::new(Knows);
+    let plugins = house.open();
+    // Its tool is declared by name only, so it has to run once before it is known.
+    assert!(plugins.extensions().hooks.is_empty());
+    let mut news = plugins.watch();
+    plugins.learn().await;
+    assert!(news.has_changed().unwrap());
+    news.mark_unchanged();
+    let all = plugins.extensions();
+    let hooks = Hooks::new(all.hooks, all.listeners);
+    let context = Context { session_key: Some("agent:main:main".to_owned()), ..Context::default() };
+    let turn = |messages| Event::BeforeAgentStart(Turn { prompt: "hi".to_owned(), messages });
+    let answer = hooks.ask(turn(Vec::new()), &context).await.answer;
+    assert_eq!(answer.prepend_context.unwrap(), "h1 2 agent:main:main\n\nh2 2 agent:main:main");
+    let mut signal = Signal {
+        kind: "agent".to_owned(),
+        action: "bootstrap".to_owned(),
+        session_key: "s".to_owned(),
+        context: serde_json::Map::new(),
+        timestamp: 1,
+        messages: Vec::new(),
+    };
+    let file = |name: &str| BootstrapFile { name: name.to_owned(), path: name.into(), content: None, missing: true };
+    signal.set_files(&[file("SOUL.md"), file("USER.md")]);
+    let after = hooks.signal(signal).await;
+    assert_eq!((after.files().unwrap(), after.messages), (vec![file("USER.md")], vec!["one is gone".to_owned()]));
+    let cx = CommandCx { args: Some("a\u{7}b".to_owned()), ..CommandCx::default() };
+    assert_eq!(all.commands[0].run(cx).await.unwrap(), json!({"text": "args: 'ab'"}));
+    let answer = all.methods[0].call(json!({"x": 1}), json!({})).await.unwrap();
+    assert_eq!(answer, MethodAnswer { ok: true, payload: json!({"x": 1}), error: Value::Null });
+    let ask = HttpAsk {
+        method: "POST".to_owned(),
+        url: "/every?x".to_owned(),
+        body: b"hello".to_vec(),
+        ..HttpAsk::default()
+    };
+    let headers = vec![("x-method".to_owned(), "POST".to_owned())];
+    let expected = HttpAnswer { is_handled: true, status: 201, headers, body: b"HELLO".to_vec() };
+    assert_eq!(all.routes[0].answer(ask).await.unwrap(), expected);
+    all.services[0].start().await.unwrap();
+    all.services[0].stop().await;
+    assert!(!news.has_changed().unwrap());
+    plugins.close().await;
+}
+
+#[tokio::test]
+async fn what_is_not_declared_is_neither_registered_nor_answered() {
+    let mut house = every(&json!({"tools": ["tell"], "host": ["memory.search"]}));
+    house.host = Arc::new(Knows);
+    let plugins = house.open();
+    plugins.learn().await;
+    let status = plugins.status().remove(0);
+    assert_eq!(status.registered, Some(vec!["tool tell".to_owned()]));
+    let denied: Vec<&str> = status.denied.iter().map(|denied| denied.split(':').next().unwrap()).collect();
+    let expected = [
+        "tool secret",
+        "hook before_agent_start",
+        "hook before_agent_start",
+        "hook agent_end",
+        "listener agent",
+        "command every",
+        "service tick",
+        "method every.method",
+        "route /every",
+    ];
+    assert_eq!(denied, expected);
+    let progress = Arc::new(Mutex::new(Vec::new()));
+    let heard = progress.clone();
+    let call = ToolCall {
+        id: "c7".to_owned(),
+        params: json!({"ask": ["memory.search", "gateway.request", "no.such", "ref.get"]}),
+        context: Value::Null,
+        on_progress: Some(Box::new(move |value| heard.lock().unwrap().push(value))),
+    };
+    let told = plugins.extensions().tools[0].execute(call).await.unwrap();
+    let answers = json!([
+        "found for every",
+        {"code": -32001, "message": "the manifest does not declare gateway.request under \"rights.host\""},
+        {"code": -32601, "message": "there is no method \"no.such\""},
+        {"code": -32000, "message": "there is no value \"\"; its call may be over"},
+    ]);
+    let Block::Text(text) = &told.content[0] else { panic!("{told:?}") };
+    assert_eq!(serde_json::from_str::<Value>(&text.text).unwrap(), answers);
+    assert_eq!(told.details, Some(json!({"call": "c7"})));
+    assert_eq!(*progress.lock().unwrap(), [json!({"content": [{"type": "text", "text": "half"}]})]);
+    plugins.close().await;
+}
+
+#[tokio::test]
+async fn a_large_conversation_is_fetched_by_who_needs_it() {
+    let house = every(&all_rights());
+    let plugins = house.open();
+    plugins.learn().await;
+    let all = plugins.extensions();
+    let message = json!({"role": "user", "content": "x".repeat(300_000), "timestamp": 1});
+    let message = Arc::new(serde_json::from_value(message).unwrap());
+    let event = Event::BeforeAgentStart(Turn { prompt: "hi".to_owned(), messages: vec![message] });
+    let answer = Hooks::new(all.hooks, Vec::new()).ask(event, &Context::default()).await.answer;
+    let size: usize = answer.prepend_context.unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    assert!(size > 300_000, "{size}");
+    plugins.close().await;
+}
+
+#[tokio::test]
+async fn what_a_plugin_registered_is_remembered_until_it_changes() {
+    let house = every(&all_rights());
+    let first = house.open();
+    first.learn().await;
+    first.close().await;
+    let second = house.open();
+    assert_eq!(second.extensions().tools.len(), 1);
+    second.learn().await;
+    assert_eq!(state(&second, "every"), State::Off, "there was nothing to learn");
+    second.close().await;
+    let mut rights = all_rights();
+    rights["env"] = json!(["USER"]);
+    let manifest = json!({"id": "every", "configSchema": {}, "run": ["python3", "plugin.py"], "rights": rights});
+    house.write("state/extensions/every/homard.plugin.json", &manifest.to_string());
+    let third = house.open();
+    assert_eq!(third.extensions().tools.len(), 0);
+    third.close().await;
+}
+
+#[tokio::test]
+async fn a_plugin_that_was_changed_since_it_was_installed_does_not_run() {
+    let mut house = House::new();
+    house.shell("mine", &json!({"rights": {"hooks": ["agent_end"]}}), r#"printf '{"id":%s,"result":{}}\n' "$id""#);
+    let root = house.path("state/extensions/mine");
+    house.settings["installs"]["mine"]["hash"] = json!(fingerprint(&root).unwrap());
+    let event = || Event::GatewayStop { reason: "end".to_owned() };
+    let plugins = house.open();
+    assert!(plugins.extensions().hooks[0].call(event(), Context::default()).await.is_ok());
+    plugins.close().await;
+    house.write("state/extensions/mine/more.sh", "echo more");
+    let plugins = house.open();
+    let refused = plugins.extensions().hooks[0].call(event(), Context::default()).await.unwrap_err();
+    assert!(refused.to_string().starts_with("its files have changed since it was installed; look at "), "{refused}");
+    plugins.close().await;
+}
+
+#[tokio::test]
+async fn a_process_sees_only_the_variables_that_it_declared() {
+    let mut house = House::new();
+    let hook = r#"env | cut -d= -f1 | sort > seen; printf '{"id":%s,"result":{}}\n' "$id""#;
+    house.shell("mine", &json!({"rights": {"hooks": ["agent_end"], "env": ["TOKEN"]}}), hook);
+    house.settings["entries"]["mine"]["env"] = json!({"TOKEN": "t", "OTHER": "o"});
+    let plugins = house.open();
+    let event = Event::GatewayStop { reason: "end".to_owned() };
+    plugins.extensions().hooks[0].call(event, Context::default()).await.unwrap();
+    let seen = std::fs::read_to_string(house.path("state/extensions/mine/seen")).unwrap();
+    let ours: Vec<&str> =
+        seen.lines().filter(|name| !matches!(*name, "_" | "PWD" | "SHLVL" | "LANG" | "OLDPWD")).collect();
+    assert_eq!(ours, ["HOMARD_PLUGIN", "HOME", "PATH", "TOKEN"]);
+    plugins.close().await;
+}
+
+#[tokio::test]
+async fn a_config_that_does_not_fit_keeps_a_plugin_from_starting_and_its_guard_shut() {
+    let mut house = House::new();
+    let manifest = json!({"configSchema": {"type": "object", "required": ["key"]}, "guard": ["before_tool_call"]});
+    house.shell("mine", &manifest, "");
+    house.enable("gone");
+    let plugins = house.open();
+    let status = plugins.status().remove(0);
+    let why = "plugins.entries.mine.config does not fit: must have required property 'key'";
+    assert_eq!((status.verdict.is_on, status.error.as_deref()), (true, Some(why)));
+    assert_eq!(plugins.problems(), ["plugins.gone is switched on in the config, but there is no such plugin"]);
+    let hooks = Hooks::new(plugins.extensions().hooks, Vec::new());
+    let called = homard_hooks::Called {
+        tool_name: "exec".to_owned(),
+        params: serde_json::Map::new(),
+        run_id: "r".to_owned(),
+        tool_call_id: "c".to_owned(),
+    };
+    let outcome = hooks.ask(Event::BeforeToolCall(called), &Context::default()).await;
+    assert!(outcome.refusal().unwrap().starts_with(&format!("the guard mine could not answer: {why}")), "{outcome:?}");
+    plugins.close().await;
+}
+
+#[tokio::test]
+async fn fifty_plugins_are_known_without_starting_one() {
+    let mut house = House::new();
+    for number in 0..50 {
+        house.shell(&format!("p{number}"), &json!({"rights": {"hooks": ["agent_end"]}}), "");
+    }
+    let plugins = house.open();
+    assert_eq!(plugins.extensions().hooks.len(), 50);
+    plugins.learn().await;
+    assert!(plugins.status().iter().all(|status| status.state == State::Off));
+    plugins.close().await;
+}

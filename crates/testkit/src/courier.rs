@@ -1,0 +1,145 @@
+//! Chat platforms that do what they were told to do: hear, refuse, be busy, hang, or leave it open whether they heard.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::pending,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use homard_agent::courier::{Courier, CourierError, Manner, Outgoing, Receipt};
+use tokio::time::sleep;
+
+use crate::clock::Clock;
+
+/// What a platform does when it is called.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Conduct {
+    /// How long until it answers.
+    pub takes: Duration,
+    /// What it does then.
+    pub answer: Answer,
+}
+
+/// What a platform does in the end.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Answer {
+    /// It hears the message.
+    #[default]
+    Hears,
+    /// It does not want the message.
+    Refuses(String),
+    /// It is busy, and may say for how long.
+    Busy(String, Option<Duration>),
+    /// It hears the message, and nobody learns of it.
+    Loses(String),
+    /// It does not hear the message, and nobody learns of that.
+    Drops(String),
+    /// It breaks.
+    Panics(String),
+}
+
+/// Something that a platform heard.
+#[derive(Debug, Clone)]
+pub(crate) struct Heard {
+    /// When, counted from the beginning.
+    pub(crate) at: Duration,
+    pub(crate) said: Outgoing,
+}
+
+/// The platforms of one trace, over all lives of the hub. Calls are counted from 1.
+#[derive(Debug)]
+pub(crate) struct Platforms {
+    manners: BTreeMap<String, Manner>,
+    conducts: BTreeMap<u64, Conduct>,
+    clock: Clock,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    calls: u64,
+    heard: Vec<Heard>,
+    known: BTreeSet<String>,
+}
+
+impl Platforms {
+    pub(crate) fn on(clock: Clock, manners: BTreeMap<String, Manner>, conducts: BTreeMap<u64, Conduct>) -> Self {
+        Self { manners, conducts, clock, inner: Mutex::default() }
+    }
+
+    /// Whether there is any.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.manners.is_empty()
+    }
+
+    /// What was heard, in order.
+    pub(crate) fn heard(&self) -> Vec<Heard> {
+        self.lock().heard.clone()
+    }
+
+    /// Which platforms drop what they have heard before.
+    pub(crate) fn idempotent(&self) -> BTreeSet<String> {
+        let dropping = self.manners.iter().filter(|(_, manner)| manner.is_idempotent);
+        dropping.map(|(channel, _)| channel.clone()).collect()
+    }
+
+    /// Conducts that no call met.
+    pub(crate) fn complaints(&self) -> Vec<String> {
+        let calls = self.lock().calls;
+        let unmet = self.conducts.keys().filter(|&&number| number > calls);
+        unmet.map(|number| format!("`courier #{number}` was never called")).collect()
+    }
+
+    fn call(&self) -> (u64, Conduct) {
+        let mut inner = self.lock();
+        inner.calls += 1;
+        (inner.calls, self.conducts.get(&inner.calls).cloned().unwrap_or_default())
+    }
+
+    fn hear(&self, said: Outgoing, manner: &Manner) {
+        let at = self.clock.now();
+        let mut inner = self.lock();
+        let is_new = inner.known.insert(said.id.clone());
+        if is_new || !manner.is_idempotent {
+            inner.heard.push(Heard { at, said });
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Courier for Platforms {
+    async fn deliver(&self, outgoing: Outgoing) -> Result<Receipt, CourierError> {
+        let channel = outgoing.channel.clone().unwrap_or_default();
+        let Some(manner) = self.manners.get(&channel) else { return Err(CourierError::NoChannel(channel)) };
+        let (number, Conduct { takes, answer }) = self.call();
+        match takes {
+            Duration::MAX => pending().await,
+            takes => sleep(takes).await,
+        }
+        match answer {
+            Answer::Hears => {
+                self.hear(outgoing, manner);
+                Ok(Receipt { message: Some(format!("p{number}")), channel, ..Receipt::default() })
+            }
+            Answer::Refuses(why) => Err(CourierError::Refused(why)),
+            Answer::Busy(why, retry_after) => Err(CourierError::Unavailable { why, retry_after }),
+            Answer::Loses(why) => {
+                self.hear(outgoing, manner);
+                Err(CourierError::Unknown(why))
+            }
+            Answer::Drops(why) => Err(CourierError::Unknown(why)),
+            // Without the panic hook, so that the test's output stays clean.
+            Answer::Panics(text) => std::panic::resume_unwind(Box::new(text)),
+        }
+    }
+
+    fn manner(&self, channel: &str) -> Option<Manner> {
+        self.manners.get(channel).cloned()
+    }
+}

@@ -1,0 +1,149 @@
+//! HTTP/1.1 by hand for the fakes of chat platforms: a server that keeps to it could not break it.
+
+use std::{future::Future, io, net::SocketAddr, time::Duration};
+
+use homard_agent::task;
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpStream},
+    task::{JoinHandle, JoinSet},
+};
+
+/// A request that came in.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    /// Where to.
+    pub(crate) path: String,
+    /// Its headers, with names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    /// Its body.
+    pub(crate) body: Vec<u8>,
+}
+
+impl Request {
+    /// What a header says.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Reply {
+    /// An answer.
+    Whole { status: u16, headers: Vec<(String, String)>, body: Vec<u8> },
+    /// The connection ends without one.
+    Cut,
+    /// The connection ends in the middle of one.
+    Half,
+    /// Nothing, for as long as the client waits.
+    Silence,
+}
+
+impl Reply {
+    /// JSON.
+    pub(crate) fn json(status: u16, body: &Value) -> Self {
+        let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        Self::Whole { status, headers, body: body.to_string().into_bytes() }
+    }
+
+    /// A page, as proxies have it.
+    pub(crate) fn page(status: u16) -> Self {
+        Self::Whole { status, headers: Vec::new(), body: b"<html><h1>Bad Gateway</h1></html>".to_vec() }
+    }
+}
+
+/// A server on a free port of loopback. It stops when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Server {
+    pub(crate) async fn start<F, A>(answer: F) -> io::Result<Self>
+    where
+        F: Fn(Request) -> A + Clone + Send + Sync + 'static,
+        A: Future<Output = Reply> + Send + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        Ok(Self { address, task: task::spawn("fake platform", listen(listener, answer)) })
+    }
+}
+
+async fn listen<F, A>(listener: TcpListener, answer: F)
+where
+    F: Fn(Request) -> A + Clone + Send + Sync + 'static,
+    A: Future<Output = Reply> + Send + 'static,
+{
+    // Dropped with this task, and all connections with it.
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        let answer = answer.clone();
+        connections.spawn(async move {
+            // A client that goes away mid-way is what many tests are about.
+            serve(stream, answer).await.ok();
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn serve<F, A>(stream: TcpStream, answer: F) -> io::Result<()>
+where
+    F: Fn(Request) -> A,
+    A: Future<Output = Reply>,
+{
+    stream.set_nodelay(true)?;
+    let mut stream = BufReader::new(stream);
+    while let Some(request) = read(&mut stream).await? {
+        // A client that hangs up does not wait for an answer: a poller that was dropped must not take updates.
+        let reply = tokio::select! {
+            biased;
+            _ = stream.read_u8() => return Ok(()),
+            reply = answer(request) => reply,
+        };
+        match reply {
+            Reply::Whole { status, headers, body } => {
+                let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+                let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n{headers}\r\n", body.len());
+                stream.get_mut().write_all(head.as_bytes()).await?;
+                stream.get_mut().write_all(&body).await?;
+            }
+            Reply::Cut => return Ok(()),
+            Reply::Half => {
+                stream.get_mut().write_all(b"HTTP/1.1 200 X\r\ncontent-length: 100\r\n\r\n{\"ok\":true,").await?;
+                return Ok(());
+            }
+            Reply::Silence => tokio::time::sleep(Duration::from_secs(3600)).await,
+        }
+    }
+    Ok(())
+}
+
+/// The next request; `None` when the client is done.
+async fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> {
+    let mut line = String::new();
+    if stream.read_line(&mut line).await? == 0 {
+        return Ok(None);
+    }
+    let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+    let mut headers = Vec::new();
+    loop {
+        line.clear();
+        stream.read_line(&mut line).await?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+    }
+    let length = headers.iter().find(|(name, _)| name == "content-length");
+    let mut body = vec![0; length.and_then(|(_, length)| length.parse().ok()).unwrap_or(0)];
+    stream.read_exact(&mut body).await?;
+    Ok(Some(Request { path, headers, body }))
+}

@@ -1,0 +1,160 @@
+//! The bot's side of Telegram: updates that wait, and chats with what people see there.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{Call, Fault, Seen, denied, good, markup};
+use crate::fake_http::Reply;
+
+/// Everything that Telegram knows of a bot.
+#[derive(Debug, Default)]
+pub(super) struct Bot {
+    pub(super) updates: Vec<Value>,
+    /// Those that were asked away, for a server that forgets that.
+    old: Vec<Value>,
+    pub(super) faults: Vec<(String, Fault)>,
+    pub(super) files: BTreeMap<String, Vec<u8>>,
+    pub(super) calls: Vec<Call>,
+    pub(super) seen: Vec<Seen>,
+    last_update: i64,
+    last_message: i64,
+    polls: u64,
+    has_webhook: bool,
+}
+
+impl Bot {
+    pub(super) fn happens(&mut self, mut update: Value) -> i64 {
+        self.last_update += 1;
+        let number = self.last_update + 1000;
+        update["update_id"] = json!(number);
+        if update["message"]["message_id"] == 0 {
+            self.last_message += 1;
+            update["message"]["message_id"] = json!(self.last_message);
+        }
+        self.updates.push(update);
+        number
+    }
+
+    /// Keeps a call and says what goes wrong with it.
+    pub(super) fn called(&mut self, call: &Call) -> Option<Fault> {
+        self.calls.push(call.clone());
+        let at = self.faults.iter().position(|(method, _)| *method == call.method)?;
+        Some(self.faults.remove(at).1)
+    }
+
+    /// A poller asks. What is before its offset is forgotten, and so is any other poller.
+    pub(super) fn begin_poll(&mut self, params: &Value) -> Result<u64, &'static str> {
+        if self.has_webhook {
+            return Err("Conflict: can't use getUpdates method while webhook is active; use deleteWebhook first");
+        }
+        let offset = params["offset"].as_i64().unwrap_or(0);
+        let is_old = |update: &Value| update["update_id"].as_i64().unwrap_or(0) < offset;
+        let (old, waiting) = self.updates.drain(..).partition(is_old);
+        self.updates = waiting;
+        let old: Vec<Value> = old;
+        self.old.extend(old);
+        self.polls += 1;
+        Ok(self.polls)
+    }
+
+    /// What a poller gets now; none if it is to wait.
+    pub(super) fn poll(&self, poll: u64, params: &Value, fault: Option<&Fault>) -> Option<Reply> {
+        if poll != self.polls {
+            let why =
+                "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running";
+            return Some(denied(409, why));
+        }
+        let limit = params["limit"].as_u64().unwrap_or(100) as usize;
+        let mut updates: Vec<&Value> = self.updates.iter().take(limit).collect();
+        match fault {
+            Some(Fault::Disorder) => {
+                updates.reverse();
+                updates = updates.iter().flat_map(|update| [*update, *update]).collect();
+            }
+            Some(Fault::Again) => updates.splice(0..0, &self.old).for_each(drop),
+            Some(_) | None => {}
+        }
+        (!updates.is_empty()).then(|| good(&json!(updates)))
+    }
+
+    /// Does what a method does.
+    pub(super) fn answer(&mut self, call: &Call) -> Reply {
+        let params = &call.params;
+        match call.method.as_str() {
+            "getMe" => good(&json!({
+                "id": 123_456, "is_bot": true, "first_name": "Fake", "username": "fake_bot",
+                "can_read_all_group_messages": false,
+            })),
+            "setMyCommands" | "sendChatAction" | "setMessageReaction" => good(&json!(true)),
+            "setWebhook" | "deleteWebhook" => {
+                self.has_webhook = call.method == "setWebhook";
+                good(&json!(true))
+            }
+            "getFile" => match params["file_id"].as_str().and_then(|id| Some((id, self.files.get(id)?))) {
+                Some((id, bytes)) => good(&json!({
+                    "file_id": id, "file_size": bytes.len(), "file_path": format!("files/{id}"),
+                })),
+                None => denied(400, "Bad Request: invalid file_id"),
+            },
+            "editMessageText" => self.edit(params),
+            "deleteMessage" => {
+                let before = self.seen.len();
+                self.seen.retain(|seen| params["message_id"] != seen.id);
+                let is_gone = self.seen.len() < before;
+                if is_gone { good(&json!(true)) } else { denied(400, "Bad Request: message to delete not found") }
+            }
+            "sendPoll" => self.send(call, "question", 300),
+            "sendMessage" => self.send(call, "text", 4096),
+            method if method.starts_with("send") => self.send(call, "caption", 1024),
+            _ => denied(404, "Not Found"),
+        }
+    }
+
+    fn send(&mut self, call: &Call, field: &str, limit: usize) -> Reply {
+        let params = &call.params;
+        let text = match words(params, field, limit) {
+            Ok(text) if text.is_empty() && field == "text" => return denied(400, "Bad Request: message text is empty"),
+            Ok(text) => text,
+            Err(refusal) => return refusal,
+        };
+        self.last_message += 1;
+        let id = self.last_message;
+        // A form has texts where JSON has numbers and objects.
+        let read = |name: &str| {
+            let value = &params[name];
+            value.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_else(|| value.clone())
+        };
+        let (chat, topic) = (read("chat_id"), read("message_thread_id").as_i64());
+        let reply_to = read("reply_parameters")["message_id"].as_i64();
+        let shown = json!({"message_id": id, "date": 1, "chat": {"id": chat}, "text": text});
+        self.seen.push(Seen { id, chat, topic, text, reply_to, method: call.method.clone() });
+        good(&shown)
+    }
+
+    fn edit(&mut self, params: &Value) -> Reply {
+        let text = match words(params, "text", 4096) {
+            Ok(text) => text,
+            Err(refusal) => return refusal,
+        };
+        match self.seen.iter_mut().find(|seen| params["message_id"] == seen.id) {
+            Some(seen) if seen.text == text => denied(400, "Bad Request: message is not modified"),
+            Some(seen) => {
+                seen.text = text;
+                good(&json!({"message_id": seen.id}))
+            }
+            None => denied(400, "Bad Request: message to edit not found"),
+        }
+    }
+}
+
+/// The words of a message, without tags; a refusal if Telegram would not take them.
+fn words(params: &Value, field: &str, limit: usize) -> Result<String, Reply> {
+    let given = params[field].as_str().unwrap_or_default();
+    let text = if params["parse_mode"] == "HTML" { markup::text(given) } else { Ok(given.to_owned()) };
+    let text = text.map_err(|why| denied(400, &format!("Bad Request: can't parse entities: {why}")))?;
+    if text.encode_utf16().count() > limit {
+        return Err(denied(400, "Bad Request: message is too long"));
+    }
+    Ok(text)
+}

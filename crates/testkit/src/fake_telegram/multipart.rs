@@ -1,0 +1,40 @@
+//! A form with a file, read.
+
+use serde_json::{Map, Value, json};
+
+use crate::fake_http::Request;
+
+/// A file of a form: the parameter, what it is called, and its bytes.
+type File = (String, String, Vec<u8>);
+
+/// The parameters and the file of a form; none if the request has no form.
+pub(super) fn read(request: &Request) -> Option<(Value, File)> {
+    let boundary = request.header("content-type")?.strip_prefix("multipart/form-data; boundary=")?;
+    let boundary = format!("--{boundary}").into_bytes();
+    let (mut params, mut file) = (Map::new(), None);
+    for part in split(&request.body, &boundary) {
+        let at = part.windows(4).position(|window| window == b"\r\n\r\n")?;
+        let head = String::from_utf8_lossy(&part[..at]).into_owned();
+        let body = part[at + 4..].strip_suffix(b"\r\n")?;
+        let name = quoted(&head, " name=\"")?;
+        match quoted(&head, "filename=\"") {
+            Some(called) => file = Some((name, called, body.to_vec())),
+            None => {
+                params.insert(name, json!(String::from_utf8_lossy(body)));
+            }
+        }
+    }
+    Some((Value::Object(params), file?))
+}
+
+/// The parts between boundaries, without what is before the first and after the last.
+fn split<'a>(body: &'a [u8], boundary: &[u8]) -> Vec<&'a [u8]> {
+    let places = body.windows(boundary.len()).enumerate().filter(|(_, window)| *window == boundary);
+    let places: Vec<usize> = places.map(|(at, _)| at).collect();
+    places.windows(2).map(|pair| &body[pair[0] + boundary.len()..pair[1]]).collect()
+}
+
+fn quoted(head: &str, before: &str) -> Option<String> {
+    let (_, rest) = head.split_once(before)?;
+    rest.split_once('"').map(|(value, _)| value.to_owned())
+}

@@ -1,0 +1,93 @@
+//! Homard's loop in a program of one's own, with a hook that keeps agents from deleting things.
+//!
+//! Run it with `cargo run -p homard-example-embed`. The model is the built-in one, which needs no key; the tool is ours.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use homard_agent::{
+    Agents, Ambient, Follower, Hub, Inbound, Profile, Rules, Slots,
+    hub::Disposition,
+    tape::State,
+    tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec, Toolbox},
+};
+use homard_hooks::{Answer, Context, Event, Hook, HookError, Hooks, Point, Registration};
+use homard_model::{demo::Demo, roster::Roster};
+use homard_proto::{AgentId, message::User};
+use homard_store::{Fence, MemoryStore};
+use serde_json::{Value, json};
+
+/// Lets no command through that deletes something. It is a guard: if it cannot answer, nothing runs.
+struct Keeper;
+
+#[async_trait]
+impl Hook for Keeper {
+    fn name(&self) -> &str {
+        "keeper"
+    }
+
+    fn registrations(&self) -> Vec<Registration> {
+        vec![Registration::at(Point::BeforeToolCall).guard(), Registration::at(Point::AgentEnd)]
+    }
+
+    async fn call(&self, event: Event, context: Context) -> Result<Answer, HookError> {
+        if let Event::BeforeToolCall(call) = &event
+            && call.params.get("command").and_then(Value::as_str).is_some_and(|command| command.contains("rm "))
+        {
+            return Ok(Answer::block("nothing is deleted here"));
+        }
+        if let Event::AgentEnd(end) = &event {
+            say(&format!("[keeper] {} ended well: {}", context.run_id.unwrap_or_default(), end.success));
+        }
+        Ok(Answer::nothing())
+    }
+}
+
+/// A tool that only pretends to run commands.
+struct Pretend;
+
+#[async_trait]
+impl Tool for Pretend {
+    fn spec(&self) -> ToolSpec {
+        let parameters = json!({"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]});
+        ToolSpec { name: "exec".to_owned(), description: "Runs a command.".to_owned(), parameters }
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Effect
+    }
+
+    async fn call(&self, _: ToolCx, arguments: Value) -> ToolResult {
+        ToolResult::text(format!("(pretended to run {})", arguments["command"]))
+    }
+}
+
+#[allow(clippy::print_stdout, reason = "this is a program for a terminal")]
+fn say(text: &str) {
+    println!("{text}");
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    let hooks = Hooks::new(vec![Arc::new(Keeper)], Vec::new());
+    let toolbox = Toolbox::new([Arc::new(Pretend) as Arc<dyn Tool>]);
+    let profile = Profile { toolbox, ..Profile::new(AgentId::main(), Roster::alone(Arc::new(Demo::default()))) };
+    let (store, rules) = (Arc::new(MemoryStore::default()), Rules { hooks, ..Rules::default() });
+    let agents = Agents::new(profile, []);
+    let (hub, _feed) =
+        Hub::start_with(Ambient::system(), (store, Fence::default()), agents, Slots::new(4, 4, 1), rules);
+    for text in ["Run `echo hello`", "Run `rm -rf /`"] {
+        let (run, key) = (hub.ambient().run_id(), AgentId::main().main_session());
+        let message = User::text(text, hub.ambient().now_ms());
+        let accepted = hub.submit(Inbound::plain(run, ("owner", "embed"), key, message)).await?;
+        if let Disposition::New(tape) = accepted.disposition
+            && let State::Ended(end) = Follower::new(tape).end().await
+        {
+            let answer: Vec<_> = end.replies.iter().map(|reply| reply.text.as_str()).collect();
+            say(&format!("> {text}\n{}", answer.join("\n")));
+        }
+    }
+    hub.gateway_stops("done").await;
+    hub.shut_down().await;
+    Ok(())
+}

@@ -65,6 +65,15 @@ impl Ambient {
         self.parsed(|text| Some(text.to_owned()), |n| format!("nonce-{n}"))
     }
 
+    /// Any number.
+    pub fn random(&self) -> u64 {
+        match &*self.0 {
+            #[allow(clippy::disallowed_methods, reason = "this is the door")]
+            Source::System => Uuid::new_v4().as_u64_pair().1,
+            Source::Virtual { ids, .. } => ids.fetch_add(1, Ordering::Relaxed) + 1,
+        }
+    }
+
     fn parsed<T>(&self, parse: impl Fn(&str) -> Option<T>, count: impl Fn(u64) -> String) -> T {
         loop {
             let text = match &*self.0 {

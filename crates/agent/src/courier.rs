@@ -1,9 +1,12 @@
 //! The seam between the loop and whoever carries messages to chat platforms.
 
-use std::fmt;
+use std::{fmt, path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
+use homard_reply::thread::Mode;
 use serde_json::Value;
+
+use crate::delivery::Joining;
 
 /// Carries a message to a chat platform.
 ///
@@ -13,6 +16,30 @@ use serde_json::Value;
 pub trait Courier: Send + Sync {
     /// Carries it.
     async fn deliver(&self, outgoing: Outgoing) -> Result<Receipt, CourierError>;
+
+    /// What a platform is like, by its name in lower case; `None` for one that is not set up.
+    fn manner(&self, channel: &str) -> Option<Manner>;
+}
+
+/// What a chat platform is like, as far as those who write there need to know.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Manner {
+    /// How many characters a message has at most.
+    pub text_limit: Option<usize>,
+    /// Whether it drops a second message with the same [`Outgoing::id`], also after a restart.
+    pub is_idempotent: bool,
+    /// Whether answers go out in blocks there; `None` to leave it to the agent's owner.
+    pub takes_blocks: Option<bool>,
+    /// How small blocks become one message there.
+    pub nature: Joining,
+    /// Which replies hang on the message that they answer.
+    pub replies: Mode,
+    /// Whether the model may name a message to answer although replies hang on none.
+    pub allows_tags: bool,
+    /// Whether a thread is known by its first message, and writing there is to answer it, as on Slack.
+    pub threads_by_reply: bool,
+    /// Who is written to when nobody is named.
+    pub usual_to: Option<String>,
 }
 
 /// Something for a chat platform.
@@ -42,6 +69,8 @@ pub struct Outgoing {
     pub limit: Option<usize>,
     /// Whether nobody's device makes a sound.
     pub is_silent: bool,
+    /// Whether its sound is sent as a voice message.
+    pub is_voice: bool,
 }
 
 /// What is to be done on a chat platform.
@@ -88,6 +117,13 @@ impl Action {
 pub enum Media {
     /// At an address.
     Url(String),
+    /// In a folder. Whoever carries it reads nothing outside of that folder, whatever links there say.
+    File {
+        /// The folder.
+        root: PathBuf,
+        /// The path beneath it, as the model wrote it.
+        path: String,
+    },
     /// Here.
     Bytes {
         /// What it is called.
@@ -103,6 +139,7 @@ impl fmt::Debug for Media {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Url(url) => f.debug_tuple("Url").field(url).finish(),
+            Self::File { root, path } => f.debug_struct("File").field("root", root).field("path", path).finish(),
             Self::Bytes { name, mime, bytes } => {
                 f.debug_struct("Bytes").field("name", name).field("mime", mime).field("bytes", &bytes.len()).finish()
             }
@@ -142,8 +179,13 @@ pub enum CourierError {
     #[error("{0}")]
     Refused(String),
     /// The platform is not to be had at the moment; nothing was said there.
-    #[error("{0}; try again later")]
-    Unavailable(String),
+    #[error("{why}; try again later")]
+    Unavailable {
+        /// What is wrong with it.
+        why: String,
+        /// How long it wants to be left alone, if it said so.
+        retry_after: Option<Duration>,
+    },
     /// Nobody knows whether it was said there.
     #[error("{0}; it may have been said all the same: look before you say it again")]
     Unknown(String),

@@ -109,9 +109,13 @@ pub enum RunEvent {
     ToolEnded {
         /// The call.
         call: CallId,
-        /// The answer.
+        /// The answer as it is stored.
         result: Arc<Answered>,
+        /// The answer as it is shown, if a hook had another one stored.
+        shown: Option<Arc<Answered>>,
     },
+    /// A hook decided something.
+    Hooked(Arc<homard_hooks::Note>),
     /// The conversation is being made short.
     Compacting,
     /// The conversation was made short (stored).

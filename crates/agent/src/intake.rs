@@ -5,21 +5,26 @@ pub mod attachments;
 use std::time::Duration;
 
 use homard_proto::{
-    AgentId, ErrorShape, Route, RunId, SessionId, SessionKey,
-    message::User,
+    AgentId, ErrorShape, Route, RunId, SessionId, SessionKey, id,
+    message::{Block, User},
     method::{Params, agent::AgentParams, chat::SendParams},
 };
+use homard_store::{Origin, Post};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::{
     command::{
-        Command, Inline, Parsed,
+        Command, Inline, OWNER, Parsed,
         queue::{Mode, Overrides},
     },
     hub::{Hub, Inbound},
     lane::slots::Class,
+    post::plan::Wish,
 };
+
+/// The method of messages from chat platforms.
+pub const CHANNEL: &str = "channel";
 
 /// The longest that a run may ask for, in seconds: a year, which is as long as it takes. Beyond it a clock would
 /// overflow some day.
@@ -71,11 +76,13 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         return Err(wrong("message must not be blank"));
     }
     let pictures = attachments::pictures(params.attachments.clone()).await?;
-    for channel in [&params.channel, &params.reply_channel].into_iter().flatten() {
-        check_channel(channel)?;
-    }
+    let named = [&params.reply_channel, &params.channel].map(Option::as_deref);
+    let named = named.map(|raw| raw.map(|raw| channel(hub, raw)).transpose());
+    let [replied, given] = named;
+    let given = replied?.or(given?);
     let thinking = params.thinking.as_deref().map(thinking_level).transpose()?;
     let (key, session) = resolve(hub, &params).await?;
+    let (route, post) = post(hub, &key, &params, given).await?;
     let class = Class::choose(params.lane.as_deref(), &key);
     let Parsed { command, text, .. } = hub.rules().read(principal, text);
     let mut message = message(hub, &params.idempotency_key, command.as_ref(), (params.message.trim(), text));
@@ -97,10 +104,12 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         reports_restart: params.on_restart.as_deref() == Some("interrupt"),
         command,
         is_literal: false,
-        route: Route::default(),
+        route,
+        post,
         queue: None,
         blocks: None,
         client_tools: Vec::new(),
+        origin: None,
     })
 }
 
@@ -121,6 +130,16 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
     let Parsed { command, inline, text } = match params.suppress_command_interpretation {
         Some(true) => Parsed { command: None, inline: Inline::Nothing, text: text.to_owned() },
         Some(false) | None => hub.rules().read(principal, text),
+    };
+    let route = params.route();
+    let (route, post) = match hub.post_back(&key, &route).filter(|_| params.deliver != Some(false)) {
+        Some(post) => (route, Some(post)),
+        None if params.deliver == Some(true) && route == Route::default() => {
+            let wish = Wish { is_wanted: true, route };
+            // Whoever sends it reads the answer where they are.
+            hub.plan_post(&key, &wish, true).await.map_err(|why| wrong(&why))?.map_or_else(Default::default, some)
+        }
+        None => (route, None),
     };
     let mode = params.queue_mode.as_deref().and_then(Mode::parse);
     let asked = mode.map(|mode| Inline::Set(Overrides { mode: Some(mode), ..Overrides::default() }));
@@ -143,11 +162,66 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         reports_restart: false,
         command,
         is_literal: params.suppress_command_interpretation == Some(true),
-        route: params.route(),
+        route,
+        post,
         queue: Some(if inline == Inline::Nothing { asked.unwrap_or_default() } else { inline }),
         blocks: None,
         client_tools: Vec::new(),
+        origin: None,
     })
+}
+
+/// A message from a chat platform, from somebody who was let in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Arrived {
+    /// The event that brought it. The same event never leads to two runs.
+    pub origin: Origin,
+    /// Who said it.
+    pub principal: String,
+    /// The session.
+    pub key: SessionKey,
+    /// What was said, as it was written.
+    pub words: String,
+    /// The pictures that came with it.
+    pub pictures: Vec<Block>,
+    /// Where it came from and its answer goes.
+    pub route: Route,
+    /// What the platform calls it.
+    pub message: String,
+    /// When it was said, in milliseconds since the epoch.
+    pub at: u64,
+}
+
+/// Makes an [`Inbound`] of a message from a chat platform. `told` makes what a model reads of what was said; a command is
+/// kept as it was written. Fails on a channel whose name cannot be part of a run's.
+pub fn arrived(hub: &Hub, arrived: Arrived, told: impl FnOnce(&str) -> String) -> Result<Inbound, id::Error> {
+    let Arrived { origin, principal, key, words, pictures, route, message: said, at } = arrived;
+    let run = run_of(&origin)?;
+    let Parsed { command, inline, text } = hub.rules().read(&principal, words.trim());
+    let text = if command.is_some() { words.trim().to_owned() } else { told(&text) };
+    let mut message = User::text(text, at);
+    message.extra.insert("idempotencyKey".to_owned(), format!("{run}:user").into());
+    attachments::attach(&mut message, pictures);
+    let post = hub.post_back(&key, &route).map(|post| Post { reply_to: Some(said), ..post });
+    Ok(Inbound {
+        command,
+        is_literal: false,
+        queue: Some(inline),
+        origin: Some(origin),
+        route,
+        post,
+        ..Inbound::plain(run, (&principal, CHANNEL), key, message)
+    })
+}
+
+/// Whether the owner would give a command with this text.
+pub fn is_command(hub: &Hub, text: &str) -> bool {
+    hub.rules().read(OWNER, text.trim()).command.is_some()
+}
+
+/// The run of an event: the same for the same event, however often it comes.
+fn run_of(origin: &Origin) -> Result<RunId, id::Error> {
+    RunId::parse(&format!("{}-{}", origin.channel, &fingerprint(origin)[..32]))
 }
 
 /// What is said: all of a command, or what is left of a text without what it says about the queue.
@@ -199,11 +273,33 @@ fn known_agent(hub: &Hub, raw: &str) -> Result<AgentId, ErrorShape> {
     }
 }
 
-fn check_channel(raw: &str) -> Result<(), ErrorShape> {
+/// The channel that a word means.
+fn channel(hub: &Hub, raw: &str) -> Result<String, ErrorShape> {
     let name = raw.trim().to_lowercase();
     let alias = CHANNEL_ALIASES.iter().find(|(alias, _)| *alias == name);
     let name = alias.map_or(name.as_str(), |(_, channel)| channel);
-    if name.is_empty() || CHANNELS.contains(&name) { Ok(()) } else { Err(wrong(&format!("unknown channel: {name}"))) }
+    let is_known = name.is_empty() || CHANNELS.contains(&name) || hub.manner(name).is_some();
+    if is_known { Ok(name.to_owned()) } else { Err(wrong(&format!("unknown channel: {name}"))) }
+}
+
+/// Where the answer of a request goes, and that it goes there. Whoever asks the main session reads it there, too.
+async fn post(
+    hub: &Hub,
+    key: &SessionKey,
+    params: &AgentParams,
+    channel: Option<String>,
+) -> Result<(Route, Option<Post>), ErrorShape> {
+    let to = params.reply_to.as_deref().or(params.to.as_deref());
+    let account = params.reply_account_id.as_deref().or(params.account_id.as_deref());
+    let route = Route::new(channel.as_deref(), to, account, params.thread_id.as_deref());
+    let wish = Wish { is_wanted: params.deliver == Some(true), route };
+    let is_best_effort = params.best_effort_deliver.unwrap_or(key.is_main() || key.kind() == "global");
+    let planned = hub.plan_post(key, &wish, is_best_effort).await.map_err(|why| wrong(&why))?;
+    Ok(planned.map_or_else(Default::default, some))
+}
+
+fn some((route, post): (Route, Post)) -> (Route, Option<Post>) {
+    (route, Some(post))
 }
 
 /// The level that a word means.

@@ -122,6 +122,11 @@ impl Profile {
         }
     }
 
+    /// Where its files are: its workspace, or where its tools work if it has none.
+    pub(crate) fn home(&self) -> &PathBuf {
+        self.setting.workspace.as_ref().unwrap_or(&self.workdir)
+    }
+
     /// What the first choice is.
     pub fn spec(&self) -> &Spec {
         self.roster.first().spec()

@@ -9,7 +9,7 @@ use homard_proto::{
 };
 use homard_reply::{
     label::{self, Style},
-    payload::Payload,
+    payload::{Kind, Payload},
     sent::Sent,
     shape::{self, Duty, Ending, Shaped, ToolFailure, Turn},
     spoken::{self, Rules, Said},
@@ -56,7 +56,7 @@ impl Replies {
         for Event { kind, .. } in facts {
             match kind {
                 RunEvent::Assistant { entry, said } => replies.hear(entry, said),
-                RunEvent::ToolEnded { call, result } => replies.note(call, result),
+                RunEvent::ToolEnded { call, result, .. } => replies.note(call, result),
                 RunEvent::Block(block) => replies.delivered.push((**block).clone()),
                 RunEvent::Started { .. }
                 | RunEvent::Waited(_)
@@ -68,6 +68,7 @@ impl Replies {
                 | RunEvent::Rewound { .. }
                 | RunEvent::Retrying { .. }
                 | RunEvent::Switched { .. }
+                | RunEvent::Hooked(_)
                 | RunEvent::ToolStarted { .. }
                 | RunEvent::ToolProgress { .. }
                 | RunEvent::Compacting
@@ -111,6 +112,16 @@ impl Replies {
         let matters = label::matters(&result.tool_name, arguments, None);
         let label = label::summary(&result.tool_name, &matters, Style::Plain);
         self.failure = Some(ToolFailure { label, error: join_text(&result.content) });
+    }
+
+    /// Only so many blocks have got through.
+    pub(crate) fn keep_blocks(&mut self, count: usize) {
+        self.delivered.truncate(count);
+    }
+
+    /// Whether words of the answer went out in blocks.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.delivered.iter().any(|block| block.kind == Kind::Answer)
     }
 
     /// What is still to be said of a payload, after what tools have said.

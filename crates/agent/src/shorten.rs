@@ -1,27 +1,31 @@
-//! Making a session's conversation short: reads it from disk, asks a model to sum it up, and says which line is to be
-//! written. Nothing is written here, so whatever breaks it off, the conversation is as it was.
+//! Making a session's conversation short: asks a model to sum it up, and says which line is to be written. Nothing is written here, so whatever breaks it off, the conversation is as it was.
 
 use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 use homard_compact::{
-    Compaction, History, Line, Settings, Task,
+    Compaction, History, Settings, Task,
     compaction::{Outcome, Step},
-    escalate::{self, GaveUp, Ladder},
+    escalate::{GaveUp, Ladder},
     measure::measure,
     plan::Nothing,
-    summary::{Ask, Previous, Refused},
+    summary::{Ask, Previous, Refused, Way},
 };
 use homard_model::{ErrorKind, Event, Model, Request, tokens};
 use homard_proto::{
-    EntryId,
+    EntryId, RunId,
     message::{Message, StopReason, Usage, User},
-    transcript::{Entry, Kind},
+    transcript::Kind,
 };
-use homard_store::branch::{self, View};
+use homard_store::branch::{Compacted, Summary};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+
+use crate::{
+    conversation::{Conversation, TOKENS_AFTER},
+    event::RunEvent,
+};
 
 /// How long a model may take for one part of a summary.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -31,16 +35,18 @@ const MOST: Duration = Duration::from_secs(300);
 
 /// What is to be made short, and for whom.
 pub(crate) struct Work<'a> {
-    /// The transcript.
-    pub(crate) entries: &'a [Entry],
+    /// What is told.
+    pub(crate) conversation: &'a Conversation,
+    /// How many tokens that takes, as well as it is known.
+    pub(crate) tokens: u64,
     /// How.
     pub(crate) settings: &'a Settings,
     /// The window of the model that goes on.
     pub(crate) window: u64,
     /// What it is told besides the conversation, in tokens.
     pub(crate) overhead: u64,
-    /// Who sums up.
-    pub(crate) model: Arc<dyn Model>,
+    /// Who sums up: when one fails, the next one is asked.
+    pub(crate) models: Vec<Arc<dyn Model>>,
     /// What the user asked to pay attention to.
     pub(crate) focus: Option<String>,
     /// The ways that were taken before.
@@ -55,7 +61,9 @@ pub(crate) struct Short {
     /// What came of it.
     pub(crate) outcome: Box<Outcome>,
     /// The first line that is kept; none if nothing is.
-    pub(crate) first_kept: Option<EntryId>,
+    first_kept: Option<EntryId>,
+    /// How many tokens there were before, and how many there are now.
+    pub(crate) tokens: (u64, u64),
     /// The ways that were taken by now.
     pub(crate) ladder: Ladder,
     /// What the model took that summed up.
@@ -78,12 +86,9 @@ pub(crate) enum NotShort {
 
 /// Makes a conversation short.
 pub(crate) async fn shorten(work: Work<'_>) -> Result<Short, NotShort> {
-    let view = branch::view(work.entries);
-    let lines = lines(&view);
-    let previous =
-        view.summary.as_ref().map(|summary| Previous { text: summary.text.clone(), details: summary.details.clone() });
-    let kept = view.summary.as_ref().map(|_| view.kept);
-    let summed_up = view.summary.as_ref().map_or(0, |summary| tokens::of_message(&summary.message));
+    let (lines, kept, summary) = (work.conversation.lines(), work.conversation.kept(), work.conversation.summary());
+    let previous = summary.map(|summary| Previous { text: summary.text.clone(), details: summary.details.clone() });
+    let summed_up = summary.map_or(0, |summary| tokens::of_message(&summary.message));
     let mut scale = measure(&History { lines: &lines, kept }, work.overhead + summed_up).scale;
     if work.ladder.is_recovery() {
         scale = scale.after_overflow();
@@ -95,7 +100,7 @@ pub(crate) async fn shorten(work: Work<'_>) -> Result<Short, NotShort> {
         previous,
         limits: work.settings.limits(work.window, work.overhead, scale),
         focus: work.focus,
-        summary_window: work.model.spec().context_window,
+        summary_windows: work.models.iter().map(|model| model.spec().context_window).collect(),
         mode: work.settings.mode,
     };
     let mut compaction = Compaction::new(task, work.ladder);
@@ -104,7 +109,12 @@ pub(crate) async fn shorten(work: Work<'_>) -> Result<Short, NotShort> {
         match compaction.step() {
             Step::Ask(question) => {
                 let left = deadline.saturating_duration_since(tokio::time::Instant::now()).min(PATIENCE);
-                let asked = ask(&*work.model, question, &mut usage);
+                // There is one as long as anything is asked.
+                let Some(model) = work.models.get(compaction.asked()) else {
+                    compaction.answer(Err(Refused::Failed));
+                    continue;
+                };
+                let asked = ask(&**model, question, &mut usage);
                 let said = tokio::select! {
                     biased;
                     () = work.cancel.cancelled() => return Err(NotShort::Stopped),
@@ -114,7 +124,8 @@ pub(crate) async fn shorten(work: Work<'_>) -> Result<Short, NotShort> {
             }
             Step::Done(outcome) => {
                 let first_kept = ids.get(outcome.kept).cloned();
-                return Ok(Short { outcome, first_kept, ladder: compaction.ladder(), usage });
+                let tokens = calibrated(&outcome, work.tokens);
+                return Ok(Short { outcome, first_kept, tokens, ladder: compaction.ladder(), usage });
             }
             Step::Nothing(nothing) => return Err(NotShort::Nothing(nothing)),
             Step::GaveUp(why) => return Err(NotShort::GaveUp(why)),
@@ -122,40 +133,76 @@ pub(crate) async fn shorten(work: Work<'_>) -> Result<Short, NotShort> {
     }
 }
 
+/// The least estimate that a number is compared with; below it the ratio says nothing.
+const COMPARABLE: u64 = 1_000;
+
+/// How many tokens there were, if so many were counted, and how many are left: estimates are as far from the truth after
+/// as before. What is far below an estimate was counted by somebody who cannot count.
+fn calibrated(outcome: &Outcome, counted: u64) -> (u64, u64) {
+    let &Outcome { before, after, .. } = outcome;
+    if before < COMPARABLE {
+        return (counted, after);
+    }
+    let counted = counted.max(before / 4);
+    let scaled = u128::from(after) * u128::from(counted.min(before.saturating_mul(4))) / u128::from(before);
+    (counted, u64::try_from(scaled).unwrap_or(u64::MAX))
+}
+
 impl Short {
-    /// The line that is to be written, under this name.
-    pub(crate) fn line(&self, id: &EntryId) -> Kind {
-        let Outcome { summary, details, way, before, after, .. } = &*self.outcome;
+    /// How it was done, in a word.
+    pub(crate) fn way(&self) -> &'static str {
+        self.outcome.way.map_or(RESULTS, Way::as_str)
+    }
+
+    /// What is told from now on, and the line that says so, under this name. It names the run that wrote it.
+    pub(crate) fn apply(&self, told: &Conversation, id: &EntryId, run: &RunId) -> (Conversation, Kind) {
+        let Outcome { summary, details, kept, .. } = &*self.outcome;
         let mut details = details.clone();
         if let Value::Object(details) = &mut details {
-            details.insert("way".to_owned(), json!(way.map_or("results", |way| way.as_str())));
-            details.insert("tokensAfter".to_owned(), json!(after));
+            details.insert("way".to_owned(), json!(self.way()));
+            details.insert(TOKENS_AFTER.to_owned(), json!(self.tokens.1));
+            details.insert(RUN.to_owned(), json!(run));
         }
-        Kind::compaction(summary, self.first_kept.as_ref().unwrap_or(id), *before, details)
+        let before = self.tokens.0;
+        let line = Kind::compaction(summary, self.first_kept.as_ref().unwrap_or(id), before, details.clone());
+        let summary = Summary::new(summary.clone(), details, (id.clone(), Some(before)));
+        (told.compacted(summary, *kept), line)
     }
 }
 
-/// What a model is told of a transcript, and how many of those messages are older than the last compaction: what they say
-/// of how long the conversation was is no longer true.
-pub(crate) fn history(entries: &[Entry]) -> (Vec<Arc<Message>>, usize) {
-    let view = branch::view(entries);
-    let old = view.kept + usize::from(view.summary.is_some());
-    let told: Vec<_> = lines(&view).into_iter().map(|line| line.message).collect();
-    (view.summary.into_iter().map(|summary| summary.message).chain(told).collect(), old)
+/// The last compaction of a conversation, if this run made it.
+pub(crate) fn made_by(run: &RunId, told: &Conversation) -> Option<Compacted> {
+    let Summary { details, line: (id, before), .. } = told.summary()?;
+    let number = |name: &str| details.get(name).and_then(Value::as_u64);
+    let word = |name: &str| details.get(name).and_then(Value::as_str).map(str::to_owned);
+    (word(RUN).as_deref() == Some(run.as_str())).then(|| Compacted {
+        id: id.clone(),
+        at: String::new(),
+        summary: String::new(),
+        tokens_before: *before,
+        tokens_after: number(TOKENS_AFTER),
+        way: word("way"),
+        is_undone: false,
+    })
 }
 
-/// The lines of a view. Results that a compaction kept are shown as short as it said.
-fn lines(view: &View) -> Vec<Line> {
-    let most = view.summary.as_ref().and_then(|summary| escalate::kept_chars(&summary.details));
-    let shown = |place: usize, message: &Arc<Message>| {
-        let most = most.filter(|_| place < view.kept)?;
-        escalate::shorten(message, most).map(Arc::new)
-    };
-    let line = |(place, (id, message)): (usize, &(EntryId, Arc<Message>))| {
-        Line::new(id.clone(), shown(place, message).unwrap_or_else(|| message.clone()))
-    };
-    view.lines.iter().enumerate().map(line).collect()
+/// That a compaction was made, as the run that made it tells it.
+pub(crate) fn told(made: Compacted, goes_on: bool) -> RunEvent {
+    let ways = Way::ALL.map(Way::as_str);
+    RunEvent::Compacted {
+        entry: made.id,
+        before: made.tokens_before.unwrap_or(0),
+        after: made.tokens_after.unwrap_or(0),
+        way: ways.into_iter().find(|way| made.way.as_deref() == Some(way)).unwrap_or(RESULTS),
+        goes_on,
+    }
 }
+
+/// The word for a compaction that only shows less of results.
+const RESULTS: &str = "results";
+
+/// What names the run in the details of a compaction.
+const RUN: &str = "runId";
 
 /// Asks for a part of a summary.
 async fn ask(model: &dyn Model, ask: Ask, usage: &mut Usage) -> Result<String, Refused> {
@@ -181,4 +228,24 @@ async fn ask(model: &dyn Model, ask: Ask, usage: &mut Usage) -> Result<String, R
         }
     }
     Err(Refused::Failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_told_in_the_tokens_of_whoever_counted() {
+        let told = |before, after, counted| {
+            let (summary, details, way) = (String::new(), Value::Null, None);
+            calibrated(&Outcome { summary, details, way, kept: 0, rungs: Vec::new(), before, after }, counted)
+        };
+        assert_eq!(told(10_000, 4_000, 10_000), (10_000, 4_000));
+        assert_eq!(told(10_000, 4_000, 15_000), (15_000, 6_000));
+        assert_eq!(told(10_000, 4_000, 8_000), (8_000, 3_200));
+        // Whoever counts so has not seen it, or has seen more than we know of.
+        assert_eq!(told(10_000, 4_000, 100), (2_500, 1_000));
+        assert_eq!(told(10_000, 4_000, 90_000), (90_000, 16_000));
+        assert_eq!(told(900, 400, 600), (600, 400));
+    }
 }

@@ -13,7 +13,6 @@ mod edit;
 pub mod egress;
 mod error;
 mod exec;
-mod external;
 mod find;
 mod gate;
 mod glob;
@@ -50,6 +49,7 @@ use std::{fmt::Display, sync::Arc};
 
 use homard_agent::{
     ambient::Ambient,
+    external,
     tool::{Tool, ToolResult},
 };
 use serde::de::DeserializeOwned;
@@ -68,7 +68,7 @@ pub use crate::{
     grep::Grep,
     ls::Ls,
     memory::{MemoryGet, MemorySearch, MemorySettings, memory},
-    message::{Message, MessageRules},
+    message::{Message, MessageRules, enclose},
     process_tool::Process,
     read::Read,
     web_fetch::{WebFetch, WebFetchSettings},

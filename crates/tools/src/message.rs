@@ -307,6 +307,12 @@ async fn media(cx: &ToolCx, arguments: &Arguments) -> Result<Vec<Media>, No> {
     Ok(vec![Media::Bytes { name, mime, bytes }])
 }
 
+/// A file beneath a folder, whatever links there say, if it is not too large to go with a message; an error says why not.
+pub fn enclose(folder: &Path, path: &str) -> Result<Vec<u8>, String> {
+    let path = path.strip_prefix("file://").unwrap_or(path);
+    load(folder, path, &CancellationToken::new()).map_err(|error| error.to_string())
+}
+
 fn load(workdir: &Path, path: &str, cancel: &CancellationToken) -> Result<Vec<u8>, Error> {
     let file = Beneath::open(workdir)?.file(path)?;
     let most = MAX_MIB * 1024 * 1024;

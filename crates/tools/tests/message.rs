@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use homard_agent::{
     command::OWNER,
-    courier::{Action, Courier, CourierError, Media, Outgoing, Receipt},
+    courier::{Action, Courier, CourierError, Manner, Media, Outgoing, Receipt},
     tool::{Lender, Origin, Progress, Tool, ToolCx, ToolResult, Variables},
 };
 use homard_proto::{AgentId, CallId, Route, RunId};
@@ -33,6 +33,10 @@ impl Courier for Bag {
         let channel = outgoing.channel.clone().unwrap_or_else(|| "telegram".to_owned());
         bag.push(outgoing);
         Ok(Receipt { message: Some(format!("m{}", bag.len())), channel, details: Value::Null })
+    }
+
+    fn manner(&self, _: &str) -> Option<Manner> {
+        Some(Manner::default())
     }
 }
 

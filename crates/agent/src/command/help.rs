@@ -23,6 +23,8 @@ pub struct StatusFacts<'a> {
     pub key: &'a SessionKey,
     /// What is remembered of it.
     pub record: &'a Record,
+    /// How many tokens its next request takes; `None` if nothing was said.
+    pub tokens: Option<u64>,
     /// How its messages wait.
     pub queue: Settings,
     /// How many wait.
@@ -48,7 +50,7 @@ pub(super) fn status(facts: &StatusFacts<'_>) -> String {
         format!("Homard {version}"),
         format!("Model: {model}"),
         format!("Session: {key} (id {})", record.session_id),
-        format!("Context: {}; compactions: {}", context(record), compactions(record)),
+        format!("Context: {}; compactions: {}", context(facts.tokens, record.context_tokens), compactions(record)),
         format!(
             "Thinking: {}; verbose: {}; reasoning: {}",
             Level::Thinking.current(facts),
@@ -61,10 +63,10 @@ pub(super) fn status(facts: &StatusFacts<'_>) -> String {
     lines.join("\n")
 }
 
-fn context(record: &Record) -> String {
-    match (record.total_tokens, record.context_tokens) {
+fn context(tokens: Option<u64>, window: Option<u64>) -> String {
+    match (tokens, window) {
         (Some(used), Some(window)) if window > 0 => {
-            // In a wider number, so that a record with nonsense in it cannot overflow.
+            // In a wider number, so that nonsense cannot overflow.
             let percent = u128::from(used) * 100 / u128::from(window);
             format!("{used} of {window} tokens ({percent} %)")
         }
@@ -88,28 +90,49 @@ fn span(time: Duration) -> String {
     }
 }
 
-/// The answer to `/help`.
-pub(super) fn help(triggers: &Triggers) -> String {
-    let level = |level: Level, meaning: &str| (level.commands().join(", "), "[level]", meaning.to_owned());
-    let plain = |name: &str, arguments, meaning: &str| (name.to_owned(), arguments, meaning.to_owned());
+/// A command as lists show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its names, the usual one first.
+    pub names: Vec<String>,
+    /// What may follow it, such as `[level]`; empty if nothing may.
+    pub arguments: &'static str,
+    /// What it does.
+    pub meaning: String,
+}
+
+/// Every command, in the order of the help.
+pub fn listed(triggers: &Triggers) -> Vec<Listed> {
+    let row = |names: Vec<String>, arguments, meaning: &str| Listed { names, arguments, meaning: meaning.to_owned() };
+    let level = |level: Level, meaning: &str| {
+        row(level.commands().iter().map(|&name| name.to_owned()).collect(), "[level]", meaning)
+    };
+    let plain = |names: &[&str], arguments, meaning: &str| {
+        row(names.iter().map(|&name| name.to_owned()).collect(), arguments, meaning)
+    };
     let commands = [
-        (triggers.words().join(", "), "[message]", "begin a new transcript, with this message".to_owned()),
-        plain("/stop", "", "stop the run and drop what waits; during a run, the bare word does it, too"),
-        plain("/queue", "[mode] [option:value]", "what becomes of messages that come in during a run"),
+        row(triggers.words().to_vec(), "[message]", "begin a new transcript, with this message"),
+        plain(&["/stop"], "", "stop the run and drop what waits; during a run, the bare word does it, too"),
+        plain(&["/queue"], "[mode] [option:value]", "what becomes of messages that come in during a run"),
         level(Level::Thinking, "how hard the model thinks"),
         level(Level::Verbose, "how much you are told of tools"),
         level(Level::Reasoning, "whether you see the model's reasoning"),
-        plain("/model", "[provider/model]", "which model answers"),
-        plain("/approve", "<id> <decision>", "allow or deny a command that waits: allow-once, allow-always or deny"),
+        plain(&["/model"], "[provider/model]", "which model answers"),
+        plain(&["/approve"], "<id> <decision>", "allow or deny a command that waits: allow-once, allow-always or deny"),
         level(Level::Usage, "whether answers say what they took"),
-        plain("/compact", "[focus]", "make the conversation short; homard sessions compactions undoes it"),
-        plain("/context", "[detail|json]", "what the model is told before the conversation"),
-        plain("/status", "", "how this session stands"),
-        plain("/help, /commands", "", "this list"),
+        plain(&["/compact"], "[focus]", "make the conversation short; homard sessions compactions undoes it"),
+        plain(&["/context"], "[detail|json]", "what the model is told before the conversation"),
+        plain(&["/status"], "", "how this session stands"),
+        plain(&["/help", "/commands"], "", "this list"),
     ];
+    commands.into_iter().filter(|command| !command.names.is_empty()).collect()
+}
+
+/// The answer to `/help`.
+pub(super) fn help(triggers: &Triggers) -> String {
     let mut lines = vec!["Commands:".to_owned()];
-    for (names, arguments, meaning) in commands.into_iter().filter(|(names, ..)| !names.is_empty()) {
-        let usage = [names.as_str(), arguments].join(" ");
+    for Listed { names, arguments, meaning } in listed(triggers) {
+        let usage = [names.join(", ").as_str(), arguments].join(" ");
         lines.push(format!("{}: {meaning}", usage.trim_end()));
     }
     lines.push("A setting without a value tells what it is and what it can be; default takes it back.".to_owned());
@@ -184,10 +207,9 @@ Run: none at work";
 
     #[test]
     fn a_context_is_told_as_far_as_it_is_known() {
-        let told = |record| context(&Scene::new(record).record);
-        assert_eq!(told(json!({"totalTokens": 7, "contextTokens": 0})), "7 tokens");
-        assert_eq!(told(json!({"contextTokens": 9})), "nothing yet of 9 tokens");
-        let full = told(json!({"totalTokens": u64::MAX, "contextTokens": u64::MAX}));
+        assert_eq!(context(Some(7), Some(0)), "7 tokens");
+        assert_eq!(context(None, Some(9)), "nothing yet of 9 tokens");
+        let full = context(Some(u64::MAX), Some(u64::MAX));
         assert_eq!(full, "18446744073709551615 of 18446744073709551615 tokens (100 %)");
     }
 

@@ -22,7 +22,7 @@ pub use approve::Approve;
 pub use begin::Triggers;
 pub use context::Ask;
 pub use directive::{Inline, Order};
-pub use help::StatusFacts;
+pub use help::{Listed, StatusFacts, listed};
 pub use levels::{Level, Levels};
 pub use stop::Stop;
 
@@ -78,6 +78,15 @@ pub(crate) const RESERVED: &[&str] = &[
 /// The principal whose commands are obeyed.
 pub const OWNER: &str = "owner";
 
+/// The API of what Homard itself says in a conversation.
+pub(crate) const OWN_API: &str = "homard";
+
+/// The words of our own commands, without the slash. Nobody else's command has one of them.
+pub const NAMES: [&str; 21] = [
+    "new", "reset", "stop", "queue", "think", "thinking", "t", "verbose", "v", "reasoning", "reason", "usage", "model",
+    "compact", "context", "approve", "status", "help", "commands", "skill", "send",
+];
+
 /// What a message asks of its session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
@@ -102,6 +111,8 @@ pub enum Command {
     Context(Ask),
     /// That a command may run, or not; or to be told how that is said.
     Approve(Result<Approve, String>),
+    /// What somebody else's command does: its word, and what follows it.
+    Foreign(String, String),
     /// To be told how it stands.
     Status,
     /// To be told what it understands.
@@ -144,6 +155,7 @@ impl Command {
             | Self::Compact(_)
             | Self::Context(_)
             | Self::Approve(_)
+            | Self::Foreign(..)
             | Self::Status
             | Self::Help => None,
         }
@@ -158,6 +170,7 @@ impl Command {
             | Self::Stop(_)
             | Self::Compact(_)
             | Self::Context(_)
+            | Self::Foreign(..)
             | Self::Approve(_) => None,
             Self::Queue(order) => Some(order.change(facts)),
             Self::Level(level, word) => Some(level.change(word, facts)),
@@ -195,6 +208,7 @@ pub fn parse(text: &str, triggers: &Triggers) -> Parsed {
                 | Command::Compact(_)
                 | Command::Context(_)
                 | Command::Approve(_)
+                | Command::Foreign(..)
                 | Command::Status
                 | Command::Help => String::new(),
             };
@@ -276,7 +290,7 @@ fn quoted(words: &str) -> String {
 pub(crate) fn own_words(text: &str, at: u64) -> Assistant {
     Assistant {
         content: vec![Block::text(text)],
-        api: "homard".to_owned(),
+        api: OWN_API.to_owned(),
         provider: "homard".to_owned(),
         model: "command".to_owned(),
         timestamp: at,
@@ -327,6 +341,7 @@ mod tests {
                 models: &self.models,
                 key: &self.key,
                 record: &self.record,
+                tokens: self.record.total_tokens,
                 queue: Settings::default(),
                 waiting: if self.is_busy { 2 } else { 0 },
                 at_work: self.is_busy.then_some((&self.run, Duration::from_secs(65))),

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use homard_hooks::{BootstrapFile, Hooks, Signal};
 use homard_model::{Level, Spec, ToolSpec, spec::SELF_HOSTED_IDLE};
 use homard_proto::{Route, SessionId, SessionKey, session::Record};
-use homard_workspace::{Audience, Identity, Page};
+use homard_workspace::{Audience, Body, Identity, Page, page_of};
+use serde_json::json;
 
 use super::{
     budget, lean,
@@ -28,7 +30,12 @@ pub(crate) struct Found {
 }
 
 /// Reads what a run of a session needs to know.
-pub(crate) async fn gather(profile: &Profile, key: &SessionKey) -> Found {
+pub(crate) async fn gather(
+    profile: &Profile,
+    key: &SessionKey,
+    hooks: &Hooks,
+    (session, at): (Option<&SessionId>, u64),
+) -> Found {
     let setting = &profile.setting;
     let kit = setting.shelf.kit();
     let Some(workspace) = setting.workspace.clone() else { return Found { kit, ..Found::default() } };
@@ -39,7 +46,61 @@ pub(crate) async fn gather(profile: &Profile, key: &SessionKey) -> Found {
         tracing::error!(%key, %error, "the workspace could not be read; the run goes on without its files");
         Vec::new()
     });
+    let pages = offer(hooks, pages, (profile, key), (session, at)).await;
     Found { identity: Identity::of(&pages), pages, kit }
+}
+
+/// Has listeners change the files that go into the prompt.
+async fn offer(
+    hooks: &Hooks,
+    pages: Vec<Page>,
+    (profile, key): (&Profile, &SessionKey),
+    (session, at): (Option<&SessionId>, u64),
+) -> Vec<Page> {
+    if !hooks.is_heard("agent", "bootstrap") {
+        return pages;
+    }
+    let files: Vec<_> = pages.iter().map(file_of).collect();
+    let context = json!({"workspaceDir": profile.home(), "sessionKey": key, "sessionId": session, "agentId": profile.id});
+    let mut signal = Signal {
+        kind: "agent".to_owned(),
+        action: "bootstrap".to_owned(),
+        session_key: key.to_string(),
+        context: context.as_object().cloned().unwrap_or_default(),
+        timestamp: at,
+        messages: Vec::new(),
+    };
+    signal.set_files(&files);
+    let Some(wanted) = hooks.signal(signal).await.files() else {
+        tracing::warn!(%key, "a hook wanted files in the prompt that are none; they stay as they are");
+        return pages;
+    };
+    let limits = &profile.setting.limits;
+    let mut left = limits.total;
+    let page = |file: BootstrapFile| match files.iter().position(|known| *known == file) {
+        Some(place) => pages[place].clone(),
+        None => page_of(file.name, file.path, file.content.as_deref(), limits),
+    };
+    // What a hook adds does not get more room than all files have together.
+    let has_room = |page: &Page| {
+        let had = left;
+        left = left.saturating_sub(page.chars);
+        had > 0
+    };
+    wanted.into_iter().map(page).take_while(has_room).collect()
+}
+
+fn file_of(page: &Page) -> BootstrapFile {
+    let content = match &page.body {
+        Body::Whole(text) | Body::Cut(text) => Some(text.clone()),
+        Body::Missing | Body::Unusable(_) => None,
+    };
+    BootstrapFile {
+        name: page.name.to_string(),
+        path: page.path.clone(),
+        content,
+        missing: matches!(page.body, Body::Missing),
+    }
 }
 
 /// What a run tells its model before the conversation.

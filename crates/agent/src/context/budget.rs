@@ -56,7 +56,7 @@ pub(crate) fn overflow(spec: &Spec, overhead: u64, said: Said<'_>) -> Option<Err
         let text = format!(
             "the conversation has about {} tokens, and {}/{} can read {window}; begin anew with /new, or choose a model \
              that can read more",
-            weight.counted + weight.estimated,
+            weight.tokens(),
             spec.provider,
             spec.model
         );
@@ -64,10 +64,19 @@ pub(crate) fn overflow(spec: &Spec, overhead: u64, said: Said<'_>) -> Option<Err
     })
 }
 
-/// A conversation, and how many of its messages are older than its last compaction.
-pub(crate) type Said<'a> = (&'a [Arc<Message>], usize);
+/// A conversation, and what is known of its size.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Said<'a> {
+    /// The messages.
+    pub(crate) messages: &'a [Arc<Message>],
+    /// How many of them are older than the last compaction.
+    pub(crate) old: usize,
+    /// How many tokens these take, with everything that is told besides, as the compaction says.
+    pub(crate) known: Option<u64>,
+}
 
-/// How much a request weighs, in tokens.
+/// How much a request weighs, in tokens. It is the one measure: it says when a conversation is made short, and people
+/// read it wherever they ask how long it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Weight {
     /// What the provider said of everything up to its last answer.
@@ -76,9 +85,17 @@ pub(crate) struct Weight {
     pub(crate) estimated: u64,
 }
 
+impl Weight {
+    /// All of it.
+    pub(crate) fn tokens(self) -> u64 {
+        self.counted + self.estimated
+    }
+}
+
 /// Weighs a request: what this model counted when it answered last, and an estimate of the rest. What was counted before a
 /// compaction is no longer true. `overhead` is what is told besides the conversation.
-pub(crate) fn weigh(spec: &Spec, overhead: u64, (messages, old): Said<'_>) -> Weight {
+pub(crate) fn weigh(spec: &Spec, overhead: u64, said: Said<'_>) -> Weight {
+    let Said { messages, old, known } = said;
     let counted = |message: &Arc<Message>| match &**message {
         Message::Assistant(said) if spec.wrote(said) => {
             let usage = &said.usage;
@@ -89,9 +106,10 @@ pub(crate) fn weigh(spec: &Spec, overhead: u64, (messages, old): Said<'_>) -> We
     let fresh = messages.iter().enumerate().skip(old).rev();
     let last = fresh.into_iter().find_map(|(at, message)| Some((at, counted(message)?)));
     let sum = |messages: &[Arc<Message>]| messages.iter().map(|message| tokens::of_message(message)).sum::<u64>();
-    match last {
-        Some((at, counted)) => Weight { counted, estimated: sum(&messages[at + 1..]) },
-        None => Weight { counted: 0, estimated: overhead + sum(messages) },
+    match (last, known) {
+        (Some((at, counted)), _) => Weight { counted, estimated: sum(&messages[at + 1..]) },
+        (None, Some(known)) => Weight { counted: 0, estimated: known + sum(&messages[old..]) },
+        (None, None) => Weight { counted: 0, estimated: overhead + sum(messages) },
     }
 }
 
@@ -117,6 +135,10 @@ mod tests {
         Arc::new(Message::User(User::text(text, 0)))
     }
 
+    fn fresh(messages: &[Arc<Message>]) -> Said<'_> {
+        Said { messages, old: 0, known: None }
+    }
+
     #[test]
     fn a_window_below_the_least_is_refused_and_a_small_one_is_told() {
         let judged = [0, 12_000, 16_000, 20_000, 32_000, 200_000].map(|window| Window::of(&spec(window)));
@@ -131,7 +153,7 @@ mod tests {
     fn what_the_same_model_counted_is_believed() {
         let hi = asked("hi");
         let rest = tokens::of_message(&hi);
-        let weight = |messages: Vec<_>| weigh(&spec(0), 0, (&messages, 0));
+        let weight = |messages: Vec<_>| weigh(&spec(0), 0, fresh(&messages));
         assert_eq!(
             weight(vec![asked(&"x".repeat(9_999)), said("m", 100), hi.clone()]),
             Weight { counted: 115, estimated: rest }
@@ -142,18 +164,18 @@ mod tests {
         assert!(weight(all).estimated >= 2 * rest);
         // Pitfall 80: what was counted before a compaction is not true any more.
         let kept = [said("m", 90_000), asked("hi")];
-        assert_eq!(
-            weigh(&spec(0), 7, (&kept, 1)),
-            Weight { counted: 0, estimated: 7 + rest + tokens::of_message(&kept[0]) }
-        );
+        let old = |known| weigh(&spec(0), 7, Said { old: 1, known, ..fresh(&kept) });
+        assert_eq!(old(None), Weight { counted: 0, estimated: 7 + rest + tokens::of_message(&kept[0]) });
+        // What the compaction knew of what it left is.
+        assert_eq!(old(Some(400)), Weight { counted: 0, estimated: 400 + rest });
     }
 
     #[test]
     fn only_what_cannot_fit_is_turned_away() {
         let said = [said("m", 19_000), asked(&"word ".repeat(4_000))];
-        assert_eq!(overflow(&spec(40_000), 0, (&said, 0)), None);
-        assert_eq!(overflow(&spec(0), 0, (&said, 0)), None);
-        let error = overflow(&spec(20_000), 0, (&said, 0)).unwrap();
+        assert_eq!(overflow(&spec(40_000), 0, fresh(&said)), None);
+        assert_eq!(overflow(&spec(0), 0, fresh(&said)), None);
+        let error = overflow(&spec(20_000), 0, fresh(&said)).unwrap();
         assert_eq!(error.kind, ErrorKind::Overflow);
         assert!(
             error.message.ends_with("p/m can read 20000; begin anew with /new, or choose a model that can read more")

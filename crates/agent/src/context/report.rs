@@ -6,7 +6,7 @@ mod words;
 
 use std::collections::BTreeMap;
 
-use homard_model::ToolSpec;
+use homard_model::{ToolSpec, tokens};
 use homard_proto::{SessionId, SessionKey};
 use homard_workspace::Body;
 use serde::{Deserialize, Serialize};
@@ -55,6 +55,29 @@ pub(crate) struct Report {
     /// The sections of the prompt, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) parts: Vec<Weight>,
+    /// What all of it takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tokens: Option<Tokens>,
+}
+
+/// What a request takes, by the measure that also says when a conversation is made short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Tokens {
+    /// The prompt.
+    pub(crate) system_prompt: u64,
+    /// The tools.
+    pub(crate) tools: u64,
+    /// Everything, with the conversation; `None` if nothing was said yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) context: Option<u64>,
+}
+
+impl Tokens {
+    /// What is told besides the conversation.
+    pub(crate) fn overhead(self) -> u64 {
+        self.system_prompt + self.tools
+    }
 }
 
 /// What confines the tools of a run.
@@ -231,6 +254,11 @@ impl Report {
                 .iter()
                 .map(|part| Weight { name: part.name.to_owned(), chars: part.chars, stable: part.is_stable })
                 .collect(),
+            tokens: Some(Tokens {
+                system_prompt: tokens::estimate(&prompt.text),
+                tools: tokens::of_tools(scene.stable.tools),
+                context: None,
+            }),
         }
     }
 }
@@ -243,7 +271,7 @@ fn files(scene: &Scene<'_>) -> Vec<File> {
             Body::Unusable(why) => (false, Some(why.clone())),
         };
         File {
-            name: shown.page.name.to_owned(),
+            name: shown.page.name.to_string(),
             path: shown.page.path.display().to_string(),
             missing,
             raw_chars: shown.page.chars,

@@ -309,7 +309,8 @@ impl Hub {
         let provenance = json!({"kind": "inter_session", "sourceSessionKey": child, "sourceTool": METHOD});
         message.extra.insert("inputProvenance".to_owned(), provenance);
         let route = errand.route.clone();
-        let inbound = Inbound { route, ..self.internal(run, &errand.principal, parent, message) };
+        let post = self.post_back(parent, &route);
+        let inbound = Inbound { route, post, ..self.internal(run, &errand.principal, parent, message) };
         match self.submit(inbound).await {
             Ok(_) => Ok(()),
             // It does not become true by being said again.

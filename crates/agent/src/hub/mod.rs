@@ -2,6 +2,7 @@
 
 mod children;
 mod compact;
+mod received;
 mod recover;
 mod registry;
 mod setup;
@@ -28,12 +29,14 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     ambient::Ambient,
     approval::Desk,
+    command::{Listed, listed},
     event::AbortReason,
     lane::{
         Job, Queued,
         chores::{ChangeError, Chore, Deleted, Deletion, Patch},
         slots::Slots,
     },
+    post::Mail,
     profile::Agents,
     tape::{Follower, State, Tape},
     wire::Reported,
@@ -54,7 +57,7 @@ const MAX_LIVE: usize = 50_000;
 
 /// The front door. Clones are cheap and are the same door.
 #[derive(Debug, Clone)]
-pub struct Hub(Arc<Shared>);
+pub struct Hub(pub(crate) Arc<Shared>);
 
 impl Hub {
     /// Opens the door. The receiver hears of every run; drop it if nobody follows them all.
@@ -75,7 +78,8 @@ impl Hub {
         slots: Slots,
         rules: Rules,
     ) -> (Self, mpsc::UnboundedReceiver<HubEvent>) {
-        // Unbounded: a tape is announced once until it is read, so there are never more entries than live runs.
+        // Unbounded: a tape is announced once until it is read, so there are never more entries than live runs, and a word
+        // for each message that a channel has taken or refused.
         let (feed, follow) = mpsc::unbounded_channel();
         let (writer, _) = Writer::start(store.clone(), fence);
         let shared = Shared {
@@ -91,6 +95,7 @@ impl Hub {
             live: Mutex::default(),
             arrivals: Notify::new(),
             desk: OnceLock::new(),
+            mail: Mail::default(),
         };
         (Self(Arc::new(shared)), follow)
     }
@@ -125,6 +130,11 @@ impl Hub {
         self.0.desk.get()
     }
 
+    /// The commands that the owner may write in a chat.
+    pub fn commands(&self) -> Vec<Listed> {
+        listed(&self.rules().triggers)
+    }
+
     /// How many runs are at work at once.
     pub fn slots(&self) -> &Slots {
         &self.0.slots
@@ -145,6 +155,7 @@ impl Hub {
         }
         let (run, key) = (inbound.run.clone(), inbound.key.clone());
         self.await_rival(&inbound).await;
+        let news = self.received(&inbound);
         let (tape, mut admission, is_new) = self.claim(inbound)?;
         let verdict = match admission.wait_for(|admission| !matches!(admission, Admission::Pending)).await {
             Ok(verdict) => verdict.clone(),
@@ -153,7 +164,10 @@ impl Hub {
         };
         let accepted = |at, disposition| Ok(Accepted { run: run.clone(), key: key.clone(), at, disposition });
         match verdict {
-            Admission::Accepted if is_new => accepted(tape.accepted_at(), Disposition::New(tape)),
+            Admission::Accepted if is_new => {
+                self.tell_received(news);
+                accepted(tape.accepted_at(), Disposition::New(tape))
+            }
             Admission::Accepted => accepted(tape.accepted_at(), Disposition::InFlight(tape)),
             Admission::Duplicate(row) => match (self.report(&row).await?, self.host_of(&row)) {
                 (Some(report), _) => accepted(row.accepted_at, Disposition::Finished(Box::new(report))),

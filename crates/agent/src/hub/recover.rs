@@ -1,7 +1,7 @@
 //! What the hub does with runs that nobody is at work on: those that a restart finds, and those whose end was not stored.
 
 use homard_store::{
-    Accept, Error as StoreError, Failure, FailureKind, Outcome, Rec, RunRow, RunState, Unfinished,
+    Accept, DeliveryRow, Error as StoreError, Failure, FailureKind, Outcome, Rec, RunRow, RunState, Unfinished,
     recovery::{self, Plan},
 };
 use tokio::sync::watch;
@@ -13,6 +13,7 @@ use super::{
 use crate::{
     command::Command,
     lane::{Job, Queued, Resume, epilogue::ending},
+    post::line::Style,
     run::RunError,
     tape::Tape,
     wire::Reported,
@@ -26,7 +27,7 @@ impl Hub {
         let (mut going_on, mut endings) = (Vec::new(), Vec::new());
         for found in self.0.store.recover().await? {
             match self.plan(&found).await? {
-                Plan::Requeue => going_on.push((found.accept, None, Vec::new())),
+                Plan::Requeue => going_on.push((found.accept, None, Vec::new(), found.posted)),
                 Plan::Resume(answers) => {
                     let resume = Resume {
                         session: found.row.session,
@@ -34,17 +35,25 @@ impl Hub {
                         entries: found.entries,
                         answers,
                     };
-                    going_on.push((found.accept, Some(resume), found.guests));
+                    going_on.push((found.accept, Some(resume), found.guests, found.posted));
                 }
-                Plan::End(outcome, answers) => endings.extend(ending(&self.0.ambient, &found, outcome, &answers)),
+                Plan::End(outcome, answers) => {
+                    let style = Style::of(&self.agents().of(found.row.key.agent()));
+                    let line = self.0.line(&Inbound::from(found.accept.clone()), style);
+                    endings.extend(ending(&self.0.ambient, (&found, line.as_deref()), outcome, &answers));
+                }
             }
         }
         // The ends first: a run that goes on reads the transcript behind them.
         self.0.writer.commit(endings).await?;
         // What was at work is at the end of its transcript, also before a message that the disk once kept from beginning.
-        going_on.sort_by_key(|(_, resume, _)| resume.is_none());
+        going_on.sort_by_key(|(_, resume, ..)| resume.is_none());
         let count = going_on.len();
-        going_on.into_iter().for_each(|(accept, resume, guests)| self.requeue(accept, resume, guests));
+        // Before anything else is said to those who are to hear it.
+        self.0.take_up_mail().await?;
+        for (accept, resume, guests, posted) in going_on {
+            self.requeue(accept, resume, (guests, posted));
+        }
         self.take_up_children().await?;
         Ok(count)
     }
@@ -76,7 +85,7 @@ impl Hub {
     }
 
     /// Puts a run that is on disk back in line, with the runs that end with it.
-    fn requeue(&self, accept: Accept, resume: Option<Resume>, guests: Vec<RunRow>) {
+    fn requeue(&self, accept: Accept, resume: Option<Resume>, (guests, posted): (Vec<RunRow>, Vec<DeliveryRow>)) {
         let key = accept.key.clone();
         let mut live = self.0.lock();
         let at = accept.at;
@@ -85,6 +94,7 @@ impl Hub {
             let at = row.accepted_at;
             self.revive(&mut live, Inbound::from(row), at)
         }));
+        let queued = queued.having_posted(posted);
         let queued = match resume {
             Some(resume) => queued.resuming(resume),
             None => queued,

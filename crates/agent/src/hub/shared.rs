@@ -25,6 +25,7 @@ use crate::{
     approval::Desk,
     event::AbortReason,
     lane::{self, Job, slots::Slots},
+    post::Mail,
     tape::Tape,
     writer::Writer,
 };
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     pub(super) arrivals: Notify,
     /// Where it is asked whether commands may run.
     pub(crate) desk: OnceLock<Desk>,
+    /// What waits to be said on channels.
+    pub(crate) mail: Mail,
 }
 
 impl std::fmt::Debug for Shared {
@@ -122,6 +125,12 @@ impl Shared {
             self.spawn("lane", lane::run(self.clone(), key.clone(), jobs));
             mailbox
         });
+    }
+
+    /// Tells something to whoever follows all runs.
+    pub(crate) fn tell(&self, event: HubEvent) {
+        // Without a gateway nobody follows them, and that is fine.
+        self.feed.send(event).ok();
     }
 
     /// Hands a job to a session's lane.

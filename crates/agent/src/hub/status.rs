@@ -9,17 +9,22 @@ use jiff::tz::TimeZone;
 use super::{Hub, Pace, Work};
 use crate::{
     command::{
-        Command, StatusFacts,
+        Command, OWNER, StatusFacts,
         queue::{Overrides, resolve},
     },
-    lane::{answering, answering_model},
+    conversation::Conversation,
+    lane::{answering, answering_model, report},
     schedule::clock_line,
+    tool::Origin,
 };
 
 impl Hub {
     /// What `/status` says of a session, and what time it is; `None` when there is no such session.
     pub async fn status(&self, key: &SessionKey) -> Result<Option<String>, StoreError> {
-        let Some(record) = self.record(key).await? else { return Ok(None) };
+        let Some(session) = self.0.store.load(key).await? else { return Ok(None) };
+        let (record, history) = (session.record, Conversation::read(&session.entries));
+        let origin = Origin { principal: OWNER.to_owned(), ..Origin::default() };
+        let tokens = report(&self.0, key, (&record, &history), (&self.0.ambient.run_id(), None, &origin)).await.tokens;
         let (profile, rules) = (self.agents().of(key.agent()), self.rules());
         let (channel, config) = rules.queue.of(&Route::default());
         let model = answering_model(&profile, &record);
@@ -33,6 +38,7 @@ impl Hub {
             models: &profile.offers,
             key,
             record: &record,
+            tokens: tokens.and_then(|tokens| tokens.context),
             queue: resolve(&Overrides::default(), &Overrides::from(&record), &channel, &config),
             waiting: work.iter().filter(is_waiting).count(),
             at_work: at_work.map(|work| (&work.run, Duration::from_millis(now.saturating_sub(work.accepted_at)))),
@@ -53,7 +59,7 @@ impl Hub {
     }
 
     /// What is remembered of a session, without its transcript.
-    pub(super) async fn record(&self, key: &SessionKey) -> Result<Option<session::Record>, StoreError> {
+    pub async fn record(&self, key: &SessionKey) -> Result<Option<session::Record>, StoreError> {
         let all = self.0.store.list().await?;
         Ok(all.into_iter().find(|(found, _)| found == key).map(|(_, record)| (*record).clone()))
     }

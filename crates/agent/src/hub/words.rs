@@ -7,14 +7,17 @@ use homard_proto::{
     message::{Message, User},
     method::{Params, chat::SendParams},
 };
+use homard_hooks::Hooks;
 use homard_reply::blocks;
-use homard_store::{Accept, Error as StoreError, OnRestart, Options, RunRow};
+use homard_store::{Accept, Error as StoreError, OnRestart, Options, Origin, Post, RunRow};
 
 use crate::{
     command::{self, Command, Inline, OWNER, Parsed, Triggers, queue::Overrides},
     context::history::HistoryLimits,
     freshness::Freshness,
+    intake::CHANNEL,
     lane::slots::Class,
+    post::{Delivered, PostRules},
     tape::{State, Tape},
     tool::ToolSpec,
     wire::Reported,
@@ -57,12 +60,16 @@ pub struct Inbound {
     pub is_literal: bool,
     /// Where it came from, and where its answer goes.
     pub route: Route,
+    /// That its answer is sent to its route; `None` if those who follow the run are all who get it.
+    pub post: Option<Post>,
     /// What it says about its own way through the queue; `None` for a request that is always a run of its own.
     pub queue: Option<Inline>,
     /// How its answer is sent in blocks while it is written; `None` if it is sent when it is done. It is not stored.
     pub blocks: Option<blocks::Rules>,
     /// Tools that whoever sends it has: a call of one ends the run and is handed over. They are not stored.
     pub client_tools: Vec<ToolSpec>,
+    /// The event of a channel that brought it.
+    pub origin: Option<Origin>,
 }
 
 impl Inbound {
@@ -87,9 +94,11 @@ impl Inbound {
             command: None,
             is_literal: true,
             route: Route::default(),
+            post: None,
             queue: None,
             blocks: None,
             client_tools: Vec::new(),
+            origin: None,
         }
     }
 }
@@ -105,13 +114,25 @@ pub struct Rules {
     pub queue: QueueRules,
     /// How much of a chat is shown to models.
     pub history: HistoryLimits,
+    /// What goes out on channels.
+    pub post: PostRules,
+    /// Who takes part in the loop.
+    pub hooks: Hooks,
 }
 
 impl Rules {
     /// What a message turns out to be. Only the owner's are read; anybody else's are taken as they are.
     pub(crate) fn read(&self, principal: &str, text: &str) -> Parsed {
         if principal == OWNER {
-            command::parse(text, &self.triggers)
+            let parsed = command::parse(text, &self.triggers);
+            match self.hooks.command(text) {
+                // Our own words come first.
+                Some((foreign, words)) if parsed.command.is_none() => {
+                    let command = Some(Command::Foreign(foreign.name().to_owned(), words));
+                    Parsed { command, inline: Inline::default(), text: String::new() }
+                }
+                Some(_) | None => parsed,
+            }
         } else {
             Parsed { command: None, inline: Inline::default(), text: text.to_owned() }
         }
@@ -231,6 +252,8 @@ impl Waited {
 pub enum HubEvent {
     /// There is something new on this tape.
     Run(Arc<Tape>),
+    /// Nothing more is done about something that was to be said on a channel.
+    Delivery(Box<Delivered>),
 }
 
 impl Inbound {
@@ -282,11 +305,13 @@ impl From<Accept> for Inbound {
             extra_prompt: accept.options.extra_prompt,
             reports_restart: accept.options.on_restart == OnRestart::Interrupt,
             command: None,
-            queue: (method == SendParams::METHOD).then(|| Inline::typed(&accept.options.queue)),
+            queue: [SendParams::METHOD, CHANNEL].contains(&method.as_str()).then(|| Inline::typed(&accept.options.queue)),
             is_literal: accept.options.is_literal,
             route: accept.options.route,
+            post: accept.options.post,
             blocks: None,
             client_tools: Vec::new(),
+            origin: accept.origin,
         }
     }
 }

@@ -9,7 +9,7 @@ use homard_proto::{
     transcript::{Entry, Header, Kind, ModelChange},
 };
 use homard_reply::blocks::Blocks;
-use homard_store::{Input, Rec, Start};
+use homard_store::{Input, Rec, Start, branch};
 
 use super::{
     Lane, Queued,
@@ -18,7 +18,7 @@ use super::{
     slots::Lender,
 };
 use crate::{
-    access,
+    Inbound, access,
     ambient::iso,
     command::{Command, OWNER},
     context::{
@@ -27,9 +27,12 @@ use crate::{
         notes,
         setting::Kit,
     },
+    conversation::Conversation,
     event::{Event, RunEvent},
+    hooks,
     profile::Profile,
-    run::{Plea, RunScope, compact::Wish, guard::Guard, margin},
+    run::{Plea, RunScope, Wanted, compact::Wish, guard::Guard, margin},
+    shorten,
     tool::{Origin, Toolbox},
     writer::Then,
 };
@@ -57,7 +60,7 @@ impl Lane {
     /// Puts the run's beginning on its way to disk and gathers what the run needs.
     ///
     /// `None` when the session is not at hand: an earlier commit failed, and nothing about it can be trusted.
-    pub(super) fn begin(
+    pub(super) async fn begin(
         &mut self,
         queued: &mut Queued,
         profile: &Arc<Profile>,
@@ -118,12 +121,13 @@ impl Lane {
             class: queued.inbound.class,
             plea: Plea::Nothing,
             blocks: queued.inbound.blocks.clone().map(Blocks::new),
+            post: None,
             beside: Usage::default(),
-            history: Vec::new(),
-            old: 0,
+            history: Conversation::default(),
             is_tried: false,
             ladder: Ladder::default(),
             made: Vec::new(),
+            void: Vec::new(),
             compacting: queued.compacting.clone(),
             wish: queued.wish(),
             margin: session.margin.clone(),
@@ -135,6 +139,13 @@ impl Lane {
             words: queued.answer(),
             dispatch: None,
             guard: Guard::default(),
+            hooks: hub.setup.rules().hooks.clone(),
+            place: hooks::Context {
+                model_provider_id: Some(spec.provider.clone()),
+                model_id: Some(spec.model.clone()),
+                ..hooks::place_of(profile, Some(&id), &queued.inbound)
+            },
+            wanted: Wanted::default(),
         };
         scope.choose_tools(spec);
         let mut facts = 1;
@@ -148,7 +159,8 @@ impl Lane {
             notes::attach(&mut message, &told);
             brought.show(&mut message);
             scope.dispatch = brought.dispatch;
-            let message = Arc::new(Message::User(message));
+            let message = hooks::write(&scope.hooks, &scope.place, Message::User(message)).await;
+            let message = Arc::new(message);
             let entry = |kind| Entry { kind, id: hub.ambient.entry_id(), parent_id: None, timestamp: iso(at) };
             let mut entries = inherited.map(|inherited| inherited.entries).unwrap_or_default();
             if session.set_model(&spec.provider, &spec.model, spec.context_window) {
@@ -159,17 +171,24 @@ impl Lane {
                 session.is_marked = true;
                 entries.push(entry(prelude::mark(at)));
             }
-            entries.push(entry(Kind::message((*message).clone())));
+            let own = entry(Kind::message((*message).clone()));
+            session.history.push(own.id.clone(), message.clone());
+            entries.push(own);
             let absorbs = queued.guests.iter().map(|guest| guest.inbound.run.clone()).collect();
             records.push(Rec::Input(Input { run, key: self.key.clone(), session: id, absorbs, entries }));
-            tape.hold(at, RunEvent::Input(message.clone()));
-            session.history.push(message);
+            tape.hold(at, RunEvent::Input(message));
             facts += 1;
         }
         scope.history = session.history.clone();
-        scope.old = session.old;
         hub.writer.send(records, then.and_publish(&tape, facts));
         Some(scope)
+    }
+}
+
+impl Inbound {
+    /// Whether the house sent it to itself, and nobody waits for it.
+    pub(crate) fn is_of_house(&self) -> bool {
+        [AUTO_COMPACT, AUTO_FLUSH].contains(&self.method.as_str())
     }
 }
 
@@ -180,6 +199,9 @@ impl Queued {
             // By the method: after a restart only the owner's messages are read as commands.
             (AUTO_FLUSH, _) => Some(Wish::Notes),
             (AUTO_COMPACT, _) => Some(Wish::Short { focus: None, is_quiet: true }),
+            (_, Some(Command::Foreign(word, words))) => {
+                Some(Wish::Foreign { word: word.clone(), words: words.clone() })
+            }
             (_, Some(Command::Compact(focus))) => Some(Wish::Short { focus: focus.clone(), is_quiet: false }),
             _ => None,
         }
@@ -187,7 +209,7 @@ impl Queued {
 
     /// Whether the house sent it to itself, and nobody waits for it.
     pub(super) fn is_of_house(&self) -> bool {
-        [AUTO_COMPACT, AUTO_FLUSH].contains(&self.inbound.method.as_str())
+        self.inbound.is_of_house()
     }
 
     /// What the caller tells the model, and where the message came from.
@@ -204,7 +226,8 @@ impl Queued {
         let text = self.first_message().content.text();
         let is_owner = self.inbound.principal == OWNER && self.inbound.command.is_none() && !self.inbound.is_literal;
         let mut brought = if is_owner { Brought::skill(kit, &text) } else { Brought::default() };
-        if sees {
+        // What anybody else names may be a file that is not theirs to see.
+        if sees && self.inbound.principal == OWNER {
             brought.add_pictures(profile, &text).await;
         }
         brought
@@ -243,7 +266,13 @@ impl Queued {
 /// Puts what a run did before the restart on its tape; returns how many assistant messages that were.
 fn replay(tape: &Arc<crate::tape::Tape>, at: u64, entries: &[Entry]) -> u32 {
     let mut said_so_far = 0;
-    for event in entries.iter().filter_map(|entry| told_before(entry, at)) {
+    let mut made: Vec<_> = branch::compactions(entries).into_iter().filter(|made| !made.is_undone).collect();
+    for entry in entries {
+        if let Some(place) = made.iter().position(|made| made.id == entry.id) {
+            tape.pass(at, RunEvent::Compacting);
+            tape.pass(at, shorten::told(made.remove(place), true));
+        }
+        let Some(event) = told_before(entry, at) else { continue };
         said_so_far += u32::from(matches!(event.kind, RunEvent::Assistant { .. }));
         tape.pass(event.at, event.kind);
     }
@@ -256,7 +285,8 @@ pub(super) fn told_before(entry: &Entry, at: u64) -> Option<Event> {
     let kind = match &said.message {
         Message::Assistant(said) => RunEvent::Assistant { entry: entry.id.clone(), said: Arc::new(said.clone()) },
         Message::ToolResult(result) => {
-            RunEvent::ToolEnded { call: CallId::parse(&result.tool_call_id).ok()?, result: Arc::new(result.clone()) }
+            let call = CallId::parse(&result.tool_call_id).ok()?;
+            RunEvent::ToolEnded { call, result: Arc::new(result.clone()), shown: None }
         }
         Message::User(_) | Message::Other(_) => return None,
     };

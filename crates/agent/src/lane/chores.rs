@@ -15,7 +15,7 @@ use homard_store::{Error as StoreError, Rec, Verdict, branch};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::{Lane, Queued, open::OpenSession};
+use super::{Lane, Queued, hooks::News, open::OpenSession};
 use crate::{ambient::iso, command::own_words, context::notes, event::AbortReason, freshness::Touch, run::margin};
 
 /// A change of a session's record from outside.
@@ -107,9 +107,7 @@ impl Lane {
                 tell.send(changed).ok();
             }
             Chore::Reset(tell) => {
-                let at = self.hub.ambient.now_ms();
-                let id = self.hub.ambient.session_id();
-                let changed = self.rewrite(|record| Ok(renewed(record, id, at))).await;
+                let changed = self.reset().await;
                 tell.send(changed).ok();
             }
             Chore::Event(text, tell) => {
@@ -141,11 +139,21 @@ impl Lane {
         }
     }
 
+    /// Gives the session a new transcript.
+    async fn reset(&mut self) -> Result<Record, ChangeError> {
+        self.before_reset("reset", None).await;
+        let (at, id) = (self.hub.ambient.now_ms(), self.hub.ambient.session_id());
+        let left = self.session.as_ref().map(|session| (session.record.session_id.clone(), session.history.len()));
+        let record = self.rewrite(|record| Ok(renewed(record, id, at))).await?;
+        self.tell_news(News { before: left, reason: "reset" }, Some(&record.session_id));
+        Ok(record)
+    }
+
     /// Makes a compaction void. There is no run at work.
     async fn undo(&mut self, id: Option<EntryId>) -> Result<EntryId, ChangeError> {
         let session = self.hub.store.load(&self.key).await?.ok_or(ChangeError::NoSession)?;
-        let made = branch::compactions(&session.entries).into_iter().rev().filter(|made| !made.is_undone);
-        let found = made.map(|made| made.id).find(|made| id.as_ref().is_none_or(|id| id == made));
+        let mut made = branch::compactions(&session.entries).into_iter().rev().filter(|made| !made.is_undone);
+        let found = made.find(|made| id.as_ref().is_none_or(|id| *id == made.id)).map(|made| made.id);
         let undone = found.ok_or_else(|| match id {
             Some(id) => ChangeError::Refused(format!("there is no compaction {id} that counts")),
             None => ChangeError::Refused("no compaction counts in this session".to_owned()),
@@ -153,8 +161,11 @@ impl Lane {
         let kind = Kind::compaction_undone(&undone);
         let (id, at) = (self.hub.ambient.entry_id(), self.hub.ambient.now_ms());
         let entry = Box::new(Entry { kind, id, parent_id: None, timestamp: iso(at) });
-        let session = session.record.session_id;
-        self.store(Rec::Entry { run: None, key: self.key.clone(), session, entry }).await?;
+        let (mut record, key) = (session.record, self.key.clone());
+        margin::uncount(&mut record);
+        let session = record.session_id.clone();
+        let patch = Rec::Patch { run: None, key: key.clone(), expect: Some(session.clone()), record: Box::new(record) };
+        self.store_all(vec![Rec::Entry { run: None, key, session, entry }, patch]).await?;
         // What counts again is on disk.
         self.session = None;
         Ok(undone)
@@ -172,7 +183,7 @@ impl Lane {
         let entry = Box::new(Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) });
         self.store(Rec::Entry { run: None, key: self.key.clone(), session, entry }).await?;
         if let Some(session) = &mut self.session {
-            session.history.push(Arc::new(message));
+            session.history.push(id.clone(), Arc::new(message));
         }
         Ok((id, said))
     }
@@ -233,15 +244,24 @@ impl Lane {
         self.refresh();
         self.open().await?;
         let Some(session) = self.session.take() else { return Ok(None) };
-        let expect = session.record.session_id;
-        let archive = self.store(Rec::Delete { key: self.key.clone(), expect }).await?;
+        let (expect, messages) = (session.record.session_id, session.history.len());
+        let archive = self.store(Rec::Delete { key: self.key.clone(), expect: expect.clone() }).await?;
+        self.tell_news(News { before: Some((expect, messages)), reason: "deleted" }, None);
         Ok(Some(Deleted { archive }))
     }
 
     /// Stores a change; returns where it put a transcript, if it did. What is not stored as we believed has to be read
     /// again.
     async fn store(&mut self, rec: Rec) -> Result<Option<PathBuf>, ChangeError> {
-        let verdict = self.hub.writer.judge(vec![rec]).await.map(|mut verdicts| verdicts.pop());
+        self.store_all(vec![rec]).await
+    }
+
+    /// Stores changes that belong together.
+    async fn store_all(&mut self, recs: Vec<Rec>) -> Result<Option<PathBuf>, ChangeError> {
+        let verdict = self.hub.writer.judge(recs).await.map(|verdicts| {
+            let bad = verdicts.iter().position(|verdict| *verdict != Verdict::Stored);
+            verdicts.into_iter().nth(bad.unwrap_or(0))
+        });
         let stored = match verdict {
             Ok(Some(Verdict::Stored)) => Ok(None),
             Ok(Some(Verdict::Archived(archive))) => Ok(archive),

@@ -5,27 +5,59 @@
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
-use homard_proto::message::Usage;
+use homard_proto::{RunId, SessionKey, message::Usage, session::Record};
 use homard_reply::payload::Payload;
 use homard_store::{AbortReason, Ended, Outcome, Rec, Steps};
 
 use super::{Lane, Queued, answerer, chores::merged, inbox::Letter};
 use crate::{
-    command::{Approve, Ask, Change, Command, StatusFacts, Stop, queue::Overrides, stop},
+    command::{Approve, Change, Command, StatusFacts, Stop, queue::Overrides, stop},
     context::{
         brief::{self, Brief},
-        report::words,
+        budget::weigh,
+        report::{Report, words},
     },
+    conversation::Conversation,
     event::{End, RunEvent},
+    hub::Shared,
+    post::queueing,
     tool::Origin,
     writer::Then,
 };
+
+const NO_SESSION: &str = "There is no such session.";
+
+/// What the next run of a session would tell its model, and how much that is, if it is asked for in this way.
+pub(crate) async fn report(
+    hub: &Shared,
+    key: &SessionKey,
+    (record, history): (&Record, &Conversation),
+    (run, extra_prompt, origin): (&RunId, Option<&str>, &Origin),
+) -> Report {
+    let profile = hub.setup.agents().of(key.agent());
+    let (mut record, at) = (record.clone(), hub.ambient.now_ms());
+    let failover = answerer::choose(&profile, &mut record, (run, None), (at, None)).failover;
+    let model = failover.candidate().model.clone();
+    let spec = model.spec();
+    let brief = Brief::new(&profile, key, &record, (extra_prompt, &origin.route));
+    let hooks = hub.setup.rules().hooks.clone();
+    let found = brief::gather(&profile, key, &hooks, (Some(&record.session_id), at)).await;
+    let brief = Brief { found, ..brief };
+    let tools = brief.told(spec, &profile.tools_for((origin, key), spec));
+    let mut report = brief.report(spec, failover.level(), &tools, (&record.session_id, at));
+    if let Some(tokens) = report.tokens.as_mut().filter(|_| !history.is_empty()) {
+        tokens.context = Some(weigh(spec, tokens.overhead(), history.said()).tokens());
+    }
+    report
+}
 
 impl Queued {
     /// Whether it is a command that is answered at once. A bare word only stops something if there is something to stop.
     pub(super) fn is_control(&self, is_busy: bool) -> bool {
         match &self.inbound.command {
-            Some(Command::Begin { .. } | Command::BeginWith(_) | Command::Compact(_)) | None => false,
+            Some(Command::Begin { .. } | Command::BeginWith(_) | Command::Compact(_) | Command::Foreign(..)) | None => {
+                false
+            }
             Some(Command::Stop(Stop::Word)) => is_busy,
             Some(
                 Command::Stop(Stop::Slash)
@@ -49,18 +81,26 @@ impl Lane {
             Command::Stop(_) => {
                 let runs = self.abort(None, AbortReason::Stop, active).await.len();
                 let children = self.hub.stop_descendants(&self.key, AbortReason::Stop);
+                self.signal_stop(&queued).await;
                 Change { fields: Vec::new(), reply: stop::reply(runs, children) }
             }
-            Command::Context(ask) => Change::says(self.context(ask, &queued).await),
+            Command::Context(ask) => Change::says(match self.report(&queued).await {
+                Some(report) => words(&report, ask),
+                None => NO_SESSION.to_owned(),
+            }),
             Command::Approve(approve) => Change::says(self.approve(approve, &queued.inbound.principal).await),
             Command::Begin { .. }
             | Command::BeginWith(_)
             | Command::Compact(_)
+            | Command::Foreign(..)
             | Command::Queue(_)
             | Command::Level(..)
             | Command::Model(_)
-            | Command::Status
-            | Command::Help => self.consider(&command, &queued, active.as_deref()),
+            | Command::Help => self.consider(&command, (&queued, None), active.as_deref()),
+            Command::Status => {
+                let tokens = self.report(&queued).await.and_then(|report| report.tokens?.context);
+                self.consider(&command, (&queued, tokens), active.as_deref())
+            }
         };
         let at = self.hub.ambient.now_ms();
         let run = queued.inbound.run.clone();
@@ -86,6 +126,10 @@ impl Lane {
             ended_at: at,
             words: end.replies.first().map(|reply| reply.text.clone()),
         };
+        let profile = self.hub.setup.agents().of(self.key.agent());
+        self.open_line(&mut queued, &profile);
+        let outgoing = self.finals(&queued, &end, (false, true));
+        records.extend(queueing(&outgoing));
         records.push(Rec::Terminal { run, ended: Box::new(ended) });
         if let Some(reply) = end.replies.first() {
             queued.tape.text(at, 0, &reply.text);
@@ -94,6 +138,7 @@ impl Lane {
         let then = if is_new { Then::admit(queued.admit.clone(), &queued.tape) } else { Then::default() };
         self.hub.writer.send(records, then.and_publish(&queued.tape, 1));
         if super::is_admitted(&queued).await {
+            self.hub.mail_out(outgoing, None);
             self.hub.forget(&queued.tape);
         } else {
             self.never_was(&queued);
@@ -113,24 +158,17 @@ impl Lane {
         }
     }
 
-    /// What the next run would tell its model before the conversation, in words.
-    async fn context(&self, ask: Ask, queued: &Queued) -> String {
-        let Some(session) = &self.session else { return "There is no such session.".to_owned() };
-        let profile = self.hub.setup.agents().of(self.key.agent());
-        let mut record = session.record.clone();
-        let at = self.hub.ambient.now_ms();
-        let failover = answerer::choose(&profile, &mut record, (&queued.inbound.run, None), (at, None)).failover;
-        let brief = Brief::new(&profile, &self.key, &record, queued.told_by());
-        let brief = Brief { found: brief::gather(&profile, &self.key).await, ..brief };
-        let model = failover.candidate().model.clone();
-        let origin = Origin { principal: queued.inbound.principal.clone(), route: queued.inbound.route.clone() };
-        let tools = brief.told(model.spec(), &profile.tools_for((&origin, &self.key), model.spec()));
-        words(&brief.report(model.spec(), failover.level(), &tools, (&record.session_id, at)), ask)
+    /// What the next run would tell its model, and how much that is.
+    async fn report(&self, queued: &Queued) -> Option<Report> {
+        let (session, inbound) = (self.session.as_ref()?, &queued.inbound);
+        let origin = Origin { principal: inbound.principal.clone(), route: inbound.route.clone() };
+        let told_by = (&inbound.run, inbound.extra_prompt.as_deref(), &origin);
+        Some(report(&self.hub, &self.key, (&session.record, &session.history), told_by).await)
     }
 
-    /// What a command changes, and what is answered.
-    fn consider(&self, command: &Command, queued: &Queued, active: Option<&Queued>) -> Change {
-        let nothing = || Change { fields: Vec::new(), reply: "There is no such session.".to_owned() };
+    /// What a command changes, and what is answered. `tokens` is how many the next request takes.
+    fn consider(&self, command: &Command, (queued, tokens): (&Queued, Option<u64>), active: Option<&Queued>) -> Change {
+        let nothing = || Change { fields: Vec::new(), reply: NO_SESSION.to_owned() };
         let Some(session) = &self.session else { return nothing() };
         let profile = self.hub.setup.agents().of(self.key.agent());
         // A name may be an alias; what it means is kept.
@@ -158,6 +196,7 @@ impl Lane {
             models: &profile.offers,
             key: &self.key,
             record: &session.record,
+            tokens,
             queue: crate::command::queue::resolve(
                 &Overrides::default(),
                 &Overrides::from(&session.record),

@@ -6,28 +6,30 @@
 use std::sync::Arc;
 
 use homard_proto::{
-    CallId, Route, SessionId,
+    CallId, EntryId, SessionId,
     message::{Assistant, Block, Message, StopReason, ToolResult, Usage, User},
     transcript::{Entry, Kind},
 };
-use homard_reply::{failure, payload::Payload};
+use homard_reply::{failure, payload::Payload, shape::Duty};
 use homard_store::{Ended, Error as StoreError, Rec, Steps, Unfinished, recovery::own_lines};
-use serde_json::Value;
 
 use super::{
     Lane, Queued, answerer,
     begin::{AUTO_COMPACT, AUTO_FLUSH, told_before},
     last_words::unwritten,
     open::OpenSession,
+    outward::found_ended,
 };
 use crate::{
     Hub, Inbound,
     ambient::{Ambient, iso},
     command::Command,
     event::{End, Event, Failure, FailureKind, Outcome, RunEvent},
+    hooks,
+    post::{line::Line, queueing},
     profile::Profile,
     replies::Replies,
-    run::{Fill, Last, RunError},
+    run::{Driven, Fill, Last, RunError, margin},
     writer::Then,
 };
 
@@ -36,8 +38,10 @@ const SUSPENDED: &str = "gateway_draining: the gateway is stopping; the run goes
 
 impl Lane {
     /// Ends a run, whatever became of it.
-    pub(super) async fn end(&mut self, mut queued: Queued, profile: &Profile, result: Result<Last, RunError>) {
+    pub(super) async fn end(&mut self, mut queued: Queued, profile: &Profile, driven: Driven) {
+        let Driven { result, told, void } = driven;
         let guests = std::mem::take(&mut queued.guests);
+        self.open_line(&mut queued, profile);
         let queued = &queued;
         // Only when everything before is on disk, or was refused by it, is it known how the run ended.
         let stored = self.hub.writer.barrier().await;
@@ -49,11 +53,17 @@ impl Lane {
             return guests.iter().chain([queued]).for_each(|queued| self.suspend(queued));
         };
         let facts = tape.facts();
-        let story = Story::of(&facts);
+        let mut story = Story::of(&facts);
+        story.compactions.retain(|(made, _)| !void.contains(made));
         // Last words after a hole would not be the answer to what is on disk.
         let mut last = result.ok().filter(|_| tape.broken().is_none()).unwrap_or_default();
-        self.close(queued, &story, (profile, &outcome), &mut last);
+        last.told = told;
+        self.close(queued, &story, (profile, &outcome), &mut last).await;
         let mut said = Replies::of(&facts, &queued.inbound.route);
+        if let Some(kept) = queued.line.as_ref().and_then(|line| line.close()) {
+            said.keep_blocks(kept);
+        }
+        let has_blocks = said.has_blocks();
         let (lines, is_quiet) = (std::mem::take(&mut said.lines), said.is_quiet);
         if !last.calls.is_empty() {
             said.hand_over();
@@ -69,6 +79,8 @@ impl Lane {
             None if queued.is_of_house() => Vec::new(),
             None => self.replies(queued, profile, (said, &outcome), &usage),
         };
+        let news = queued.news.iter().map(Payload::answer);
+        let replies = self.before_sending(queued, profile, news.chain(replies).collect()).await;
         let spec = profile.spec();
         let end = Arc::new(End {
             outcome,
@@ -88,25 +100,41 @@ impl Lane {
             &end,
             (last.credential.as_ref(), &story.compactions, story.is_counted),
         ));
+        let outgoing = self.finals(queued, &end, (!story.compactions.is_empty(), has_blocks));
+        last.records.extend(queueing(&outgoing));
         last.records.push(Rec::Terminal {
             run: queued.inbound.run.clone(),
             ended: Box::new(Ended { words: last.words.take().or_else(|| unwritten(&end)), ..ended(&end, story.steps) }),
         });
         tape.hold(at, RunEvent::Ended(end.clone()));
         last.facts += 1;
+        // Before the end, because that says what they would say.
+        let (taken_back, told) = match &queued.line {
+            Some(line) => self.hub.mail.take_back(line, at),
+            None => Default::default(),
+        };
+        if !taken_back.is_empty() {
+            self.hub.writer.send(taken_back, Then::default());
+        }
         self.hub.writer.send(last.records, Then::end(tape, last.facts));
+        self.hub.mail_out(outgoing, None);
         // The barrier is behind the terminal record, so the next run of this session cannot overtake it.
         if let Err(error) = self.hub.writer.barrier().await {
             tape.break_off(&error.to_string());
             self.hub.bury_later(queued.inbound.run.clone());
         }
-        match (&mut self.session, tape.broken()) {
-            // What a compaction left of the history is on disk.
-            (Some(session), None) if !queued.is_resumed && is_of(queued, session) && story.compactions.is_empty() => {
-                session.history.extend(new_messages(&tape.facts()));
-            }
-            // What is on disk is not what we believe, or more than was put on this tape: read it with the next message.
-            (Some(_) | None, _) => self.session = None,
+        match (&mut self.session, tape.broken(), last.told.take()) {
+            (Some(session), None, Some(told)) if !queued.is_resumed && is_of(queued, session) => session.history = told,
+            // It never began, and said nothing.
+            (Some(_), None, None) if queued.session.is_none() && !queued.is_resumed => {}
+            // What is on disk is not what we believe, or more than the run knew of: read it with the next message.
+            (Some(_) | None, _, _) => self.session = None,
+        }
+        self.tell_sent(queued, profile, &end);
+        self.tell_end(queued, profile, &end);
+        self.hub.report(told);
+        if let Some(post) = &queued.inbound.post {
+            self.hub.report_trouble(&queued.inbound.run, post);
         }
         self.hub.forget(&queued.tape);
         self.see_off(guests, &end).await;
@@ -147,11 +175,16 @@ impl Lane {
     }
 
     /// The lines that make the transcript whole: what was said before it was broken off, an answer for each open call.
-    fn close(&self, queued: &Queued, story: &Story, (profile, outcome): (&Profile, &Outcome), last: &mut Last) {
+    async fn close(&self, queued: &Queued, story: &Story, (profile, outcome): (&Profile, &Outcome), last: &mut Last) {
         let Some(session) = &queued.session else { return };
+        let hooks = self.hub.setup.rules().hooks.clone();
+        let place = hooks::place_of(profile, Some(session), &queued.inbound);
         let (at, tape) = (self.hub.ambient.now_ms(), &queued.tape);
         let line = |message: Message, last: &mut Last| {
-            let (kind, id) = (Kind::message(message), self.hub.ambient.entry_id());
+            let (kind, id) = (Kind::message(message.clone()), self.hub.ambient.entry_id());
+            if let Some(told) = &mut last.told {
+                told.push(id.clone(), Arc::new(message));
+            }
             let entry = Box::new(Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) });
             let run = Some(queued.inbound.run.clone());
             last.records.push(Rec::Entry { run, key: self.key.clone(), session: session.clone(), entry });
@@ -160,7 +193,11 @@ impl Lane {
         let partial = tape.unfinished_text();
         // Words after a hole would stand before the answers that are missing.
         if *outcome != Outcome::Done && tape.broken().is_none() && !partial.is_empty() {
-            let said = Arc::new(broken_off(profile, story.model.as_ref(), partial, at));
+            let said = broken_off(profile, story.model.as_ref(), partial, at);
+            let said = match hooks::write(&hooks, &place, Message::Assistant(said.clone())).await {
+                Message::Assistant(kept) => Arc::new(kept),
+                Message::User(_) | Message::ToolResult(_) | Message::Other(_) => Arc::new(said),
+            };
             let entry = line(Message::Assistant((*said).clone()), last);
             tape.hold(at, RunEvent::Assistant { entry, said });
             last.facts += 1;
@@ -172,10 +209,13 @@ impl Lane {
         };
         for asked in story.calls.iter().skip_while(|asked| asked.answer.is_some()) {
             let unanswered = || Arc::new(known(asked).unwrap_or_else(|| asked.unanswered(at)));
-            let result = asked.answer.clone().unwrap_or_else(unanswered);
+            let result = match &asked.answer {
+                Some(answer) => answer.clone(),
+                None => hooks::persist(&hooks, &place, unanswered(), true).await,
+            };
             line(Message::ToolResult((*result).clone()), last);
             if asked.answer.is_none() {
-                tape.hold(at, RunEvent::ToolEnded { call: asked.call.clone(), result });
+                tape.hold(at, RunEvent::ToolEnded { call: asked.call.clone(), result, shown: None });
                 last.facts += 1;
             }
         }
@@ -186,7 +226,7 @@ impl Lane {
         &mut self,
         queued: &Queued,
         end: &End,
-        (credential, compactions, is_counted): (Option<&Arc<str>>, &[u64], bool),
+        (credential, compactions, is_counted): (Option<&Arc<str>>, &[Made], bool),
     ) -> Option<Rec> {
         // What is believed of the session may not be on disk.
         if queued.tape.broken().is_some() {
@@ -212,9 +252,8 @@ impl Lane {
         if end.last_usage != Usage::default() {
             record.total_tokens = Some(prompt_size(&end.last_usage));
         }
-        if let Some(after) = compactions.last() {
-            let before = record.extra.get("compactionCount").and_then(Value::as_u64).unwrap_or(0);
-            record.extra.insert("compactionCount".to_owned(), (before + compactions.len() as u64).into());
+        if let Some((_, after)) = compactions.last() {
+            margin::count_made(record, compactions.len());
             // Where nobody has counted since, what is left is an estimate.
             if !is_counted {
                 record.total_tokens = Some(*after);
@@ -231,10 +270,17 @@ fn is_of(queued: &Queued, session: &OpenSession) -> bool {
 }
 
 /// The records that end a run which a restart found and does not take up again.
-pub(crate) fn ending(ambient: &Ambient, found: &Unfinished, outcome: Outcome, answers: &[ToolResult]) -> Vec<Rec> {
+pub(crate) fn ending(
+    ambient: &Ambient,
+    (found, line): (&Unfinished, Option<&Line>),
+    outcome: Outcome,
+    answers: &[ToolResult],
+) -> Vec<Rec> {
     let at = ambient.now_ms();
     let own = own_lines(&found.row.run, &found.entries);
-    let facts: Vec<_> = own.iter().filter_map(|entry| told_before(entry, at)).collect();
+    let mut facts: Vec<_> = own.iter().filter_map(|entry| told_before(entry, at)).collect();
+    let blocks = line.map(|line| line.resume(&found.posted)).unwrap_or_default();
+    facts.extend(blocks.into_iter().map(|block| Event { at, kind: RunEvent::Block(Arc::new(block)) }));
     let story = Story::of(&facts);
     let run = &found.row.run;
     let mut records = Vec::new();
@@ -249,9 +295,19 @@ pub(crate) fn ending(ambient: &Ambient, found: &Unfinished, outcome: Outcome, an
             records.push(Rec::Entry { run: Some(run.clone()), key: found.row.key.clone(), session, entry });
         }
     }
+    let mut said = Replies::of(&facts, &found.accept.options.route);
+    let lines = std::mem::take(&mut said.lines);
+    if let Some(line) = line {
+        let error = match &outcome {
+            Outcome::Failed(failure) => Some(failure.message.clone()),
+            Outcome::Done | Outcome::Aborted(_) => None,
+        };
+        let replies = said.shape(error, false, Duty::Free).payloads;
+        records.extend(found_ended((line, found), &outcome, replies, at));
+    }
     let ended = Ended {
         outcome,
-        replies: Replies::of(&facts, &Route::default()).lines,
+        replies: lines,
         model: story.model.unwrap_or_default(),
         usage: story.usage,
         steps: story.steps,
@@ -276,6 +332,7 @@ fn outcome(queued: &Queued, result: &Result<Last, RunError>) -> Option<Outcome> 
     match result {
         Ok(_) => Some(Outcome::Done),
         Err(RunError::Stopped | RunError::Dropped) => queued.reason.map(Outcome::Aborted),
+        Err(RunError::Refused(why)) => failed(FailureKind::Model, format!("Your message was not answered: {why}")),
         Err(error @ (RunError::Model(_) | RunError::Limit(_))) => {
             failed(FailureKind::Model, failure::told(&error.to_string()))
         }
@@ -314,6 +371,9 @@ fn broken_off(profile: &Profile, by: Option<&(String, String)>, text: String, at
     }
 }
 
+/// A compaction, and how many tokens it left.
+type Made = (EntryId, u64);
+
 /// What a run's facts come to.
 #[derive(Default)]
 struct Story {
@@ -323,8 +383,8 @@ struct Story {
     model: Option<(String, String)>,
     usage: Usage,
     last_usage: Usage,
-    /// How many tokens each compaction left.
-    compactions: Vec<u64>,
+    /// The compactions, and how many tokens each left.
+    compactions: Vec<Made>,
     /// Whether a model has counted since the last one.
     is_counted: bool,
     /// What happened when.
@@ -375,7 +435,7 @@ impl Story {
                     story.steps.add("model", *at);
                     story.hear(said);
                 }
-                RunEvent::ToolEnded { call, result } => {
+                RunEvent::ToolEnded { call, result, .. } => {
                     story.steps.add(format!("tool {}", result.tool_name), *at);
                     let asked = story.calls.iter_mut().filter(|asked| asked.call == *call);
                     asked.for_each(|asked| asked.answer = Some(result.clone()));
@@ -384,9 +444,9 @@ impl Story {
                     let asked = story.calls.iter_mut().filter(|asked| asked.call == *call);
                     asked.for_each(|asked| asked.is_started = true);
                 }
-                RunEvent::Compacted { after, .. } => {
+                RunEvent::Compacted { entry, after, .. } => {
                     story.steps.add("compaction", *at);
-                    story.compactions.push(*after);
+                    story.compactions.push((entry.clone(), *after));
                     story.is_counted = false;
                 }
                 RunEvent::Answering { provider, model } => story.model = Some((provider.clone(), model.clone())),
@@ -402,6 +462,7 @@ impl Story {
                 | RunEvent::Compacting
                 | RunEvent::NotCompacted { .. }
                 | RunEvent::Block(_)
+                | RunEvent::Hooked(_)
                 | RunEvent::Ended(_) => {}
             }
         }
@@ -426,33 +487,4 @@ impl Story {
         });
         self.calls = asked.collect();
     }
-}
-
-/// What a run added to the history after its own message, results in the order of their calls.
-fn new_messages(facts: &[Event]) -> Vec<Arc<Message>> {
-    let mut messages = Vec::new();
-    let mut asked: &Assistant = &Assistant::default();
-    let mut answers: Vec<&ToolResult> = Vec::new();
-    let place =
-        |asked: &Assistant, answer: &ToolResult| asked.tool_calls().position(|call| call.id == answer.tool_call_id);
-    let mut flush = |asked: &Assistant, answers: &mut Vec<&ToolResult>, next: Option<Arc<Message>>| {
-        answers.sort_by_key(|answer| place(asked, answer));
-        messages.extend(answers.drain(..).map(|answer| Arc::new(Message::ToolResult(answer.clone()))));
-        messages.extend(next);
-    };
-    let mut is_own = true;
-    for Event { kind, .. } in facts {
-        if let RunEvent::ToolEnded { result, .. } = kind {
-            answers.push(result);
-        } else if let RunEvent::Assistant { said, .. } = kind {
-            flush(asked, &mut answers, Some(Arc::new(Message::Assistant((**said).clone()))));
-            asked = said;
-        } else if let RunEvent::Input(message) = kind
-            && !std::mem::take(&mut is_own)
-        {
-            flush(asked, &mut answers, Some(message.clone()));
-        }
-    }
-    flush(asked, &mut answers, None);
-    messages
 }

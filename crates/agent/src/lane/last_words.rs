@@ -43,7 +43,7 @@ impl Lane {
     }
 
     /// What the owner wants to see before every answer.
-    fn prefix(&self, profile: &Profile) -> Option<footer::Prefix> {
+    pub(super) fn prefix(&self, profile: &Profile) -> Option<footer::Prefix> {
         let setting = profile.delivery.prefix.as_deref()?;
         let record = self.session.as_ref().map(|session| &session.record);
         let facts = footer::Facts {

@@ -57,6 +57,7 @@ impl Lane {
         // Whoever asks for a short conversation does not want to wait for what makes it longer. One that a restart found
         // has stopped what was to be stopped.
         let is_wish = queued.wish().is_some() && !queued.is_of_house() && !queued.was_found;
+        let is_anew = queued.inbound.begins_anew();
         if let Some(active) = &active {
             active.hurry.cancel();
         }
@@ -86,6 +87,9 @@ impl Lane {
             self.accept_all();
         }
         let reason = if placed == Placed::Interrupted { AbortReason::Interrupted } else { AbortReason::Dropped };
+        if let Some(active) = active.as_deref_mut().filter(|active| is_anew || self.is_moot(active)) {
+            self.stop_moot(active).await;
+        }
         if let Some(active) = active.as_deref_mut().filter(|active| is_wish && active.reason.is_none()) {
             self.stop_active(active, AbortReason::Stop).await;
         }
@@ -98,6 +102,19 @@ impl Lane {
             self.turn_down(queued).await;
         }
         self.offers.store(self.inbox.has_offer(), Ordering::Release);
+    }
+
+    /// Whether a run works for a transcript that the session no longer has.
+    fn is_moot(&self, active: &Queued) -> bool {
+        let now = self.session.as_ref().map(|session| &session.record.session_id);
+        active.session.is_some() && active.session.as_ref() != now
+    }
+
+    /// What the house does by itself for a transcript that nobody goes on with keeps no message waiting.
+    async fn stop_moot(&mut self, active: &mut Queued) {
+        if active.is_of_house() && active.reason.is_none() {
+            self.stop_active(active, AbortReason::Interrupted).await;
+        }
     }
 
     /// A run belongs to whoever started its session, also if its own message does not say so.

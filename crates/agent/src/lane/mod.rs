@@ -9,10 +9,12 @@ pub(crate) mod chores;
 mod control;
 pub(crate) mod epilogue;
 mod guests;
+mod hooks;
 pub(crate) mod inbox;
 mod last_words;
 mod line;
 mod open;
+mod outward;
 mod prelude;
 pub(crate) mod slots;
 
@@ -27,7 +29,7 @@ use std::{
 
 use futures_util::FutureExt;
 use homard_proto::{RunId, SessionId, SessionKey, message::ToolResult};
-use homard_store::Rec;
+use homard_store::{DeliveryRow, Rec};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::{Instant, sleep_until},
@@ -39,13 +41,15 @@ use crate::{
     context::brief,
     event::{AbortReason, RunEvent},
     hub::{Admission, Inbound, Shared},
+    post::line::Line,
     profile::Profile,
-    run::{self, Flag, Handed, Last, RunError},
+    run::{self, Driven, Flag, Handed, RunError},
     tape::Tape,
     writer::{Then, Writer},
 };
 pub(crate) use answerer::{model as answering_model, name as answering};
 pub(crate) use begin::Resume;
+pub(crate) use control::report;
 use chores::{Chore, Deletion};
 use inbox::{Inbox, Ready, Turn};
 use open::OpenSession;
@@ -115,6 +119,12 @@ pub(crate) struct Queued {
     compacting: Flag,
     /// Tells its run that somebody waits for it to end.
     hurry: CancellationToken,
+    /// What its run says on a channel, once it may say something there.
+    line: Option<Arc<Line>>,
+    /// What its run had said there before a restart.
+    posted: Vec<DeliveryRow>,
+    /// What hooks want to be said beside the answer.
+    news: Vec<String>,
 }
 
 impl Queued {
@@ -145,6 +155,9 @@ impl Queued {
             started_at: None,
             compacting: Flag::default(),
             hurry: CancellationToken::new(),
+            line: None,
+            posted: Vec::new(),
+            news: Vec::new(),
         }
     }
 
@@ -153,6 +166,11 @@ impl Queued {
         self.resume = Some(resume);
         self.is_resumed = true;
         self
+    }
+
+    /// What a restart found that its run had said on a channel.
+    pub(crate) fn having_posted(self, posted: Vec<DeliveryRow>) -> Self {
+        Self { posted, ..self }
     }
 
     /// Takes in runs that a restart found to end with this one.
@@ -186,7 +204,10 @@ impl Queued {
 
     /// Tells the run to stop; the first reason counts.
     fn stop(&mut self, reason: AbortReason) {
-        self.reason.get_or_insert(reason);
+        let reason = *self.reason.get_or_insert(reason);
+        if let Some(line) = self.line.as_ref().filter(|_| outward::is_unwanted(reason)) {
+            line.abort();
+        }
         self.cancel.cancel();
     }
 }
@@ -299,21 +320,34 @@ impl Lane {
         if let Err(error) = self.open_for(&queued).await {
             tracing::warn!(key = %self.key, %error, "could not read the session");
         }
-        let found = brief::gather(&profile, &self.key).await;
+        let hooks = self.hub.setup.rules().hooks.clone();
+        let id = self.session.as_ref().map(|session| session.record.session_id.clone());
+        let found = brief::gather(&profile, &self.key, &hooks, (id.as_ref(), self.hub.ambient.now_ms())).await;
         let sees = self.session.as_ref().is_none_or(|session| answerer::model(&profile, &session.record).spec().sees);
         let brought = queued.bring(&profile, &found.kit, sees).await;
-        let scope = self.begin(&mut queued, &profile, slot, (found, brought));
+        if queued.inbound.begins_anew() && !queued.is_resumed {
+            queued.news = self.before_reset(queued.anew(), Some(&queued)).await;
+        }
+        let scope = self.begin(&mut queued, &profile, slot, (found, brought)).await;
         if !is_admitted(&queued).await {
             return self.never_was(&queued);
         }
+        if let Some(session) = &mut self.session
+            && let Some(news) = session.news.take()
+        {
+            let id = session.record.session_id.clone();
+            self.tell_news(news, Some(&id));
+        }
+        self.open_line(&mut queued, &profile);
         let ended = match scope {
-            Some(scope) => {
+            Some(mut scope) => {
+                queued.speak_out(&mut scope);
                 // The run goes with the lane that watches over it, should that break.
                 let handle = AbortOnDropHandle::new(self.hub.spawn("run", run::drive(scope)));
                 self.supervise(&mut queued, handle, &profile).await
             }
-            None if queued.is_resumed => Err(RunError::Orphaned),
-            None => Err(RunError::SessionGone),
+            None if queued.is_resumed => RunError::Orphaned.into(),
+            None => RunError::SessionGone.into(),
         };
         self.inbox.withdraw_offers();
         self.offers.store(false, Ordering::Release);
@@ -327,7 +361,7 @@ impl Lane {
         if is_admitted {
             queued.take_up(self.hub.ambient.now_ms());
             let profile = self.hub.setup.agents().of(self.key.agent());
-            self.end(queued, &profile, Err(RunError::Stopped)).await;
+            self.end(queued, &profile, RunError::Stopped.into()).await;
         } else {
             self.never_was(&queued);
         }
@@ -394,16 +428,16 @@ impl Lane {
     async fn supervise(
         &mut self,
         queued: &mut Queued,
-        mut handle: AbortOnDropHandle<Result<Last, RunError>>,
+        mut handle: AbortOnDropHandle<Driven>,
         profile: &Profile,
-    ) -> Result<Last, RunError> {
+    ) -> Driven {
         let mut patience = queued.inbound.timeout.or(profile.timeout).map(|limit| Instant::now() + limit);
         let (mut is_stopping, mut has_grace) = (false, false);
         let cancel = queued.cancel.clone();
         loop {
             tokio::select! {
                 biased;
-                joined = &mut handle => return joined.unwrap_or_else(|panic| Err(RunError::from(panic))),
+                joined = &mut handle => return joined.unwrap_or_else(|panic| RunError::from(panic).into()),
                 Some(job) = self.jobs.recv() => self.take(job, Some(queued)).await,
                 () = cancel.cancelled(), if !is_stopping => {
                     is_stopping = true;

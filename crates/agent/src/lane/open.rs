@@ -1,19 +1,18 @@
 //! What a lane knows of its session while it lives, and how a message is taken into it.
 
-use std::sync::Arc;
-
 use homard_proto::{SessionId, SessionKey, message::Message, session, transcript::Entry};
 use homard_store::{Accept, Error as StoreError, OnRestart, Options, Rec, RunRow, branch};
 
-use super::{Lane, Queued, chores::renewed, prelude, slots::Class};
+use super::{Lane, Queued, chores::renewed, hooks::News, prelude, slots::Class};
 use crate::{
     command::Command,
     context::notes,
+    conversation::Conversation,
     freshness::{Freshness, Touch},
     hub::{Admission, Inbound},
+    post::plan::note_route,
     profile::Profile,
     run::margin::Margin,
-    shorten,
 };
 
 /// What the lane knows of its session.
@@ -21,15 +20,15 @@ pub(super) struct OpenSession {
     pub(super) record: session::Record,
     /// Whether the record is not on disk yet, nor on its way.
     is_new: bool,
-    pub(super) history: Vec<Arc<Message>>,
-    /// How many of those messages are older than the last compaction.
-    pub(super) old: usize,
+    pub(super) history: Conversation,
     /// Whether the transcript says that its provider reads a user's turn before it.
     pub(super) is_marked: bool,
     /// What a new thread takes over from the session that it belongs to, until its first run begins.
     pub(super) inherited: Option<Inherited>,
     /// What runs found out beside the conversation.
     pub(super) margin: Margin,
+    /// That the transcript is new, until hooks are told.
+    pub(super) news: Option<News>,
 }
 
 /// A parent's conversation.
@@ -56,6 +55,9 @@ impl Lane {
             queued.admit.send_replace(refusal);
             return None;
         }
+        if self.is_stale_for(&queued.inbound, at) {
+            self.before_reset("idle", None).await;
+        }
         let inbound = &queued.inbound;
         let (ambient, rules) = (&self.hub.ambient, self.hub.setup.rules());
         let profile = self.hub.setup.agents().of(self.key.agent());
@@ -68,7 +70,7 @@ impl Lane {
         // Here and not when the run begins: the message itself makes the session fresh, and a restart must not forget
         // what was found. A run at work ends in the transcript that it began in.
         if expect.is_some() && session.is_stale_for(inbound, &self.key, &rules.freshness, at) {
-            *session = OpenSession::stored(renewed(&session.record, ambient.session_id(), at));
+            session.renew(ambient.session_id(), at, "idle");
         }
         session.note(inbound, &profile, (&rules.freshness, at));
         let accept = Accept {
@@ -79,7 +81,7 @@ impl Lane {
             key: self.key.clone(),
             message: Message::User(inbound.message.clone()),
             options: options(inbound),
-            origin: None,
+            origin: inbound.origin.clone(),
             at,
         };
         queued.accepting = vec![Rec::Accept(Box::new(accept))];
@@ -90,6 +92,13 @@ impl Lane {
             queued.accepting.push(Rec::Patch { run, key: self.key.clone(), expect, record });
         }
         Some(queued)
+    }
+
+    /// Whether a message begins a new transcript because the session's is stale.
+    fn is_stale_for(&self, inbound: &Inbound, at: u64) -> bool {
+        let rules = self.hub.setup.rules();
+        let session = self.session.as_ref().filter(|session| !session.is_new);
+        session.is_some_and(|session| session.is_stale_for(inbound, &self.key, &rules.freshness, at))
     }
 
     /// Why a message is not even tried to be stored.
@@ -136,7 +145,7 @@ impl Lane {
         }
         if let (Some(parent), Some(session)) = (self.hub.store.load(&parent).await?, &mut self.session) {
             let entries: Vec<_> = branch::path(&parent.entries).into_iter().cloned().collect();
-            (session.history, session.old) = shorten::history(&entries);
+            session.history = Conversation::read(&entries);
             session.is_marked = entries.iter().any(prelude::is_mark);
             session.inherited = Some(Inherited { from: parent.record.session_id, entries });
         }
@@ -151,7 +160,7 @@ impl Lane {
         let begins_anew = queued.inbound.begins_anew() && !queued.is_resumed;
         let expect = (!session.is_new).then(|| session.record.session_id.clone());
         if begins_anew {
-            *session = OpenSession::stored(renewed(&session.record, self.hub.ambient.session_id(), at));
+            session.renew(self.hub.ambient.session_id(), at, queued.anew());
         }
         let is_told = !queued.is_resumed && queued.answer().is_none() && queued.wish().is_none();
         let notes = if is_told { notes::take(&mut session.record) } else { Vec::new() };
@@ -202,26 +211,46 @@ fn options(inbound: &Inbound) -> Options {
         route: inbound.route.clone(),
         is_literal: inbound.is_literal,
         queue: inbound.queue.map(|inline| inline.to_string()).unwrap_or_default(),
+        post: inbound.post.clone(),
     }
 }
 
 impl From<homard_store::Session> for OpenSession {
     fn from(session: homard_store::Session) -> Self {
-        let (history, old) = shorten::history(&session.entries);
-        Self { history, old, is_marked: session.entries.iter().any(prelude::is_mark), ..Self::stored(session.record) }
+        let history = Conversation::read(&session.entries);
+        Self { history, is_marked: session.entries.iter().any(prelude::is_mark), ..Self::stored(session.record) }
     }
 }
 
 impl OpenSession {
     /// A session that is not on disk yet.
     fn new(id: SessionId, at: u64) -> Self {
-        Self { is_new: true, ..Self::stored(session::Record::new(id, at)) }
+        let news = Some(News { before: None, reason: "new" });
+        Self { is_new: true, news, ..Self::stored(session::Record::new(id, at)) }
     }
 
     /// A session whose record is on disk, or on its way, and whose transcript is empty.
     pub(super) fn stored(record: session::Record) -> Self {
         let margin = Margin::of(&record);
-        Self { record, is_new: false, history: Vec::new(), old: 0, is_marked: false, inherited: None, margin }
+        Self {
+            record,
+            is_new: false,
+            history: Conversation::default(),
+            is_marked: false,
+            inherited: None,
+            margin,
+            news: None,
+        }
+    }
+
+    /// Gives it a new transcript, for this reason.
+    pub(super) fn renew(&mut self, id: SessionId, at: u64, reason: &'static str) {
+        // One that was never begun was never told of.
+        let before = match (&self.news, self.is_new) {
+            (Some(news), true) => news.before.clone(),
+            _ => Some((self.record.session_id.clone(), self.history.len())),
+        };
+        *self = Self { news: Some(News { before, reason }), ..Self::stored(renewed(&self.record, id, at)) };
     }
 
     /// Whether a message begins a new transcript because this one is stale.
@@ -239,6 +268,9 @@ impl OpenSession {
         let record = &mut self.record;
         freshness.note(record, inbound.touch(), at);
         record.updated_at = record.updated_at.max(at);
+        if inbound.post.as_ref().is_some_and(|post| post.is_origin) {
+            note_route(record, &inbound.route);
+        }
         if inbound.label.is_some() {
             record.label.clone_from(&inbound.label);
         }

@@ -1,5 +1,6 @@
 //! How much of a tool's answer is kept: neither a transcript nor a model's context is the place for a flood.
 
+use homard_compact::notice;
 use homard_proto::message::Block;
 use serde_json::json;
 
@@ -35,9 +36,7 @@ pub(super) fn cap(mut result: ToolResult, room: usize) -> ToolResult {
         }
         result.content.retain(|block| !matches!(block, Block::Text(text) if text.text.is_empty()));
         let kept: usize = result.content.iter().map(length).sum();
-        result.content.push(Block::text(format!(
-            "[This result had {total} characters. The first {kept} are kept; ask for less at a time to see the rest.]"
-        )));
+        result.content.push(Block::text(notice::kept(total, kept)));
     }
     result.details = result.details.map(|details| match details.to_string().len() {
         bytes if bytes > CAP => json!({"omitted": true, "bytes": bytes}),

@@ -26,6 +26,13 @@ pub(crate) enum Wish {
         /// Whether the house asked for it, and nobody waits for an answer.
         is_quiet: bool,
     },
+    /// What somebody else's command does.
+    Foreign {
+        /// Its word.
+        word: String,
+        /// What follows it.
+        words: String,
+    },
     /// That what must last is stored, before it comes to that. Only the house asks for it.
     Notes,
 }
@@ -58,8 +65,7 @@ impl RunScope {
 
     /// How many tokens the conversation takes.
     pub(super) fn tokens(&self, spec: &Spec, overhead: u64) -> u64 {
-        let weight = budget::weigh(spec, overhead, (&self.history, self.old));
-        weight.counted + weight.estimated
+        budget::weigh(spec, overhead, self.history.said()).tokens()
     }
 
     /// Makes the conversation short before a request that might not fit. If it cannot be, it is sent as it is.
@@ -94,7 +100,7 @@ impl RunScope {
         }
     }
 
-    /// Reads the transcript, sums it up, and goes on with what that comes to.
+    /// Sums the conversation up, and goes on with what that comes to.
     async fn compact(
         &mut self,
         spec: &Spec,
@@ -103,18 +109,17 @@ impl RunScope {
         goes_on: bool,
     ) -> Result<Result<Short, NotShort>, RunError> {
         self.barrier().await?;
-        // The session may have got another transcript meanwhile; the run stays in its own.
-        let entries = self.hub.store.transcript(self.tape.key(), &self.session).await?;
-        let mut entries = entries.unwrap_or_default();
+        self.before_compaction(self.tokens(spec, overhead)).await?;
         self.pass(RunEvent::Compacting);
         self.compacting.set(true);
         let settings: &Settings = &self.profile.compaction;
         let work = Work {
-            entries: &entries,
+            conversation: &self.history,
+            tokens: self.tokens(spec, overhead),
             settings,
             window: spec.context_window,
             overhead,
-            model: self.summariser(settings),
+            models: self.summarisers(settings),
             focus,
             ladder,
             cancel: self.cancel.clone(),
@@ -130,17 +135,17 @@ impl RunScope {
         };
         self.beside += &short.usage;
         let (id, at) = (self.hub.ambient.entry_id(), self.hub.ambient.now_ms());
-        let entry = Entry { kind: short.line(&id), id: id.clone(), parent_id: None, timestamp: iso(at) };
-        // Where the last line is its parent, as it will be on disk.
-        entries.push(Entry { parent_id: entries.last().map(|last| last.id.clone()), ..entry.clone() });
-        (self.history, self.old) = shorten::history(&entries);
+        let (told, kind) = short.apply(&self.history, &id, self.tape.run());
+        let had = std::mem::replace(&mut self.history, told).len();
+        self.add_context();
+        let entry = Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) };
         let (run, key) = (Some(self.tape.run().clone()), self.tape.key().clone());
         let line = Rec::Entry { run, key, session: self.session.clone(), entry: Box::new(entry) };
-        let (before, after) = (short.outcome.before, short.outcome.after);
-        let way = short.outcome.way.map_or("results", |way| way.as_str());
+        let ((before, after), way) = (short.tokens, short.way());
         if ladder.is_recovery() {
             self.made.push(id.clone());
         }
+        self.after_compaction(had, after);
         self.record(RunEvent::Compacted { entry: id, before, after, way, goes_on }, vec![line]);
         Ok(Ok(short))
     }
@@ -149,6 +154,7 @@ impl RunScope {
     /// nothing was won, and what was known shall not be lost for it.
     pub(super) fn take_back(&mut self) {
         for made in std::mem::take(&mut self.made) {
+            self.void.push(made.clone());
             let (id, at) = (self.hub.ambient.entry_id(), self.hub.ambient.now_ms());
             let kind = Kind::compaction_undone(&made);
             let entry = Box::new(Entry { kind, id, parent_id: None, timestamp: iso(at) });
@@ -158,33 +164,53 @@ impl RunScope {
         }
     }
 
-    /// Who sums up: the model that is set for it, if there is one and it can be had, or who answers.
-    fn summariser(&self, settings: &Settings) -> Arc<dyn Model> {
-        let own = || self.failover.candidate().model.clone();
-        match settings.model.as_deref().map(|name| (self.profile.choose)(name)) {
-            Some(Ok(roster)) => roster.first().clone(),
+    /// Who sums up: the model that is set for it, if there is one and it can be had, and then who answers.
+    fn summarisers(&self, settings: &Settings) -> Vec<Arc<dyn Model>> {
+        let own = self.failover.candidate().model.clone();
+        let is_own = |model: &Arc<dyn Model>| {
+            (&model.spec().provider, &model.spec().model) == (&own.spec().provider, &own.spec().model)
+        };
+        let set = match settings.model.as_deref().map(|name| (self.profile.choose)(name)) {
+            Some(Ok(roster)) => Some(roster.first().clone()).filter(|model| !is_own(model)),
             Some(Err(why)) => {
                 tracing::warn!(%why, "agents.defaults.compaction.model cannot be asked; who answers sums up");
-                own()
+                None
             }
-            None => own(),
-        }
+            None => None,
+        };
+        set.into_iter().chain([own]).collect()
     }
 }
 
 /// Does what somebody asked for, and says what came of it.
 pub(super) async fn on_wish(scope: &mut RunScope, wish: Wish) -> Result<Last, RunError> {
+    if let Wish::Foreign { word, words } = wish {
+        return scope.obey(&word, words).await;
+    }
     flush(scope).await?;
     let (focus, is_quiet) = match wish {
+        Wish::Foreign { .. } => return Ok(Last::default()),
         Wish::Notes => return Ok(Last { beside: scope.beside.clone(), ..Last::default() }),
         Wish::Short { focus, is_quiet } => (focus, is_quiet),
     };
     let model = scope.failover.candidate().model.clone();
     let spec = model.spec();
     let overhead = overhead(&scope.request(spec));
-    let came = scope.compact(spec, overhead, (Ladder::default(), focus), false).await?;
+    // A restart may have found it with its line written and its end not.
+    let came = match shorten::made_by(scope.tape.run(), &scope.history) {
+        Some(made) => {
+            let tokens = (made.tokens_before.unwrap_or(0), made.tokens_after.unwrap_or(0));
+            scope.pass(RunEvent::Compacting);
+            scope.pass(shorten::told(made, false));
+            Ok(tokens)
+        }
+        None => {
+            let came = scope.compact(spec, overhead, (Ladder::default(), focus), false).await?;
+            came.map(|short| short.tokens)
+        }
+    };
     let words = match came {
-        Ok(short) => format!("Compacted: about {} tokens before, {} now.", short.outcome.before, short.outcome.after),
+        Ok((before, after)) => format!("Compacted: about {before} tokens before, {after} now."),
         Err(NotShort::Stopped) => return Err(RunError::Stopped),
         Err(NotShort::Nothing(why)) => format!("Nothing was done: {why}."),
         Err(NotShort::GaveUp(why)) => format!("It did not work: {why}."),

@@ -12,7 +12,10 @@ use homard_reply::silent;
 use tokio::time::timeout;
 
 use super::{RunError, RunScope, compact, tools, turn};
-use crate::{context::budget, lane::slots::Class};
+use crate::{
+    context::budget::{self, Said},
+    lane::slots::Class,
+};
 
 /// What a model is told that shall store notes.
 pub const FLUSH: &str = "[The conversation up to here will soon be summed up, and details will be lost. Store now what must \
@@ -92,7 +95,7 @@ async fn store(scope: &mut RunScope, model: &dyn Model) -> Result<(), String> {
         if let Some(more) = &settings.system_prompt {
             request.system = format!("{}\n\n{}", request.system, complete(more)).into();
         }
-        if let Some(error) = budget::overflow(spec, compact::overhead(&request), (&view, scope.old)) {
+        if let Some(error) = budget::overflow(spec, compact::overhead(&request), Said { messages: &view, ..scope.history.said() }) {
             return Err(error.message);
         }
         let (content, usage) = listen(model.stream(request)).await?;

@@ -65,6 +65,18 @@ impl Margin {
     }
 }
 
+/// Counts compactions that were made.
+pub(crate) fn count_made(record: &mut Record, made: usize) {
+    let before = count(record, COMPACTIONS).unwrap_or(0);
+    record.extra.insert(COMPACTIONS.to_owned(), (before + made as u64).into());
+}
+
+/// One compaction does not count any more.
+pub(crate) fn uncount(record: &mut Record) {
+    let before = count(record, COMPACTIONS).unwrap_or(0);
+    record.extra.insert(COMPACTIONS.to_owned(), before.saturating_sub(1).into());
+}
+
 /// Whether notes were stored since the last compaction.
 pub(crate) fn is_flushed(record: &Record) -> bool {
     count(record, FLUSHED_AFTER).is_some_and(|after| after == count(record, COMPACTIONS).unwrap_or(0))

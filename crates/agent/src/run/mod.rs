@@ -5,6 +5,7 @@ mod client;
 pub(crate) mod compact;
 mod flush;
 pub(crate) mod guard;
+mod hooks;
 pub(crate) mod margin;
 mod plead;
 mod prune;
@@ -22,19 +23,21 @@ use std::{
 };
 
 use homard_compact::escalate::Ladder;
+use homard_hooks::Hooks;
 use homard_model::{Level, Spec, ToolSpec, failover::Failover};
 use homard_proto::{
     EntryId, SessionId,
     message::{Assistant, Message, ToolCall, ToolResult, Usage},
     transcript::{Entry, Kind},
 };
-use homard_reply::blocks::Blocks;
+use homard_reply::{blocks::Blocks, silent::TOKEN as SILENCE};
 use homard_store::{Error as StoreError, Rec};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 pub use flush::FLUSH;
 use guard::Guard;
+pub(crate) use hooks::Wanted;
 use margin::Margin;
 pub(crate) use plead::Plea;
 pub use plead::{CUT, PLEA};
@@ -45,9 +48,11 @@ use crate::{
     ambient::iso,
     command::own_words,
     context::{brief::Brief, prompt::Prompt},
+    conversation::Conversation,
     event::RunEvent,
     hub::Shared,
     lane::slots::{Class, Lender},
+    post::line::Line,
     profile::Profile,
     tape::Tape,
     tool::{Origin, Toolbox, Variables},
@@ -63,6 +68,9 @@ pub(crate) enum RunError {
     /// Something could not be stored.
     #[error("the run could not be stored: {0}")]
     Store(#[from] StoreError),
+    /// A hook does not let it be answered.
+    #[error("{0}")]
+    Refused(String),
     /// The run did more than a run may.
     #[error("{0}")]
     Limit(String),
@@ -133,15 +141,15 @@ pub(crate) struct RunScope {
     pub(crate) ceiling: Option<BTreeSet<String>>,
     /// What the run's commands find in their environment.
     pub(crate) variables: Variables,
-    pub(crate) history: Vec<Arc<Message>>,
-    /// How many of those messages are older than the last compaction.
-    pub(crate) old: usize,
+    pub(crate) history: Conversation,
     /// Whether it was tried to make room since the last answer, in vain.
     pub(crate) is_tried: bool,
     /// The ways that were taken to make the conversation short after it was found too long.
     pub(crate) ladder: Ladder,
     /// What was done to make it short then.
     pub(crate) made: Vec<EntryId>,
+    /// What of that was made void again: it had been in vain.
+    pub(crate) void: Vec<EntryId>,
     /// Whether the conversation is being made short: the run's time does not end then.
     pub(crate) compacting: Flag,
     /// That somebody asked for the conversation to be made short, instead of an answer.
@@ -160,6 +168,8 @@ pub(crate) struct RunScope {
     pub(crate) plea: Plea,
     /// The answer in blocks, if it is sent so.
     pub(crate) blocks: Option<Blocks>,
+    /// What the run says on a channel, if it does.
+    pub(crate) post: Option<Arc<Line>>,
     /// What answers took that left no line.
     pub(crate) beside: Usage,
     /// How many assistant messages there were in this run.
@@ -172,6 +182,12 @@ pub(crate) struct RunScope {
     pub(crate) dispatch: Option<(String, Value)>,
     /// What it has done so far.
     pub(crate) guard: Guard,
+    /// Who takes part in the run.
+    pub(crate) hooks: Hooks,
+    /// Where the run is, as they are told.
+    pub(crate) place: homard_hooks::Context,
+    /// What they want the model to be told.
+    pub(crate) wanted: Wanted,
 }
 
 /// A system prompt, and for whom it was written.
@@ -200,6 +216,8 @@ pub(crate) struct Last {
     pub(crate) words: Option<String>,
     /// How full the conversation is.
     pub(crate) fill: Fill,
+    /// What is told after the run; `None` if that is known on disk only. The lane sets it.
+    pub(crate) told: Option<Conversation>,
 }
 
 /// How full a conversation is when a run has ended.
@@ -237,7 +255,8 @@ impl RunScope {
         let written = self.written.take().filter(is_written).unwrap_or_else(|| {
             self.choose_tools(spec);
             let tools = client::told(self.brief.told(spec, &self.toolbox), &self.client_tools);
-            Written { prompt: self.brief.prompt(spec, level, &tools), model, level, tools }
+            let prompt = self.wanted.apply(self.brief.prompt(spec, level, &tools));
+            Written { prompt, model, level, tools }
         });
         self.written.insert(written)
     }
@@ -249,7 +268,7 @@ impl RunScope {
             Some(ceiling) => own.only(|name| ceiling.contains(name)),
             None => own,
         };
-        self.toolbox = client::beside(own, &self.client_tools);
+        self.toolbox = self.without_unwanted(client::beside(own, &self.client_tools));
     }
 
     /// Notes what came of an answer and its calls.
@@ -285,6 +304,14 @@ impl RunScope {
         (id, Rec::Entry { run, key, session: self.session.clone(), entry: Box::new(entry) })
     }
 
+    /// What the model said, as it is stored.
+    async fn written_as(&self, said: Assistant) -> Assistant {
+        match crate::hooks::write(&self.hooks, &self.place, Message::Assistant(said.clone())).await {
+            Message::Assistant(kept) => kept,
+            Message::User(_) | Message::ToolResult(_) | Message::Other(_) => said,
+        }
+    }
+
     /// The last words, with what is to be known of the run: what it took beside its lines, how full the conversation is.
     fn leave(&mut self, last: Last) -> Last {
         let rest = self.blocks.as_mut().map(Blocks::finish).unwrap_or_default();
@@ -307,31 +334,58 @@ async fn on_disk(hub: &Shared, tape: &Tape) -> Result<(), RunError> {
     }
 }
 
+/// What a run comes to.
+#[derive(Debug)]
+pub(crate) struct Driven {
+    /// Its last words, or why there are none.
+    pub(crate) result: Result<Last, RunError>,
+    /// What is told after it, without what its lane adds; `None` if that is known on disk only.
+    pub(crate) told: Option<Conversation>,
+    /// The compactions that it made void again.
+    pub(crate) void: Vec<EntryId>,
+}
+
+impl From<RunError> for Driven {
+    fn from(error: RunError) -> Self {
+        Self { result: Err(error), told: None, void: Vec::new() }
+    }
+}
+
 /// The run, from its input to its last word. The lane ends it, whatever this returns.
-pub(crate) async fn drive(mut scope: RunScope) -> Result<Last, RunError> {
+pub(crate) async fn drive(mut scope: RunScope) -> Driven {
+    let result = work(&mut scope).await;
+    // What counts again stands in the transcript only.
+    let told = Some(scope.history.undressed()).filter(|_| scope.void.is_empty());
+    Driven { result, told, void: scope.void }
+}
+
+async fn work(scope: &mut RunScope) -> Result<Last, RunError> {
     if let Some(words) = scope.words {
-        return Ok(say(&scope, words));
+        return Ok(say(scope, words).await);
     }
     if let Some(wish) = scope.wish.take() {
-        return compact::on_wish(&mut scope, wish).await;
+        return compact::on_wish(scope, wish).await;
     }
     if let Some((tool, arguments)) = scope.dispatch.take() {
-        return tools::dispatch(&mut scope, tool, arguments).await;
+        return tools::dispatch(scope, tool, arguments).await;
     }
     if let Some(trouble) = scope.trouble.take() {
         return Err(trouble.into());
     }
+    if let Some(last) = scope.begin_with_hooks().await? {
+        return Ok(last);
+    }
     if let Some(said) = open_calls(&scope.history) {
-        tools::answer(&mut scope, &said, Made::Perhaps).await?;
+        tools::answer(scope, &said, Made::Perhaps).await?;
     }
     loop {
         scope.take_offer().await?;
         if let Some(why) = scope.guard.enough(&scope.profile.bounds) {
             return Err(RunError::Limit(why));
         }
-        match turn::ask(&mut scope).await? {
+        match turn::ask(scope).await? {
             turn::Said::Calls(said) => {
-                tools::answer(&mut scope, &said, Made::Never).await?;
+                tools::answer(scope, &said, Made::Never).await?;
                 let calls = client::handed(&scope.client_tools, &said);
                 if !calls.is_empty() {
                     let credential = scope.failover.sticky().cloned();
@@ -354,11 +408,15 @@ pub(crate) async fn drive(mut scope: RunScope) -> Result<Last, RunError> {
 }
 
 /// Answers without a model.
-fn say(scope: &RunScope, words: &str) -> Last {
+async fn say(scope: &mut RunScope, words: &str) -> Last {
     let at = scope.hub.ambient.now_ms();
-    let said = Arc::new(own_words(words, at));
-    let (entry, line) = scope.line(Message::Assistant((*said).clone()));
-    scope.tape.text(at, scope.said, words);
+    let said = Arc::new(scope.written_as(own_words(words, at)).await);
+    let message = Message::Assistant((*said).clone());
+    let (entry, line) = scope.line(message.clone());
+    scope.history.push(entry.clone(), Arc::new(message));
+    if words != SILENCE {
+        scope.tape.text(at, scope.said, words);
+    }
     scope.tape.hold(at, RunEvent::Assistant { entry, said });
     Last { records: vec![line], facts: 1, ..Last::default() }
 }

@@ -19,7 +19,7 @@ impl RunScope {
     /// The conversation as a request to this model shows it: what was cut once is cut the same way again.
     pub(super) fn shown(&self, spec: &Spec) -> Vec<Arc<Message>> {
         let settings = self.profile.pruning.as_ref().filter(|_| prune::applies(&spec.provider, &spec.model));
-        let (Some(settings), Some(lines)) = (settings, lines(&self.history)) else { return self.history.clone() };
+        let (Some(settings), Some(lines)) = (settings, lines(&self.history)) else { return self.history.to_vec() };
         let times = Times { touched: touched(spec, &self.history), now: self.hub.ambient.now_ms() };
         let pruned = prune::prune(&lines, &self.margin.cuts(), times, settings, spec.context_window);
         self.margin.keep_cuts(pruned.cuts);

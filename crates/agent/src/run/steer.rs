@@ -11,7 +11,7 @@ use homard_store::{Input, Rec, recovery::STEERED_INTO};
 use tokio::sync::oneshot;
 
 use super::{RunError, RunScope};
-use crate::{ambient::iso, event::RunEvent, lane::Job, tape::Tape};
+use crate::{ambient::iso, event::RunEvent, hooks, lane::Job, tape::Tape};
 
 /// What the lane hands over.
 #[derive(Debug)]
@@ -44,14 +44,15 @@ impl RunScope {
         };
         let run = self.tape.run().clone();
         message.extra.insert(STEERED_INTO.to_owned(), run.as_str().into());
-        let message = Arc::new(Message::User(message));
+        let message = Arc::new(hooks::write(&self.hooks, &self.place, Message::User(message)).await);
         let kind = Kind::message((*message).clone());
         let entry = Entry { kind, id: self.hub.ambient.entry_id(), parent_id: None, timestamp: iso(at) };
+        let line = entry.id.clone();
         let absorbs = guest.iter().map(|guest| guest.run().clone()).collect();
         let (key, session) = (self.tape.key().clone(), self.session.clone());
         let input = Input { run: run.clone(), key, session, absorbs, entries: vec![entry] };
         self.record(RunEvent::Input(message.clone()), vec![Rec::Input(input)]);
-        self.history.push(message);
+        self.history.push(line, message);
         if let Some(guest) = guest {
             self.barrier().await?;
             guest.pass(self.hub.ambient.now_ms(), RunEvent::Absorbed { by: run });

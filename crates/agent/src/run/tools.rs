@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
+use homard_hooks::Point;
 use homard_proto::{
     CallId,
     message::{Assistant, Block, Message, StopReason, ToolCall, ToolResult as Answered, join_text},
@@ -19,12 +20,14 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{
     Last, RunError, RunScope,
     cap::{cap, room},
+    hooks::after_call,
     panic_text,
 };
 use crate::{
     Hub,
     command::own_words,
     event::RunEvent,
+    hooks,
     profile::ToolMode,
     task,
     tool::{Progress, Tool, ToolCx, ToolResult, Toolbox},
@@ -64,15 +67,15 @@ pub(super) async fn dispatch(scope: &mut RunScope, tool: String, arguments: Valu
         ..own_words("", scope.hub.ambient.now_ms())
     });
     let (entry, line) = scope.line(Message::Assistant((*said).clone()));
+    scope.history.push(entry.clone(), Arc::new(Message::Assistant((*said).clone())));
     scope.record(RunEvent::Assistant { entry, said: said.clone() }, vec![line]);
-    scope.history.push(Arc::new(Message::Assistant((*said).clone())));
     scope.said += 1;
     answer(scope, &said, Made::Never).await?;
     let words = match scope.history.last().map(|message| &**message) {
         Some(Message::ToolResult(result)) => join_text(&result.content),
         Some(Message::Assistant(_) | Message::User(_) | Message::Other(_)) | None => String::new(),
     };
-    Ok(super::say(scope, &words))
+    Ok(super::say(scope, &words).await)
 }
 
 /// Runs all calls of a message. Returns when each has its result in the transcript, or the run was stopped.
@@ -98,15 +101,20 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -
                 return Err(RunError::Stopped);
             }
             if may_skip && scope.has_offer() {
-                skip(scope, &mut waiting, &mut board);
+                skip(scope, &mut waiting, &mut board).await;
                 continue;
             }
-            let batch: Vec<_> = waiting.drain(..together.min(waiting.len())).collect();
+            let mut batch: Vec<_> = waiting.drain(..together.min(waiting.len())).collect();
+            consult(scope, &mut batch).await?;
             intend(scope, &batch).await?;
             if scope.cancel.is_cancelled() {
                 return Err(RunError::Stopped);
             }
             for (place, call) in batch {
+                if call.tool.is_err() {
+                    board.refused.insert(place);
+                }
+                scope.tell_tool(&call.name, &call.arguments);
                 scope.pass(RunEvent::ToolStarted {
                     call: call.call.clone(),
                     name: call.name.clone(),
@@ -126,7 +134,7 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -
                     scope.pass(RunEvent::ToolProgress { call, name, partial });
                 }
             }
-            Some((place, result)) = running.next() => board.finish(scope, place, &names[place], result),
+            Some((place, result)) = running.next() => board.finish(scope, place, &names[place], result).await,
             () = tokio::time::sleep_until(give_up.unwrap_or_else(Instant::now)), if give_up.is_some() => break,
         }
         if give_up.is_some() && running.is_empty() {
@@ -146,12 +154,30 @@ fn prepare(toolbox: &Toolbox, call: &ToolCall) -> Option<Prepared> {
 }
 
 /// Somebody said more: the model reads that before anything else is done. A call that failed its checks keeps its answer.
-fn skip(scope: &mut RunScope, waiting: &mut VecDeque<(usize, Prepared)>, board: &mut Board) {
+async fn skip(scope: &mut RunScope, waiting: &mut VecDeque<(usize, Prepared)>, board: &mut Board) {
     for (place, Prepared { call, name, arguments, tool }) in waiting.drain(..) {
         scope.pass(RunEvent::ToolStarted { call: call.clone(), name: name.clone(), arguments });
         let result = tool.err().unwrap_or_else(|| ToolResult::error(SKIPPED));
-        board.finish(scope, place, &(call, name), result);
+        board.finish(scope, place, &(call, name), result).await;
     }
+}
+
+/// Asks hooks what they make of calls that are about to be made: other arguments are checked as the model's own.
+async fn consult(scope: &mut RunScope, batch: &mut [(usize, Prepared)]) -> Result<(), RunError> {
+    if !scope.hooks.has(Point::BeforeToolCall) {
+        return Ok(());
+    }
+    for (_, call) in batch.iter_mut().filter(|(_, call)| call.tool.is_ok()) {
+        match scope.before_call((&call.call, &call.name), call.arguments.clone()).await? {
+            Ok(arguments) if arguments == call.arguments => {}
+            Ok(arguments) => match scope.toolbox.prepare(&call.name, &arguments) {
+                Ok((tool, arguments)) => (call.tool, call.arguments) = (Ok(tool), arguments),
+                Err(answer) => call.tool = Err(answer),
+            },
+            Err(answer) => call.tool = Err(answer),
+        }
+    }
+    Ok(())
 }
 
 /// Puts on disk that tools with effects are about to start, before they do.
@@ -191,21 +217,28 @@ fn launch(
         hub: Some(Hub::of(&scope.hub)),
     };
     let secrets = scope.profile.secrets.clone();
+    let hooks = scope.hooks.clone();
+    let place = scope.place_of_call(&cx.call, &call.name);
     async move {
         let (name, arguments) = (call.name, call.arguments);
+        let params = hooks.has(Point::AfterToolCall).then(|| arguments.as_object().cloned().unwrap_or_default());
+        let (run, began) = (cx.run.to_string(), Instant::now());
         let tool = match call.tool {
             Ok(tool) => tool,
             Err(answer) => return answer,
         };
         // A tool's task goes away with the run that waits for it.
         let mut work = AbortOnDropHandle::new(task::spawn("tool", async move { tool.call(cx, arguments).await }));
-        loop {
+        let result = loop {
             tokio::select! {
                 biased;
                 Some(partial) = news.recv() => { tell(secrets.mask_result(partial)); }
-                joined = &mut work => return joined.unwrap_or_else(|error| broke(&name, error)),
+                joined = &mut work => break joined.unwrap_or_else(|error| broke(&name, error)),
             }
-        }
+        };
+        let Some(params) = params else { return result };
+        let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        after_call((&hooks, &place), &run, params, (secrets.mask_result(result), took)).await
     }
 }
 
@@ -245,11 +278,13 @@ struct Board {
     recorded: usize,
     /// The calls that may be run again.
     repeatable: HashSet<usize>,
+    /// The calls that no tool answers.
+    refused: HashSet<usize>,
 }
 
 impl Board {
     fn new(calls: usize) -> Self {
-        Self { results: vec![None; calls], recorded: 0, repeatable: HashSet::new() }
+        Self { results: vec![None; calls], recorded: 0, repeatable: HashSet::new(), refused: HashSet::new() }
     }
 
     /// Starts from what is there already, after a restart: results that are in the transcript count as recorded, and
@@ -276,22 +311,32 @@ impl Board {
         self.repeatable = waiting.iter().filter(|(_, call)| is_repeatable(call)).map(|(place, _)| *place).collect();
     }
 
-    fn finish(&mut self, scope: &mut RunScope, place: usize, (call, name): &(CallId, String), result: ToolResult) {
+    async fn finish(
+        &mut self,
+        scope: &mut RunScope,
+        place: usize,
+        (call, name): &(CallId, String),
+        result: ToolResult,
+    ) {
         // The end of the process ends no run: a call that it may have cut off is left open, and the next start runs it.
         if scope.hub.stopping.is_cancelled() && self.repeatable.contains(&place) {
             return;
         }
-        let answered = Arc::new(answered(scope, (call, name), result));
+        let shown = Arc::new(answered(scope, (call, name), result));
+        let is_synthetic = self.refused.contains(&place);
+        let answered = hooks::persist(&scope.hooks, &scope.place, shown.clone(), is_synthetic).await;
+        let shown = (!Arc::ptr_eq(&shown, &answered)).then_some(shown);
         let done = Rec::ToolDone { run: scope.tape.run().clone(), result: Box::new((*answered).clone()) };
         let mut records = vec![done];
         self.results[place] = Some(answered.clone());
         // Lines keep the order of the calls: this result's, and those that waited for it.
         while let Some(Some(next)) = self.results.get(self.recorded) {
             let message = Message::ToolResult((**next).clone());
-            records.push(scope.line(message.clone()).1);
-            scope.history.push(Arc::new(message));
+            let (id, line) = scope.line(message.clone());
+            records.push(line);
+            scope.history.push(id, Arc::new(message));
             self.recorded += 1;
         }
-        scope.record(RunEvent::ToolEnded { call: call.clone(), result: answered }, records);
+        scope.record(RunEvent::ToolEnded { call: call.clone(), result: answered, shown }, records);
     }
 }

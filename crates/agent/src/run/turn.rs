@@ -64,7 +64,7 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
         let (answer, error, step) = match hear(scope).await? {
             Heard::Whole(content, stop, usage) => {
                 if !scope.must_ask_again(&content) {
-                    return Ok(keep(scope, content, stop, usage));
+                    return Ok(keep(scope, content, stop, usage).await);
                 }
                 scope.guard.answered(usage.cost.total);
                 scope.beside += &usage;
@@ -74,11 +74,11 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
             Heard::CutShort(content, error) => {
                 let step = scope.failover.failed(&error, scope.hub.ambient.now_ms());
                 match step {
-                    Step::End(error) => return Err(leave(scope, content, error)),
-                    Step::Compact => return Err(leave(scope, content, error)),
+                    Step::End(error) => return Err(leave(scope, content, error).await),
+                    Step::Compact => return Err(leave(scope, content, error).await),
                     Step::Wait(_) | Step::Think(_) | Step::Next => {}
                 }
-                let (event, line, _) = compose(scope, content, StopReason::Length, Usage::default(), None);
+                let (event, line, _) = compose(scope, content, StopReason::Length, Usage::default(), None).await;
                 scope.record(event, vec![line]);
                 scope.plea = Plea::GoOn;
                 (Answer::default(), error, step)
@@ -108,11 +108,11 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
                     Err(error) => {
                         scope.take_back();
                         let error = scope.failover.give_up(&error, scope.hub.ambient.now_ms());
-                        return Err(fail(scope, Answer::default(), error));
+                        return Err(fail(scope, Answer::default(), error).await);
                     }
                 }
             }
-            Step::End(error) => return Err(fail(scope, answer, error)),
+            Step::End(error) => return Err(fail(scope, answer, error).await),
         };
         if !answer.is_empty() {
             if let Some(blocks) = &mut scope.blocks {
@@ -135,12 +135,13 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
 }
 
 /// Records a whole answer.
-fn keep(scope: &mut RunScope, mut content: Vec<Block>, stop: StopReason, usage: Usage) -> Said {
+async fn keep(scope: &mut RunScope, mut content: Vec<Block>, stop: StopReason, usage: Usage) -> Said {
     let stop = scope.without_forbidden_calls(&mut content, stop);
     scope.plea = Plea::Nothing;
     scope.failover.succeeded(scope.hub.ambient.now_ms());
     settle_ids(&mut content);
-    let (event, line, said) = compose(scope, content, stop, usage, None);
+    let (event, line, said) = compose(scope, content, stop, usage, None).await;
+    scope.tell_answer(&said);
     if said.tool_calls().next().is_some() {
         scope.record(event, vec![line]);
         return Said::Calls(said);
@@ -171,12 +172,13 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
         scope.make_room(spec, &request).await?;
         request = scope.request(spec);
     }
-    if let Some(error) = budget::overflow(spec, compact::overhead(&request), (&scope.history, scope.old)) {
+    if let Some(error) = budget::overflow(spec, compact::overhead(&request), scope.history.said()) {
         return Ok(Heard::Refused(error, Unfit::Long));
     }
     if scope.cancel.is_cancelled() {
         return Err(RunError::Stopped);
     }
+    scope.tell_question(spec, &request);
     listen(scope, spec, model.stream(request)).await
 }
 
@@ -323,18 +325,18 @@ fn cut_off(spec: &Spec) -> Error {
 }
 
 /// Keeps what was said before the failure, marked as failed, so that people see it and models do not.
-fn fail(scope: &mut RunScope, answer: Answer, error: Error) -> RunError {
-    leave(scope, answer.into_partial(), error)
+async fn fail(scope: &mut RunScope, answer: Answer, error: Error) -> RunError {
+    leave(scope, answer.into_partial(), error).await
 }
 
-fn leave(scope: &mut RunScope, content: Vec<Block>, error: Error) -> RunError {
+async fn leave(scope: &mut RunScope, content: Vec<Block>, error: Error) -> RunError {
     let why = Some(error.message.clone());
-    let (event, line, _) = compose(scope, content, StopReason::Error, Usage::default(), why);
+    let (event, line, _) = compose(scope, content, StopReason::Error, Usage::default(), why).await;
     scope.record(event, vec![line]);
     error.into()
 }
 
-fn compose(
+async fn compose(
     scope: &mut RunScope,
     content: Vec<Block>,
     stop_reason: StopReason,
@@ -343,7 +345,7 @@ fn compose(
 ) -> (RunEvent, Rec, Arc<Assistant>) {
     let model = scope.failover.candidate().model.clone();
     let spec = model.spec();
-    let said = Arc::new(Assistant {
+    let said = Assistant {
         content,
         api: spec.api.clone(),
         provider: spec.provider.clone(),
@@ -353,10 +355,11 @@ fn compose(
         error_message,
         timestamp: scope.hub.ambient.now_ms(),
         extra: serde_json::Map::new(),
-    });
+    };
+    let said = Arc::new(scope.written_as(said).await);
     let message = Message::Assistant((*said).clone());
     let (entry, line) = scope.line(message.clone());
-    scope.history.push(Arc::new(message));
+    scope.history.push(entry.clone(), Arc::new(message));
     scope.said += 1;
     scope.is_tried = false;
     (RunEvent::Assistant { entry, said: said.clone() }, line, said)

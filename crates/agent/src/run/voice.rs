@@ -5,16 +5,19 @@ use std::{sync::Arc, time::Duration};
 use homard_proto::message::{Block, ThinkingBlock, join_text};
 use homard_reply::{
     blocks::Blocks,
-    payload::Payload,
+    label::{self, Style},
+    payload::{Kind, Payload},
     spoken::{Part, Rules, Spoken},
     thoughts,
 };
 
+use serde_json::Value;
 use tokio::time::sleep;
 
 use super::RunScope;
 use crate::{
     event::RunEvent,
+    post::queueing,
     replies::{self, Replies},
 };
 
@@ -107,7 +110,26 @@ impl RunScope {
         }
         let said = Replies::of(&self.tape.facts(), &self.origin.route);
         for block in sent.into_iter().filter_map(|block| said.left(block)) {
-            self.pass(RunEvent::Block(Arc::new(block)));
+            self.send_block(block);
+        }
+    }
+
+    /// Sends a block: to those who follow the run, and on its channel. One that does not get through there comes with the
+    /// rest of the answer.
+    fn send_block(&mut self, block: Payload) {
+        let Some(line) = self.post.clone() else { return self.pass(RunEvent::Block(Arc::new(block))) };
+        let outgoing = line.block(&block, (self.hub.ambient.now_ms(), self.hub.ambient.random()));
+        if !outgoing.is_empty() {
+            self.record(RunEvent::Block(Arc::new(block)), queueing(&outgoing).collect());
+            self.hub.mail_out(outgoing, Some(&line));
+        }
+    }
+
+    /// Says on the run's channel what a tool is about to do, where that is wanted.
+    pub(super) fn tell_tool(&mut self, name: &str, arguments: &Value) {
+        if self.post.as_ref().is_some_and(|line| line.tells_tools()) {
+            let text = label::summary(name, &label::matters(name, arguments, None), Style::Plain);
+            self.send_block(Payload { kind: Kind::Tool, ..Payload::answer(text) });
         }
     }
 }

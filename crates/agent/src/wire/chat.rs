@@ -10,13 +10,14 @@
 use homard_proto::{
     Generation,
     event::{Agent, Chat, ChatState},
-    message::StopReason,
+    message::{Assistant, StopReason},
 };
-use homard_reply::payload::Payload;
+use homard_reply::payload::{Kind, Payload};
 use serde_json::{Map, Value, json};
 
 use super::{Projection, stop_reason};
 use crate::{
+    command::OWN_API,
     event::{End, Event, Outcome, RunEvent},
     replies,
     tape::Tape,
@@ -51,9 +52,12 @@ impl Telling {
     pub fn push(&mut self, event: Event) -> Vec<News> {
         let mut told = Vec::new();
         if matches!(event.kind, RunEvent::Ended(_) | RunEvent::Absorbed { .. }) {
-            told = self.all();
+            told = self.all(event.at);
         } else if !self.steps.goes_on(&event) {
             told.extend(self.flush());
+        }
+        if matches!(event.kind, RunEvent::Assistant { .. }) {
+            told.extend(self.settle(event.at));
         }
         let last = self.talk.hear(&event, self.steps.seq + 1);
         told.extend(self.steps.push(event).into_iter().map(News::Agent));
@@ -85,16 +89,24 @@ impl Telling {
         (talk.is_started && !text.is_empty()).then(|| message(text, talk.at))
     }
 
-    /// Everything that was kept.
-    fn all(&mut self) -> Vec<News> {
-        let words = self.flush();
+    /// Tells that nothing comes in the place of what is void, if something is.
+    fn settle(&mut self, at: u64) -> Option<News> {
+        let nothing = self.steps.settle(at)?;
+        self.talk.show(self.steps.seq, at);
+        Some(News::Agent(nothing))
+    }
+
+    /// Everything that was kept, before the end: no more words come.
+    fn all(&mut self, at: u64) -> Vec<News> {
+        let words: Vec<_> = self.flush().into_iter().chain(self.settle(at)).collect();
+        self.talk.message = None;
         let deltas = [Generation::Three, Generation::Four].map(|generation| self.delta(generation));
         words.into_iter().chain(deltas.into_iter().flatten()).collect()
     }
 
     /// Nothing more can be told of the run; whoever waits for its end is told why.
     pub fn break_off(&mut self, why: &str) -> Vec<News> {
-        let mut told = self.all();
+        let mut told = self.all(self.steps.at);
         let last =
             Chat { error_message: Some(why.to_owned()), ..self.talk.event(self.steps.seq + 1, ChatState::Error) };
         told.extend(self.talk.end(last).map(News::Chat));
@@ -199,10 +211,12 @@ impl Talk {
             | RunEvent::ToolStarted { .. }
             | RunEvent::ToolProgress { .. }
             | RunEvent::ToolEnded { .. }
+            | RunEvent::Hooked(_)
             | RunEvent::Compacting
             | RunEvent::Compacted { .. }
             | RunEvent::NotCompacted { .. } => {}
-            RunEvent::Block(block) => self.sent.push(shown(block)),
+            // What tools do is told here in another way.
+            RunEvent::Block(block) => self.sent.extend((block.kind == Kind::Answer).then(|| shown(block))),
         }
         None
     }
@@ -253,9 +267,14 @@ impl Talk {
             Generation::Three => &mut self.three,
             Generation::Four => &mut self.four,
         };
-        let new = text.get(told.length..).filter(|new| !new.is_empty())?.to_owned();
-        // Those who cannot be told that something is void are told when there is more than that.
-        if generation == Generation::Three && told.void.is_some_and(|void| text.len() <= void) {
+        let new = text.get(told.length..).unwrap_or_default().to_owned();
+        let is_told = match generation {
+            // Those who cannot be told that something is void are told when there is more than that, or at the end.
+            Generation::Three => !new.is_empty() && told.void.is_none_or(|void| text.len() > void),
+            // While a message is being said, something may come in the place of what is void.
+            Generation::Four => !new.is_empty() || (told.void.is_some() && self.message.is_none()),
+        };
+        if !is_told {
             return None;
         }
         told.length = text.len();
@@ -308,6 +327,12 @@ impl Talk {
             extra: Map::new(),
         }
     }
+}
+
+/// What people read of a message in a transcript: what its run's last event said of it. Words of the house stand as they
+/// are written.
+pub fn words_of(said: &Assistant) -> String {
+    if said.api == OWN_API { said.text() } else { shown(&replies::payload_of(said)) }
 }
 
 /// A reply in words: media are named behind it.

@@ -17,7 +17,7 @@ use crate::{
     tape::Tape,
 };
 pub use answer::{Reported, accepted, note_place, sent, waited};
-pub use chat::{News, Telling, whole};
+pub use chat::{News, Telling, whole, words_of};
 
 /// How much of a tool's text an event carries.
 const TOOL_TEXT: usize = 8_000;
@@ -105,10 +105,8 @@ impl Projection {
         if matches!(event.kind, RunEvent::Assistant { .. }) {
             self.forget_thought();
         }
-        // The message is over and said nothing in place of what is void.
-        if matches!(event.kind, RunEvent::Assistant { .. } | RunEvent::Ended(_)) && std::mem::take(&mut self.is_void) {
-            let data = json!({"text": "", "delta": "", "replace": true});
-            told.push(self.agent_event(Stream::Assistant, data, at));
+        if matches!(event.kind, RunEvent::Assistant { .. } | RunEvent::Ended(_)) {
+            told.extend(self.settle(at));
         }
         told.extend(self.step(event.kind, at).map(|(stream, data)| self.agent_event(stream, data, at)));
         told
@@ -136,6 +134,12 @@ impl Projection {
         }
         self.told = self.text.len();
         Some(self.agent_event(Stream::Assistant, data, self.at))
+    }
+
+    /// The message is over, and said nothing in the place of what is void, if something is.
+    fn settle(&mut self, at: u64) -> Option<Agent> {
+        let data = json!({"text": "", "delta": "", "replace": true});
+        std::mem::take(&mut self.is_void).then(|| self.agent_event(Stream::Assistant, data, at))
     }
 
     /// Tells what was thought so far. Whoever shows it shows it in place of what was told before.
@@ -170,13 +174,16 @@ impl Projection {
                     json!({"phase": "update", "name": name, "toolCallId": call, "partialResult": partial}),
                 ))
             }
-            RunEvent::ToolEnded { call, result } => Some((
-                Stream::Tool,
-                json!({
-                    "phase": "result", "name": result.tool_name, "toolCallId": call, "isError": result.is_error,
-                    "result": tool_result(&result.content, result.details.as_ref()),
-                }),
-            )),
+            RunEvent::ToolEnded { call, result, shown } => {
+                let result = shown.unwrap_or(result);
+                Some((
+                    Stream::Tool,
+                    json!({
+                        "phase": "result", "name": result.tool_name, "toolCallId": call, "isError": result.is_error,
+                        "result": tool_result(&result.content, result.details.as_ref()),
+                    }),
+                ))
+            }
             RunEvent::Ended(end) => Some((Stream::Lifecycle, lifecycle_end(&end))),
             RunEvent::Answering { provider, model } => {
                 Some((Stream::Lifecycle, json!({"phase": "model", "provider": provider, "model": model})))
@@ -208,6 +215,7 @@ impl Projection {
             | RunEvent::Thinking { .. }
             | RunEvent::Rewound { .. }
             | RunEvent::Block(_)
+            | RunEvent::Hooked(_)
             | RunEvent::Assistant { .. } => None,
         }
     }

@@ -59,7 +59,7 @@ fn long_results_are_cut_and_pictures_counted() {
         timestamp: 7,
         extra: Map::new(),
     };
-    let kind = RunEvent::ToolEnded { call: CallId::parse("c").unwrap(), result: Arc::new(result) };
+    let kind = RunEvent::ToolEnded { call: CallId::parse("c").unwrap(), result: Arc::new(result), shown: None };
     let cut = |letter: &str| format!("{}\n\u{2026}(truncated)\u{2026}", letter.repeat(TOOL_TEXT));
     let told = json!({
         "phase": "result", "name": "read", "toolCallId": "c", "isError": false,

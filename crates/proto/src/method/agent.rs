@@ -34,6 +34,27 @@ pub struct AgentParams {
     /// The channel that the reply goes to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_channel: Option<String>,
+    /// Whether the answer is sent on a channel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deliver: Option<bool>,
+    /// Whether the run is well although its answer could not be sent; in main sessions that is the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_effort_deliver: Option<bool>,
+    /// Who the message belongs to on its channel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// Who the reply goes to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<String>,
+    /// The account on the channel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account_id: Option<String>,
+    /// The account that replies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_account_id: Option<String>,
+    /// The thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
     /// Seconds that the run may take; zero means the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<u64>,

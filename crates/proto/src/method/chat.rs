@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{flag, text};
+use super::{Others, flag, text};
 use crate::{Generation, Route, RunId, SessionId};
 
 /// What `chat.send` takes. Only the members that the loop uses have a field; the schema knows all of them.
@@ -22,6 +22,9 @@ pub struct SendParams {
     /// How hard the model thinks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
+    /// Whether the answer is sent on a channel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deliver: Option<bool>,
     /// What becomes of the message if the agent is busy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_mode: Option<String>,
@@ -169,6 +172,22 @@ fn history_members(generation: Generation) -> Value {
 }
 
 params!(HistoryParams, "chat.history", &["sessionKey"], history_members);
+
+/// What `chat.metadata` takes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MetadataParams {
+    /// Whose; without one, the session's agent or the default one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// For which conversation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_key: Option<String>,
+}
+
+params!(MetadataParams, "chat.metadata", &[], |_| {
+    (json!({"agentId": text(), "sessionKey": text()}), Others::PassedOver)
+});
 
 /// What `chat.abort` takes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -30,10 +30,16 @@ pub mod agent;
 pub mod agents;
 pub mod approvals;
 pub mod chat;
+pub mod commands;
 pub mod config;
 pub mod connect;
 pub mod cron;
+pub mod devices;
+pub mod follow;
 pub mod gateway;
+pub mod house;
+pub mod logs;
+pub mod models;
 pub mod sessions;
 pub mod skills;
 

@@ -109,7 +109,7 @@ mod tests {
             Body::Whole(text) | Body::Cut(text) => text.chars().count(),
             Body::Missing | Body::Unusable(_) => 0,
         };
-        Page { name: "AGENTS.md", path: "/w/AGENTS.md".into(), body, chars }
+        Page { name: "AGENTS.md".into(), path: "/w/AGENTS.md".into(), body, chars }
     }
 
     fn texts(pages: &[Page], wording: Wording) -> Vec<(String, bool)> {

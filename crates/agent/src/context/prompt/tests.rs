@@ -94,7 +94,7 @@ static PAGES: LazyLock<Vec<Page>> = LazyLock::new(|| {
             Body::Cut(_) => 25_000,
             Body::Missing | Body::Unusable(_) => 0,
         };
-        Page { name, path: Path::new("/home/ann/desk").join(name), body, chars }
+        Page { name: name.into(), path: Path::new("/home/ann/desk").join(name), body, chars }
     };
     vec![
         page("AGENTS.md", Body::Whole("# How we work\n\n- Be brief.".to_owned())),
@@ -308,7 +308,7 @@ fn a_lean_prompt_with_its_tools_stays_below_two_thousand_tokens() {
     let names = ["AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md", "BOOTSTRAP.md"];
     let pages = names.map(|name| {
         let text = "Words. ".repeat(102);
-        Page { name, path: name.into(), chars: text.chars().count(), body: Body::Whole(text) }
+        Page { name: name.into(), path: name.into(), chars: text.chars().count(), body: Body::Whole(text) }
     });
     assert!(pages.iter().map(|page| page.chars).sum::<usize>() >= 4_998);
     let skills = SKILL_LIST.repeat(50);

@@ -37,7 +37,7 @@ fn a_report_has_the_shape_of_openclaws() {
     let report = serde_json::to_value(report(Mode::Full, Wording::Rich)).unwrap();
     let members: Vec<_> = report.as_object().unwrap().keys().map(String::as_str).collect();
     let expected = "source generatedAt sessionId sessionKey provider model workspaceDir bootstrapMaxChars sandbox \
-                    systemPrompt injectedWorkspaceFiles skills tools contextWindow parts";
+                    systemPrompt injectedWorkspaceFiles skills tools contextWindow parts tokens";
     assert_eq!(members.join(" "), expected);
     assert_eq!((&report["source"], &report["sessionKey"]), (&json!("run"), &json!("agent:main:main")));
     assert_eq!(report["sandbox"], json!({"mode": "all", "sandboxed": true}));
@@ -99,7 +99,7 @@ fn a_report_is_read_back_and_so_is_openclaws() {
                              {"name": "read", "summaryChars": 298, "schemaChars": 392, "propertiesCount": null}]}});
     let foreign: Report = serde_json::from_value(foreign).unwrap();
     let expected = "\
-Before the conversation, fake/fake-1, is told this; a token is taken as 4 characters.
+Before the conversation, fake/fake-1, is told this; tokens are estimated.
 
 part           characters  tokens
 instructions        6,236   1,559
@@ -119,7 +119,8 @@ fn people_are_told_in_words() {
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
     settings.bind(|| {
-        let report = report(Mode::Full, Wording::Rich);
+        let mut report = report(Mode::Full, Wording::Rich);
+        report.tokens.as_mut().unwrap().context = Some(50_100);
         insta::assert_snapshot!("list", words(&report, Ask::List));
         insta::assert_snapshot!("detail", words(&report, Ask::Detail));
     });

@@ -1,10 +1,10 @@
 //! A report in words, for the person who asks `/context`.
 
-use super::{Report, Sums};
+use super::{Report, Sums, Tokens};
 use crate::command::Ask;
 
-/// How many characters a token has, about.
-const TOKEN: usize = 4;
+/// How many characters a token has, about, where nothing better is known.
+const TOKEN: u64 = 4;
 
 /// How many lines a list has at most.
 const MOST: usize = 40;
@@ -23,7 +23,33 @@ pub(crate) fn words(report: &Report, ask: Ask) -> String {
 /// Things with their sizes in characters, under a title.
 struct Table {
     title: &'static str,
-    rows: Vec<(String, usize)>,
+    rows: Vec<Row>,
+}
+
+/// A thing: its name, its characters, and its tokens.
+type Row = (String, usize, u64);
+
+/// How many tokens some characters are.
+#[derive(Clone, Copy)]
+struct Rate {
+    tokens: u64,
+    chars: u64,
+}
+
+impl Rate {
+    fn row(self, (name, chars): (String, usize)) -> Row {
+        (name, chars, (chars as u64).saturating_mul(self.tokens).div_ceil(self.chars.max(1)))
+    }
+}
+
+/// How many tokens the characters of the prompt are, and those of the tools: what is a part of either has its share.
+fn rates(report: &Report) -> (Rate, Rate) {
+    let rate = |tokens: fn(Tokens) -> u64, chars: usize| match report.tokens {
+        Some(known) => Rate { tokens: tokens(known), chars: chars as u64 },
+        None => Rate { tokens: 1, chars: TOKEN },
+    };
+    let schemas = report.tools.entries.iter().map(|tool| tool.schema_chars + tool.summary_chars).sum();
+    (rate(|tokens| tokens.system_prompt, report.system_prompt.chars), rate(|tokens| tokens.tools, schemas))
 }
 
 fn sums(report: &Report) -> Table {
@@ -31,43 +57,48 @@ fn sums(report: &Report) -> Table {
     let (skills, list) = (report.skills.prompt_chars, report.tools.list_chars);
     let rest = chars.saturating_sub(files).saturating_sub(skills).saturating_sub(list);
     let schemas: usize = report.tools.entries.iter().map(|tool| tool.schema_chars + tool.summary_chars).sum();
-    let rows = [
-        ("instructions", rest),
-        ("files", files),
-        ("skills", skills),
-        ("list of tools", list),
-        ("tool schemas", schemas),
-        ("together", chars + schemas),
-    ];
-    Table { title: "part", rows: rows.map(|(name, size)| (name.to_owned(), size)).into() }
+    let (prompt, tools) = rates(report);
+    let told = [("instructions", rest), ("files", files), ("skills", skills), ("list of tools", list)];
+    let mut rows: Vec<_> = told.map(|(name, size)| prompt.row((name.to_owned(), size))).into();
+    rows.push(tools.row(("tool schemas".to_owned(), schemas)));
+    let together = match report.tokens {
+        Some(tokens) => tokens.overhead(),
+        None => ((chars + schemas) as u64).div_ceil(TOKEN),
+    };
+    rows.push(("together".to_owned(), chars + schemas, together));
+    Table { title: "part", rows }
 }
 
 fn sections(report: &Report) -> Table {
-    Table { title: "section", rows: report.parts.iter().map(|part| (part.name.clone(), part.chars)).collect() }
+    let (prompt, _) = rates(report);
+    let parts = report.parts.iter().map(|part| prompt.row((part.name.clone(), part.chars)));
+    Table { title: "section", rows: parts.collect() }
 }
 
 fn files(report: &Report) -> Table {
-    let files = report.injected_workspace_files.iter();
-    Table { title: "file", rows: files.map(|file| (file.name.clone(), file.injected_chars)).collect() }
+    let (files, (prompt, _)) = (report.injected_workspace_files.iter(), rates(report));
+    Table { title: "file", rows: files.map(|file| prompt.row((file.name.clone(), file.injected_chars))).collect() }
 }
 
 fn skills(report: &Report) -> Table {
-    let skills = report.skills.entries.iter();
-    Table { title: "skill", rows: largest(skills.map(|skill| (skill.name.clone(), skill.block_chars)).collect()) }
+    let (skills, (prompt, _)) = (report.skills.entries.iter(), rates(report));
+    let rows = skills.map(|skill| prompt.row((skill.name.clone(), skill.block_chars)));
+    Table { title: "skill", rows: largest(rows.collect()) }
 }
 
 fn tools(report: &Report) -> Table {
-    let tools = report.tools.entries.iter();
-    let rows = tools.map(|tool| (tool.name.clone(), tool.summary_chars + tool.schema_chars));
+    let (tools, (_, rate)) = (report.tools.entries.iter(), rates(report));
+    let rows = tools.map(|tool| rate.row((tool.name.clone(), tool.summary_chars + tool.schema_chars)));
     Table { title: "tool", rows: largest(rows.collect()) }
 }
 
 /// The largest first, and all that are too many as one.
-fn largest(mut rows: Vec<(String, usize)>) -> Vec<(String, usize)> {
-    rows.sort_by(|(a, a_size), (b, b_size)| (b_size, a).cmp(&(a_size, b)));
+fn largest(mut rows: Vec<Row>) -> Vec<Row> {
+    rows.sort_by(|(a, a_size, _), (b, b_size, _)| (b_size, a).cmp(&(a_size, b)));
     if rows.len() > MOST {
         let others = rows.split_off(MOST - 1);
-        rows.push((format!("{} others", others.len()), others.iter().map(|(_, size)| size).sum()));
+        let (chars, tokens) = (others.iter().map(|row| row.1).sum(), others.iter().map(|row| row.2).sum());
+        rows.push((format!("{} others", others.len()), chars, tokens));
     }
     rows
 }
@@ -78,12 +109,17 @@ fn lines(report: &Report, tables: &[&Table], last: Option<&str>) -> String {
         None => String::new(),
     };
     let mut lines = vec![format!(
-        "Before the conversation, {}/{}{window}, is told this; a token is taken as {TOKEN} characters.",
+        "Before the conversation, {}/{}{window}, is told this; tokens are estimated.",
         report.provider, report.model
     )];
     for table in tables.iter().filter(|table| !table.rows.is_empty()) {
         lines.push(String::new());
         lines.extend(rows(table, report.context_window));
+    }
+    if let Some(context) = report.tokens.and_then(|tokens| tokens.context) {
+        let part = report.context_window.map(|all| format!(" ({} of the window)", share(context, all)));
+        lines.push(String::new());
+        lines.push(format!("With the conversation: {} tokens{}.", grouped(context), part.unwrap_or_default()));
     }
     let troubles = troubles(report);
     if !troubles.is_empty() {
@@ -100,13 +136,12 @@ fn lines(report: &Report, tables: &[&Table], last: Option<&str>) -> String {
 /// A table as aligned lines.
 fn rows(table: &Table, window: Option<u64>) -> Vec<String> {
     let head = [table.title, "characters", "tokens", "of the window"].map(str::to_owned);
-    let row = |(name, size): &(String, usize)| {
-        let tokens = size.div_ceil(TOKEN) as u64;
+    let row = |(name, size, tokens): &Row| {
         [
             name.clone(),
             grouped(*size as u64),
-            grouped(tokens),
-            window.map_or_else(String::new, |all| share(tokens, all)),
+            grouped(*tokens),
+            window.map_or_else(String::new, |all| share(*tokens, all)),
         ]
     };
     let cells: Vec<_> = [head].into_iter().chain(table.rows.iter().map(row)).collect();
@@ -191,10 +226,10 @@ mod tests {
 
     #[test]
     fn long_lists_end_with_a_sum() {
-        let rows = largest((0..MOST + 2).map(|number| (format!("{number:02}"), number)).collect());
+        let rows = largest((0..MOST + 2).map(|number| (format!("{number:02}"), number, 1)).collect());
         assert_eq!(
             (rows.len(), &rows[0], &rows[MOST - 1]),
-            (MOST, &("41".to_owned(), 41), &("3 others".to_owned(), 3))
+            (MOST, &("41".to_owned(), 41, 1), &("3 others".to_owned(), 3, 3))
         );
     }
 }

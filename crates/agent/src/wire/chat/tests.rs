@@ -192,6 +192,48 @@ fn words_that_are_void_are_replaced() {
 }
 
 #[test]
+fn words_that_are_void_and_followed_by_nothing_go_away() {
+    let rewound = || event(RunEvent::Rewound { message: 0 });
+    let begun = || {
+        let mut telling = telling();
+        let mut told = tell(&mut telling, [started(), text(0, "One, no")]);
+        told.extend(telling.flush());
+        told.extend(
+            [Generation::Three, Generation::Four].map(|generation| telling.delta(generation)).into_iter().flatten(),
+        );
+        // More may come: nobody is shown less for a moment.
+        told.extend(tell(&mut telling, [rewound()]));
+        (telling, told)
+    };
+    let said_first = chat(2, "delta", json!({"deltaText": "One, no", "message": said("One, no", 7)}));
+    let gone = chat(3, "delta", json!({"deltaText": "", "replace": true, "message": said("", 7)}));
+    for (rest, state, more) in [
+        // The message ends without a word, and the run goes on.
+        (vec![assistant(""), ended(Outcome::Done, &[])], "final", json!({"stopReason": "stop"})),
+        // The run ends in the middle of it.
+        (vec![ended(Outcome::Done, &[])], "final", json!({"stopReason": "stop"})),
+        (vec![ended(Outcome::Aborted(AbortReason::User), &[])], "aborted", json!({"stopReason": "rpc"})),
+    ] {
+        let (mut telling, mut told) = begun();
+        told.extend(tell(&mut telling, rest));
+        let last = chat(4, state, more);
+        assert_eq!(heard(told.clone(), Generation::Four), [said_first.clone(), gone.clone(), last.clone()]);
+        // Those who cannot be told so hear it from the end, which has no words.
+        assert_eq!(heard(told, Generation::Three), [said_first.clone(), last]);
+    }
+}
+
+#[test]
+fn what_is_read_of_a_stored_message_is_what_its_end_said() {
+    let read = |text: &str, api: &str| {
+        words_of(&Assistant { content: vec![Block::text(text)], api: api.to_owned(), ..Assistant::default() })
+    };
+    assert_eq!(read("<think>hm</think>[[reply_to_current]] Look.\nMEDIA: ./a.png", "x"), "Look.\n./a.png");
+    assert_eq!((read("NO_REPLY", "x"), read("HEARTBEAT_OK", "x")), (String::new(), String::new()));
+    assert_eq!(read("write NO_REPLY or [[reply_to_current]]", "homard"), "write NO_REPLY or [[reply_to_current]]");
+}
+
+#[test]
 fn each_generation_hears_all_at_its_own_pace() {
     let mut telling = telling();
     let mut told = telling.push(started());

@@ -1,0 +1,92 @@
+//! What hooks are told of the house as a whole: messages that came in, and that the gateway is up or goes down.
+
+use std::time::Duration;
+
+use homard_hooks::{Context, Event, Hooks, Point, Received, Signal};
+use serde_json::{Map, Value, json};
+
+use super::{Hub, Inbound};
+use crate::{hooks::place_of, lane::slots::Class};
+
+/// How long hooks may take to hear that the gateway goes down.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// What is told of a message once it was taken in.
+pub(super) struct Arrival {
+    hooks: Hooks,
+    event: Event,
+    place: Context,
+}
+
+impl Hub {
+    /// What is to be told of a message, if anybody wants to know. What the house sends to itself is no message.
+    pub(super) fn received(&self, inbound: &Inbound) -> Option<Arrival> {
+        let hooks = self.rules().hooks.clone();
+        let is_wanted = hooks.has(Point::MessageReceived) || hooks.is_heard("message", "received");
+        if !is_wanted || inbound.class != Class::Main || inbound.is_of_house() {
+            return None;
+        }
+        let route = &inbound.route;
+        let surface = route.channel.as_deref().unwrap_or("webchat");
+        let metadata = json!({
+            "to": route.to, "provider": surface, "surface": surface, "threadId": route.thread,
+            "originatingChannel": surface, "originatingTo": route.to, "senderId": inbound.principal,
+        });
+        let event = Event::MessageReceived(Received {
+            from: route.to.clone().unwrap_or_else(|| inbound.principal.clone()),
+            content: inbound.message.content.text(),
+            timestamp: inbound.message.timestamp,
+            session_key: inbound.key.to_string(),
+            message_id: None,
+            sender_id: Some(inbound.principal.clone()),
+            metadata: metadata.as_object().cloned().unwrap_or_default(),
+        });
+        let profile = self.agents().of(inbound.key.agent());
+        Some(Arrival { hooks, event, place: place_of(&profile, None, inbound) })
+    }
+
+    /// Tells of a message that was taken in. Nobody waits for those who hear of it.
+    pub(super) fn tell_received(&self, arrival: Option<Arrival>) {
+        let Some(Arrival { hooks, event, place }) = arrival else { return };
+        hooks.tell(&event, &place);
+        if hooks.is_heard("message", "received") {
+            let (context, key) = (fields(&event), place.session_key.unwrap_or_default());
+            let signal = self.happened(("message", "received"), key, context);
+            self.0.spawn("hook", async move { hooks.signal(signal).await });
+        }
+    }
+
+    /// The gateway is up and listens.
+    pub async fn gateway_started(&self, port: u16) {
+        let hooks = self.rules().hooks.clone();
+        let event = Event::GatewayStart { port };
+        hooks.tell(&event, &Context { port: Some(port), ..Context::default() });
+        let profile = self.agents().of(None);
+        let context = Map::from_iter([("workspaceDir".to_owned(), json!(profile.home()))]);
+        hooks.signal(self.happened(("gateway", "startup"), "gateway:startup".to_owned(), context)).await;
+    }
+
+    /// The gateway goes down: hooks are told, and get a moment to hear of everything.
+    pub async fn gateway_stops(&self, reason: &str) {
+        let hooks = self.rules().hooks.clone();
+        hooks.tell(&Event::GatewayStop { reason: reason.to_owned() }, &Context::default());
+        let context = Map::from_iter([("reason".to_owned(), reason.into())]);
+        hooks.signal(self.happened(("gateway", "shutdown"), "gateway:shutdown".to_owned(), context)).await;
+        hooks.flush(FAREWELL).await;
+    }
+
+    fn happened(&self, (kind, action): (&str, &str), session_key: String, context: Map<String, Value>) -> Signal {
+        Signal {
+            kind: kind.to_owned(),
+            action: action.to_owned(),
+            session_key,
+            context,
+            timestamp: self.0.ambient.now_ms(),
+            messages: Vec::new(),
+        }
+    }
+}
+
+fn fields(event: &Event) -> Map<String, Value> {
+    serde_json::to_value(event).ok().and_then(|value| value.as_object().cloned()).unwrap_or_default()
+}

@@ -1,0 +1,248 @@
+//! Where hooks take part in the life of a session: new transcripts, runs that end, answers that go out.
+
+use std::sync::Arc;
+
+use homard_hooks::{AgentEnd, Context, Event, Hooks, Point, Reset, Sending, Sent, SessionEnd, SessionStart, Signal};
+use homard_proto::{SessionId, message::Message};
+use homard_reply::payload::Payload;
+use serde_json::{Map, Value, json};
+
+use super::{Lane, Queued};
+use crate::{
+    event::{End, Outcome, RunEvent},
+    hooks::{place, place_of},
+    profile::Profile,
+};
+
+/// Why a session got a new transcript, and what it left behind.
+#[derive(Debug, Clone)]
+pub(super) struct News {
+    /// The transcript before, and how many messages it had; none for a new session.
+    pub(super) before: Option<(SessionId, usize)>,
+    /// In a word: new, reset, idle, daily, deleted.
+    pub(super) reason: &'static str,
+}
+
+impl Queued {
+    /// The word that asked for a new transcript.
+    pub(super) fn anew(&self) -> &'static str {
+        let text = self.inbound.message.content.text();
+        let is_reset = text.trim_start().get(..6).is_some_and(|word| word.eq_ignore_ascii_case("/reset"));
+        if is_reset { "reset" } else { "new" }
+    }
+}
+
+impl Lane {
+    fn hooks(&self) -> Hooks {
+        self.hub.setup.rules().hooks.clone()
+    }
+
+    fn place(&self, session: Option<&SessionId>) -> Context {
+        place(&self.hub.setup.agents().of(self.key.agent()), &self.key, session)
+    }
+
+    /// Has hooks take part before the session gets a new transcript. `by` is what asked for it, if it was a command;
+    /// returns what is to be said in the chat about it.
+    pub(super) async fn before_reset(&mut self, reason: &str, by: Option<&Queued>) -> Vec<String> {
+        let hooks = self.hooks();
+        let is_heard = hooks.is_heard("command", reason) || hooks.is_heard("session", "auto-reset");
+        if !hooks.has(Point::BeforeReset) && !is_heard {
+            return Vec::new();
+        }
+        if let Err(error) = self.open().await {
+            tracing::warn!(key = %self.key, %error, "could not read the session");
+        }
+        let session = self.session.as_ref();
+        let id = session.map(|session| session.record.session_id.clone());
+        let file = id.as_ref().and_then(|id| self.hub.store.transcript_path(&self.key, id));
+        if hooks.has(Point::BeforeReset) && session.is_some_and(|session| !session.history.is_empty()) {
+            let messages = session.map(|session| session.history.to_vec()).unwrap_or_default();
+            let event = Event::BeforeReset(Reset { session_file: file.clone(), messages, reason: reason.to_owned() });
+            hooks.ask(event, &self.place(id.as_ref())).await;
+        }
+        let record = session.and_then(|session| serde_json::to_value(&session.record).ok()).unwrap_or_default();
+        let mut context = Map::from_iter([
+            ("previousSessionEntry".to_owned(), record.clone()),
+            ("sessionEntry".to_owned(), record),
+            ("sessionFile".to_owned(), json!(file)),
+        ]);
+        let (kind, action) = match by {
+            Some(queued) => {
+                let source = queued.inbound.route.channel.as_deref().unwrap_or("webchat");
+                context.insert("commandSource".to_owned(), source.into());
+                context.insert("senderId".to_owned(), queued.inbound.principal.as_str().into());
+                ("command", reason)
+            }
+            None if reason == "reset" => {
+                context.insert("commandSource".to_owned(), "gateway:sessions.reset".into());
+                ("command", reason)
+            }
+            None => {
+                context.insert("reason".to_owned(), reason.into());
+                ("session", "auto-reset")
+            }
+        };
+        self.signal(kind, action, context).await
+    }
+
+    /// Has listeners hear of something; returns what they want to be said in the chat.
+    pub(super) async fn signal(&self, kind: &str, action: &str, mut context: Map<String, Value>) -> Vec<String> {
+        let hooks = self.hooks();
+        if !hooks.is_heard(kind, action) {
+            return Vec::new();
+        }
+        let profile = self.hub.setup.agents().of(self.key.agent());
+        context.insert("agentId".to_owned(), profile.id.to_string().into());
+        context.insert("workspaceDir".to_owned(), json!(profile.home()));
+        let signal = Signal {
+            kind: kind.to_owned(),
+            action: action.to_owned(),
+            session_key: self.key.to_string(),
+            context,
+            timestamp: self.hub.ambient.now_ms(),
+            messages: Vec::new(),
+        };
+        hooks.signal(signal).await.messages
+    }
+
+    /// Has listeners hear that everything was stopped.
+    pub(super) async fn signal_stop(&self, queued: &Queued) {
+        let session = self.session.as_ref();
+        let context = Map::from_iter([
+            ("sessionId".to_owned(), json!(session.map(|session| &session.record.session_id))),
+            ("sessionEntry".to_owned(), json!(session.map(|session| &session.record))),
+            ("commandSource".to_owned(), queued.inbound.route.channel.as_deref().unwrap_or("webchat").into()),
+            ("senderId".to_owned(), queued.inbound.principal.as_str().into()),
+        ]);
+        self.signal("command", "stop", context).await;
+    }
+
+    /// Tells hooks that a transcript was left behind and another one begins.
+    pub(super) fn tell_news(&self, news: News, now: Option<&SessionId>) {
+        let hooks = self.hooks();
+        let key = self.key.to_string();
+        if let Some((before, message_count)) = &news.before {
+            let event = Event::SessionEnd(SessionEnd {
+                session_id: before.to_string(),
+                session_key: key.clone(),
+                message_count: *message_count,
+                duration_ms: None,
+                reason: news.reason.to_owned(),
+                next_session_id: now.map(ToString::to_string),
+            });
+            hooks.tell(&event, &self.place(Some(before)));
+        }
+        if let Some(now) = now {
+            let event = Event::SessionStart(SessionStart {
+                session_id: now.to_string(),
+                session_key: key,
+                resumed_from: news.before.as_ref().map(|(before, _)| before.to_string()),
+            });
+            hooks.tell(&event, &self.place(Some(now)));
+        }
+    }
+
+    /// Tells hooks of a run that has ended.
+    pub(super) fn tell_end(&self, queued: &Queued, profile: &Profile, end: &End) {
+        let hooks = self.hooks();
+        // Who is answered without an agent had none that could end.
+        let has_agent = queued.wish().is_none() && queued.answer().is_none();
+        if !hooks.has(Point::AgentEnd) || !has_agent {
+            return;
+        }
+        let messages = match &self.session {
+            Some(session) => session.history.to_vec(),
+            None => told(queued),
+        };
+        let began = end.started_at.unwrap_or(end.ended_at);
+        let event = Event::AgentEnd(AgentEnd {
+            messages,
+            success: end.outcome == Outcome::Done,
+            error: end.outcome.error().map(str::to_owned),
+            duration_ms: end.ended_at.saturating_sub(began),
+            run_id: queued.inbound.run.to_string(),
+        });
+        let (provider, model) = end.model.clone();
+        let place = place_of(profile, end.session.as_ref(), &queued.inbound);
+        let place = Context { model_provider_id: Some(provider), model_id: Some(model), ..place };
+        hooks.tell(&event, &place);
+    }
+
+    /// What hooks make of answers that go out: other words, or none.
+    pub(super) async fn before_sending(
+        &self,
+        queued: &Queued,
+        profile: &Profile,
+        replies: Vec<Payload>,
+    ) -> Vec<Payload> {
+        let hooks = self.hooks();
+        // What goes to a channel is asked about when it is sent.
+        if !hooks.has(Point::MessageSending) || queued.line.is_some() {
+            return replies;
+        }
+        let place = place_of(profile, queued.session.as_ref(), &queued.inbound);
+        let mut sent = Vec::new();
+        for mut reply in replies {
+            let event = Event::MessageSending(Sending {
+                to: recipient(queued),
+                content: reply.text.clone(),
+                reply_to_id: None,
+                metadata: Map::from_iter([("channel".to_owned(), json!(place.channel_id))]),
+            });
+            let outcome = hooks.ask(event, &place).await;
+            if outcome.refusal().is_some() {
+                continue;
+            }
+            reply.text = outcome.answer.content.unwrap_or(reply.text);
+            sent.push(reply);
+        }
+        sent
+    }
+
+    /// Tells hooks of answers that went out.
+    pub(super) fn tell_sent(&self, queued: &Queued, profile: &Profile, end: &End) {
+        let hooks = self.hooks();
+        if !hooks.has(Point::MessageSent) || queued.line.is_some() {
+            return;
+        }
+        let place = place_of(profile, end.session.as_ref(), &queued.inbound);
+        for reply in &end.replies {
+            let (to, content) = (recipient(queued), reply.text.clone());
+            let event = Event::MessageSent(Sent { to, content, success: true, error: None, message_id: None });
+            hooks.tell(&event, &place);
+        }
+    }
+}
+
+/// Who gets the answers of a run.
+fn recipient(queued: &Queued) -> String {
+    queued.inbound.route.to.clone().unwrap_or_else(|| queued.inbound.principal.clone())
+}
+
+/// What a run put into its transcript, as far as it is on its tape.
+fn told(queued: &Queued) -> Vec<Arc<Message>> {
+    let facts = queued.tape.facts();
+    let own = facts.iter().filter_map(|event| match &event.kind {
+        RunEvent::Input(message) => Some(message.clone()),
+        RunEvent::Assistant { said, .. } => Some(Arc::new(Message::Assistant((**said).clone()))),
+        RunEvent::ToolEnded { result, .. } => Some(Arc::new(Message::ToolResult((**result).clone()))),
+        RunEvent::Started { .. }
+        | RunEvent::Waited(_)
+        | RunEvent::Absorbed { .. }
+        | RunEvent::Text { .. }
+        | RunEvent::Thinking { .. }
+        | RunEvent::Answering { .. }
+        | RunEvent::Rewound { .. }
+        | RunEvent::Retrying { .. }
+        | RunEvent::Switched { .. }
+        | RunEvent::ToolStarted { .. }
+        | RunEvent::ToolProgress { .. }
+        | RunEvent::Hooked(_)
+        | RunEvent::Compacting
+        | RunEvent::Compacted { .. }
+        | RunEvent::NotCompacted { .. }
+        | RunEvent::Block(_)
+        | RunEvent::Ended(_) => None,
+    });
+    own.collect()
+}

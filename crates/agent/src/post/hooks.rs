@@ -1,0 +1,77 @@
+//! Where hooks take part in what is said on channels.
+
+use std::sync::Arc;
+
+use homard_hooks::{Context, Event, Point, Sending, Sent};
+use homard_store::{Delivery, DeliveryState};
+use serde_json::{Map, json};
+
+use super::letter::Letter;
+use crate::hub::Shared;
+
+/// What hooks make of a message before it is sent; `None` if it is not to be sent. It is asked again with every try.
+pub(super) async fn before_send(hub: &Arc<Shared>, delivery: &Delivery) -> Option<Delivery> {
+    let hooks = hub.setup.rules().hooks.clone();
+    if !hooks.has(Point::MessageSending) {
+        return Some(delivery.clone());
+    }
+    let mut letter = Letter::of(delivery);
+    let target = &delivery.target;
+    let metadata = json!({"channel": target.channel, "accountId": target.account, "mediaUrls": letter.media});
+    let event = Event::MessageSending(Sending {
+        to: target.to.clone(),
+        content: letter.text.clone(),
+        reply_to_id: letter.reply_to.clone(),
+        metadata: metadata.as_object().cloned().unwrap_or_else(Map::new),
+    });
+    let outcome = hooks.ask(event, &place(hub, delivery).await).await;
+    if outcome.refusal().is_some() {
+        return None;
+    }
+    letter.text = outcome.answer.content.unwrap_or(letter.text);
+    let payload = serde_json::to_value(letter).unwrap_or_else(|_| delivery.payload.clone());
+    Some(Delivery { payload, ..delivery.clone() })
+}
+
+/// Tells hooks what became of a message, once nothing more is done about it.
+pub(super) async fn after_send(hub: &Arc<Shared>, delivery: &Delivery, state: &DeliveryState) {
+    let hooks = hub.setup.rules().hooks.clone();
+    if !hooks.has(Point::MessageSent) {
+        return;
+    }
+    let (message_id, error) = match state {
+        DeliveryState::Sent { provider_id } => (provider_id.clone(), None),
+        DeliveryState::Unknown => (None, Some("nobody knows whether it arrived".to_owned())),
+        DeliveryState::Dead { reason } => (None, Some(reason.clone())),
+        DeliveryState::Queued | DeliveryState::Sending | DeliveryState::Failed { .. } => return,
+    };
+    let event = Event::MessageSent(Sent {
+        to: delivery.target.to.clone(),
+        content: Letter::of(delivery).text,
+        success: error.is_none(),
+        error,
+        message_id,
+    });
+    hooks.tell(&event, &place(hub, delivery).await);
+}
+
+/// Where a message is sent.
+async fn place(hub: &Arc<Shared>, delivery: &Delivery) -> Context {
+    let row = match &delivery.run {
+        Some(run) => hub.store.run(run).await.ok().flatten(),
+        None => None,
+    };
+    let target = &delivery.target;
+    Context {
+        run_id: delivery.run.as_ref().map(ToString::to_string),
+        session_key: row.as_ref().map(|row| row.key.to_string()),
+        agent_id: row.as_ref().and_then(|row| row.key.agent()).map(ToString::to_string),
+        message_provider: Some(target.channel.clone()),
+        channel: Some(target.channel.clone()),
+        channel_id: Some(target.channel.clone()),
+        account_id: Some(target.account.clone()).filter(|account| !account.is_empty()),
+        conversation_id: Some(target.to.clone()),
+        chat_id: Some(target.to.clone()),
+        ..Context::default()
+    }
+}

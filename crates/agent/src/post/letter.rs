@@ -1,0 +1,154 @@
+//! One message as it lies in the outbox: what is said, on what it hangs, and how it came to be said.
+
+use std::path::PathBuf;
+
+use homard_reply::chunk::{Bounds, Chunker, Prefer};
+use homard_store::Delivery;
+use serde::{Deserialize, Serialize};
+
+use crate::courier::{Action, Media, Outgoing};
+
+/// What the outbox keeps of a message beside its target.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Letter {
+    /// The words.
+    pub(crate) text: String,
+    /// Addresses, and paths beneath `root`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) media: Vec<String>,
+    /// The folder of media that have no address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) root: Option<PathBuf>,
+    /// The message that it hangs on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reply_to: Option<String>,
+    /// The thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) thread: Option<String>,
+    /// Whether its sound is sent as a voice message.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_voice: bool,
+    /// Whether nobody minds if it does not arrive.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_best_effort: bool,
+    /// Which block of its run it is, from 0; `None` for what is said when the run has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) block: Option<u32>,
+    /// What the block says before a prefix is put on it and before it is cut; only the first part of a block has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) said: Option<String>,
+    /// Whether the block tells what a tool does.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_of_tool: bool,
+    /// How long it waits after what was said before it, in milliseconds.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub(crate) delay_ms: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_nothing(ms: &u64) -> bool {
+    *ms == 0
+}
+
+impl Letter {
+    /// What a delivery says. One that somebody else queued is told as far as it is understood.
+    pub(crate) fn of(delivery: &Delivery) -> Self {
+        serde_json::from_value(delivery.payload.clone()).unwrap_or_default()
+    }
+
+    /// What whoever carries it is handed.
+    pub(crate) fn outgoing(self, delivery: &Delivery) -> Outgoing {
+        let root = self.root.unwrap_or_default();
+        let media = self.media.into_iter().map(|media| match is_address(&media) {
+            true => Media::Url(media),
+            false => Media::File { root: root.clone(), path: media },
+        });
+        Outgoing {
+            id: delivery.key.clone(),
+            action: Action::Send,
+            channel: Some(delivery.target.channel.clone()),
+            to: delivery.target.to.clone(),
+            account: Some(delivery.target.account.clone()).filter(|account| !account.is_empty()),
+            thread: self.thread,
+            reply_to: self.reply_to,
+            text: self.text,
+            media: media.collect(),
+            is_voice: self.is_voice,
+            ..Outgoing::default()
+        }
+    }
+}
+
+/// Whether a medium is somewhere on the net.
+pub(crate) fn is_address(media: &str) -> bool {
+    media.starts_with("https://") || media.starts_with("http://")
+}
+
+/// A text in as few parts as the channel wants, cut at good places.
+pub(crate) fn parts(text: String, limit: Option<usize>) -> Vec<String> {
+    let Some(max) = limit.filter(|limit| text.chars().count() > *limit) else { return vec![text] };
+    let mut chunker = Chunker::new(Bounds { min: max / 3 * 2, max, prefer: Prefer::Paragraph });
+    let mut parts = chunker.push(&text);
+    parts.extend(chunker.finish());
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_store::Target;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn delivery(payload: Value) -> Delivery {
+        let target = Target { channel: "telegram".to_owned(), account: String::new(), to: "42".to_owned() };
+        let (id, key) = ("k1/0.0".to_owned(), "k1/0.0".to_owned());
+        Delivery { id, run: None, target, part: 0, key, is_idempotent: false, payload, at: 0 }
+    }
+
+    #[test]
+    fn what_is_kept_is_what_is_carried() {
+        let letter = Letter {
+            text: "Look.".to_owned(),
+            media: vec!["https://a.example/b.png".to_owned(), "./c.png".to_owned()],
+            root: Some(PathBuf::from("/home/main")),
+            reply_to: Some("m1".to_owned()),
+            is_voice: true,
+            ..Letter::default()
+        };
+        let kept = delivery(serde_json::to_value(&letter).unwrap());
+        let expected = Outgoing {
+            id: "k1/0.0".to_owned(),
+            channel: Some("telegram".to_owned()),
+            to: "42".to_owned(),
+            reply_to: Some("m1".to_owned()),
+            text: "Look.".to_owned(),
+            media: vec![
+                Media::Url("https://a.example/b.png".to_owned()),
+                Media::File { root: PathBuf::from("/home/main"), path: "./c.png".to_owned() },
+            ],
+            is_voice: true,
+            ..Outgoing::default()
+        };
+        assert_eq!(Letter::of(&kept).outgoing(&kept), expected);
+    }
+
+    #[test]
+    fn a_plain_letter_is_its_words() {
+        let plain = Letter { text: "Hi.".to_owned(), ..Letter::default() };
+        assert_eq!(serde_json::to_value(&plain).unwrap(), json!({"text": "Hi."}));
+        assert_eq!(Letter::of(&delivery(Value::Null)), Letter::default());
+    }
+
+    #[test]
+    fn a_text_is_cut_only_if_the_channel_cannot_take_it_whole() {
+        let text = "One two three.\n\nFour five six.\n\nSeven.".to_owned();
+        for limit in [None, Some(100)] {
+            assert_eq!(parts(text.clone(), limit).concat(), text);
+        }
+        assert_eq!(parts(text, Some(20)), ["One two three.", "Four five six.", "Seven."]);
+        assert_eq!(parts(String::new(), Some(20)), [""]);
+        assert_eq!(parts("abc".to_owned(), Some(0)), ["a", "b", "c"], "a limit that makes no sense is one that does");
+    }
+}

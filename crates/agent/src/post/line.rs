@@ -1,0 +1,367 @@
+//! What one run says on a channel, on its way into the outbox.
+//!
+//! Blocks go in while the run is at work, the rest with its end. The line knows how far the blocks can be relied on:
+//! when one cannot be sent, those behind it are taken back, and what they say comes with the rest of the answer. Who
+//! ends the run closes the line first, so that this is decided before it is known what the rest is.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use homard_proto::{Route, RunId};
+use homard_reply::{
+    footer::Prefix,
+    pace::Delay,
+    payload::{Kind, Payload, ReplyTo},
+    thread::{Mode, Threading},
+};
+use homard_store::{Delivery, DeliveryRow, DeliveryState, Post, Target};
+
+use super::{
+    letter::{Letter, is_address, parts},
+    plan::hung,
+};
+use crate::{courier::Manner, profile::Profile};
+
+/// What one run says on a channel.
+#[derive(Debug)]
+pub(crate) struct Line {
+    run: RunId,
+    target: Target,
+    thread: Option<String>,
+    post: Post,
+    manner: Manner,
+    style: Style,
+    inner: Mutex<Inner>,
+}
+
+/// How an agent's messages look, and where its files are.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Style {
+    /// What stands before every block.
+    pub(crate) prefix: Option<Prefix>,
+    /// How long to wait between two blocks.
+    pub(crate) delay: Delay,
+    /// The folder of the agent's files.
+    pub(crate) root: PathBuf,
+    /// Whether the session says what it does beside answering.
+    pub(crate) is_talkative: bool,
+}
+
+impl Style {
+    /// How an agent's messages look wherever they go.
+    pub(crate) fn of(profile: &Profile) -> Self {
+        Self { delay: profile.delivery.delay, root: profile.workdir.clone(), ..Self::default() }
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    threading: Threading,
+    /// How many deliveries there were.
+    parts: u32,
+    /// How many blocks there were, over all lives of the run.
+    blocks: u32,
+    /// How many of them are not on the run's tape, because they were taken back before a restart.
+    missing: u32,
+    /// How many of them are words of the answer.
+    words: usize,
+    /// From which block on they cannot be relied on.
+    broken: Option<u32>,
+    is_aborted: bool,
+    is_closed: bool,
+}
+
+impl Line {
+    /// The line of a run whose route leads to somebody; `None` for any other.
+    pub(crate) fn open((run, route): (&RunId, &Route), post: Post, manner: Manner, style: Style) -> Option<Arc<Self>> {
+        let (channel, to) = (route.channel.clone()?, route.to.clone()?);
+        let target = Target { channel, account: route.account.clone().unwrap_or_default(), to };
+        let threading = Threading::new(manner.replies, post.reply_to.clone());
+        let threading = if manner.allows_tags { threading.with_tags() } else { threading };
+        let inner = Inner {
+            threading,
+            parts: 0,
+            blocks: 0,
+            missing: 0,
+            words: 0,
+            broken: None,
+            is_aborted: false,
+            is_closed: false,
+        };
+        let (run, thread, inner) = (run.clone(), route.thread.clone(), Mutex::new(inner));
+        Some(Arc::new(Self { run, target, thread, post, manner, style, inner }))
+    }
+
+    /// Who hears it.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// What the channel is like.
+    pub(crate) fn manner(&self) -> &Manner {
+        &self.manner
+    }
+
+    /// Whether the session says what it does beside answering.
+    pub(crate) fn is_talkative(&self) -> bool {
+        self.style.is_talkative
+    }
+
+    /// Whether it is told what tools do.
+    pub(crate) fn tells_tools(&self) -> bool {
+        self.style.is_talkative && self.post.tells_tools
+    }
+
+    /// Takes up what the run said before a restart. Returns the blocks that can be relied on.
+    pub(crate) fn resume(&self, posted: &[DeliveryRow]) -> Vec<Payload> {
+        let mut inner = self.lock();
+        let mut said = Vec::new();
+        for row in posted {
+            let letter = Letter::of(&row.delivery);
+            inner.parts = inner.parts.max(row.delivery.part + 1);
+            inner.blocks = inner.blocks.max(letter.block.map_or(0, |block| block + 1));
+            let Some(text) = letter.said.filter(|_| !matches!(row.state, DeliveryState::Dead { .. })) else { continue };
+            let kind = if letter.is_of_tool { Kind::Tool } else { Kind::Answer };
+            said.push(Payload { kind, text, media: letter.media, ..Payload::default() });
+        }
+        for payload in &said {
+            inner.words += usize::from(payload.kind == Kind::Answer);
+            drop(inner.threading.apply(payload.clone()));
+        }
+        inner.missing = inner.blocks.saturating_sub(u32::try_from(said.len()).unwrap_or(u32::MAX));
+        said
+    }
+
+    /// A block for the outbox; nothing when blocks do not get through any more. `random` is any number.
+    pub(crate) fn block(&self, said: &Payload, (at, random): (u64, u64)) -> Vec<Delivery> {
+        let mut inner = self.lock();
+        if inner.broken.is_some() || inner.is_aborted || inner.is_closed {
+            return Vec::new();
+        }
+        let prefixed = match &self.style.prefix {
+            Some(prefix) if said.kind == Kind::Answer => prefix.apply(said.clone()),
+            Some(_) | None => said.clone(),
+        };
+        let mut letters = self.letters(&mut inner, prefixed);
+        let block = inner.blocks;
+        inner.blocks += 1;
+        letters.iter_mut().for_each(|letter| letter.block = Some(block));
+        if let Some(first) = letters.first_mut() {
+            first.said = Some(said.text.clone());
+            first.is_of_tool = said.kind == Kind::Tool;
+            if said.kind == Kind::Answer {
+                let delay = self.style.delay.after(inner.words, random);
+                first.delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+                inner.words += 1;
+            }
+        }
+        self.deliveries(&mut inner, &format!("b{block}"), letters, at)
+    }
+
+    /// What is said when the run has ended, for the outbox. Empty messages and messages of tools are not.
+    pub(crate) fn finals(&self, said: impl IntoIterator<Item = Payload>, at: u64) -> Vec<Delivery> {
+        let mut inner = self.lock();
+        let mut queued = Vec::new();
+        for (number, payload) in said.into_iter().filter(|payload| !payload.is_empty()).enumerate() {
+            let letters = self.letters(&mut inner, payload);
+            queued.extend(self.deliveries(&mut inner, &number.to_string(), letters, at));
+        }
+        queued
+    }
+
+    /// A payload as messages that the channel takes.
+    fn letters(&self, inner: &mut Inner, payload: Payload) -> Vec<Letter> {
+        let payload = inner.threading.apply(payload);
+        let named = match payload.reply_to {
+            Some(ReplyTo::Id(id)) => Some(id),
+            Some(ReplyTo::Current) | None => None,
+        };
+        let has_files = payload.media.iter().any(|media| !is_address(media));
+        let mut media = Some((payload.media, has_files.then(|| self.style.root.clone())));
+        let letter = |(place, text)| {
+            // A long reply hangs on its message once, unless all do.
+            let named = named.clone().filter(|_| place == 0 || self.manner.replies == Mode::All);
+            let (reply_to, thread) = hung(&self.manner, self.thread.clone(), named);
+            let (media, root) = media.take().unwrap_or_default();
+            let (is_voice, is_best_effort) = (payload.is_voice, self.post.is_best_effort);
+            Letter { text, media, root, reply_to, thread, is_voice, is_best_effort, ..Letter::default() }
+        };
+        parts(payload.text, self.manner.text_limit).into_iter().enumerate().map(letter).collect()
+    }
+
+    fn deliveries(&self, inner: &mut Inner, name: &str, letters: Vec<Letter>, at: u64) -> Vec<Delivery> {
+        let delivery = |(place, letter): (usize, Letter)| {
+            let id = format!("{}/{name}.{place}", self.run);
+            let part = inner.parts;
+            inner.parts += 1;
+            Delivery {
+                key: id.clone(),
+                id,
+                run: Some(self.run.clone()),
+                target: self.target.clone(),
+                part,
+                is_idempotent: self.manner.is_idempotent,
+                payload: serde_json::to_value(letter).unwrap_or_default(),
+                at,
+            }
+        };
+        letters.into_iter().enumerate().map(delivery).collect()
+    }
+
+    /// From this block on nothing gets through: it comes with the rest of the answer. Too late when that is known.
+    pub(crate) fn break_at(&self, block: u32) {
+        let mut inner = self.lock();
+        if !inner.is_closed {
+            inner.broken = Some(inner.broken.map_or(block, |broken| broken.min(block)));
+        }
+    }
+
+    /// Somebody stopped the run: what is not on its way does not go.
+    pub(crate) fn abort(&self) {
+        self.lock().is_aborted = true;
+    }
+
+    /// The run says no more in blocks. Returns how many blocks on its tape can be relied on, if not all.
+    pub(crate) fn close(&self) -> Option<usize> {
+        let mut inner = self.lock();
+        inner.is_closed = true;
+        inner.broken.map(|broken| broken.saturating_sub(inner.missing) as usize)
+    }
+
+    /// Why a block does not go any more, if it does not.
+    pub(crate) fn taken_back(&self, block: u32) -> Option<&'static str> {
+        let inner = self.lock();
+        if inner.is_aborted {
+            Some("aborted")
+        } else {
+            inner.broken.filter(|broken| block >= *broken).map(|_| "taken back: it comes with the rest of the answer")
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use homard_reply::footer::Facts;
+
+    use super::*;
+
+    fn line(manner: Manner, thread: Option<&str>, style: Style) -> Arc<Line> {
+        let route = Route::new(Some("slack"), Some("C1"), None, thread);
+        let post = Post { reply_to: Some("m1".to_owned()), ..Post::default() };
+        Line::open((&RunId::parse("k1").unwrap(), &route), post, manner, style).unwrap()
+    }
+
+    fn letters(deliveries: &[Delivery]) -> Vec<Letter> {
+        deliveries.iter().map(Letter::of).collect()
+    }
+
+    fn answers(texts: &[&str]) -> Vec<Payload> {
+        texts.iter().map(|text| Payload::answer(*text)).collect()
+    }
+
+    fn rows(deliveries: &[Delivery]) -> Vec<DeliveryRow> {
+        deliveries.iter().cloned().map(DeliveryRow::new).collect()
+    }
+
+    // Case 152.
+    #[test]
+    fn only_the_first_of_three_hangs_on_the_message_where_that_is_the_mode() {
+        let line = line(Manner { replies: Mode::First, ..Manner::default() }, None, Style::default());
+        let sent = line.finals(answers(&["One.", "Two.", "Three."]), 7);
+        let hung: Vec<_> = letters(&sent).into_iter().map(|letter| letter.reply_to).collect();
+        assert_eq!(hung, [Some("m1".to_owned()), None, None]);
+        let names: Vec<_> = sent.iter().map(|delivery| (delivery.id.as_str(), delivery.part, delivery.at)).collect();
+        assert_eq!(names, [("k1/0.0", 0, 7), ("k1/1.0", 1, 7), ("k1/2.0", 2, 7)]);
+    }
+
+    #[test]
+    fn a_block_takes_the_place_of_the_first_reply() {
+        let line = line(Manner { replies: Mode::First, ..Manner::default() }, None, Style::default());
+        assert_eq!(letters(&line.block(&Payload::answer("One."), (0, 0)))[0].reply_to.as_deref(), Some("m1"));
+        assert_eq!(letters(&line.finals(answers(&["Two."]), 0))[0].reply_to, None);
+    }
+
+    #[test]
+    fn a_long_answer_is_cut_and_stays_in_its_thread() {
+        let manner = Manner { text_limit: Some(12), threads_by_reply: true, ..Manner::default() };
+        let line = line(manner, Some("1.5"), Style::default());
+        let sent = letters(&line.finals(answers(&["One and two.\n\nThree."]), 0));
+        let expected = ["One and two.", "Three."].map(|text| Letter {
+            text: text.to_owned(),
+            reply_to: Some("1.5".to_owned()),
+            ..Letter::default()
+        });
+        assert_eq!(sent, expected);
+    }
+
+    // Case 137.
+    #[test]
+    fn the_first_block_goes_at_once_and_later_ones_wait_like_a_person() {
+        let line = line(Manner::default(), None, Style { delay: Delay::Natural, ..Style::default() });
+        let tool = Payload { kind: Kind::Tool, ..Payload::answer("read x") };
+        let delays: Vec<_> = [Payload::answer("One."), tool, Payload::answer("Two."), Payload::answer("Three.")]
+            .iter()
+            .map(|said| letters(&line.block(said, (0, 1700)))[0].delay_ms)
+            .collect();
+        assert_eq!(delays, [0, 0, 2500, 2500]);
+        assert_eq!(letters(&line.finals(answers(&["Four."]), 0))[0].delay_ms, 0);
+    }
+
+    #[test]
+    fn a_block_has_the_prefix_and_remembers_what_was_said() {
+        let prefix = Prefix::new("[Pincer]", Facts::default());
+        let line = line(Manner::default(), None, Style { prefix, ..Style::default() });
+        let sent = letters(&line.block(&Payload::answer("One."), (0, 0)));
+        assert_eq!((sent[0].text.as_str(), sent[0].said.as_deref()), ("[Pincer] One.", Some("One.")));
+    }
+
+    // Case 135.
+    #[test]
+    fn a_broken_line_takes_back_what_is_behind_the_break() {
+        let line = line(Manner::default(), None, Style::default());
+        for text in ["One.", "Two.", "Three."] {
+            line.block(&Payload::answer(text), (0, 0));
+        }
+        line.break_at(1);
+        assert_eq!(line.block(&Payload::answer("Four."), (0, 0)), []);
+        assert_eq!([0, 1, 2].map(|block| line.taken_back(block).is_some()), [false, true, true]);
+        assert_eq!(line.close(), Some(1));
+        line.break_at(0);
+        assert_eq!(line.taken_back(0), None, "the rest is on its way already");
+    }
+
+    #[test]
+    fn an_aborted_line_says_no_more() {
+        let line = line(Manner::default(), None, Style::default());
+        line.block(&Payload::answer("One."), (0, 0));
+        line.abort();
+        assert_eq!((line.taken_back(0), line.block(&Payload::answer("Two."), (0, 0))), (Some("aborted"), vec![]));
+    }
+
+    #[test]
+    fn after_a_restart_the_line_goes_on_where_it_was() {
+        let first = line(Manner { replies: Mode::First, ..Manner::default() }, None, Style::default());
+        let sent = [first.block(&Payload::answer("One."), (0, 0)), first.block(&Payload::answer("Two."), (0, 0))];
+        let mut posted = rows(&sent.concat());
+        posted[1].state = DeliveryState::Dead { reason: "taken back".to_owned() };
+        let second = line(
+            Manner { replies: Mode::First, ..Manner::default() },
+            None,
+            Style { delay: Delay::Custom { min: Duration::from_millis(9), max: Duration::ZERO }, ..Style::default() },
+        );
+        assert_eq!(second.resume(&posted), answers(&["One."]));
+        let next = second.block(&Payload::answer("Three."), (0, 0));
+        assert_eq!((next[0].id.as_str(), next[0].part), ("k1/b2.0", 2));
+        assert_eq!((letters(&next)[0].reply_to.clone(), letters(&next)[0].delay_ms), (None, 9));
+        second.break_at(2);
+        assert_eq!(second.close(), Some(1), "the block on its tape from before");
+    }
+}

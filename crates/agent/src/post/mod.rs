@@ -1,0 +1,299 @@
+//! What runs say on channels: where it goes ([`plan`]), how it becomes messages ([`line`]), and who sends them
+//! ([`sender`]).
+//!
+//! A run puts what it says into the outbox of the store, its last words in the same commit as its end. From there on it
+//! is never lost: a task per target takes it out in order. That a message is being sent is on disk before the channel is
+//! called, so after a crash it is known which ones may have arrived. Those are reported and not sent again, unless the
+//! channel drops what it has heard before.
+
+mod hooks;
+mod letter;
+pub(crate) mod line;
+pub(crate) mod plan;
+mod sender;
+
+use std::{
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use homard_proto::{Route, RunId, SessionKey};
+use homard_store::{Delivery, DeliveryRow, DeliveryState, Error as StoreError, Post, Rec, Target, outbox::TTL_MS};
+use tokio::sync::Notify;
+
+use crate::{
+    courier::{Courier, Manner},
+    hub::{Hub, HubEvent, Shared},
+};
+use letter::Letter;
+use line::Line;
+pub use plan::USUAL_CHANNEL;
+use plan::{Plan, Wish};
+
+/// Why nobody knows whether a message arrived that was being sent when the process ended.
+const LOST_TRACK: &str = "the process ended while it was being sent, and the channel cannot tell; look there before you \
+                          send it again";
+
+/// The rules of the house about what goes out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PostRules {
+    /// The channel of sessions that were only spoken to inside.
+    pub usual_channel: String,
+    /// How long a block may take to be sent, before the rest of the answer comes whole.
+    pub block_limit: Duration,
+}
+
+impl Default for PostRules {
+    fn default() -> Self {
+        Self { usual_channel: USUAL_CHANNEL.to_owned(), block_limit: Duration::from_secs(15) }
+    }
+}
+
+/// What became of something that was to be said on a channel: told once, when nothing more is done about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivered {
+    /// The run that said it.
+    pub run: Option<RunId>,
+    /// Its name.
+    pub id: String,
+    /// Who was to hear it.
+    pub target: Target,
+    /// Sent, dead, or unknown.
+    pub state: DeliveryState,
+    /// Why it did not arrive or is not known to have.
+    pub why: Option<String>,
+    /// Whether nobody minds.
+    pub is_best_effort: bool,
+}
+
+impl Delivered {
+    fn new(delivery: &Delivery, state: DeliveryState, why: Option<&str>) -> Self {
+        let why = match (&state, why) {
+            (DeliveryState::Dead { reason }, None) => Some(reason.clone()),
+            (_, why) => why.map(str::to_owned),
+        };
+        let is_best_effort = Letter::of(delivery).is_best_effort;
+        let (run, id, target) = (delivery.run.clone(), delivery.id.clone(), delivery.target.clone());
+        Self { run, id, target, state, why, is_best_effort }
+    }
+}
+
+/// What waits to be sent, and who sends it.
+#[derive(Default)]
+pub(crate) struct Mail {
+    courier: OnceLock<Arc<dyn Courier>>,
+    /// A target is here while a task serves it.
+    queues: Mutex<HashMap<Target, VecDeque<Item>>>,
+    /// Rung when something was taken back, and when a target has nothing more to hear.
+    changed: Notify,
+}
+
+impl fmt::Debug for Mail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mail").field("has_courier", &self.courier.get().is_some()).finish_non_exhaustive()
+    }
+}
+
+/// Something that waits to be sent.
+#[derive(Debug)]
+struct Item {
+    row: DeliveryRow,
+    letter: Letter,
+    /// The run that says it, if it is of this process.
+    line: Option<Arc<Line>>,
+    /// Not before then; milliseconds since the epoch. `None` until those before it are gone.
+    due: Option<u64>,
+    is_sending: bool,
+    /// Whether the store knows that it is not to be sent.
+    is_withdrawn: bool,
+}
+
+impl Item {
+    fn new(row: DeliveryRow, line: Option<Arc<Line>>) -> Self {
+        let due = match row.state {
+            DeliveryState::Failed { retry_at, .. } => Some(retry_at),
+            DeliveryState::Queued
+            | DeliveryState::Sending
+            | DeliveryState::Sent { .. }
+            | DeliveryState::Unknown
+            | DeliveryState::Dead { .. } => None,
+        };
+        let letter = Letter::of(&row.delivery);
+        Self { row, letter, line, due, is_sending: false, is_withdrawn: false }
+    }
+
+    /// Why it does not go any more, if its run took it back.
+    fn taken_back(&self) -> Option<&'static str> {
+        self.line.as_ref()?.taken_back(self.letter.block?)
+    }
+}
+
+impl Mail {
+    /// What a channel is like; `None` for one that is not set up.
+    pub(crate) fn manner(&self, channel: &str) -> Option<Manner> {
+        self.courier.get()?.manner(channel)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Target, VecDeque<Item>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes back what a run's line does not stand by any more and what is not on its way. The records are to be stored
+    /// before the run's end; then it is told.
+    pub(crate) fn take_back(&self, line: &Arc<Line>, at: u64) -> (Vec<Rec>, Vec<Delivered>) {
+        let (mut records, mut told) = (Vec::new(), Vec::new());
+        for item in self.lock().get_mut(line.target()).into_iter().flatten() {
+            let is_of = item.line.as_ref().is_some_and(|of| Arc::ptr_eq(of, line));
+            if !is_of || item.is_sending || item.is_withdrawn {
+                continue;
+            }
+            let Some(why) = item.taken_back() else { continue };
+            item.is_withdrawn = true;
+            let state = DeliveryState::Dead { reason: why.to_owned() };
+            records.push(Rec::Deliver { id: item.row.delivery.id.clone(), state: state.clone(), at });
+            told.push(Delivered::new(&item.row.delivery, state, None));
+        }
+        if !records.is_empty() {
+            self.changed.notify_waiters();
+        }
+        (records, told)
+    }
+}
+
+/// The records that queue deliveries.
+pub(crate) fn queueing(deliveries: &[Delivery]) -> impl Iterator<Item = Rec> {
+    deliveries.iter().cloned().map(|delivery| Rec::Queue(Box::new(delivery)))
+}
+
+impl Shared {
+    /// Has deliveries sent whose records are on their way to disk. Their sending is stored behind them, so it comes to
+    /// nothing if they are not.
+    pub(crate) fn mail_out(self: &Arc<Self>, deliveries: Vec<Delivery>, line: Option<&Arc<Line>>) {
+        deliveries.into_iter().for_each(|delivery| self.put(Item::new(DeliveryRow::new(delivery), line.cloned())));
+    }
+
+    fn put(self: &Arc<Self>, item: Item) {
+        let target = item.row.delivery.target.clone();
+        match self.mail.lock().entry(target.clone()) {
+            Entry::Occupied(mut queue) => queue.get_mut().push_back(item),
+            Entry::Vacant(queue) => {
+                queue.insert(VecDeque::from([item]));
+                // It ends when its target has nothing more to hear, or the process goes down.
+                drop(self.spawn("post", sender::serve(self.clone(), target)));
+            }
+        }
+    }
+
+    /// Tells what became of deliveries.
+    pub(crate) fn report(&self, delivered: impl IntoIterator<Item = Delivered>) {
+        for told in delivered {
+            let (channel, why) = (&told.target.channel, told.why.as_deref().unwrap_or_default());
+            match &told.state {
+                DeliveryState::Dead { .. } => tracing::warn!(id = told.id, channel, why, "a message was not delivered"),
+                DeliveryState::Unknown => {
+                    tracing::warn!(id = told.id, channel, why, "it is not known whether a message was delivered");
+                }
+                DeliveryState::Sent { .. }
+                | DeliveryState::Queued
+                | DeliveryState::Sending
+                | DeliveryState::Failed { .. } => {}
+            }
+            self.tell(HubEvent::Delivery(Box::new(told)));
+        }
+    }
+
+    /// Tells that a run's answer goes nowhere, if that was known before the run began.
+    pub(crate) fn report_trouble(&self, run: &RunId, post: &Post) {
+        let Some(why) = &post.trouble else { return };
+        self.report([Delivered {
+            run: Some(run.clone()),
+            id: format!("{run}/0.0"),
+            // There is none; the text names who was asked for.
+            target: Target { channel: String::new(), account: String::new(), to: String::new() },
+            state: DeliveryState::Dead { reason: why.clone() },
+            why: Some(why.clone()),
+            is_best_effort: post.is_best_effort,
+        }]);
+    }
+
+    /// Takes up what the last process left in the outbox.
+    pub(crate) async fn take_up_mail(self: &Arc<Self>) -> Result<(), StoreError> {
+        let now = self.ambient.now_ms();
+        let mut records = Vec::new();
+        for row in self.store.outbox().await? {
+            let (id, is_old) = (row.delivery.id.clone(), now > row.delivery.at.saturating_add(TTL_MS));
+            match row.state {
+                DeliveryState::Queued | DeliveryState::Failed { .. } => self.put(Item::new(row, None)),
+                DeliveryState::Unknown if is_old => {
+                    let reason = "nobody found out whether it arrived".to_owned();
+                    records.push(Rec::Deliver { id, state: DeliveryState::Dead { reason }, at: now });
+                }
+                DeliveryState::Unknown => {
+                    self.report([Delivered::new(&row.delivery, DeliveryState::Unknown, Some(LOST_TRACK))]);
+                }
+                DeliveryState::Sending | DeliveryState::Sent { .. } | DeliveryState::Dead { .. } => {}
+            }
+        }
+        if records.is_empty() { Ok(()) } else { self.writer.commit(records).await }
+    }
+}
+
+impl Hub {
+    /// Says who carries messages to chat platforms. A house has one courier: the first counts. To be said before
+    /// [`recover`](Self::recover), which takes up what was not sent.
+    pub fn open_post(&self, courier: Arc<dyn Courier>) {
+        self.0.mail.courier.get_or_init(|| courier);
+    }
+
+    /// Waits until nothing waits to be sent any more, or the process goes down.
+    pub async fn posted(&self) {
+        loop {
+            let changed = self.0.mail.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.0.mail.lock().is_empty() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = self.0.draining.cancelled() => return,
+                () = changed => {}
+            }
+        }
+    }
+
+    /// What a channel is like; `None` for one that is not set up.
+    pub fn manner(&self, channel: &str) -> Option<Manner> {
+        self.0.mail.manner(channel)
+    }
+
+    /// That the answer to a message from this place goes back there, if it came from outside and can be written to.
+    pub fn post_back(&self, key: &SessionKey, from: &Route) -> Option<Post> {
+        plan::origin(from, plan::INTERNAL, |channel| self.manner(channel))?;
+        Some(Post { is_origin: true, tells_tools: plan::tells_tools(key.kind()), ..Post::default() })
+    }
+
+    /// Where the answer of a request goes that says where it wants it; an error says why it cannot get there.
+    pub(crate) async fn plan_post(
+        &self,
+        key: &SessionKey,
+        wish: &Wish,
+        is_best_effort: bool,
+    ) -> Result<Option<(Route, Post)>, String> {
+        if !wish.is_wanted {
+            return Ok(None);
+        }
+        let record = self.record(key).await.map_err(|error| error.to_string())?;
+        let last = record.as_ref().map(plan::last_route).unwrap_or_default();
+        let usual = self.rules().post.usual_channel.clone();
+        let post = Post { is_best_effort, tells_tools: plan::tells_tools(key.kind()), ..Post::default() };
+        match plan::plan(wish, &last, &usual, |channel| self.manner(channel)) {
+            Plan::Inside => Ok(None),
+            Plan::To(route) => Ok(Some((route, post))),
+            Plan::Nowhere(why) if is_best_effort => Ok(Some((Route::default(), Post { trouble: Some(why), ..post }))),
+            Plan::Nowhere(why) => Err(why),
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Where an answer goes: who is written to, on which channel, and on what the message hangs there. Pure.
+//!
+//! | channel | goes to |
+//! |---|---|
+//! | not wanted, or `webchat` | nobody but those who follow the run |
+//! | named | that one |
+//! | `last`, or none | where the session was spoken to last; if that was inside, the house's usual channel |
+//!
+//! Whoever is named is written to with the account of the request. Otherwise it is the session's last partner on that
+//! channel, through the same account and in the same thread, and failing that whom the channel itself calls usual.
+
+use homard_proto::{Route, session::Record};
+use serde_json::{Value, json};
+
+use crate::courier::Manner;
+
+/// The name of a channel that leads nowhere outside.
+pub(crate) const INTERNAL: &str = "webchat";
+/// The word for the channel on which a session was spoken to last.
+const LAST: &str = "last";
+/// The channel of a session that was only spoken to inside, where the house names none.
+pub const USUAL_CHANNEL: &str = "whatsapp";
+
+/// What a request says about where its answer goes. Channels are in lower case.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Wish {
+    /// Whether it goes anywhere.
+    pub(crate) is_wanted: bool,
+    /// Where, as far as the request says.
+    pub(crate) route: Route,
+}
+
+/// Where an answer goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// To nobody but those who follow the run.
+    Inside,
+    /// There.
+    To(Route),
+    /// Somewhere, but it cannot get there. The text names the place and the way out.
+    Nowhere(String),
+}
+
+/// Where the answer of a request goes, when its session was spoken to at `last`.
+pub(crate) fn plan(wish: &Wish, last: &Route, usual: &str, manner: impl Fn(&str) -> Option<Manner>) -> Plan {
+    let asked = &wish.route;
+    if !wish.is_wanted {
+        return Plan::Inside;
+    }
+    let outside = last.channel.as_deref().filter(|channel| *channel != INTERNAL);
+    let channel = match asked.channel.as_deref() {
+        Some(INTERNAL) => return Plan::Inside,
+        Some(channel) if channel != LAST => channel,
+        Some(_) | None => outside.unwrap_or(usual),
+    };
+    let place = |to: Option<&str>| to.map_or_else(|| channel.to_owned(), |to| format!("{channel}:{to}"));
+    let Some(manner) = manner(channel) else {
+        let place = place(asked.to.as_deref());
+        return Plan::Nowhere(format!(
+            "the answer cannot be delivered to {place}: the channel {channel} is not set up; \
+             set it up, or send the request without deliver"
+        ));
+    };
+    let known = Some(last).filter(|last| last.channel.as_deref() == Some(channel));
+    let (to, implied) = match (&asked.to, known) {
+        (Some(to), _) => (Some(to.clone()), None),
+        (None, Some(known)) if known.to.is_some() => (known.to.clone(), Some(known)),
+        (None, _) => (manner.usual_to, None),
+    };
+    let Some(to) = to else {
+        return Plan::Nowhere(format!(
+            "the answer cannot be delivered to {channel}: nobody is named there, and this session has spoken to nobody \
+             there yet; name somebody with to"
+        ));
+    };
+    Plan::To(Route {
+        channel: Some(channel.to_owned()),
+        to: Some(to),
+        account: asked.account.clone().or_else(|| implied?.account.clone()),
+        thread: asked.thread.clone().or_else(|| implied?.thread.clone()),
+    })
+}
+
+/// Where the answer to a message goes that came through `surface` and says where it is from: back there, if that is
+/// another place and can be written to. `None` if whoever sent it through the surface gets it there.
+pub(crate) fn origin(from: &Route, surface: &str, manner: impl Fn(&str) -> Option<Manner>) -> Option<Route> {
+    let channel = from.channel.as_deref()?;
+    let is_elsewhere = channel != surface && channel != INTERNAL && from.is_whole();
+    (is_elsewhere && manner(channel).is_some()).then(|| from.clone())
+}
+
+/// On which message and in which thread something hangs that answers `reply_to` in `thread`.
+pub(crate) fn hung(
+    manner: &Manner,
+    thread: Option<String>,
+    reply_to: Option<String>,
+) -> (Option<String>, Option<String>) {
+    if manner.threads_by_reply { (reply_to.or(thread), None) } else { (reply_to, thread) }
+}
+
+/// Whether a talkative session of this kind tells on channels what its tools do: not to a whole group.
+pub(crate) fn tells_tools(kind: &str) -> bool {
+    kind != "group"
+}
+
+/// Where a session was spoken to last.
+pub(crate) fn last_route(record: &Record) -> Route {
+    let word = |name: &str| match record.extra.get(name)? {
+        Value::String(text) => Some(text.clone()),
+        // Threads are numbers on some platforms.
+        Value::Number(number) => Some(number.to_string()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    };
+    let (channel, to) = (word("lastChannel"), word("lastTo"));
+    let (account, thread) = (word("lastAccountId"), word("lastThreadId"));
+    Route::new(channel.as_deref(), to.as_deref(), account.as_deref(), thread.as_deref())
+}
+
+/// Notes where a session was spoken to, as OpenClaw's records have it.
+pub(crate) fn note_route(record: &mut Record, route: &Route) {
+    let Route { channel, to, account, thread } = route;
+    let members = [("lastChannel", channel), ("lastTo", to), ("lastAccountId", account), ("lastThreadId", thread)];
+    for (name, value) in members {
+        match value {
+            Some(value) => drop(record.extra.insert(name.to_owned(), value.as_str().into())),
+            None => drop(record.extra.shift_remove(name)),
+        }
+    }
+    let context = [("channel", channel), ("to", to), ("accountId", account), ("threadId", thread)];
+    let context = context.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?))));
+    record.extra.insert("deliveryContext".to_owned(), Value::Object(context.collect()));
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::SessionId;
+
+    use super::*;
+
+    /// Telegram and Slack are set up; Telegram knows its owner.
+    fn manner(channel: &str) -> Option<Manner> {
+        match channel {
+            "telegram" => Some(Manner { usual_to: Some("owner".to_owned()), ..Manner::default() }),
+            "slack" => Some(Manner { threads_by_reply: true, ..Manner::default() }),
+            _ => None,
+        }
+    }
+
+    fn route(channel: &str, to: &str, account: &str, thread: &str) -> Route {
+        Route::new(Some(channel), Some(to), Some(account), Some(thread))
+    }
+
+    fn wanted(route: Route, last: &Route) -> Plan {
+        plan(&Wish { is_wanted: true, route }, last, "telegram", manner)
+    }
+
+    fn slack() -> Route {
+        route("slack", "C1", "work", "1.5")
+    }
+
+    #[test]
+    fn nothing_is_delivered_that_nobody_wants_delivered() {
+        let wish = Wish { is_wanted: false, route: route("telegram", "42", "", "") };
+        assert_eq!(plan(&wish, &slack(), "telegram", manner), Plan::Inside);
+        assert_eq!(wanted(route("webchat", "42", "", ""), &slack()), Plan::Inside);
+    }
+
+    #[test]
+    fn the_answer_goes_where_the_session_was_spoken_to_last() {
+        assert_eq!(wanted(Route::default(), &slack()), Plan::To(slack()));
+        assert_eq!(wanted(route("last", "", "", "2.5"), &slack()), Plan::To(route("slack", "C1", "work", "2.5")));
+        assert_eq!(wanted(route("slack", "", "home", ""), &slack()), Plan::To(route("slack", "C1", "home", "1.5")));
+    }
+
+    #[test]
+    fn somebody_who_is_named_is_written_to_with_nothing_of_the_session() {
+        assert_eq!(wanted(route("", "C9", "", ""), &slack()), Plan::To(route("slack", "C9", "", "")));
+        assert_eq!(wanted(route("slack", "C9", "a", "7"), &slack()), Plan::To(route("slack", "C9", "a", "7")));
+    }
+
+    #[test]
+    fn a_partner_on_another_channel_is_nobody_here() {
+        assert_eq!(wanted(route("telegram", "", "", ""), &slack()), Plan::To(route("telegram", "owner", "", "")));
+        let spoken = route("telegram", "42", "bot", "");
+        let Plan::Nowhere(why) = wanted(route("slack", "", "", ""), &spoken) else { panic!("it goes somewhere") };
+        assert!(why.contains("slack") && why.contains("name somebody with to"), "{why}");
+    }
+
+    // Case 189.
+    #[test]
+    fn a_session_that_was_spoken_to_inside_answers_on_the_usual_channel() {
+        for last in [Route::default(), route("webchat", "tab", "", "")] {
+            assert_eq!(wanted(Route::default(), &last), Plan::To(route("telegram", "owner", "", "")));
+        }
+    }
+
+    // Case 188.
+    #[test]
+    fn a_channel_that_is_not_set_up_is_named_with_the_target() {
+        let Plan::Nowhere(why) = wanted(route("signal", "+1", "", ""), &slack()) else { panic!("it goes somewhere") };
+        assert!(
+            why.starts_with("the answer cannot be delivered to signal:+1: the channel signal is not set up"),
+            "{why}"
+        );
+    }
+
+    // Case 186.
+    #[test]
+    fn a_message_from_elsewhere_is_answered_there() {
+        assert_eq!(origin(&slack(), INTERNAL, manner), Some(slack()));
+        assert_eq!(origin(&slack(), "telegram", manner), Some(slack()));
+        assert_eq!(origin(&slack(), "slack", manner), None);
+        assert_eq!(origin(&route("webchat", "tab", "", ""), "slack", manner), None);
+        assert_eq!(origin(&route("signal", "+1", "", ""), INTERNAL, manner), None, "it is not set up");
+        assert_eq!(origin(&route("slack", "", "", ""), INTERNAL, manner), None, "it leads to nobody");
+        assert_eq!(origin(&Route::default(), INTERNAL, manner), None);
+    }
+
+    // Case 187.
+    #[test]
+    fn a_slack_thread_is_answered_and_another_is_named() {
+        let text = |text: &str| Some(text.to_owned());
+        let slack = manner("slack").unwrap();
+        assert_eq!(hung(&slack, text("1.5"), None), (text("1.5"), None));
+        assert_eq!(hung(&slack, text("1.5"), text("9.9")), (text("9.9"), None));
+        assert_eq!(hung(&Manner::default(), text("7"), text("m1")), (text("m1"), text("7")));
+    }
+
+    // Case 190.
+    #[test]
+    fn a_group_is_not_told_what_tools_do() {
+        assert_eq!(["direct", "group"].map(tells_tools), [true, false]);
+    }
+
+    #[test]
+    fn where_a_session_was_spoken_to_is_remembered() {
+        let mut record = Record::new(SessionId::parse("s1").unwrap(), 0);
+        note_route(&mut record, &slack());
+        assert_eq!(last_route(&record), slack());
+        let next = route("telegram", "42", "", "");
+        note_route(&mut record, &next);
+        assert_eq!(last_route(&record), next);
+        assert_eq!(
+            Value::Object(record.extra.clone()),
+            json!({"lastChannel": "telegram", "lastTo": "42", "deliveryContext": {"channel": "telegram", "to": "42"}})
+        );
+        record.extra.insert("lastThreadId".to_owned(), 7.into());
+        assert_eq!(last_route(&record).thread.as_deref(), Some("7"));
+    }
+}

@@ -1,0 +1,266 @@
+//! The task that sends what one target is to hear, one message after the other.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures_util::FutureExt;
+use homard_store::{Delivery, DeliveryRow, DeliveryState, Rec, Target, Verdict, outbox::TTL_MS};
+use tokio::time::sleep;
+
+use super::{
+    Delivered, Letter, Line, Mail,
+    hooks::{after_send, before_send},
+};
+use crate::{
+    courier::{CourierError, Receipt},
+    hub::Shared,
+};
+
+/// How long a message may take to be sent. Whoever carries it has shorter limits of its own.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How long a message that is on its way may take when the process goes down.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long to wait for a disk that does not take what is to be known before a message is sent, or after.
+const DISK: Duration = Duration::from_secs(1);
+/// How long to wait before a message is tried again, by how often it was tried. The last holds for all later ones.
+const BACKOFF_MS: [u64; 5] = [1_000, 5_000, 25_000, 120_000, 600_000];
+
+/// What is to be done for a target.
+#[derive(Debug)]
+enum Next {
+    /// Nothing any more.
+    Nothing,
+    /// Something, but not before then; milliseconds since the epoch.
+    Later(u64),
+    /// This is not to be sent, and the store is to know it.
+    Drop(Box<Delivery>, String),
+    /// This is to be sent.
+    Send(Box<DeliveryRow>, Letter, Option<Arc<Line>>),
+}
+
+/// What the store says to a step of a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Marked {
+    Stored,
+    /// It cannot go that way: its queueing was not stored, or somebody else decided about it.
+    Refused,
+    /// The disk does not take it.
+    Failed,
+}
+
+impl Mail {
+    /// What is to be done for a target. When there is nothing, the target is forgotten.
+    fn next(&self, target: &Target, now: u64) -> Next {
+        let mut queues = self.lock();
+        loop {
+            let Some(item) = queues.get_mut(target).and_then(|queue| queue.front_mut()) else {
+                queues.remove(target);
+                self.changed.notify_waiters();
+                return Next::Nothing;
+            };
+            if item.is_withdrawn {
+                queues.get_mut(target).map(std::collections::VecDeque::pop_front);
+                continue;
+            }
+            let why = item.taken_back().map(str::to_owned);
+            let expired = || item.row.is_expired(now).then(|| "it could not be delivered within 24 hours".to_owned());
+            if let Some(why) = why.or_else(expired) {
+                item.is_withdrawn = true;
+                return Next::Drop(Box::new(item.row.delivery.clone()), why);
+            }
+            let due = *item.due.get_or_insert_with(|| now.saturating_add(item.letter.delay_ms));
+            if due > now {
+                return Next::Later(due.min(item.row.delivery.at.saturating_add(TTL_MS + 1)));
+            }
+            item.is_sending = true;
+            return Next::Send(Box::new(item.row.clone()), item.letter.clone(), item.line.clone());
+        }
+    }
+
+    /// Notes what came of the message that was being sent: it is tried again then, or gone.
+    fn settle(&self, target: &Target, state: DeliveryState, again_at: Option<u64>) {
+        let mut queues = self.lock();
+        let Some(queue) = queues.get_mut(target) else { return };
+        match (queue.front_mut(), again_at) {
+            (Some(item), Some(at)) => {
+                item.row = DeliveryRow { state, attempts: item.row.attempts + 1, ..item.row.clone() };
+                (item.due, item.is_sending) = (Some(at), false);
+            }
+            (_, _) => drop(queue.pop_front()),
+        }
+    }
+
+    /// The message could not even be tried.
+    fn put_off(&self, target: &Target, until: u64) {
+        if let Some(item) = self.lock().get_mut(target).and_then(|queue| queue.front_mut()) {
+            (item.due, item.is_sending) = (Some(until), false);
+        }
+    }
+}
+
+/// Sends what a target is to hear, until there is nothing more or the process goes down. What waits then stays queued.
+pub(super) async fn serve(hub: Arc<Shared>, target: Target) {
+    loop {
+        if hub.stopping.is_cancelled() {
+            return;
+        }
+        let changed = hub.mail.changed.notified();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
+        let now = hub.ambient.now_ms();
+        match hub.mail.next(&target, now) {
+            Next::Nothing => return,
+            Next::Later(at) => tokio::select! {
+                biased;
+                // Nobody waits for it: the next start takes it up.
+                () = hub.draining.cancelled() => return,
+                () = changed => {}
+                () = sleep(Duration::from_millis(at.saturating_sub(now))) => {}
+            },
+            Next::Drop(delivery, reason) => {
+                let state = DeliveryState::Dead { reason };
+                if !hub.insist(&delivery, &state).await {
+                    return;
+                }
+                hub.report([Delivered::new(&delivery, state, None)]);
+            }
+            Next::Send(row, letter, line) => {
+                if !send(&hub, *row, letter, line).await {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Sends one message; says whether the process goes on.
+async fn send(hub: &Arc<Shared>, row: DeliveryRow, letter: Letter, line: Option<Arc<Line>>) -> bool {
+    let target = row.delivery.target.clone();
+    let Some(delivery) = before_send(hub, &row.delivery).await else {
+        let state = DeliveryState::Dead { reason: "a hook kept it from being sent".to_owned() };
+        return conclude(hub, &row, (state, None), None).await;
+    };
+    match hub.mark(&delivery, &DeliveryState::Sending).await {
+        Marked::Stored => {}
+        Marked::Refused => {
+            hub.mail.settle(&target, row.state, None);
+            return true;
+        }
+        Marked::Failed => {
+            hub.mail.put_off(&target, hub.ambient.now_ms().saturating_add(DISK.as_millis() as u64));
+            return true;
+        }
+    }
+    let limit = if letter.block.is_some() { hub.setup.rules().post.block_limit } else { LIMIT };
+    let Some(carried) = carry(hub, &delivery, limit).await else { return false };
+    let is_hung = matches!(&carried, Carried::Hung);
+    let (state, why, again_at) = judge(hub, &row, carried);
+    if let (Some(line), Some(block)) = (&line, letter.block) {
+        match &state {
+            // Nobody knows whether this one arrived; what is behind it has not.
+            _ if is_hung => line.break_at(block + 1),
+            DeliveryState::Dead { .. } => line.break_at(block),
+            DeliveryState::Sent { .. }
+            | DeliveryState::Unknown
+            | DeliveryState::Failed { .. }
+            | DeliveryState::Queued
+            | DeliveryState::Sending => {}
+        }
+    }
+    conclude(hub, &row, (state, why), again_at).await
+}
+
+/// Stores what came of a message and tells it, if nothing more is done about it; says whether the process goes on.
+async fn conclude(
+    hub: &Arc<Shared>,
+    row: &DeliveryRow,
+    (state, why): (DeliveryState, Option<String>),
+    again_at: Option<u64>,
+) -> bool {
+    if !hub.insist(&row.delivery, &state).await {
+        return false;
+    }
+    hub.mail.settle(&row.delivery.target, state.clone(), again_at);
+    after_send(hub, &row.delivery, &state).await;
+    if again_at.is_none() {
+        hub.report([Delivered::new(&row.delivery, state, why.as_deref())]);
+    }
+    true
+}
+
+/// What whoever carried a message said.
+enum Carried {
+    Done(Receipt),
+    Failed(CourierError),
+    /// Nothing, for too long.
+    Hung,
+}
+
+/// Has a message carried; `None` when the process went down meanwhile.
+async fn carry(hub: &Arc<Shared>, delivery: &Delivery, limit: Duration) -> Option<Carried> {
+    let Some(courier) = hub.mail.courier.get() else {
+        return Some(Carried::Failed(CourierError::NoChannel(delivery.target.channel.clone())));
+    };
+    let outgoing = Letter::of(delivery).outgoing(delivery);
+    let stopped = async {
+        hub.stopping.cancelled().await;
+        sleep(GRACE).await;
+    };
+    tokio::select! {
+        biased;
+        carried = AssertUnwindSafe(courier.deliver(outgoing)).catch_unwind() => Some(match carried {
+            Ok(Ok(receipt)) => Carried::Done(receipt),
+            Ok(Err(error)) => Carried::Failed(error),
+            Err(_) => Carried::Failed(CourierError::Unknown("the channel's code broke".to_owned())),
+        }),
+        () = stopped => None,
+        () = sleep(limit) => Some(Carried::Hung),
+    }
+}
+
+/// What becomes of a message, why, and when it is tried again.
+fn judge(hub: &Shared, row: &DeliveryRow, carried: Carried) -> (DeliveryState, Option<String>, Option<u64>) {
+    let backoff = BACKOFF_MS[(row.attempts as usize).min(BACKOFF_MS.len() - 1)];
+    let later = |wait: u64| hub.ambient.now_ms().saturating_add(wait);
+    // A channel that drops what it has heard is told again.
+    let unknown = |why| (DeliveryState::Unknown, Some(why), row.delivery.is_idempotent.then(|| later(backoff)));
+    match carried {
+        Carried::Done(receipt) => (DeliveryState::Sent { provider_id: receipt.message }, None, None),
+        Carried::Hung => unknown("the channel did not answer in time".to_owned()),
+        Carried::Failed(CourierError::Unknown(why)) => unknown(why),
+        Carried::Failed(CourierError::Unavailable { why: reason, retry_after }) => {
+            let asked = retry_after.map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+            let retry_at = later(backoff.max(asked));
+            (DeliveryState::Failed { retry_at, reason }, None, Some(retry_at))
+        }
+        Carried::Failed(
+            error @ (CourierError::NoChannel(_)
+            | CourierError::Ambiguous(_)
+            | CourierError::Unsupported { .. }
+            | CourierError::Refused(_)),
+        ) => (DeliveryState::Dead { reason: error.to_string() }, None, None),
+    }
+}
+
+impl Shared {
+    /// Stores that a delivery goes a step further.
+    async fn mark(&self, delivery: &Delivery, state: &DeliveryState) -> Marked {
+        let (id, state, at) = (delivery.id.clone(), state.clone(), self.ambient.now_ms());
+        match self.writer.judge(vec![Rec::Deliver { id, state, at }]).await.as_deref() {
+            Ok([Verdict::Stored]) => Marked::Stored,
+            Ok(_) => Marked::Refused,
+            Err(_) => Marked::Failed,
+        }
+    }
+
+    /// The same, until the disk takes it; `false` when the process went down meanwhile. What is behind it has to wait.
+    async fn insist(&self, delivery: &Delivery, state: &DeliveryState) -> bool {
+        while self.mark(delivery, state).await == Marked::Failed {
+            tokio::select! {
+                biased;
+                () = self.stopping.cancelled() => return false,
+                () = sleep(DISK) => {}
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,68 @@
+//! Questions about the house that take little: nodes, channels, usage, tools, and lists of what there may be.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Others, text};
+
+/// Makes a type for the parameters of a method that heeds none.
+macro_rules! unheeded {
+    ($($(#[$doc:meta])* $type:ident = $method:literal;)*) => { $(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct $type {}
+
+        params!($type, $method, &[], |_| (json!({}), Others::PassedOver));
+    )* };
+}
+
+unheeded! {
+    /// What `node.list` takes: nothing.
+    NodeListParams = "node.list";
+    /// What `channels.status` takes: nothing that matters while no channel can be probed.
+    ChannelsStatusParams = "channels.status";
+    /// What `usage.status` takes: nothing.
+    UsageStatusParams = "usage.status";
+    /// What the lists take of which there is nothing here.
+    NothingParams = "list";
+}
+
+/// What `tools.catalog` and `tools.effective` take.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ToolsParams {
+    /// Whose tools; without one, the default agent's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// In which session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_key: Option<String>,
+}
+
+params!(ToolsParams, "tools.catalog", &[], |_| {
+    (json!({"agentId": text(), "sessionKey": text()}), Others::PassedOver)
+});
+
+/// What `usage.cost` takes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UsageCostParams {
+    /// Of how many days.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub days: Option<u64>,
+}
+
+params!(UsageCostParams, "usage.cost", &[], |_| {
+    (json!({"days": {"type": "integer", "minimum": 1, "maximum": 366}}), Others::PassedOver)
+});
+
+/// What `system-event` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SystemEventParams {
+    /// What happened.
+    pub text: String,
+}
+
+// Clients tell more of themselves with it, for lists of who is here.
+params!(SystemEventParams, "system-event", &["text"], |_| (json!({"text": text()}), Others::PassedOver));

@@ -6,22 +6,38 @@
 //! official clients of OpenAI speak to the gateway.
 
 mod client;
+mod commands;
 mod install;
 mod model;
 mod openai;
+mod page;
+mod puppet;
 mod rows;
+mod screen;
+mod scripts;
 mod sdk;
 mod skills;
 mod state;
 mod talk;
+mod tui;
+mod wire;
 
-use std::{fmt::Display, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fmt::Display,
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
 use self::{
     client::{Client, Protocol},
+    model::Model,
+    page::Stage,
     rows::Scene,
 };
 use crate::{
@@ -47,6 +63,18 @@ pub(crate) struct Args {
     /// Only compare how the skills that OpenClaw ships are judged
     #[arg(long)]
     skills_only: bool,
+    /// Only these rows of the checklist, by number or by a part of the name
+    #[arg(long, value_name = "ROW")]
+    row: Vec<String>,
+    /// Only with this client, such as 2026.9.6
+    #[arg(long, value_name = "VERSION")]
+    client: Option<String>,
+    /// A gateway that is built already
+    #[arg(long, value_name = "PATH")]
+    binary: Option<PathBuf>,
+    /// How long the long session of row 29 is
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    long: u64,
 }
 
 /// Runs the checklist and prints a table.
@@ -58,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let logs = folder.join("logs");
     fs::create_dir_all(&logs)?;
     if args.openai_only {
-        let binary = gateway::build(Profile::Release)?;
+        let binary = args.binary.clone().map_or_else(|| gateway::build(Profile::Debug), Ok)?;
         let scene = openai::Scene { folder: &folder, binary: &binary, logs: &logs, records: args.record };
         let results = openai::check(scene);
         return if results.contains(&false) { bail!("official clients are not content") } else { Ok(()) };
@@ -68,24 +96,28 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.install_only {
         return Ok(());
     }
-    let binary = gateway::build(Profile::Release)?;
+    let binary = args.binary.clone().map_or_else(|| gateway::build(Profile::Debug), Ok)?;
     if args.skills_only {
         let results = check_skills(&clients, &binary);
         return if results.contains(&false) { bail!("skills are judged differently") } else { Ok(()) };
     }
-    let config = json!({"agents": {"defaults": {"model": {"primary": "homard/demo"}}}});
-    let gateway = Gateway::start(&binary, &config, &logs.join("gateway.log"))?;
-    println!("{:>5}  {:<28} {:<10} result", "row", "what", "client");
-    let mut results = check_rows(&clients, &gateway);
-    // The newer generation keeps its sessions in a database of its own.
-    for client in clients.iter().filter(|client| matches!(client.protocol, Protocol::Three)) {
-        let result = state::check(client, &binary, &config);
-        results.push(tell(&"state", "there and back", client, &result));
+    let mut table = Table::default();
+    let ground = Ground { folder: &folder, logs: &logs, binary: &binary, args };
+    check_rows(&clients, &ground, &mut table)?;
+    let mut results: Vec<bool> = table.rows.values().flatten().map(|cell| cell.why.is_none()).collect();
+    if args.row.is_empty() {
+        let config = json!({"agents": {"defaults": {"model": {"primary": "homard/demo"}}}});
+        // The newer generation keeps its sessions in a database of its own.
+        for client in clients.iter().filter(|client| matches!(client.protocol, Protocol::Three)) {
+            let result = state::check(client, &binary, &config);
+            results.push(tell(&"state", "there and back", client, &result));
+        }
+        results.extend(check_skills(&clients, &binary));
+        results.push(sdk::check(&folder));
+        let scene = openai::Scene { folder: &folder, binary: &binary, logs: &logs, records: args.record };
+        results.extend(openai::check(scene));
     }
-    results.extend(check_skills(&clients, &binary));
-    results.push(sdk::check(&folder));
-    let scene = openai::Scene { folder: &folder, binary: &binary, logs: &logs, records: args.record };
-    results.extend(openai::check(scene));
+    table.print(&clients);
     let failures = results.iter().filter(|passed| !**passed).count();
     println!("what was said: {}", logs.strip_prefix(shell::root()).unwrap_or(&logs).display());
     if failures > 0 {
@@ -94,15 +126,91 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs every row with every client; whether each passed.
-fn check_rows(clients: &[Client], gateway: &Gateway) -> Vec<bool> {
-    let state = gateway.state();
-    let pairs = rows::ROWS.iter().flat_map(|row| clients.iter().map(move |client| (row, client)));
-    let check = |(row, client): (&rows::Row, _)| {
-        let result = (row.check)(&Scene { client, port: gateway.port(), state: &state });
-        tell(&row.number, row.what, client, &result)
-    };
-    pairs.map(check).collect()
+/// What all rows stand on.
+struct Ground<'a> {
+    folder: &'a Path,
+    logs: &'a Path,
+    binary: &'a Path,
+    args: &'a Args,
+}
+
+/// What came of a row with a client.
+struct Cell {
+    version: &'static str,
+    why: Option<String>,
+}
+
+/// What came of all rows.
+#[derive(Default)]
+struct Table {
+    rows: BTreeMap<(u8, &'static str), Vec<Cell>>,
+}
+
+impl Table {
+    /// Prints a line for each row, and a column for each client.
+    fn print(&self, clients: &[Client]) {
+        print!("\n{:>5}  {:<30}", "row", "what");
+        clients.iter().for_each(|client| print!(" {:<10}", client.version));
+        println!();
+        for ((number, what), cells) in &self.rows {
+            print!("{number:>5}  {what:<30}");
+            for client in clients {
+                let cell = cells.iter().find(|cell| cell.version == client.version);
+                let word = cell.map_or("-", |cell| if cell.why.is_none() { "pass" } else { "FAIL" });
+                print!(" {word:<10}");
+            }
+            println!();
+            for Cell { version, why } in cells {
+                if let Some(why) = why {
+                    println!("{:>9} {version}: {why}", "");
+                }
+            }
+        }
+    }
+}
+
+/// Runs every row that is meant with every client that is meant. Each client has a gateway of its own, which serves that
+/// client's Control UI.
+fn check_rows(clients: &[Client], ground: &Ground<'_>, table: &mut Table) -> Result<()> {
+    let Ground { folder, logs, binary, args } = *ground;
+    let is_meant = |row: &&rows::Row| args.row.is_empty() || args.row.iter().any(|name| row.is_meant(name));
+    let meant: Vec<&rows::Row> = rows::ROWS.iter().filter(is_meant).collect();
+    ensure!(!meant.is_empty(), "no row is called {:?}", args.row);
+    let node = clients.last().map(|client| client.node.clone()).context("there is no client")?;
+    let stage = Stage::install(folder);
+    let record = logs.join("frames.jsonl");
+    fs::write(&record, "")?;
+    let mut count = 0;
+    let clients: Vec<&Client> =
+        clients.iter().filter(|client| args.client.as_ref().is_none_or(|version| client.version == version)).collect();
+    for client in &clients {
+        let model = Model::start(puppet::says)?;
+        let mut config = model.config();
+        config["gateway"] = json!({"controlUi": {"root": client.package().join("dist").join("control-ui")}});
+        let gateway = Gateway::start(binary, &config, &logs.join(format!("gateway-{}.log", client.version)))?;
+        let state = gateway.state();
+        for row in &meant {
+            count += 1;
+            let (of, begun) = (meant.len() * clients.len(), Instant::now());
+            print!("[{count}/{of}] {:>2} {:<30} {:<10} … ", row.number, row.what, client.version);
+            io::stdout().flush()?;
+            let scene = Scene {
+                client,
+                port: gateway.port(),
+                state: &state,
+                binary,
+                record: &record,
+                node: &node,
+                stage: &stage,
+                long: Duration::from_secs(args.long),
+            };
+            let why = (row.check)(&scene).err().map(|why| format!("{why:#}"));
+            let verdict = why.as_ref().map_or_else(|| "pass".to_owned(), |why| format!("FAIL: {why}"));
+            println!("{verdict} ({:.1} s)", begun.elapsed().as_secs_f64());
+            table.rows.entry((row.number, row.what)).or_default().push(Cell { version: client.version, why });
+        }
+    }
+    Ok(())
 }
 
 /// Compares the skills of every client with what Homard makes of them; whether they are the same.

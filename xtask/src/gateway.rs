@@ -35,6 +35,9 @@ pub(crate) enum Profile {
     Dist,
     /// What a newcomer builds; quicker to build
     Release,
+    /// What is built all day; no figures are taken of it
+    #[value(skip)]
+    Debug,
 }
 
 impl Profile {
@@ -42,6 +45,16 @@ impl Profile {
         match self {
             Self::Dist => "dist",
             Self::Release => "release",
+            Self::Debug => "dev",
+        }
+    }
+
+    /// Where cargo puts what it builds.
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Dist => "dist",
+            Self::Release => "release",
+            Self::Debug => "debug",
         }
     }
 }
@@ -49,7 +62,7 @@ impl Profile {
 /// Builds the binary and says where it is.
 pub(crate) fn build(profile: Profile) -> Result<PathBuf> {
     shell::run(&mut shell::cargo(&["build", "--package", "homard", "--profile", profile.name()]))?;
-    Ok(shell::target()?.join(profile.name()).join("homard"))
+    Ok(shell::target()?.join(profile.folder()).join("homard"))
 }
 
 /// Where a gateway lives: it may be started here more than once. Dropping it removes the state.

@@ -1,6 +1,10 @@
-//! What the tests need beside Rust and Node: installed if it is absent, with the system's own packages.
+//! What the tests need beside Rust and Node: installed if it is absent, with the system's own packages; and a newer Node
+//! beside the machine's, if that is old.
 
-use std::{path::Path, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Result, bail};
 
@@ -19,6 +23,35 @@ pub(crate) fn run() -> Result<()> {
     let names = packages.join(" ");
     println!("the tests need {names}; installing");
     install(&packages)
+}
+
+/// The oldest Node that runs OpenClaw's plugins: its number, and what is installed where the machine's is older.
+const NODE: [u32; 2] = [22, 15];
+const NEW_NODE: &str = "node@22";
+
+/// A Node that is new enough: the machine's, or one of npm's in the target folder.
+pub(crate) fn node() -> Result<PathBuf> {
+    if node_version("node").is_some_and(|version| version >= NODE) {
+        return Ok(PathBuf::from("node"));
+    }
+    let folder = shell::root().join("target/node22");
+    let program = folder.join("node_modules/node/bin/node");
+    if node_version(&program.to_string_lossy()).is_some_and(|version| version >= NODE) {
+        return Ok(program);
+    }
+    println!("the tests of plugins need Node {}.{} or newer; installing {NEW_NODE} in target/node22", NODE[0], NODE[1]);
+    std::fs::create_dir_all(&folder)?;
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--no-audit", "--no-fund", "--no-save", "--prefix"]).arg(&folder).arg(NEW_NODE);
+    shell::run(&mut npm)?;
+    Ok(program)
+}
+
+fn node_version(program: &str) -> Option<[u32; 2]> {
+    let told = Command::new(program).arg("--version").output().ok()?;
+    let text = String::from_utf8_lossy(&told.stdout).trim().trim_start_matches('v').to_owned();
+    let mut numbers = text.split('.').map(|number| number.parse().ok());
+    Some([numbers.next()??, numbers.next()??])
 }
 
 /// Installs packages of the system.

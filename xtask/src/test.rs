@@ -5,7 +5,8 @@
 
 use std::{
     io::{BufRead, BufReader, IsTerminal},
-    process::Stdio,
+    path::Path,
+    process::{Command, Stdio},
 };
 
 use anyhow::{Context, Result, bail};
@@ -23,8 +24,10 @@ pub(crate) struct Args {
 /// Runs the tests.
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::run()?;
+    let node = setup::node()?;
+    host(&node)?;
     let mut command = shell::cargo(&["test", "--workspace"]);
-    command.args(&args.rest).stderr(Stdio::piped());
+    command.args(&args.rest).env("HOMARD_NODE", &node).stderr(Stdio::piped());
     if std::io::stderr().is_terminal() {
         command.env("CARGO_TERM_COLOR", "always");
     }
@@ -49,6 +52,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         skipped.iter().for_each(|what| println!("  {what}"));
     }
     Ok(())
+}
+
+/// Runs the tests of the program that runs OpenClaw's plugins.
+fn host(node: &Path) -> Result<()> {
+    let mut command = Command::new(node);
+    command.current_dir(shell::root().join("crates/plugins/node")).args(["--test", "--test-reporter=dot"]);
+    shell::run(&mut command)
 }
 
 /// What a line says was skipped.

@@ -118,8 +118,8 @@ impl Denied {
                 "device_token_mismatch".to_owned(),
                 "update_auth_credentials",
             ),
-            Self::TooOften { .. } => (
-                "unauthorized: too many failed attempts (retry later with the right secret)".to_owned(),
+            Self::TooOften { wait } => (
+                format!("unauthorized: too many failed attempts (retry with the right secret in {})", told(wait)),
                 "AUTH_RATE_LIMITED".to_owned(),
                 "rate_limited".to_owned(),
                 "wait_then_retry",
@@ -137,6 +137,17 @@ impl Denied {
             })),
         }
     }
+}
+
+/// How many whole seconds somebody has to wait: never less than it is.
+pub(crate) fn seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+}
+
+/// The same in words.
+pub(crate) fn told(wait: Duration) -> String {
+    let seconds = seconds(wait);
+    format!("{seconds} second{}", if seconds == 1 { "" } else { "s" })
 }
 
 fn code(kind: Kind, what: &str) -> String {
@@ -304,6 +315,11 @@ mod tests {
             }))
         );
         let locked = Denied::TooOften { wait: Duration::from_secs(2) }.error(Generation::Four);
+        assert_eq!(locked.message, "unauthorized: too many failed attempts (retry with the right secret in 2 seconds)");
+        assert_eq!(
+            [1, 1000, 299_001].map(|wait| told(Duration::from_millis(wait))),
+            ["1 second", "1 second", "300 seconds"]
+        );
         assert_eq!((locked.retryable, locked.retry_after_ms), (Some(true), Some(2000)));
         assert_eq!(locked.details.unwrap()["code"], "AUTH_RATE_LIMITED");
     }

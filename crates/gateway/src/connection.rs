@@ -3,7 +3,14 @@
 //! One task reads and answers, another writes what is in the outbox. Answers are worked on side by side, so a slow one
 //! holds up no other. When the connection ends, what it was waiting for is forgotten; the runs go on.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::extract::ws::{Message, WebSocket};
 use bytes::Bytes;
@@ -67,12 +74,39 @@ pub(crate) struct Client {
     pub(crate) tool_events: bool,
     /// How it is told anything.
     pub(crate) outbox: Arc<Outbox>,
+    /// Whether it wants to hear when conversations change.
+    follows: AtomicBool,
+    /// How many do, this one included if it does.
+    followers: Arc<AtomicUsize>,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.follow(false);
+    }
 }
 
 impl Client {
     /// Whether it hears what happens in runs.
     pub(crate) fn hears_runs(&self) -> bool {
         self.scopes.allow(Scope::Read)
+    }
+
+    /// Whether it wants to hear when conversations change, and may.
+    pub(crate) fn follows(&self) -> bool {
+        self.follows.load(Ordering::Relaxed) && self.hears_runs()
+    }
+
+    /// Begins or ends to hear when conversations change.
+    pub(crate) fn follow(&self, wants: bool) {
+        if self.follows.swap(wants, Ordering::Relaxed) == wants {
+            return;
+        }
+        if wants {
+            self.followers.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.followers.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -163,12 +197,18 @@ impl Inbox {
                 Some(Err(error)) => {
                     // The kind of error is hidden behind its text.
                     self.is_refused = self.guest.is_spent() || error.to_string().contains("too long");
-                    let code = if self.is_refused { 1009 } else { 1002 };
-                    return Heard::Over(Farewell::new(code, ""));
+                    let farewell = if self.is_refused { self.too_large(limit) } else { Farewell::new(1002, "") };
+                    return Heard::Over(farewell);
                 }
             };
-            return if said.len() > limit { Heard::Over(Farewell::new(1009, "")) } else { Heard::Said(said) };
+            return if said.len() > limit { Heard::Over(self.too_large(limit)) } else { Heard::Said(said) };
         }
+    }
+
+    /// What a peer hears that says more at once than it may.
+    fn too_large(&self, limit: usize) -> Farewell {
+        tracing::warn!(address = %self.guest.address(), limit, "a client was sent away: its message is too large");
+        Farewell::new(1009, &format!("message too large: at most {limit} bytes are taken"))
     }
 
     /// Waits until the peer has closed its side: a socket that is dropped with unread bytes takes our last words with
@@ -218,7 +258,10 @@ async fn greet(
     let request = match frame::read(&said) {
         Inbound::Request(request) => request,
         Inbound::Malformed(_) => return Err(Farewell::new(1008, "invalid request frame")),
-        Inbound::Garbage => return Err(Farewell::new(1000, "")),
+        Inbound::Garbage => {
+            pass_over(&said, visitor.guest.address());
+            return Err(Farewell::new(1000, ""));
+        }
     };
     let Request { id, method, params, .. } = request;
     let refuse = |refusal: handshake::Refusal| {
@@ -255,6 +298,8 @@ async fn welcome(server: &Server, outbox: &Arc<Outbox>, request: &str, session: 
         scopes: session.scopes,
         tool_events: session.tool_events,
         outbox: outbox.clone(),
+        follows: AtomicBool::new(false),
+        followers: server.projector.followers_count(),
     })
 }
 
@@ -263,6 +308,7 @@ async fn serve(server: &Arc<Server>, inbox: &mut Inbox, client: &Arc<Client>) ->
     let limit = hello::max_frame(client.generation);
     let mut answers = FuturesUnordered::new();
     let (mut tick, mut ping) = (every(TICK), every(PING));
+    let mut has_babbled = false;
     loop {
         tokio::select! {
             biased;
@@ -286,11 +332,20 @@ async fn serve(server: &Arc<Server>, inbox: &mut Inbox, client: &Arc<Client>) ->
                     }
                     Inbound::Request(request) => client.outbox.respond(&overloaded(request)),
                     Inbound::Malformed(response) => client.outbox.respond(&response),
-                    Inbound::Garbage => tracing::debug!("a message that is not JSON was passed over"),
+                    // Once: a client that always does so says nothing new.
+                    Inbound::Garbage if !std::mem::replace(&mut has_babbled, true) => {
+                        pass_over(&said, inbox.guest.address());
+                    }
+                    Inbound::Garbage => tracing::debug!("another message that is not JSON was passed over"),
                 },
             },
         }
     }
+}
+
+/// Says in the log what the protocol gives no answer to.
+fn pass_over(said: &Bytes, address: SocketAddr) {
+    tracing::warn!(%address, bytes = said.len(), "a client said something that is not JSON, or nests too deep; it is passed over");
 }
 
 fn every(period: Duration) -> Interval {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::{connection::TICK, handshake::Session, methods::health, outbox, router, server::Server};
 
 /// What the gateway tells without being asked.
-const EVENTS: [&str; 11] = [
+const EVENTS: [&str; 12] = [
     "connect.challenge",
     "agent",
     "chat",
@@ -22,6 +22,7 @@ const EVENTS: [&str; 11] = [
     "exec.approval.requested",
     "exec.approval.resolved",
     "config.changed",
+    "sessions.changed",
 ];
 
 /// How large a frame of a known client may be.
@@ -65,7 +66,7 @@ pub(crate) fn ok(server: &Server, session: &Session, connection: &str, report: &
         r#type: HelloType::HelloOk,
         protocol: generation.number(),
         server: json!({"version": env!("CARGO_PKG_VERSION"), "connId": connection}),
-        features: json!({"methods": router::names(&server.methods), "events": EVENTS}),
+        features: json!({"methods": router::all_names(server), "events": EVENTS}),
         snapshot,
         auth,
         policy,

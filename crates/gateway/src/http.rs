@@ -1,4 +1,4 @@
-//! The HTTP side: is it alive, is it ready, and the doors to the WebSocket and to what speaks OpenAI's words.
+//! The HTTP side: is it alive, is it ready, and the doors to the WebSocket, to webhooks and to what speaks OpenAI's words.
 
 use std::sync::Arc;
 
@@ -18,10 +18,13 @@ use serde_json::{Value, json};
 use crate::{
     admit,
     connection::{self, Visitor},
+    control_ui,
     hello,
+    foreign,
     lobby::Peer,
     openai,
     server::Server,
+    webhooks,
 };
 
 /// Everything that is answered over HTTP.
@@ -50,10 +53,20 @@ async fn answer(State(server): State<Arc<Server>>, ConnectInfo(peer): ConnectInf
         _ if parts.headers.contains_key(UPGRADE) => {
             upgrade(server, Visitor { guest: peer.0, caller }, &mut parts).await
         }
-        path => match openai::Place::at(path) {
-            Some(place) => openai::answer(server, &peer.0, place, (parts, body)).await,
-            None => (StatusCode::NOT_FOUND, "Not Found").into_response(),
-        },
+        path => {
+            if let Some((hooks, place)) =
+                server.webhooks.clone().and_then(|hooks| hooks.place(path).map(|place| (hooks, place)))
+            {
+                return webhooks::answer((server, hooks), &peer.0, place, (parts, body)).await;
+            }
+            if let Some(place) = openai::Place::at(path) {
+                return openai::answer(server, &peer.0, place, (parts, body)).await;
+            }
+            match foreign::door(&server, path) {
+                Some(door) => foreign::answer(&server, door, &peer.0, (parts, body)).await,
+                None => control_ui::answer(&server, &peer.0, &parts).await,
+            }
+        }
     }
 }
 

@@ -11,7 +11,10 @@ mod resume;
 mod story;
 mod teller;
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use homard_agent::{HubEvent, Tape, schedule::Schedule, task};
 use homard_proto::RunId;
@@ -29,7 +32,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use self::resume::{Known, Missed, Resume};
 use self::{story::Waiter, teller::Teller};
-use crate::{connection::Client, news::Audience};
+use crate::{changes::Change, connection::Client, news::Audience};
 
 /// How much a client is told of a tool's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +48,10 @@ pub(crate) enum Detail {
 pub(crate) struct Projector {
     // Unbounded: every request sends a few, and a connection's requests are bounded.
     wishes: UnboundedSender<Wish>,
+    // Unbounded: what is in it is read several times a second, and one message a conversation is enough.
+    changes: UnboundedSender<Change>,
+    /// How many clients follow conversations.
+    followers: Arc<AtomicUsize>,
 }
 
 /// What a connection wants.
@@ -69,6 +76,8 @@ enum Wish {
     Release(RunId),
     /// Everybody in the audience is told this event.
     Tell(&'static str, Arc<str>, Audience),
+    /// Everybody who follows conversations is told that one changed.
+    TellFollowers(Arc<str>),
     /// Everything that was announced so far is told; then this is.
     Drain(oneshot::Sender<()>),
 }
@@ -104,12 +113,14 @@ impl Drop for Joined {
 pub(crate) struct Unstarted {
     projector: Projector,
     wished: UnboundedReceiver<Wish>,
+    changed: UnboundedReceiver<Change>,
 }
 
 impl Unstarted {
     pub(crate) fn new() -> Self {
         let (wishes, wished) = mpsc::unbounded_channel();
-        Self { projector: Projector { wishes }, wished }
+        let (changes, changed) = mpsc::unbounded_channel();
+        Self { projector: Projector { wishes, changes, followers: Arc::default() }, wished, changed }
     }
 
     /// A handle on what it will be.
@@ -118,8 +129,12 @@ impl Unstarted {
     }
 
     /// Starts telling.
-    pub(crate) fn start(self, feed: UnboundedReceiver<HubEvent>) -> (Projector, JoinHandle<()>) {
-        (self.projector, task::spawn("projector", run(feed, self.wished)))
+    pub(crate) fn start(
+        self,
+        feed: UnboundedReceiver<HubEvent>,
+    ) -> (Projector, JoinHandle<()>, UnboundedReceiver<Change>) {
+        let teller = Teller::announcing(self.projector.changes.clone());
+        (self.projector, task::spawn("projector", run(teller, feed, self.wished)), self.changed)
     }
 }
 
@@ -176,6 +191,27 @@ impl Projector {
         self.wish(Wish::Tell(event, payload.to_string().into(), audience));
     }
 
+    /// Says that a conversation changed; those who follow hear of it a moment later.
+    pub(crate) fn session_changed(&self, change: Change) {
+        // Nobody tells it any more once the server has stopped.
+        self.changes.send(change).ok();
+    }
+
+    /// How many clients follow conversations.
+    pub(crate) fn followers(&self) -> usize {
+        self.followers.load(Ordering::Relaxed)
+    }
+
+    /// The number itself, for a client that begins or ends following.
+    pub(crate) fn followers_count(&self) -> Arc<AtomicUsize> {
+        self.followers.clone()
+    }
+
+    /// Tells those who follow conversations that one changed.
+    pub(crate) fn tell_followers(&self, payload: &Value) {
+        self.wish(Wish::TellFollowers(payload.to_string().into()));
+    }
+
     /// Waits until everything that happened so far was told.
     pub(crate) async fn drain(&self) {
         let (done, drained) = oneshot::channel();
@@ -190,8 +226,7 @@ impl Projector {
     }
 }
 
-async fn run(mut feed: UnboundedReceiver<HubEvent>, mut wishes: UnboundedReceiver<Wish>) {
-    let mut teller = Teller::default();
+async fn run(mut teller: Teller, mut feed: UnboundedReceiver<HubEvent>, mut wishes: UnboundedReceiver<Wish>) {
     loop {
         let due = teller.due();
         tokio::select! {
@@ -202,16 +237,16 @@ async fn run(mut feed: UnboundedReceiver<HubEvent>, mut wishes: UnboundedReceive
                 None => return,
             },
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => teller.tell_words(Instant::now()),
-            Some(HubEvent::Run(tape)) = feed.recv() => {
+            Some(event) = feed.recv() => {
                 while let Ok(wish) = wishes.try_recv() {
                     teller.heed(wish);
                 }
-                teller.read(&tape);
+                teller.hear(&event);
             }
         }
         if !teller.drains.is_empty() {
-            while let Ok(HubEvent::Run(tape)) = feed.try_recv() {
-                teller.read(&tape);
+            while let Ok(event) = feed.try_recv() {
+                teller.hear(&event);
             }
             for done in teller.drains.drain(..) {
                 // Whoever asked may have gone, and that is fine.

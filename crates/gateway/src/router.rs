@@ -17,8 +17,9 @@ use crate::{
     methods::{
         agent, agents,
         chat::{history, inject, resume, send},
-        cron, health,
+        commands, cron, follow, health, house, logs, models,
         sessions::{self, change, compact, look},
+        startup,
     },
     projector::{Hold, Missed, Resume},
     scope::{self, Scope},
@@ -37,6 +38,11 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// A text among the parameters, before they are checked.
+    pub(crate) fn asked(&self, name: &str) -> Option<String> {
+        self.params.as_ref()?.get(name)?.as_str().map(str::to_owned)
+    }
+
     /// Checks and reads the parameters.
     pub(crate) fn params<P: Params>(&mut self) -> Result<P, ErrorShape> {
         P::decode(self.client.generation, self.params.take())
@@ -73,7 +79,7 @@ struct BuiltIn {
 }
 
 /// Everything that can be asked of any gateway; `hello-ok` lists exactly this, and what was added.
-const BUILT_IN: [BuiltIn; 34] = [
+const BUILT_IN: &[BuiltIn] = &[
     BuiltIn { name: "health", needs: Scope::Read, answer: |call| Box::pin(health::health(call)) },
     BuiltIn { name: "status", needs: Scope::Read, answer: |call| Box::pin(health::status(call)) },
     BuiltIn { name: "system-presence", needs: Scope::Read, answer: |call| Box::pin(health::presence(call)) },
@@ -97,6 +103,41 @@ const BUILT_IN: [BuiltIn; 34] = [
     BuiltIn { name: "chat.abort", needs: Scope::Write, answer: |call| Box::pin(send::abort(call)) },
     BuiltIn { name: "chat.inject", needs: Scope::Admin, answer: |call| Box::pin(inject::inject(call)) },
     BuiltIn { name: "chat.resume", needs: Scope::Read, answer: |call| Box::pin(resume::resume(call)) },
+    BuiltIn { name: "chat.startup", needs: Scope::Read, answer: |call| Box::pin(startup::startup(call)) },
+    BuiltIn { name: "chat.metadata", needs: Scope::Read, answer: |call| Box::pin(startup::metadata(call)) },
+    BuiltIn { name: "commands.list", needs: Scope::Read, answer: |call| Box::pin(commands::list(call)) },
+    BuiltIn { name: "models.list", needs: Scope::Read, answer: |call| Box::pin(models::list(call)) },
+    BuiltIn { name: "sessions.subscribe", needs: Scope::Read, answer: |call| Box::pin(follow::subscribe(call)) },
+    BuiltIn { name: "sessions.unsubscribe", needs: Scope::Read, answer: |call| Box::pin(follow::unsubscribe(call)) },
+    BuiltIn {
+        name: "sessions.messages.subscribe",
+        needs: Scope::Read,
+        answer: |call| Box::pin(follow::follow_messages(call)),
+    },
+    BuiltIn {
+        name: "sessions.messages.unsubscribe",
+        needs: Scope::Read,
+        answer: |call| Box::pin(follow::leave_messages(call)),
+    },
+    BuiltIn { name: "tools.catalog", needs: Scope::Read, answer: |call| Box::pin(house::tools(call)) },
+    BuiltIn { name: "tools.effective", needs: Scope::Read, answer: |call| Box::pin(house::effective_tools(call)) },
+    BuiltIn { name: "logs.tail", needs: Scope::Read, answer: |call| Box::pin(logs::tail(call)) },
+    BuiltIn { name: "node.list", needs: Scope::Read, answer: |call| Box::pin(house::nodes(call)) },
+    BuiltIn { name: "channels.status", needs: Scope::Read, answer: |call| Box::pin(house::channels(call)) },
+    BuiltIn { name: "usage.status", needs: Scope::Read, answer: |call| Box::pin(house::usage(call)) },
+    BuiltIn { name: "system-event", needs: Scope::Admin, answer: |call| Box::pin(house::system_event(call)) },
+    BuiltIn { name: "question.list", needs: Scope::Questions, answer: |call| Box::pin(house::questions(call)) },
+    BuiltIn {
+        name: "plugin.approval.list",
+        needs: Scope::Approvals,
+        answer: |call| Box::pin(house::other_approvals(call)),
+    },
+    BuiltIn {
+        name: "openclaw.approval.list",
+        needs: Scope::Approvals,
+        answer: |call| Box::pin(house::other_approvals(call)),
+    },
+    BuiltIn { name: "themes.list", needs: Scope::Read, answer: |call| Box::pin(house::themes(call)) },
     BuiltIn { name: "cron.status", needs: Scope::Read, answer: |call| Box::pin(cron::status(call)) },
     BuiltIn { name: "cron.list", needs: Scope::Read, answer: |call| Box::pin(cron::list(call)) },
     BuiltIn { name: "cron.get", needs: Scope::Read, answer: |call| Box::pin(cron::get(call)) },
@@ -110,9 +151,20 @@ const BUILT_IN: [BuiltIn; 34] = [
     BuiltIn { name: "set-heartbeats", needs: Scope::Admin, answer: |call| Box::pin(cron::set_heartbeats(call)) },
 ];
 
+/// The names of what a gateway answers itself.
+pub fn own_names() -> Vec<&'static str> {
+    names(&[])
+}
+
 /// The names of everything that can be asked.
 pub(crate) fn names(added: &[Method]) -> Vec<&'static str> {
     BUILT_IN.iter().map(|method| method.name).chain(added.iter().map(|method| method.name)).collect()
+}
+
+/// The same, with those of plugins as far as they are known.
+pub(crate) fn all_names(server: &Server) -> Vec<String> {
+    let foreign = server.foreign.as_ref().map(|foreign| foreign.methods()).unwrap_or_default();
+    names(&server.methods).into_iter().map(str::to_owned).chain(foreign).collect()
 }
 
 /// Those of the methods whose names are not taken: a name means one thing.
@@ -166,10 +218,19 @@ async fn ask(name: &str, call: Call) -> Result<Answer, ErrorShape> {
         return (method.answer)(call).await;
     }
     let Some(method) = call.server.methods.iter().find(|method| method.name == name).cloned() else {
-        return Err(ErrorShape::invalid(format!("unknown method: {name}")));
+        return ask_foreign(name, call).await;
     };
     check(&call, method.needs.of(call.client.generation))?;
     (method.answer)(Asked::new(call)).await.map(Answer::from)
+}
+
+/// Has a plugin answer a method that is not ours.
+async fn ask_foreign(name: &str, mut call: Call) -> Result<Answer, ErrorShape> {
+    let unknown = || ErrorShape::invalid(format!("unknown method: {name}"));
+    let foreign = call.server.foreign.clone().ok_or_else(unknown)?;
+    check(&call, foreign.needs(name).ok_or_else(unknown)?)?;
+    let client = serde_json::json!({"id": call.client.id, "protocol": call.client.generation.number()});
+    foreign.call(name, call.params.take().unwrap_or_default(), client).await.map(Answer::from)
 }
 
 fn check(call: &Call, need: Scope) -> Result<(), ErrorShape> {

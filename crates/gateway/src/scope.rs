@@ -12,6 +12,10 @@ pub enum Scope {
     Write,
     /// To say whether commands may run.
     Approvals,
+    /// To answer what agents ask.
+    Questions,
+    /// To say which devices belong to the owner.
+    Pairing,
     /// To change what others rely on.
     Admin,
 }
@@ -22,6 +26,8 @@ impl Scope {
             Self::Read => "operator.read",
             Self::Write => "operator.write",
             Self::Approvals => "operator.approvals",
+            Self::Questions => "operator.questions",
+            Self::Pairing => "operator.pairing",
             Self::Admin => "operator.admin",
         }
     }
@@ -52,6 +58,8 @@ impl Scopes {
             Scope::Read => &["operator.read", "operator.write", "operator.admin"],
             Scope::Write => &["operator.write", "operator.admin"],
             Scope::Approvals => &["operator.approvals", "operator.admin"],
+            Scope::Questions => &["operator.questions", "operator.admin"],
+            Scope::Pairing => &["operator.pairing", "operator.admin"],
             Scope::Admin => &["operator.admin"],
         };
         self.0.iter().any(|scope| enough.contains(&scope.as_str()))

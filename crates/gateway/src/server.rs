@@ -22,13 +22,18 @@ use crate::{
     added::Method,
     admit::Rules,
     auth::{Bouncer, Secret},
+    changes,
+    control_ui::ControlUi,
     http,
     lobby::{Door, Lobby, Peer},
+    log_book::LogBook,
     news::News,
     notices::Notices,
+    foreign::Foreign,
     openai::Endpoints,
     projector::{Projector, Unstarted},
     router,
+    webhooks::{self, Hooks, Webhooks},
 };
 
 /// How long connections may take to say goodbye.
@@ -83,6 +88,10 @@ pub struct Gateway {
     schedule: Result<Schedule, String>,
     methods: Vec<Method>,
     endpoints: Endpoints,
+    webhooks: Option<Webhooks>,
+    control_ui: Option<ControlUi>,
+    log: LogBook,
+    foreign: Option<Arc<dyn Foreign>>,
     projector: Unstarted,
 }
 
@@ -116,6 +125,10 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
         schedule: Err("nothing is scheduled here".to_owned()),
         methods: Vec::new(),
         endpoints: Endpoints::default(),
+        webhooks: None,
+        control_ui: None,
+        log: LogBook::default(),
+        foreign: None,
         projector: Unstarted::new(),
     })
 }
@@ -143,6 +156,30 @@ impl Gateway {
         self
     }
 
+    /// The same gateway, with what plugins add to it.
+    pub fn with_foreign(mut self, foreign: Arc<dyn Foreign>) -> Self {
+        self.foreign = Some(foreign);
+        self
+    }
+
+    /// The same gateway, which also answers webhooks.
+    pub fn with_webhooks(mut self, webhooks: Webhooks) -> Self {
+        self.webhooks = Some(webhooks);
+        self
+    }
+
+    /// The same gateway, which tells what is in this book.
+    pub fn with_log(mut self, log: LogBook) -> Self {
+        self.log = log;
+        self
+    }
+
+    /// The same gateway, which also serves the pages of a Control UI.
+    pub fn with_control_ui(mut self, control_ui: ControlUi) -> Self {
+        self.control_ui = Some(control_ui);
+        self
+    }
+
     /// A handle for telling all of its clients something.
     pub fn news(&self) -> News {
         News::new(self.projector.projector())
@@ -160,7 +197,8 @@ impl Gateway {
             bound: self.listeners.iter().map(|(_, address)| address.ip()).collect(),
             origins: self.settings.allowed_origins,
         };
-        let (projector, told) = self.projector.start(feed);
+        let (projector, told, changed) = self.projector.start(feed);
+        let changes = changes::tell(hub.clone(), projector.clone(), changed);
         let told = AbortOnDropHandle::new(told);
         let news = self.schedule.as_ref().ok().map(|schedule| projector.follow(schedule));
         let closing = CancellationToken::new();
@@ -175,11 +213,18 @@ impl Gateway {
             schedule: self.schedule,
             methods: self.methods,
             endpoints: self.endpoints,
+            webhooks: self.webhooks.map(|settings| Arc::new(Hooks::new(settings))),
+            control_ui: self.control_ui,
+            log: self.log,
+            foreign: self.foreign,
             started: Instant::now(),
             stop: closing.clone(),
             connections: TaskTracker::new(),
             count: AtomicU64::new(0),
         });
+        if let Some(hooks) = &server.webhooks {
+            webhooks::take_up(&server, hooks).await;
+        }
         let lobby = Lobby::default();
         let open = |(listener, _)| {
             let door = Door { listener, lobby: lobby.clone(), stop: closing.clone() };
@@ -197,7 +242,7 @@ impl Gateway {
             tracing::warn!("some clients did not say goodbye in time");
         }
         // Whatever is left of these ends here.
-        drop((doors, news, told));
+        drop((doors, news, changes, told));
     }
 }
 
@@ -217,6 +262,14 @@ pub(crate) struct Server {
     pub(crate) methods: Vec<Method>,
     /// What is answered over HTTP.
     pub(crate) endpoints: Endpoints,
+    /// What other programs may send, if anything.
+    pub(crate) webhooks: Option<Arc<Hooks>>,
+    /// The pages that are served, if not our own.
+    pub(crate) control_ui: Option<ControlUi>,
+    /// What it said of itself of late.
+    pub(crate) log: LogBook,
+    /// What plugins add.
+    pub(crate) foreign: Option<Arc<dyn Foreign>>,
     pub(crate) stop: CancellationToken,
     /// Every connection holds a token, so that stopping can wait for all of them.
     pub(crate) connections: TaskTracker,

@@ -3,6 +3,8 @@
 pub(crate) mod approvals;
 pub(crate) mod chain;
 pub(crate) mod environment;
+pub(crate) mod guests;
+pub(crate) mod hooks;
 pub(crate) mod keys;
 pub(crate) mod models;
 pub(crate) mod office;
@@ -76,12 +78,13 @@ impl House {
         let journal = Arc::new(Journal::open(&paths.state, move || clock.now_ms())?);
         // Before any command, and before anybody reads what one that was cut off has left.
         let tidied = sandbox::tidy(&paths.state);
-        let office = Office::new(paths, place);
+        let (office, wrong) = Office::new(paths, place, &chosen.loaded);
         let Staff { agents, remark, mut troubles } = office.staff(&chosen.loaded, knows_tools(chosen))?;
         troubles.extend(tidied);
+        troubles.extend(wrong);
         let (main, subagent) = slots(config);
         let slots = Slots::new(main, subagent, 1);
-        let (hub, feed) = Hub::start_with(ambient, (journal.clone(), journal.fence()), agents, slots, rules(config));
+        let (hub, feed) = Hub::start_with(ambient, (journal.clone(), journal.fence()), agents, slots, rules(config, &office));
         if office.bench.hub.set(hub.clone()).is_err() {
             tracing::error!("an office serves one house");
         }
@@ -90,10 +93,12 @@ impl House {
         Ok((Self { hub, journal, remark, troubles, office, upkeep }, feed))
     }
 
-    /// Waits a little for MCP servers that are not ready yet, and gives the agents their tools. Says what is wrong now
+    /// Waits a little for MCP servers and plugins that are not ready yet, and gives the agents their tools. Says what is wrong now
     /// and was not before.
     pub(crate) async fn settle(&self, loaded: &Loaded<Config>) -> Result<Vec<String>> {
-        if !self.office.bench.outside.settled(SETTLE).await {
+        let (servers, guests) =
+            tokio::join!(self.office.bench.outside.settled(SETTLE), self.office.guests.settled());
+        if !servers && !guests {
             return Ok(Vec::new());
         }
         let mut troubles = set_up_again(&self.hub, &self.office, loaded)?;
@@ -128,19 +133,19 @@ pub(crate) fn set_up(hub: &Hub, office: &Office, loaded: &Loaded<Config>) -> Res
     let (main, subagent) = slots(&loaded.config);
     hub.slots().resize(Class::Main, main);
     hub.slots().resize(Class::Subagent, subagent);
-    hub.set_up(agents, rules(&loaded.config));
+    hub.set_up(agents, rules(&loaded.config, office));
     Ok(troubles)
 }
 
 /// Sets a hub up again by the config that it has: there may be other tools. Says what is wrong with some agent.
 pub(crate) fn set_up_again(hub: &Hub, office: &Office, loaded: &Loaded<Config>) -> Result<Vec<String>> {
     let Staff { agents, troubles, .. } = office.staff(loaded, office.knew_tools())?;
-    hub.set_up(agents, rules(&loaded.config));
+    hub.set_up(agents, rules(&loaded.config, office));
     Ok(troubles)
 }
 
 /// The rules of the house, by the config.
-fn rules(config: &Config) -> Rules {
+fn rules(config: &Config, office: &Office) -> Rules {
     let limits = |channel: &Channel| ChannelLimits {
         direct: channel.dm_history_limit,
         peers: channel
@@ -155,6 +160,8 @@ fn rules(config: &Config) -> Rules {
         triggers: config.session.triggers(),
         queue: config.messages.queue(),
         history: history.collect(),
+        hooks: office.guests.hooks(),
+        ..Rules::default()
     }
 }
 

@@ -9,12 +9,13 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use homard_gateway::LogBook;
 use tracing_subscriber::{EnvFilter, Layer, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{config::logging::Logging, paths, render};
 
-/// Starts logging at the level that `HOMARD_LOG` names, or else the config, or else at this one.
-pub(crate) fn start(default: &str, config: &Logging) -> Result<()> {
+/// Starts logging, also to the book that is given back, at the level that `HOMARD_LOG` names, or else the config, or else at this one.
+pub(crate) fn start(default: &str, config: &Logging) -> Result<LogBook> {
     let asked = paths::text("LOG")?;
     let said = config.level.map_or(default, |level| level.0.0);
     let filter = |text: &str| {
@@ -40,11 +41,17 @@ pub(crate) fn start(default: &str, config: &Logging) -> Result<()> {
         Some((Err(error), path)) => (None, Some((error, path))),
         None => (None, None),
     };
-    tracing_subscriber::registry().with(terminal).with(to_file).init();
+    let book = match &config.file {
+        Some(file) => LogBook::default().at(file.as_str().to_owned()),
+        None => LogBook::default(),
+    };
+    let pen = book.clone();
+    let to_book = fmt::layer().json().with_writer(move || pen.clone()).with_filter(filter(level)?);
+    tracing_subscriber::registry().with(terminal).with(to_file).with(to_book).init();
     if let Some((error, path)) = trouble {
         tracing::warn!("logging.file is {}, which cannot be written: {error}", path.display());
     }
-    Ok(())
+    Ok(book)
 }
 
 /// Opens a log to add to it. It is for its owner only: a log tells whom one talks to.

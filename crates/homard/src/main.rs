@@ -46,11 +46,11 @@ fn main() -> ExitCode {
 }
 
 fn start(cli: Cli) -> Result<()> {
-    logging::start(cli.log_level(), &cli.logging())?;
+    let log = logging::start(cli.log_level(), &cli.logging())?;
     // Fails only where one was installed before, and nobody did.
     rustls::crypto::ring::default_provider().install_default().ok();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    let done = runtime.block_on(cli.run());
+    let done = runtime.block_on(cli.run(log));
     // Whatever is left has nobody who waits for it.
     runtime.shutdown_background();
     done

@@ -105,6 +105,11 @@ impl Said {
 }
 
 impl Client {
+    /// The folder of its package.
+    pub(super) fn package(&self) -> &Path {
+        self.script.parent().unwrap_or(&self.script)
+    }
+
     /// What it says of its own version. Empties the folder of its logs, too: a new day begins.
     pub(super) fn told_version(&self) -> Result<String> {
         super::fresh(&self.logs)?;

@@ -2,20 +2,26 @@
 
 use std::{
     io::{self, BufRead, BufReader, Write},
+    iter,
     net::{Ipv4Addr, TcpListener, TcpStream},
     sync::{Arc, Mutex, PoisonError},
     thread,
+    time::Duration,
 };
 
 use serde_json::{Value, json};
 
 /// What it answers.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Say {
     /// Words.
-    Words(&'static str),
+    Words(String),
+    /// Words, one after the other, each after so long.
+    Slowly(String, Duration),
     /// A call of a tool, with arguments in JSON.
     Call(&'static str, &'static str),
+    /// Nothing but this status and message.
+    Fail(u16, &'static str),
 }
 
 /// The running server. It ends with this program.
@@ -34,8 +40,9 @@ impl Model {
         let memory = Arc::clone(&asked);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
+                let memory = Arc::clone(&memory);
                 // A client that goes away mid-way is noticed by what it did not ask.
-                serve(&stream, &memory, rule).ok();
+                thread::spawn(move || serve(&stream, &memory, rule).ok());
             }
         });
         Ok(Self { port, asked })
@@ -67,7 +74,21 @@ fn serve(mut stream: &TcpStream, asked: &Mutex<Vec<Value>>, rule: fn(&Value) -> 
     let body: Value = serde_json::from_slice(&read_body(&mut BufReader::new(stream))?)?;
     let said = rule(&body);
     asked.lock().unwrap_or_else(PoisonError::into_inner).push(body);
-    stream.write_all(answer(said).as_bytes())
+    if let Say::Fail(status, why) = said {
+        let body = json!({"error": {"message": why, "type": "invalid_request_error"}}).to_string();
+        let (length, kind) = (body.len(), "content-type: application/json");
+        let head = format!("HTTP/1.1 {status} No\r\n{kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+        return stream.write_all(format!("{head}{body}").as_bytes());
+    }
+    let pause = match &said {
+        Say::Slowly(_, pause) => *pause,
+        Say::Words(_) | Say::Call(..) | Say::Fail(..) => Duration::ZERO,
+    };
+    for part in answer(said) {
+        stream.write_all(part.as_bytes())?;
+        thread::sleep(pause);
+    }
+    Ok(())
 }
 
 fn read_body(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
@@ -88,10 +109,11 @@ fn read_body(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     Ok(body)
 }
 
-fn answer(said: Say) -> String {
+/// The parts of an answer, in order.
+fn answer(said: Say) -> Vec<String> {
     let usage = json!({"prompt_tokens": 10, "completion_tokens": 9, "total_tokens": 19});
     let (deltas, reason): (Vec<_>, _) = match said {
-        Say::Words(words) => {
+        Say::Words(words) | Say::Slowly(words, _) => {
             let words = words.split_inclusive(' ');
             (words.map(|word| json!({"content": word})).collect(), "stop")
         }
@@ -101,6 +123,7 @@ fn answer(said: Say) -> String {
             });
             (vec![json!({"tool_calls": [call]})], "tool_calls")
         }
+        Say::Fail(..) => (Vec::new(), "stop"),
     };
     let said = deltas.into_iter().map(|delta| json!([{"index": 0, "delta": delta, "finish_reason": null}]));
     let end = json!([{"index": 0, "delta": {}, "finish_reason": reason}]);
@@ -113,7 +136,7 @@ fn answer(said: Say) -> String {
         format!("data: {event}\n\n")
     });
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
-    format!("{head}{}data: [DONE]\n\n", events.collect::<String>())
+    iter::once(head.to_owned()).chain(events).chain(["data: [DONE]\n\n".to_owned()]).collect()
 }
 
 #[cfg(test)]

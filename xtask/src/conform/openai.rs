@@ -129,9 +129,9 @@ fn answer(asked: &Value) -> Say {
     if has_tool && !is_answered {
         Say::Call("get_weather", r#"{"city":"Paris"}"#)
     } else if asked["messages"].to_string().contains("one JSON value") {
-        Say::Words(r#"{"city":"Paris","celsius":18}"#)
+        Say::Words(r#"{"city":"Paris","celsius":18}"#.to_owned())
     } else {
-        Say::Words(WORDS)
+        Say::Words(WORDS.to_owned())
     }
 }
 

@@ -1,13 +1,17 @@
 //! The checklist: what a client is asked to do, and what must be seen.
 
-use std::path::Path;
+use std::{path::Path, thread, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 
 use super::{
     client::{Client, Home, Protocol, Said},
+    commands,
+    page::{self, Stage},
+    scripts,
     talk::conversations,
+    tui,
 };
 use crate::gateway::TOKEN;
 
@@ -26,9 +30,42 @@ pub(super) const ROWS: &[Row] = &[
     Row { number: 3, what: "agent run", check: agent_run },
     Row { number: 4, what: "agent run, JSON", check: agent_json },
     Row { number: 5, what: "agent run in a named session", check: named_session },
+    Row { number: 6, what: "tool call", check: commands::tool },
+    Row { number: 7, what: "model error", check: commands::model_error },
     Row { number: 8, what: "wrong token", check: wrong_token },
+    Row { number: 9, what: "stale device token", check: commands::stale_token },
     Row { number: 10, what: "agent call, repeated", check: repeated_call },
+    Row { number: 11, what: "logs, cron, nodes, devices …", check: commands::others },
+    Row { number: 12, what: "TUI start", check: tui::start },
+    Row { number: 13, what: "TUI message", check: tui::message },
+    Row { number: 14, what: "TUI abort", check: tui::abort },
+    Row { number: 15, what: "TUI /new", check: tui::new },
+    Row { number: 16, what: "TUI /model, /sessions", check: tui::pickers },
+    Row { number: 17, what: "Control UI load", check: page::load },
+    Row { number: 18, what: "Control UI chat", check: page::chat },
+    Row { number: 19, what: "Control UI tool", check: page::tool },
+    Row { number: 20, what: "Control UI stop", check: page::stop },
+    Row { number: 21, what: "Control UI pages", check: page::pages },
+    Row { number: 22, what: "Control UI reload", check: page::reload },
+    Row { number: 23, what: "script: dedupe", check: scripts::dedupe },
+    Row { number: 24, what: "script: agent.wait", check: scripts::agent_wait },
+    Row { number: 25, what: "script: busy session", check: scripts::busy_session },
+    Row { number: 26, what: "script: stop words", check: scripts::stop_words },
+    Row { number: 27, what: "script: bad frames", check: scripts::bad_frames },
+    Row { number: 28, what: "script: handshakes", check: scripts::handshakes },
+    Row { number: 29, what: "gap check", check: page::long },
+    Row { number: 30, what: "idle 2 min", check: idle },
 ];
+
+impl Row {
+    /// Whether somebody means this row: by its number, or by a part of its name.
+    pub(super) fn is_meant(&self, name: &str) -> bool {
+        match name.parse::<u8>() {
+            Ok(number) => number == self.number,
+            Err(_) => self.what.to_lowercase().contains(&name.to_lowercase()),
+        }
+    }
+}
 
 /// Who asks, and whom.
 #[derive(Debug)]
@@ -37,16 +74,31 @@ pub(super) struct Scene<'a> {
     pub(super) port: u16,
     /// The gateway's state directory.
     pub(super) state: &'a Path,
+    /// The gateway's program, for rows that need another one.
+    pub(super) binary: &'a Path,
+    /// Where frames are put on record.
+    pub(super) record: &'a Path,
+    /// A Node that can drive a browser.
+    pub(super) node: &'a Path,
+    /// What drives a browser, if that could be installed.
+    pub(super) stage: &'a Result<Stage>,
+    /// How long the long session is.
+    pub(super) long: Duration,
 }
 
 impl Scene<'_> {
+    /// What drives a browser.
+    pub(super) fn stage(&self) -> Result<&Stage> {
+        self.stage.as_ref().map_err(|error| anyhow!("{error:#}"))
+    }
+
     /// Runs a command in a fresh home that knows the token.
-    fn call(&self, name: &str, args: &[&str]) -> Result<Said> {
+    pub(super) fn call(&self, name: &str, args: &[&str]) -> Result<Said> {
         self.client.call(name, &Home::new(self.port, TOKEN)?, args)
     }
 
     /// Words that no other row and client says.
-    fn words(&self, row: u8) -> String {
+    pub(super) fn words(&self, row: u8) -> String {
         format!("hi, this is row {row} of {}", self.client.version)
     }
 }
@@ -63,11 +115,7 @@ fn health(scene: &Scene<'_>) -> Result<()> {
 fn status(scene: &Scene<'_>) -> Result<()> {
     let said = scene.call("2-status", &["status"])?.succeeded()?;
     let text = said.stdout.to_lowercase();
-    if matches!(scene.client.protocol, Protocol::Three) {
-        // FIXME: the old client also asks for `config.get`, which comes with the config.
-        ensure!(text.contains("unknown method: config."), "the want of `config.get` should be the only complaint");
-        return Ok(());
-    }
+    ensure!(!text.contains("unknown method"), "the gateway should know all that is asked");
     ensure!(text.contains("reachable") && !text.contains("unreachable"), "the gateway should be called reachable");
     Ok(())
 }
@@ -129,6 +177,17 @@ fn repeated_call(scene: &Scene<'_>) -> Result<()> {
     let runs: usize = conversations(scene.state)?.iter().map(|talk| talk.count(&words)).sum();
     ensure!(runs == 1, "there should have been one run, but there were {runs}");
     Ok(())
+}
+
+/// Both kinds of clients at once, for two minutes: ticks come every 30 s, and who misses them leaves after 60.
+fn idle(scene: &Scene<'_>) -> Result<()> {
+    let time = Duration::from_secs(125);
+    thread::scope(|scope| {
+        let page = scope.spawn(|| page::idle(scene, time).context("page"));
+        let screen = tui::idle(scene, time).context("TUI");
+        let page = page.join().unwrap_or_else(|_| Err(anyhow!("the page's thread broke")));
+        screen.and(page)
+    })
 }
 
 /// The last answer to `agent`.

@@ -96,7 +96,7 @@ fn left_behind(agents: &Path, last_reply: &str) -> Result<Transcript> {
 
 /// One turn of OpenClaw on a copy of these agents; the transcript that it leaves.
 fn go_on(client: &Client, home: &Home, agents: &Path, begun: &Transcript) -> Result<Transcript> {
-    let model = Model::start(|_| Say::Words(REPLY))?;
+    let model = Model::start(|_| Say::Words(REPLY.to_owned()))?;
     copy(agents, &home.state().join("agents"))?;
     fs::write(home.state().join("openclaw.json"), model.config().to_string())?;
     let args = ["agent", "--local", "--agent", "main", "--message", MEANWHILE];

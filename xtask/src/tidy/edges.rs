@@ -47,9 +47,17 @@ const ALLOWED: &[(&str, May)] = &[
     ("homard-gateway", May::UseAndTestWithAny(&["homard-proto", "homard-agent"])),
     (
         "homard-testkit",
-        May::UseAndTestWithAny(&["homard-proto", "homard-model", "homard-store", "homard-agent", "homard-reply"]),
+        May::UseAndTestWithAny(&[
+            "homard-proto",
+            "homard-model",
+            "homard-store",
+            "homard-agent",
+            "homard-hooks",
+            "homard-reply",
+        ]),
     ),
     ("homard", May::UseAny),
+    ("homard-example-embed", May::UseAny),
     ("xtask", May::Use(&[])),
 ];
 

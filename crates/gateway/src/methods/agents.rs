@@ -1,6 +1,6 @@
 //! `agents.list` and `agent.identity.get`: who answers here, and how they present themselves.
 
-use homard_agent::{Profile, profile::Identity};
+use homard_agent::{Agents, Profile, profile::Identity};
 use homard_proto::{
     AgentId, ErrorShape, Generation, SessionKey,
     method::agents::{IdentityParams, ListParams},
@@ -56,7 +56,12 @@ pub(crate) async fn identity(mut call: Call) -> Result<Answer, ErrorShape> {
     let params: IdentityParams = call.params()?;
     let agents = call.server.hub.agents();
     let id = meant(&params, agents.default_id())?;
-    let profile = agents.get(&id);
+    Ok(presented(&agents, &id).into())
+}
+
+/// An agent's name and picture.
+pub(crate) fn presented(agents: &Agents, id: &AgentId) -> Value {
+    let profile = agents.get(id);
     let shown = profile.map(|profile| profile.identity.clone()).unwrap_or_default();
     let listed = profile.and_then(|profile| profile.name.as_ref());
     let emoji = said(shown.emoji.as_ref());
@@ -68,7 +73,7 @@ pub(crate) async fn identity(mut call: Call) -> Result<Answer, ErrorShape> {
     if let Some(emoji) = emoji {
         answer["emoji"] = emoji.into();
     }
-    Ok(answer.into())
+    answer
 }
 
 /// The agent that a request means: by name, by its session, or the default one.

@@ -3,9 +3,15 @@
 pub(crate) mod agent;
 pub(crate) mod agents;
 pub(crate) mod chat;
+pub(crate) mod commands;
 pub(crate) mod cron;
+pub(crate) mod follow;
 pub(crate) mod health;
+pub(crate) mod house;
+pub(crate) mod logs;
+pub(crate) mod models;
 pub(crate) mod sessions;
+pub(crate) mod startup;
 mod submit;
 
 use std::fmt::Display;

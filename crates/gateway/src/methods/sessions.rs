@@ -6,12 +6,12 @@ pub(crate) mod compact;
 mod levels;
 pub(crate) mod look;
 
-use homard_agent::row::session_row;
 use homard_proto::{AgentId, ErrorShape, Generation, SessionKey, method::sessions::ListParams, session::Record};
 use serde_json::{Value, json};
 
 use super::unavailable;
 use crate::{
+    changes::live_row,
     router::{Answer, Call},
     server::Server,
 };
@@ -27,7 +27,7 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let offset = params.offset.unwrap_or(0).min(total);
     let limit = params.limit.unwrap_or(usize::MAX);
     let shown: Vec<_> =
-        rows.iter().skip(offset).take(limit).map(|(key, record)| session_row(key, record, generation)).collect();
+        rows.iter().skip(offset).take(limit).map(|(key, record)| live_row(&server.hub, key, record, generation)).collect();
     let mut answer = json!({
         "ts": now, "path": path(server, server.hub.agents().default_id()), "count": shown.len(),
         "defaults": defaults(server),
@@ -90,6 +90,7 @@ fn mentions(key: &SessionKey, record: &Record, text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use homard_agent::row::session_row;
     use homard_proto::SessionId;
 
     use super::*;

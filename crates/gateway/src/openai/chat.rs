@@ -5,43 +5,56 @@ use serde_json::{Value, json};
 
 use super::{
     content::Content,
+    fields,
     question::{Question, functions},
-    refusal::Refusal,
+    refusal::{Refusal, needed},
     sse::{Dialect, Frame},
     talk::{Ending, Whole},
 };
 
 /// Reads the question of a request.
 pub(super) fn read(body: &Value) -> Result<Question, Refusal> {
+    fields::check_chat(body)?;
     let Some(messages) = body["messages"].as_array() else {
         return Err(Refusal::part("messages", "must be a list of messages"));
     };
-    if body["n"].as_u64().is_some_and(|n| n != 1) {
-        return Err(Refusal::part("n", "must be 1: an agent gives one answer"));
-    }
-    let mut question = Question::default();
+    let mut question = Question::new("messages", fields::thinking(body)?);
     for (number, message) in messages.iter().enumerate() {
         add(&mut question, message, &format!("messages[{number}]"))?;
     }
     question.offer(functions(&body["tools"])?, &body["tool_choice"])?;
-    question.shape(&body["response_format"]);
+    question.shape(&body["response_format"], "response_format")?;
     Ok(question)
 }
 
 fn add(question: &mut Question, message: &Value, place: &str) -> Result<(), Refusal> {
+    if !message.is_object() {
+        return Err(Refusal::part(place, "must be an object with a role and a content"));
+    }
     let content = Content::read(&message["content"], &format!("{place}.content"))?;
     let Some(role) = message["role"].as_str() else {
         return Err(Refusal::part(&format!("{place}.role"), "must say who speaks"));
     };
-    if matches!(role, "tool" | "function") {
-        question.add_result(message["tool_call_id"].as_str().or(message["name"].as_str()).unwrap_or("?"), content);
+    if let Some(name) = match role {
+        "tool" => Some("tool_call_id"),
+        "function" => Some("name"),
+        _ => None,
+    } {
+        question.add_result(needed(&message[name], &format!("{place}.{name}"))?, content);
         return Ok(());
     }
     question.add(role, content, place)?;
-    for call in message["tool_calls"].as_array().into_iter().flatten() {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let calls = &message["tool_calls"];
+    if !calls.is_null() && !calls.is_array() {
+        return Err(Refusal::part(&format!("{place}.tool_calls"), "must be a list"));
+    }
+    for (number, call) in calls.as_array().into_iter().flatten().enumerate() {
+        let text = |value: &'_ Value, name: &str| {
+            needed(value, &format!("{place}.tool_calls[{number}].{name}")).map(str::to_owned)
+        };
         let function = &call["function"];
-        question.add_call(&text(&call["id"]), &text(&function["name"]), &text(&function["arguments"]));
+        let name = text(&function["name"], "function.name")?;
+        question.add_call(&text(&call["id"], "id")?, &name, &text(&function["arguments"], "function.arguments")?);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `/tools/invoke`: one tool of an agent, called without a model.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use axum::{
     http::{HeaderValue, StatusCode},
@@ -46,9 +46,15 @@ const DENIED: [&str; 16] = [
 const PATIENCE: Duration = Duration::from_secs(600);
 
 impl Endpoints {
-    /// Whether a tool may be called without a model, as far as its name says.
-    fn lets_name(&self, tool: &str) -> bool {
-        !names(&self.denied_tools, tool) && (names(&self.allowed_tools, tool) || !DENIED.contains(&tool))
+    /// Why a tool may not be called without a model, as far as its name says.
+    fn objection(&self, tool: &str) -> Option<&'static str> {
+        if names(&self.denied_tools, tool) {
+            Some("gateway.tools.deny names it")
+        } else if !names(&self.allowed_tools, tool) && DENIED.contains(&tool) {
+            Some("name it in gateway.tools.allow to call it here")
+        } else {
+            None
+        }
     }
 
     /// The same, as far as what it does says. What a tool from elsewhere does is not known, so it has effects.
@@ -93,8 +99,14 @@ impl Denial {
         Self { status: StatusCode::BAD_REQUEST, kind: "invalid_request", message: message.into() }
     }
 
-    fn not_there(message: String) -> Self {
-        Self { status: StatusCode::NOT_FOUND, kind: "not_found", message }
+    fn not_there(tool: &str) -> Self {
+        Self { status: StatusCode::NOT_FOUND, kind: "not_found", message: format!("Tool not available: {tool}") }
+    }
+
+    /// The tool is there, and may not be called here.
+    fn forbidden(tool: &str, why: &str) -> Self {
+        let message = format!("Tool not available: {tool}: {why}");
+        Self { status: StatusCode::FORBIDDEN, kind: "forbidden", message }
     }
 
     /// It was called, and failed.
@@ -114,6 +126,11 @@ struct Found {
 }
 
 fn find(server: &Server, body: &Value) -> Result<Found, Denial> {
+    for name in ["tool", "name", "action", "agentId", "sessionKey"] {
+        if !body[name].is_null() && !body[name].is_string() {
+            return Err(Denial::invalid(format!("{name} must be a text")));
+        }
+    }
     let text = |name: &str| body[name].as_str().map(str::trim).filter(|text| !text.is_empty());
     let name = text("tool").or(text("name")).ok_or_else(|| Denial::invalid("tools.invoke requires name"))?.to_owned();
     let mut arguments = body["args"].as_object().cloned().unwrap_or_default();
@@ -130,9 +147,15 @@ fn find(server: &Server, body: &Value) -> Result<Found, Denial> {
     };
     let origin = Origin { principal: OWNER.to_owned(), ..Origin::default() };
     let tools = profile.tools_for((&origin, &key), profile.spec());
+    if !profile.toolbox.specs().iter().any(|spec| spec.name == name) {
+        return Err(Denial::not_there(&name));
+    }
+    if let Some(why) = server.endpoints.objection(&name) {
+        return Err(Denial::forbidden(&name, why));
+    }
     let specs = tools.specs();
-    let Some(spec) = specs.iter().find(|spec| spec.name == name && server.endpoints.lets_name(&name)) else {
-        return Err(Denial::not_there(format!("Tool not available: {name}")));
+    let Some(spec) = specs.iter().find(|spec| spec.name == name) else {
+        return Err(Denial::forbidden(&name, "the agent's rules for tools do not allow it"));
     };
     if let Some(action) = text("action")
         && spec.parameters["properties"]["action"].is_object()
@@ -144,7 +167,7 @@ fn find(server: &Server, body: &Value) -> Result<Found, Denial> {
         prepared.map_err(|answer| Denial::failed(StatusCode::BAD_REQUEST, join_text(&answer.content)))?;
     if !server.endpoints.lets_do(&name, tool.class()) {
         let why = "it may have effects; name it in gateway.tools.allow to call it here";
-        return Err(Denial::not_there(format!("Tool not available: {name}: {why}")));
+        return Err(Denial::forbidden(&name, why));
     }
     Ok(Found { profile, key, origin, name, tool, arguments })
 }
@@ -157,11 +180,11 @@ impl Found {
         let _leaving = cancel.clone().drop_guard();
         let ambient = server.hub.ambient();
         let call = CallId::parse(&format!("http_{}", ambient.nonce()));
-        let failed = |why| Denial::failed(StatusCode::INTERNAL_SERVER_ERROR, why);
+        let broken = |why| Denial::failed(StatusCode::INTERNAL_SERVER_ERROR, why);
         let cx = ToolCx {
             run: ambient.run_id(),
             session: key,
-            call: call.map_err(|error| failed(error.to_string()))?,
+            call: call.map_err(|error| broken(error.to_string()))?,
             workdir: profile.workdir.clone(),
             cancel,
             progress: Progress::silent(),
@@ -173,19 +196,49 @@ impl Found {
         let work = AbortOnDropHandle::new(task::spawn("tool over HTTP", async move { tool.call(cx, arguments).await }));
         let result = match timeout(profile.timeout.unwrap_or(PATIENCE), work).await {
             Ok(Ok(result)) => profile.secrets.mask_result(result),
-            Ok(Err(_)) => return Err(failed(format!("{name} failed because of a bug in it"))),
+            Ok(Err(_)) => return Err(broken(format!("{name} failed because of a bug in it"))),
             Err(_) => {
                 let why = format!("{name} took too long and was stopped");
                 return Err(Denial::failed(StatusCode::GATEWAY_TIMEOUT, why));
             }
         };
         if result.is_error {
-            return Err(failed(join_text(&result.content)));
+            // It did as it was told, and that could not be done: the request asks for something else, or later.
+            let why = without_path(join_text(&result.content), &profile.workdir);
+            return Err(Denial::failed(StatusCode::BAD_REQUEST, why));
         }
         let mut told = json!({ "content": result.content });
         if let Some(details) = result.details {
             told["details"] = details;
         }
         Ok(told)
+    }
+}
+
+/// An error that does not say where on this machine the workspace is.
+fn without_path(text: String, workspace: &Path) -> String {
+    match workspace.to_str() {
+        Some(path) if workspace.parent().is_some() && workspace.is_absolute() => {
+            text.replace(&format!("{path}/"), "./").replace(path, "the workspace")
+        }
+        Some(_) | None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_do_not_say_where_the_workspace_is() {
+        let told = |text: &str, path: &str| without_path(text.to_owned(), Path::new(path));
+        let home = "/home/ann/work";
+        assert_eq!(
+            told("only what is inside /home/ann/work can be used", home),
+            "only what is inside the workspace can be used"
+        );
+        assert_eq!(told("/home/ann/work/a/b.txt: no such file", home), "./a/b.txt: no such file");
+        assert_eq!(told("a. b. /x", "."), "a. b. /x");
+        assert_eq!(told("/a/b", "/"), "/a/b");
     }
 }

@@ -7,6 +7,7 @@
 mod address;
 mod chat;
 mod content;
+mod fields;
 mod invoke;
 mod question;
 mod refusal;
@@ -86,6 +87,8 @@ pub(crate) enum Place {
     Models,
     Model(String),
     Tools,
+    /// What OpenAI may have, and we have not: a path.
+    Nowhere(String),
 }
 
 impl Place {
@@ -96,21 +99,20 @@ impl Place {
             "/v1/responses" => Some(Self::Responses),
             "/v1/models" => Some(Self::Models),
             "/tools/invoke" => Some(Self::Tools),
-            _ => path.strip_prefix("/v1/models/").map(|name| Self::Model(unescaped(name))),
+            "/v1" => Some(Self::Nowhere(path.to_owned())),
+            _ => match path.strip_prefix("/v1/models/").filter(|name| !name.is_empty()) {
+                Some(name) => Some(Self::Model(unescaped(name))),
+                None => path.starts_with("/v1/").then(|| Self::Nowhere(path.to_owned())),
+            },
         }
     }
 
-    fn verb(&self) -> &'static str {
+    /// The verb that it takes, if that is not this one.
+    fn other_verb(&self, used: &Method) -> Option<&'static str> {
         match self {
-            Self::Chat | Self::Responses | Self::Tools => "POST",
-            Self::Models | Self::Model(_) => "GET, HEAD",
-        }
-    }
-
-    fn takes(&self, method: &Method) -> bool {
-        match self {
-            Self::Chat | Self::Responses | Self::Tools => method == Method::POST,
-            Self::Models | Self::Model(_) => method == Method::GET || method == Method::HEAD,
+            Self::Chat | Self::Responses | Self::Tools => (used != Method::POST).then_some("POST"),
+            Self::Models | Self::Model(_) => (used != Method::GET && used != Method::HEAD).then_some("GET, HEAD"),
+            Self::Nowhere(_) => None,
         }
     }
 
@@ -121,6 +123,7 @@ impl Place {
             Self::Chat if !chat_completions => ("/v1/chat/completions", "chatCompletions"),
             Self::Responses if !responses => ("/v1/responses", "responses"),
             Self::Models | Self::Model(_) if !chat_completions && !responses => ("/v1/models", "chatCompletions"),
+            Self::Nowhere(path) => return Err(nowhere(path)),
             Self::Chat | Self::Responses | Self::Models | Self::Model(_) | Self::Tools => return Ok(()),
         };
         let why = format!(
@@ -130,10 +133,17 @@ impl Place {
     }
 }
 
+fn nowhere(path: &str) -> Refusal {
+    let why = format!(
+        "there is no {path} here; there are /v1/chat/completions, /v1/responses, /v1/models and /v1/models/<id>"
+    );
+    Refusal::new(StatusCode::NOT_FOUND, "not_found_error", why)
+}
+
 /// Answers a request to one of these places.
 pub(crate) async fn answer(server: Arc<Server>, guest: &Guest, place: Place, (parts, body): (Parts, Body)) -> Response {
-    if !place.takes(&parts.method) {
-        return wrong_verb(place.verb());
+    if let Some(right) = place.other_verb(&parts.method) {
+        return wrong_verb(&parts.method, parts.uri.path(), right);
     }
     if let Err(refusal) = admit(&server, guest, &parts.headers).and_then(|()| place.check(&server.endpoints)) {
         // A connection that is closed with unread bytes takes the answer with it.
@@ -148,10 +158,16 @@ async fn tell(server: &Arc<Server>, place: Place, (headers, body): (&HeaderMap, 
     match place {
         Place::Models => Ok(reply(StatusCode::OK, &address::models(&agents))),
         Place::Model(name) => Ok(reply(StatusCode::OK, &address::one_model(&agents, &name)?)),
+        Place::Nowhere(path) => Err(nowhere(&path)),
         Place::Tools => Ok(invoke::call(server, &read(body, BODY).await?).await),
         Place::Chat => complete(server, headers, &read(body, BODY).await?).await,
         Place::Responses => respond(server, headers, &read(body, server.endpoints.responses_body).await?).await,
     }
+}
+
+/// The answer to somebody who does not know the secret.
+pub(crate) fn turned_away(server: &Server, guest: &Guest, headers: &HeaderMap) -> Option<Response> {
+    admit(server, guest, headers).err().map(IntoResponse::into_response)
 }
 
 /// Lets in who knows the secret. From here on the lobby's rules do not bind the peer.
@@ -234,14 +250,14 @@ async fn ask(
     (id, nonce): (&str, &str),
     mut question: Question,
 ) -> Result<Talk, Refusal> {
-    let missing = || Refusal::invalid("Missing user message in `messages`.");
     let address = meant.find(server, nonce).await?;
     let known = match address.leaving {
         Leaving::GoesOn if question.tells_of_answers() => what_is_known(server, &address.key).await?,
         Leaving::GoesOn | Leaving::Stops => Known::Nothing,
     };
-    let client_tools = std::mem::take(&mut question.tools);
-    let asked = question.ask(known).ok_or_else(missing)?;
+    let (client_tools, thinking) = (std::mem::take(&mut question.tools), question.thinking.take());
+    let part = question.part;
+    let asked = question.ask(known).ok_or_else(|| Refusal::nothing_asked(part))?;
     let run = RunId::parse(id).map_err(|error| Refusal::failed(error.to_string()))?;
     let mut message = User::text(asked.content.text, server.hub.ambient().now_ms());
     let pictures = asked.content.pictures.into_iter();
@@ -250,7 +266,10 @@ async fn ask(
     let pictures = attachments::pictures(attached.collect()).await;
     attachments::attach(&mut message, pictures.map_err(|error| Refusal::invalid(error.message))?);
     let inbound = Inbound::plain(run, (OWNER, "http"), address.key, message);
-    Talk::begin(server, Inbound { extra_prompt: asked.system, client_tools, ..inbound }, address.leaving).await
+    // A run that nobody can come back to is not taken up again after a restart, either.
+    let reports_restart = address.leaving == Leaving::Stops;
+    let inbound = Inbound { extra_prompt: asked.system, client_tools, thinking, reports_restart, ..inbound };
+    Talk::begin(server, inbound, address.leaving).await
 }
 
 /// Whether a session knows the conversation that a request tells of.

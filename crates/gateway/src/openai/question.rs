@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use homard_agent::tool::ToolSpec;
 use serde_json::{Value, json};
 
-use super::{content::Content, refusal::Refusal};
+use super::{
+    content::Content,
+    refusal::{Refusal, text},
+};
 
 /// What a request asks.
 #[derive(Debug, Default)]
@@ -17,6 +20,10 @@ pub(super) struct Question {
     calls: BTreeMap<String, String>,
     /// The tools that the caller has.
     pub(super) tools: Vec<ToolSpec>,
+    /// How hard to think, as a level.
+    pub(super) thinking: Option<String>,
+    /// The part of the request that it stands in.
+    pub(super) part: &'static str,
 }
 
 /// Something that was said.
@@ -53,6 +60,11 @@ pub(super) enum Known {
 }
 
 impl Question {
+    /// Nothing yet, from this part of a request.
+    pub(super) fn new(part: &'static str, thinking: Option<String>) -> Self {
+        Self { part, thinking, ..Self::default() }
+    }
+
     /// Adds a message with a role; `place` is where it stands in the request.
     pub(super) fn add(&mut self, role: &str, content: Content, place: &str) -> Result<(), Refusal> {
         let by = match role {
@@ -101,6 +113,9 @@ impl Question {
         match (choice.as_str(), named) {
             (Some("none"), _) => return Ok(()),
             (Some("auto"), _) => self.tools = tools,
+            (Some("required"), _) if tools.is_empty() => {
+                return Err(Refusal::part("tool_choice", "must not be required where there are no tools"));
+            }
             (Some("required"), _) => {
                 self.tools = tools;
                 self.instruct("Call one of the client's tools before you answer.");
@@ -120,19 +135,24 @@ impl Question {
         Ok(())
     }
 
-    /// Asks for an answer in JSON, if `format` wants that.
-    pub(super) fn shape(&mut self, format: &Value) {
+    /// Asks for an answer in JSON, if `format` wants that; `place` is where it stands in the request.
+    pub(super) fn shape(&mut self, format: &Value, place: &str) -> Result<(), Refusal> {
         let schema = match format["type"].as_str() {
             Some("json_object") => Value::Null,
             Some("json_schema") => {
                 format["json_schema"]["schema"].as_object().or(format["schema"].as_object()).cloned().into()
             }
-            Some(_) | None => return,
+            Some("text") => return Ok(()),
+            None if format.is_null() => return Ok(()),
+            Some(_) | None => {
+                return Err(Refusal::part(&format!("{place}.type"), "must be text, json_object or json_schema"));
+            }
         };
         self.instruct("Your answer is read by a program: answer with one JSON value and nothing else.");
         if !schema.is_null() {
             self.instruct(format!("It must fit this JSON Schema: {schema}"));
         }
+        Ok(())
     }
 
     /// Whether it tells of answers that the agent gave before.
@@ -198,7 +218,8 @@ pub(super) fn functions(tools: &Value) -> Result<Vec<ToolSpec>, Refusal> {
         }
         let nothing = || json!({"type": "object", "properties": {}});
         let parameters = if parameters.is_null() { nothing() } else { parameters.clone() };
-        let description = function["description"].as_str().unwrap_or_default().to_owned();
+        let description =
+            text(&function["description"], &format!("{place}.description"))?.unwrap_or_default().to_owned();
         Ok(ToolSpec { name: name.to_owned(), description, parameters })
     };
     tools.iter().enumerate().map(function).collect()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::{
     http::{
-        HeaderValue, StatusCode,
+        HeaderValue, Method, StatusCode,
         header::{ALLOW, RETRY_AFTER},
     },
     response::{IntoResponse, Response},
@@ -13,7 +13,7 @@ use homard_agent::hub::SubmitError;
 use serde_json::{Value, json};
 
 use super::reply;
-use crate::auth::Denied;
+use crate::auth::{Denied, seconds, told};
 
 /// An error, and whether the same request may help if it comes again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +51,11 @@ impl Refusal {
     /// A part of the request is wrong: what it must be comes after its name.
     pub(super) fn part(part: &str, must: &str) -> Self {
         Self { about: Some(part.to_owned()), ..Self::invalid(format!("{part} {must}")) }
+    }
+
+    /// Nothing was asked in this part of the request.
+    pub(super) fn nothing_asked(part: &str) -> Self {
+        Self { about: Some(part.to_owned()), ..Self::invalid(format!("Missing user message in `{part}`.")) }
     }
 
     /// There is no such model.
@@ -99,7 +104,7 @@ impl From<Denied> for Refusal {
                 ..Self::new(
                     StatusCode::TOO_MANY_REQUESTS,
                     "rate_limited",
-                    "Too many wrong secrets came from this address; wait, then use the right one.",
+                    format!("Too many wrong secrets came from this address; use the right one in {}.", told(wait)),
                 )
             },
             Denied::Missing(_) | Denied::Mismatch(_) | Denied::DeviceToken => {
@@ -135,7 +140,7 @@ impl IntoResponse for Refusal {
             }
             Again::Soon => {}
             Again::After(wait) => {
-                headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1)));
+                headers.insert(RETRY_AFTER, HeaderValue::from(seconds(wait).max(1)));
             }
         }
         response
@@ -150,7 +155,16 @@ pub(super) fn text<'a>(value: &'a Value, part: &str) -> Result<Option<&'a str>, 
     }
 }
 
+/// A text that must be there; `part` is its name.
+pub(super) fn needed<'a>(value: &'a Value, part: &str) -> Result<&'a str, Refusal> {
+    text(value, part)?.ok_or_else(|| Refusal::part(part, "must be a text"))
+}
+
 /// What a caller hears who used the wrong verb.
-pub(super) fn wrong_verb(right: &'static str) -> Response {
-    (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, right)], "Method Not Allowed").into_response()
+pub(super) fn wrong_verb(used: &Method, path: &str, right: &'static str) -> Response {
+    let why = format!("{path} does not take {used}; use {right}");
+    let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", why);
+    let mut response = refusal.into_response();
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(right));
+    response
 }

@@ -5,18 +5,20 @@ use serde_json::{Map, Value, json};
 
 use super::{
     content::Content,
+    fields,
     question::{Question, functions},
-    refusal::{Refusal, text},
+    refusal::{Refusal, needed, text},
     sse::{Dialect, Frame},
     talk::{Ending, Whole},
 };
 
 /// Reads the question of a request.
 pub(super) fn read(body: &Value) -> Result<Question, Refusal> {
+    fields::check_responses(body)?;
     if body["background"] == true {
         return Err(Refusal::part("background", "must be false: nobody could fetch the answer; stream it instead"));
     }
-    let mut question = Question::default();
+    let mut question = Question::new("input", fields::thinking(body)?);
     question.instruct(text(&body["instructions"], "instructions")?.unwrap_or_default());
     match &body["input"] {
         Value::String(text) => {
@@ -32,19 +34,19 @@ pub(super) fn read(body: &Value) -> Result<Question, Refusal> {
         }
     }
     question.offer(functions(&body["tools"])?, &body["tool_choice"])?;
-    question.shape(&body["text"]["format"]);
+    question.shape(&body["text"]["format"], "text.format")?;
     Ok(question)
 }
 
 fn add(question: &mut Question, item: &Value, place: &str) -> Result<(), Refusal> {
-    let text = |name: &str| item[name].as_str().unwrap_or_default();
+    let text = |name: &str| needed(&item[name], &format!("{place}.{name}"));
     match (item["type"].as_str(), item["role"].as_str()) {
         (Some("message") | None, Some(role)) => {
             question.add(role, Content::read(&item["content"], &format!("{place}.content"))?, place)?;
         }
-        (Some("function_call"), _) => question.add_call(text("call_id"), text("name"), text("arguments")),
+        (Some("function_call"), _) => question.add_call(text("call_id")?, text("name")?, text("arguments")?),
         (Some("function_call_output"), _) => {
-            question.add_result(text("call_id"), Content::read(&item["output"], &format!("{place}.output"))?);
+            question.add_result(text("call_id")?, Content::read(&item["output"], &format!("{place}.output"))?);
         }
         // What a model thought is not ours to read, and what is only referred to stands in the session.
         (Some("reasoning" | "item_reference"), _) => {}

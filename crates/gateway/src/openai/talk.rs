@@ -159,6 +159,7 @@ impl Talk {
     /// The story stopped without an end.
     fn broken(&self) -> Refusal {
         match self.follower.tape().state() {
+            State::Broken(_) if self.server.hub.is_draining() && self.leash.0.is_some() => self.cut_off(),
             State::Broken(why) if self.server.hub.is_draining() => Refusal::unavailable(why),
             State::Broken(why) => Refusal::failed(why),
             State::Queued | State::Running | State::Ended(_) | State::Refused => {

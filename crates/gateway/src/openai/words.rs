@@ -53,6 +53,7 @@ impl Words {
             | RunEvent::Compacted { .. }
             | RunEvent::NotCompacted { .. }
             | RunEvent::Block(_)
+            | RunEvent::Hooked(_)
             | RunEvent::Ended(_) => {}
         }
         self.told.all[from..].to_owned()

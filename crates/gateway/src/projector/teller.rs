@@ -12,7 +12,7 @@ use std::{
 };
 
 use homard_agent::{
-    Event, RunEvent, Tape,
+    Event, HubEvent, RunEvent, Tape,
     tape::State,
     wire::{News, Telling, whole},
 };
@@ -21,7 +21,10 @@ use homard_proto::{
     event::{Agent, Chat, Stream},
 };
 use serde::Serialize;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::{mpsc::UnboundedSender, oneshot},
+    time::Instant,
+};
 
 use super::{
     Detail, Wish,
@@ -29,7 +32,7 @@ use super::{
     past::{Over, Past},
     story::Story,
 };
-use crate::connection::Client;
+use crate::{changes::Change, connection::Client};
 
 /// Something that is told at a pace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +82,8 @@ pub(super) struct Teller {
     held: HashMap<RunId, Held>,
     /// Who wants to know when all that was announced is told.
     pub(super) drains: Vec<oneshot::Sender<()>>,
+    /// Where changes of conversations are announced.
+    changes: Option<UnboundedSender<Change>>,
     /// How many stories make it worth while to look for those that are over.
     sweep_at: usize,
 }
@@ -99,6 +104,11 @@ struct Held {
 }
 
 impl Teller {
+    /// One that announces changes of conversations here.
+    pub(super) fn announcing(changes: UnboundedSender<Change>) -> Self {
+        Self { changes: Some(changes), ..Self::default() }
+    }
+
     pub(super) fn heed(&mut self, wish: Wish) {
         match wish {
             Wish::Join(client) => {
@@ -133,6 +143,11 @@ impl Teller {
             Wish::Tell(event, payload, audience) => {
                 for Listener { client, .. } in self.clients.values().filter(|one| audience.includes(&one.client)) {
                     client.outbox.tell(event, payload.clone());
+                }
+            }
+            Wish::TellFollowers(payload) => {
+                for Listener { client, .. } in self.clients.values().filter(|one| one.client.follows()) {
+                    client.outbox.tell("sessions.changed", payload.clone());
                 }
             }
             Wish::Drain(done) => self.drains.push(done),
@@ -171,6 +186,15 @@ impl Teller {
         story
     }
 
+    /// Tells what is new in the house.
+    pub(super) fn hear(&mut self, event: &HubEvent) {
+        match event {
+            HubEvent::Run(tape) => self.read(tape),
+            // No event of the protocol tells of it; the log does.
+            HubEvent::Delivery(_) => {}
+        }
+    }
+
     /// Reads what is new on a tape and tells it.
     pub(super) fn read(&mut self, tape: &Arc<Tape>) {
         if let Some(held) = self.held.get_mut(tape.run()) {
@@ -182,6 +206,7 @@ impl Teller {
         let mut is_over = false;
         let mut told = Vec::new();
         let mut is_first = false;
+        let mut has_begun = false;
         for event in tape.read(&mut story.cursor) {
             if let Event { kind: RunEvent::Text { message: speaking, .. }, .. } = &event
                 && story.message.replace(*speaking) != Some(*speaking)
@@ -189,6 +214,7 @@ impl Teller {
                 is_first = true;
             }
             is_over |= matches!(event.kind, RunEvent::Ended(_));
+            has_begun |= matches!(event.kind, RunEvent::Started { .. });
             told.extend(telling.push(event));
         }
         let is_paced = story.paced[Beat::Steps.place()];
@@ -200,6 +226,13 @@ impl Teller {
             is_over = true;
         }
         self.tell(tape.run(), told);
+        if (is_over || has_begun)
+            && let Some(changes) = &self.changes
+        {
+            let reason = if is_over { "agent.run.ended" } else { "agent.run.started" };
+            // Without anybody to hear it the server is stopping.
+            changes.send(Change { key: tape.key().clone(), reason }).ok();
+        }
         if is_over {
             return self.end(tape);
         }

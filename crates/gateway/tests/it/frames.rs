@@ -5,7 +5,10 @@ use homard_agent::task;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::support::{World, says};
+use crate::{
+    log::Log,
+    support::{World, says},
+};
 
 fn refused(id: &Value, message: &str) -> Value {
     json!({"type": "res", "id": id, "ok": false, "error": {"code": "INVALID_REQUEST", "message": message}})
@@ -90,6 +93,27 @@ async fn bad_frames_are_answered_and_the_socket_stays_open() {
 }
 
 #[tokio::test]
+async fn what_gets_no_answer_is_in_the_log_without_its_words() {
+    let log = Log::begin();
+    let world = World::new(says(&["hi"])).await;
+    let mut socket = world.client(4, json!({})).await;
+    for _ in 0..3 {
+        socket.say("hello there").await;
+    }
+    assert_eq!(socket.ask("1", "health", json!({})).await["ok"], true);
+    let babble = "a client said something that is not JSON, or nests too deep; it is passed over bytes=11";
+    assert_eq!(log.warnings(), [babble]);
+    let mut old = world.client(3, json!({})).await;
+    old.say(&"x".repeat(524_289)).await;
+    old.rest().await;
+    let (mut stranger, _) = world.open().await;
+    stranger.say("hello there").await;
+    assert_eq!(stranger.rest().await, (Vec::new(), Some((1000, String::new()))));
+    let large = "a client was sent away: its message is too large limit=524288";
+    assert_eq!(log.warnings(), [babble, large, babble]);
+}
+
+#[tokio::test]
 async fn a_frame_larger_than_the_policy_ends_the_connection() {
     let world = World::new(says(&["hi"])).await;
     let padded = |size: usize| {
@@ -100,7 +124,8 @@ async fn a_frame_larger_than_the_policy_ends_the_connection() {
     socket.say(&padded(524_288)).await;
     assert_eq!(socket.next().await["id"], "big");
     socket.say(&padded(524_289)).await;
-    assert_eq!(socket.rest().await, (Vec::new(), Some((1009, String::new()))));
+    let why = |limit: usize| format!("message too large: at most {limit} bytes are taken");
+    assert_eq!(socket.rest().await, (Vec::new(), Some((1009, why(524_288)))));
 
     let mut socket = world.client(4, json!({})).await;
     socket.say(&padded(524_289)).await;
@@ -110,6 +135,6 @@ async fn a_frame_larger_than_the_policy_ends_the_connection() {
         task::spawn("sender", async move { sink.send(Message::Text(padded(26_214_401).into())).await.is_ok() });
     let close = stream.next().await.unwrap().unwrap();
     let Message::Close(Some(close)) = close else { panic!("{close:?}") };
-    assert_eq!(u16::from(close.code), 1009);
+    assert_eq!((u16::from(close.code), close.reason.as_str()), (1009, &*why(26_214_400)));
     sending.abort();
 }

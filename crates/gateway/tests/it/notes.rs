@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use futures_util::{StreamExt, stream};
+use homard_model::{Error as ModelError, ErrorKind, Event, stream::CallDelta};
 use homard_proto::{
     AgentId, EntryId, SessionId, SessionKey,
-    message::{Message, User},
+    message::{Message, StopReason, User},
     session::Record,
     transcript::{Entry, Kind},
 };
@@ -13,8 +15,8 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::{
-    exchange::{is_end, until},
-    support::{Socket, World, says, waits},
+    exchange::{is_end, text, until},
+    support::{Script, Socket, World, done, says, waits},
 };
 
 /// A picture of one pixel.
@@ -111,6 +113,93 @@ async fn told(count: usize) -> World {
     }
     store.commit(&Fence::default(), batch).await.unwrap();
     World::over(Arc::new(store), says(&["hi"])).await
+}
+
+/// Says these words in its answers, one after the other; those that begin with `call` call a tool besides.
+fn in_turn(answers: &'static [&'static str]) -> Script {
+    Arc::new(move |answer| {
+        let text = answers[answer];
+        let (id, name) = (Some(format!("call-{answer}")), Some("echo".to_owned()));
+        let call = Event::Call(CallDelta { index: 0, id, name, arguments: "{}".to_owned() });
+        // Cut in the middle of whatever stands there.
+        let (first, rest) = text.split_at(text.floor_char_boundary(text.len() / 2));
+        let words = [first, rest].map(|words| Event::Text(words.to_owned()));
+        if text.starts_with("call") {
+            stream::iter(words).chain(stream::iter([call, done(StopReason::ToolUse)])).boxed()
+        } else {
+            stream::iter(words).chain(stream::iter([done(StopReason::Stop)])).boxed()
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_history_shows_what_was_delivered() {
+    for (answers, delivered) in [
+        (&["Plain words."][..], Some("Plain words.")),
+        (&["[[reply_to_current]] Hello,\n[[audio_as_voice]]there"], Some("Hello,\nthere")),
+        (&["<think>They want a chart.</think>\nHere it is.\nMEDIA: ./chart.png"], Some("Here it is.\n./chart.png")),
+        (&["MEDIA: https://example.com/a.png"], Some("https://example.com/a.png")),
+        (&["MEDIA: /etc/passwd"], Some("MEDIA: /etc/passwd")),
+        (&["call it [[reply_to:7]]now", "<final>Done.</final> NO_REPLY"], Some("call it now\n\nDone.")),
+        (&["In code: `[[reply_to_current]]`"], Some("In code: `[[reply_to_current]]`")),
+        (&["HEARTBEAT_OK all is well"], Some("all is well")),
+        // Whoever waits is given a second chance to be answered.
+        (&["NO_REPLY", "no_reply."], None),
+    ] {
+        for protocol in [3, 4] {
+            let world = World::new(in_turn(answers)).await;
+            let mut socket = world.client(protocol, json!({})).await;
+            socket.send("r", "chat.send", json!({"sessionKey": "main", "message": "x", "idempotencyKey": "k"})).await;
+            let frames = until(&mut socket, |frame| is_end(frame, "k")).await;
+            let last = &frames.last().unwrap()["payload"];
+            assert_eq!((&last["state"], text(last)), (&json!("final"), delivered));
+            let shown = history(&mut socket, json!({})).await;
+            let said = shown["messages"].as_array().unwrap();
+            let by_model = said.iter().filter(|message| message["role"] == "assistant");
+            let blocks = by_model.clone().flat_map(|message| message["content"].as_array().unwrap());
+            let texts: Vec<_> = blocks.filter_map(|block| block["text"].as_str()).collect();
+            assert_eq!(Some(texts.join("\n\n")).filter(|text| !text.is_empty()).as_deref(), delivered);
+            assert_eq!(by_model.count(), delivered.map_or(0, |_| answers.len()));
+            if protocol == 4 {
+                assert_eq!(shown["totalMessages"], said.len());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn words_that_are_void_and_followed_by_nothing_do_not_stay_on_the_screen() {
+    let gate = Arc::new(Semaphore::new(0));
+    let heard = gate.clone();
+    let script: Script = Arc::new(move |answer| match answer {
+        0 => {
+            let gate = gate.clone();
+            let fails = stream::once(async move {
+                gate.acquire().await.unwrap().forget();
+                Event::Failed(ModelError::new(ErrorKind::Server, "500"))
+            });
+            stream::iter([Event::Text("Well, ".to_owned())]).chain(fails).boxed()
+        }
+        _ => stream::iter([Event::Text("NO_REPLY".to_owned()), done(StopReason::Stop)]).boxed(),
+    });
+    for protocol in [3, 4] {
+        let world = World::new(script.clone()).await;
+        let mut socket = world.client(protocol, json!({})).await;
+        socket.send("r", "chat.send", json!({"sessionKey": "main", "message": "x", "idempotencyKey": "k"})).await;
+        let mut frames = until(&mut socket, |frame| frame["event"] == "chat").await;
+        heard.add_permits(1);
+        // The model is asked again in a while.
+        tokio::time::pause();
+        frames.extend(until(&mut socket, |frame| is_end(frame, "k")).await);
+        tokio::time::resume();
+        let chats: Vec<_> =
+            frames.iter().filter(|frame| frame["event"] == "chat").map(|frame| &frame["payload"]).collect();
+        let told: Vec<_> = chats.iter().map(|chat| json!([chat["state"], chat["replace"], text(chat)])).collect();
+        let (begun, gone, last) =
+            (json!(["delta", null, "Well,"]), json!(["delta", true, ""]), json!(["final", null, null]));
+        assert_eq!(told, if protocol == 4 { vec![begun, gone, last] } else { vec![begun, last] });
+        assert_eq!(history(&mut socket, json!({})).await["messages"].as_array().unwrap().len(), 1);
+    }
 }
 
 #[tokio::test]

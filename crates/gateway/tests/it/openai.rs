@@ -2,6 +2,7 @@
 
 mod chat;
 mod doors;
+mod fields;
 mod invoke;
 mod recorded;
 mod responses;

@@ -99,13 +99,18 @@ pub(crate) fn waits(gate: &Arc<Semaphore>) -> Script {
     })
 }
 
-/// Says its arguments again, under this name and as a tool of this class.
+/// Says its arguments again, under this name and as a tool of this class. `fail` and `panic` in them say what goes wrong.
 struct Echo(&'static str, ToolClass);
 
 #[async_trait]
 impl Tool for Echo {
     fn spec(&self) -> ToolSpec {
-        ToolSpec { name: self.0.to_owned(), description: "says it again".to_owned(), parameters: json!({}) }
+        // One that takes only numbers.
+        let parameters = match self.0 {
+            "count" => json!({"type": "object", "properties": {"to": {"type": "integer"}}, "required": ["to"]}),
+            _ => json!({}),
+        };
+        ToolSpec { name: self.0.to_owned(), description: "says it again".to_owned(), parameters }
     }
 
     fn class(&self) -> ToolClass {
@@ -118,7 +123,11 @@ impl Tool for Echo {
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        ToolResult::text(arguments.to_string())
+        assert!(arguments["panic"] != true, "as it was told");
+        match arguments["fail"].as_str() {
+            Some(why) => ToolResult::error(why),
+            None => ToolResult::text(arguments.to_string()),
+        }
     }
 }
 

@@ -27,6 +27,7 @@ use jiff::tz::TimeZone;
 use super::{
     Place,
     chain::{Chain, Why},
+    guests::Guests,
     keys,
     models::{Closed, Models, Named},
     secrets,
@@ -54,6 +55,8 @@ pub(crate) struct Office {
     place: Place,
     reader: Arc<Reader>,
     pub(super) bench: Bench,
+    /// Plugins and hooks. It takes a restart to change who they are.
+    pub(crate) guests: Guests,
     kept: Arc<Mutex<Kept>>,
 }
 
@@ -79,8 +82,11 @@ pub(super) struct Staff {
 }
 
 impl Office {
-    pub(super) fn new(paths: &Paths, place: &Place) -> Self {
-        Self {
+    /// An office, and what is wrong with some plugin or hook of the config.
+    pub(super) fn new(paths: &Paths, place: &Place, loaded: &Loaded<Config>) -> (Self, Vec<String>) {
+        let hub = Arc::default();
+        let (guests, wrong) = Guests::open(loaded, paths, &hub);
+        let office = Self {
             paths: paths.clone(),
             place: place.clone(),
             reader: Arc::default(),
@@ -89,10 +95,13 @@ impl Office {
                     Place::Workspaces => Some(tools::Desk::default()),
                     Place::Here(_) => None,
                 },
+                hub,
                 ..Bench::default()
             },
+            guests,
             kept: Arc::default(),
-        }
+        };
+        (office, wrong)
     }
 
     /// Gives the tools what only a gateway has. A schedule may be missing.
@@ -107,11 +116,15 @@ impl Office {
 
     /// Waits until there are other tools than those that the agents were given.
     pub(crate) async fn tools_changed(&self) {
-        self.bench.outside.changed().await;
+        tokio::select! {
+            () = self.bench.outside.changed() => {}
+            () = self.guests.changed() => {}
+        }
     }
 
     /// Ends servers, and writes what is not written yet of what was learned about credentials.
     pub(super) async fn close(&self) {
+        self.guests.close().await;
         self.bench.outside.close().await;
         let keeping = std::mem::take(&mut self.kept().keeping);
         for keeping in keeping {
@@ -136,7 +149,7 @@ impl Office {
     /// The agents of a config.
     pub(super) fn staff(&self, loaded: &Loaded<Config>, knows_tools: bool) -> Result<Staff> {
         let models = Arc::new(Models::new(&loaded.config, super::environment(&loaded.variables)));
-        let (toolbox, troubles) = self.bench.toolbox(loaded, &self.paths);
+        let (toolbox, troubles) = self.bench.toolbox(loaded, &self.paths, self.guests.tools(&loaded.config));
         let mut desk = Desk {
             loaded,
             models,

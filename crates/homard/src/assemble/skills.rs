@@ -80,8 +80,8 @@ fn entries(config: &Config) -> BTreeMap<String, Entry> {
     config.skills.entries.iter().map(entry).collect()
 }
 
-/// What skills may ask about this machine.
-fn host(loaded: &Loaded<Config>) -> Host {
+/// What skills and hooks may ask about this machine.
+pub(crate) fn host(loaded: &Loaded<Config>) -> Host {
     let os = match env::consts::OS {
         "macos" => "darwin",
         "windows" => "win32",

@@ -74,7 +74,12 @@ impl fmt::Debug for Bench {
 
 impl Bench {
     /// Every tool, as a config wants them to work.
-    pub(super) fn toolbox(&self, loaded: &Loaded<Config>, paths: &Paths) -> (Toolbox, Vec<String>) {
+    pub(super) fn toolbox(
+        &self,
+        loaded: &Loaded<Config>,
+        paths: &Paths,
+        plugins: Vec<Arc<dyn Tool>>,
+    ) -> (Toolbox, Vec<String>) {
         let mut all = homard_tools::all_with(self.exec(&loaded.config, paths));
         let mut troubles = Vec::new();
         // Of two tools with one name the later counts.
@@ -95,7 +100,7 @@ impl Bench {
         }
         let (setups, left_out) = servers::setups(&loaded.config.mcp, &paths.state);
         troubles.extend(left_out);
-        // Nothing that a server calls its tools takes the place of one of ours.
+        // Nothing that a server or a plugin calls its tools takes the place of one of ours.
         let (outside, down) = self.outside.tools(setups);
         troubles.extend(down);
         let (web, remembers) = (&loaded.config.tools.web, remembers(&loaded.config));
@@ -105,7 +110,7 @@ impl Bench {
             "memory_search" | "memory_get" => remembers,
             _ => true,
         };
-        (Toolbox::new(outside.into_iter().chain(all)).only(is_on), troubles)
+        (Toolbox::new(plugins.into_iter().chain(outside).chain(all)).only(is_on), troubles)
     }
 
     /// How commands run.

@@ -5,6 +5,7 @@ mod serve;
 
 use anyhow::Result;
 use clap::Subcommand;
+use homard_gateway::LogBook;
 
 /// What `homard gateway` takes: the flags of `run`, or a subcommand.
 #[derive(Debug, clap::Args)]
@@ -45,10 +46,10 @@ impl Args {
 }
 
 /// Does it.
-pub(super) async fn run(args: Args) -> Result<()> {
+pub(super) async fn run(args: Args, log: LogBook) -> Result<()> {
     match args.command {
-        None => serve::run(args.serve).await,
-        Some(Command::Run(args)) => serve::run(args).await,
+        None => serve::run(args.serve, log).await,
+        Some(Command::Run(args)) => serve::run(args, log).await,
         Some(Command::Call(args)) => call::run(args).await,
     }
 }

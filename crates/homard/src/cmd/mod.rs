@@ -9,9 +9,11 @@ mod config;
 mod cron;
 mod gateway;
 mod health;
+mod hooks;
 mod import;
 mod mcp;
 mod models;
+mod plugins;
 mod sandbox;
 mod sessions;
 mod skills;
@@ -19,6 +21,7 @@ mod status;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use homard_gateway::LogBook;
 
 use crate::{
     config::{Config, logging::Logging},
@@ -59,6 +62,10 @@ enum Command {
     Agents(agents::Args),
     /// What agents can read how to do: list it, and see what it lacks
     Skills(skills::Args),
+    /// What runs when something happens: list it, switch it on and off, install it
+    Hooks(hooks::Args),
+    /// Programs of others that take part: list them, switch them on and off, install and try them
+    Plugins(plugins::Args),
     /// Who answers: the models, their keys, and how they stand
     Models(models::Args),
     /// The config file: look at it, change it, check it
@@ -85,6 +92,8 @@ impl Cli {
             Command::Gateway(args) => args.wants_json(),
             Command::Agents(args) => args.json,
             Command::Skills(args) => args.json,
+            Command::Hooks(args) => args.json,
+            Command::Plugins(args) => args.wants_json(),
             Command::Models(args) => args.json,
             Command::Config(args) => args.wants_json(),
             Command::Approvals(args) => args.json,
@@ -103,6 +112,8 @@ impl Cli {
     pub(crate) fn log_level(&self) -> &'static str {
         match &self.command {
             Command::Gateway(args) if args.serves() => "info",
+            // What it finds is its answer; the log would say it twice.
+            Command::Plugins(_) => "error",
             Command::Gateway(_)
             | Command::Agent(_)
             | Command::Health(_)
@@ -110,6 +121,7 @@ impl Cli {
             | Command::Sessions(_)
             | Command::Agents(_)
             | Command::Skills(_)
+            | Command::Hooks(_)
             | Command::Models(_)
             | Command::Config(_)
             | Command::Approvals(_)
@@ -128,16 +140,18 @@ impl Cli {
         paths.map(|paths| Config::choose(&paths).loaded.config.logging).unwrap_or_default()
     }
 
-    /// Does it.
-    pub(crate) async fn run(self) -> Result<()> {
+    /// Does it. What a gateway logs is in this book, too.
+    pub(crate) async fn run(self, log: LogBook) -> Result<()> {
         match self.command {
             Command::Agent(args) => agent::run(args).await,
-            Command::Gateway(args) => gateway::run(args).await,
+            Command::Gateway(args) => gateway::run(args, log).await,
             Command::Health(args) => health::run(&args).await,
             Command::Status(args) => status::run(&args).await,
             Command::Sessions(args) => sessions::run(&args).await,
             Command::Agents(args) => agents::run(&args),
             Command::Skills(args) => skills::run(&args),
+            Command::Hooks(args) => hooks::run(&args),
+            Command::Plugins(args) => plugins::run(&args).await,
             Command::Models(args) => models::run(&args),
             Command::Config(args) => config::run(&args),
             Command::Approvals(args) => approvals::run(&args).await,

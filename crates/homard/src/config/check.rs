@@ -1,5 +1,7 @@
 //! What can only be seen between values that are fine each: two agents with one name, a binding to nobody.
 
+mod hooks;
+mod plugins;
 mod replies;
 mod tool_names;
 
@@ -28,12 +30,15 @@ impl Sections for Config {
         self.bound(&mut problems);
         self.hours(&mut problems);
         self.tool_lists(&mut problems);
+        self.wrong_hooks(&mut problems);
         let renames = self.session.main_key.as_deref().is_some_and(|name| name.trim() != "main");
         let no_effect = "has no effect: the main conversation is always called main".to_owned();
         let mut warnings: Found = renames.then(|| (key("session").key("mainKey"), no_effect)).into_iter().collect();
         self.servers(&mut warnings);
         warnings.extend(self.strange_tools());
         warnings.extend(self.odd_replies());
+        warnings.extend(self.odd_hooks());
+        warnings.extend(self.odd_plugins());
         Findings { problems, warnings }
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn call(gateway: &Gateway<'_>, tool: &str, arguments: &Value) -> Stri
     said.stdout.trim_end().to_owned()
 }
 
-fn reply(asked: &Asked) -> Reply {
+pub(crate) fn reply(asked: &Asked) -> Reply {
     let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
     let last = messages.last().cloned().unwrap_or_default();
     let blocks = last["content"].as_array().cloned().unwrap_or_default();

@@ -1,9 +1,9 @@
 //! `chat.history`: what was said, as people are shown it.
 
-use homard_agent::row::session_row;
+use homard_agent::{row::session_row, wire};
 use homard_proto::{
     ErrorShape, Generation, SessionKey,
-    message::Message,
+    message::{Assistant, Message},
     method::{Params, chat::HistoryParams},
     session::Record,
 };
@@ -37,11 +37,15 @@ pub(crate) async fn history(mut call: Call) -> Result<Answer, ErrorShape> {
     }
     let found = call.server.hub.history(&key).await.map_err(unavailable)?;
     let (record, messages) = found.map_or((None, Vec::new()), |(record, messages)| (Some(record), messages));
+    // A message's place in the transcript does not change, whoever reads what of it.
+    let messages: Vec<_> = (1_u64..).zip(&messages).filter(|(_, message)| is_read(message)).collect();
     let total = messages.len();
     let offset = params.offset.unwrap_or(0).min(total);
     let newest = messages.iter().rev().skip(offset).take(params.limit.unwrap_or(MESSAGES));
     let bytes = params.max_bytes.unwrap_or(BYTES).min(BYTES);
-    let shown = fitting(newest.map(|message| show(message, params.max_chars)), bytes);
+    let generation = call.client.generation;
+    let shown = newest.map(|(place, message)| placed(show(message, params.max_chars), *place, generation));
+    let shown = fitting(shown, bytes);
     let thinking = record.as_ref().and_then(|record| record.thinking_level.as_deref()).unwrap_or("off");
     let mut answer = json!({"sessionKey": params.session_key, "thinkingLevel": thinking});
     if let Some(record) = &record {
@@ -81,6 +85,14 @@ fn row(call: &Call, key: &SessionKey, record: &Record) -> Value {
     row
 }
 
+/// The message with its place in the transcript: by that, newer pages know what they show already.
+fn placed(mut message: Value, place: u64, generation: Generation) -> Value {
+    if generation == Generation::Four {
+        message["__openclaw"] = json!({"seq": place});
+    }
+    message
+}
+
 /// As many of the newest messages as fit, and at least one, oldest first.
 fn fitting(newest_first: impl Iterator<Item = Value>, bytes: usize) -> Vec<Value> {
     let mut room = Some(bytes);
@@ -96,13 +108,44 @@ fn fitting(newest_first: impl Iterator<Item = Value>, bytes: usize) -> Vec<Value
     shown
 }
 
-/// A message as people are shown it: a user's words without their envelope, no pictures, and not too much.
+/// Whether people read anything of a message. A model that only says that it has nothing to say is not shown saying so.
+fn is_read(message: &Message) -> bool {
+    match message {
+        Message::Assistant(said) => {
+            let is_bare = said.tool_calls().next().is_none() && said.error_message.is_none();
+            !is_bare || said.text().trim().is_empty() || !wire::words_of(said).is_empty()
+        }
+        Message::User(_) | Message::ToolResult(_) | Message::Other(_) => true,
+    }
+}
+
+/// The words of a message of the model's, as they were when they were said: without tags, directives and tokens, and
+/// with its media named behind them. They stand where its first words stood.
+fn show_words(blocks: &mut Vec<Value>, said: &Assistant) {
+    let mut words = Some(wire::words_of(said)).filter(|words| !words.is_empty());
+    blocks.retain_mut(|block| {
+        if block["type"] != "text" {
+            return true;
+        }
+        let Some(words) = words.take() else { return false };
+        block["text"] = words.into();
+        true
+    });
+}
+
+/// A message as people are shown it: a user's words without their envelope, a model's as they were delivered, no pictures,
+/// and not too much.
 fn show(message: &Message, most_chars: Option<usize>) -> Value {
     let mut shown = json!(message);
     let is_user = matches!(message, Message::User(_));
     match &mut shown["content"] {
         Value::String(text) if is_user => *text = envelope::open(text).into_owned(),
-        Value::Array(blocks) => blocks.iter_mut().for_each(|block| show_block(block, is_user)),
+        Value::Array(blocks) => {
+            blocks.iter_mut().for_each(|block| show_block(block, is_user));
+            if let Message::Assistant(said) = message {
+                show_words(blocks, said);
+            }
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {}
     }
     if let Some(most) = most_chars {
@@ -202,6 +245,36 @@ mod tests {
         // What a model says is its own.
         let content = json!([{"type": "text", "text": "[Signal Ann] look"}]);
         assert_eq!(shown(json!({"role": "assistant", "content": content}), None)["content"], content);
+    }
+
+    #[test]
+    fn a_model_is_shown_as_it_was_delivered() {
+        let said = |content: Value| json!({"role": "assistant", "content": content});
+        let text = |text: &str| json!({"type": "text", "text": text});
+        let call = json!({"type": "toolCall", "id": "c", "name": "read", "arguments": {}});
+        let thought = json!({"type": "thinking", "thinking": "hm"});
+        for (stored, seen) in [
+            (json!([text("[[reply_to_current]] Hi <think>x</think>there")]), json!([text("Hi there")])),
+            (json!([text("[[audio_as_voice]]\nMEDIA: ./a.ogg")]), json!([text("./a.ogg")])),
+            (json!([thought, text("One"), call, text("Two")]), json!([thought, text("OneTwo"), call])),
+            (json!([text("NO_REPLY"), call]), json!([call])),
+            (json!([text("`[[reply_to_current]]`")]), json!([text("`[[reply_to_current]]`")])),
+        ] {
+            assert_eq!(shown(said(stored), None)["content"], seen);
+        }
+        let is_read = |message: Value| is_read(&serde_json::from_value(message).unwrap());
+        for silent in
+            [json!([text("NO_REPLY")]), json!([thought, text("no_reply.")]), json!([text("**HEARTBEAT_OK**")])]
+        {
+            assert!(!is_read(said(silent.clone())), "{silent}");
+        }
+        for heard in [json!([]), json!([thought]), json!([text("NO_REPLY"), call]), json!([text("Say NO_REPLY to it")])]
+        {
+            assert!(is_read(said(heard.clone())), "{heard}");
+        }
+        let failed =
+            json!({"role": "assistant", "content": [text("NO_REPLY")], "errorMessage": "x", "stopReason": "error"});
+        assert!(is_read(failed));
     }
 
     #[test]

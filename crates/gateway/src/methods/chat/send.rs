@@ -57,6 +57,7 @@ fn is_stop(call: &Call, inbound: &Inbound) -> bool {
             | Command::Compact(_)
             | Command::Context(_)
             | Command::Approve(_)
+            | Command::Foreign(..)
             | Command::Status
             | Command::Help,
         )

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::{levels, path};
 use crate::{
+    changes::Change,
     router::{Answer, Call},
     server::Server,
 };
@@ -29,6 +30,7 @@ pub(crate) async fn patch(mut call: Call) -> Result<Answer, ErrorShape> {
     changes.shift_remove("expectedMarkedUnreadAt");
     let patch = Patch { expected: expected_session_id, changes: settings(changes)? };
     let entry = server.hub.patch(&key, patch).await.map_err(|error| refusal(&error))?;
+    server.projector.session_changed(Change { key: key.clone(), reason: "patch" });
     let agents = server.hub.agents();
     let agent = key.agent().unwrap_or(agents.default_id());
     let answer = json!({
@@ -64,6 +66,7 @@ pub(crate) async fn create(mut call: Call) -> Result<Answer, ErrorShape> {
     }
     let patch = Patch { expected: None, changes: settings(changes)? };
     let entry = server.hub.patch(&key, patch).await.map_err(|error| refusal(&error))?;
+    server.projector.session_changed(Change { key: key.clone(), reason: "create" });
     let shown = session_row(&key, &entry, call.client.generation);
     let answer = json!({
         "ok": true, "key": key, "sessionId": entry.session_id, "entry": shown, "resolved": model(server, &key, &entry),
@@ -76,6 +79,7 @@ pub(crate) async fn reset(mut call: Call) -> Result<Answer, ErrorShape> {
     let params: ResetParams = call.params()?;
     let key = meant::<ResetParams>(&call.server, &params.key, params.agent_id.as_deref())?;
     let entry = call.server.hub.reset(&key).await.map_err(|error| refusal(&error))?;
+    call.server.projector.session_changed(Change { key: key.clone(), reason: "reset" });
     Ok(json!({"ok": true, "key": key, "entry": entry}).into())
 }
 
@@ -90,12 +94,13 @@ pub(crate) async fn delete(mut call: Call) -> Result<Answer, ErrorShape> {
     }
     let key = meant::<DeleteParams>(&call.server, &params.key, params.agent_id.as_deref())?;
     let deleted = call.server.hub.delete(&key, params.expected_session_id).await.map_err(|error| refusal(&error))?;
+    call.server.projector.session_changed(Change { key: key.clone(), reason: "delete" });
     let archived: Vec<_> = deleted.iter().filter_map(|deleted| deleted.archive.as_ref()).collect();
     Ok(json!({"ok": true, "key": key, "deleted": deleted.is_some(), "archived": archived}).into())
 }
 
 /// The session that a request means; a key without an agent belongs to the one that the request names.
-pub(super) fn meant<P: Params>(server: &Server, text: &str, agent: Option<&str>) -> Result<SessionKey, ErrorShape> {
+pub(in crate::methods) fn meant<P: Params>(server: &Server, text: &str, agent: Option<&str>) -> Result<SessionKey, ErrorShape> {
     let wrong = |why: String| ErrorShape::invalid(format!("invalid {} params: {why}", P::METHOD));
     let named = agent.map(AgentId::normalize);
     let agents = server.hub.agents();

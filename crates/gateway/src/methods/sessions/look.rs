@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use super::matches;
 use crate::{
+    changes::live_row,
     methods::{session_key, unavailable},
     router::{Answer, Call},
 };
-use homard_agent::row::session_row;
 
 /// How many sessions one preview shows.
 const PREVIEWS: usize = 64;
@@ -93,7 +93,7 @@ pub(crate) async fn describe(mut call: Call) -> Result<Answer, ErrorShape> {
     let key = session_key(&call.server, DescribeParams::METHOD, &params.key)?;
     let rows = call.server.hub.sessions().await.map_err(unavailable)?;
     let found = rows.iter().find(|(found, _)| *found == key);
-    Ok(json!({"session": found.map(|(key, record)| session_row(key, record, call.client.generation))}).into())
+    Ok(json!({"session": found.map(|(key, record)| live_row(&call.server.hub, key, record, call.client.generation))}).into())
 }
 
 /// The last words of some conversations.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use homard_agent::{AbortReason, Follower, Outcome, Tape, tape::State};
+use homard_agent::{AbortReason, Follower, Outcome, Tape, hub::Waited, tape::State};
 use homard_model::{Error, ErrorKind, Event};
-use homard_proto::{RunId, message::StopReason};
+use homard_proto::{Generation, RunId, message::StopReason};
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Semaphore};
 
@@ -400,6 +400,33 @@ async fn the_same_is_said_when_the_runs_stop_before_the_gateway_does() {
     );
     let answer = post(&world, PATH, hi()).await;
     assert_eq!((answer.status, answer.header("x-should-retry")), (503, None));
+}
+
+#[tokio::test]
+async fn after_a_restart_only_a_run_that_somebody_can_come_back_to_goes_on() {
+    let stops = "the gateway is stopping, and so is the run, which may have done something already";
+    for (user, message, goes_on) in [
+        (json!("ann"), "gateway_draining: the gateway is stopping; the run goes on when it is back", true),
+        (Value::Null, stops, false),
+    ] {
+        let store = Arc::new(MemoryStore::default());
+        let built =
+            |script| World::built(store.clone(), script, Rules::default(), |gateway| gateway.with_endpoints(all()));
+        let before = built(waits(&Arc::new(Semaphore::new(0)))).await;
+        let (answer, tape) = answer_at_stop(&before, user, async || before.hub.shut_down().await).await;
+        assert_eq!((answer.status, &answer.json()["error"]["message"]), (503, &json!(message)));
+        let after = built(says(&["ok"])).await;
+        assert_eq!(after.hub.recover().await.unwrap(), usize::from(goes_on));
+        let waited = after.hub.wait(tape.run(), PATIENCE).await;
+        let Waited::Ended(reported) = waited.unwrap() else { panic!("the run has no end") };
+        let asked = after.asked.lock().unwrap().len();
+        assert_eq!(asked, usize::from(goes_on));
+        if !goes_on {
+            let (payload, _) = reported.response(Generation::Four);
+            let why = "INTERRUPTED: the program was restarted, and the sender wanted a report instead of a resume";
+            assert_eq!((&payload["status"], &payload["summary"]), (&json!("error"), &json!(why)));
+        }
+    }
 }
 
 #[tokio::test]

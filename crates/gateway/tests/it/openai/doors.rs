@@ -24,7 +24,17 @@ async fn whoever_does_not_know_the_secret_is_told_nothing() {
     }
     let locked = send(world.address, "GET /v1/models", &[("Authorization", &bearer())], "").await;
     assert_eq!((locked.status, locked.header("retry-after").is_some()), (429, true));
-    assert_eq!(locked.json()["error"]["type"], "rate_limited");
+    let error = &locked.json()["error"];
+    assert_eq!(error["type"], "rate_limited");
+    let (why, wait) = (error["message"].as_str().unwrap(), locked.header("retry-after").unwrap());
+    let left: u64 = why
+        .strip_prefix("Too many wrong secrets came from this address; use the right one in ")
+        .and_then(|rest| rest.strip_suffix(" seconds."))
+        .unwrap_or_else(|| panic!("{why}"))
+        .parse()
+        .unwrap();
+    assert_eq!(Ok(left), wait.parse());
+    assert!((200..=300).contains(&left), "{left}");
 }
 
 #[tokio::test]
@@ -48,6 +58,27 @@ async fn what_is_off_says_how_it_is_put_on() {
 }
 
 #[tokio::test]
+async fn what_openai_has_and_we_have_not_is_not_found_in_its_words() {
+    let world = world(says(&["ok"])).await;
+    let has = "there are /v1/chat/completions, /v1/responses, /v1/models and /v1/models/<id>";
+    for (line, path) in [
+        ("POST /v1/embeddings", "/v1/embeddings"),
+        ("GET /v1/responses/resp_1", "/v1/responses/resp_1"),
+        ("GET /v1", "/v1"),
+        ("GET /v1/models/", "/v1/models/"),
+    ] {
+        let answer = send(world.address, line, &[("Authorization", &bearer())], "").await;
+        let why = format!("there is no {path} here; {has}");
+        assert_eq!(
+            (answer.status, answer.json()),
+            (404, json!({"error": {"message": why, "type": "not_found_error"}}))
+        );
+        assert_eq!(bare(&world, line, &[], "").await.0, 401);
+    }
+    assert_eq!(bare(&world, "GET /v1x", &[], "").await, (404, "Not Found".to_owned()));
+}
+
+#[tokio::test]
 async fn every_agent_is_a_model() {
     let world = world(says(&["ok"])).await;
     let ask = |path: &'static str| {
@@ -68,8 +99,16 @@ async fn every_agent_is_a_model() {
 async fn other_verbs_and_bodies_are_refused() {
     let world = world_with(says(&["ok"]), |endpoints| endpoints.responses_body = 64).await;
     let known = [("Authorization", &*bearer())];
-    let wrong = send(world.address, "GET /v1/chat/completions", &known, "").await;
-    assert_eq!((wrong.status, wrong.header("allow"), &*wrong.body), (405, Some("POST"), "Method Not Allowed"));
+    for (line, allowed, why) in [
+        ("GET /v1/chat/completions", "POST", "/v1/chat/completions does not take GET; use POST"),
+        ("DELETE /v1/responses", "POST", "/v1/responses does not take DELETE; use POST"),
+        ("POST /v1/models", "GET, HEAD", "/v1/models does not take POST; use GET, HEAD"),
+        ("GET /tools/invoke", "POST", "/tools/invoke does not take GET; use POST"),
+    ] {
+        let wrong = send(world.address, line, &known, "").await;
+        assert_eq!((wrong.status, wrong.header("allow")), (405, Some(allowed)));
+        assert_eq!(wrong.json(), json!({"error": {"message": why, "type": "invalid_request_error"}}));
+    }
     let large = "x".repeat(1024 * 1024 + 1);
     let answer = send(world.address, "POST /v1/chat/completions", &known, &large).await;
     assert_eq!(

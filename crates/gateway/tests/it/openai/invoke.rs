@@ -32,9 +32,33 @@ async fn what_cannot_be_called_is_told() {
         (json!({}), (400, refused("invalid_request", "tools.invoke requires name"))),
         (json!({"tool": "echo", "args": 7}), (400, refused("invalid_request", "args must be an object"))),
         (json!({"tool": "echo", "agentId": "ops"}), (400, refused("invalid_request", "there is no agent \"ops\""))),
+        (json!({"tool": "echo", "agentId": 7}), (400, refused("invalid_request", "agentId must be a text"))),
+        (json!({"tool": ["echo"]}), (400, refused("invalid_request", "tool must be a text"))),
         (json!({"tool": "nope"}), (404, refused("not_found", "Tool not available: nope"))),
         (json!({"tool": "exec"}), (404, refused("not_found", "Tool not available: exec"))),
-        (json!({"tool": "echo"}), (404, refused("not_found", "Tool not available: echo"))),
+        (json!({"tool": "echo"}), (403, refused("forbidden", "Tool not available: echo: gateway.tools.deny names it"))),
+    ] {
+        assert_eq!(invoked(&world, body).await, answer);
+    }
+}
+
+#[tokio::test]
+async fn what_a_tool_says_is_wrong_is_the_callers_and_what_breaks_is_ours() {
+    let tools = [("echo", ToolClass::Read), ("count", ToolClass::Read)];
+    let change = |gateway: Gateway| gateway.with_endpoints(all());
+    let store = Arc::new(MemoryStore::default());
+    let world = World::equipped(store, says(&["ok"]), Rules::default(), &tools, change).await;
+    let unfit = "The arguments for count do not fit its schema:\n  - /to: must be integer\nReceived: {\"to\":\"x\"}";
+    for (body, answer) in [
+        (json!({"tool": "count", "args": {"to": "x"}}), (400, refused("tool_error", unfit))),
+        (
+            json!({"tool": "echo", "args": {"fail": "there is no file a.txt"}}),
+            (400, refused("tool_error", "there is no file a.txt")),
+        ),
+        (
+            json!({"tool": "echo", "args": {"panic": true}}),
+            (500, refused("tool_error", "echo failed because of a bug in it")),
+        ),
     ] {
         assert_eq!(invoked(&world, body).await, answer);
     }
@@ -49,12 +73,18 @@ async fn a_tool_with_effects_must_be_allowed_by_name() {
         ("bell__ring", ToolClass::Effect),
     ];
     let called = (200, json!({"ok": true, "result": {"content": [{"type": "text", "text": "{}"}]}}));
-    let no = |message: &str| (404, refused("not_found", &format!("Tool not available: {message}")));
+    let no = |message: &str| (403, refused("forbidden", &format!("Tool not available: {message}")));
     let why = "bell__ring: it may have effects; name it in gateway.tools.allow to call it here";
+    let (write_off, deny) = ("write: name it in gateway.tools.allow to call it here", "gateway.tools.deny names it");
     for (allowed, denied, write, ring) in [
-        (vec![], vec![], no("write"), no(why)),
+        (vec![], vec![], no(write_off), no(why)),
         (vec!["write", "Bell__Ring"], vec![], called.clone(), called.clone()),
-        (vec!["write", "bell__ring"], vec!["bell__ring", "write"], no("write"), no("bell__ring")),
+        (
+            vec!["write", "bell__ring"],
+            vec!["bell__ring", "write"],
+            no(&format!("write: {deny}")),
+            no(&format!("bell__ring: {deny}")),
+        ),
     ] {
         let list = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         let endpoints = Endpoints { allowed_tools: list(allowed), denied_tools: list(denied), ..all() };

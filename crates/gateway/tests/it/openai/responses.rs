@@ -220,7 +220,7 @@ async fn what_is_wrong_with_a_request_is_told_in_plain_words() {
     for (body, message) in [
         (json!({}), "input must be a text or a list of items"),
         (json!({"input": 7}), "input must be a text or a list of items"),
-        (json!({"input": " "}), "Missing user message in `messages`."),
+        (json!({"input": " "}), "Missing user message in `input`."),
         (json!({"input": [{"text": "x"}]}), "input[0] must have a role or a type"),
         (
             json!({"input": [{"type": "computer_call"}]}),

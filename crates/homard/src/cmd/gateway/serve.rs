@@ -5,19 +5,22 @@ mod openclaw;
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, Result, anyhow};
 use homard_agent::{Hub, HubEvent, task};
+use homard_gateway::{ControlUi, LogBook};
 use homard_store::Error as StoreError;
 use homard_tools::sandbox::{self, Tier};
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use self::claim::Claim;
 use crate::{
-    assemble::{self, DEMO, House, Place},
+    assemble::{self, DEMO, House, Place, guests::{Rooms, Transforms}},
     config::{self, Chosen, Config, gateway::Bind},
     failure::Failure,
     live::Live,
@@ -50,6 +53,9 @@ pub(super) struct Args {
     /// The password that clients must show
     #[arg(long, value_name = "TEXT", conflicts_with = "token")]
     password: Option<String>,
+    /// Serve the Control UI in this folder, such as node_modules/openclaw/dist/control-ui
+    #[arg(long, value_name = "DIR")]
+    control_ui: Option<PathBuf>,
     /// Kill the process that has the state directory, and go on with what it was at
     #[arg(long)]
     takeover: bool,
@@ -76,7 +82,7 @@ impl Args {
 }
 
 /// Runs the gateway until SIGINT or SIGTERM. Runs that are at work then go on at the next start.
-pub(super) async fn run(args: Args) -> Result<()> {
+pub(super) async fn run(args: Args, log: LogBook) -> Result<()> {
     args.check()?;
     let paths = Paths::find()?;
     let chosen = Config::choose(&paths);
@@ -105,7 +111,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     let work = async move {
-        let served = serve(args, (&chosen, &paths), (&house, feed), stopped).await;
+        let served = serve((args, log), (&chosen, &paths), (&house, feed), stopped).await;
         // Also after a failure, or it would count as a crash.
         let closed = house.close().await;
         served.and(closed)
@@ -184,7 +190,7 @@ enum Found {
 
 /// Takes up what was unfinished, and answers until it is told to stop.
 async fn serve(
-    args: Args,
+    (args, log): (Args, LogBook),
     (chosen, paths): (&Chosen, &Paths),
     (house, feed): (&House, UnboundedReceiver<HubEvent>),
     stop: CancellationToken,
@@ -192,6 +198,7 @@ async fn serve(
     let config = &chosen.loaded.config;
     let port = args.port.map_or_else(|| anyhow::Ok(paths::port()?.or(config.gateway.port).unwrap_or(PORT)), Ok)?;
     let (secret, source) = secret::find_or_make(Secret::either(args.token, args.password), config, paths)?;
+    let pages = pages(args.control_ui.as_deref(), config)?;
     // A taken port is known before any run begins, and nobody is answered before every run has its place in line.
     let gateway = homard_gateway::bind(settings(port, &secret, config, paths)).await?;
     let holding = holding(config, paths);
@@ -236,7 +243,7 @@ async fn serve(
     };
     let planner = schedule.as_ref().ok().cloned();
     let is_held = notice.is_some();
-    let gateway = gateway.with_schedule(schedule);
+    let gateway = gateway.with_schedule(schedule).with_log(log);
     gateway.notices().set("start", notice);
     let live = Live::new(paths, chosen, house, (gateway.notices(), gateway.news()));
     house.office.open_gateway(&live, planner.as_ref());
@@ -245,13 +252,39 @@ async fn serve(
         assemble::approvals::resume(house, config, paths);
     }
     let gateway = gateway.with_methods(methods::all(&live, paths, &desk)).with_endpoints(endpoints(config));
+    let gateway = match config.hooks.webhooks() {
+        Ok(Some(mut webhooks)) => {
+            let folder = config.hooks.transforms(paths);
+            webhooks.transformer = Some(Arc::new(Transforms::new(&house.office.guests, folder)));
+            gateway.with_webhooks(webhooks)
+        }
+        // What is wrong with them is among what is wrong with the config.
+        Ok(None) | Err(_) => gateway,
+    };
+    let (gateway, no_pages) = match pages {
+        Ok(Some(pages)) => {
+            rows.push(["control ui".to_owned(), format!("http://{address}/")]);
+            (gateway.with_control_ui(pages), None)
+        }
+        Ok(None) => (gateway, None),
+        Err(why) => (gateway, Some(why)),
+    };
+    gateway.notices().set("control-ui", no_pages.clone());
     let bind = only_loopback(chosen, paths);
     gateway.notices().set("bind", bind.clone());
-    let wrong = config::complaint(chosen, &paths.config).into_iter().chain(bind).chain(house.troubles.iter().cloned());
+    let wrong = config::complaint(chosen, &paths.config).into_iter().chain(bind).chain(no_pages);
+    let wrong = wrong.chain(house.troubles.iter().cloned());
     rows.extend(wrong.map(|text| ["notice".to_owned(), text]));
     render::print(&render::table(&rows.into_iter().map(Vec::from).collect::<Vec<_>>()))?;
     let closing = CancellationToken::new();
+    let gateway = gateway.with_foreign(Arc::new(Rooms(house.office.guests.clone())));
     let mut serving = task::spawn("gateway", gateway.serve(house.hub.clone(), feed, closing.clone()));
+    let (hub, guests, port) = (house.hub.clone(), house.office.guests.clone(), address.port());
+    // Nobody waits for plugins until somebody needs one.
+    let begun = AbortOnDropHandle::new(task::spawn("plugins", async move {
+        guests.begin().await;
+        hub.gateway_started(port).await;
+    }));
     tokio::select! {
         biased;
         () = stop.cancelled() => {}
@@ -264,6 +297,8 @@ async fn serve(
     for task in approvals {
         task.await.context("the approvals broke")?;
     }
+    drop(begun);
+    house.hub.gateway_stops("shutdown").await;
     // Runs first, so that clients still hear of those that ended.
     house.hub.shut_down().await;
     closing.cancel();
@@ -293,6 +328,18 @@ fn settings(port: u16, secret: &Secret, config: &Config, paths: &Paths) -> homar
         state_dir: paths.state.clone(),
         config_path: Some(paths.config.clone()),
     }
+}
+
+/// The pages that are served. A flag that cannot be heeded is an error; a key of the config that cannot be is told,
+/// because the gateway has better to do than to serve pages.
+fn pages(flag: Option<&Path>, config: &Config) -> Result<Result<Option<ControlUi>, String>> {
+    if let Some(folder) = flag {
+        let pages = ControlUi::open(folder).map_err(|error| Failure::usage(format!("--control-ui: {error}")))?;
+        return Ok(Ok(Some(pages)));
+    }
+    let Some(root) = &config.gateway.control_ui.root else { return Ok(Ok(None)) };
+    let folder = paths::expand(Path::new(root.as_str()), paths::home().as_deref());
+    Ok(ControlUi::open(&folder).map(Some).map_err(|error| format!("gateway.controlUi.root: {error}")))
 }
 
 /// What is answered over HTTP.

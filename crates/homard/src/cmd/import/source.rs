@@ -22,7 +22,7 @@ const CONFIGS: [&str; 3] = ["openclaw.json", "clawdbot.json", "moltbot.json"];
 const LEFT: [(&str, &str); 17] = [
     ("workspace", "an agent's files stay where they are; agents.defaults.workspace says where that is"),
     ("skills", "skills are not imported; they work here: copy the folder skills into the state directory"),
-    ("hooks", "hooks are not supported yet"),
+    ("hooks", "hooks are not imported; they work here: take one with homard hooks install"),
     ("extensions", "plugins are not supported yet"),
     ("credentials", "channels are not supported yet"),
     ("cron", "scheduled jobs are not imported; they work here: copy cron/jobs.json into the state directory"),

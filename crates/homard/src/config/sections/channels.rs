@@ -1,19 +1,98 @@
-//! `channels`: the chats that agents take part in. For now, how much of them models see.
+//! `channels`: the chats that agents take part in, and who may write to them there.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
-use schemars::JsonSchema;
-use serde::Deserialize;
+use homard_channels::access::{DmPolicy, GroupPolicy};
+use homard_reply::thread::Mode;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, Visitor},
+};
 
-/// A channel.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct Channel {
-    /// How many of the user's turns in a direct chat a model sees; 0 for all. Default: 0.
-    pub(crate) dm_history_limit: Option<usize>,
-    /// Direct chats by the peer's id.
-    #[serde(deserialize_with = "super::named_objects")]
-    pub(crate) dms: BTreeMap<String, Chat>,
+use super::word::{Named, Word};
+use crate::config::Text;
+
+/// The account of a channel that has only one.
+pub(crate) const DEFAULT_ACCOUNT: &str = "default";
+
+/// Makes the two places where an account can be described: the channel itself, and each of its accounts.
+macro_rules! accounts {
+    ($($(#[$meta:meta])+ $field:ident: $type:ty,)+) => {
+        /// A channel. What it says holds for all of its accounts.
+        #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+        #[serde(default, rename_all = "camelCase")]
+        pub(crate) struct Channel {
+            /// How many of the user's turns in a direct chat a model sees; 0 for all. Default: 0.
+            pub(crate) dm_history_limit: Option<usize>,
+            /// Direct chats by the peer's id.
+            #[serde(deserialize_with = "super::named_objects")]
+            pub(crate) dms: BTreeMap<String, Chat>,
+            /// Accounts by name, if there are several.
+            #[serde(deserialize_with = "super::named_objects")]
+            pub(crate) accounts: BTreeMap<String, Account>,
+            $($(#[$meta])+ pub(crate) $field: Option<$type>,)+
+        }
+
+        /// An account. What it does not say is as the channel has it.
+        #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+        #[serde(default, rename_all = "camelCase")]
+        pub(crate) struct Account {
+            $($(#[$meta])+ pub(crate) $field: Option<$type>,)+
+        }
+
+        impl Channel {
+            /// An account with what the channel says besides.
+            fn filled(&self, own: &Account) -> Account {
+                Account { $($field: own.$field.clone().or_else(|| self.$field.clone()),)+ }
+            }
+        }
+    };
+}
+
+accounts! {
+    /// Whether it is used. Default: true.
+    enabled: bool,
+    /// What people call it.
+    name: String,
+    /// Telegram: the bot's token. Default: the variable TELEGRAM_BOT_TOKEN, for the only account.
+    bot_token: Text,
+    /// Telegram: the file that has the bot's token.
+    token_file: Text,
+    /// Telegram: the server of the Bot API, if you run your own.
+    api_root: String,
+    /// Telegram: the address at which Telegram brings updates, instead of being asked for them.
+    webhook_url: String,
+    /// Telegram: what Telegram says with each of them: 16 to 256 letters, digits, `_` and `-`.
+    webhook_secret: Text,
+    /// Telegram: whether an address in a message is shown with a preview. Default: true.
+    link_preview: bool,
+    /// Webhook: what both sides sign with, 16 characters or more.
+    secret: Text,
+    /// Webhook: where answers are sent to. Without it the peer only speaks.
+    url: Text,
+    /// Who may write alone. Default: pairing.
+    dm_policy: Word<DmPolicy>,
+    /// The ids that may write, never names; `*` for everybody.
+    allow_from: Vec<Id>,
+    /// Who may write in groups. Default: allowlist.
+    group_policy: Word<GroupPolicy>,
+    /// The ids that may write in groups. Default: as `allowFrom`.
+    group_allow_from: Vec<Id>,
+    /// The groups that are listened to, by id; `*` for all others.
+    groups: BTreeMap<String, Group>,
+    /// How many messages of a group that were not for the agent are told with the next one that is. Default: 50.
+    history_limit: usize,
+    /// Which answers hang on the message that they answer. Default: off.
+    reply_to_mode: Word<Mode>,
+    /// How many characters a message has at most.
+    text_chunk_limit: usize,
+    /// Whether answers go out in blocks while they are written. Default: as the agent has it.
+    block_streaming: bool,
+    /// How many megabytes a file that comes with a message may have. Default: 5.
+    media_max_mb: f64,
+    /// Who is written to when nobody is named.
+    default_to: String,
 }
 
 /// A direct chat.
@@ -22,4 +101,168 @@ pub(crate) struct Channel {
 pub(crate) struct Chat {
     /// How many of the user's turns a model sees; 0 for all.
     pub(crate) history_limit: Option<usize>,
+}
+
+/// A group.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Group {
+    /// Whether it is listened to. Default: true.
+    pub(crate) enabled: Option<bool>,
+    /// Whether a message must speak to the agent. Default: true.
+    pub(crate) require_mention: Option<bool>,
+    /// The ids that may write there.
+    pub(crate) allow_from: Option<Vec<Id>>,
+    /// Its topics, by id.
+    #[serde(deserialize_with = "super::named_objects")]
+    pub(crate) topics: BTreeMap<String, Topic>,
+}
+
+/// A topic of a group. What it does not say is as the group has it.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Topic {
+    /// Whether it is listened to.
+    pub(crate) enabled: Option<bool>,
+    /// Whether a message must speak to the agent.
+    pub(crate) require_mention: Option<bool>,
+    /// The ids that may write there.
+    pub(crate) allow_from: Option<Vec<Id>>,
+}
+
+impl Channel {
+    /// The accounts that are described, each with what the channel says besides.
+    ///
+    /// A channel that names no account has one, and so has one that describes another beside those that it names.
+    pub(crate) fn described(&self) -> BTreeMap<String, Account> {
+        let named = self.accounts.iter().map(|(name, own)| (name.trim().to_lowercase(), self.filled(own)));
+        let mut accounts: BTreeMap<String, Account> = named.collect();
+        let has_own = self.bot_token.is_some() || self.token_file.is_some() || self.secret.is_some();
+        if accounts.is_empty() || has_own {
+            accounts.entry(DEFAULT_ACCOUNT.to_owned()).or_insert_with(|| self.filled(&Account::default()));
+        }
+        accounts
+    }
+}
+
+/// What a platform calls somebody: a text, or a number as some platforms have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Id(pub(crate) String);
+
+impl Id {
+    /// The id without the channel before it, as in `telegram:7`.
+    pub(crate) fn on(&self, channel: &str) -> String {
+        let text = self.0.trim();
+        let short = if channel == "telegram" { "tg" } else { channel };
+        let bare = [channel, short].into_iter().find_map(|prefix| text.strip_prefix(prefix)?.strip_prefix(':'));
+        bare.unwrap_or(text).trim().to_owned()
+    }
+}
+
+impl<'de> Deserialize<'de> for Id {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl Visitor<'_> for Either {
+            type Value = Id;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an id: a text or a whole number")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Id, E> {
+                Ok(Id(text.to_owned()))
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Id, E> {
+                Ok(Id(number.to_string()))
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Id, E> {
+                Ok(Id(number.to_string()))
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl JsonSchema for Id {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Id".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": ["string", "integer"]})
+    }
+}
+
+impl Named for DmPolicy {
+    const WORDS: &'static [&'static str] = &["pairing", "allowlist", "open", "disabled"];
+
+    fn read(word: &str) -> Option<Self> {
+        Self::parse(word)
+    }
+}
+
+impl Named for GroupPolicy {
+    const WORDS: &'static [&'static str] = &["allowlist", "open", "disabled"];
+
+    fn read(word: &str) -> Option<Self> {
+        Self::parse(word)
+    }
+}
+
+impl Named for Mode {
+    const WORDS: &'static [&'static str] = &["off", "first", "all"];
+
+    fn read(word: &str) -> Option<Self> {
+        Self::parse(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn channel(text: &str) -> Channel {
+        let config = Config::parse(&format!("{{channels: {{telegram: {text}}}}}")).unwrap();
+        config.channels["telegram"].clone()
+    }
+
+    #[test]
+    fn an_account_has_what_the_channel_says_besides() {
+        let said = channel("{dmPolicy: 'open', allowFrom: ['*'], accounts: {Work: {botToken: 't', allowFrom: [7, 'tg:8']}}}");
+        let accounts = said.described();
+        assert_eq!(accounts.keys().collect::<Vec<_>>(), ["work"]);
+        let work = &accounts["work"];
+        assert_eq!(work.dm_policy, Some(Word(DmPolicy::Open)));
+        let ids: Vec<_> = work.allow_from.iter().flatten().map(|id| id.on("telegram")).collect();
+        assert_eq!(ids, ["7", "8"]);
+    }
+
+    #[test]
+    fn a_channel_with_a_token_of_its_own_is_an_account_too() {
+        let names = |text| channel(text).described().into_keys().collect::<Vec<_>>();
+        assert_eq!(names("{}"), ["default"]);
+        assert_eq!(names("{botToken: 'a', accounts: {b: {botToken: 'b'}}}"), ["b", "default"]);
+        assert_eq!(names("{accounts: {b: {botToken: 'b'}, c: {}}}"), ["b", "c"]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told() {
+        for (text, why) in [
+            ("{dmPolicy: 'everybody'}", "channels.telegram.dmPolicy"),
+            ("{allowFrom: [true]}", "channels.telegram.allowFrom"),
+            ("{groups: []}", "channels.telegram.groups"),
+        ] {
+            let told = Config::parse(&format!("{{channels: {{telegram: {text}}}}}")).unwrap_err();
+            assert!(told.contains(why), "{told}");
+        }
+    }
 }

@@ -95,6 +95,9 @@ pub(crate) struct Auth {
 pub(crate) struct ControlUi {
     /// Where they may come from, beside the gateway itself.
     pub(crate) allowed_origins: Vec<String>,
+    /// The folder of an installed Control UI, such as `node_modules/openclaw/dist/control-ui`. Default: none, and the
+    /// gateway shows a start page of its own.
+    pub(crate) root: Option<Text>,
 }
 
 /// Another gateway.

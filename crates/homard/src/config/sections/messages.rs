@@ -20,6 +20,38 @@ pub(crate) struct Messages {
     /// What becomes of messages that come while the agent is busy.
     #[serde(deserialize_with = "super::object")]
     queue: Queue,
+    /// How messages from chat platforms come in.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) inbound: Inbound,
+    /// How agents take part in groups.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) group_chat: GroupChat,
+}
+
+/// How messages from chat platforms come in.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Inbound {
+    /// How long somebody must be silent before what they wrote goes to the agent as one message, in milliseconds. Default: 0, each message goes by itself.
+    debounce_ms: Option<u64>,
+    /// The same for one channel, by its name.
+    by_channel: BTreeMap<String, u64>,
+}
+
+impl Inbound {
+    /// How long somebody must be silent on a channel.
+    pub(crate) fn debounce(&self, channel: &str) -> Duration {
+        let own = self.by_channel.iter().find(|(name, _)| name.trim().eq_ignore_ascii_case(channel));
+        Duration::from_millis(own.map(|(_, ms)| *ms).or(self.debounce_ms).unwrap_or(0))
+    }
+}
+
+/// How agents take part in groups.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct GroupChat {
+    /// What people write when they mean the agent, as regular expressions. Default: its name and its emoji.
+    pub(crate) mention_patterns: Option<Vec<String>>,
 }
 
 /// What becomes of messages that come while the agent is busy.

@@ -4,14 +4,18 @@ pub(crate) mod agents;
 pub(crate) mod auth;
 pub(crate) mod bindings;
 pub(crate) mod channels;
+pub(crate) mod commands;
 pub(crate) mod compaction;
 pub(crate) mod gateway;
+pub(crate) mod hooks;
+pub(crate) mod internal_hooks;
 pub(crate) mod logging;
 pub(crate) mod mcp;
 pub(crate) mod memory;
 pub(crate) mod messages;
 pub(crate) mod models;
 mod number;
+pub(crate) mod plugins;
 pub(crate) mod pruning;
 pub(crate) mod replies;
 pub(crate) mod schedule;
@@ -44,6 +48,9 @@ pub(crate) struct Config {
     /// The chats that agents take part in, by name.
     #[serde(deserialize_with = "named_objects")]
     pub(crate) channels: BTreeMap<String, channels::Channel>,
+    /// Who may give commands on chat platforms.
+    #[serde(deserialize_with = "object")]
+    pub(crate) commands: commands::Commands,
     /// Jobs at set times.
     #[serde(deserialize_with = "object")]
     pub(crate) cron: schedule::Cron,
@@ -53,6 +60,9 @@ pub(crate) struct Config {
     /// Where the gateway listens, and for whom.
     #[serde(deserialize_with = "object")]
     pub(crate) gateway: gateway::Gateway,
+    /// What other programs may send to agents, and what runs beside them.
+    #[serde(deserialize_with = "object")]
+    pub(crate) hooks: hooks::Hooks,
     /// What is written about the work, and where.
     #[serde(deserialize_with = "object")]
     pub(crate) logging: logging::Logging,
@@ -71,6 +81,9 @@ pub(crate) struct Config {
     /// Providers and what they offer.
     #[serde(deserialize_with = "object")]
     pub(crate) models: models::Models,
+    /// Programs of others that take part in what agents do.
+    #[serde(deserialize_with = "object")]
+    pub(crate) plugins: plugins::Plugins,
     /// Which conversation a message belongs to, and when one begins anew.
     #[serde(deserialize_with = "object")]
     pub(crate) session: session::Session,

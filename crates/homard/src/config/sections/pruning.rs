@@ -59,6 +59,8 @@ struct SoftTrim {
 struct HardClear {
     /// Whether they are; otherwise they only lose their middle. Default: true.
     enabled: Option<bool>,
+    /// What stands for a result that was left out. Default: a sentence that says so.
+    placeholder: Option<String>,
 }
 
 /// Of which tools.
@@ -105,6 +107,13 @@ impl ContextPruning {
             soft_max: trim.max_chars.unwrap_or(usual.soft_max),
             soft_head: trim.head_chars.unwrap_or(usual.soft_head),
             soft_tail: trim.tail_chars.unwrap_or(usual.soft_tail),
+            // A result that says nothing at all would be refused by some providers.
+            placeholder: self
+                .hard_clear
+                .placeholder
+                .clone()
+                .filter(|text| !text.trim().is_empty())
+                .unwrap_or(usual.placeholder),
             allow: self.tools.allow.clone(),
             deny: self.tools.deny.clone(),
         })
@@ -132,7 +141,7 @@ mod tests {
     fn everything_can_be_said() {
         let text = "{mode: 'cache-ttl', ttl: '1h', keepLastAssistants: 0, softTrimRatio: 0.1, hardClearRatio: 1,
                      minPrunableToolChars: 2, softTrim: {maxChars: 3, headChars: 4, tailChars: 5},
-                     hardClear: {enabled: true}, tools: {allow: ['read'], deny: ['mcp_*']}}";
+                     hardClear: {enabled: true, placeholder: '(gone)'}, tools: {allow: ['read'], deny: ['mcp_*']}}";
         let expected = Settings {
             ttl: 3_600_000,
             keep_last_assistants: 0,
@@ -142,10 +151,13 @@ mod tests {
             soft_max: 3,
             soft_head: 4,
             soft_tail: 5,
+            placeholder: "(gone)".to_owned(),
             allow: vec!["read".to_owned()],
             deny: vec!["mcp_*".to_owned()],
         };
         assert_eq!(read(text), Ok(Some(expected)));
+        let blank = read("{mode: 'cache-ttl', hardClear: {placeholder: ' '}}");
+        assert_eq!(blank, Ok(Some(Settings::default())));
         let never = read("{mode: 'cache-ttl', hardClearRatio: 0.2, hardClear: {enabled: false}}");
         assert_eq!(never, Ok(Some(Settings { hard_ratio: f64::INFINITY, ..Settings::default() })));
     }

@@ -275,6 +275,11 @@ impl Policy {
 }
 
 impl Tools {
+    /// What is named as allowed, for all agents.
+    pub(crate) fn named(&self) -> Vec<String> {
+        self.allow.iter().chain(&self.also_allow).flatten().cloned().collect()
+    }
+
     /// What its lists mean.
     pub(crate) fn meant(&self) -> policy::Policy {
         meant!(self)

@@ -1,0 +1,177 @@
+//! The folder of an installed Control UI.
+
+use std::{
+    io,
+    path::{Component, Path, PathBuf},
+};
+
+use super::policy;
+
+/// How large a file may be that is served.
+const FILE: u64 = 32 * 1024 * 1024;
+
+/// An installed Control UI: a folder with an `index.html` and what that needs.
+#[derive(Debug, Clone)]
+pub struct ControlUi {
+    /// Without symbolic links, so that what lies outside can be told.
+    root: PathBuf,
+}
+
+/// Why a folder cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum NoControlUi {
+    /// It is not there, or cannot be read.
+    #[error("{path} cannot be read: {source}")]
+    Unreadable {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It holds no page.
+    #[error("{0} holds no Control UI: name a folder with an index.html, such as node_modules/openclaw/dist/control-ui")]
+    NoPage(PathBuf),
+}
+
+/// A file as it is served.
+#[derive(Debug, PartialEq)]
+pub(super) struct File {
+    /// Its content type.
+    pub(super) kind: &'static str,
+    /// What a page may do.
+    pub(super) policy: String,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl ControlUi {
+    /// The Control UI in a folder, or in an installed package.
+    pub fn open(folder: &Path) -> Result<Self, NoControlUi> {
+        let root = folder
+            .canonicalize()
+            .map_err(|source| NoControlUi::Unreadable { path: folder.to_owned(), source })?;
+        let places = [root.clone(), root.join("dist").join("control-ui")];
+        let found = places.into_iter().find(|place| place.join("index.html").is_file());
+        let found = found.ok_or_else(|| NoControlUi::NoPage(folder.to_owned()))?;
+        let root =
+            found.canonicalize().map_err(|source| NoControlUi::Unreadable { path: folder.to_owned(), source })?;
+        Ok(Self { root })
+    }
+
+    /// The file at a path of the page. A path that names no kind of file is one of the page's own places.
+    pub(super) async fn find(&self, path: &str) -> Option<File> {
+        let name = match relative(path)? {
+            name if name.extension().is_some() => name,
+            _ => PathBuf::from("index.html"),
+        };
+        let kind = kind(&name);
+        let root = self.root.clone();
+        let read = tokio::task::spawn_blocking(move || read(&root, &name)).await;
+        let bytes = match read {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, path, "a file of the Control UI is not served");
+                return None;
+            }
+            Err(error) => {
+                tracing::warn!(%error, path, "a file of the Control UI could not be read");
+                return None;
+            }
+        };
+        let policy = match kind {
+            "text/html; charset=utf-8" => policy::of_page(&String::from_utf8_lossy(&bytes)),
+            _ => policy::of_page(""),
+        };
+        Some(File { kind, policy, bytes })
+    }
+}
+
+/// The file that a path means below the root: nothing hidden, nothing above. A page may be at any place, so its assets
+/// are found wherever they are asked for.
+fn relative(path: &str) -> Option<PathBuf> {
+    let path = match path.rfind("/assets/") {
+        Some(at) => &path[at..],
+        None => path,
+    };
+    // No file of a page has a name that must be written in another way.
+    if path.contains(['%', '\\', '\0']) {
+        return None;
+    }
+    let name = PathBuf::from(path.trim_start_matches('/'));
+    let is_plain = |part: Component<'_>| match part {
+        Component::Normal(part) => !part.to_string_lossy().starts_with('.'),
+        Component::CurDir | Component::ParentDir | Component::RootDir | Component::Prefix(_) => false,
+    };
+    name.components().all(is_plain).then_some(name)
+}
+
+/// Reads a file, unless it is not below the root after all.
+fn read(root: &Path, name: &Path) -> io::Result<Vec<u8>> {
+    let path = root.join(name).canonicalize()?;
+    if !path.starts_with(root) {
+        return Err(io::Error::other("it is a link out of the folder"));
+    }
+    let size = path.metadata()?.len();
+    if size > FILE {
+        return Err(io::Error::other(format!("it has {size} bytes, more than {FILE}")));
+    }
+    std::fs::read(path)
+}
+
+fn kind(name: &Path) -> &'static str {
+    let ending = name.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+    match ending.as_deref() {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js" | "mjs") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("json" | "map") => "application/json; charset=utf-8",
+        Some("webmanifest") => "application/manifest+json; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        Some("png") => "image/png",
+        Some("jpg" | "jpeg") => "image/jpeg",
+        Some("gif") => "image/gif",
+        Some("webp") => "image/webp",
+        Some("ico") => "image/x-icon",
+        Some("woff") => "font/woff",
+        Some("woff2") => "font/woff2",
+        Some("ttf") => "font/ttf",
+        Some("wasm") => "application/wasm",
+        Some("mp3") => "audio/mpeg",
+        Some("txt") => "text/plain; charset=utf-8",
+        Some(_) | None => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_names_below_the_root_are_files() {
+        for (path, name) in [
+            ("/index.html", "index.html"),
+            ("/assets/a.js", "assets/a.js"),
+            ("/chat/assets/a.js", "assets/a.js"),
+            ("/themes/x/y.css", "themes/x/y.css"),
+            ("/", ""),
+        ] {
+            assert_eq!(relative(path), Some(PathBuf::from(name)), "{path}");
+        }
+        for path in ["/../secret.txt", "/a/../../b.js", "/.env", "/assets/../../x.js", "/%2e%2e/x.js", "/a\\..\\b.js"] {
+            assert_eq!(relative(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn modules_have_a_type_that_browsers_run() {
+        assert_eq!(
+            ["a.js", "a.CSS", "a.webmanifest", "a.woff2", "a"].map(|name| kind(Path::new(name))),
+            [
+                "text/javascript; charset=utf-8",
+                "text/css; charset=utf-8",
+                "application/manifest+json; charset=utf-8",
+                "font/woff2",
+                "application/octet-stream"
+            ]
+        );
+    }
+}

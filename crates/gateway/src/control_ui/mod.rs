@@ -1,0 +1,115 @@
+//! Pages for browsers: a Control UI that somebody installed, served as it is, or a start page of our own.
+//!
+//! The files are public; what they do goes through the WebSocket, which knows who asks. A page may load what is here and
+//! speak to this gateway, and nothing else (`connect-src`): an address in a link cannot make it send its token away.
+
+mod folder;
+mod policy;
+mod start_page;
+
+pub use folder::{ControlUi, NoControlUi};
+
+use std::sync::Arc;
+
+use axum::{
+    http::{
+        HeaderName, HeaderValue, Method, StatusCode,
+        header::{
+            ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY,
+            X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+        },
+        request::Parts,
+    },
+    response::{IntoResponse, Response},
+};
+use homard_proto::method::connect::Auth;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{lobby::Guest, methods::agents, server::Server};
+
+/// Where a page asks what it should know before it connects.
+const SETTINGS: [&str; 3] =
+    ["/control-ui-config.json", "/__openclaw/control-ui-config.json", "/__openclaw__/control-ui-config.json"];
+
+/// Answers a request for a page or for what a page needs.
+pub(crate) async fn answer(server: &Arc<Server>, guest: &Guest, parts: &Parts) -> Response {
+    let path = parts.uri.path();
+    let is_page = server.control_ui.is_some() || path == "/";
+    if parts.method != Method::GET && parts.method != Method::HEAD {
+        return match is_page {
+            true => (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD")], "Method Not Allowed").into_response(),
+            false => not_found(),
+        };
+    }
+    match &server.control_ui {
+        Some(_) if SETTINGS.contains(&path) => settings(server, guest, parts),
+        // No picture is kept here for any agent.
+        Some(_) if path.starts_with("/avatar/") => told(StatusCode::OK, &json!({"avatarUrl": null})),
+        Some(folder) => match folder.find(path).await {
+            Some(file) => page(file.kind, &file.policy, file.bytes),
+            None => not_found(),
+        },
+        None if path == "/" => {
+            let html = start_page::html(server.uptime_ms());
+            page("text/html; charset=utf-8", &start_page::policy(), html.into_bytes())
+        }
+        None => not_found(),
+    }
+}
+
+/// What a page should know before it connects, for those who know the secret.
+fn settings(server: &Server, guest: &Guest, parts: &Parts) -> Response {
+    let bearer = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let Some(token) = bearer else {
+        return told(StatusCode::UNAUTHORIZED, &unauthorized("give the gateway's token as a bearer token"));
+    };
+    let auth = Auth { token: Some(token.to_owned()), ..Auth::default() };
+    if let Err(denied) = server.bouncer.check(&auth, guest.address().ip(), Instant::now()) {
+        let error = denied.error(homard_proto::Generation::Four);
+        return told(StatusCode::UNAUTHORIZED, &unauthorized(&error.message));
+    }
+    let agents = server.hub.agents();
+    let assistant = agents::presented(&agents, agents.default_id());
+    told(
+        StatusCode::OK,
+        &json!({
+            "basePath": "", "assistantName": assistant["name"], "assistantAvatar": assistant["avatar"],
+            "assistantAgentId": agents.default_id(), "serverVersion": env!("CARGO_PKG_VERSION"),
+            "embedSandbox": "scripts", "allowExternalEmbedUrls": false, "terminalEnabled": false,
+            "cliAgentsEnabled": false, "pluginAssetsRequireAuth": true, "pluginFrameGrants": [],
+        }),
+    )
+}
+
+fn unauthorized(why: &str) -> Value {
+    json!({"error": {"message": why, "type": "unauthorized"}})
+}
+
+/// Headers of everything that is served here.
+fn guarded() -> [(HeaderName, HeaderValue); 5] {
+    [
+        // A new version of a page must not meet parts of an old one.
+        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+        (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
+    ]
+}
+
+fn page(kind: &'static str, policy: &str, bytes: Vec<u8>) -> Response {
+    // Made of hashes and fixed words.
+    let policy = HeaderValue::from_str(policy).unwrap_or_else(|_| HeaderValue::from_static("default-src 'none'"));
+    let headers = [(CONTENT_TYPE, HeaderValue::from_static(kind)), (CONTENT_SECURITY_POLICY, policy)];
+    (guarded(), headers, bytes).into_response()
+}
+
+fn told(status: StatusCode, body: &Value) -> Response {
+    let headers = [(CONTENT_TYPE, "application/json; charset=utf-8"), (VARY, "Authorization")];
+    (status, guarded(), headers, body.to_string()).into_response()
+}
+
+fn not_found() -> Response {
+    (StatusCode::NOT_FOUND, guarded(), "Not Found").into_response()
+}

@@ -1,0 +1,53 @@
+//! What a page may do, as its browser is told.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use sha2::{Digest, Sha256};
+
+/// The policy of a page whose own scripts are these: files of this gateway and what stands in the page itself, connections
+/// to this gateway only.
+pub(super) fn of_page(html: &str) -> String {
+    let hashes: String = inline_scripts(html).map(|script| format!(" '{}'", hash(script))).collect();
+    format!(
+        "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'{hashes}; style-src 'self' 'unsafe-inline'; \
+         img-src 'self' data: blob:; media-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' data:; \
+         worker-src 'self' blob:; frame-src 'self' blob:; object-src 'none'; base-uri 'self'; form-action 'self'; \
+         frame-ancestors 'none'"
+    )
+}
+
+/// How a policy names a text that stands in a page.
+pub(super) fn hash(text: &str) -> String {
+    format!("sha256-{}", BASE64_STANDARD.encode(Sha256::digest(text)))
+}
+
+/// The scripts that stand in a page.
+fn inline_scripts(html: &str) -> impl Iterator<Item = &str> {
+    html.split("<script").skip(1).filter_map(|rest| {
+        let (attributes, rest) = rest.split_once('>')?;
+        let (script, _) = rest.split_once("</script")?;
+        (!attributes.contains(" src=") && !script.trim().is_empty()).then_some(script)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_in_the_page_are_named_by_their_hash_and_files_are_not() {
+        let html = r#"<script type="module" src="./a.js"></script><script data-x="1">go()</script><script></script>"#;
+        assert_eq!(inline_scripts(html).collect::<Vec<_>>(), ["go()"]);
+        // From `printf 'go()' | openssl dgst -sha256 -binary | base64`.
+        assert!(of_page(html).contains("'wasm-unsafe-eval' 'sha256-"), "{}", of_page(html));
+        assert_eq!(hash(""), "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
+    }
+
+    #[test]
+    fn a_page_speaks_to_this_gateway_only() {
+        let policy = of_page("");
+        for rule in ["connect-src 'self' data:;", "frame-ancestors 'none'", "object-src 'none'", "form-action 'self'"] {
+            assert!(policy.contains(rule), "{rule}");
+        }
+        assert!(!policy.contains("script-src 'self' 'unsafe-inline'"));
+    }
+}

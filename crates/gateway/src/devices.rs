@@ -1,0 +1,383 @@
+//! Devices that belong to the owner: who they are, what they may do, and tokens that stand for the secret.
+//!
+//! A device that shows the secret on this machine belongs to the owner from then on. One from elsewhere waits until
+//! somebody approves it. A token of a device is kept as a digest only, and is worth no more than the device was granted.
+//! The list is in `<state>/devices/paired.json`, for its owner's eyes only; what waits is forgotten after five minutes
+//! and with the process.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use homard_proto::method::connect::ConnectParams;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use tokio_util::sync::CancellationToken;
+
+use crate::scope::Scopes;
+
+/// How long a request to belong to the owner waits.
+const WAITS_MS: u64 = 5 * 60 * 1000;
+/// How many may wait; one more, and the oldest is forgotten.
+const WAITING: usize = 64;
+/// How many devices there may be; one more, and the one that came longest ago is forgotten.
+const DEVICES: usize = 256;
+/// How many tokens of a device count: a browser with several windows gets one in each.
+const TOKENS: usize = 8;
+
+/// A device that belongs to the owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Device {
+    public_key: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    display_name: Option<String>,
+    #[serde(default)]
+    platform: String,
+    #[serde(default)]
+    client_id: String,
+    #[serde(default)]
+    client_mode: String,
+    /// What it may do.
+    scopes: Vec<String>,
+    created_at_ms: u64,
+    approved_at_ms: u64,
+    #[serde(default)]
+    last_seen_at_ms: u64,
+    #[serde(default)]
+    tokens: Vec<Token>,
+}
+
+/// A token of a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Token {
+    /// What is kept in its place.
+    digest: String,
+    /// What it may do.
+    scopes: Vec<String>,
+    created_at_ms: u64,
+}
+
+/// A device that wants to belong to the owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) id: String,
+    device_id: String,
+    device: Device,
+    at_ms: u64,
+}
+
+/// All devices. It is in memory, and written to disk with every change.
+#[derive(Debug)]
+pub(crate) struct Devices {
+    file: PathBuf,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    paired: BTreeMap<String, Device>,
+    waiting: Vec<Request>,
+    /// Connections of devices, each with what ends it.
+    live: Vec<(String, CancellationToken)>,
+}
+
+/// What cannot be done about a device.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("unknown requestId")]
+    NoRequest,
+    #[error("unknown deviceId")]
+    NoDevice,
+    #[error("missing scope: {0}")]
+    Above(String),
+}
+
+impl Devices {
+    /// The devices of a state directory. A list that cannot be read is put aside, and nobody is paired.
+    pub(crate) fn open(state: &Path) -> Self {
+        let file = state.join("devices").join("paired.json");
+        let paired = match fs::read(&file) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+                let aside = file.with_extension("json.broken");
+                tracing::error!(%error, file = %file.display(), aside = %aside.display(),
+                    "the list of devices cannot be read; it is put aside, and devices must be paired again");
+                fs::rename(&file, &aside).ok();
+                BTreeMap::new()
+            }),
+            Err(_) => BTreeMap::new(),
+        };
+        Self { file, known: Mutex::new(Known { paired, ..Known::default() }) }
+    }
+
+    /// A device showed the secret on this machine: it belongs to the owner, and may do what it asked for.
+    pub(crate) fn admit(&self, params: &ConnectParams, scopes: &Scopes, now_ms: u64) {
+        let Some(device) = &params.device else { return };
+        let mut known = self.known();
+        let found = known.paired.get(&device.id).filter(|found| found.public_key == device.public_key).cloned();
+        let mut after = found.clone().unwrap_or_else(|| described(params, scopes.names(), now_ms));
+        join(&mut after.scopes, scopes.names());
+        let is_new = found.as_ref().is_none_or(|found| *found != after);
+        after.last_seen_at_ms = now_ms;
+        known.paired.insert(device.id.clone(), after);
+        while known.paired.len() > DEVICES {
+            let oldest = known.paired.iter().min_by_key(|(_, device)| device.last_seen_at_ms);
+            let Some(id) = oldest.map(|(id, _)| id.clone()) else { break };
+            known.paired.remove(&id);
+        }
+        if is_new {
+            self.write(&known);
+        }
+    }
+
+    /// A new token of a device, worth these scopes.
+    pub(crate) fn issue(&self, id: &str, scopes: &[String], now_ms: u64) -> Option<String> {
+        let token = BASE64_URL_SAFE_NO_PAD.encode(rand_bytes()?);
+        let mut known = self.known();
+        let device = known.paired.get_mut(id)?;
+        device.tokens.push(Token { digest: digest(&token), scopes: scopes.to_vec(), created_at_ms: now_ms });
+        let many = device.tokens.len().saturating_sub(TOKENS);
+        device.tokens.drain(..many);
+        self.write(&known);
+        Some(token)
+    }
+
+    /// What a token of a device is worth, if it is one.
+    pub(crate) fn worth(&self, id: &str, token: &str) -> Option<Vec<String>> {
+        let known = self.known();
+        let device = known.paired.get(id)?;
+        let shown = digest(token);
+        let is_shown = |token: &&Token| bool::from(token.digest.as_bytes().ct_eq(shown.as_bytes()));
+        let token = device.tokens.iter().find(is_shown)?;
+        Some(token.scopes.iter().filter(|scope| device.scopes.contains(scope)).cloned().collect())
+    }
+
+    /// Whether a device belongs to the owner, with this key.
+    pub(crate) fn knows(&self, id: &str, public_key: &str) -> bool {
+        self.known().paired.get(id).is_some_and(|device| device.public_key == public_key)
+    }
+
+    /// A device from elsewhere wants to belong to the owner. Asking again is the same request.
+    pub(crate) fn request(&self, params: &ConnectParams, request: String, now_ms: u64) -> Option<Request> {
+        let device = params.device.as_ref()?;
+        let mut known = self.known();
+        known.waiting.retain(|request| now_ms.saturating_sub(request.at_ms) < WAITS_MS);
+        if let Some(found) = known.waiting.iter().find(|request| request.device_id == device.id) {
+            return Some(found.clone());
+        }
+        let scopes = params.scopes.clone().unwrap_or_default();
+        let request =
+            Request { id: request, device_id: device.id.clone(), device: described(params, &scopes, now_ms), at_ms: now_ms };
+        known.waiting.push(request.clone());
+        if known.waiting.len() > WAITING {
+            known.waiting.remove(0);
+        }
+        Some(request)
+    }
+
+    /// Lets a device that waits belong to the owner. Nobody gives what he has not.
+    pub(crate) fn approve(&self, id: &str, by: &Scopes, now_ms: u64) -> Result<Value, Error> {
+        let mut known = self.known();
+        known.waiting.retain(|request| now_ms.saturating_sub(request.at_ms) < WAITS_MS);
+        let at = known.waiting.iter().position(|request| request.id == id).ok_or(Error::NoRequest)?;
+        if let Some(above) = known.waiting[at].device.scopes.iter().find(|scope| !by.hold(scope)) {
+            return Err(Error::Above(above.clone()));
+        }
+        let Request { device_id, mut device, .. } = known.waiting.remove(at);
+        device.approved_at_ms = now_ms;
+        device.last_seen_at_ms = now_ms;
+        let shown = shown(&device_id, &device);
+        known.paired.insert(device_id, device);
+        self.write(&known);
+        Ok(shown)
+    }
+
+    /// Forgets a device that waits; which one it was.
+    pub(crate) fn reject(&self, id: &str) -> Result<String, Error> {
+        let mut known = self.known();
+        let at = known.waiting.iter().position(|request| request.id == id).ok_or(Error::NoRequest)?;
+        Ok(known.waiting.remove(at).device_id)
+    }
+
+    /// Forgets a device and its tokens, and ends its connections.
+    pub(crate) fn remove(&self, id: &str) -> Result<(), Error> {
+        let mut known = self.known();
+        known.paired.remove(id).ok_or(Error::NoDevice)?;
+        known.end(id);
+        self.write(&known);
+        Ok(())
+    }
+
+    /// Names a device.
+    pub(crate) fn rename(&self, id: &str, name: &str) -> Result<Value, Error> {
+        let mut known = self.known();
+        let device = known.paired.get_mut(id).ok_or(Error::NoDevice)?;
+        device.display_name = Some(name.trim().to_owned()).filter(|name| !name.is_empty());
+        let shown = shown(id, device);
+        self.write(&known);
+        Ok(shown)
+    }
+
+    /// Makes all tokens of a device worthless, and ends its connections.
+    pub(crate) fn revoke(&self, id: &str) -> Result<(), Error> {
+        let mut known = self.known();
+        known.paired.get_mut(id).ok_or(Error::NoDevice)?.tokens.clear();
+        known.end(id);
+        self.write(&known);
+        Ok(())
+    }
+
+    /// A new token in the place of all others, worth no more than the device may and than whoever asks.
+    pub(crate) fn rotate(
+        &self,
+        id: &str,
+        scopes: Option<&[String]>,
+        by: &Scopes,
+        now_ms: u64,
+    ) -> Result<(String, Vec<String>), Error> {
+        let granted = self.known().paired.get(id).ok_or(Error::NoDevice)?.scopes.clone();
+        let wanted: Vec<String> = scopes.map_or_else(|| granted.clone(), <[String]>::to_vec);
+        if let Some(above) = wanted.iter().find(|scope| !granted.contains(scope) || !by.hold(scope)) {
+            return Err(Error::Above(above.clone()));
+        }
+        self.revoke(id)?;
+        let token = self.issue(id, &wanted, now_ms).ok_or(Error::NoDevice)?;
+        Ok((token, wanted))
+    }
+
+    /// What ends a connection of a device, when the device is forgotten or its tokens are revoked.
+    pub(crate) fn follow(&self, id: &str) -> CancellationToken {
+        let token = CancellationToken::new();
+        let mut known = self.known();
+        // Those that ended by themselves are nobody's any more.
+        known.live.retain(|(_, token)| !token.is_cancelled());
+        known.live.push((id.to_owned(), token.clone()));
+        token
+    }
+
+    /// All devices, and those that wait.
+    pub(crate) fn list(&self, now_ms: u64) -> Value {
+        let mut known = self.known();
+        known.waiting.retain(|request| now_ms.saturating_sub(request.at_ms) < WAITS_MS);
+        let paired: Vec<_> = known.paired.iter().map(|(id, device)| shown(id, device)).collect();
+        let pending: Vec<_> = known.waiting.iter().map(Request::shown).collect();
+        json!({"pending": pending, "paired": paired})
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the list. What cannot be written holds until the gateway stops.
+    fn write(&self, known: &Known) {
+        if let Err(error) = write(&self.file, &known.paired) {
+            tracing::error!(%error, file = %self.file.display(), "the list of devices was not written");
+        }
+    }
+}
+
+impl Known {
+    fn end(&mut self, id: &str) {
+        for (_, token) in self.live.extract_if(.., |(device, _)| device == id) {
+            token.cancel();
+        }
+    }
+}
+
+impl Request {
+    /// The request as operators are shown it.
+    pub(crate) fn shown(&self) -> Value {
+        let Device { public_key, display_name, platform, client_id, client_mode, scopes, .. } = &self.device;
+        let mut shown = json!({
+            "requestId": self.id, "deviceId": self.device_id, "publicKey": public_key, "platform": platform,
+            "clientId": client_id, "clientMode": client_mode, "role": "operator", "roles": ["operator"],
+            "scopes": scopes, "ts": self.at_ms,
+        });
+        if let Some(name) = display_name {
+            shown["displayName"] = name.as_str().into();
+        }
+        shown
+    }
+}
+
+/// A device as it says it is.
+fn described(params: &ConnectParams, scopes: &[String], now_ms: u64) -> Device {
+    let client = &params.client;
+    // A stranger's words, so not too many of them.
+    let short = |text: &str| text.chars().filter(|char| !char.is_control()).take(64).collect::<String>();
+    Device {
+        public_key: params.device.as_ref().map(|device| device.public_key.clone()).unwrap_or_default(),
+        display_name: client.display_name.as_deref().map(short),
+        platform: short(&client.platform),
+        client_id: client.id.clone(),
+        client_mode: client.mode.clone(),
+        scopes: scopes.to_vec(),
+        created_at_ms: now_ms,
+        approved_at_ms: now_ms,
+        last_seen_at_ms: now_ms,
+        tokens: Vec::new(),
+    }
+}
+
+/// A device as operators are shown it: without anything that a token could be made from.
+fn shown(id: &str, device: &Device) -> Value {
+    let token = |token: &Token| json!({"role": "operator", "scopes": token.scopes, "createdAtMs": token.created_at_ms});
+    let mut shown = json!({
+        "deviceId": id, "publicKey": device.public_key, "platform": device.platform, "clientId": device.client_id,
+        "clientMode": device.client_mode, "role": "operator", "roles": ["operator"], "scopes": device.scopes,
+        "createdAtMs": device.created_at_ms, "approvedAtMs": device.approved_at_ms,
+        "tokens": device.tokens.last().map(token).into_iter().collect::<Vec<_>>(),
+    });
+    if let Some(name) = &device.display_name {
+        shown["displayName"] = name.as_str().into();
+    }
+    shown
+}
+
+fn join(scopes: &mut Vec<String>, more: &[String]) {
+    for scope in more {
+        if !scopes.contains(scope) {
+            scopes.push(scope.clone());
+        }
+    }
+}
+
+fn digest(token: &str) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(token))
+}
+
+/// Bytes that nobody can guess.
+fn rand_bytes() -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    let read = fs::File::open("/dev/urandom").and_then(|mut file| io::Read::read_exact(&mut file, &mut bytes));
+    match read {
+        Ok(()) => Some(bytes),
+        Err(error) => {
+            tracing::error!(%error, "there is no randomness; no token is given");
+            None
+        }
+    }
+}
+
+fn write(file: &Path, paired: &BTreeMap<String, Device>) -> io::Result<()> {
+    if let Some(folder) = file.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    let beside = file.with_extension("json.tmp");
+    let mut new = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&beside)?;
+    new.write_all(&serde_json::to_vec_pretty(paired)?)?;
+    new.sync_all()?;
+    fs::rename(&beside, file)
+}
+
+#[cfg(test)]
+mod tests;

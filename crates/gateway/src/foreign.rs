@@ -1,0 +1,122 @@
+//! What plugins add to the gateway: methods, and paths over HTTP. Who they are, the gateway does not know.
+
+use std::{net::IpAddr, sync::Arc};
+
+use async_trait::async_trait;
+use axum::{
+    body::{Body, to_bytes},
+    http::{HeaderName, HeaderValue, StatusCode, header::CONTENT_LENGTH, request::Parts},
+    response::{IntoResponse, Response},
+};
+use homard_proto::ErrorShape;
+use serde_json::Value;
+
+use crate::{lobby::Guest, openai, scope::Scope, server::Server};
+
+/// How large the body of a request for a plugin may be.
+const BODY: usize = 5 * 1024 * 1024;
+
+/// What plugins add to the gateway. It may change while the gateway is at work.
+#[async_trait]
+pub trait Foreign: std::fmt::Debug + Send + Sync {
+    /// The names of their methods.
+    fn methods(&self) -> Vec<String>;
+
+    /// What a method needs, if they have it.
+    fn needs(&self, method: &str) -> Option<Scope>;
+
+    /// Answers a method. `client` says who asks.
+    async fn call(&self, method: &str, params: Value, client: Value) -> Result<Value, ErrorShape>;
+
+    /// Whether somebody may answer at this path, and whether whoever asks must show the gateway's secret first.
+    fn door(&self, path: &str) -> Option<Door>;
+
+    /// Answers a request; `None` if it was not for them after all.
+    async fn answer(&self, asked: HttpAsked) -> Option<HttpAnswered>;
+}
+
+/// How one comes in at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// With the gateway's secret.
+    Guarded,
+    /// As one is: the plugin looks who comes.
+    Open,
+}
+
+/// A request over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpAsked {
+    /// Such as `POST`.
+    pub method: String,
+    /// The path and what follows it.
+    pub url: String,
+    /// The headers, without the gateway's secret.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// Who asks.
+    pub from: IpAddr,
+}
+
+/// An answer over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpAnswered {
+    /// The status.
+    pub status: u16,
+    /// The headers.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// The door at a path, if there is one.
+pub(crate) fn door(server: &Server, path: &str) -> Option<(Arc<dyn Foreign>, Door)> {
+    let foreign = server.foreign.clone()?;
+    let door = foreign.door(path)?;
+    Some((foreign, door))
+}
+
+/// Has a plugin answer.
+pub(crate) async fn answer(
+    server: &Server,
+    (foreign, door): (Arc<dyn Foreign>, Door),
+    guest: &Guest,
+    (parts, body): (Parts, Body),
+) -> Response {
+    if door == Door::Guarded
+        && let Some(refusal) = openai::turned_away(server, guest, &parts.headers)
+    {
+        return refusal;
+    }
+    let from = guest.address().ip();
+    let Ok(body) = to_bytes(body, BODY).await else {
+        return (StatusCode::PAYLOAD_TOO_LARGE, "the body is too large\n").into_response();
+    };
+    match foreign.answer(asked(&parts, door, from, body.to_vec())).await {
+        Some(answered) => written(answered),
+        None => (StatusCode::NOT_FOUND, "Not Found").into_response(),
+    }
+}
+
+fn asked(parts: &Parts, door: Door, from: IpAddr, body: Vec<u8>) -> HttpAsked {
+    // Whoever showed the gateway's secret showed it to the gateway. What a plugin checks itself is its own business.
+    let is_told = |name: &HeaderName| door == Door::Open || *name != axum::http::header::AUTHORIZATION;
+    let headers = parts.headers.iter().filter(|(name, _)| is_told(name));
+    let headers = headers.map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()));
+    HttpAsked { method: parts.method.to_string(), url: parts.uri.to_string(), headers: headers.collect(), body, from }
+}
+
+fn written(answered: HttpAnswered) -> Response {
+    let mut response = Response::new(Body::from(answered.body));
+    *response.status_mut() = StatusCode::from_u16(answered.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    for (name, value) in answered.headers {
+        // The length is what it is, and a header that is none is left out.
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value))
+            && name != CONTENT_LENGTH
+        {
+            response.headers_mut().append(name, value);
+        }
+    }
+    response
+}

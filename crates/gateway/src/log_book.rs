@@ -1,0 +1,229 @@
+//! The newest lines of the gateway's log, kept for those who ask for them.
+//!
+//! Whoever sets logging up writes here what goes to the log, one JSON object a line. A bounded number of bytes is kept;
+//! places in it are counted from the first byte that was ever written, so a reader goes on where it was.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde_json::{Map, Value, json};
+
+/// How many bytes are kept.
+const KEPT: usize = 1024 * 1024;
+/// How long a line may be.
+const LINE: usize = 16 * 1024;
+
+/// The newest lines of a log. Clones are the same book.
+#[derive(Debug, Clone, Default)]
+pub struct LogBook(Arc<Mutex<Book>>);
+
+#[derive(Debug, Default)]
+struct Book {
+    lines: VecDeque<String>,
+    /// Where the first line begins that is kept.
+    begin: u64,
+    /// Where the last one ends.
+    end: u64,
+    /// What was written of a line that is not whole yet.
+    part: Vec<u8>,
+    /// Where the log is kept for longer, if it is.
+    place: Option<String>,
+}
+
+/// What a reader finds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Where to go on.
+    pub(crate) cursor: u64,
+    /// How much was ever written.
+    pub(crate) size: u64,
+    pub(crate) lines: Vec<String>,
+    /// Whether there were more lines than the reader takes.
+    pub(crate) is_truncated: bool,
+    /// Whether what the reader had not read is gone.
+    pub(crate) is_reset: bool,
+}
+
+impl LogBook {
+    /// The same book, which says where the log is kept for longer.
+    pub fn at(self, place: String) -> Self {
+        self.book().place = Some(place);
+        self
+    }
+
+    /// Where the log is kept.
+    pub(crate) fn place(&self) -> String {
+        self.book().place.clone().unwrap_or_else(|| "(memory of the gateway)".to_owned())
+    }
+
+    /// The newest lines, or those after a place: at most so many, and so many bytes.
+    pub(crate) fn read(&self, cursor: Option<u64>, lines: usize, bytes: usize) -> Seen {
+        let book = self.book();
+        let is_reset = cursor.is_some_and(|cursor| cursor < book.begin || cursor > book.end);
+        let from = cursor.filter(|_| !is_reset).unwrap_or(book.begin);
+        let mut at = book.begin;
+        let later: Vec<&String> = book
+            .lines
+            .iter()
+            .filter(|line| {
+                let begins = at;
+                at += size(line);
+                begins >= from
+            })
+            .collect();
+        let mut room = bytes;
+        let mut shown: Vec<String> = Vec::new();
+        for line in later.iter().rev().take(lines) {
+            match room.checked_sub(line.len() + 1) {
+                Some(left) => room = left,
+                None if shown.is_empty() => room = 0,
+                None => break,
+            }
+            shown.push((*line).clone());
+        }
+        shown.reverse();
+        Seen { cursor: book.end, size: book.end, is_truncated: shown.len() < later.len(), is_reset, lines: shown }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl io::Write for LogBook {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.book().write(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Book {
+    fn write(&mut self, bytes: &[u8]) {
+        self.part.extend_from_slice(bytes);
+        while let Some(at) = self.part.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.part.drain(..=at).collect();
+            self.add(told(&String::from_utf8_lossy(&line)));
+        }
+        // Nobody writes a line that long.
+        self.part.truncate(4 * LINE);
+    }
+
+    fn add(&mut self, line: String) {
+        self.end += size(&line);
+        self.lines.push_back(line);
+        while self.end - self.begin > KEPT as u64 {
+            let Some(oldest) = self.lines.pop_front() else { break };
+            self.begin += size(&oldest);
+        }
+    }
+}
+
+/// How many bytes a line takes with its end.
+fn size(line: &str) -> u64 {
+    line.len() as u64 + 1
+}
+
+/// A line as clients of the protocol read it: the words, the time, and the level and place in `_meta`.
+fn told(line: &str) -> String {
+    let Ok(Value::Object(mut event)) = serde_json::from_str::<Value>(line) else { return cut(line.trim_end()) };
+    let mut fields = match event.remove("fields") {
+        Some(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    };
+    let text = |from: &mut Map<String, Value>, name: &str| match from.remove(name) {
+        Some(Value::String(text)) => text,
+        Some(other) => other.to_string(),
+        None => String::new(),
+    };
+    let (message, time) = (text(&mut fields, "message"), text(&mut event, "timestamp"));
+    let (level, target) = (text(&mut event, "level"), text(&mut event, "target"));
+    let more: String = fields.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+    let line = json!({
+        "0": format!("{message}{more}"), "time": time, "level": level.to_lowercase(), "subsystem": target,
+        "message": format!("{message}{more}"), "_meta": {"logLevelName": level, "date": time, "name": target},
+    });
+    let line = line.to_string();
+    if line.len() <= LINE { line } else { json!({"0": cut(&message), "time": time}).to_string() }
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(LINE / 4) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn book(lines: &[&str]) -> LogBook {
+        let mut book = LogBook::default();
+        for line in lines {
+            writeln!(book, "{line}").unwrap();
+        }
+        book
+    }
+
+    #[test]
+    fn a_reader_goes_on_where_it_was() {
+        let mut book = book(&["one", "two"]);
+        let all = book.read(None, 10, 1000);
+        assert_eq!((all.lines, all.cursor, all.is_truncated), (vec!["one".to_owned(), "two".to_owned()], 8, false));
+        assert_eq!(book.read(Some(8), 10, 1000).lines, Vec::<String>::new());
+        writeln!(book, "three").unwrap();
+        let more = book.read(Some(8), 10, 1000);
+        assert_eq!((more.lines, more.cursor, more.is_reset), (vec!["three".to_owned()], 14, false));
+    }
+
+    #[test]
+    fn a_reader_gets_the_newest_that_it_takes() {
+        let book = book(&["one", "two", "three"]);
+        let two = book.read(None, 2, 1000);
+        assert_eq!((two.lines, two.is_truncated), (vec!["two".to_owned(), "three".to_owned()], true));
+        assert_eq!(book.read(None, 10, 7).lines, ["three"]);
+        assert_eq!(book.read(None, 10, 1).lines, ["three"]);
+    }
+
+    #[test]
+    fn old_lines_make_room_and_whoever_missed_them_is_told() {
+        let line = "x".repeat(1023);
+        let book = book(&vec![line.as_str(); 1030]);
+        let seen = book.read(Some(10), 2, 10_000);
+        assert_eq!((seen.cursor, seen.lines.len(), seen.is_reset), (1030 * 1024, 2, true));
+        assert_eq!(book.read(None, usize::MAX, usize::MAX).lines.len(), 1024);
+    }
+
+    #[test]
+    fn an_event_is_told_as_clients_read_it() {
+        let event = r#"{"timestamp":"2026-01-02T03:04:05Z","level":"WARN","fields":{"message":"gone","port":5},"target":"homard"}"#;
+        let book = book(&[event]);
+        let line: Value = serde_json::from_str(&book.read(None, 1, 1000).lines[0]).unwrap();
+        assert_eq!(
+            line,
+            json!({
+                "0": "gone port=5", "time": "2026-01-02T03:04:05Z", "level": "warn", "subsystem": "homard",
+                "message": "gone port=5",
+                "_meta": {"logLevelName": "WARN", "date": "2026-01-02T03:04:05Z", "name": "homard"},
+            })
+        );
+    }
+
+    #[test]
+    fn a_line_comes_in_parts_and_may_be_no_json() {
+        let mut book = LogBook::default();
+        book.write_all(b"hal").unwrap();
+        assert_eq!(book.read(None, 1, 100).lines, Vec::<String>::new());
+        book.write_all(b"f\n").unwrap();
+        assert_eq!(book.read(None, 1, 100).lines, ["half"]);
+    }
+}

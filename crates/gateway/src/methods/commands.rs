@@ -1,0 +1,41 @@
+//! `commands.list`: what can be written in a chat besides messages.
+
+use homard_agent::{Hub, command::Listed};
+use homard_proto::{ErrorShape, method::commands::ListParams};
+use serde_json::{Value, json};
+
+use crate::router::{Answer, Call};
+
+/// The commands of the house.
+pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: ListParams = call.params()?;
+    Ok(json!({"commands": all(&call.server.hub, params.include_args == Some(true))}).into())
+}
+
+/// Every command as clients show it.
+pub(crate) fn all(hub: &Hub, with_arguments: bool) -> Vec<Value> {
+    hub.commands().iter().map(|command| row(command, with_arguments)).collect()
+}
+
+fn row(command: &Listed, with_arguments: bool) -> Value {
+    let bare = |name: &String| name.trim_start_matches('/').to_owned();
+    let name = command.names.first().map(bare).unwrap_or_default();
+    let category = match name.as_str() {
+        "status" | "context" | "help" => "status",
+        "approve" => "management",
+        "new" | "reset" | "stop" | "compact" => "session",
+        _ => "options",
+    };
+    let mut row = json!({
+        "name": name, "textAliases": command.names, "description": command.meaning, "category": category,
+        "source": "native", "scope": "text", "acceptsArgs": !command.arguments.is_empty(),
+    });
+    if with_arguments && !command.arguments.is_empty() {
+        let is_required = command.arguments.starts_with('<');
+        let argument = json!({
+            "name": command.arguments, "description": command.meaning, "type": "string", "required": is_required,
+        });
+        row["args"] = json!([argument]);
+    }
+    row
+}

@@ -1,0 +1,111 @@
+//! Questions about the house: its tools, its channels and nodes, what it uses, and lists of which there is nothing here.
+
+use homard_agent::{
+    command::OWNER,
+    schedule::job::Wake,
+    tool::{Origin, ToolSpec},
+};
+use homard_proto::{
+    ErrorShape,
+    method::house::{
+        ChannelsStatusParams, NodeListParams, NothingParams, SystemEventParams, ToolsParams, UsageStatusParams,
+    },
+};
+use serde_json::{Value, json};
+
+use super::{models::profile, session_key, unavailable};
+use crate::router::{Answer, Call};
+
+/// Devices that lend their tools: there are none, because nodes are refused.
+pub(crate) async fn nodes(mut call: Call) -> Result<Answer, ErrorShape> {
+    let NodeListParams {} = call.params()?;
+    Ok(json!({"ts": call.server.hub.ambient().now_ms(), "nodes": []}).into())
+}
+
+/// The channels that this gateway speaks on.
+pub(crate) async fn channels(mut call: Call) -> Result<Answer, ErrorShape> {
+    let ChannelsStatusParams {} = call.params()?;
+    Ok(json!({
+        "ts": call.server.hub.ambient().now_ms(), "channelOrder": [], "channelLabels": {}, "channelDetailLabels": {},
+        "channelSystemImages": {}, "channelMeta": [], "channels": {}, "channelAccounts": {},
+        "channelDefaultAccountId": {},
+    })
+    .into())
+}
+
+/// What providers say of what is left: none is asked.
+pub(crate) async fn usage(mut call: Call) -> Result<Answer, ErrorShape> {
+    let UsageStatusParams {} = call.params()?;
+    Ok(json!({"updatedAt": call.server.hub.ambient().now_ms(), "providers": []}).into())
+}
+
+/// What an agent can do.
+pub(crate) async fn tools(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: ToolsParams = call.params()?;
+    let agents = call.server.hub.agents();
+    let profile = profile(&agents, params.agent_id.as_deref(), "tools.catalog")?;
+    let tool = |spec: &ToolSpec| {
+        json!({
+            "id": spec.name, "label": spec.name, "description": spec.description, "source": "core",
+            "defaultProfiles": ["full"],
+        })
+    };
+    let tools: Vec<_> = profile.toolbox.specs().iter().map(tool).collect();
+    Ok(json!({
+        "agentId": profile.id, "profiles": [{"id": "full", "label": "Full"}],
+        "groups": [{"id": "tools", "label": "Tools", "source": "core", "tools": tools}],
+    })
+    .into())
+}
+
+/// What an agent can do in a session, when the owner asks.
+pub(crate) async fn effective_tools(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: ToolsParams = call.params()?;
+    let agents = call.server.hub.agents();
+    let key = params.session_key.map(|key| session_key(&call.server, "tools.effective", &key)).transpose()?;
+    let named = params.agent_id.or_else(|| Some(key.as_ref()?.agent()?.to_string()));
+    let profile = profile(&agents, named.as_deref(), "tools.effective")?;
+    let key = key.unwrap_or_else(|| profile.id.main_session());
+    let tool = |spec: &ToolSpec| {
+        let short = spec.description.lines().next().unwrap_or_default();
+        json!({
+            "id": spec.name, "label": spec.name, "description": short, "rawDescription": spec.description,
+            "source": "core",
+        })
+    };
+    let owner = Origin { principal: OWNER.to_owned(), ..Origin::default() };
+    let toolbox = profile.tools_for((&owner, &key), profile.spec());
+    let tools: Vec<_> = toolbox.specs().iter().map(tool).collect();
+    let group = json!({"id": "core", "label": "Tools", "source": "core", "tools": tools});
+    Ok(json!({"agentId": profile.id, "profile": "full", "groups": [group]}).into())
+}
+
+/// Tells the main session of the default agent something, for the next time that it wakes.
+pub(crate) async fn system_event(mut call: Call) -> Result<Answer, ErrorShape> {
+    let SystemEventParams { text } = call.params()?;
+    let schedule = call.server.schedule.as_ref().map_err(ErrorShape::unavailable)?;
+    schedule.wake(None, text.trim(), &Wake::NextHeartbeat).await.map_err(unavailable)?;
+    Ok(json!({"ok": true}).into())
+}
+
+/// Answers a question for things that this gateway does not have.
+fn nothing(mut call: Call, answer: Value) -> Result<Answer, ErrorShape> {
+    let NothingParams {} = call.params()?;
+    Ok(answer.into())
+}
+
+/// Questions of agents to people: none is asked.
+pub(crate) async fn questions(call: Call) -> Result<Answer, ErrorShape> {
+    nothing(call, json!({"questions": []}))
+}
+
+/// Approvals of other kinds than commands: none is asked for.
+pub(crate) async fn other_approvals(call: Call) -> Result<Answer, ErrorShape> {
+    nothing(call, json!([]))
+}
+
+/// Looks that somebody made: none is kept.
+pub(crate) async fn themes(call: Call) -> Result<Answer, ErrorShape> {
+    let own = json!({"id": "default", "source": "builtin"});
+    nothing(call, json!({"themes": [], "current": {"requestedId": null}, "theme": own, "definition": null}))
+}

@@ -1,0 +1,23 @@
+//! `logs.tail`: what the gateway said of itself.
+
+use homard_proto::{ErrorShape, method::logs::TailParams};
+use serde_json::json;
+
+use crate::router::{Answer, Call};
+
+/// How many lines are told when the caller does not say.
+const LINES: usize = 500;
+/// How many bytes are told when the caller does not say.
+const BYTES: usize = 250_000;
+
+/// The newest lines, or those after the cursor.
+pub(crate) async fn tail(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: TailParams = call.params()?;
+    let log = &call.server.log;
+    let seen = log.read(params.cursor, params.limit.unwrap_or(LINES), params.max_bytes.unwrap_or(BYTES));
+    Ok(json!({
+        "file": log.place(), "cursor": seen.cursor, "size": seen.size, "lines": seen.lines,
+        "truncated": seen.is_truncated, "reset": seen.is_reset,
+    })
+    .into())
+}

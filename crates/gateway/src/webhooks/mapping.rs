@@ -1,0 +1,216 @@
+//! What is done at a path that only its owner knows: which requests are meant, and what is made of them. Pure.
+
+use homard_agent::schedule::job::Wake;
+use serde_json::{Map, Value};
+
+use super::{
+    errand::{Errand, Sender},
+    refusal::Refusal,
+    template::{Scene, Template},
+};
+
+/// Parts of a session's key that say what kind of session it is.
+const KINDS: [&str; 7] = ["agent", "group", "channel", "direct", "dm", "thread", "topic"];
+
+/// What is done with some requests.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Mapping {
+    /// What it is called.
+    pub id: Option<String>,
+    /// The path that is meant, beneath that of all webhooks; any if it is not said.
+    pub path: Option<String>,
+    /// What the member `source` of the body must be; anything if it is not said.
+    pub source: Option<String>,
+    /// What is done.
+    pub action: Action,
+    /// When the main session hears of it.
+    pub wake: Wake,
+    /// What people call it.
+    pub name: Option<Template>,
+    /// Who does it.
+    pub agent: Option<String>,
+    /// In which session. What fills it is one part of the key, whatever it says.
+    pub session_key: Option<Template>,
+    /// What the agent is asked.
+    pub message: Option<Template>,
+    /// What the main session is told.
+    pub text: Option<Template>,
+    /// Whether the answer is sent to a chat.
+    pub deliver: Option<bool>,
+    /// Whether the message is taken for the owner's own words.
+    pub allow_unsafe_external_content: bool,
+    /// The chat platform.
+    pub channel: Option<String>,
+    /// The person or group there.
+    pub to: Option<Template>,
+    /// Who answers, as `provider/model`.
+    pub model: Option<Template>,
+    /// How hard the model thinks.
+    pub thinking: Option<Template>,
+    /// How long it may take, in seconds.
+    pub timeout_seconds: Option<u64>,
+    /// What the event is called by whoever tells of it: an event is dealt with once.
+    pub idempotency_key: Option<Template>,
+    /// What changes all that.
+    pub transform: Option<Transform>,
+}
+
+/// What a mapping does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Action {
+    /// An agent is asked.
+    #[default]
+    Agent,
+    /// The main session is told something.
+    Wake,
+}
+
+impl Action {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Wake => "wake",
+        }
+    }
+}
+
+/// A function of a module that changes what is made of requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transform {
+    /// The module's file, beneath the folder of transforms.
+    pub module: String,
+    /// The function's name; `default` or `transform` if it is not said.
+    pub export: Option<String>,
+}
+
+impl Mapping {
+    /// What is done with mail that Gmail tells of.
+    pub fn gmail() -> Self {
+        let template = |text| Some(Template::parse(text));
+        Self {
+            id: Some("gmail".to_owned()),
+            path: Some("gmail".to_owned()),
+            name: template("Gmail"),
+            session_key: template("hook:gmail:{{messages[0].id}}"),
+            message: template(
+                "Mail from {{messages[0].from}}\nSubject: {{messages[0].subject}}\n\n{{messages[0].snippet}}\n\
+                 {{messages[0].body}}",
+            ),
+            idempotency_key: template("{{messages[0].id}}"),
+            ..Self::default()
+        }
+    }
+
+    /// Whether it is meant for a path.
+    pub(super) fn is_at(&self, place: &str) -> bool {
+        self.path.as_deref().is_none_or(|path| path.trim().trim_matches('/') == place)
+    }
+
+    /// Whether it is meant for a body.
+    pub(super) fn is_from(&self, payload: &Value) -> bool {
+        self.source.as_deref().is_none_or(|source| payload["source"].as_str() == Some(source))
+    }
+
+    /// What is made of a request: an object as `/agent` and `/wake` take it.
+    pub(super) fn fill(&self, scene: Scene<'_>) -> Map<String, Value> {
+        let filled = |template: &Option<Template>| template.as_ref().map(|template| template.fill(scene));
+        let key = self.session_key.as_ref().map(|template| template.fill_with(scene, |value| one_part(&value)));
+        let wake = if self.wake == Wake::NextHeartbeat { "next-heartbeat" } else { "now" };
+        let fields: [(&str, Value); 14] = [
+            ("action", self.action.name().into()),
+            ("wakeMode", wake.into()),
+            ("name", filled(&self.name).into()),
+            ("agentId", self.agent.clone().into()),
+            ("sessionKey", key.into()),
+            ("message", filled(&self.message).into()),
+            ("text", filled(&self.text).into()),
+            ("deliver", self.deliver.into()),
+            ("channel", self.channel.clone().into()),
+            ("to", filled(&self.to).into()),
+            ("model", filled(&self.model).into()),
+            ("thinking", filled(&self.thinking).into()),
+            ("timeoutSeconds", self.timeout_seconds.into()),
+            ("idempotencyKey", filled(&self.idempotency_key).into()),
+        ];
+        let mut wanted: Map<String, Value> = fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
+        wanted.insert("allowUnsafeExternalContent".to_owned(), self.allow_unsafe_external_content.into());
+        wanted
+    }
+
+    /// What that asks for.
+    pub(super) fn errand(&self, wanted: &Map<String, Value>) -> Result<Errand, Refusal> {
+        // A transform may call it kind, as OpenClaw's do.
+        let action = wanted.get("kind").or_else(|| wanted.get("action")).and_then(Value::as_str);
+        let mut errand = match action {
+            Some("wake") => Errand::wake(wanted, Sender::Owner)?,
+            Some("agent") => Errand::agent(wanted, Sender::Owner)?,
+            _ => return Err(Refusal::invalid("action must be wake or agent")),
+        };
+        let place = self.id.as_deref().or(self.path.as_deref()).unwrap_or_default();
+        let family = format!("mapping:{}", place.trim().trim_matches('/'));
+        match &mut errand {
+            Errand::Wake(nudge) => nudge.family = family,
+            Errand::Agent(job) => job.family = family,
+        }
+        Ok(errand)
+    }
+}
+
+/// A value as one part of a session's key, which cannot become another session's: a key has parts and knows no capitals.
+fn one_part(value: &str) -> String {
+    let is_kind = KINDS.contains(&value);
+    let mut part = String::with_capacity(value.len());
+    for (at, byte) in value.bytes().enumerate() {
+        if matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.') && !(at == 0 && is_kind) {
+            part.push(char::from(byte));
+        } else {
+            part.push_str(&format!("%{byte:02x}"));
+        }
+    }
+    part
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn filled(mapping: &Mapping, payload: &Value) -> Map<String, Value> {
+        let none = BTreeMap::new();
+        mapping.fill(Scene { payload, headers: &none, query: &none, path: "gmail", now: "" })
+    }
+
+    #[test]
+    fn a_mapping_is_meant_by_path_and_source() {
+        let any = Mapping::default();
+        assert!(any.is_at("x") && any.is_from(&json!({})) && any.is_from(&json!([1])));
+        let some = Mapping { path: Some("/git/hub/".to_owned()), source: Some("ci".to_owned()), ..any };
+        assert_eq!(["git/hub", "git", "git/hub/x"].map(|place| some.is_at(place)), [true, false, false]);
+        let sources = [json!({"source": "ci"}), json!({"source": "CI"}), json!({}), json!("ci")];
+        assert_eq!(sources.map(|payload| some.is_from(&payload)), [true, false, false, false]);
+    }
+
+    #[test]
+    fn mail_is_dealt_with_once_and_in_a_session_of_its_own() {
+        let mail = json!({"messages": [{"id": "19a", "from": "ann", "subject": "Hi", "snippet": "s", "body": "b"}]});
+        let Errand::Agent(job) = Mapping::gmail().errand(&filled(&Mapping::gmail(), &mail)).unwrap() else { panic!() };
+        assert_eq!(job.message, "Mail from ann\nSubject: Hi\n\ns\nb");
+        assert_eq!(job.session, Some((Sender::Owner, "hook:gmail:19a".to_owned())));
+        assert_eq!((job.name.as_str(), job.family.as_str()), ("Gmail", "mapping:gmail"));
+        assert_eq!(job.key, Some(super::super::once::Key::Event("19a".to_owned())));
+        assert!(!job.is_trusted);
+    }
+
+    #[test]
+    fn a_value_cannot_choose_the_session() {
+        let mapping = Mapping { session_key: Some(Template::parse("{{k}}")), ..Mapping::default() };
+        let key = |value: &str| filled(&mapping, &json!({"k": value}))["sessionKey"].as_str().unwrap().to_owned();
+        assert_eq!(key("19a-b_c.d"), "19a-b_c.d");
+        assert_eq!(key("agent:main:main"), "agent%3amain%3amain");
+        assert_eq!(key("Ann ä"), "%41nn%20%c3%a4");
+        assert_eq!((key("group").as_str(), key("thread").as_str()), ("%67roup", "%74hread"));
+    }
+}

@@ -1,0 +1,199 @@
+//! A request as it came: the token that it shows, its body, and what templates may know of it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use axum::{
+    body::Body,
+    http::{
+        HeaderMap, StatusCode, Uri,
+        header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, PROXY_AUTHORIZATION},
+        request::Parts,
+    },
+};
+use futures_util::StreamExt;
+use homard_proto::method::connect::Auth;
+use serde_json::{Map, Value, json};
+use tokio::time::timeout;
+
+use super::{refusal::Refusal, template::Scene};
+
+/// The header that may hold the token instead of `Authorization`.
+const TOKEN: &str = "x-openclaw-token";
+/// How long a body may take to come.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a body that nobody wants may take to come.
+const GRACE: Duration = Duration::from_secs(1);
+/// How much of a body that nobody wants is read.
+const SPARE: usize = 8 * 1024 * 1024;
+
+/// What a request said.
+#[derive(Debug)]
+pub(super) struct Said {
+    /// What follows the path of all webhooks.
+    pub(super) place: String,
+    pub(super) payload: Value,
+    /// By their names in lower case, without those that hold secrets.
+    pub(super) headers: BTreeMap<String, String>,
+    query: BTreeMap<String, String>,
+    url: String,
+}
+
+impl Said {
+    /// The body, if it is an object.
+    pub(super) fn object(&self) -> Result<&Map<String, Value>, Refusal> {
+        self.payload.as_object().ok_or_else(|| Refusal::invalid("the body must be a JSON object"))
+    }
+
+    /// What templates know of it.
+    pub(super) fn scene<'a>(&'a self, now: &'a str) -> Scene<'a> {
+        Scene { payload: &self.payload, headers: &self.headers, query: &self.query, path: &self.place, now }
+    }
+
+    /// What a transform is told.
+    pub(super) fn told(&self) -> Value {
+        json!({"payload": self.payload, "headers": self.headers, "url": self.url, "path": self.place})
+    }
+}
+
+/// The secret that a request shows.
+pub(super) fn shown(headers: &HeaderMap) -> Auth {
+    let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.trim().split_once(' '));
+    let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token);
+    let token = bearer.or_else(|| headers.get(TOKEN)?.to_str().ok());
+    let token = token.map(str::trim).filter(|token| !token.is_empty()).map(str::to_owned);
+    Auth { token, ..Auth::default() }
+}
+
+/// Reads the body of a request to a place, of at most so many bytes. Its sender was let in.
+pub(super) async fn read(parts: &Parts, body: Body, (place, limit): (String, usize)) -> Result<Said, Refusal> {
+    let too_large = || Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "payload too large");
+    let announced = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > limit) {
+        forget(body).await;
+        return Err(too_large());
+    }
+    let late = || Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body took too long to come");
+    let bytes = timeout(PATIENCE, take(body, limit)).await.map_err(|_elapsed| late())??.ok_or_else(too_large)?;
+    let is_blank = bytes.iter().all(u8::is_ascii_whitespace);
+    let payload = if is_blank { Ok(json!({})) } else { serde_json::from_slice(&bytes) };
+    Ok(Said {
+        place,
+        payload: payload.map_err(|error| Refusal::invalid(format!("the body is not JSON: {error}")))?,
+        headers: headers(&parts.headers),
+        query: query(&parts.uri),
+        url: parts.uri.to_string(),
+    })
+}
+
+/// Lets a body that nobody wants pass by: a connection that is closed with unread bytes takes the answer with it.
+pub(super) async fn forget(body: Body) {
+    timeout(GRACE, take(body, 0)).await.ok();
+}
+
+/// A body of at most so many bytes. Of a larger one a part of the rest is read, and forgotten.
+async fn take(body: Body, limit: usize) -> Result<Option<Vec<u8>>, Refusal> {
+    let (mut bytes, mut count) = (Vec::new(), 0);
+    let mut chunks = body.into_data_stream();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|error| Refusal::invalid(format!("the body broke off: {error}")))?;
+        count += chunk.len();
+        if count > limit.saturating_add(SPARE) {
+            break;
+        }
+        if count <= limit {
+            bytes.extend_from_slice(&chunk);
+        }
+    }
+    Ok((count <= limit).then_some(bytes))
+}
+
+/// The headers that templates and transforms may see. One that comes more than once is joined, in its order.
+fn headers(headers: &HeaderMap) -> BTreeMap<String, String> {
+    let mut known: BTreeMap<String, String> = BTreeMap::new();
+    for (name, value) in headers {
+        let is_secret = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE].contains(name) || name == TOKEN;
+        let Some(value) = value.to_str().ok().filter(|_| !is_secret) else { continue };
+        known
+            .entry(name.as_str().to_owned())
+            .and_modify(|before| *before = format!("{before}, {value}"))
+            .or_insert_with(|| value.to_owned());
+    }
+    known
+}
+
+/// What an address says after `?`; of a name that comes more than once, the first.
+pub(super) fn query(uri: &Uri) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        found.entry(unescaped(name)).or_insert_with(|| unescaped(value));
+    }
+    found
+}
+
+/// A part of a query without its escapes; what is no escape stays as it is.
+fn unescaped(text: &str) -> String {
+    let hex = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let escaped = match tail {
+            [high, low, ..] if *first == b'%' => hex(*high).zip(hex(*low)).map(|(high, low)| high << 4 | low),
+            _ => None,
+        };
+        bytes.push(escaped.unwrap_or(if *first == b'+' { b' ' } else { *first }));
+        rest = if escaped.is_some() { &tail[2..] } else { tail };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn given(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn a_token_is_shown_in_either_header() {
+        let token = |pairs: &[(&'static str, &'static str)]| shown(&given(pairs)).token;
+        assert_eq!(token(&[("authorization", "bEaReR  t ")]).as_deref(), Some("t"));
+        assert_eq!(token(&[("x-openclaw-token", " t ")]).as_deref(), Some("t"));
+        assert_eq!(token(&[("authorization", "Basic eDp5"), ("x-openclaw-token", "t")]).as_deref(), Some("t"));
+        for none in [&[][..], &[("authorization", "t")], &[("authorization", "Bearer ")], &[("x-openclaw-token", "")]] {
+            assert_eq!(token(none), None, "{none:?}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_among_what_templates_see() {
+        let all = given(&[
+            ("authorization", "Bearer t"),
+            ("x-openclaw-token", "t"),
+            ("cookie", "c"),
+            ("x-a", "1"),
+            ("x-a", "2"),
+        ]);
+        assert_eq!(headers(&all), BTreeMap::from([("x-a".to_owned(), "1, 2".to_owned())]));
+    }
+
+    #[test]
+    fn a_query_is_read_as_forms_write_it() {
+        let read = |text: &'static str| query(&Uri::from_static(text));
+        let pairs = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        assert_eq!(
+            read("/hooks/x?a=1&a=2&b&%63=%C3%A4+%zz%4&=e&&"),
+            pairs(&[("a", "1"), ("b", ""), ("c", "ä %zz%4"), ("", "e")])
+        );
+        assert_eq!(read("/hooks/x?%74oken=t"), pairs(&[("token", "t")]));
+        assert_eq!(read("/hooks/x"), pairs(&[]));
+    }
+}

@@ -1,0 +1,204 @@
+//! Texts with gaps, such as `New mail from {{messages[0].from}}`, and what is put into them. Pure.
+//!
+//! A template is the owner's, what fills it is a stranger's: a value is put in once and never read as a template.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// How long a filled text may be, in bytes: as long as the largest usual request. One value may fill many gaps.
+pub(super) const LONGEST: usize = 262_144;
+/// What stands where a text that became too long was cut.
+const CUT: &str = "\n…(cut)";
+
+/// A text with gaps.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Template(Vec<Part>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Words(String),
+    /// The names on the way to a value.
+    Gap(Vec<String>),
+}
+
+/// What gaps are filled from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scene<'a> {
+    /// The body of the request.
+    pub(super) payload: &'a Value,
+    /// Its headers by their names in lower case, without those that hold secrets.
+    pub(super) headers: &'a BTreeMap<String, String>,
+    /// What its address says after `?`.
+    pub(super) query: &'a BTreeMap<String, String>,
+    /// What follows the path of all webhooks.
+    pub(super) path: &'a str,
+    /// When it came, in ISO 8601.
+    pub(super) now: &'a str,
+}
+
+impl Template {
+    /// Reads a text. What is no gap, such as a `{{` that nothing closes, is taken as it is written.
+    pub fn parse(text: &str) -> Self {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("{{") {
+            let Some((gap, tail)) = after.split_once("}}") else { break };
+            parts.push(Part::Words(before.to_owned()));
+            parts.push(Part::Gap(steps(gap)));
+            rest = tail;
+        }
+        parts.push(Part::Words(rest.to_owned()));
+        parts.retain(|part| *part != Part::Words(String::new()));
+        Self(parts)
+    }
+
+    /// The text with its gaps filled.
+    pub(super) fn fill(&self, scene: Scene<'_>) -> String {
+        self.fill_with(scene, |value| value)
+    }
+
+    /// The same, with something done to each value first.
+    pub(super) fn fill_with(&self, scene: Scene<'_>, change: impl Fn(String) -> String) -> String {
+        let mut text = String::new();
+        for part in &self.0 {
+            match part {
+                Part::Words(words) => text.push_str(words),
+                Part::Gap(steps) => text.push_str(&change(scene.find(steps))),
+            }
+            if text.len() > LONGEST {
+                text.truncate(text.floor_char_boundary(LONGEST));
+                text.push_str(CUT);
+                break;
+            }
+        }
+        text
+    }
+}
+
+/// The names in `a.b[0].c`. A place in a list is a name, too.
+fn steps(gap: &str) -> Vec<String> {
+    let names = gap.split(['.', '[', ']']).map(|name| name.trim().trim_matches(['"', '\'']));
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+impl Scene<'_> {
+    /// What a gap is filled with; nothing if there is no such value.
+    fn find(&self, steps: &[String]) -> String {
+        let names: Vec<&str> = steps.iter().map(String::as_str).collect();
+        match &names[..] {
+            [] => String::new(),
+            ["path"] => self.path.to_owned(),
+            ["now"] => self.now.to_owned(),
+            ["headers", name] => self.headers.get(&name.to_lowercase()).cloned().unwrap_or_default(),
+            ["query", name] => self.query.get(*name).cloned().unwrap_or_default(),
+            ["payload", names @ ..] | names => said(value(self.payload, names)),
+        }
+    }
+}
+
+fn value<'a>(payload: &'a Value, names: &[&str]) -> &'a Value {
+    let mut found = payload;
+    for name in names {
+        let next = match found {
+            Value::Object(fields) => fields.get(*name),
+            Value::Array(items) => name.parse::<usize>().ok().and_then(|at| items.get(at)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+        };
+        let Some(next) = next else { return &Value::Null };
+        found = next;
+    }
+    found
+}
+
+fn said(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn filled(template: &str, payload: &Value) -> String {
+        let headers = BTreeMap::from([("x-event".to_owned(), "push".to_owned())]);
+        let query = BTreeMap::from([("Who".to_owned(), "me {{path}}".to_owned())]);
+        let scene = Scene { payload, headers: &headers, query: &query, path: "git/hub", now: "2026-11-15T00:00:00Z" };
+        Template::parse(template).fill(scene)
+    }
+
+    #[test]
+    fn gaps_are_filled_from_the_request() {
+        let payload = json!({
+            "a": {"b": [{"c": "deep"}, 2]}, "n": 1.5, "t": true, "none": null, "path": "mine", "x-y": "dash",
+            "headers": "own",
+        });
+        for (template, text) in [
+            ("{{a.b[0].c}} and {{ a.b[1] }}", "deep and 2"),
+            ("{{a.b.0.c}}", "deep"),
+            ("{{a}}", r#"{"b":[{"c":"deep"},2]}"#),
+            ("{{n}} {{t}} <{{none}}> <{{nobody.is.here[7]}}> <{{a.b[9]}}> <{{n.x}}>", "1.5 true <> <> <> <>"),
+            ("{{path}} {{payload.path}} {{now}}", "git/hub mine 2026-11-15T00:00:00Z"),
+            ("{{headers.X-Event}} {{headers}} {{query.Who}} <{{query.who}}>", "push own me {{path}} <>"),
+            ("{{x-y}} {{a['b'][0][\"c\"]}}", "dash deep"),
+            ("{{payload.n}}", "1.5"),
+        ] {
+            assert_eq!(filled(template, &payload), text, "{template}");
+        }
+        assert_eq!(filled("{{[1].x}}", &json!([{}, {"x": 3}])), "3");
+    }
+
+    #[test]
+    fn what_is_no_gap_is_words() {
+        for text in ["", "plain", "{", "{{", "}}", "{{open", "{ {a} }", "a }} b", "{{a}", "ä {{ö"] {
+            assert_eq!(filled(text, &json!({"a": "x"})), text);
+        }
+        assert_eq!(filled("<{{}}> <{{ . }}> {{a}}}", &json!({"a": "x"})), "<> <> x}");
+    }
+
+    #[test]
+    fn a_value_is_never_a_template() {
+        let payload =
+            json!({"name": "{{secret}} {{headers.x-event}}", "half": "{{", "rest": "secret}}", "secret": "s"});
+        assert_eq!(filled("{{name}}", &payload), "{{secret}} {{headers.x-event}}");
+        assert_eq!(filled("{{half}}{{rest}}", &payload), "{{secret}}");
+    }
+
+    #[test]
+    fn a_text_that_becomes_too_long_is_cut() {
+        let text = filled(&"{{a}}".repeat(1000), &json!({"a": "é".repeat(1000)}));
+        assert_eq!(text.len(), LONGEST + CUT.len());
+        assert!(text.ends_with("é\n…(cut)"));
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), ".{0,12}".prop_map(Value::from)];
+        leaf.prop_recursive(3, 20, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::hash_map("[a-c]{1}", inner, 0..4).prop_map(|map| map.into_iter().collect()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_can_be_filled_from_any_request(
+            template in r#"([a-c.{}\[\]0-3 "']|\{\{|\}\}|path|headers\.|ß){0,24}"#, payload in any_json()
+        ) {
+            filled(&template, &payload);
+        }
+
+        #[test]
+        fn a_value_comes_out_as_it_went_in(value in r"([a-z{}\[\].]|\{\{|\}\}){0,24}", before in "[a-z ]{0,8}") {
+            let text = filled(&format!("{before}{{{{v}}}}!"), &json!({"v": value}));
+            prop_assert_eq!(text, format!("{before}{value}!"));
+        }
+    }
+}

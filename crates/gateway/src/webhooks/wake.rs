@@ -1,0 +1,60 @@
+//! Telling a main session something, once.
+
+use std::sync::Arc;
+
+use homard_agent::{ChangeError, Patch, schedule::job::Wake};
+use homard_proto::{Extra, SessionKey};
+use serde_json::Value;
+
+use super::{Hooks, errand::Nudge, once::Once, refusal::Refusal, run};
+use crate::server::Server;
+
+/// The member of a session's record that holds what webhooks told it.
+const TOLD: &str = "webhookEvents";
+/// So many of the last are remembered.
+const REMEMBERED: usize = 200;
+
+/// Tells it; returns when the session hears of it. What was told before is not told again.
+pub(super) async fn tell(
+    server: &Arc<Server>,
+    hooks: &Hooks,
+    nudge: &Nudge,
+    once: Option<&Once>,
+) -> Result<&'static str, Refusal> {
+    let schedule = server.schedule.as_ref().map_err(Refusal::unavailable)?;
+    let agent = run::named(server, &hooks.settings, nudge.agent.as_deref())?;
+    let agent = agent.unwrap_or_else(|| server.hub.agents().default_id().clone());
+    let mode = if nudge.wake == Wake::NextHeartbeat { "next-heartbeat" } else { "now" };
+    let Some(once) = once else {
+        schedule.wake(Some(agent), &nudge.text, &nudge.wake).await?;
+        return Ok(mode);
+    };
+    let _turn = hooks.notes.lock().await;
+    let key = agent.main_session();
+    let mut told = told(server, &key).await?;
+    if told.contains(&once.id) {
+        return Ok(mode);
+    }
+    // First the event: after a crash in between it is told twice, and not never.
+    schedule.wake(Some(agent), &nudge.text, &nudge.wake).await?;
+    told.push(once.id.clone());
+    told.drain(..told.len().saturating_sub(REMEMBERED));
+    let changes = Extra::from_iter([(TOLD.to_owned(), told.into())]);
+    server.hub.patch(&key, Patch { expected: None, changes }).await?;
+    Ok(mode)
+}
+
+/// What a session was told.
+async fn told(server: &Server, key: &SessionKey) -> Result<Vec<String>, Refusal> {
+    let record = run::record(server, key).await?;
+    let told = record.as_ref().and_then(|record| record.extra.get(TOLD)?.as_array());
+    Ok(told.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect())
+}
+
+/// Tells a main session how something went.
+pub(super) async fn report(server: &Server, main: &SessionKey, text: &str, wake: &Wake) -> Result<(), ChangeError> {
+    match &server.schedule {
+        Ok(schedule) => schedule.wake(main.agent().cloned(), text, wake).await,
+        Err(_) => server.hub.note_event(main, text.to_owned()).await,
+    }
+}

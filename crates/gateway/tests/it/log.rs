@@ -1,0 +1,51 @@
+//! What a gateway says to its log.
+
+use std::sync::{Arc, Mutex};
+
+/// The warnings of this thread, as long as it is kept: what they say, and their fields but for addresses.
+pub(crate) struct Log {
+    warnings: Arc<Mutex<Vec<String>>>,
+    _kept: tracing::subscriber::DefaultGuard,
+}
+
+impl Log {
+    pub(crate) fn begin() -> Self {
+        let warnings: Arc<Mutex<Vec<String>>> = Arc::default();
+        let _kept = tracing::subscriber::set_default(Listening(warnings.clone()));
+        Self { warnings, _kept }
+    }
+
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.warnings.lock().unwrap().clone()
+    }
+}
+
+struct Listening(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Listening {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = String::new();
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| match field.name() {
+            "message" => line.insert_str(0, &format!("{value:?}")),
+            "address" => {}
+            name => line += &format!(" {name}={value:?}"),
+        });
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}

@@ -1,0 +1,131 @@
+//! Webhooks in: real HTTP, a scripted model, and what comes of what other programs send.
+
+mod agent;
+mod doors;
+mod mappings;
+mod once;
+
+use std::{net::SocketAddr, sync::Arc};
+
+use homard_agent::Rules;
+use homard_gateway::Webhooks;
+use homard_model::Request;
+use homard_proto::{AgentId, RunId, SessionKey, message::Message};
+use homard_store::{MemoryStore, Store};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::yield_now,
+    time::timeout,
+};
+
+use crate::support::{PATIENCE, World, says};
+
+const HOOK_TOKEN: &str = "the-hook-token";
+
+/// A gateway that answers webhooks, and a model that says it is done.
+async fn world(change: impl FnOnce(&mut Webhooks)) -> World {
+    world_over(Arc::new(MemoryStore::default()), change).await
+}
+
+async fn world_over(store: Arc<dyn Store>, change: impl FnOnce(&mut Webhooks)) -> World {
+    let mut webhooks = Webhooks::new(HOOK_TOKEN, "/hooks").unwrap();
+    change(&mut webhooks);
+    World::built(store, says(&["all ", "done"]), Rules::default(), |gateway| gateway.with_webhooks(webhooks)).await
+}
+
+/// An answer over HTTP.
+#[derive(Debug, PartialEq)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> (u16, Value) {
+        (self.status, serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}")))
+    }
+
+    fn text(&self) -> (u16, &str) {
+        (self.status, &self.body)
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    fn run(&self) -> RunId {
+        let (status, body) = self.json();
+        assert_eq!((status, &body["ok"]), (202, &json!(true)), "{body}");
+        RunId::parse(body["runId"].as_str().unwrap()).unwrap()
+    }
+}
+
+/// A request with these headers besides what every request has.
+async fn send(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    let mut request = format!("{line} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
+    for (name, value) in headers {
+        request.push_str(&format!("{name}: {value}\r\n"));
+    }
+    exchange(address, &format!("{request}\r\n{body}")).await
+}
+
+/// Sends bytes and reads until the gateway hangs up.
+async fn exchange(address: SocketAddr, request: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("no answer came").unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    Answer { status: head.split(' ').nth(1).unwrap().parse().unwrap(), head: head.to_owned(), body: body.to_owned() }
+}
+
+/// A request of somebody who knows the token.
+async fn post(world: &World, place: &str, body: Value) -> Answer {
+    post_with(world, place, &[], &body.to_string()).await
+}
+
+async fn post_with(world: &World, place: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    let bearer = format!("Bearer {HOOK_TOKEN}");
+    let headers: Vec<_> = headers.iter().copied().chain([("Authorization", bearer.as_str())]).collect();
+    send(world.address, &format!("POST /hooks/{place}"), &headers, body).await
+}
+
+fn main_session() -> SessionKey {
+    AgentId::main().main_session()
+}
+
+/// What the main session is yet to be told.
+async fn events(world: &World) -> Vec<String> {
+    let sessions = world.hub.sessions().await.unwrap();
+    let main = sessions.iter().find(|(key, _)| *key == main_session());
+    let events = main.and_then(|(_, record)| record.extra.get("systemEvents")?.as_array());
+    events.into_iter().flatten().map(|event| event.as_str().unwrap().to_owned()).collect()
+}
+
+/// Waits until the main session is to be told so many things.
+async fn told(world: &World, count: usize) -> Vec<String> {
+    let waiting = async {
+        loop {
+            let events = events(world).await;
+            if events.len() >= count {
+                return events;
+            }
+            yield_now().await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.expect("the main session was not told")
+}
+
+/// The last words of each question that the model was asked.
+fn asked(world: &World) -> Vec<String> {
+    let requests = world.requests.lock().unwrap();
+    let last = |request: &Request| match &**request.messages.last().unwrap() {
+        Message::User(user) => user.content.text(),
+        other @ (Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_)) => panic!("{other:?}"),
+    };
+    requests.iter().map(last).collect()
+}

@@ -1,0 +1,105 @@
+//! From the config to a channel that can be spoken on.
+
+use std::{path::Path, sync::Arc};
+
+use homard_agent::{Ambient, command::Listed};
+use homard_channels::{
+    Channel, Road, Secret,
+    telegram::{self, Intake, Telegram},
+    webhook::{self, Webhook},
+};
+
+use crate::{
+    config::{
+        Text,
+        channels::{Account, DEFAULT_ACCOUNT},
+    },
+    paths,
+};
+
+/// The channels that there are, and what people call them.
+pub(crate) const KINDS: [(&str, &str); 2] = [("telegram", "Telegram"), ("webhook", "Webhook")];
+
+/// What people call a channel.
+pub(crate) fn label(channel: &str) -> &str {
+    KINDS.iter().find(|(name, _)| *name == channel).map_or(channel, |(_, label)| label)
+}
+
+/// A channel that can be spoken on, as what it is.
+#[derive(Debug, Clone)]
+pub(super) enum Built {
+    Telegram(Arc<Telegram>),
+    Webhook(Arc<Webhook>),
+}
+
+impl Built {
+    /// As any other channel.
+    pub(super) fn channel(&self) -> Arc<dyn Channel> {
+        match self {
+            Self::Telegram(telegram) => telegram.clone(),
+            Self::Webhook(webhook) => webhook.clone(),
+        }
+    }
+}
+
+/// Makes a channel of an account; nobody is asked yet. An error says what is missing and what to do.
+pub(super) fn build(
+    road: &Road,
+    (channel, name): (&str, &str),
+    account: &Account,
+    commands: &[Listed],
+) -> Result<Built, String> {
+    match channel {
+        "telegram" => telegram(road, name, account, commands).map(Arc::new).map(Built::Telegram),
+        "webhook" => webhook(road, name, account).map(Arc::new).map(Built::Webhook),
+        _ => Err(format!("there is no channel \"{channel}\" here yet")),
+    }
+}
+
+fn telegram(road: &Road, name: &str, account: &Account, commands: &[Listed]) -> Result<Telegram, String> {
+    let usual = telegram::Settings::new(name, Secret::from(token(name, account)?));
+    let intake = match (&account.webhook_url, &account.webhook_secret) {
+        (None, _) => Intake::Polling,
+        (Some(url), secret) => Intake::Webhook {
+            url: url.trim().to_owned(),
+            secret: Secret::from(secret.as_ref().map_or("", Text::as_str)),
+        },
+    };
+    let menu = commands.iter().filter_map(|listed| Some((listed.names.first()?.clone(), listed.meaning.clone())));
+    let settings = telegram::Settings {
+        root: account.api_root.clone().unwrap_or(usual.root),
+        intake,
+        text_limit: account.text_chunk_limit.unwrap_or(usual.text_limit),
+        has_previews: account.link_preview.unwrap_or(usual.has_previews),
+        commands: menu.collect(),
+        ..usual
+    };
+    Telegram::new(road.clone(), settings).map_err(|failure| failure.to_string())
+}
+
+/// The bot's token: of the config, of a file, or of the environment.
+fn token(name: &str, account: &Account) -> Result<String, String> {
+    if let Some(token) = &account.bot_token {
+        return Ok(token.as_str().trim().to_owned());
+    }
+    if let Some(file) = &account.token_file {
+        let path = paths::expand(Path::new(file.as_str()), paths::home().as_deref());
+        let text = std::fs::read_to_string(&path);
+        let text = text.map_err(|error| format!("the token file {} cannot be read: {error}", path.display()))?;
+        return Ok(text.trim().to_owned());
+    }
+    let variable = paths::env("TELEGRAM_BOT_TOKEN").and_then(|token| token.into_string().ok());
+    variable.filter(|_| name == DEFAULT_ACCOUNT).map(|token| token.trim().to_owned()).ok_or_else(|| {
+        "there is no bot token; get one from @BotFather and run: homard channels add telegram --token TOKEN".to_owned()
+    })
+}
+
+fn webhook(road: &Road, name: &str, account: &Account) -> Result<Webhook, String> {
+    let secret = account.secret.as_ref().ok_or("there is no secret; make one with: openssl rand -hex 32")?;
+    let url = account.url.as_ref().map(|url| url.as_str().to_owned());
+    let usual = webhook::Settings::new(name, Secret::from(secret.as_str()), url);
+    let settings =
+        webhook::Settings { text_limit: account.text_chunk_limit.unwrap_or(usual.text_limit), ..usual };
+    let ambient = Ambient::system();
+    Webhook::new(road.clone(), settings, Box::new(move || ambient.now_ms())).map_err(|failure| failure.to_string())
+}

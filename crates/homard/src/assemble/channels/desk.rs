@@ -1,0 +1,399 @@
+//! What comes in on one account, on its way to the hub: kept, judged, put together, and handed over in order.
+//!
+//! `take` puts events into the spool and returns. One task looks at them: who is not let in goes no further; what somebody
+//! writes in a row becomes one message; and each conversation has a line of its own, so that nobody waits for the files of
+//! somebody else. An event leaves the spool when its run is on disk, or when there will be none.
+
+mod bring;
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use homard_agent::{Hub, intake, task};
+use homard_channels::{
+    Batch, Channel, Event, Incoming, Note, Outgoing, PeerKind, Place, Sink, Unstored,
+    access::{Activation, Caller, Verdict, judge},
+    debounce::{Debounce, Treat},
+    envelope,
+    history::{History, Overheard},
+    pairing::{Asked, Book, Who, greeting},
+};
+use serde_json::{Map, Value};
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    task::JoinSet,
+    time::sleep,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{build::label, policy::Policy, spool::Spool, standing::Standing};
+
+/// How long the pictures of one album are waited for.
+const ALBUM: Duration = Duration::from_millis(700);
+/// How long to wait before a channel that cannot go on is tried again.
+const AGAIN: Duration = Duration::from_secs(300);
+/// How many messages are on their way to the hub at once.
+const AT_ONCE: usize = 16;
+
+/// What comes in on one account.
+pub(super) struct Desk {
+    channel: Arc<dyn Channel>,
+    /// The platform, and the account there.
+    place: (String, String),
+    hub: Hub,
+    book: Arc<Book>,
+    spool: Spool,
+    policy: Arc<RwLock<Arc<Policy>>>,
+    standing: Arc<Standing>,
+    history: Mutex<History>,
+    arrivals: UnboundedSender<Incoming>,
+    stop: CancellationToken,
+}
+
+/// What a desk works with.
+pub(super) struct Supplies {
+    pub(super) channel: Arc<dyn Channel>,
+    pub(super) place: (String, String),
+    pub(super) hub: Hub,
+    pub(super) book: Arc<Book>,
+    pub(super) spool: Spool,
+    pub(super) policy: Arc<RwLock<Arc<Policy>>>,
+    pub(super) standing: Arc<Standing>,
+    pub(super) stop: CancellationToken,
+}
+
+impl std::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Desk").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+/// A message that was let in.
+#[derive(Debug, Clone)]
+struct Admitted {
+    incoming: Incoming,
+    /// Whether it speaks to us.
+    was_mentioned: bool,
+    /// Whether it is a command that the house knows.
+    is_control: bool,
+    /// Whether the owner wrote it.
+    is_owner: bool,
+}
+
+#[async_trait]
+impl Sink for Desk {
+    async fn take(&self, batch: Batch) -> Result<(), Unstored> {
+        let said = |event: Event| match event {
+            Event::Message(incoming) => Some(*incoming),
+            // What was said before is in the transcript, and reactions say nothing that is to be answered.
+            Event::Edited(_) | Event::Reacted(_) | Event::Membership(_) => None,
+        };
+        let incoming: Vec<Incoming> = batch.events.into_iter().filter_map(said).collect();
+        let new = tokio::task::block_in_place(|| self.spool.take(incoming, batch.cursor)).map_err(Unstored)?;
+        if !new.is_empty() {
+            self.standing.heard(self.now());
+        }
+        // Nobody is there to hear it when the desk is closed; the next one finds it in the spool.
+        new.into_iter().for_each(|incoming| drop(self.arrivals.send(incoming)));
+        Ok(())
+    }
+
+    fn note(&self, note: Note) {
+        let (channel, account) = (&self.place.0, &self.place.1);
+        match &note {
+            Note::Up => tracing::info!(channel, account, "connected"),
+            Note::Rivalled { why, .. } | Note::Down { why, .. } => tracing::warn!(channel, account, why, "not connected"),
+        }
+        self.standing.noted(self.now(), &note);
+    }
+}
+
+impl Desk {
+    /// Opens a desk: two tasks work there until it is stopped.
+    pub(super) fn open(supplies: Supplies) -> Arc<Self> {
+        let Supplies { channel, place, hub, book, spool, policy, standing, stop } = supplies;
+        let (arrivals, arrived) = unbounded_channel();
+        let limit = policy.read().unwrap_or_else(PoisonError::into_inner).history;
+        let history = Mutex::new(History::new(limit));
+        let desk = Arc::new(Self { channel, place, hub, book, spool, policy, standing, history, arrivals, stop });
+        drop(task::spawn("channel", desk.clone().listen()));
+        drop(task::spawn("channel desk", desk.clone().work(arrived)));
+        desk
+    }
+
+    /// Listens until it is stopped.
+    async fn listen(self: Arc<Self>) {
+        loop {
+            self.standing.started(self.now());
+            let failure = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => None,
+                failure = self.channel.receive(self.spool.cursor(), self.as_ref()) => Some(failure.to_string()),
+            };
+            if let Some(why) = &failure {
+                tracing::error!(channel = self.place.0, account = self.place.1, why, "nothing comes in any more");
+            }
+            let is_over = failure.is_none();
+            self.standing.stopped(self.now(), failure);
+            if is_over {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                () = sleep(AGAIN) => {}
+            }
+        }
+    }
+
+    /// Looks at what comes in until it is stopped. What is not with the hub by then stays in the spool.
+    async fn work(self: Arc<Self>, mut arrived: UnboundedReceiver<Incoming>) {
+        let mut lines = Lines::default();
+        // Everybody was silent for long enough.
+        for group in self.spool.waiting() {
+            self.admit_again(group, &mut lines).await;
+        }
+        let mut waiting = Debounce::new(self.policy().debounce);
+        let mut albums = Debounce::new(ALBUM);
+        loop {
+            lines.start(&self);
+            let now = self.now();
+            let due = [waiting.next_due(), albums.next_due()].into_iter().flatten().min();
+            let quiet = async {
+                match due {
+                    Some(at) => sleep(Duration::from_millis(at.saturating_sub(now))).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let whole = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                Some(done) = lines.at_work.join_next() => {
+                    lines.ended(done.ok());
+                    Vec::new()
+                }
+                Some(incoming) = arrived.recv() => match self.admit(incoming).await {
+                    Some(admitted) => sort(admitted, &mut waiting, &mut albums, self.now()),
+                    None => Vec::new(),
+                },
+                () = quiet => Vec::new(),
+            };
+            let now = self.now();
+            let groups = whole.into_iter().chain(albums.due(now)).chain(waiting.due(now));
+            for group in groups.collect::<Vec<_>>() {
+                self.put_together(group, &mut lines).await;
+            }
+        }
+    }
+
+    /// What the process before left in the spool.
+    async fn admit_again(&self, group: Vec<Incoming>, lines: &mut Lines) {
+        let events: Vec<_> = group.iter().map(|incoming| incoming.event.clone()).collect();
+        let mut admitted = Vec::new();
+        for incoming in group {
+            admitted.extend(self.admit(incoming).await);
+        }
+        // They were one message, so they are let in together or not at all.
+        if admitted.len() == events.len() { lines.put(admitted) } else { self.finish(&events).await }
+    }
+
+    /// Several messages that are one from here on.
+    async fn put_together(&self, group: Vec<Admitted>, lines: &mut Lines) {
+        if group.len() > 1 {
+            let events: Vec<_> = group.iter().map(|admitted| admitted.incoming.event.clone()).collect();
+            if let Err(why) = tokio::task::block_in_place(|| self.spool.join(&events)) {
+                // Each for itself, then: that is how a restart would find them.
+                tracing::warn!(why, "messages could not be put together");
+                return group.into_iter().for_each(|admitted| lines.put(vec![admitted]));
+            }
+        }
+        lines.put(group);
+    }
+
+    /// Whether a message is let in. One that is not is dealt with here.
+    async fn admit(&self, incoming: Incoming) -> Option<Admitted> {
+        let policy = self.policy();
+        let paired = tokio::task::block_in_place(|| self.book.approved(&self.place.0)).unwrap_or_else(|error| {
+            tracing::error!(%error, "those who were approved are not let in");
+            Vec::new()
+        });
+        let is_control = incoming.media.is_empty() && intake::is_command(&self.hub, &incoming.text);
+        let is_owner = policy.is_owner(&incoming.sender.id, &paired);
+        let activation = self.activation(&policy, &incoming).await;
+        let caller = Caller { incoming: &incoming, paired: &paired, activation, is_control };
+        match judge(&policy.rules, caller) {
+            Verdict::Admit { was_mentioned, .. } => {
+                return Some(Admitted { was_mentioned, is_control: is_control && is_owner, is_owner, incoming });
+            }
+            Verdict::Pair => self.pair(&incoming).await,
+            Verdict::Remember => {
+                let said = Overheard { sender: envelope::sender(&incoming), text: incoming.text.clone() };
+                self.history().overhear(&room(&incoming), said);
+            }
+            Verdict::Drop(reason) => {
+                tracing::debug!(channel = self.place.0, sender = incoming.sender.id, ?reason, "a message was dropped");
+            }
+        }
+        self.finish(&[incoming.event]).await;
+        None
+    }
+
+    /// What the session of a group says about which messages are answered.
+    async fn activation(&self, policy: &Policy, incoming: &Incoming) -> Option<Activation> {
+        if incoming.peer.kind == PeerKind::Direct {
+            return None;
+        }
+        let key = self.routed(policy, incoming, false)?.key;
+        let record = self.hub.record(&key).await.ok().flatten()?;
+        match record.extra.get("groupActivation").and_then(Value::as_str) {
+            Some("always") => Some(Activation::Always),
+            Some("mention") => Some(Activation::Mention),
+            Some(_) | None => None,
+        }
+    }
+
+    /// Tells somebody whom nobody knows how they can be let in, once.
+    async fn pair(&self, incoming: &Incoming) {
+        let (channel, sender) = (&self.place.0, &incoming.sender);
+        let known = [("username", sender.username.clone()), ("name", Some(sender.name.clone()))];
+        let told = known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
+        let meta: Map<String, Value> = told.filter(|(_, value): &(_, Value)| value != "").collect();
+        let who = Who { id: &sender.id, meta, now_ms: self.now() };
+        let asked = tokio::task::block_in_place(|| self.book.ask(channel, who, draw));
+        let code = match asked {
+            Ok(Asked::New(code)) => code,
+            Ok(Asked::Waiting | Asked::Full) => return,
+            Err(error) => return tracing::error!(%error, "somebody asks to be let in"),
+        };
+        let id_label = format!("Your {} user id", label(channel));
+        let outgoing = Outgoing {
+            id: format!("pairing-{channel}-{code}"),
+            place: Place { to: incoming.peer.id.clone(), thread: incoming.thread.clone() },
+            text: greeting(channel, &id_label, &sender.id, &code),
+            ..Outgoing::default()
+        };
+        if let Err(failure) = self.channel.send(outgoing).await {
+            tracing::warn!(channel, %failure, "somebody could not be told their pairing code; see: homard pairing list");
+        }
+    }
+
+    /// These need not be kept any more. If that cannot be noted, they come again, and the hub knows them.
+    async fn finish(&self, events: &[String]) {
+        if let Err(why) = tokio::task::block_in_place(|| self.spool.done(events)) {
+            tracing::warn!(why, "it could not be noted that messages are done");
+        }
+    }
+
+    fn policy(&self) -> Arc<Policy> {
+        self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> u64 {
+        self.hub.ambient().now_ms()
+    }
+}
+
+/// Random bytes; none are left only where nothing works any more, and then all codes are the same and only one is given.
+fn draw() -> [u8; 8] {
+    let mut bytes = [0; 8];
+    if let Err(error) = getrandom::fill(&mut bytes) {
+        tracing::error!(%error, "there is no randomness");
+    }
+    bytes
+}
+
+/// The conversation of a message.
+fn room(incoming: &Incoming) -> String {
+    format!("{}:{}", incoming.peer.id, incoming.thread.as_deref().unwrap_or_default())
+}
+
+/// Puts a message to its neighbours, and returns what is whole.
+fn sort(
+    admitted: Admitted,
+    waiting: &mut Debounce<Admitted>,
+    albums: &mut Debounce<Admitted>,
+    now: u64,
+) -> Vec<Vec<Admitted>> {
+    let incoming = &admitted.incoming;
+    let key = format!("{}:{}", room(incoming), incoming.sender.id);
+    if let Some(album) = incoming.album.clone() {
+        let before = waiting.take(&key);
+        return before.into_iter().chain(albums.push(&format!("{key}:{album}"), admitted, Treat::Joined, now)).collect();
+    }
+    let is_plain = incoming.media.is_empty() && !admitted.is_control && !incoming.is_command;
+    waiting.push(&key, admitted, if is_plain { Treat::Joined } else { Treat::Alone }, now)
+}
+
+/// What waits to be handed over, by conversation.
+#[derive(Default)]
+struct Lines {
+    waiting: HashMap<String, VecDeque<Vec<Admitted>>>,
+    /// The conversations of which a message is on its way.
+    busy: HashSet<String>,
+    /// Commands, which wait for nobody.
+    urgent: Vec<Vec<Admitted>>,
+    at_work: JoinSet<Option<String>>,
+}
+
+impl Lines {
+    fn put(&mut self, group: Vec<Admitted>) {
+        let Some(first) = group.first() else { return };
+        if first.is_control {
+            self.urgent.push(group);
+        } else {
+            self.waiting.entry(room(&first.incoming)).or_default().push_back(group);
+        }
+    }
+
+    /// Hands over what may go: one message of a conversation at a time.
+    fn start(&mut self, desk: &Arc<Desk>) {
+        for group in self.urgent.drain(..) {
+            let desk = desk.clone();
+            self.at_work.spawn(async move {
+                desk.bring(group).await;
+                None
+            });
+        }
+        let free: Vec<_> = self.waiting.keys().filter(|room| !self.busy.contains(*room)).cloned().collect();
+        for room in free {
+            if self.busy.len() >= AT_ONCE {
+                return;
+            }
+            let Some(line) = self.waiting.get_mut(&room) else { continue };
+            let group = line.pop_front();
+            if line.is_empty() {
+                self.waiting.remove(&room);
+            }
+            if let Some(group) = group {
+                let desk = desk.clone();
+                self.busy.insert(room.clone());
+                self.at_work.spawn(async move {
+                    desk.bring(group).await;
+                    Some(room)
+                });
+            }
+        }
+    }
+
+    /// One was handed over. If that broke, nobody knows which, and what it held is in the spool.
+    fn ended(&mut self, room: Option<Option<String>>) {
+        match room {
+            Some(Some(room)) => drop(self.busy.remove(&room)),
+            Some(None) => {}
+            None => {
+                tracing::error!("a message could not be handed over; it is taken up at the next start");
+                if self.at_work.is_empty() {
+                    self.busy.clear();
+                }
+            }
+        }
+    }
+}

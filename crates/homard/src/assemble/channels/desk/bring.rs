@@ -1,0 +1,179 @@
+//! One message on its way to the hub: its files are loaded, it is put into its envelope, and it is submitted until the hub
+//! has it.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use homard_agent::{
+    Inbound,
+    hub::{Disposition, SubmitError},
+    intake::{self, Arrived},
+    routing::{self, Origin, Peer, Routed, Thread},
+};
+use homard_channels::{
+    Incoming, PeerKind, Place,
+    envelope::{self, Clock, Stamp},
+};
+use homard_store::Origin as Came;
+use tokio::time::sleep;
+
+use super::{Admitted, Desk, room};
+use crate::assemble::channels::{
+    build::label,
+    media::{self, Loaded},
+    policy::{Policy, principal},
+    typing::{self, When},
+};
+
+/// How long to wait before the hub is asked again; twice as long after each more.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+/// How long to wait at most.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// How many characters of a message that is answered are told.
+const QUOTED: usize = 2000;
+
+impl Desk {
+    /// Brings a message to the hub. Returns when the hub has it, or when there will be no run; what is dropped before then
+    /// is in the spool.
+    pub(super) async fn bring(&self, group: Vec<Admitted>) {
+        let Some(first) = group.first() else { return };
+        let events: Vec<_> = group.iter().map(|admitted| admitted.incoming.event.clone()).collect();
+        let policy = self.policy();
+        match self.prepare(&policy, &group).await {
+            Ok(inbound) => {
+                if !self.submit(inbound, first).await {
+                    return;
+                }
+            }
+            Err(why) => {
+                let (channel, event) = (&self.place.0, &first.incoming.event);
+                tracing::error!(channel, event, why, "a message cannot be brought to an agent");
+            }
+        }
+        self.finish(&events).await;
+    }
+
+    /// Submits it until the hub has it or does not want it; `false` if the desk closed meanwhile.
+    async fn submit(&self, inbound: Inbound, first: &Admitted) -> bool {
+        let mut wait = FIRST_WAIT;
+        loop {
+            let why = match self.hub.submit(inbound.clone()).await {
+                Ok(accepted) => {
+                    if first.incoming.peer.kind != PeerKind::Direct && !first.is_control {
+                        self.history().forget(&room(&first.incoming));
+                    }
+                    if let Disposition::New(tape) = accepted.disposition {
+                        let is_awaited = first.incoming.peer.kind == PeerKind::Direct || first.was_mentioned;
+                        let when = if is_awaited { When::AtOnce } else { When::WithWords };
+                        if !first.is_control {
+                            let place = self.back(&first.incoming);
+                            typing::show(self.channel.clone(), place, (tape, when), self.stop.clone());
+                        }
+                    }
+                    return true;
+                }
+                // Somebody else's run has the name of this event, or the session is closed: there is no use in trying.
+                Err(error @ (SubmitError::Conflict(_) | SubmitError::Blocked)) => {
+                    tracing::warn!(channel = self.place.0, %error, "a message was not taken in");
+                    return true;
+                }
+                Err(
+                    error @ (SubmitError::Overloaded
+                    | SubmitError::Store(_)
+                    | SubmitError::Stopping
+                    | SubmitError::Held(_)),
+                ) => error,
+            };
+            tracing::debug!(channel = self.place.0, %why, "a message has to wait");
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return false,
+                () = sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
+            }
+        }
+    }
+
+    /// Where an answer goes.
+    fn back(&self, incoming: &Incoming) -> Place {
+        Place { to: incoming.peer.id.clone(), thread: incoming.thread.clone() }
+    }
+
+    /// What the hub is asked for; an error says why it cannot be asked.
+    async fn prepare(&self, policy: &Arc<Policy>, group: &[Admitted]) -> Result<Inbound, String> {
+        let Some(first) = group.first() else { return Err("there is no message".to_owned()) };
+        let incoming = &first.incoming;
+        let is_direct = incoming.peer.kind == PeerKind::Direct;
+        let routed = self.routed(policy, incoming, first.is_owner && is_direct);
+        let Routed { agent, key, .. } = routed.ok_or("its ids cannot be part of a session's key")?;
+        let said: Vec<&Incoming> = group.iter().map(|admitted| &admitted.incoming).collect();
+        let workspace = policy.workspaces.get(&agent).map_or(Path::new("."), |path| path.as_path());
+        let Loaded { pictures, notes } = media::load(&self.channel, &said, policy.media, workspace).await;
+        let words: Vec<&str> = said.iter().map(|incoming| incoming.text.trim()).filter(|text| !text.is_empty()).collect();
+        let previous = self.hub.record(&key).await.ok().flatten().map(|record| record.updated_at);
+        // In a group everybody's words are before the model: there the owner gives commands, and no more than that.
+        let is_owner = first.is_owner && (is_direct || first.is_control);
+        let arrived = Arrived {
+            origin: Came {
+                channel: self.place.0.clone(),
+                account: self.place.1.clone(),
+                event: incoming.event.clone(),
+            },
+            principal: principal(&self.place.0, &incoming.sender.id, is_owner),
+            key,
+            words: words.join("\n"),
+            pictures,
+            route: incoming.route(&self.place.0),
+            message: incoming.message.clone(),
+            at: incoming.timestamp_ms.min(self.now()),
+        };
+        let told = |text: &str| {
+            // What calls a skill is read as it is.
+            if is_owner && text.starts_with('/') && notes.is_empty() {
+                return text.to_owned();
+            }
+            self.told(policy, incoming, (text, &notes), previous)
+        };
+        intake::arrived(&self.hub, arrived, told).map_err(|error| error.to_string())
+    }
+
+    /// What a model reads of a message.
+    fn told(&self, policy: &Policy, incoming: &Incoming, (text, notes): (&str, &[String]), previous: Option<u64>) -> String {
+        let quoted = incoming.reply_to.as_ref().filter(|quoted| !quoted.text.trim().is_empty()).map(|quoted| {
+            let who = if quoted.is_ours { "you" } else { quoted.sender.as_deref().unwrap_or("somebody") };
+            let who: String = who.chars().filter(|c| !c.is_control() && !matches!(c, '[' | ']')).take(80).collect();
+            let words: String = quoted.text.trim().chars().take(QUOTED).collect();
+            format!("[Replying to {who}]\n{words}\n[/Replying]")
+        });
+        let parts = notes.iter().map(String::as_str).chain([text]).chain(quoted.as_deref());
+        let body = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n");
+        let stamp =
+            Stamp { channel: label(&self.place.0), clock: Clock::Zone(policy.zone.clone()), previous_ms: previous };
+        let message = envelope::wrap(incoming, &body, &stamp);
+        match incoming.peer.kind {
+            PeerKind::Direct => message,
+            PeerKind::Group | PeerKind::Channel => self.history().explain(&room(incoming), &message),
+        }
+    }
+
+    /// Who answers a message, and in which session.
+    pub(super) fn routed(&self, policy: &Policy, incoming: &Incoming, is_owner: bool) -> Option<Routed> {
+        let kind = match incoming.peer.kind {
+            PeerKind::Direct => routing::PeerKind::Direct,
+            PeerKind::Group => routing::PeerKind::Group,
+            PeerKind::Channel => routing::PeerKind::Channel,
+        };
+        let thread = incoming.thread.clone().map(|thread| match self.place.0.as_str() {
+            "telegram" => Thread::Topic(thread),
+            _ => Thread::Thread(thread),
+        });
+        let origin = Origin {
+            channel: self.place.0.clone(),
+            account: Some(self.place.1.clone()),
+            peer: Peer { kind, id: incoming.peer.id.clone() },
+            guild: None,
+            team: None,
+            thread,
+            is_owner,
+        };
+        routing::route(&policy.routes, &origin).ok()
+    }
+}

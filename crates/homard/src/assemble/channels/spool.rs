@@ -1,0 +1,220 @@
+//! What came in and is not with the hub yet, on disk: one file an account.
+//!
+//! A platform forgets what it told us once we ask for more, and messages wait here for their sender to be done. So an event
+//! and the place behind it are written together, and an event goes out of the file when its run is on disk. Whatever comes
+//! between is found at the next start and goes to the hub again, which knows the events that it has. For that, messages
+//! that become one must be the same ones then: that they are one is written before the hub hears of it.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    fs::{self, DirBuilder, File},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use homard_channels::Incoming;
+use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
+
+/// How many events may wait. What comes then is told to come again.
+const MOST: usize = 1000;
+/// How large the file may be.
+const LARGEST: usize = 64 << 20;
+/// How many events are known that are done. The hub knows those of a day; these are known without asking it.
+const SEEN: usize = 1000;
+
+/// What came in for one account and is not with the hub yet.
+#[derive(Debug)]
+pub(super) struct Spool {
+    path: PathBuf,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Kept {
+    /// Where to go on, as the platform says it.
+    cursor: Option<String>,
+    /// The events that are done, oldest first.
+    seen: VecDeque<String>,
+    /// The others, oldest first.
+    waiting: Vec<Waiting>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Waiting {
+    incoming: Incoming,
+    /// The first event of those that are one message with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    with: Option<String>,
+}
+
+impl Spool {
+    /// Reads what was left, and says what is wrong with it. A file that cannot be understood is put aside: the platform
+    /// tells again what it was not asked to forget.
+    pub(super) fn open(path: PathBuf) -> (Self, Option<String>) {
+        let (kept, trouble) = match fs::read(&path) {
+            Ok(bytes) => match serde_json::from_slice(&bytes) {
+                Ok(kept) => (kept, None),
+                Err(error) => {
+                    let aside = path.with_extension("json.corrupt");
+                    let moved = fs::rename(&path, &aside);
+                    let place = moved.map_or_else(|error| error.to_string(), |()| format!("it is kept as {}", aside.display()));
+                    let what = format!("{} cannot be understood ({error}), so what waited in it is not read; {place}", path.display());
+                    (Kept::default(), Some(what))
+                }
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (Kept::default(), None),
+            Err(error) => (Kept::default(), Some(format!("{} cannot be read: {error}", path.display()))),
+        };
+        (Self { path, kept: Mutex::new(kept) }, trouble)
+    }
+
+    /// Where the platform is to go on.
+    pub(super) fn cursor(&self) -> Option<String> {
+        self.lock().cursor.clone()
+    }
+
+    /// What waits, in groups that are one message each.
+    pub(super) fn waiting(&self) -> Vec<Vec<Incoming>> {
+        let mut groups: Vec<(Option<String>, Vec<Incoming>)> = Vec::new();
+        for Waiting { incoming, with } in &self.lock().waiting {
+            match groups.iter_mut().find(|(first, _)| with.is_some() && first == with) {
+                Some((_, group)) => group.push(incoming.clone()),
+                None => groups.push((with.clone(), vec![incoming.clone()])),
+            }
+        }
+        groups.into_iter().map(|(_, group)| group).collect()
+    }
+
+    /// Keeps what came, and returns what of it is new; else says why it is not on disk, as the others do.
+    pub(super) fn take(&self, incoming: Vec<Incoming>, cursor: Option<String>) -> Result<Vec<Incoming>, String> {
+        self.change(|kept| {
+            let mut known: HashSet<String> = kept.seen.iter().cloned().collect();
+            known.extend(kept.waiting.iter().map(|waiting| waiting.incoming.event.clone()));
+            let new: Vec<_> = incoming.into_iter().filter(|incoming| known.insert(incoming.event.clone())).collect();
+            if kept.waiting.len() + new.len() > MOST {
+                return Err(format!("{MOST} messages wait already"));
+            }
+            kept.waiting.extend(new.iter().cloned().map(|incoming| Waiting { incoming, with: None }));
+            kept.cursor = cursor.or(kept.cursor.take());
+            Ok(new)
+        })
+    }
+
+    /// These are one message from here on.
+    pub(super) fn join(&self, events: &[String]) -> Result<(), String> {
+        self.change(|kept| {
+            let of = |waiting: &&mut Waiting| events.contains(&waiting.incoming.event);
+            kept.waiting.iter_mut().filter(of).for_each(|waiting| waiting.with = events.first().cloned());
+            Ok(())
+        })
+    }
+
+    /// These need not be kept any more.
+    pub(super) fn done(&self, events: &[String]) -> Result<(), String> {
+        self.change(|kept| {
+            kept.waiting.retain(|waiting| !events.contains(&waiting.incoming.event));
+            kept.seen.extend(events.iter().cloned());
+            let old = kept.seen.len().saturating_sub(SEEN);
+            kept.seen.drain(..old);
+            Ok(())
+        })
+    }
+
+    /// Changes what is kept, on disk first.
+    fn change<T>(&self, change: impl FnOnce(&mut Kept) -> Result<T, String>) -> Result<T, String> {
+        let mut kept = self.lock();
+        let mut next = kept.clone();
+        let done = change(&mut next)?;
+        if next != *kept {
+            let disk = |error: io::Error| format!("{} cannot be written: {error}", self.path.display());
+            let bytes = serde_json::to_vec(&next).map_err(|error| disk(error.into()))?;
+            if bytes.len() > LARGEST {
+                return Err(format!("what waits has more than {LARGEST} bytes"));
+            }
+            write(&self.path, &bytes).map_err(disk)?;
+            *kept = next;
+        }
+        Ok(done)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Replaces a file whole, for the owner's eyes only.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let mut file = NamedTempFile::new_in(folder)?;
+    file.as_file().set_permissions(fs::Permissions::from_mode(0o600))?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(event: &str) -> Incoming {
+        Incoming { event: event.to_owned(), text: event.to_owned(), ..Incoming::default() }
+    }
+
+    fn events(groups: Vec<Vec<Incoming>>) -> Vec<Vec<String>> {
+        groups.into_iter().map(|group| group.into_iter().map(|incoming| incoming.event).collect()).collect()
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn what_came_is_there_after_a_restart_until_it_is_done() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("channels/telegram-default.json");
+        let open = || Spool::open(path.clone()).0;
+        let spool = open();
+        assert_eq!(spool.take(vec![said("1"), said("2"), said("1"), said("3")], Some("c3".to_owned())).unwrap().len(), 3);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(events(open().waiting()), [names(&["1"]), names(&["2"]), names(&["3"])]);
+        spool.join(&names(&["1", "3"])).unwrap();
+        assert_eq!(events(open().waiting()), [names(&["1", "3"]), names(&["2"])]);
+        spool.done(&names(&["1", "3"])).unwrap();
+        let after = open();
+        assert_eq!((events(after.waiting()), after.cursor()), (vec![names(&["2"])], Some("c3".to_owned())));
+        let again = after.take(vec![said("1"), said("2"), said("4")], None).unwrap();
+        assert_eq!(again, [said("4")], "what is known is not new");
+        assert_eq!(after.cursor(), Some("c3".to_owned()));
+    }
+
+    #[test]
+    fn no_more_is_taken_than_can_be_kept() {
+        let home = tempfile::tempdir().unwrap();
+        let spool = Spool::open(home.path().join("x.json")).0;
+        spool.take((0..MOST).map(|n| said(&n.to_string())).collect(), None).unwrap();
+        let refused = spool.take(vec![said("more")], Some("c".to_owned()));
+        assert_eq!(refused, Err("1000 messages wait already".to_owned()));
+        assert_eq!((spool.cursor(), spool.waiting().len()), (None, MOST));
+        let all: Vec<_> = (0..MOST).map(|n| n.to_string()).collect();
+        spool.done(&all).unwrap();
+        spool.done(&names(&["one more"])).unwrap();
+        assert_eq!(spool.lock().seen.len(), SEEN);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_understood_is_put_aside() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("x.json");
+        fs::write(&path, "{\"waiting\": 5}").unwrap();
+        let (spool, trouble) = Spool::open(path.clone());
+        assert!(trouble.unwrap().contains("x.json.corrupt"));
+        assert_eq!((spool.waiting(), path.exists()), (vec![], false));
+        assert!(path.with_extension("json.corrupt").exists());
+    }
+}

@@ -1,0 +1,120 @@
+//! What plugins may ask of the house. They are told the config without its secrets, and nothing else that they could not
+//! ask an agent for.
+
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use homard_agent::{Class, Follower, Hub, Inbound, hub::Disposition, tape::State};
+use homard_model::{Answer, Event, Request};
+use homard_plugins::{Ask, Host};
+use homard_proto::{
+    SessionKey,
+    message::{Message, User, join_text},
+};
+use serde_json::{Value, json};
+
+/// Who sends what plugins ask of agents. Not the owner: what a plugin writes is not read as a command, and its runs have
+/// no more rights than anybody's.
+const PLUGIN: &str = "plugin";
+
+/// The house, as plugins see it.
+pub(super) struct House {
+    pub(super) hub: Arc<OnceLock<Hub>>,
+    pub(super) config: Value,
+}
+
+#[async_trait]
+impl Host for House {
+    async fn answer(&self, plugin: &str, ask: Ask, params: Value) -> Result<Value, String> {
+        match ask {
+            Ask::ConfigGet => Ok(self.config.clone()),
+            Ask::SystemEvent => self.event(&params).await,
+            Ask::AgentRun => self.run(plugin, &params).await,
+            Ask::LlmComplete => self.complete(&params).await,
+            Ask::ConfigWrite | Ask::GatewayRequest | Ask::MemorySearch | Ask::MemoryGet => {
+                Err(format!("{} is not available here", ask.name()))
+            }
+        }
+    }
+}
+
+impl House {
+    fn hub(&self) -> Result<&Hub, String> {
+        self.hub.get().ok_or_else(|| "the house is not open yet".to_owned())
+    }
+
+    async fn event(&self, params: &Value) -> Result<Value, String> {
+        let hub = self.hub()?;
+        let text = text(params, "text").ok_or("the event has no text")?;
+        let key = session(hub, text_or(params, "sessionKey", "main"))?;
+        hub.note_event(&key, text.to_owned()).await.map_err(|error| error.to_string())?;
+        Ok(json!({"ok": true}))
+    }
+
+    /// Has an agent answer, in a session of the plugin's unless it names one.
+    async fn run(&self, plugin: &str, params: &Value) -> Result<Value, String> {
+        let hub = self.hub()?;
+        let prompt = text(params, "prompt").or_else(|| text(params, "message")).ok_or("there is no prompt")?;
+        let run = hub.ambient().run_id();
+        let own = format!("plugin:{plugin}:{run}");
+        let key = session(hub, text_or(params, "sessionKey", &own))?;
+        let message = User::text(prompt, hub.ambient().now_ms());
+        let inbound = Inbound {
+            class: Class::Nested,
+            extra_prompt: text(params, "extraSystemPrompt").map(str::to_owned),
+            ..Inbound::plain(run, (PLUGIN, "plugin"), key, message)
+        };
+        let accepted = hub.submit(inbound).await.map_err(|error| error.to_string())?;
+        let Disposition::New(tape) = accepted.disposition else { return Err("the run was begun before".to_owned()) };
+        match Follower::new(tape).end().await {
+            State::Ended(end) => match end.outcome.error() {
+                Some(why) => Err(why.to_owned()),
+                None => {
+                    let payloads: Vec<_> = end.replies.iter().map(|reply| json!({"text": reply.text})).collect();
+                    Ok(json!({"payloads": payloads}))
+                }
+            },
+            State::Broken(why) => Err(why),
+            State::Queued | State::Running | State::Refused => Err("the run did not end".to_owned()),
+        }
+    }
+
+    /// Has the default agent's model answer, without tools and without a session.
+    async fn complete(&self, params: &Value) -> Result<Value, String> {
+        let hub = self.hub()?;
+        let prompt = text(params, "prompt").ok_or("there is no prompt")?;
+        let agents = hub.agents();
+        let profile = agents.get(agents.default_id()).ok_or("there is no agent")?;
+        let roster = match text(params, "model") {
+            Some(name) => (profile.choose)(name)?,
+            None => profile.roster.clone(),
+        };
+        let message = Message::User(User::text(prompt, hub.ambient().now_ms()));
+        let system = text(params, "system").unwrap_or_default().into();
+        let request = Request { system, messages: vec![Arc::new(message)], ..Request::default() };
+        let (mut answer, mut stream) = (Answer::default(), roster.first().stream(request));
+        while let Some(event) = stream.next().await {
+            match event {
+                Event::Text(delta) => answer.text(&delta),
+                Event::Thinking(delta) => answer.thinking(&delta),
+                Event::Call(_) | Event::Seal(_) | Event::Alive => {}
+                Event::Done(_) => break,
+                Event::Failed(error) => return Err(error.message),
+            }
+        }
+        Ok(json!({"text": join_text(&answer.into_blocks())}))
+    }
+}
+
+fn session(hub: &Hub, key: &str) -> Result<SessionKey, String> {
+    SessionKey::parse(key, hub.agents().default_id()).map_err(|error| error.to_string())
+}
+
+fn text<'a>(params: &'a Value, name: &str) -> Option<&'a str> {
+    params[name].as_str().filter(|text| !text.trim().is_empty())
+}
+
+fn text_or<'a>(params: &'a Value, name: &str, otherwise: &'a str) -> &'a str {
+    text(params, name).unwrap_or(otherwise)
+}

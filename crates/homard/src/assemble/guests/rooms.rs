@@ -1,0 +1,151 @@
+//! What plugins add to the chat and to the gateway.
+
+use std::{path::PathBuf, time::Duration};
+
+use async_trait::async_trait;
+use homard_gateway::{Door, Foreign, HttpAnswered, HttpAsked, Scope, Transform, Transformer};
+use homard_hooks::{Asked, HookError, SlashCommand};
+use homard_plugins::{Command, CommandCx, HttpAsk, Route};
+use homard_proto::ErrorShape;
+use serde_json::Value;
+use tokio::fs::canonicalize;
+
+use super::Guests;
+
+/// How long a module may take.
+const TRANSFORM: Duration = Duration::from_secs(10);
+
+/// A plugin's chat command.
+pub(super) struct Spoken(pub(super) Command);
+
+#[async_trait]
+impl SlashCommand for Spoken {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn description(&self) -> &str {
+        self.0.description()
+    }
+
+    fn takes_words(&self) -> bool {
+        self.0.matches(self.0.name(), "words")
+    }
+
+    async fn run(&self, asked: Asked) -> Result<String, HookError> {
+        let cx = CommandCx {
+            sender_id: Some(asked.sender_id),
+            channel: asked.channel,
+            is_authorized_sender: asked.is_authorized_sender,
+            args: asked.args,
+            command_body: asked.command_body,
+            session_key: Some(asked.session_key),
+        };
+        let said = self.0.run(cx).await.map_err(|error| HookError::Failed(error.to_string()))?;
+        let words = said.as_str().or_else(|| said["text"].as_str());
+        Ok(words.unwrap_or("Done.").to_owned())
+    }
+}
+
+/// What plugins add to the gateway.
+#[derive(Debug)]
+pub(crate) struct Rooms(pub(crate) Guests);
+
+impl Rooms {
+    fn routes(&self, path: &str) -> impl Iterator<Item = Route> {
+        self.0.extensions().routes.into_iter().filter(move |route| route.matches(path))
+    }
+}
+
+/// Runs modules that change what webhooks bring.
+pub(crate) struct Transforms {
+    guests: Guests,
+    /// Where the modules are.
+    folder: PathBuf,
+}
+
+impl Transforms {
+    pub(crate) fn new(guests: &Guests, folder: PathBuf) -> Self {
+        Self { guests: guests.clone(), folder }
+    }
+}
+
+#[async_trait]
+impl Transformer for Transforms {
+    async fn transform(&self, transform: &Transform, request: Value) -> Result<Value, String> {
+        let module = self.folder.join(&transform.module);
+        // The check of the config looks at the words; a link may lead elsewhere all the same.
+        let (module, folder) = tokio::try_join!(canonicalize(&module), canonicalize(&self.folder))
+            .map_err(|error| format!("{}: {error}", module.display()))?;
+        if !module.starts_with(&folder) {
+            return Err(format!("{} leads out of hooks.transformsDir", module.display()));
+        }
+        let (module, export) = (module.display().to_string(), transform.export.as_deref());
+        let node = self.guests.plugins.node();
+        node.transform(&module, export, request, TRANSFORM).await.map_err(|error| error.to_string())
+    }
+}
+
+#[async_trait]
+impl Foreign for Rooms {
+    fn methods(&self) -> Vec<String> {
+        self.0.extensions().methods.iter().map(|method| method.name().to_owned()).collect()
+    }
+
+    fn needs(&self, name: &str) -> Option<Scope> {
+        let methods = self.0.extensions().methods;
+        let method = methods.iter().find(|method| method.name() == name)?;
+        Some(match method.scope() {
+            Some("operator.read") => Scope::Read,
+            Some("operator.write") => Scope::Write,
+            Some("operator.approvals") => Scope::Approvals,
+            // Nobody knows what it does.
+            Some(_) | None => Scope::Admin,
+        })
+    }
+
+    async fn call(&self, name: &str, params: Value, client: Value) -> Result<Value, ErrorShape> {
+        let methods = self.0.extensions().methods;
+        let Some(method) = methods.into_iter().find(|method| method.name() == name) else {
+            return Err(ErrorShape::invalid(format!("unknown method: {name}")));
+        };
+        let plugin = method.plugin().to_owned();
+        let answer = method.call(params, client).await;
+        let answer = answer.map_err(|error| ErrorShape::unavailable(format!("the plugin {plugin}: {error}")))?;
+        if answer.ok {
+            return Ok(answer.payload);
+        }
+        let why = answer.error["message"].as_str().or(answer.error.as_str()).unwrap_or("it did not say why");
+        Err(ErrorShape::unavailable(format!("the plugin {plugin}: {why}")))
+    }
+
+    fn door(&self, path: &str) -> Option<Door> {
+        let route = self.routes(path).next()?;
+        Some(if route.needs_token() { Door::Guarded } else { Door::Open })
+    }
+
+    async fn answer(&self, asked: HttpAsked) -> Option<HttpAnswered> {
+        let path = asked.url.split('?').next().unwrap_or_default().to_owned();
+        for route in self.routes(&path) {
+            let ask = HttpAsk {
+                method: asked.method.clone(),
+                url: asked.url.clone(),
+                headers: asked.headers.clone(),
+                body: asked.body.clone(),
+                remote_address: Some(asked.from.to_string()),
+            };
+            match route.answer(ask).await {
+                Ok(answer) if answer.is_handled => {
+                    return Some(HttpAnswered { status: answer.status, headers: answer.headers, body: answer.body });
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(plugin = route.plugin(), path, %error, "a plugin did not answer");
+                    let body = format!("the plugin {} did not answer\n", route.plugin()).into_bytes();
+                    return Some(HttpAnswered { status: 502, headers: Vec::new(), body });
+                }
+            }
+        }
+        None
+    }
+}

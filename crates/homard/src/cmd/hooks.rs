@@ -1,0 +1,173 @@
+//! `homard hooks`: what runs beside agents when something happens. Only files are read and written, so it works with and
+//! without a gateway.
+
+mod check;
+mod install;
+mod switch;
+mod words;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Subcommand;
+use homard_config::{Loaded, edit::EditError};
+use homard_plugins::internal::{Hook, Verdict, discover, judge, report};
+use homard_skills::Problem;
+use serde_json::{Value, json};
+
+use crate::{
+    assemble::hooks::settings,
+    config::{
+        self, Config,
+        change::{By, Change, Refusal, change},
+    },
+    failure::Failure,
+    paths::Paths,
+    render,
+};
+
+/// How many characters of a description a list shows.
+const SHOWN: usize = 60;
+
+/// What `homard hooks` takes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  homard hooks                          what there is
+  homard hooks list --eligible          what lacks nothing
+  homard hooks info session-memory      one of them, and what it lacks
+  homard hooks check                    what is on, what the others lack, and what is wrong with files
+  homard hooks enable session-memory    switch one on; a gateway that runs must be restarted
+  homard hooks disable session-memory   switch it off again
+  homard hooks install ./my-hook        copy a folder with a HOOK.md into the state directory
+  homard hooks install ./my-hook --link use it where it is")]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Print one JSON document
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the hooks (also without a word)
+    List {
+        /// Only those that lack nothing and are not switched off
+        #[arg(long)]
+        eligible: bool,
+        /// Also what each listens to, and its handler
+        #[arg(short, long)]
+        verbose: bool,
+    },
+    /// Show one hook, where it is, and what it lacks
+    Info {
+        /// Its name
+        name: String,
+    },
+    /// Show what is on, what the rest lacks, and what is wrong with files
+    Check,
+    /// Switch a hook on
+    Enable {
+        /// Its name
+        name: String,
+    },
+    /// Switch a hook off
+    Disable {
+        /// Its name
+        name: String,
+    },
+    /// Take a hook, or a pack of hooks, from a folder; nothing of it is run
+    Install {
+        /// The folder with its HOOK.md, or with a package.json that names hooks
+        path: PathBuf,
+        /// Use it where it is, instead of a copy
+        #[arg(short, long)]
+        link: bool,
+        /// Put it in the place of one that is there
+        #[arg(long, conflicts_with = "link")]
+        force: bool,
+    },
+}
+
+/// Does it.
+pub(super) fn run(args: &Args) -> Result<()> {
+    let paths = Paths::find()?;
+    let chosen = Config::choose(&paths);
+    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
+        render::remark(&complaint);
+    }
+    let shown = || Shown::find(&chosen.loaded, &paths);
+    match &args.command {
+        None => shown().list(false, false, args.json),
+        Some(Command::List { eligible, verbose }) => shown().list(*eligible, *verbose, args.json),
+        Some(Command::Info { name }) => shown().info(name, args.json),
+        Some(Command::Check) => check::run(&shown(), &chosen.loaded.config.hooks.internal, args.json),
+        Some(Command::Enable { name }) => switch::run(&shown(), &paths, (name, true), args.json),
+        Some(Command::Disable { name }) => switch::run(&shown(), &paths, (name, false), args.json),
+        Some(Command::Install { path, link: true, .. }) => install::link(&paths, path, args.json),
+        Some(Command::Install { path, force, .. }) => install::copy(&paths, path, *force, args.json),
+    }
+}
+
+/// The hooks that there are, judged.
+struct Shown {
+    workspace: PathBuf,
+    managed: PathBuf,
+    hooks: Vec<(Hook, Verdict)>,
+    problems: Vec<Problem>,
+}
+
+impl Shown {
+    fn find(loaded: &Loaded<Config>, paths: &Paths) -> Self {
+        let settings = settings(loaded, paths);
+        let found = discover(&settings.roots);
+        let judged = |hook: Hook| {
+            let verdict = judge(&hook, &settings.host, &settings.rules);
+            (hook, verdict)
+        };
+        Self {
+            hooks: found.hooks.into_iter().map(judged).collect(),
+            problems: found.problems,
+            workspace: settings.workspace,
+            managed: settings.roots.managed,
+        }
+    }
+
+    /// The hook of this name or key.
+    fn hook(&self, name: &str) -> Result<&(Hook, Verdict)> {
+        let by_name = self.hooks.iter().find(|(hook, _)| hook.name == name);
+        by_name.or_else(|| self.hooks.iter().find(|(hook, _)| hook.key == name)).ok_or_else(|| {
+            Failure::usage(format!("there is no hook \"{name}\"; see them with: homard hooks list")).into()
+        })
+    }
+
+    fn list(mut self, only_eligible: bool, is_verbose: bool, wants_json: bool) -> Result<()> {
+        let is_eligible = |(hook, verdict): &(Hook, Verdict)| report(hook, verdict)["eligible"] == true;
+        self.hooks.retain(|judged| !only_eligible || is_eligible(judged));
+        if wants_json {
+            let hooks: Vec<Value> = self.hooks.iter().map(|(hook, verdict)| report(hook, verdict)).collect();
+            let document = json!({"workspaceDir": self.workspace, "managedHooksDir": self.managed, "hooks": hooks});
+            return Ok(render::print_json(&document)?);
+        }
+        Ok(render::print(&words::table(&self.hooks, is_verbose))?)
+    }
+
+    fn info(&self, name: &str, wants_json: bool) -> Result<()> {
+        let (hook, verdict) = self.hook(name)?;
+        if wants_json {
+            return Ok(render::print_json(&report(hook, verdict))?);
+        }
+        Ok(render::print(&words::about(hook, verdict))?)
+    }
+}
+
+/// Changes the config file.
+fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<Change> {
+    change(&paths.config, By::Person, |text| Ok(edit(text)?)).map_err(|refusal| {
+        match matches!(refusal, Refusal::Write(_)) {
+            // With what the system said.
+            true => refusal.into(),
+            false => Failure::new("config", format!("config file {}: {refusal}", paths.config.display())).into(),
+        }
+    })
+}

@@ -1,0 +1,98 @@
+//! `homard hooks install`: a folder becomes a hook of the state directory, or is used where it is.
+
+use std::path::{self, Path};
+
+use anyhow::{Context, Result};
+use homard_agent::{Ambient, ambient::iso};
+use homard_config::{edit, path::Path as Key};
+use homard_plugins::internal::{InstallError, Installed, Replace, install, look};
+use serde_json::{Value, json};
+
+use super::{Shown, edit_config, words};
+use crate::{config::Config, failure::Failure, paths::Paths, render};
+
+/// Copies it into the state directory, and notes in the config what came from where.
+pub(super) fn copy(paths: &Paths, source: &Path, force: bool, wants_json: bool) -> Result<()> {
+    let source = absolute(source)?;
+    let replace = if force { Replace::Allowed } else { Replace::Never };
+    let done = install(&source, &paths.state.join("hooks"), replace).map_err(failure)?;
+    let (key, record) = (installs().key(&done.id), record(&source, &done, Some(&done.hash)));
+    edit_config(paths, |text| edit::set(text, &key, &record)).with_context(|| {
+        format!("{} is there, but the config could not note where it came from", done.path.display())
+    })?;
+    tell(paths, &done, &format!("{} is in {} now", done.id, done.path.display()), wants_json)
+}
+
+/// Has the config name it.
+pub(super) fn link(paths: &Paths, source: &Path, wants_json: bool) -> Result<()> {
+    let done = look(&absolute(source)?).map_err(failure)?;
+    let folders = Key::root().key("hooks").key("internal").key("load").key("extraDirs");
+    // Whoever links a folder works on it, so what it holds today says nothing.
+    let (key, record) = (installs().key(&done.id), record(&done.path, &done, None));
+    let folder = json!(done.path);
+    edit_config(paths, |text| {
+        let said = edit::value(text)?;
+        let mut all = said["hooks"]["internal"]["load"]["extraDirs"].as_array().cloned().unwrap_or_default();
+        if !all.contains(&folder) {
+            all.push(folder.clone());
+        }
+        edit::set(&edit::set(text, &folders, &Value::Array(all))?, &key, &record)
+    })?;
+    tell(paths, &done, &format!("{} is used where it is, in {}", done.id, done.path.display()), wants_json)
+}
+
+fn absolute(path: &Path) -> Result<path::PathBuf> {
+    path::absolute(path).with_context(|| format!("cannot find the way to {}", path.display()))
+}
+
+fn failure(error: InstallError) -> anyhow::Error {
+    match error {
+        InstallError::Unfit { .. } => Failure::usage(render::harmless(&error.to_string())).into(),
+        InstallError::Taken(_) => Failure::new("exists", render::harmless(&error.to_string())).into(),
+        InstallError::Disk { .. } => error.into(),
+    }
+}
+
+fn installs() -> Key {
+    Key::root().key("hooks").key("internal").key("installs")
+}
+
+fn record(source: &Path, done: &Installed, hash: Option<&str>) -> Value {
+    let mut record = json!({
+        "source": "path", "sourcePath": source, "installPath": done.path,
+        "installedAt": iso(Ambient::system().now_ms()), "hooks": done.hooks,
+    });
+    for (key, value) in [("version", done.version.as_deref()), ("hash", hash)] {
+        if let Some(value) = value {
+            record[key] = value.into();
+        }
+    }
+    record
+}
+
+/// Says what is there now, and what it takes to have an effect.
+fn tell(paths: &Paths, done: &Installed, what: &str, wants_json: bool) -> Result<()> {
+    for problem in &done.problems {
+        render::remark(&render::harmless(&format!("warning: {problem}")));
+    }
+    let shown = Shown::find(&Config::choose(paths).loaded, paths);
+    let of =
+        |name: &String| shown.hook(name).map_or_else(|_| "hidden".to_owned(), |(_, verdict)| words::state(verdict));
+    if wants_json {
+        let hooks = done.hooks.iter().map(|name| json!({"name": name, "state": of(name)})).collect::<Vec<_>>();
+        let document = json!({
+            "ok": true, "id": done.id, "path": done.path, "hooks": hooks, "version": done.version, "hash": done.hash,
+        });
+        return Ok(render::print_json(&document)?);
+    }
+    let mut lines = vec![what.to_owned()];
+    for name in &done.hooks {
+        lines.push(match of(name).as_str() {
+            "off" => format!("{name}: off; to switch it on: homard hooks enable {name}"),
+            "hidden" => format!("{name}: hidden by another one of that name; see: homard hooks check"),
+            "on" => format!("{name}: on, as soon as the gateway is restarted; hooks.internal.enabled is true"),
+            state => format!("{name}: {state}"),
+        });
+    }
+    Ok(render::print(&render::harmless(&lines.join("\n")))?)
+}

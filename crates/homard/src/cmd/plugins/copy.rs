@@ -1,0 +1,297 @@
+//! Taking a plugin into the state directory: its files, and the links that stay within it. Nothing of it is run.
+
+use std::{
+    error, fmt, fs, io,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Component, Path, PathBuf},
+};
+
+use homard_plugins::{Candidate, NAMES, Roots, discover, fingerprint};
+
+/// How many files may be taken, and how many bytes: as much as a fingerprint looks at.
+const FILES: usize = 50_000;
+const BYTES: u64 = 1024 * 1024 * 1024;
+
+/// What no folder is called: nothing but the folder itself is looked at.
+const NOWHERE: &str = "\n";
+
+/// A plugin that was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// Its id.
+    pub(super) id: String,
+    /// Its version, if it says so.
+    pub(super) version: Option<String>,
+    /// Where it is now.
+    pub(super) path: PathBuf,
+    /// What its files add up to.
+    pub(super) hash: String,
+}
+
+/// Why nothing was taken.
+#[derive(Debug)]
+pub(super) enum TakeError {
+    /// It is nothing that can be taken.
+    Unfit { path: PathBuf, what: String },
+    /// There is one of that name.
+    Taken(PathBuf),
+    /// The disk.
+    Disk { path: PathBuf, source: io::Error },
+}
+
+impl fmt::Display for TakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unfit { path, what } => write!(f, "{} {what}", path.display()),
+            Self::Taken(path) => {
+                write!(f, "{} is there already; --force puts the new one in its place", path.display())
+            }
+            Self::Disk { path, .. } => write!(f, "{} cannot be copied", path.display()),
+        }
+    }
+}
+
+impl error::Error for TakeError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            Self::Disk { source, .. } => Some(source),
+            Self::Unfit { .. } | Self::Taken(_) => None,
+        }
+    }
+}
+
+fn unfit(path: &Path, what: impl Into<String>) -> TakeError {
+    TakeError::Unfit { path: path.to_owned(), what: what.into() }
+}
+
+fn disk(path: &Path) -> impl FnOnce(io::Error) -> TakeError {
+    let path = path.to_owned();
+    move |source| TakeError::Disk { path, source }
+}
+
+/// What lies in a folder, read as a plugin. Blocks.
+pub(super) fn look(source: &Path) -> Result<Candidate, TakeError> {
+    let folder = match fs::canonicalize(source) {
+        Ok(folder) if folder.is_dir() => folder,
+        Ok(_) => return Err(unfit(source, "is not a folder; unpack an archive first, and name its folder")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(unfit(
+                source,
+                "is not there; name a folder with a manifest. Packages are not downloaded: fetch one with `npm pack`, \
+                 look at it, unpack it, and name its folder",
+            ));
+        }
+        Err(error) => return Err(disk(source)(error)),
+    };
+    if !NAMES.iter().any(|name| folder.join(name).symlink_metadata().is_ok()) {
+        return Err(unfit(source, format!("has neither a {} nor an {}", NAMES[0], NAMES[1])));
+    }
+    let found = discover(&Roots { paths: vec![folder.clone()], state: folder.join(NOWHERE), ..Roots::default() });
+    let own = found.candidates.into_iter().find(|candidate| candidate.root == folder);
+    match (own, found.problems.into_iter().next()) {
+        (Some(candidate), _) => Ok(candidate),
+        (None, Some(why)) => Err(unfit(source, format!("cannot be taken: {why}"))),
+        (None, None) => Err(unfit(source, "holds no plugin")),
+    }
+}
+
+/// Copies the plugin of a folder into the folder for plugins, whole or not at all. Blocks.
+pub(super) fn take(source: &Path, extensions: &Path, may_replace: bool) -> Result<Taken, TakeError> {
+    let Candidate { manifest, root, .. } = look(source)?;
+    let name = folder_name(&manifest.id).ok_or_else(|| unfit(source, "has an id that cannot be a folder's name"))?;
+    fs::create_dir_all(extensions).map_err(disk(extensions))?;
+    let extensions = fs::canonicalize(extensions).map_err(disk(extensions))?;
+    if extensions.starts_with(&root) || root.starts_with(&extensions) {
+        return Err(unfit(source, "cannot be copied there: one of the two folders is in the other"));
+    }
+    let target = extensions.join(name);
+    let is_taken = target.symlink_metadata().is_ok();
+    if is_taken && !may_replace {
+        return Err(TakeError::Taken(target));
+    }
+    let aside = tempfile::Builder::new().prefix(".install-").tempdir_in(&extensions).map_err(disk(&extensions))?;
+    let (new, old) = (aside.path().join("new"), aside.path().join("old"));
+    copy(&root, &new)?;
+    // What lies there now is what counts, whatever happened to the source meanwhile.
+    let hash = fingerprint(&new).map_err(disk(&new))?;
+    if is_taken {
+        fs::rename(&target, &old).map_err(disk(&target))?;
+    }
+    if let Err(error) = fs::rename(&new, &target) {
+        if is_taken && let Err(error) = fs::rename(&old, &target) {
+            // It must not go with the folder that it lies in.
+            let kept = aside.keep();
+            tracing::error!(%error, kept = %kept.display(), "a plugin could not be put back");
+        }
+        return Err(disk(&target)(error));
+    }
+    Ok(Taken { id: manifest.id, version: manifest.version, path: target, hash })
+}
+
+/// What the folder of a plugin is called: its id, without what would make it several folders or a hidden one.
+fn folder_name(id: &str) -> Option<String> {
+    let name = id.replace('/', "__");
+    let name = name.trim_start_matches('.');
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// Copies what is in a folder. A link is copied as a link if it leads to something within.
+fn copy(from: &Path, to: &Path) -> Result<(), TakeError> {
+    fs::create_dir(to).map_err(disk(to))?;
+    let (mut waiting, mut links) = (vec![PathBuf::new()], Vec::new());
+    let (mut files, mut bytes) = (0, 0);
+    while let Some(folder) = waiting.pop() {
+        let place = from.join(&folder);
+        for entry in fs::read_dir(&place).map_err(disk(&place))? {
+            let entry = entry.map_err(disk(&place))?;
+            let (meta, path) = (entry.metadata().map_err(disk(&place))?, folder.join(entry.file_name()));
+            let (source, target) = (from.join(&path), to.join(&path));
+            files += 1;
+            if meta.is_symlink() {
+                let leads = fs::read_link(&source).map_err(disk(&source))?;
+                if !stays(&folder, &leads) {
+                    return Err(leads_away(&source));
+                }
+                symlink(leads, &target).map_err(disk(&source))?;
+                links.push(path);
+            } else if meta.is_dir() {
+                if entry.file_name() != ".git" {
+                    fs::create_dir(&target).map_err(disk(&source))?;
+                    waiting.push(path);
+                }
+            } else if meta.is_file() {
+                bytes += fs::copy(&source, &target).map_err(disk(&source))?;
+                let mode = if meta.permissions().mode() & 0o111 == 0 { 0o644 } else { 0o755 };
+                fs::set_permissions(&target, fs::Permissions::from_mode(mode)).map_err(disk(&source))?;
+            } else {
+                return Err(unfit(&source, "is neither a file, a folder nor a link; such things are not taken"));
+            }
+            if files > FILES || bytes > BYTES {
+                return Err(unfit(from, format!("has more than {FILES} files or {BYTES} bytes")));
+            }
+        }
+    }
+    let whole = fs::canonicalize(to).map_err(disk(to))?;
+    // A link through other links can lead elsewhere than it reads; the copy shows where.
+    let is_within = |link: &Path| fs::canonicalize(to.join(link)).is_ok_and(|end| end.starts_with(&whole));
+    match links.iter().find(|link| !is_within(link)) {
+        Some(link) => Err(leads_away(&from.join(link))),
+        None => Ok(()),
+    }
+}
+
+fn leads_away(link: &Path) -> TakeError {
+    unfit(link, "is a link that leads out of the plugin, or nowhere; put the file itself there, or take the link away")
+}
+
+/// Whether a link in this folder of a plugin reads as if it stayed within the plugin.
+fn stays(folder: &Path, leads: &Path) -> bool {
+    let mut depth = folder.components().count();
+    for part in leads.components() {
+        match part {
+            Component::Normal(_) => depth += 1,
+            Component::CurDir => {}
+            Component::ParentDir if depth > 0 => depth -= 1,
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return false,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANIFEST: &str = r#"{"id": "@me/tides", "configSchema": {}, "run": ["python3", "plugin.py"]}"#;
+
+    /// A plugin in `source`, beside a file that is not its own.
+    fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
+        let temp = tempfile::tempdir().unwrap();
+        let top = fs::canonicalize(temp.path()).unwrap();
+        let source = top.join("source");
+        fs::create_dir_all(source.join("lib/bin")).unwrap();
+        fs::create_dir(source.join(".git")).unwrap();
+        for (file, text) in [("homard.plugin.json", MANIFEST), ("plugin.py", "1"), ("lib/run", "2"), (".git/x", "3")] {
+            fs::write(source.join(file), text).unwrap();
+        }
+        fs::write(top.join("secret"), "s").unwrap();
+        fs::set_permissions(source.join("lib/run"), fs::Permissions::from_mode(0o700)).unwrap();
+        (temp, source, top.join("state/extensions"))
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let all = fs::read_dir(folder).into_iter().flatten();
+        all.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_plugin_is_copied_whole_and_never_over_another() {
+        let (_temp, source, extensions) = place();
+        symlink("../run", source.join("lib/bin/run")).unwrap();
+        let done = take(&source, &extensions, false).unwrap();
+        let target = extensions.join("@me__tides");
+        let hash = fingerprint(&target).unwrap();
+        assert_eq!(done, Taken { id: "@me/tides".to_owned(), version: None, path: target.clone(), hash });
+        assert_eq!(fs::read_to_string(target.join("lib/bin/run")).unwrap(), "2");
+        assert_eq!(fs::metadata(target.join("lib/run")).unwrap().permissions().mode() & 0o777, 0o755);
+        assert!(!target.join(".git").exists());
+        fs::write(source.join("plugin.py"), "new").unwrap();
+        let refused = take(&source, &extensions, false).unwrap_err().to_string();
+        assert!(refused.ends_with("@me__tides is there already; --force puts the new one in its place"), "{refused}");
+        assert_ne!(take(&source, &extensions, true).unwrap().hash, done.hash);
+        assert_eq!(fs::read_to_string(target.join("plugin.py")).unwrap(), "new");
+        assert_eq!(names(&extensions), ["@me__tides"]);
+    }
+
+    #[test]
+    fn a_link_that_leads_out_is_refused_and_nothing_is_left() {
+        for (link, leads) in [
+            ("more", "/etc/passwd"),
+            ("more", "../secret"),
+            ("lib/more", "../../secret"),
+            ("lib/more", "../../source/plugin.py"),
+            ("more", "nowhere"),
+            ("more", "more"),
+        ] {
+            let (_temp, source, extensions) = place();
+            symlink(leads, source.join(link)).unwrap();
+            let told = take(&source, &extensions, false).unwrap_err().to_string();
+            let words = format!("source/{link} is a link that leads out of the plugin, or nowhere");
+            assert!(told.contains(&words), "{leads}: {told}");
+            assert_eq!(names(&extensions), Vec::<String>::new());
+        }
+        // This one reads as if it stayed: through links to the top it goes above it.
+        let (_temp, source, extensions) = place();
+        symlink(".", source.join("top")).unwrap();
+        symlink("top/top/../../secret", source.join("more")).unwrap();
+        assert!(
+            take(&source, &extensions, false).unwrap_err().to_string().contains("source/more is a link that leads")
+        );
+        assert_eq!(names(&extensions), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_no_plugin_is_refused() {
+        let (_temp, source, extensions) = place();
+        let told = |path: &Path| take(path, &extensions, false).unwrap_err().to_string();
+        assert!(told(&source.join("lib")).ends_with("has neither a homard.plugin.json nor an openclaw.plugin.json"));
+        assert!(told(&source.join("plugin.py")).contains("is not a folder; unpack an archive first"));
+        assert!(told(&source.join("none")).contains("is not there; name a folder with a manifest. Packages are not"));
+        fs::write(source.join("homard.plugin.json"), "{").unwrap();
+        assert!(told(&source).contains("source cannot be taken: ") && told(&source).contains("is not JSON"));
+        assert!(!extensions.exists());
+    }
+
+    #[test]
+    fn a_folder_is_not_copied_into_itself() {
+        let (_temp, source, _) = place();
+        let told = take(&source, &source.join("extensions"), false).unwrap_err().to_string();
+        assert!(told.ends_with("one of the two folders is in the other"), "{told}");
+    }
+
+    #[test]
+    fn no_id_makes_a_hidden_folder_or_several() {
+        let named = ["tides", "@me/tides", ".tides", "a/b/c"].map(folder_name);
+        assert_eq!(named, ["tides", "@me__tides", "tides", "a__b__c"].map(|name| Some(name.to_owned())));
+    }
+}

@@ -1,0 +1,122 @@
+//! `homard plugins install`: a folder becomes a plugin of the state directory, or is used where it is.
+
+use std::path::{self, Path, PathBuf};
+
+use anyhow::{Context, Result};
+use homard_agent::{Ambient, ambient::iso};
+use homard_config::{edit, path::Path as Key};
+use serde_json::{Value, json};
+
+use super::{
+    Shown,
+    copy::{TakeError, look, take},
+    edit_config,
+    report::declares,
+    words::{self, rights, word},
+};
+use crate::{config::Config, failure::Failure, paths::Paths, render};
+
+/// Something that was installed.
+struct Done {
+    id: String,
+    version: Option<String>,
+    /// Where it is now.
+    path: PathBuf,
+    /// What its files add up to; none for one that is used where it is.
+    hash: Option<String>,
+}
+
+/// Copies it into the state directory, and notes in the config what came from where.
+pub(super) fn copy(paths: &Paths, source: &Path, force: bool, wants_json: bool) -> Result<()> {
+    let source = absolute(source)?;
+    let taken = take(&source, &paths.state.join("extensions"), force).map_err(failure)?;
+    let done = Done { id: taken.id, version: taken.version, path: taken.path, hash: Some(taken.hash) };
+    let (key, record) = (installs().key(&done.id), record(&source, &done));
+    edit_config(paths, |text| edit::set(text, &key, &record)).with_context(|| {
+        let path = done.path.display();
+        format!("{path} is there, but the config could not note what it is; mend the config, then install it again with --force")
+    })?;
+    tell(paths, &done, &format!("{} is in {} now", done.id, done.path.display()), wants_json)
+}
+
+/// Has the config name it.
+pub(super) fn link(paths: &Paths, source: &Path, wants_json: bool) -> Result<()> {
+    let found = look(&absolute(source)?).map_err(failure)?;
+    // Whoever links a folder works on it, so what it holds today says nothing.
+    let done = Done { id: found.manifest.id, version: found.manifest.version, path: found.root, hash: None };
+    let places = Key::root().key("plugins").key("load").key("paths");
+    let (key, record, folder) = (installs().key(&done.id), record(&done.path, &done), json!(done.path));
+    edit_config(paths, |text| {
+        let said = edit::value(text)?;
+        let mut all = said["plugins"]["load"]["paths"].as_array().cloned().unwrap_or_default();
+        if !all.contains(&folder) {
+            all.push(folder.clone());
+        }
+        edit::set(&edit::set(text, &places, &Value::Array(all))?, &key, &record)
+    })?;
+    tell(paths, &done, &format!("{} is used where it is, in {}", done.id, done.path.display()), wants_json)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    path::absolute(path).with_context(|| format!("cannot find the way to {}", path.display()))
+}
+
+fn failure(error: TakeError) -> anyhow::Error {
+    match error {
+        TakeError::Unfit { .. } => Failure::usage(render::harmless(&error.to_string())).into(),
+        TakeError::Taken(_) => Failure::new("exists", render::harmless(&error.to_string())).into(),
+        TakeError::Disk { .. } => error.into(),
+    }
+}
+
+fn installs() -> Key {
+    Key::root().key("plugins").key("installs")
+}
+
+fn record(source: &Path, done: &Done) -> Value {
+    let mut record = json!({
+        "source": "path", "sourcePath": source, "installPath": done.path,
+        "installedAt": iso(Ambient::system().now_ms()),
+    });
+    for (key, value) in [("version", &done.version), ("hash", &done.hash)] {
+        if let Some(value) = value {
+            record[key] = value.as_str().into();
+        }
+    }
+    record
+}
+
+/// Says what is there now, what it may do, and what it takes to have an effect.
+fn tell(paths: &Paths, done: &Done, what: &str, wants_json: bool) -> Result<()> {
+    // As it lies there now, not as it was before it was copied.
+    let shown = Shown::find(&Config::choose(paths).loaded, paths);
+    let used = shown.plugin(&done.id).ok().filter(|(candidate, _)| candidate.root == done.path);
+    let state = used.map_or("hidden", |(_, status)| words::state(status));
+    if wants_json {
+        let manifest = used.map(|(candidate, _)| &candidate.manifest);
+        return Ok(render::print_json(&json!({
+            "ok": true, "id": done.id, "path": done.path, "version": done.version, "hash": done.hash, "state": state,
+            "declares": manifest.map(declares),
+        }))?);
+    }
+    render::print(&words::one_line(what))?;
+    let Some((candidate, status)) = used else {
+        let other = shown.plugin(&done.id).map(|(other, _)| other.root.display().to_string());
+        let why = other.map_or_else(
+            |_| "see why with: homard plugins doctor".to_owned(),
+            |other| format!("{other} is a plugin {} too and comes first", done.id),
+        );
+        render::remark(&words::one_line(&format!("it is not used: {why}")));
+        return Ok(());
+    };
+    render::print(&words::table_of(rights(candidate)))?;
+    let id = word(&done.id);
+    Ok(render::print(&words::one_line(&match (status.verdict.is_on, &status.error) {
+        (true, Some(error)) => format!("it is on, but cannot start: {error}"),
+        (true, None) => format!(
+            "it {}, as soon as the gateway is restarted; to switch it off: homard plugins disable {id}",
+            status.verdict.why
+        ),
+        (false, _) => format!("it {}", status.verdict.why),
+    }))?)
+}

@@ -1,0 +1,67 @@
+//! A plugin as programs read it, and what its manifest declares.
+
+use homard_plugins::{Candidate, Declared, Manifest, Origin, Status};
+use serde_json::{Map, Value, json};
+
+/// A plugin as programs read it.
+pub(super) fn document((candidate, status): &(Candidate, Status)) -> Value {
+    let manifest = &candidate.manifest;
+    let state = match (status.verdict.is_on, &status.error) {
+        (false, _) => "disabled",
+        (true, None) => "enabled",
+        (true, Some(_)) => "error",
+    };
+    let registered = status.registered.as_ref().filter(|_| status.verdict.is_on);
+    json!({
+        "id": status.id, "name": status.title, "version": status.version, "description": status.description,
+        "kind": manifest.kind, "origin": origin(status.origin), "rootDir": status.root, "source": candidate.entry,
+        "run": manifest.run, "enabled": status.verdict.is_on, "status": state, "reason": status.verdict.why,
+        "error": status.error, "declares": declares(manifest), "registered": registered, "denied": status.denied,
+        "configSchema": manifest.config_schema,
+    })
+}
+
+/// OpenClaw's words for where a plugin is.
+fn origin(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Config => "config",
+        Origin::Workspace => "workspace",
+        Origin::State => "global",
+    }
+}
+
+/// What a manifest declares, as programs read it; null if it cannot say.
+pub(super) fn declares(manifest: &Manifest) -> Value {
+    if manifest.rights.is_none() {
+        return Value::Null;
+    }
+    let all = declared(manifest).into_iter();
+    Value::Object(all.map(|(kind, names)| (kind.to_owned(), json!(names))).collect::<Map<_, _>>())
+}
+
+/// What a manifest declares: each kind with its names. What it does not declare is denied.
+pub(super) fn declared(manifest: &Manifest) -> Vec<(&'static str, Vec<String>)> {
+    let rights = manifest.rights.clone().unwrap_or_default();
+    let all = vec![
+        ("hooks", names(&rights.hooks, |offer| &offer.name)),
+        ("guard", manifest.guard.iter().cloned().collect()),
+        ("tools", names(&rights.tools, |offer| &offer.name)),
+        ("commands", names(&rights.commands, |offer| &offer.name)),
+        ("methods", names(&rights.methods, |offer| &offer.name)),
+        ("routes", names(&rights.routes, |offer| &offer.path)),
+        ("services", names(&rights.services, |offer| &offer.id)),
+        ("events", rights.events),
+        ("env", rights.env),
+        ("host", rights.host),
+        ("skills", manifest.skills.clone()),
+    ];
+    all.into_iter().filter(|(_, names)| !names.is_empty()).collect()
+}
+
+fn names<T>(all: &[Declared<T>], name: impl Fn(&T) -> &String) -> Vec<String> {
+    let named = |declared: &Declared<T>| match declared {
+        Declared::Named(name) => name.clone(),
+        Declared::Full(offer) => name(offer).clone(),
+    };
+    all.iter().map(named).collect()
+}

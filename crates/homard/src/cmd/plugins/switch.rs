@@ -1,0 +1,84 @@
+//! `homard plugins enable` and `disable`: a word in the config.
+
+use anyhow::Result;
+use homard_config::{edit, path::Path};
+use homard_plugins::{Candidate, Settings, Status, config_problems, decide};
+use serde_json::{Value, json};
+
+use super::{
+    Shown, edit_config,
+    words::{self, entry, word},
+};
+use crate::{config::change::Change, failure::Failure, paths::Paths, render};
+
+/// Switches a plugin on. One that would stay off for another reason is left as it is, and the reason is told.
+pub(super) fn on(shown: &Shown, paths: &Paths, id: &str, wants_json: bool) -> Result<()> {
+    let plugin = shown.plugin(id)?;
+    let (Candidate { manifest, origin, .. }, _) = plugin;
+    let mut wanted = shown.setup.settings.clone();
+    wanted.entries.entry(id.to_owned()).or_default().enabled = Some(true);
+    if !wanted.allow.is_empty() && !wanted.allow.iter().any(|allowed| allowed == id) {
+        wanted.allow.push(id.to_owned());
+    }
+    let verdict = decide(manifest, *origin, &wanted);
+    if !verdict.is_on {
+        let why = verdict.why.replacen("is off", "would stay off", 1);
+        let help = way_out(plugin, &wanted).map(|help| format!("; {help}")).unwrap_or_default();
+        return Err(Failure::new("off", render::harmless(&format!("{id} {why}{help}"))).into());
+    }
+    let allow = Path::root().key("plugins").key("allow");
+    let done = edit_config(paths, |text| {
+        let said = edit::value(text)?;
+        let text = edit::set(text, &entry(id).key("enabled"), &json!(true))?;
+        let listed = said["plugins"]["allow"].as_array().cloned().unwrap_or_default();
+        if listed.is_empty() || listed.contains(&json!(id)) {
+            return Ok(text);
+        }
+        edit::set(&text, &allow, &Value::Array(listed.into_iter().chain([json!(id)]).collect()))
+    })?;
+    let wrong = config_problems(manifest, &wanted.entries.get(id).map(|said| said.config.clone()).unwrap_or_default());
+    let lack = (!wrong.is_empty()).then(|| format!("{}.config does not fit: {}", entry(id), wrong.join("; ")));
+    tell(&done, paths, (id, true), lack.as_deref(), wants_json)?;
+    if let Some(lack) = lack.filter(|_| !wants_json) {
+        let help = format!("homard config set {} VALUE", word(&format!("{}.NAME", entry(id).key("config"))));
+        render::remark(&render::harmless(&format!("{id} cannot start yet: {lack}; set what it needs with: {help}")));
+    }
+    Ok(())
+}
+
+/// Switches a plugin off, also one that is gone and that the config still speaks of.
+pub(super) fn off(shown: &Shown, paths: &Paths, id: &str, wants_json: bool) -> Result<()> {
+    if !shown.loaded.config.plugins.entries.contains_key(id) {
+        shown.plugin(id)?;
+    }
+    let done = edit_config(paths, |text| edit::set(text, &entry(id).key("enabled"), &json!(false)))?;
+    tell(&done, paths, (id, false), None, wants_json)
+}
+
+/// What it takes to have a plugin on that the config keeps off; none if the reason says it.
+fn way_out((_, status): &(Candidate, Status), wanted: &Settings) -> Option<String> {
+    let id = &status.id;
+    if wanted.enabled == Some(false) {
+        return Some("to have plugins at all: homard config set plugins.enabled true".to_owned());
+    }
+    if let Some(at) = wanted.deny.iter().position(|denied| denied == id) {
+        let place = Path::root().key("plugins").key("deny").index(at).to_string();
+        return Some(format!("to take it out of that list: homard config unset {}", word(&place)));
+    }
+    let is_other = wanted.slots.memory.as_ref().is_some_and(|memory| memory != id);
+    is_other.then(|| format!("to have this one: homard config set plugins.slots.memory {}", word(id)))
+}
+
+fn tell(done: &Change, paths: &Paths, (id, is_on): (&str, bool), lack: Option<&str>, wants_json: bool) -> Result<()> {
+    if wants_json {
+        return Ok(render::print_json(&json!({
+            "ok": true, "id": id, "enabled": is_on, "changed": done.changed, "path": paths.config, "missing": lack,
+        }))?);
+    }
+    let state = if is_on { "on" } else { "off" };
+    if done.changed.is_empty() {
+        return Ok(render::print(&words::one_line(&format!("{id} is {state} already, nothing has changed")))?);
+    }
+    render::print(&words::one_line(&format!("{id} is {state} now, in {}", paths.config.display())))?;
+    Ok(render::print("a gateway that runs must be restarted for it")?)
+}

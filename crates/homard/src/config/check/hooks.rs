@@ -1,0 +1,144 @@
+//! Webhooks that could not be answered, or not as they are meant.
+
+use homard_config::nearest;
+use homard_gateway::{Action, WebhookError};
+use homard_proto::AgentId;
+
+use super::{Found, key};
+use crate::config::{
+    Config, Text,
+    sections::hooks::{GMAIL, Mapping},
+};
+
+impl Config {
+    /// Webhooks have a token and a path of their own, and lead to agents that there are.
+    pub(super) fn wrong_hooks(&self, found: &mut Found) {
+        let (path, hooks) = (key("hooks"), &self.hooks);
+        match hooks.webhooks() {
+            Ok(_) => {}
+            Err(WebhookError::NoToken) => {
+                let why = "is missing: webhooks are answered only with a token of their own; \
+                           make one with: openssl rand -hex 32";
+                found.push((path.key("token"), why.to_owned()));
+            }
+            Err(WebhookError::Path(_)) => {
+                let why = "must be a path of its own, such as /hooks, and none that the gateway answers itself";
+                found.push((path.key("path"), why.to_owned()));
+            }
+        }
+        let members = self.agents.members();
+        for (at, mapping) in hooks.mappings.iter().enumerate() {
+            let path = path.key("mappings").index(at);
+            let agent = mapping.agent_id.as_deref().map(str::trim);
+            if let Some(id) = agent.filter(|id| !members.iter().any(|member| member.id == AgentId::normalize(id))) {
+                let near = nearest(id, members.iter().map(|member| member.id.as_str()));
+                let help = near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
+                found.push((path.key("agentId"), format!("names an agent that is not in agents.list{help}")));
+            }
+            if mapping.transform.as_ref().is_some_and(|transform| !is_beneath(&transform.module)) {
+                let why = "must be a file beneath hooks.transformsDir, written without .. and not from /";
+                found.push((path.key("transform").key("module"), why.to_owned()));
+            }
+        }
+    }
+
+    /// What is odd about webhooks.
+    pub(super) fn odd_hooks(&self) -> Found {
+        let (path, hooks) = (key("hooks"), &self.hooks);
+        let mut found = Found::new();
+        let (token, owners) = (hooks.token.as_ref(), self.gateway.auth.token.as_ref());
+        if hooks.enabled && token.is_some() && token.map(Text::as_str) == owners.map(Text::as_str) {
+            let why = "is the gateway's token, too: whoever may send a webhook could do all that you can";
+            found.push((path.key("token"), why.to_owned()));
+        }
+        for (at, preset) in hooks.presets.iter().enumerate().filter(|(_, preset)| *preset != GMAIL) {
+            found.push((
+                path.key("presets").index(at),
+                format!("is no preset, so nothing comes of {preset:?}; there is {GMAIL}"),
+            ));
+        }
+        for (at, mapping) in hooks.mappings.iter().enumerate() {
+            let path = path.key("mappings").index(at);
+            // What a module makes of a request may bring what is missing.
+            if let Some(name) = missing(mapping).filter(|_| mapping.transform.is_none()) {
+                found.push((path.key(name), "is missing; requests to this mapping are refused".to_owned()));
+            }
+        }
+        found
+    }
+}
+
+/// The template without which a mapping has nothing to say.
+fn missing(mapping: &Mapping) -> Option<&'static str> {
+    match mapping.action.map(|action| action.0).unwrap_or_default() {
+        Action::Agent => mapping.message_template.is_none().then_some("messageTemplate"),
+        Action::Wake => mapping.text_template.is_none().then_some("textTemplate"),
+    }
+}
+
+fn is_beneath(module: &str) -> bool {
+    let module = module.trim();
+    !module.is_empty()
+        && !module.starts_with(['/', '~'])
+        && !module.contains('\\')
+        && !module.split('/').any(|part| part == "..")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn told(text: &str) -> (Vec<String>, Vec<String>) {
+        let loaded = Config::read(Path::new("homard.json"), text);
+        let lines = |told: Vec<_>| {
+            let line = |told: homard_config::Problem| told.to_string().split_once(": ").unwrap().1.to_owned();
+            told.into_iter().map(line).collect()
+        };
+        (lines(loaded.problems), lines(loaded.warnings))
+    }
+
+    #[test]
+    fn webhooks_without_a_token_or_a_path_are_told() {
+        let token = "hooks.token is missing: webhooks are answered only with a token of their own; \
+                     make one with: openssl rand -hex 32";
+        let path = "hooks.path must be a path of its own, such as /hooks, and none that the gateway answers itself";
+        for (text, why) in [
+            ("{hooks: {enabled: true}}", token),
+            ("{hooks: {enabled: true, token: ' '}}", token),
+            ("{hooks: {enabled: true, token: 't', path: '/'}}", path),
+            ("{hooks: {enabled: true, token: 't', path: '/v1'}}", path),
+        ] {
+            assert_eq!(told(text), (vec![why.to_owned()], Vec::new()), "{text}");
+        }
+        for fine in ["{hooks: {token: ''}}", "{hooks: {enabled: true, token: 't', path: 'in'}}"] {
+            assert_eq!(told(fine), (Vec::new(), Vec::new()), "{fine}");
+        }
+    }
+
+    #[test]
+    fn mappings_that_lead_nowhere_are_told() {
+        let text = "{agents: {list: [{id: 'ops'}]}, gateway: {auth: {token: 't'}},
+            hooks: {enabled: true, token: 't', presets: ['gmail', 'slack'], mappings: [
+                {agentId: 'opps', messageTemplate: 'x'}, {action: 'wake', messageTemplate: 'x'}, {textTemplate: 'x'},
+                {transform: {module: '../x.mjs'}}, {transform: {module: '/x.mjs'}}, {transform: {module: 'a/x.mjs'}}]}}";
+        let module = |at: usize| {
+            format!(
+                "hooks.mappings[{at}].transform.module must be a file beneath hooks.transformsDir, written without .. and not from /"
+            )
+        };
+        let problems = vec![
+            "hooks.mappings[0].agentId names an agent that is not in agents.list; did you mean \"ops\"?".to_owned(),
+            module(3),
+            module(4),
+        ];
+        let warnings = vec![
+            "hooks.token is the gateway's token, too: whoever may send a webhook could do all that you can".to_owned(),
+            "hooks.presets[1] is no preset, so nothing comes of \"slack\"; there is gmail".to_owned(),
+            "hooks.mappings[1].textTemplate is missing; requests to this mapping are refused".to_owned(),
+            "hooks.mappings[2].messageTemplate is missing; requests to this mapping are refused".to_owned(),
+        ];
+        assert_eq!(told(text), (problems, warnings));
+    }
+}

@@ -1,0 +1,14 @@
+//! `commands`: who may give them.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::channels::Id;
+
+/// Who may give commands.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Commands {
+    /// You, on chat platforms: ids such as `telegram:123456789`. Whoever is listed has all that you have here. Default: the only person who is let in, if there is only one.
+    pub(crate) owner_allow_from: Vec<Id>,
+}

@@ -1,0 +1,213 @@
+//! `plugins`: programs of others that take part in the loop.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use homard_plugins::{HookSettings, Settings};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    config::Text,
+    paths::{self, Paths},
+};
+
+/// Programs of others that take part in the loop.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Plugins {
+    /// Whether there are plugins at all. Default: true.
+    pub(crate) enabled: Option<bool>,
+    /// The only plugins that may be on, by their ids; those that are listed are on. Default: all may be.
+    pub(crate) allow: Vec<String>,
+    /// Plugins that stay off, whatever else is said of them.
+    pub(crate) deny: Vec<String>,
+    /// Where plugins are found.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) load: Load,
+    /// Who has a place that only one can have.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) slots: Slots,
+    /// What is said of each plugin, by its id.
+    #[serde(deserialize_with = "super::named_objects")]
+    pub(crate) entries: BTreeMap<String, Entry>,
+    /// What `homard plugins install` has put where.
+    #[serde(deserialize_with = "super::named_objects")]
+    pub(crate) installs: BTreeMap<String, Install>,
+    /// The Node that runs OpenClaw's plugins, 22 or newer. Default: the one of the PATH.
+    pub(crate) node: Option<Text>,
+}
+
+/// Where plugins are found.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Load {
+    /// Plugins, or folders of plugins, beside the usual places. They come before all others of the same id.
+    pub(crate) paths: Vec<Text>,
+    /// Whether plugins in a workspace may be on, where the agent itself can write. Default: false.
+    pub(crate) workspace: bool,
+}
+
+/// Who has a place that only one can have.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Slots {
+    /// The plugin that is the memory; none for nobody. Default: any that is on.
+    pub(crate) memory: Option<String>,
+}
+
+/// What is said of a plugin.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Entry {
+    /// Whether it is on. Default: false.
+    pub(crate) enabled: Option<bool>,
+    /// Settings of its own, as its manifest describes them.
+    #[serde(deserialize_with = "super::maybe_object")]
+    pub(crate) config: Option<BTreeMap<String, Value>>,
+    /// Variables for its process. One with a homard.plugin.json gets those that it lists under `rights.env`.
+    pub(crate) env: BTreeMap<String, Text>,
+    /// Its part in the loop.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) hooks: EntryHooks,
+    /// Whether a plugin of OpenClaw gets a Node process of its own. Default: false.
+    pub(crate) isolated: bool,
+}
+
+/// A plugin's part in the loop.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct EntryHooks {
+    /// How long each of its hooks may take, in milliseconds, at most 600000. Default: what the plugin says, or 5000.
+    pub(crate) timeout_ms: Option<u64>,
+    /// How long one hook may take, by its name, in milliseconds.
+    pub(crate) timeouts: BTreeMap<String, u64>,
+    /// Whether it may put words into prompts. Default: true.
+    pub(crate) allow_prompt_injection: Option<bool>,
+}
+
+/// What was installed.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Install {
+    /// How it came: path, archive or npm.
+    #[allow(dead_code, reason = "read by people and by OpenClaw")]
+    source: Option<String>,
+    /// The package that it was.
+    #[allow(dead_code, reason = "read by people and by OpenClaw")]
+    spec: Option<String>,
+    /// The folder that it was.
+    pub(crate) source_path: Option<Text>,
+    /// Where it is now.
+    #[allow(dead_code, reason = "read by people and by OpenClaw")]
+    install_path: Option<Text>,
+    /// Its version.
+    #[allow(dead_code, reason = "read by people and by OpenClaw")]
+    version: Option<String>,
+    /// When.
+    #[allow(dead_code, reason = "read by people and by OpenClaw")]
+    installed_at: Option<String>,
+    /// What its files added up to. If they add up to something else, it is not started.
+    pub(crate) hash: Option<String>,
+}
+
+impl Plugins {
+    /// The same as plugins are set up with it: with all paths written out.
+    pub(crate) fn settings(&self, paths: &Paths) -> Settings {
+        let home = paths::home();
+        // A path that says nothing of where it begins is one in the state directory.
+        let place = |text: &Text| paths.state.join(paths::expand(Path::new(text.as_str()), home.as_deref()));
+        let load =
+            homard_plugins::Load { paths: self.load.paths.iter().map(place).collect(), workspace: self.load.workspace };
+        let installs = self.installs.iter();
+        let installs = installs.map(|(id, said)| (id.clone(), homard_plugins::Install { hash: said.hash.clone() }));
+        Settings {
+            enabled: self.enabled,
+            allow: self.allow.clone(),
+            deny: self.deny.clone(),
+            load,
+            slots: homard_plugins::Slots { memory: self.slots.memory.clone() },
+            entries: self.entries.iter().map(|(id, said)| (id.clone(), said.settings())).collect(),
+            installs: installs.collect(),
+            node: self.node.as_ref().map(|node| node_path(node, place)),
+        }
+    }
+}
+
+/// A name without a way is looked for on the PATH by whoever starts it.
+fn node_path(node: &Text, place: impl Fn(&Text) -> PathBuf) -> PathBuf {
+    if node.as_str().contains('/') { place(node) } else { PathBuf::from(node.as_str()) }
+}
+
+impl Entry {
+    fn settings(&self) -> homard_plugins::Entry {
+        let EntryHooks { timeout_ms, timeouts, allow_prompt_injection } = self.hooks.clone();
+        homard_plugins::Entry {
+            enabled: self.enabled,
+            config: self.config.clone().map_or(Value::Null, |config| Value::Object(config.into_iter().collect())),
+            env: self.env.iter().map(|(name, value)| (name.clone(), value.as_str().to_owned())).collect(),
+            hooks: HookSettings { timeout_ms, timeouts, allow_prompt_injection },
+            isolated: self.isolated,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::Config;
+
+    fn problems(text: &str) -> Vec<String> {
+        let loaded = Config::read(Path::new("homard.json"), text);
+        loaded.problems.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_is_said_reaches_the_plugins_with_paths_written_out() {
+        let text = "{plugins: {enabled: true, allow: ['a'], deny: ['b'], load: {paths: ['/x', 'y'], workspace: true},
+            slots: {memory: 'none'}, node: 'opt/node',
+            entries: {a: {enabled: true, config: {key: 1}, env: {TOKEN: 't'}, isolated: true,
+                          hooks: {timeoutMs: 7, timeouts: {agent_end: 8}, allowPromptInjection: false}}},
+            installs: {a: {source: 'path', sourcePath: '/from', hash: 'abc'}}}}";
+        assert_eq!(problems(text), Vec::<String>::new());
+        let paths = Paths { state: "/state".into(), config: "/state/homard.json".into() };
+        let expected: Settings = serde_json::from_value(json!({
+            "enabled": true, "allow": ["a"], "deny": ["b"], "load": {"paths": ["/x", "/state/y"], "workspace": true},
+            "slots": {"memory": "none"}, "node": "/state/opt/node",
+            "entries": {"a": {"enabled": true, "config": {"key": 1}, "env": {"TOKEN": "t"}, "isolated": true,
+                "hooks": {"timeoutMs": 7, "timeouts": {"agent_end": 8}, "allowPromptInjection": false}}},
+            "installs": {"a": {"hash": "abc"}},
+        }))
+        .unwrap();
+        assert_eq!(Config::parse(text).unwrap().plugins.settings(&paths), expected);
+        let silent = Config::parse("{plugins: {node: 'node22'}}").unwrap().plugins.settings(&paths);
+        assert_eq!(silent, Settings { node: Some("node22".into()), ..Settings::default() });
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_with_its_place() {
+        for (text, what) in [
+            ("{plugins: {enabled: 'yes'}}", "plugins.enabled"),
+            ("{plugins: {allow: 'a'}}", "plugins.allow"),
+            ("{plugins: {load: {paths: [1]}}}", "plugins.load.paths[0]"),
+            ("{plugins: {entries: {a: []}}}", "plugins.entries.a"),
+            ("{plugins: {entries: {a: {config: []}}}}", "plugins.entries.a"),
+            ("{plugins: {entries: {a: {hooks: {timeoutMs: -1}}}}}", "plugins.entries.a"),
+            ("{plugins: {entires: {}}}", "plugins.entires is not a known key; did you mean \"entries\"?"),
+        ] {
+            let told = problems(text);
+            assert!(told.len() == 1 && told[0].contains(what), "{text}: {told:?}");
+        }
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        let config = Config::parse("{plugins: {entries: {a: {env: {TOKEN: 'hush'}}}}}").unwrap();
+        assert!(!format!("{:?}", config.plugins).contains("hush"));
+    }
+}

@@ -1,0 +1,308 @@
+//! Programs of others that take part: listed, switched, installed, tried.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+
+use crate::home::Home;
+
+/// Answers everything, and registers what its config says it should.
+const PROGRAM: &str = r#"
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    answer = {}
+    if message["method"] == "initialize":
+        tools = message["params"]["pluginConfig"].get("tools", [])
+        offers = [{"name": name, "description": name, "parameters": {"type": "object"}} for name in tools]
+        answer = {"registrations": {"tools": offers}}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": answer}), flush=True)
+"#;
+
+/// Writes a plugin in Python; its folder.
+fn plugin(folder: PathBuf, id: &str) -> PathBuf {
+    assert!(Path::new("/usr/bin/python3").exists(), "this test needs /usr/bin/python3, which is not on this machine");
+    fs::create_dir_all(&folder).unwrap();
+    let strings = json!({"type": "array", "items": {"type": "string"}});
+    let schema = json!({"type": "object", "additionalProperties": false, "required": ["tools"],
+        "properties": {"tools": strings, "token": {"type": "string"}}});
+    let manifest = json!({
+        "id": id, "description": "Tells when the water is high.", "version": "1.0.0", "configSchema": schema,
+        "run": ["python3", "plugin.py"], "rights": {"tools": ["tide"], "env": ["TIDE_KEY"]},
+    });
+    fs::write(folder.join("homard.plugin.json"), manifest.to_string()).unwrap();
+    fs::write(folder.join("plugin.py"), PROGRAM).unwrap();
+    folder
+}
+
+fn config(home: &Home) -> Value {
+    serde_json::from_str(&fs::read_to_string(home.state().join("homard.json")).unwrap()).unwrap()
+}
+
+/// A home with the plugin tides installed, on and set up.
+fn with_tides() -> Home {
+    let home = Home::new();
+    plugin(home.work().join("my-tides"), "tides");
+    for words in [
+        &["plugins", "install", "my-tides"][..],
+        &["plugins", "enable", "tides"],
+        &["config", "set", "plugins.entries.tides.config.tools", "[\"tide\"]"],
+        &["config", "set", "plugins.entries.tides.env.TIDE_KEY", "high-and-secret"],
+    ] {
+        let said = home.run(words);
+        assert_eq!(said.code, Some(0), "{said:?}");
+    }
+    home
+}
+
+#[test]
+fn a_plugin_is_installed_and_shown_and_nothing_of_it_is_run() {
+    let home = Home::new();
+    assert_eq!(home.run(&["plugins"]).stdout, "no plugins; to take one from a folder: homard plugins install PATH\n");
+    let source = plugin(home.work().join("my-tides"), "tides");
+    fs::write(source.join("plugin.py"), "open('ran', 'w')\n").unwrap();
+    fs::write(source.join("package.json"), r#"{"scripts": {"install": "touch ran", "postinstall": "touch ran"}}"#)
+        .unwrap();
+    let done = home.run(&["plugins", "install", "my-tides"]);
+    let target = home.state().join("extensions/tides");
+    let words = format!(
+        "tides is in {} now\n\
+         runs      python3 plugin.py, as you and outside the sandbox\n\
+         tools     tide\n\
+         may read  TIDE_KEY\n\
+         it is off: nobody has switched it on; to do so: homard plugins enable tides\n",
+        target.display()
+    );
+    assert_eq!((done.code, done.stderr.as_str(), done.stdout), (Some(0), "", words));
+    let mut record = config(&home)["plugins"]["installs"]["tides"].take();
+    let (hash, at) = (record["hash"].take(), record["installedAt"].take());
+    assert!(hash.as_str().is_some_and(|hash| hash.len() == 64) && at.as_str().is_some_and(|at| at.ends_with('Z')));
+    let expected = json!({
+        "source": "path", "sourcePath": source, "installPath": target, "installedAt": null, "version": "1.0.0",
+        "hash": null,
+    });
+    assert_eq!(record, expected);
+    assert_eq!(
+        home.run(&["plugins", "list"]).stdout,
+        "PLUGIN  STATE  FROM             FOR\n\
+         tides   off    state directory  Tells when the water is high.\n"
+    );
+    let listed = home.run(&["plugins", "list", "--json"]).json();
+    let one = &listed["plugins"][0];
+    assert_eq!(
+        ["id", "origin", "status", "enabled", "declares", "registered"].map(|key| one[key].clone()),
+        [
+            json!("tides"),
+            json!("global"),
+            json!("disabled"),
+            json!(false),
+            json!({"tools": ["tide"], "env": ["TIDE_KEY"]}),
+            Value::Null
+        ]
+    );
+    assert_eq!(home.run(&["plugins", "info", "tides", "--json"]).json(), *one);
+    let info = home.run(&["plugins", "info", "tides"]).stdout;
+    assert!(info.contains("settings        tools (needed), token\n"), "{info}");
+    let refused = home.run(&["plugins", "install", "my-tides"]);
+    let words = format!("error: {} is there already; --force puts the new one in its place\n", target.display());
+    assert_eq!((refused.code, refused.stderr), (Some(1), words));
+    let again = home.run(&["plugins", "install", "my-tides", "--force", "--json"]).json();
+    assert_eq!([&again["ok"], &again["state"], &again["hash"]], [&json!(true), &json!("off"), &hash]);
+    assert!(!target.join("ran").exists() && !source.join("ran").exists());
+}
+
+#[test]
+fn a_plugin_is_switched_on_and_off_and_the_file_keeps_its_comments() {
+    let home = Home::new();
+    plugin(home.state().join("extensions/tides"), "tides");
+    home.configure("{\n  // Mine.\n  plugins: {allow: ['other'], deny: []}, // The sea.\n}\n");
+    let on = home.run(&["plugins", "enable", "tides"]);
+    assert_eq!(on.code, Some(0), "{on:?}");
+    assert!(on.stdout.starts_with("tides is on now, in "), "{on:?}");
+    let lack = "tides cannot start yet: plugins.entries.tides.config does not fit: must have required property 'tools'";
+    assert!(on.stderr.starts_with(lack), "{on:?}");
+    let text = fs::read_to_string(home.state().join("homard.json")).unwrap();
+    assert!(text.contains("// Mine.") && text.contains("// The sea."), "{text}");
+    assert!(home.run(&["plugins"]).stdout.contains("tides   cannot start  state directory"));
+    let again = home.run(&["plugins", "enable", "tides", "--json"]).json();
+    assert_eq!((&again["enabled"], &again["changed"]), (&json!(true), &json!([])));
+    let off = home.run(&["plugins", "disable", "tides", "--json"]).json();
+    assert_eq!((&off["enabled"], &off["changed"]), (&json!(false), &json!(["plugins.entries.tides.enabled"])));
+    let unknown = home.run(&["plugins", "enable", "tide"]);
+    let words = "error: there is no plugin \"tide\"; did you mean \"tides\"? See them with: homard plugins list\n";
+    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), words));
+}
+
+#[test]
+fn a_plugin_that_would_stay_off_is_left_as_it_is_with_the_way_out() {
+    let home = Home::new();
+    plugin(home.state().join("extensions/tides"), "tides");
+    plugin(home.state().join("workspace/.homard/extensions/own"), "own");
+    for (text, id, words) in [
+        (
+            "{plugins: {deny: ['tides']}}",
+            "tides",
+            "plugins.deny lists it; to take it out of that list: homard config unset 'plugins.deny[0]'",
+        ),
+        (
+            "{plugins: {enabled: false}}",
+            "tides",
+            "plugins.enabled is false; to have plugins at all: homard config set plugins.enabled true",
+        ),
+        (
+            "{}",
+            "own",
+            "it lies in the workspace, where the agent can write; to trust what lies there set plugins.load.workspace to true",
+        ),
+    ] {
+        home.configure(text);
+        let said = home.run(&["plugins", "enable", id]);
+        assert_eq!((said.code, said.stderr), (Some(1), format!("error: {id} would stay off: {words}\n")));
+        assert_eq!(fs::read_to_string(home.state().join("homard.json")).unwrap(), text);
+    }
+}
+
+#[test]
+fn a_plugin_is_used_where_it_is() {
+    let home = Home::new();
+    let source = plugin(home.work().join("tides"), "tides");
+    let done = home.run(&["plugins", "install", "tides", "--link"]);
+    assert!(done.code == Some(0) && done.stdout.starts_with("tides is used where it is, in "), "{done:?}");
+    assert_eq!(home.run(&["plugins", "install", "tides", "--link"]).code, Some(0));
+    let plugins = config(&home)["plugins"].take();
+    assert_eq!(plugins["load"]["paths"], json!([source]));
+    assert!(plugins["installs"]["tides"]["hash"].is_null());
+    assert!(!home.state().join("extensions").exists());
+    assert!(home.run(&["plugins"]).stdout.contains("tides   off    load.paths"));
+}
+
+#[test]
+fn what_cannot_be_installed_says_why_and_leaves_nothing() {
+    let home = Home::new();
+    let linked = plugin(home.work().join("linked"), "linked");
+    symlink("/etc/passwd", linked.join("more")).unwrap();
+    let manifest = plugin(home.work().join("manifest"), "manifest").join("homard.plugin.json");
+    fs::rename(&manifest, home.work().join("elsewhere.json")).unwrap();
+    symlink(home.work().join("elsewhere.json"), manifest).unwrap();
+    let broken = plugin(home.work().join("broken"), "broken");
+    fs::write(broken.join("homard.plugin.json"), "{\"id\": \"broken\"}").unwrap();
+    fs::create_dir(home.work().join("empty")).unwrap();
+    fs::write(home.work().join("pack.tgz"), "x").unwrap();
+    for (path, words) in [
+        ("linked", "linked/more is a link that leads out of the plugin, or nowhere"),
+        ("manifest", "is not used: it is a link that leads out of the plugin's folder"),
+        ("broken", "has no \"configSchema\"; write {} if the plugin needs no config"),
+        ("empty", "has neither a homard.plugin.json nor an openclaw.plugin.json"),
+        ("pack.tgz", "is not a folder; unpack an archive first"),
+        ("@me/tides", "is not there; name a folder with a manifest. Packages are not downloaded"),
+    ] {
+        let said = home.run(&["plugins", "install", path]);
+        assert!(said.code == Some(2) && said.stderr.contains(words), "{path}: {said:?}");
+    }
+    assert_eq!(home.run(&["plugins", "install", "empty", "--link", "--force"]).code, Some(2));
+    let left = fs::read_dir(home.state().join("extensions")).into_iter().flatten().count();
+    assert!(left == 0 && !home.state().join("homard.json").exists());
+}
+
+#[test]
+fn a_config_that_does_not_fit_is_told_by_validate_with_its_place() {
+    let home = with_tides();
+    let fine = home.run(&["config", "validate", "--json"]).json();
+    assert_eq!((&fine["valid"], &fine["warnings"]), (&json!(true), &json!([])));
+    let set = home.run(&["config", "set", "plugins.entries.tides.config.token", "5"]);
+    assert_eq!(set.code, Some(0), "{set:?}");
+    assert_eq!(home.run(&["config", "set", "plugins.entries.tdies.enabled", "true"]).code, Some(0));
+    let told = home.run(&["config", "validate", "--json"]).json();
+    let warnings: Vec<_> =
+        told["warnings"].as_array().unwrap().iter().map(|one| [&one["path"], &one["message"]]).collect();
+    assert_eq!(
+        warnings,
+        [
+            [&json!("plugins.entries.tides.config.token"), &json!("must be string; the plugin is not started")],
+            [
+                &json!("plugins.entries.tdies"),
+                &json!("names a plugin that there is not: \"tdies\"; did you mean \"tides\"?")
+            ],
+        ]
+    );
+    assert!(told["warnings"][0]["line"].is_number());
+}
+
+#[test]
+fn the_doctor_starts_what_is_on_and_says_what_it_registers() {
+    let home = with_tides();
+    let said = home.run(&["plugins", "doctor"]);
+    let (head, rest) = said.stdout.split_once("ready after ").unwrap_or_else(|| panic!("{said:?}"));
+    assert_eq!((said.code, said.stderr.as_str(), head), (Some(0), "", "plugins: 1, on: 1\n\ntides: works, "));
+    assert!(rest.ends_with(" ms\n  registers  tool tide\n"), "{said:?}");
+    let tools = "[\"tide\", \"flood\", \"read\"]";
+    assert_eq!(home.run(&["config", "set", "plugins.entries.tides.config.tools", tools]).code, Some(0));
+    let said = home.run(&["plugins", "doctor", "--json"]);
+    let one = said.json()["plugins"][0].take();
+    assert_eq!((said.code, &one["ok"], &one["registered"]), (Some(0), &json!(true), &json!(["tool tide"])));
+    assert_eq!(
+        one["denied"],
+        json!([
+            "tool flood: the manifest does not declare it under \"rights\"",
+            "tool read: the house has one of this name"
+        ])
+    );
+    let to_do: Vec<_> = one["findings"].as_array().unwrap().iter().map(|one| one["toDo"].as_str().unwrap()).collect();
+    assert!(to_do[0].contains("under \"rights\"") && to_do[1].contains("tell its author"), "{to_do:?}");
+    assert!(one["startMs"].is_number() && !said.stdout.contains("high-and-secret"));
+    // What plugins keep and what a gateway knows of them stays as it is.
+    assert!(!home.state().join("plugins").exists());
+}
+
+#[test]
+fn the_doctor_finds_what_is_wrong_and_says_what_to_do() {
+    let home = with_tides();
+    let unset = home.run(&["config", "unset", "plugins.entries.tides.env.TIDE_KEY"]);
+    assert_eq!(unset.code, Some(0), "{unset:?}");
+    let target = home.state().join("extensions/tides");
+    fs::write(target.join("plugin.py"), "raise SystemExit('changed')\n").unwrap();
+    let crash = plugin(home.work().join("crash"), "crash");
+    fs::write(crash.join("plugin.py"), "raise SystemExit('the sea is empty')\n").unwrap();
+    fs::create_dir(home.state().join("extensions/broken")).unwrap();
+    fs::write(home.state().join("extensions/broken/homard.plugin.json"), "{").unwrap();
+    for words in [
+        &["plugins", "install", "crash", "--link"][..],
+        &["plugins", "enable", "crash"],
+        &["config", "set", "plugins.entries.crash.config.tools", "[]"],
+        &["config", "set", "plugins.entries.ghost.enabled", "true"],
+    ] {
+        assert_eq!(home.run(words).code, Some(0), "{words:?}");
+    }
+    let said = home.run(&["plugins", "doctor"]);
+    let text = &said.stdout;
+    assert_eq!(
+        (said.code, said.stderr.as_str()),
+        (Some(1), "error: not all plugins that are on can be used: 3 problems\n"),
+        "{text}"
+    );
+    for words in [
+        "\n\ncrash: cannot be used\n",
+        "it does not start: its process ended with status 1; the last it said was: the sea is empty\n",
+        "to do  see all that it says with: HOMARD_LOG=info homard plugins doctor; it is started in ",
+        "\n\ntides: cannot be used\n",
+        "wrong  its files have changed since it was installed, so it is not started\n",
+        "/my-tides --force\n",
+        "odd    it reads the variable TIDE_KEY, which is not set\n",
+        "or: homard config set plugins.entries.tides.env.TIDE_KEY VALUE\n",
+        "wrong  ghost is switched on in the config, but there is no such plugin\n",
+        "or do without it: homard plugins disable ghost\n",
+        "extensions/broken/homard.plugin.json is not JSON: ",
+    ] {
+        assert!(text.contains(words), "{words}\n{text}");
+    }
+    assert_eq!(home.run(&["plugins", "disable", "ghost"]).code, Some(0));
+    let document = home.run(&["plugins", "doctor", "--json"]).json();
+    assert_eq!(document["findings"].as_array().unwrap().len(), 1);
+    assert_eq!(document["findings"][0]["level"], "warning");
+}

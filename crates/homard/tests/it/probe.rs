@@ -1,0 +1,150 @@
+//! Plugins and hooks in a real gateway, with a real Node: what they hear, what they add, and what they cannot break.
+//!
+//! Ours are in `fixtures`; the ones that OpenClaw was watched with are tried too, where they are.
+
+mod faults;
+mod keys;
+mod rooms;
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use homard_testkit::fake_provider::{Asked, Reply};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::puppet::{self, Puppet};
+
+/// The oldest Node that runs OpenClaw's plugins.
+const NODE: [u32; 2] = [22, 15];
+
+/// A Node that is new enough: the one that is named, the one that `xtask test` installs, or the machine's. Where there
+/// is none it is said so, past the test harness, which hides what passing tests say.
+fn node(test: &str) -> Option<PathBuf> {
+    let named = std::env::vars().find(|(name, _)| name == "HOMARD_NODE").map(|(_, path)| PathBuf::from(path));
+    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/node22/node_modules/node/bin/node");
+    let found = named.into_iter().chain([installed, PathBuf::from("node")]).find(|node| is_new(node));
+    if found.is_none() {
+        skip(test, "there is no Node 22.15 or newer; cargo xtask test installs one");
+    }
+    found
+}
+
+fn is_new(node: &Path) -> bool {
+    let Ok(told) = Command::new(node).arg("--version").output() else { return false };
+    let text = String::from_utf8_lossy(&told.stdout).trim().trim_start_matches('v').to_owned();
+    let numbers: Vec<u32> = text.split('.').map_while(|number| number.parse().ok()).collect();
+    numbers.get(..2).is_some_and(|version| version >= NODE.as_slice())
+}
+
+fn skip(test: &str, why: &str) {
+    std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/probe/fixtures")
+}
+
+/// What OpenClaw was watched with and what was seen, if that is here.
+fn samples(test: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/samples");
+    if path.is_dir() {
+        return Some(path);
+    }
+    skip(test, "../shared/samples is not here");
+    None
+}
+
+/// A home with the probe plugin and the probe hook of a folder, and a puppet as its model.
+struct Probe {
+    puppet: Puppet,
+    /// What plugin and hook write.
+    out: TempDir,
+}
+
+impl Probe {
+    async fn new(node: &Path, plugin: &Path, hook: &Path) -> Self {
+        let out = tempfile::tempdir().unwrap();
+        let hooks = out.path().join("hooks");
+        copy(hook, &hooks.join("probe-hook"));
+        let (heard, signals) = (out.path().join("probe.jsonl"), out.path().join("internal.jsonl"));
+        let puppet = Puppet::answering(
+            json!({
+                "plugins": {
+                    "node": node, "load": {"paths": [plugin]},
+                    "entries": {"probe": {"enabled": true, "config": {"out": heard}}},
+                },
+                "hooks": {"internal": {
+                    "enabled": true, "load": {"extraDirs": [hooks]},
+                    "entries": {"probe-hook": {"enabled": true, "env": {"PROBE_HOOK_OUT": signals}}},
+                }},
+            }),
+            mind,
+        )
+        .await;
+        Self { puppet, out }
+    }
+
+    /// Ours.
+    async fn ours(node: &Path) -> Self {
+        Self::new(node, &fixtures().join("probe"), &fixtures().join("probe-hook")).await
+    }
+
+    /// What the plugin has written so far.
+    fn heard(&self) -> Vec<Value> {
+        lines(&self.out.path().join("probe.jsonl"))
+    }
+
+    /// What the hook has written so far.
+    fn signals(&self) -> Vec<Value> {
+        lines(&self.out.path().join("internal.jsonl"))
+    }
+
+    /// What the plugin has written of one kind.
+    fn of(&self, kind: &str) -> Vec<Value> {
+        self.heard().into_iter().filter(|line| line["kind"] == kind).collect()
+    }
+
+    /// How often a hook was called.
+    fn count(&self, hook: &str) -> usize {
+        self.of("hook").iter().filter(|line| line["hook"] == hook).count()
+    }
+}
+
+/// The puppet's mind, but what is said to make a conversation short is no order: there are no tools then.
+fn mind(asked: &Asked) -> Reply {
+    if asked.json()["tools"].as_array().is_some_and(|tools| !tools.is_empty()) {
+        puppet::reply(asked)
+    } else {
+        Reply::text("## Goal\nTo see what hooks hear.")
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for file in fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
+/// The objects of a file, one a line; none if there is no file. A line that is being written is left out.
+fn lines(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    whole.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Asks a gateway for a page; the whole answer.
+fn get(port: u16, path: &str, headers: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n{headers}\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}

@@ -1,0 +1,101 @@
+//! What hooks are told has the names that OpenClaw uses.
+//!
+//! `fixtures/keys.json` has the names that were seen in both generations; here is what of them we leave out, and why.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
+
+use homard_hooks::Point;
+use serde_json::{Value, json};
+
+use super::{Probe, fixtures, lines, samples};
+
+/// A key that OpenClaw tells and we do not: where (`*` for everywhere), in what, the key, and why.
+type LeftOut = (&'static str, &'static str, &'static str, &'static str);
+
+const FUNCTION: &str = "a function or a handle, which does not go through a pipe; the host's own are in Node";
+const CHANNEL: &str = "known of messages of channels only; the command line and the socket have none";
+const INTERNAL: &str = "OpenClaw's own bookkeeping, which no plugin was seen to use";
+
+const LEFT_OUT: &[LeftOut] = &[];
+
+/// Points that have no recording in either generation. In 2026.2.9 nobody calls them; 2026.9.6 was not seen to.
+const NEVER_SEEN: [&str; 1] = ["message_sent"];
+
+/// Compares what the probe was told in a visit to the whole house with what was seen of OpenClaw.
+pub(super) fn compare(probe: &Probe) {
+    let ours = seen(&probe.of("hook"), &probe.signals());
+    let known: Value = serde_json::from_str(&fs::read_to_string(fixtures().join("keys.json")).unwrap()).unwrap();
+    let mut wrong = Vec::new();
+    let mut used = BTreeSet::new();
+    for (generation, theirs) in known.as_object().unwrap() {
+        for (place, what, key) in all(theirs) {
+            if has(&ours, &place, what, &key) {
+                continue;
+            }
+            let row = LEFT_OUT.iter().position(|(at, of, name, _)| (*at == "*" || *at == place) && *of == what && *name == key);
+            match row {
+                Some(row) => drop(used.insert(row)),
+                None => wrong.push(format!("{generation}: {place} has no {what} {key}")),
+            }
+        }
+    }
+    wrong.extend((0..LEFT_OUT.len()).filter(|row| !used.contains(row)).map(|row| format!("not left out any more: {:?}", LEFT_OUT[row])));
+    let told = |point: &Point| ours["hooks"].get(point.name()).is_some();
+    wrong.extend(Point::ALL.iter().filter(|point| !told(point)).map(|point| format!("{} was never told", point.name())));
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let recorded = |name: &str| known.as_object().unwrap().values().any(|one| one["hooks"].get(name).is_some());
+    let silent: Vec<_> = Point::ALL.iter().map(|point| point.name()).filter(|name| !recorded(name)).collect();
+    assert_eq!(silent, NEVER_SEEN);
+}
+
+/// The keys in recordings.
+fn seen(hooks: &[Value], signals: &[Value]) -> Value {
+    let mut told: BTreeMap<&str, [BTreeSet<&String>; 2]> = BTreeMap::new();
+    for line in hooks.iter().filter(|line| Point::named(line["hook"].as_str().unwrap()).is_some()) {
+        let [event, context] = told.entry(line["hook"].as_str().unwrap()).or_default();
+        event.extend(line["event"].as_object().unwrap().keys());
+        context.extend(line["ctx"].as_object().into_iter().flat_map(serde_json::Map::keys));
+    }
+    let mut heard: BTreeMap<String, BTreeSet<&String>> = BTreeMap::new();
+    for signal in signals {
+        let name = format!("{}:{}", signal["type"].as_str().unwrap(), signal["action"].as_str().unwrap());
+        heard.entry(name).or_default().extend(signal["context"].as_object().unwrap().keys());
+    }
+    let hooks: BTreeMap<_, _> =
+        told.into_iter().map(|(hook, [event, context])| (hook, json!({"event": event, "context": context}))).collect();
+    json!({"hooks": hooks, "signals": heard})
+}
+
+/// Every key: where it is told, in what, and its name.
+fn all(seen: &Value) -> Vec<(String, &'static str, String)> {
+    let names = |keys: &Value| keys.as_array().unwrap().iter().map(|key| key.as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    let mut all = Vec::new();
+    for (hook, told) in seen["hooks"].as_object().unwrap() {
+        for what in ["event", "context"] {
+            all.extend(names(&told[what]).into_iter().map(|key| (hook.clone(), what, key)));
+        }
+    }
+    for (signal, keys) in seen["signals"].as_object().unwrap() {
+        all.extend(names(keys).into_iter().map(|key| (signal.clone(), "signal", key)));
+    }
+    all
+}
+
+fn has(seen: &Value, place: &str, what: &str, key: &str) -> bool {
+    let keys = if what == "signal" { &seen["signals"][place] } else { &seen["hooks"][place][what] };
+    keys.as_array().is_some_and(|keys| keys.iter().any(|one| one == key))
+}
+
+#[test]
+fn the_names_are_those_that_were_recorded() {
+    let Some(samples) = samples("names of what hooks are told") else { return };
+    let known: Value = serde_json::from_str(&fs::read_to_string(fixtures().join("keys.json")).unwrap()).unwrap();
+    for generation in ["old", "new"] {
+        let read = |what: &str| lines(&samples.join(format!("hooks/{generation}-{what}-hooks.jsonl")));
+        let hooks: Vec<_> = read("plugin").into_iter().filter(|line| line["kind"] == "hook").collect();
+        assert_eq!(seen(&hooks, &read("internal")), known[generation], "{generation}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Webhooks through the binary, and across its restarts.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::home::{Gateway, Home, until};
+
+const CONFIG: &str = "{hooks: {enabled: true, token: 'the-hook-token', presets: ['gmail']}}";
+
+/// A request: its status and what it was answered.
+fn post(gateway: &Gateway<'_>, place: &str, headers: &[&str], body: &Value) -> (u16, String) {
+    let body = body.to_string();
+    let mut request = format!("POST /hooks/{place} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
+    for header in headers {
+        request.push_str(&format!("{header}\r\n"));
+    }
+    let mut stream = TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
+    stream.write_all(format!("{request}\r\n{body}").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+fn sessions(home: &Home) -> Value {
+    let text = fs::read_to_string(home.state().join("agents/main/sessions/sessions.json")).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+/// What the main session was told and no run has heard yet.
+fn events(home: &Home) -> Value {
+    sessions(home)["agent:main:main"]["systemEvents"].clone()
+}
+
+const TOKEN: &str = "Authorization: Bearer the-hook-token";
+
+// R46, with processes that are killed.
+#[test]
+fn ten_sends_are_one_run_whatever_happens_in_between() {
+    let home = Home::new();
+    home.configure(CONFIG);
+    let mut gateway = home.gateway();
+    let body = json!({"message": "What files are here?", "name": "Shop", "wakeMode": "next-heartbeat"});
+    let mut answers = Vec::new();
+    for sent in 0..10 {
+        let headers = match sent % 2 {
+            0 => [TOKEN, "Idempotency-Key: order-7"],
+            _ => ["idempotency-key:   order-7", "X-OpenClaw-Token: the-hook-token"],
+        };
+        answers.push(post(&gateway, "agent", &headers, &body));
+        if sent == 0 || sent == 5 {
+            gateway.process.signal(Signal::KILL);
+            gateway.end();
+            gateway = home.gateway();
+        }
+    }
+    assert_eq!(answers, vec![answers[0].clone(); 10]);
+    assert_eq!(answers[0].0, 202, "{answers:?}");
+    // Also of a run that a restart took up, the main session hears; twice if it was killed just after it had.
+    until("the main session hears of it", || {
+        let events = events(&home);
+        let heard = events.as_array().into_iter().flatten().map(|event| event.as_str().unwrap());
+        heard.clone().count() > 0 && heard.clone().all(|event| event.starts_with("Hook Shop: "))
+    });
+    let sessions = sessions(&home);
+    let keys: Vec<_> = sessions.as_object().unwrap().keys().filter(|key| key.contains(":hook:")).collect();
+    assert_eq!(keys.len(), 1, "{sessions}");
+    let transcript = format!("agents/main/sessions/{}.jsonl", sessions[keys[0]]["sessionId"].as_str().unwrap());
+    let transcript = fs::read_to_string(home.state().join(transcript)).unwrap();
+    assert_eq!(transcript.matches(r#""role":"user""#).count(), 1, "{transcript}");
+    assert!(!transcript.contains("the-hook-token"), "{transcript}");
+}
+
+// R45.
+#[test]
+fn without_a_token_nothing_is_there_and_the_config_says_why() {
+    for (hooks, why) in [
+        ("enabled: true", "hooks.token is missing"),
+        ("enabled: true, token: ''", "hooks.token is missing"),
+        ("enabled: true, token: 'the-hook-token', path: '/'", "hooks.path must be a path of its own"),
+    ] {
+        let home = Home::new();
+        home.configure(&format!("{{hooks: {{{hooks}}}}}"));
+        let told = home.run(&["config", "validate"]);
+        assert!(told.code == Some(1) && format!("{}{}", told.stdout, told.stderr).contains(why), "{told:?}");
+        let gateway = home.gateway();
+        for headers in [&[TOKEN][..], &["Authorization: Bearer "], &[]] {
+            assert_eq!(
+                post(&gateway, "wake", headers, &json!({"text": "x"})),
+                (404, "Not Found".to_owned()),
+                "{hooks}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_mail_is_dealt_with_and_the_token_is_not_shown() {
+    let home = Home::new();
+    home.configure(CONFIG);
+    let gateway = home.gateway();
+    let mail = json!({"messages": [{"id": "19a", "from": "ann", "subject": "Hi", "snippet": "How are you?"}]});
+    let (status, body) = post(&gateway, "gmail", &[TOKEN], &mail);
+    assert_eq!(status, 202, "{body}");
+    until("the session is there", || sessions(&home).get("agent:main:hook:gmail:19a").is_some());
+    let shown = gateway.run(&["gateway", "call", "config.get"]).stdout;
+    assert!(shown.contains("gmail") && !shown.contains("the-hook-token"), "{shown}");
+}

@@ -1,0 +1,78 @@
+//! Rows of the checklist that are commands of a client, beside those that every client knows.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::{
+    client::{Home, Protocol},
+    puppet::{FAIL, FAILED, TOOL, TOOL_SAYS},
+    rows::Scene,
+    talk::conversations,
+};
+use crate::gateway::TOKEN;
+
+pub(super) fn tool(scene: &Scene<'_>) -> Result<()> {
+    let words = format!("{}, {TOOL}", scene.words(6));
+    let said = scene.call("6-agent-tool", &["agent", "--agent", "main", "--message", &words])?.succeeded()?;
+    ensure!(said.stdout.contains("The tool answered"), "the answer after the tool should be on stdout");
+    let heard = conversations(scene.state)?;
+    let talk = heard.iter().find(|talk| talk.count(&words) == 1).context("the gateway kept no such talk")?;
+    let told = talk.said.iter().any(|(role, text)| role == "toolResult" && text.contains(TOOL_SAYS));
+    ensure!(told, "the transcript should have what the tool said");
+    Ok(())
+}
+
+pub(super) fn model_error(scene: &Scene<'_>) -> Result<()> {
+    let words = format!("{}, {FAIL}", scene.words(7));
+    let said = scene.call("7-agent-error", &["agent", "--agent", "main", "--message", &words])?;
+    ensure!(!said.all().contains("falling back to embedded"), "the client answered in the gateway's place");
+    ensure!(said.all().contains(FAILED), "what the model said should be told");
+    match scene.client.protocol {
+        Protocol::Three => ensure!(said.code == Some(0), "the exit code should be 0, but is {:?}", said.code),
+        Protocol::Four => ensure!(said.code == Some(1), "the exit code should be 1, but is {:?}", said.code),
+    }
+    Ok(())
+}
+
+/// A home that was paired elsewhere: the older client shows the token of that gateway first, is refused, and forgets it.
+pub(super) fn stale_token(scene: &Scene<'_>) -> Result<()> {
+    let home = Home::new(scene.port, TOKEN)?;
+    let ask = ["gateway", "call", "health", "--json"];
+    // The first call makes the identity of the device.
+    scene.client.call("9-first", &home, &ask)?.succeeded()?;
+    let identity = home.state().join("identity");
+    if !identity.join("device.json").exists() {
+        // The newer client needs no identity where it has a token.
+        return Ok(());
+    }
+    let device: Value = serde_json::from_str(&fs::read_to_string(identity.join("device.json"))?)?;
+    let tokens = json!({"operator": {
+        "token": "0123456789abcdef0123456789abcdef", "role": "operator", "scopes": ["operator.admin"], "updatedAtMs": 1,
+    }});
+    let auth = json!({"version": 1, "deviceId": device["deviceId"], "tokens": tokens});
+    fs::write(identity.join("device-auth.json"), auth.to_string())?;
+    let second = scene.client.call("9-second", &home, &ask)?;
+    if matches!(scene.client.protocol, Protocol::Three) {
+        ensure!(second.code == Some(1), "a token of another gateway should be refused");
+    }
+    scene.client.call("9-third", &home, &ask)?.succeeded().context("after the refusal")?;
+    Ok(())
+}
+
+pub(super) fn others(scene: &Scene<'_>) -> Result<()> {
+    let commands: [(&str, &[&str]); 6] = [
+        ("logs", &["logs", "--limit", "5", "--json"]),
+        ("cron-list", &["cron", "list", "--json"]),
+        ("nodes-status", &["nodes", "status", "--json"]),
+        ("devices-list", &["devices", "list", "--json"]),
+        ("channels-status", &["channels", "status"]),
+        ("system-event", &["system", "event", "--text", "hello from conform", "--mode", "now"]),
+    ];
+    for (name, args) in commands {
+        let said = scene.call(&format!("11-{name}"), args)?.succeeded().with_context(|| args.join(" "))?;
+        ensure!(!said.all().contains("unknown method"), "`{}` asks for what is not there", args.join(" "));
+    }
+    Ok(())
+}

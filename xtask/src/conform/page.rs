@@ -1,0 +1,108 @@
+//! Rows of the checklist that are done in a Control UI, in a headless Chromium.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use tokio::process;
+
+use super::{client::Protocol, install, rows::Scene};
+use crate::{gateway::TOKEN, shell};
+
+/// The script that drives the browser.
+const SCRIPT: &str = include_str!("page.mjs");
+
+/// How long a row may take besides what it is told to wait.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Where Debian and others put the browser.
+const BROWSERS: [&str; 3] = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+
+/// What drives the browser.
+#[derive(Debug)]
+pub(super) struct Stage {
+    script: PathBuf,
+    chromium: PathBuf,
+}
+
+impl Stage {
+    /// Installs it below `folder`, unless that was done before.
+    pub(super) fn install(folder: &Path) -> Result<Self> {
+        let home = folder.join("page");
+        install::npm(&home, &json!({"private": true, "dependencies": {"playwright-core": "1.65.0"}}))?;
+        let script = home.join("page.mjs");
+        fs::write(&script, SCRIPT)?;
+        Ok(Self { script, chromium: chromium()? })
+    }
+
+    /// Does one step in a page, in a browser of its own.
+    fn act(&self, scene: &Scene<'_>, step: &str, name: &str, time: Duration) -> Result<()> {
+        let generation = match scene.client.protocol {
+            Protocol::Three => 3,
+            Protocol::Four => 4,
+        };
+        let order = json!({
+            "step": step, "generation": generation, "url": format!("http://127.0.0.1:{}", scene.port), "token": TOKEN,
+            "chromium": self.chromium, "name": name, "folder": scene.client.logs, "record": scene.record,
+            "seconds": time.as_secs(),
+        });
+        let mut command = Command::new(scene.node);
+        command.arg(&self.script).arg(order.to_string());
+        let output = tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+            let mut command = process::Command::from(command);
+            let output = tokio::time::timeout(PATIENCE + time, command.kill_on_drop(true).output()).await;
+            output.with_context(|| format!("no end after {:?}", PATIENCE + time))?.context("cannot start Node")
+        })?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let last = said.lines().last().unwrap_or_default();
+        let Ok(result) = serde_json::from_str::<Value>(last) else {
+            bail!("the script broke: {}", String::from_utf8_lossy(&output.stderr).trim());
+        };
+        ensure!(result["ok"] == true, "{}", result["why"].as_str().unwrap_or("nobody knows why"));
+        Ok(())
+    }
+}
+
+/// The browser; Debian's is installed if there is none.
+fn chromium() -> Result<PathBuf> {
+    let found = || BROWSERS.iter().map(PathBuf::from).find(|path| path.is_file());
+    if let Some(path) = found() {
+        return Ok(path);
+    }
+    println!("installing chromium (once) …");
+    shell::run(Command::new("apt-get").args(["install", "-y", "chromium"]))
+        .context("a Chromium is needed for the Control UI; install one as /usr/bin/chromium")?;
+    found().context("there is no Chromium after all")
+}
+
+macro_rules! steps {
+    ($($function:ident = $step:literal, $name:literal;)*) => { $(
+        pub(super) fn $function(scene: &Scene<'_>) -> Result<()> {
+            scene.stage()?.act(scene, $step, $name, Duration::ZERO)
+        }
+    )* };
+}
+
+steps! {
+    load = "load", "17-page-load";
+    chat = "chat", "18-page-chat";
+    tool = "tool", "19-page-tool";
+    stop = "stop", "20-page-stop";
+    pages = "pages", "21-page-places";
+    reload = "reload", "22-page-reload";
+}
+
+/// Turn after turn, and nothing is missed.
+pub(super) fn long(scene: &Scene<'_>) -> Result<()> {
+    scene.stage()?.act(scene, "long", "29-page-long", scene.long)
+}
+
+/// Nothing for a while, and the page is still connected.
+pub(super) fn idle(scene: &Scene<'_>, time: Duration) -> Result<()> {
+    scene.stage()?.act(scene, "idle", "30-page-idle", time)
+}

@@ -1,0 +1,259 @@
+//! Rows of the checklist that no client does by itself: questions put to the gateway by hand.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::{
+    client::Protocol,
+    puppet::SLOW,
+    rows::Scene,
+    talk::conversations,
+    wire::{Line, Wire},
+};
+use crate::gateway::{Gateway, TOKEN};
+
+impl Scene<'_> {
+    fn line(&self) -> Line<'_> {
+        Line { port: self.port, protocol: self.client.protocol, record: self.record }
+    }
+
+    fn is_new(&self) -> bool {
+        matches!(self.client.protocol, Protocol::Four)
+    }
+
+    /// A session that no other row uses.
+    fn session(&self, row: u8) -> String {
+        format!("agent:main:conform-{row}-{}", self.client.version.replace('.', "-"))
+    }
+}
+
+pub(super) fn dedupe(scene: &Scene<'_>) -> Result<()> {
+    let mut wire = scene.line().open()?;
+    let (key, session) = (format!("dedupe-{}", scene.client.version), scene.session(23));
+    let params = json!({"message": format!("once, {SLOW}"), "sessionKey": session, "idempotencyKey": key});
+    let first = wire.put("agent", params.clone())?;
+    let accepted = wire.answer(&first)?;
+    ensure!(accepted["payload"]["status"] == "accepted", "the first should be accepted: {accepted}");
+    let again = wire.ask("agent", params.clone())?;
+    let status = if scene.is_new() { "in_flight" } else { "accepted" };
+    ensure!(again["payload"]["status"] == status, "the second should be {status}: {again}");
+    wire.get("chat.abort", json!({"sessionKey": session}))?;
+    let ended = wire.answer(&first)?;
+    ensure!(ended["payload"]["runId"] == key, "the first should be answered twice: {ended}");
+    let later = wire.ask("agent", params)?;
+    ensure!(later["payload"] == ended["payload"], "later the same should be told: {later} is not {ended}");
+    let runs: usize = conversations(scene.state)?.iter().map(|talk| talk.count("once, ")).sum();
+    ensure!(runs == 1, "there should have been one run, but there were {runs}");
+    Ok(())
+}
+
+pub(super) fn agent_wait(scene: &Scene<'_>) -> Result<()> {
+    let mut wire = scene.line().open()?;
+    let (key, session) = (format!("wait-{}", scene.client.version), scene.session(24));
+    let params = json!({"message": "be quick", "sessionKey": session, "idempotencyKey": key});
+    let first = wire.put("agent", params)?;
+    wire.answer(&first)?;
+    let during = wire.get("agent.wait", json!({"runId": key, "timeoutMs": 30_000}))?;
+    ensure!(during["status"] == "ok", "during the run it should wait for the end: {during}");
+    let after = wire.get("agent.wait", json!({"runId": key}))?;
+    ensure!(after["status"] == "ok" && after["endedAt"] == during["endedAt"], "after it the same is told: {after}");
+    let unknown = wire.get("agent.wait", json!({"runId": "nobody-knows", "timeoutMs": 50}))?;
+    ensure!(unknown["status"] == "timeout", "an unknown run should time out: {unknown}");
+    let slow = format!("wait-slow-{}", scene.client.version);
+    let params = json!({"message": SLOW, "sessionKey": session, "idempotencyKey": slow});
+    let second = wire.put("agent", params)?;
+    wire.answer(&second)?;
+    wire.find("its first words", |frame| frame["event"] == "chat" && frame["payload"]["runId"] == *slow)?;
+    let at_once = wire.get("agent.wait", json!({"runId": slow, "timeoutMs": 0}))?;
+    ensure!(at_once["status"] == "timeout", "without patience it should time out: {at_once}");
+    wire.get("chat.abort", json!({"sessionKey": session}))?;
+    Ok(())
+}
+
+pub(super) fn busy_session(scene: &Scene<'_>) -> Result<()> {
+    let mut wire = scene.line().open()?;
+    let session = scene.session(25);
+    let (first, second) = (format!("busy-1-{}", scene.client.version), format!("busy-2-{}", scene.client.version));
+    let send = |message: &str, key: &str| json!({"sessionKey": session, "message": message, "idempotencyKey": key});
+    let ack = wire.get("chat.send", send(&format!("first text, {SLOW}"), &first))?;
+    ensure!(ack["status"] == "started" && ack["runId"] == *first, "the first should be started: {ack}");
+    wire.find("its first words", |frame| frame["event"] == "chat" && frame["payload"]["runId"] == *first)?;
+    let ack = wire.get("chat.send", send("second text", &second))?;
+    ensure!(ack["status"] == "started" && ack["runId"] == *second, "the second should be started: {ack}");
+    let mut ends: Vec<String> = Vec::new();
+    for run in [&first, &second] {
+        let last = wire.last_word(run).with_context(|| format!("run {run}"))?;
+        ends.push(last["state"].to_string());
+    }
+    for frame in wire.listen(Duration::from_secs(3))? {
+        let payload = &frame["payload"];
+        let is_end = frame["event"] == "chat" && payload["state"] != "delta" && payload["state"] != "status";
+        ensure!(!is_end || (payload["runId"] != *first && payload["runId"] != *second), "a second end: {frame}");
+    }
+    let heard = conversations(scene.state)?;
+    for text in ["first text", "second text"] {
+        let count: usize = heard.iter().map(|talk| talk.count(text)).sum();
+        // Both generations of the client run this row, each in its own gateway.
+        ensure!(count == 1, "the transcript should have {text:?} once, but has it {count} times ({ends:?})");
+    }
+    Ok(())
+}
+
+pub(super) fn stop_words(scene: &Scene<'_>) -> Result<()> {
+    let mut wire = scene.line().open()?;
+    let session = scene.session(26);
+    for (number, word) in ["/stop", "stop"].into_iter().enumerate() {
+        let key = format!("stop-{number}-{}", scene.client.version);
+        let send = |message: &str, key: &str| json!({"sessionKey": session, "message": message, "idempotencyKey": key});
+        wire.get("chat.send", send(SLOW, &key))?;
+        wire.find("its first words", |frame| frame["event"] == "chat" && frame["payload"]["runId"] == *key)?;
+        let stopped = wire.get("chat.send", send(word, &format!("{key}-word")))?;
+        let expected = json!({"ok": true, "aborted": true, "runIds": [key]});
+        ensure!(stopped == expected, "{word} should stop the run: {stopped}");
+        let last = wire.last_word(&key)?;
+        ensure!(last["state"] == "aborted" && last["stopReason"] == "stop", "its end should say so: {last}");
+    }
+    Ok(())
+}
+
+/// What is said, under which id it is answered, and how the message of the error ends.
+const BAD_FRAMES: &[(&str, &str, &str)] = &[
+    ("[1, 2]", r#""invalid""#, "invalid request frame: must be object"),
+    (r#"{"type":"req","id":"x1"}"#, r#""x1""#, "must have required property 'method'"),
+    (r#"{"type":"req","id":7,"method":"health"}"#, "7", "at /id: must be string"),
+    (r#"{"id":"x2","method":"health"}"#, r#""x2""#, "must have required property 'type'"),
+    (r#"{"type":"req","id":"x4","method":"health","foo":1}"#, r#""x4""#, "at root: unexpected property 'foo'"),
+    (r#"{"type":"event","event":"foo"}"#, r#""invalid""#, "invalid request frame: "),
+    (r#"{"type":"req","id":"x5","method":"connect","params":{}}"#, r#""x5""#, "connect is only valid as the first request"),
+    (r#"{"type":"req","id":"x6","method":"no.such.method"}"#, r#""x6""#, "unknown method: no.such.method"),
+    (r#"{"type":"req","id":"x8","method":"sessions.list","params":"str"}"#, r#""x8""#, "must be object"),
+    (
+        r#"{"type":"req","id":"x9","method":"chat.send","params":{"sessionKey":"main"}}"#,
+        r#""x9""#,
+        "must have required property 'message'; must have required property 'idempotencyKey'",
+    ),
+    (
+        r#"{"type":"req","id":"x10","method":"chat.history","params":{"sessionKey":"main","limit":1001}}"#,
+        r#""x10""#,
+        "at /limit: must be <= 1000",
+    ),
+];
+
+pub(super) fn bad_frames(scene: &Scene<'_>) -> Result<()> {
+    let mut wire = scene.line().open()?;
+    for garbage in ["hello there", "{", ""] {
+        wire.say(garbage)?;
+    }
+    wire.say_bytes(&[1, 2, 3])?;
+    for (said, id, message) in BAD_FRAMES {
+        wire.say(said)?;
+        let id: Value = serde_json::from_str(id)?;
+        let answer = wire.find(&format!("an answer to {said}"), |frame| frame["type"] == "res" && frame["id"] == id)?;
+        let told = answer["error"]["message"].as_str().unwrap_or_default();
+        ensure!(answer["error"]["code"] == "INVALID_REQUEST", "{said}: {answer}");
+        ensure!(told.contains(message), "{said} should be answered with {message:?}: {answer}");
+    }
+    let bytes = br#"{"type":"req","id":"bin","method":"health"}"#;
+    wire.say_bytes(bytes)?;
+    ensure!(wire.answer("bin")?["ok"] == true, "JSON as bytes should be answered");
+    ensure!(wire.ask("last-heartbeat", Value::Null)?["ok"] == true, "`null` should be no parameters");
+    let most = if scene.is_new() { 26_214_400 } else { 524_288 };
+    let pad = "x".repeat(most);
+    // The gateway may hang up before it has heard all of it.
+    wire.say(&json!({"type": "req", "id": "big", "method": "health", "params": {"pad": pad}}).to_string()).ok();
+    let (_, code, _) = wire.rest()?;
+    ensure!(code == 1009 || code == 1006, "too much should be closed with 1009, but was with {code}");
+    Ok(())
+}
+
+/// What is changed in a good `connect`, and the code, the words and the `details.code` of the refusal; without words it
+/// is welcome.
+type Variant = (&'static str, fn(&mut Value), Option<(u16, &'static str, Option<&'static str>)>);
+
+const VARIANTS: &[Variant] = &[
+    ("as it is", |_| {}, None),
+    ("any protocol", |params| { params["minProtocol"] = 1.into(); params["maxProtocol"] = 10.into() }, None),
+    ("something unknown", |params| params["foo"] = 1.into(), None),
+    ("the secret as a password", |params| params["auth"] = json!({"password": TOKEN}), None),
+    ("the secret twice", |params| params["auth"] = json!({"token": TOKEN, "password": TOKEN}), None),
+    ("no scopes", |params| params["scopes"] = json!([]), None),
+    (
+        "protocol 2",
+        |params| { params["minProtocol"] = 2.into(); params["maxProtocol"] = 2.into() },
+        Some((1002, "protocol mismatch", Some("PROTOCOL_MISMATCH"))),
+    ),
+    (
+        "a wrong token",
+        |params| params["auth"] = json!({"token": "nope"}),
+        Some((1008, "unauthorized: gateway token mismatch", Some("AUTH_TOKEN_MISMATCH"))),
+    ),
+    (
+        "nothing to show",
+        |params| params["auth"] = json!({}),
+        Some((1008, "device identity required", Some("DEVICE_IDENTITY_REQUIRED"))),
+    ),
+    ("an unknown role", |params| params["role"] = "boss".into(), Some((1008, "invalid role", None))),
+    ("an unknown client", |params| params["client"]["id"] = "mine".into(), Some((1008, "invalid connect params", None))),
+    (
+        "a page without origin",
+        |params| params["client"]["id"] = "openclaw-control-ui".into(),
+        Some((1008, "origin not allowed", Some("CONTROL_UI_ORIGIN_NOT_ALLOWED"))),
+    ),
+];
+
+pub(super) fn handshakes(scene: &Scene<'_>) -> Result<()> {
+    // Wrong tokens lock an address out, so this row has a gateway of its own.
+    let log = scene.client.logs.join("28-gateway.log");
+    let gateway = Gateway::start(scene.binary, &json!({}), &log)?;
+    let line = Line { port: gateway.port(), ..scene.line() };
+    for (what, change, refused) in VARIANTS {
+        check_variant(&line, *change, *refused).with_context(|| format!("connect with {what}"))?;
+    }
+    let first = [("hello", 1000), ("[]", 1008), (r#"{"type":"req","id":"1","method":"health"}"#, 1008)];
+    for (said, code) in first {
+        let mut wire = line.knock(&[])?;
+        wire.say(said)?;
+        let (_, closed, _) = wire.rest()?;
+        ensure!(closed == code, "{said} before `connect` should be closed with {code}, but was with {closed}");
+    }
+    ensure!(line.knock(&[("origin", "https://evil.example")]).is_err(), "a foreign page should not be let in");
+    let hello = gateway_methods(&mut line.open()?, &line)?;
+    ensure!(!hello.is_empty(), "some methods should be advertised");
+    Ok(())
+}
+
+fn check_variant(line: &Line<'_>, change: fn(&mut Value), refused: Option<(u16, &str, Option<&str>)>) -> Result<()> {
+    let mut wire = line.knock(&[])?;
+    let mut params = line.connect();
+    change(&mut params);
+    let id = wire.put("connect", params)?;
+    let answer = wire.answer(&id)?;
+    let Some((code, words, details)) = refused else {
+        ensure!(answer["ok"] == true && answer["payload"]["type"] == "hello-ok", "it should be welcome: {answer}");
+        return Ok(());
+    };
+    let told = answer["error"]["message"].as_str().unwrap_or_default();
+    ensure!(answer["ok"] == false && told.starts_with(words), "it should be refused with {words:?}: {answer}");
+    if line.number() == 4 {
+        let told = answer["error"]["details"]["code"].as_str();
+        ensure!(details.is_none() || told == details, "`details.code` should be {details:?}: {answer}");
+    }
+    let (_, closed, reason) = wire.rest()?;
+    ensure!(closed == code && reason.starts_with(words), "it should be closed with {code}, but was with {closed} {reason:?}");
+    Ok(())
+}
+
+/// Asks for every method that is advertised, with no parameters: each must be known.
+fn gateway_methods(wire: &mut Wire, line: &Line<'_>) -> Result<Vec<String>> {
+    let mut fresh = line.knock(&[])?;
+    let hello = fresh.get("connect", line.connect())?;
+    let methods: Vec<String> = serde_json::from_value(hello["features"]["methods"].clone())?;
+    for method in &methods {
+        let answer = wire.ask(method, json!({}))?;
+        let told = answer["error"]["message"].as_str().unwrap_or_default();
+        ensure!(!told.starts_with("unknown method"), "{method} is advertised, but nobody knows it");
+    }
+    Ok(methods)
+}

@@ -1,0 +1,233 @@
+//! A WebSocket to the gateway, driven by hand, and everything that came through it on record.
+
+use std::{
+    collections::VecDeque,
+    fs::{self, File, OpenOptions},
+    io::Write,
+    path::Path,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::{net::TcpStream, runtime::Runtime, time::timeout};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message, client::IntoClientRequest, http::HeaderValue},
+};
+
+use super::client::Protocol;
+use crate::gateway::TOKEN;
+
+/// No answer takes this long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What came through the socket.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Heard {
+    /// A frame.
+    Frame(Value),
+    /// The end, with its code and reason.
+    Closed(u16, String),
+}
+
+/// One connection.
+pub(super) struct Wire {
+    runtime: Runtime,
+    socket: WebSocketStream<TcpStream>,
+    /// What came and was not asked for yet.
+    waiting: VecDeque<Value>,
+    record: File,
+    protocol: u8,
+    asked: u32,
+}
+
+/// Where to connect, as whom, and where what is heard is put on record.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line<'a> {
+    pub(super) port: u16,
+    pub(super) protocol: Protocol,
+    pub(super) record: &'a Path,
+}
+
+impl Line<'_> {
+    /// The protocol's number.
+    pub(super) fn number(&self) -> u8 {
+        match self.protocol {
+            Protocol::Three => 3,
+            Protocol::Four => 4,
+        }
+    }
+
+    /// The parameters of a good `connect`.
+    pub(super) fn connect(&self) -> Value {
+        let number = self.number();
+        json!({
+            "minProtocol": number, "maxProtocol": number, "role": "operator", "auth": {"token": TOKEN},
+            "scopes": ["operator.admin", "operator.read", "operator.write", "operator.approvals", "operator.pairing"],
+            "caps": ["tool-events"],
+            "client": {"id": "gateway-client", "version": "1", "platform": "linux", "mode": "backend"},
+        })
+    }
+
+    /// Connects and is welcome.
+    pub(super) fn open(&self) -> Result<Wire> {
+        let mut wire = self.knock(&[])?;
+        let hello = wire.ask("connect", self.connect())?;
+        ensure!(hello["ok"] == true, "the gateway should shake hands: {hello}");
+        ensure!(hello["payload"]["protocol"] == self.number(), "another protocol was agreed on: {hello}");
+        Ok(wire)
+    }
+
+    /// Connects, and has not said anything yet; the challenge was heard.
+    pub(super) fn knock(&self, headers: &[(&'static str, &str)]) -> Result<Wire> {
+        let mut wire = self.upgrade(headers)?;
+        let challenge = wire.next(PATIENCE)?;
+        match &challenge {
+            Heard::Frame(frame) if frame["event"] == "connect.challenge" => {
+                ensure!(frame["payload"]["ts"].is_u64(), "`ts` should be a whole number: {frame}");
+                ensure!(frame["payload"]["nonce"].is_string(), "`nonce` should be a text: {frame}");
+            }
+            Heard::Frame(_) | Heard::Closed(..) => bail!("first there should be a challenge, but: {challenge:?}"),
+        }
+        Ok(wire)
+    }
+
+    fn upgrade(&self, headers: &[(&'static str, &str)]) -> Result<Wire> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut request = format!("ws://127.0.0.1:{}/", self.port).into_client_request()?;
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, HeaderValue::from_str(value)?);
+        }
+        let port = self.port;
+        let socket = runtime.block_on(async {
+            let stream = TcpStream::connect(("127.0.0.1", port)).await.context("cannot reach the gateway")?;
+            let (socket, answer) = tokio_tungstenite::client_async(request, stream).await?;
+            ensure!(!answer.headers().contains_key("sec-websocket-extensions"), "no compression should be agreed on");
+            anyhow::Ok(socket)
+        })?;
+        if let Some(folder) = self.record.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let record = OpenOptions::new().create(true).append(true).open(self.record)?;
+        Ok(Wire { runtime, socket, waiting: VecDeque::new(), record, protocol: self.number(), asked: 0 })
+    }
+}
+
+impl Wire {
+    /// Says something, whatever it is.
+    pub(super) fn say(&mut self, text: &str) -> Result<()> {
+        let message = Message::text(text);
+        self.runtime.block_on(self.socket.send(message)).context("the gateway does not listen any more")
+    }
+
+    /// Says something as bytes.
+    pub(super) fn say_bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        let message = Message::binary(bytes.to_vec());
+        self.runtime.block_on(self.socket.send(message)).context("the gateway does not listen any more")
+    }
+
+    /// Asks, and returns the id of the question.
+    pub(super) fn put(&mut self, method: &str, params: Value) -> Result<String> {
+        self.asked += 1;
+        let id = format!("q{}", self.asked);
+        self.note(&json!({"asked": id, "method": method}))?;
+        self.say(&json!({"type": "req", "id": id, "method": method, "params": params}).to_string())?;
+        Ok(id)
+    }
+
+    /// Asks, and waits for the first answer.
+    pub(super) fn ask(&mut self, method: &str, params: Value) -> Result<Value> {
+        let id = self.put(method, params)?;
+        self.answer(&id)
+    }
+
+    /// Asks for something that must go well; its payload.
+    pub(super) fn get(&mut self, method: &str, params: Value) -> Result<Value> {
+        let mut answer = self.ask(method, params)?;
+        ensure!(answer["ok"] == true, "`{method}` should be answered well: {answer}");
+        Ok(answer["payload"].take())
+    }
+
+    /// The next answer to a question.
+    pub(super) fn answer(&mut self, id: &str) -> Result<Value> {
+        self.find(&format!("an answer to {id}"), |frame| frame["type"] == "res" && frame["id"] == id)
+    }
+
+    /// The next `chat` event of a run that is not a part of its words.
+    pub(super) fn last_word(&mut self, run: &str) -> Result<Value> {
+        let is_last = |frame: &Value| {
+            let payload = &frame["payload"];
+            frame["event"] == "chat" && payload["runId"] == run && payload["state"] != "delta" && payload["state"] != "status"
+        };
+        Ok(self.find(&format!("the last word of {run}"), is_last)?["payload"].take())
+    }
+
+    /// The first frame that is meant, among those that wait or come.
+    pub(super) fn find(&mut self, what: &str, is_meant: impl Fn(&Value) -> bool) -> Result<Value> {
+        if let Some(at) = self.waiting.iter().position(&is_meant) {
+            return self.waiting.remove(at).context("it was there");
+        }
+        loop {
+            match self.next(PATIENCE).with_context(|| format!("waiting for {what}"))? {
+                Heard::Frame(frame) if is_meant(&frame) => return Ok(frame),
+                Heard::Frame(frame) => self.waiting.push_back(frame),
+                Heard::Closed(code, reason) => bail!("closed with {code} {reason:?} in place of {what}"),
+            }
+        }
+    }
+
+    /// Everything that comes within a time, and what waits.
+    pub(super) fn listen(&mut self, time: Duration) -> Result<Vec<Value>> {
+        let end = std::time::Instant::now() + time;
+        while let Some(left) = end.checked_duration_since(std::time::Instant::now()) {
+            match self.next_within(left)? {
+                Some(Heard::Frame(frame)) => self.waiting.push_back(frame),
+                Some(Heard::Closed(code, reason)) => bail!("closed with {code} {reason:?}"),
+                None => break,
+            }
+        }
+        Ok(self.waiting.drain(..).collect())
+    }
+
+    /// What comes until the end, and the end.
+    pub(super) fn rest(&mut self) -> Result<(Vec<Value>, u16, String)> {
+        let mut frames: Vec<Value> = self.waiting.drain(..).collect();
+        loop {
+            match self.next(PATIENCE)? {
+                Heard::Frame(frame) => frames.push(frame),
+                Heard::Closed(code, reason) => return Ok((frames, code, reason)),
+            }
+        }
+    }
+
+    fn next(&mut self, patience: Duration) -> Result<Heard> {
+        self.next_within(patience)?.with_context(|| format!("nothing came for {patience:?}"))
+    }
+
+    fn next_within(&mut self, patience: Duration) -> Result<Option<Heard>> {
+        loop {
+            let heard = self.runtime.block_on(async { timeout(patience, self.socket.next()).await });
+            let Ok(heard) = heard else { return Ok(None) };
+            let heard = match heard {
+                Some(Ok(Message::Text(text))) => Heard::Frame(serde_json::from_str(&text)?),
+                Some(Ok(Message::Close(Some(close)))) => Heard::Closed(close.code.into(), close.reason.to_string()),
+                Some(Ok(Message::Close(None))) | None => Heard::Closed(1005, String::new()),
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Binary(_) | Message::Frame(_))) => continue,
+                Some(Err(error)) => Heard::Closed(1006, error.to_string()),
+            };
+            if let Heard::Frame(frame) = &heard {
+                let frame = frame.clone();
+                self.note(&json!({"heard": frame}))?;
+            }
+            return Ok(Some(heard));
+        }
+    }
+
+    fn note(&mut self, what: &Value) -> Result<()> {
+        let mut what = what.clone();
+        what["protocol"] = self.protocol.into();
+        writeln!(self.record, "{what}").context("cannot keep what was heard")
+    }
+}

@@ -27,6 +27,19 @@ pub(crate) struct Rules {
     pub(crate) bound: Vec<IpAddr>,
     /// Origins that may connect from elsewhere, such as `https://desk.example`.
     pub(crate) origins: Vec<String>,
+    /// Proxies that may say for whom they ask.
+    pub(crate) proxies: Vec<IpAddr>,
+}
+
+/// Somebody who may knock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Knock {
+    /// What kind of program it is.
+    pub(crate) caller: Caller,
+    /// Where it is: the peer, or whom a trusted proxy names.
+    pub(crate) address: IpAddr,
+    /// Whether it is on this machine, with nobody in between.
+    pub(crate) is_direct: bool,
 }
 
 /// What kind of program knocks.
@@ -48,24 +61,44 @@ pub(crate) enum Refused {
     #[error("this Origin may not connect; open the page from the gateway's host or add it to allowed origins")]
     Origin,
     /// A proxy stands in between.
-    #[error("requests through a proxy are not accepted; connect to the gateway directly")]
+    #[error("requests through a proxy are not accepted; connect directly or name it in gateway.trustedProxies")]
     Proxy,
 }
 
 /// Decides whether a request may go on.
-pub(crate) fn check(headers: &HeaderMap, rules: &Rules) -> Result<Caller, Refused> {
-    if PROXY_HEADERS.iter().any(|name| headers.contains_key(name)) {
-        return Err(Refused::Proxy);
-    }
+pub(crate) fn check(headers: &HeaderMap, peer: IpAddr, rules: &Rules) -> Result<Knock, Refused> {
+    let peer = peer.to_canonical();
+    let is_proxied = PROXY_HEADERS.iter().any(|name| headers.contains_key(name));
+    let address = if is_proxied { behind(headers, peer, &rules.proxies).ok_or(Refused::Proxy)? } else { peer };
     let host = only(headers, HOST).and_then(|host| authority(host?)).ok_or(Refused::Host)?;
-    if !is_ours(&host, &rules.bound) {
+    // A proxy hands on the name by which it was called, which is the place of a page that may connect.
+    let is_named = is_proxied && rules.origins.iter().any(|origin| is_at(origin, &host));
+    if !is_ours(&host, &rules.bound) && !is_named {
         return Err(Refused::Host);
     }
-    match only(headers, ORIGIN) {
-        Some(None) => Ok(Caller::Program),
-        Some(Some(origin)) if may_connect(origin, &host, &rules.origins) => Ok(Caller::Page),
-        Some(Some(_)) | None => Err(Refused::Origin),
+    let caller = match only(headers, ORIGIN) {
+        Some(None) => Caller::Program,
+        Some(Some(origin)) if may_connect(origin, (&host, is_proxied), &rules.origins) => Caller::Page,
+        Some(Some(_)) | None => return Err(Refused::Origin),
+    };
+    Ok(Knock { caller, address, is_direct: !is_proxied && peer.is_loopback() })
+}
+
+/// For whom a proxy asks: the last address on the way that is no trusted proxy. `None` if the peer is not trusted, or does
+/// not say it.
+fn behind(headers: &HeaderMap, peer: IpAddr, proxies: &[IpAddr]) -> Option<IpAddr> {
+    if !proxies.contains(&peer) {
+        return None;
     }
+    let way = only(headers, HeaderName::from_static("x-forwarded-for"))??;
+    let mut way = way.split(',').rev().map(|hop| hop.trim().parse::<IpAddr>().map(|hop| hop.to_canonical()));
+    way.find(|hop| hop.as_ref().map_or(true, |hop| !proxies.contains(hop)))?.ok()
+}
+
+/// Whether an origin's place is this host.
+fn is_at(origin: &str, host: &Authority) -> bool {
+    let uri = origin.trim_end_matches('/').to_ascii_lowercase().parse::<Uri>();
+    uri.is_ok_and(|uri| uri.authority().is_some_and(|place| place == host))
 }
 
 /// The value of a header that may be given once: `None` when it is doubled or not text, `Some(None)` when it is absent.
@@ -98,14 +131,15 @@ fn is_ours(host: &Authority, bound: &[IpAddr]) -> bool {
     named || address(host.host()).is_some_and(|address| bound.contains(&address))
 }
 
-fn may_connect(origin: &str, host: &Authority, allowed: &[String]) -> bool {
+fn may_connect(origin: &str, (host, is_proxied): (&Authority, bool), allowed: &[String]) -> bool {
     let Ok(uri) = origin.to_ascii_lowercase().parse::<Uri>() else { return false };
     let (Some("http" | "https"), Some(from)) = (uri.scheme_str(), uri.authority()) else { return false };
     if from.as_str().contains('@') || origin.ends_with('/') || uri.path() != "/" || uri.query().is_some() {
         return false;
     }
     let listed = |allowed: &String| allowed.trim_end_matches('/').eq_ignore_ascii_case(origin);
-    is_loopback(from.host()) || from == host || allowed.iter().any(listed)
+    // Behind a proxy nobody is on this machine.
+    (!is_proxied && (is_loopback(from.host()) || from == host)) || allowed.iter().any(listed)
 }
 
 #[cfg(test)]
@@ -113,10 +147,41 @@ mod tests {
     use super::*;
 
     fn judged(headers: &[(&'static str, &str)]) -> Result<Caller, Refused> {
-        let rules =
-            Rules { bound: vec!["127.0.0.7".parse().unwrap()], origins: vec!["https://desk.example/".to_owned()] };
+        judged_from("127.0.0.1", headers).map(|knock| knock.caller)
+    }
+
+    fn judged_from(peer: &str, headers: &[(&'static str, &str)]) -> Result<Knock, Refused> {
+        let rules = Rules {
+            bound: vec!["127.0.0.7".parse().unwrap()],
+            origins: vec!["https://desk.example/".to_owned()],
+            proxies: vec!["127.0.0.9".parse().unwrap(), "10.0.0.9".parse().unwrap()],
+        };
         let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
-        check(&headers.collect(), &rules)
+        check(&headers.collect(), peer.parse().unwrap(), &rules)
+    }
+
+    #[test]
+    fn a_trusted_proxy_says_for_whom_it_asks_and_nobody_behind_it_is_local() {
+        let knock = |way: &str| {
+            judged_from("127.0.0.9", &[("host", "desk.example"), ("x-forwarded-for", way)]).map(|knock| (knock.address.to_string(), knock.is_direct))
+        };
+        assert_eq!(knock("198.51.100.7"), Ok(("198.51.100.7".to_owned(), false)));
+        // What the client itself wrote stands before what the proxies saw.
+        assert_eq!(knock("127.0.0.1, 198.51.100.7, 10.0.0.9"), Ok(("198.51.100.7".to_owned(), false)));
+        assert_eq!(knock("::ffff:198.51.100.7"), Ok(("198.51.100.7".to_owned(), false)));
+        for way in ["", "unknown", "198.51.100.7, nonsense", "10.0.0.9"] {
+            assert_eq!(knock(way), Err(Refused::Proxy), "{way}");
+        }
+        let from = |peer: &str, host: &str, origin: &str| {
+            let headers = [("host", host), ("x-forwarded-for", "198.51.100.7"), ("origin", origin)];
+            judged_from(peer, &headers).map(|knock| knock.caller)
+        };
+        assert_eq!(from("127.0.0.9", "desk.example", "https://desk.example"), Ok(Caller::Page));
+        assert_eq!(from("127.0.0.9", "evil.example", "https://desk.example"), Err(Refused::Host));
+        assert_eq!(from("127.0.0.9", "desk.example", "http://localhost"), Err(Refused::Origin));
+        assert_eq!(from("127.0.0.1", "desk.example", "https://desk.example"), Err(Refused::Proxy));
+        let direct = judged_from("127.0.0.1", &[("host", "localhost")]).unwrap();
+        assert_eq!((direct.is_direct, direct.address.to_string()), (true, "127.0.0.1".to_owned()));
     }
 
     #[test]
@@ -155,7 +220,8 @@ mod tests {
             headers.insert(HOST, "localhost".parse().unwrap());
             headers.append(HeaderName::from_static(name), value.parse().unwrap());
             headers.append(HeaderName::from_static(name), value.parse().unwrap());
-            check(&headers, &Rules { bound: Vec::new(), origins: Vec::new() })
+            let rules = Rules { bound: Vec::new(), origins: Vec::new(), proxies: Vec::new() };
+            check(&headers, "127.0.0.1".parse().unwrap(), &rules).map(|knock| knock.caller)
         };
         assert_eq!(doubled("host", "localhost"), Err(Refused::Host));
         assert_eq!(doubled("origin", "http://localhost"), Err(Refused::Origin));

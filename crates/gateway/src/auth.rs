@@ -82,6 +82,15 @@ impl Kind {
     }
 }
 
+/// By what a client was let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Proof<T> {
+    /// It knows the secret.
+    Secret,
+    /// By something else, which is worth this.
+    Other(T),
+}
+
 /// Why a client is not the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Denied {
@@ -89,7 +98,7 @@ pub(crate) enum Denied {
     Missing(Kind),
     /// It showed something else.
     Mismatch(Kind),
-    /// It showed a device token, and this gateway gives none.
+    /// It showed a device token that is none.
     DeviceToken,
     /// It was wrong too often.
     TooOften {
@@ -113,7 +122,7 @@ impl Denied {
                 (message, code(kind, "MISMATCH"), format!("{name}_mismatch"), "update_auth_credentials")
             }
             Self::DeviceToken => (
-                "unauthorized: device token mismatch (this gateway gives none; provide the gateway token)".to_owned(),
+                "unauthorized: device token mismatch (provide the gateway token)".to_owned(),
                 "AUTH_DEVICE_TOKEN_MISMATCH".to_owned(),
                 "device_token_mismatch".to_owned(),
                 "update_auth_credentials",
@@ -183,6 +192,17 @@ impl Bouncer {
     /// From an address that is locked out nothing is compared, the right secret neither: an answer would tell whoever
     /// guesses there that a guess was right.
     pub(crate) fn check(&self, auth: &Auth, address: IpAddr, now: Instant) -> Result<(), Denied> {
+        self.judge(auth, (address, now), || None::<()>).map(|_| ())
+    }
+
+    /// Whether a client knows the secret, or else shows something that is as good: what that is worth. Every way in is
+    /// counted here, so none is a way around the lockout.
+    pub(crate) fn judge<T>(
+        &self,
+        auth: &Auth,
+        (address, now): (IpAddr, Instant),
+        else_worth: impl FnOnce() -> Option<T>,
+    ) -> Result<Proof<T>, Denied> {
         let shown: Vec<&str> = [&auth.token, &auth.password].into_iter().flatten().map(String::as_str).collect();
         let denied = match (shown.is_empty(), &auth.device_token) {
             (false, _) => Denied::Mismatch(self.kind()),
@@ -196,7 +216,10 @@ impl Bouncer {
             return Err(Denied::TooOften { wait });
         }
         if self.secret.is_among(&shown) {
-            return Ok(());
+            return Ok(Proof::Secret);
+        }
+        if let Some(worth) = else_worth() {
+            return Ok(Proof::Other(worth));
         }
         if wrong.len() >= ADDRESSES && !wrong.contains_key(&address) {
             wrong.clear();

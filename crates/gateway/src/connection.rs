@@ -30,11 +30,12 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 use crate::{
-    admit::Caller,
+    admit::Knock,
     handshake::{self, Facts, Session},
     hello,
     lobby::{self, Guest},
     methods::health,
+    news::Audience,
     outbox::{self, Farewell, Next, Outbox},
     router,
     scope::{Scope, Scopes},
@@ -57,8 +58,8 @@ const QUESTIONS: usize = 256;
 pub(crate) struct Visitor {
     /// The peer.
     pub(crate) guest: Arc<Guest>,
-    /// What kind of program it is, as its headers say.
-    pub(crate) caller: Caller,
+    /// What its headers say of it.
+    pub(crate) knock: Knock,
 }
 
 /// A connection whose `connect` was good.
@@ -228,16 +229,32 @@ async fn converse(server: &Arc<Server>, inbox: &mut Inbox, outbox: &Arc<Outbox>,
         () = server.stop.cancelled() => return Farewell::new(1012, "service restart"),
         greeted = timeout(HANDSHAKE, greet(server, inbox, outbox, visitor)) => greeted,
     };
-    let (request, session) = match greeted {
+    let (request, session, token) = match greeted {
         Ok(Ok(greeted)) => greeted,
         Ok(Err(farewell)) => return farewell,
         Err(_) => return Farewell::new(1000, ""),
     };
     visitor.guest.welcome();
-    let client = welcome(server, outbox, &request, session).await;
+    let revoked = session.params.device.as_ref().map(|device| server.devices.follow(&device.id));
+    let client = welcome(server, outbox, (&request, session), token.as_deref()).await;
     let span = tracing::info_span!("client", id = client.id, protocol = client.generation.number());
     let _joined = server.projector.join(client.clone());
-    serve(server, inbox, &client).instrument(span).await
+    let gone = async {
+        match &revoked {
+            Some(revoked) => revoked.cancelled().await,
+            None => std::future::pending().await,
+        }
+    };
+    let farewell = tokio::select! {
+        biased;
+        () = gone => Farewell::new(1008, "device token revoked"),
+        farewell = serve(server, inbox, &client).instrument(span) => farewell,
+    };
+    if let Some(revoked) = revoked {
+        // Nobody need end what has ended.
+        revoked.cancel();
+    }
+    farewell
 }
 
 /// Challenges a stranger and judges its answer.
@@ -246,7 +263,7 @@ async fn greet(
     inbox: &mut Inbox,
     outbox: &Outbox,
     visitor: &Visitor,
-) -> Result<(String, Session), Farewell> {
+) -> Result<(String, Session, Option<String>), Farewell> {
     let ambient = server.hub.ambient();
     let nonce = ambient.nonce();
     let challenge = Challenge { nonce: nonce.clone(), ts: ambient.now_ms(), extra: Extra::new() };
@@ -277,19 +294,57 @@ async fn greet(
         nonce: &nonce,
         now_ms: ambient.now_ms(),
         now: Instant::now(),
-        address: visitor.guest.address().ip(),
-        caller: visitor.caller,
+        address: visitor.knock.address,
+        caller: visitor.knock.caller,
+        is_direct: visitor.knock.is_direct,
     };
-    let session = handshake::judge(params, facts, &server.bouncer).map_err(refuse)?;
-    Ok((id, session))
+    let session = handshake::judge(params, facts, &server.bouncer, &server.devices).map_err(&refuse)?;
+    let token = recognise(server, &session, facts).await.map_err(&refuse)?;
+    Ok((id, session, token))
+}
+
+/// Lets the device of a connection belong to the owner, or has it wait until somebody approves it. The token is for the
+/// device to show next time.
+async fn recognise(server: &Server, session: &Session, facts: Facts<'_>) -> Result<Option<String>, handshake::Refusal> {
+    let Some(device) = &session.params.device else { return Ok(None) };
+    if !session.has_secret {
+        return Ok(None);
+    }
+    if !facts.is_direct && !server.devices.knows(&device.id, &device.public_key) {
+        let name = server.hub.ambient().nonce();
+        let Some(request) = server.devices.request(&session.params, name, facts.now_ms) else { return Ok(None) };
+        let audience = Audience { needs: Some(Scope::Pairing), since: Generation::Three };
+        server.projector.tell("device.pair.requested", &request.shown(), audience);
+        return Err(handshake::not_paired(session.generation, &request.id));
+    }
+    let (devices, session, now_ms) = (server.devices.clone(), session.clone(), facts.now_ms);
+    let ambient = server.hub.ambient();
+    let unguessable = format!("{}{}", ambient.nonce(), ambient.nonce());
+    // The list is written to disk.
+    let done = tokio::task::spawn_blocking(move || {
+        devices.admit(&session.params, &session.scopes, now_ms);
+        let device = session.params.device.as_ref()?;
+        // An older client would show it to other gateways, too.
+        let takes_tokens = session.generation == Generation::Four;
+        takes_tokens.then(|| devices.issue(&device.id, &unguessable, now_ms)).flatten()
+    });
+    Ok(done.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "a device was not put on the list");
+        None
+    }))
 }
 
 /// Says hello, and how things are.
-async fn welcome(server: &Server, outbox: &Arc<Outbox>, request: &str, session: Session) -> Arc<Client> {
+async fn welcome(
+    server: &Server,
+    outbox: &Arc<Outbox>,
+    (request, session): (&str, Session),
+    token: Option<&str>,
+) -> Arc<Client> {
     outbox.set_limit(outbox::limit(session.generation));
     let health = health::report(server).await.unwrap_or_else(|error| json!({"ok": false, "error": error.message}));
     let payload: Arc<str> = health.to_string().into();
-    let hello = hello::ok(server, &session, &server.hub.ambient().nonce(), &health);
+    let hello = hello::ok(server, (&session, token), &server.hub.ambient().nonce(), &health);
     outbox.respond(&Response::ok(request, json!(hello)));
     outbox.tell_if_room("health", payload);
     Arc::new(Client {

@@ -30,8 +30,6 @@ const WAITS_MS: u64 = 5 * 60 * 1000;
 const WAITING: usize = 64;
 /// How many devices there may be; one more, and the one that came longest ago is forgotten.
 const DEVICES: usize = 256;
-/// How many tokens of a device count: a browser with several windows gets one in each.
-const TOKENS: usize = 8;
 
 /// A device that belongs to the owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +89,18 @@ struct Known {
     live: Vec<(String, CancellationToken)>,
 }
 
+/// How a token is replaced.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rotation<'a> {
+    /// What the new one may do; without it, what the device may.
+    pub(crate) scopes: Option<&'a [String]>,
+    /// What whoever asks may do.
+    pub(crate) by: &'a Scopes,
+    /// What it is made of.
+    pub(crate) unguessable: &'a str,
+    pub(crate) now_ms: u64,
+}
+
 /// What cannot be done about a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
@@ -139,14 +149,14 @@ impl Devices {
         }
     }
 
-    /// A new token of a device, worth these scopes.
-    pub(crate) fn issue(&self, id: &str, scopes: &[String], now_ms: u64) -> Option<String> {
-        let token = BASE64_URL_SAFE_NO_PAD.encode(rand_bytes()?);
+    /// The first token of a device, worth what the device may do; none if it has one. It is made of texts that nobody
+    /// can guess, and this is the only time that it is seen.
+    pub(crate) fn issue(&self, id: &str, unguessable: &str, now_ms: u64) -> Option<String> {
+        let token = digest(unguessable);
         let mut known = self.known();
-        let device = known.paired.get_mut(id)?;
-        device.tokens.push(Token { digest: digest(&token), scopes: scopes.to_vec(), created_at_ms: now_ms });
-        let many = device.tokens.len().saturating_sub(TOKENS);
-        device.tokens.drain(..many);
+        let device = known.paired.get_mut(id).filter(|device| device.tokens.is_empty())?;
+        let scopes = device.scopes.clone();
+        device.tokens.push(Token { digest: digest(&token), scopes, created_at_ms: now_ms });
         self.write(&known);
         Some(token)
     }
@@ -237,20 +247,17 @@ impl Devices {
     }
 
     /// A new token in the place of all others, worth no more than the device may and than whoever asks.
-    pub(crate) fn rotate(
-        &self,
-        id: &str,
-        scopes: Option<&[String]>,
-        by: &Scopes,
-        now_ms: u64,
-    ) -> Result<(String, Vec<String>), Error> {
-        let granted = self.known().paired.get(id).ok_or(Error::NoDevice)?.scopes.clone();
-        let wanted: Vec<String> = scopes.map_or_else(|| granted.clone(), <[String]>::to_vec);
-        if let Some(above) = wanted.iter().find(|scope| !granted.contains(scope) || !by.hold(scope)) {
+    pub(crate) fn rotate(&self, id: &str, new: Rotation<'_>) -> Result<(String, Vec<String>), Error> {
+        let mut known = self.known();
+        let device = known.paired.get_mut(id).ok_or(Error::NoDevice)?;
+        let wanted: Vec<String> = new.scopes.map_or_else(|| device.scopes.clone(), <[String]>::to_vec);
+        if let Some(above) = wanted.iter().find(|scope| !device.scopes.contains(scope) || !new.by.hold(scope)) {
             return Err(Error::Above(above.clone()));
         }
-        self.revoke(id)?;
-        let token = self.issue(id, &wanted, now_ms).ok_or(Error::NoDevice)?;
+        let token = digest(new.unguessable);
+        device.tokens = vec![Token { digest: digest(&token), scopes: wanted.clone(), created_at_ms: new.now_ms }];
+        known.end(id);
+        self.write(&known);
         Ok((token, wanted))
     }
 
@@ -287,9 +294,10 @@ impl Devices {
 
 impl Known {
     fn end(&mut self, id: &str) {
-        for (_, token) in self.live.extract_if(.., |(device, _)| device == id) {
+        for (_, token) in self.live.iter().filter(|(device, _)| device == id) {
             token.cancel();
         }
+        self.live.retain(|(device, _)| device != id);
     }
 }
 
@@ -316,7 +324,7 @@ fn described(params: &ConnectParams, scopes: &[String], now_ms: u64) -> Device {
     let short = |text: &str| text.chars().filter(|char| !char.is_control()).take(64).collect::<String>();
     Device {
         public_key: params.device.as_ref().map(|device| device.public_key.clone()).unwrap_or_default(),
-        display_name: client.display_name.as_deref().map(short),
+        display_name: client.extra.get("displayName").and_then(Value::as_str).map(short),
         platform: short(&client.platform),
         client_id: client.id.clone(),
         client_mode: client.mode.clone(),
@@ -355,22 +363,10 @@ fn digest(token: &str) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(token))
 }
 
-/// Bytes that nobody can guess.
-fn rand_bytes() -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    let read = fs::File::open("/dev/urandom").and_then(|mut file| io::Read::read_exact(&mut file, &mut bytes));
-    match read {
-        Ok(()) => Some(bytes),
-        Err(error) => {
-            tracing::error!(%error, "there is no randomness; no token is given");
-            None
-        }
-    }
-}
-
 fn write(file: &Path, paired: &BTreeMap<String, Device>) -> io::Result<()> {
-    if let Some(folder) = file.parent() {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    // Not the state directory itself, which is there wherever a gateway is at home.
+    if let Some(folder) = file.parent().filter(|folder| !folder.exists()) {
+        fs::DirBuilder::new().mode(0o700).create(folder)?;
     }
     let beside = file.with_extension("json.tmp");
     let mut new = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&beside)?;

@@ -31,6 +31,11 @@ pub trait Foreign: std::fmt::Debug + Send + Sync {
     /// Whether somebody may answer at this path, and whether whoever asks must show the gateway's secret first.
     fn door(&self, path: &str) -> Option<Door>;
 
+    /// How large the body of a request may be at this path.
+    fn largest(&self, _path: &str) -> usize {
+        BODY
+    }
+
     /// Answers a request; `None` if it was not for them after all.
     async fn answer(&self, asked: HttpAsked) -> Option<HttpAnswered>;
 }
@@ -90,7 +95,7 @@ pub(crate) async fn answer(
         return refusal;
     }
     let from = guest.address().ip();
-    let Ok(body) = to_bytes(body, BODY).await else {
+    let Ok(body) = to_bytes(body, foreign.largest(parts.uri.path())).await else {
         return (StatusCode::PAYLOAD_TOO_LARGE, "the body is too large\n").into_response();
     };
     match foreign.answer(asked(&parts, door, from, body.to_vec())).await {

@@ -14,8 +14,9 @@ use tokio::time::Instant;
 
 use crate::{
     admit::Caller,
-    auth::Bouncer,
+    auth::{Bouncer, Proof},
     device::{self, Circumstances},
+    devices::Devices,
     outbox::Farewell,
     scope::Scopes,
 };
@@ -33,11 +34,17 @@ pub(crate) struct Facts<'a> {
     pub(crate) address: IpAddr,
     /// What kind of program it is, as its headers say.
     pub(crate) caller: Caller,
+    /// Whether it is on this machine, with nobody in between.
+    pub(crate) is_direct: bool,
 }
 
 /// A connection that may stay.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Session {
+    /// What it said of itself.
+    pub(crate) params: ConnectParams,
+    /// Whether it knows the secret; otherwise it has a token of its device.
+    pub(crate) has_secret: bool,
     /// The protocol that was agreed on.
     pub(crate) generation: Generation,
     /// What it may do.
@@ -69,7 +76,12 @@ impl From<ErrorShape> for Refusal {
 }
 
 /// Judges a `connect`.
-pub(crate) fn judge(params: Option<Value>, facts: Facts<'_>, bouncer: &Bouncer) -> Result<Session, Refusal> {
+pub(crate) fn judge(
+    params: Option<Value>,
+    facts: Facts<'_>,
+    bouncer: &Bouncer,
+    devices: &Devices,
+) -> Result<Session, Refusal> {
     // The members of `connect` are the same in both generations; which one it is, is inside.
     let params = ConnectParams::decode(Generation::Four, params)?;
     let generation =
@@ -81,12 +93,28 @@ pub(crate) fn judge(params: Option<Value>, facts: Facts<'_>, bouncer: &Bouncer) 
         None => check_deviceless(&params, generation)?,
     }
     let auth = params.auth.clone().unwrap_or_default();
-    bouncer.check(&auth, facts.address, facts.now).map_err(|denied| denied.error(generation))?;
-    Ok(Session {
-        generation,
-        scopes: Scopes::granted(generation, params.scopes.as_deref()),
-        tool_events: params.caps.iter().flatten().any(|cap| cap == "tool-events"),
-    })
+    let worth = || {
+        let id = &params.device.as_ref()?.id;
+        [&auth.device_token, &auth.token].into_iter().flatten().find_map(|token| devices.worth(id, token))
+    };
+    let proof = bouncer.judge(&auth, (facts.address, facts.now), worth).map_err(|denied| denied.error(generation))?;
+    let asked = Scopes::granted(generation, params.scopes.as_deref());
+    let (has_secret, scopes) = match proof {
+        Proof::Secret => (true, asked),
+        Proof::Other(grant) => (false, asked.within(&grant)),
+    };
+    let tool_events = params.caps.iter().flatten().any(|cap| cap == "tool-events");
+    Ok(Session { params, has_secret, generation, scopes, tool_events })
+}
+
+/// What a device from elsewhere is told that nobody has approved yet.
+pub(crate) fn not_paired(generation: Generation, request: &str) -> Refusal {
+    let error = ErrorShape::new(Code::NotPaired, "pairing required");
+    let details = match generation {
+        Generation::Three => json!({"requestId": request}),
+        Generation::Four => json!({"code": "PAIRING_REQUIRED", "requestId": request, "reason": "not-paired"}),
+    };
+    error.with_details(details).into()
 }
 
 /// No protocol in common. The details hold what either generation looks for.
@@ -136,13 +164,14 @@ fn check_device(
         let why = "invalid connect params: at /device: must have required property 'nonce'";
         return Err(ErrorShape::invalid(why).into());
     }
-    let is_local = facts.address.to_canonical().is_loopback();
+    let is_local = facts.is_direct;
     let circumstances = Circumstances { nonce: facts.nonce, now_ms: facts.now_ms, is_local, generation };
     Ok(device::check(params, device, circumstances).map_err(|fault| fault.error(generation))?)
 }
 
 /// Without a device, only the secret says who it is.
 fn check_deviceless(params: &ConnectParams, generation: Generation) -> Result<(), Refusal> {
+    // A token of a device is worth nothing without the device.
     let shows_something = params.auth.as_ref().is_some_and(|auth| auth.token.is_some() || auth.password.is_some());
     if shows_something {
         return Ok(());
@@ -171,8 +200,9 @@ mod tests {
             params[name] = value.clone();
         }
         let facts =
-            Facts { nonce: "n", now_ms: 1000, now: Instant::now(), address: Ipv4Addr::LOCALHOST.into(), caller };
-        judge(Some(params), facts, &Bouncer::new(Secret::new(Some("secret".to_owned()), None)))
+            Facts { nonce: "n", now_ms: 1000, now: Instant::now(), address: Ipv4Addr::LOCALHOST.into(), caller, is_direct: true };
+        let devices = Devices::open(std::path::Path::new("/nonexistent"));
+        judge(Some(params), facts, &Bouncer::new(Secret::new(Some("secret".to_owned()), None)), &devices)
     }
 
     fn refused(change: &Value) -> (u16, Value) {
@@ -211,13 +241,11 @@ mod tests {
             "minProtocol": 4, "maxProtocol": 4, "scopes": ["operator.read"], "caps": ["agent-kind", "tool-events"],
             "somethingNew": {"x": 1},
         });
+        let session = judged(&asked, Caller::Program).unwrap();
+        let scopes = Scopes::granted(Generation::Four, Some(&["operator.read".to_owned()]));
         assert_eq!(
-            judged(&asked, Caller::Program),
-            Ok(Session {
-                generation: Generation::Four,
-                scopes: Scopes::granted(Generation::Four, Some(&["operator.read".to_owned()])),
-                tool_events: true,
-            })
+            (session.generation, session.scopes, session.tool_events, session.has_secret),
+            (Generation::Four, scopes, true, true)
         );
     }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::{connection::TICK, handshake::Session, methods::health, outbox, router, server::Server};
 
 /// What the gateway tells without being asked.
-const EVENTS: [&str; 12] = [
+const EVENTS: [&str; 14] = [
     "connect.challenge",
     "agent",
     "chat",
@@ -23,6 +23,8 @@ const EVENTS: [&str; 12] = [
     "exec.approval.resolved",
     "config.changed",
     "sessions.changed",
+    "device.pair.requested",
+    "device.pair.resolved",
 ];
 
 /// How large a frame of a known client may be.
@@ -35,14 +37,27 @@ pub(crate) fn max_frame(generation: Generation) -> usize {
 
 /// The answer to a good `connect`. Both generations get all members but one: an old client would keep what it finds
 /// in `auth` and use it at other gateways, so it gets none.
-pub(crate) fn ok(server: &Server, session: &Session, connection: &str, report: &Value) -> HelloOk {
+pub(crate) fn ok(
+    server: &Server,
+    (session, token): (&Session, Option<&str>),
+    connection: &str,
+    report: &Value,
+) -> HelloOk {
     let generation = session.generation;
     let agents = server.hub.agents();
     let default = agents.default_id();
     let secret = server.bouncer.kind().name();
     let auth = match generation {
         Generation::Three => None,
-        Generation::Four => Some(json!({"role": "operator", "scopes": session.scopes.names(), "method": secret})),
+        Generation::Four => {
+            let method = if session.has_secret { secret } else { "device-token" };
+            let mut auth = json!({"role": "operator", "scopes": session.scopes.names(), "method": method});
+            if let Some(token) = token {
+                auth["deviceToken"] = token.into();
+                auth["issuedAtMs"] = server.hub.ambient().now_ms().into();
+            }
+            Some(auth)
+        }
     };
     let mut snapshot = json!({
         "presence": health::here(server), "health": report, "stateVersion": {"presence": 0, "health": 0},

@@ -34,8 +34,8 @@ pub(crate) fn app(server: Arc<Server>) -> Router {
 
 async fn answer(State(server): State<Arc<Server>>, ConnectInfo(peer): ConnectInfo<Peer>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
-    let caller = match admit::check(&parts.headers, &server.rules) {
-        Ok(caller) => caller,
+    let knock = match admit::check(&parts.headers, peer.0.address().ip(), &server.rules) {
+        Ok(knock) => knock,
         Err(refused) => {
             tracing::warn!(%refused, host = ?parts.headers.get("host"), origin = ?parts.headers.get("origin"),
                 "a request was turned away");
@@ -51,7 +51,7 @@ async fn answer(State(server): State<Arc<Server>>, ConnectInfo(peer): ConnectInf
             probe(&parts, status, &json!({"ready": is_ready, "failing": failing, "uptimeMs": server.uptime_ms()}))
         }
         _ if parts.headers.contains_key(UPGRADE) => {
-            upgrade(server, Visitor { guest: peer.0, caller }, &mut parts).await
+            upgrade(server, Visitor { guest: peer.0, knock }, &mut parts).await
         }
         path => {
             if let Some((hooks, place)) =

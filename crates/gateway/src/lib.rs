@@ -16,6 +16,7 @@ mod changes;
 mod connection;
 mod control_ui;
 mod device;
+mod devices;
 mod foreign;
 mod handshake;
 mod hello;

@@ -47,6 +47,18 @@ impl Scopes {
         }
     }
 
+    /// Those of them that a grant covers: asking never widens it.
+    pub(crate) fn within(self, grant: &[String]) -> Self {
+        let grant = Self(grant.to_vec());
+        Self(self.0.into_iter().filter(|scope| grant.hold(scope)).collect())
+    }
+
+    /// Whether they cover a scope, by its name.
+    pub(crate) fn hold(&self, scope: &str) -> bool {
+        let has = |name: &str| self.0.iter().any(|held| held == name);
+        has(scope) || has("operator.admin") || (scope == "operator.read" && has("operator.write"))
+    }
+
     /// Their names.
     pub(crate) fn names(&self) -> &[String] {
         &self.0

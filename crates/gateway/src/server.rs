@@ -24,6 +24,7 @@ use crate::{
     auth::{Bouncer, Secret},
     changes,
     control_ui::ControlUi,
+    devices::Devices,
     http,
     lobby::{Door, Lobby, Peer},
     log_book::LogBook,
@@ -48,6 +49,8 @@ pub struct Settings {
     pub secret: Secret,
     /// Origins of pages that may connect from elsewhere, such as `https://desk.example`.
     pub allowed_origins: Vec<String>,
+    /// Proxies that may say for whom they ask.
+    pub trusted_proxies: Vec<IpAddr>,
     /// The state directory, told to clients.
     pub state_dir: PathBuf,
     /// The config file, told to clients.
@@ -196,6 +199,7 @@ impl Gateway {
         let rules = Rules {
             bound: self.listeners.iter().map(|(_, address)| address.ip()).collect(),
             origins: self.settings.allowed_origins,
+            proxies: self.settings.trusted_proxies.iter().map(IpAddr::to_canonical).collect(),
         };
         let (projector, told, changed) = self.projector.start(feed);
         let changes = changes::tell(hub.clone(), projector.clone(), changed);
@@ -206,6 +210,7 @@ impl Gateway {
             hub,
             projector,
             bouncer: Bouncer::new(self.settings.secret),
+            devices: Arc::new(Devices::open(&self.settings.state_dir)),
             rules,
             state_dir: self.settings.state_dir,
             config_path: self.settings.config_path,
@@ -251,6 +256,8 @@ pub(crate) struct Server {
     pub(crate) hub: Hub,
     pub(crate) projector: Projector,
     pub(crate) bouncer: Bouncer,
+    /// Devices that belong to the owner.
+    pub(crate) devices: Arc<Devices>,
     pub(crate) rules: Rules,
     pub(crate) state_dir: PathBuf,
     pub(crate) config_path: Option<PathBuf>,

@@ -2,6 +2,7 @@
 
 pub(crate) mod approvals;
 pub(crate) mod chain;
+pub(crate) mod channels;
 pub(crate) mod environment;
 pub(crate) mod guests;
 pub(crate) mod hooks;
@@ -88,6 +89,8 @@ impl House {
         if office.bench.hub.set(hub.clone()).is_err() {
             tracing::error!("an office serves one house");
         }
+        troubles.extend(office.channels.set_up(&chosen.loaded));
+        hub.open_post(Arc::new(office.channels.clone()));
         let kept = journal.clone();
         let upkeep = homard_agent::task::spawn("journal", async move { kept.maintain().await });
         Ok((Self { hub, journal, remark, troubles, office, upkeep }, feed))
@@ -129,7 +132,8 @@ fn knows_tools(chosen: &Chosen) -> bool {
 
 /// Sets a hub up by another config, which is valid: what begins from here on goes by it. Says what is wrong with some agent.
 pub(crate) fn set_up(hub: &Hub, office: &Office, loaded: &Loaded<Config>) -> Result<Vec<String>> {
-    let Staff { agents, troubles, .. } = office.staff(loaded, true)?;
+    let Staff { agents, mut troubles, .. } = office.staff(loaded, true)?;
+    troubles.extend(office.channels.set_up(loaded));
     let (main, subagent) = slots(&loaded.config);
     hub.slots().resize(Class::Main, main);
     hub.slots().resize(Class::Subagent, subagent);

@@ -5,6 +5,7 @@ pub(crate) mod agents;
 pub(crate) mod chat;
 pub(crate) mod commands;
 pub(crate) mod cron;
+pub(crate) mod devices;
 pub(crate) mod follow;
 pub(crate) mod health;
 pub(crate) mod house;

@@ -301,7 +301,8 @@ pub(crate) fn settings(address: SocketAddr) -> Settings {
     Settings {
         bind: vec![address],
         secret: Secret::new(Some(TOKEN.to_owned()), None),
-        allowed_origins: Vec::new(),
+        allowed_origins: vec!["https://desk.example".to_owned()],
+        trusted_proxies: vec![std::net::Ipv4Addr::new(127, 0, 0, 9).into()],
         state_dir: PathBuf::from("/state"),
         config_path: None,
     }

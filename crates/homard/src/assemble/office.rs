@@ -27,6 +27,7 @@ use jiff::tz::TimeZone;
 use super::{
     Place,
     chain::{Chain, Why},
+    channels::Channels,
     guests::Guests,
     keys,
     models::{Closed, Models, Named},
@@ -57,6 +58,8 @@ pub(crate) struct Office {
     pub(super) bench: Bench,
     /// Plugins and hooks. It takes a restart to change who they are.
     pub(crate) guests: Guests,
+    /// Chat platforms.
+    pub(crate) channels: Channels,
     kept: Arc<Mutex<Kept>>,
 }
 
@@ -86,6 +89,7 @@ impl Office {
     pub(super) fn new(paths: &Paths, place: &Place, loaded: &Loaded<Config>) -> (Self, Vec<String>) {
         let hub = Arc::default();
         let (guests, wrong) = Guests::open(loaded, paths, &hub);
+        let channels = Channels::new(paths, &hub);
         let office = Self {
             paths: paths.clone(),
             place: place.clone(),
@@ -96,9 +100,11 @@ impl Office {
                     Place::Here(_) => None,
                 },
                 hub,
+                courier: Some(Arc::new(channels.clone())),
                 ..Bench::default()
             },
             guests,
+            channels,
             kept: Arc::default(),
         };
         (office, wrong)

@@ -11,6 +11,7 @@ use std::{
 use homard_agent::{
     Ambient, Hub,
     access::ToolRules,
+    courier::Courier,
     policy::Policy,
     schedule::Schedule,
     task,
@@ -18,7 +19,7 @@ use homard_agent::{
 };
 use homard_config::Loaded;
 use homard_tools::{
-    Background, ExecSettings, Exited, MemorySettings, WebFetch, WebFetchSettings, WebSearch, WebSearchSettings,
+    Background, ExecSettings, Exited, MemorySettings, Message, MessageRules, WebFetch, WebFetchSettings, WebSearch, WebSearchSettings,
     egress::{Bounds, SystemNames},
     house::{self, HouseRules, SpawnRules},
     sandbox,
@@ -51,6 +52,8 @@ pub(super) struct Bench {
     pub(super) outside: Outside,
     /// What only a gateway has.
     pub(super) gateway: Option<Desk>,
+    /// Who carries messages to chat platforms.
+    pub(super) courier: Option<Arc<dyn Courier>>,
 }
 
 /// What only a gateway has, as soon as it has it.
@@ -93,6 +96,7 @@ impl Bench {
         troubles.extend(loaded.config.strange_tools().into_iter().map(|(path, what)| format!("{path} {what}")));
         all.extend(house::all(house_rules(&loaded.config)));
         all.extend(homard_tools::memory(memory(&loaded.config, paths)));
+        all.push(Arc::new(Message::new(self.courier.clone(), MessageRules::default())));
         all.push(Arc::new(Image::new(loaded.config.agents.defaults.image_model.clone())));
         if let Some(Desk { schedule, live }) = &self.gateway {
             all.push(Arc::new(Cron::new(schedule.clone())));

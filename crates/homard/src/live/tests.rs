@@ -39,6 +39,7 @@ impl Bench {
             bind: vec![([127, 0, 0, 1], 0).into()],
             secret: Secret::new(Some("hush".to_owned()), None),
             allowed_origins: Vec::new(),
+            trusted_proxies: Vec::new(),
             state_dir: paths.state.clone(),
             config_path: None,
         };

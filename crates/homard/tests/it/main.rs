@@ -5,6 +5,7 @@ mod agent;
 mod agents;
 mod approvals;
 mod calls;
+mod channels;
 mod chaos;
 mod config;
 mod context;

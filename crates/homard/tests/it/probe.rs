@@ -75,6 +75,7 @@ impl Probe {
         let (heard, signals) = (out.path().join("probe.jsonl"), out.path().join("internal.jsonl"));
         let puppet = Puppet::answering(
             json!({
+                "agents": {"defaults": {"compaction": {"keepRecentTokens": 200}}},
                 "plugins": {
                     "node": node, "load": {"paths": [plugin]},
                     "entries": {"probe": {"enabled": true, "config": {"out": heard}}},

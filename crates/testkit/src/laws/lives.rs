@@ -72,6 +72,10 @@ fn ends(played: &Played) -> Vec<String> {
 
 /// Whether a message may stay without an answer: a bad disk or a third death is reason enough.
 fn is_forgiven(played: &Played, outcome: &Outcome) -> bool {
+    // A guard that cannot answer never can: that is the trace.
+    if matches!(outcome, Outcome::Failed(failure) if failure.message.contains("the guard ")) {
+        return !played.rung.is_empty();
+    }
     played.disk_failed || outcome.error().is_some_and(|error| error.starts_with("INTERRUPTED"))
 }
 

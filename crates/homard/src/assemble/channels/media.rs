@@ -33,14 +33,19 @@ pub(super) struct Loaded {
 /// Loads what came with messages. What cannot be loaded is told, and is never in the way of the words.
 pub(super) async fn load(channel: &Arc<dyn Channel>, group: &[&Incoming], most: usize, workspace: &Path) -> Loaded {
     let mut loaded = Loaded::default();
-    let all = group.iter().flat_map(|incoming| incoming.media.iter().enumerate().map(move |(at, media)| (*incoming, at, media)));
-    for (place, (incoming, at, media)) in all.enumerate() {
+    let mut all = Vec::new();
+    for incoming in group {
+        for (at, media) in incoming.media.iter().enumerate() {
+            all.push((format!("{}-{}-{at}", incoming.account, incoming.event), media));
+        }
+    }
+    for (place, (stem, media)) in all.into_iter().enumerate() {
         let name = title(media);
         if place >= MOST {
             loaded.notes.push(format!("[media left out: {name}: a message has at most {MOST} files]"));
             continue;
         }
-        let (stem, workspace) = (format!("{}-{}-{at}", incoming.account, incoming.event), workspace.to_owned());
+        let workspace = workspace.to_owned();
         let kept = match fetch(channel, media, most).await {
             Ok(bytes) => {
                 let media = media.clone();

@@ -20,7 +20,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use self::claim::Claim;
 use crate::{
-    assemble::{self, DEMO, House, Place, guests::{Rooms, Transforms}},
+    assemble::{self, DEMO, House, Place, channels::Doors, guests::{Rooms, Transforms}},
     config::{self, Chosen, Config, gateway::Bind},
     failure::Failure,
     live::Live,
@@ -277,7 +277,9 @@ async fn serve(
     rows.extend(wrong.map(|text| ["notice".to_owned(), text]));
     render::print(&render::table(&rows.into_iter().map(Vec::from).collect::<Vec<_>>()))?;
     let closing = CancellationToken::new();
-    let gateway = gateway.with_foreign(Arc::new(Rooms(house.office.guests.clone())));
+    let channels = house.office.channels.clone();
+    let doors = Doors { plugins: Rooms(house.office.guests.clone()), channels: channels.clone() };
+    let gateway = gateway.with_foreign(Arc::new(doors));
     let mut serving = task::spawn("gateway", gateway.serve(house.hub.clone(), feed, closing.clone()));
     let (hub, guests, port) = (house.hub.clone(), house.office.guests.clone(), address.port());
     // Nobody waits for plugins until somebody needs one.
@@ -285,6 +287,9 @@ async fn serve(
         guests.begin().await;
         hub.gateway_started(port).await;
     }));
+    if !is_held {
+        channels.begin(stop.child_token()).iter().for_each(|trouble| tracing::error!("{trouble}"));
+    }
     tokio::select! {
         biased;
         () = stop.cancelled() => {}
@@ -325,6 +330,7 @@ fn settings(port: u16, secret: &Secret, config: &Config, paths: &Paths) -> homar
             Secret::Password(password) => homard_gateway::Secret::new(None, Some(password.clone())),
         },
         allowed_origins: config.gateway.control_ui.allowed_origins.clone(),
+        trusted_proxies: config.gateway.trusted_proxies.clone(),
         state_dir: paths.state.clone(),
         config_path: Some(paths.config.clone()),
     }

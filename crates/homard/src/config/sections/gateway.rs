@@ -1,5 +1,7 @@
 //! `gateway`: where it listens, with which secret, or which other gateway is meant.
 
+use std::net::IpAddr;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -22,6 +24,9 @@ pub(crate) struct Gateway {
     /// Pages in browsers.
     #[serde(deserialize_with = "super::object")]
     pub(crate) control_ui: ControlUi,
+    /// Addresses of proxies on this machine that may say for whom they ask (`X-Forwarded-For`). Requests through any other
+    /// are refused.
+    pub(crate) trusted_proxies: Vec<IpAddr>,
     /// Another gateway, which commands use in mode `remote`.
     #[serde(deserialize_with = "super::object")]
     pub(crate) remote: Remote,

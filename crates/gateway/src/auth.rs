@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -209,7 +209,7 @@ impl Bouncer {
             (true, Some(_)) => Denied::DeviceToken,
             (true, None) => return Err(Denied::Missing(self.kind())),
         };
-        let address = address.to_canonical();
+        let address = household(address);
         // Held until the answer is noted: of many guesses at once no more are compared than one after the other.
         let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(wait) = wrong.get(&address).and_then(|record| record.lockout(now)) {
@@ -226,6 +226,17 @@ impl Bouncer {
         }
         wrong.entry(address).or_default().note(now);
         Err(denied)
+    }
+}
+
+/// Addresses that one machine may choose from count as one: both spellings of an IPv4 address, and an IPv6 network.
+fn household(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        address @ IpAddr::V4(_) => address,
     }
 }
 
@@ -313,6 +324,40 @@ mod tests {
         let later = now + LOCKOUT;
         assert_eq!(bouncer.check(&wrong, HOME, later), Err(Denied::Mismatch(Kind::Token)));
         assert_eq!(bouncer.check(&shows(Some("s"), None), HOME, later), Ok(()));
+    }
+
+    #[test]
+    fn r37_all_spellings_of_an_address_are_one() {
+        let same = |addresses: &[&str]| {
+            let mut homes: Vec<_> = addresses.iter().map(|address| household(address.parse().unwrap())).collect();
+            homes.dedup();
+            homes.len() == 1
+        };
+        assert!(same(&["192.0.2.7", "::ffff:192.0.2.7", "::ffff:c000:207", "0:0:0:0:0:ffff:192.0.2.7"]));
+        assert!(same(&["2001:db8:1:2::1", "2001:db8:1:2:ffff::", "2001:0db8:0001:0002:0:0:0:9"]));
+        assert!(!same(&["2001:db8:1:2::1", "2001:db8:1:3::1"]));
+        assert!(!same(&["192.0.2.7", "192.0.2.8"]));
+    }
+
+    #[tokio::test]
+    async fn r36_every_way_in_is_counted() {
+        let text = |text: &str| Some(text.to_owned());
+        let guesses: [fn() -> Auth; 4] = [
+            || Auth { token: Some("x".to_owned()), device_token: Some("d".to_owned()), ..Auth::default() },
+            || Auth { device_token: Some("d".to_owned()), ..Auth::default() },
+            || Auth { token: Some("x".to_owned()), password: Some("y".to_owned()), ..Auth::default() },
+            || Auth { password: Some("y".to_owned()), bootstrap_token: Some("b".to_owned()), ..Auth::default() },
+        ];
+        for guess in guesses {
+            let bouncer = bouncer(Some("s"), None);
+            let now = Instant::now();
+            for _ in 0..FAILURES {
+                assert!(matches!(bouncer.judge(&guess(), (HOME, now), || None::<()>), Err(denied) if !matches!(denied, Denied::TooOften { .. })));
+            }
+            // From here on nothing is looked at, a good token of a device neither.
+            let locked = bouncer.judge(&Auth { token: text("s"), ..Auth::default() }, (HOME, now), || Some(()));
+            assert!(matches!(locked, Err(Denied::TooOften { .. })), "{locked:?}");
+        }
     }
 
     #[tokio::test]

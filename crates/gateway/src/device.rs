@@ -243,6 +243,55 @@ mod tests {
         assert_eq!(judged(&params, facts()), Err(Fault::Signature));
     }
 
+    /// The order of the group, little-endian: a signature whose second half is larger has a twin that is not.
+    const ORDER: [u8; 32] = [
+        0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14, 0, 0, 0, 0, 0, 0,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10,
+    ];
+
+    #[test]
+    fn r49_a_signature_has_no_twin_and_a_weak_key_signs_nothing() {
+        let good = params("v3");
+        let signature = BASE64_URL_SAFE_NO_PAD.decode(&good.device.as_ref().unwrap().signature).unwrap();
+        let mut twin = signature.clone();
+        let mut carry = 0_u16;
+        for (byte, order) in twin[32..].iter_mut().zip(ORDER) {
+            let sum = u16::from(*byte) + u16::from(order) + carry;
+            (*byte, carry) = (sum as u8, sum >> 8);
+        }
+        for wrong in [twin, signature[..63].to_vec(), [signature.clone(), vec![0]].concat(), vec![0; 64], Vec::new()] {
+            let mut params = good.clone();
+            params.device.as_mut().unwrap().signature = BASE64_URL_SAFE_NO_PAD.encode(&wrong);
+            assert_eq!(judged(&params, facts()), Err(Fault::Signature), "{wrong:?}");
+        }
+        // Points of small order: with them, one signature fits many texts.
+        let identity = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        for weak in [identity, [0; 32]] {
+            let mut params = good.clone();
+            let device = params.device.as_mut().unwrap();
+            device.public_key = BASE64_URL_SAFE_NO_PAD.encode(weak);
+            device.id = hex(&Sha256::digest(weak));
+            device.signature = BASE64_URL_SAFE_NO_PAD.encode([identity.as_slice(), &[0; 32]].concat());
+            let fault = judged(&params, facts()).unwrap_err();
+            assert!(matches!(fault, Fault::Signature | Fault::PublicKey), "{fault:?}");
+        }
+        let padded = BASE64_URL_SAFE_NO_PAD.encode(&signature) + "==";
+        let mut params = good.clone();
+        params.device.as_mut().unwrap().signature = padded;
+        assert_eq!(judged(&params, facts()), Err(Fault::Signature));
+    }
+
+    #[test]
+    fn r49_a_nonce_counts_for_one_connection_and_a_signature_for_a_short_while() {
+        let again = Circumstances { nonce: "of-another-connection", ..facts() };
+        assert_eq!(judged(&params("v3"), again), Err(Fault::NonceMismatch));
+        let four = Circumstances { generation: Generation::Four, ..facts() };
+        for (distance, judgement) in [(0, Ok(())), (120_001, Err(Fault::Expired))] {
+            assert_eq!(judged(&params("v3"), Circumstances { now_ms: SIGNED_AT + distance, ..four }), judgement);
+            assert_eq!(judged(&params("v3"), Circumstances { now_ms: SIGNED_AT - distance, ..four }), judgement);
+        }
+    }
+
     #[test]
     fn each_generation_is_told_in_its_own_words() {
         let message = "device nonce mismatch";

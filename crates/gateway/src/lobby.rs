@@ -37,7 +37,7 @@ const ALLOWANCE: usize = FRAME + 16_384;
 const STAY: Duration = Duration::from_secs(11);
 
 /// How many strangers there may be. One more, and the one who waits longest must go: so nobody can fill the room.
-const ROOM: usize = 64;
+const ROOM: usize = 32;
 
 /// A peer, from when it came in.
 #[derive(Debug)]

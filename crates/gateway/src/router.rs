@@ -123,7 +123,6 @@ const BUILT_IN: &[BuiltIn] = &[
     BuiltIn { name: "tools.effective", needs: Scope::Read, answer: |call| Box::pin(house::effective_tools(call)) },
     BuiltIn { name: "logs.tail", needs: Scope::Read, answer: |call| Box::pin(logs::tail(call)) },
     BuiltIn { name: "node.list", needs: Scope::Read, answer: |call| Box::pin(house::nodes(call)) },
-    BuiltIn { name: "channels.status", needs: Scope::Read, answer: |call| Box::pin(house::channels(call)) },
     BuiltIn { name: "usage.status", needs: Scope::Read, answer: |call| Box::pin(house::usage(call)) },
     BuiltIn { name: "system-event", needs: Scope::Admin, answer: |call| Box::pin(house::system_event(call)) },
     BuiltIn { name: "question.list", needs: Scope::Questions, answer: |call| Box::pin(house::questions(call)) },

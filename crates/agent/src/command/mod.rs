@@ -83,8 +83,27 @@ pub(crate) const OWN_API: &str = "homard";
 
 /// The words of our own commands, without the slash. Nobody else's command has one of them.
 pub const NAMES: [&str; 21] = [
-    "new", "reset", "stop", "queue", "think", "thinking", "t", "verbose", "v", "reasoning", "reason", "usage", "model",
-    "compact", "context", "approve", "status", "help", "commands", "skill", "send",
+    "new",
+    "reset",
+    "stop",
+    "queue",
+    "think",
+    "thinking",
+    "t",
+    "verbose",
+    "v",
+    "reasoning",
+    "reason",
+    "usage",
+    "model",
+    "compact",
+    "context",
+    "approve",
+    "status",
+    "help",
+    "commands",
+    "skill",
+    "send",
 ];
 
 /// What a message asks of its session.

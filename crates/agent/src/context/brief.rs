@@ -61,7 +61,8 @@ async fn offer(
         return pages;
     }
     let files: Vec<_> = pages.iter().map(file_of).collect();
-    let context = json!({"workspaceDir": profile.home(), "sessionKey": key, "sessionId": session, "agentId": profile.id});
+    let context =
+        json!({"workspaceDir": profile.home(), "sessionKey": key, "sessionId": session, "agentId": profile.id});
     let mut signal = Signal {
         kind: "agent".to_owned(),
         action: "bootstrap".to_owned(),

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use homard_hooks::Hooks;
 use homard_proto::{
     AgentId, Route, RunId, SessionId, SessionKey,
     message::{Message, User},
     method::{Params, chat::SendParams},
 };
-use homard_hooks::Hooks;
 use homard_reply::blocks;
 use homard_store::{Accept, Error as StoreError, OnRestart, Options, Origin, Post, RunRow};
 
@@ -305,7 +305,9 @@ impl From<Accept> for Inbound {
             extra_prompt: accept.options.extra_prompt,
             reports_restart: accept.options.on_restart == OnRestart::Interrupt,
             command: None,
-            queue: [SendParams::METHOD, CHANNEL].contains(&method.as_str()).then(|| Inline::typed(&accept.options.queue)),
+            queue: [SendParams::METHOD, CHANNEL]
+                .contains(&method.as_str())
+                .then(|| Inline::typed(&accept.options.queue)),
             is_literal: accept.options.is_literal,
             route: accept.options.route,
             post: accept.options.post,

@@ -145,7 +145,7 @@ impl Lane {
         let (at, id) = (self.hub.ambient.now_ms(), self.hub.ambient.session_id());
         let left = self.session.as_ref().map(|session| (session.record.session_id.clone(), session.history.len()));
         let record = self.rewrite(|record| Ok(renewed(record, id, at))).await?;
-        self.tell_news(News { before: left, reason: "reset" }, Some(&record.session_id));
+        self.tell_news(&News { before: left, reason: "reset" }, Some(&record.session_id));
         Ok(record)
     }
 
@@ -246,7 +246,7 @@ impl Lane {
         let Some(session) = self.session.take() else { return Ok(None) };
         let (expect, messages) = (session.record.session_id, session.history.len());
         let archive = self.store(Rec::Delete { key: self.key.clone(), expect: expect.clone() }).await?;
-        self.tell_news(News { before: Some((expect, messages)), reason: "deleted" }, None);
+        self.tell_news(&News { before: Some((expect, messages)), reason: "deleted" }, None);
         Ok(Some(Deleted { archive }))
     }
 

@@ -118,7 +118,7 @@ impl Lane {
     }
 
     /// Tells hooks that a transcript was left behind and another one begins.
-    pub(super) fn tell_news(&self, news: News, now: Option<&SessionId>) {
+    pub(super) fn tell_news(&self, news: &News, now: Option<&SessionId>) {
         let hooks = self.hooks();
         let key = self.key.to_string();
         if let Some((before, message_count)) = &news.before {

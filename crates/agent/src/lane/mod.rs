@@ -49,8 +49,8 @@ use crate::{
 };
 pub(crate) use answerer::{model as answering_model, name as answering};
 pub(crate) use begin::Resume;
-pub(crate) use control::report;
 use chores::{Chore, Deletion};
+pub(crate) use control::report;
 use inbox::{Inbox, Ready, Turn};
 use open::OpenSession;
 use slots::{Lender, Slot};
@@ -336,7 +336,7 @@ impl Lane {
             && let Some(news) = session.news.take()
         {
             let id = session.record.session_id.clone();
-            self.tell_news(news, Some(&id));
+            self.tell_news(&news, Some(&id));
         }
         self.open_line(&mut queued, &profile);
         let ended = match scope {

@@ -95,7 +95,9 @@ async fn store(scope: &mut RunScope, model: &dyn Model) -> Result<(), String> {
         if let Some(more) = &settings.system_prompt {
             request.system = format!("{}\n\n{}", request.system, complete(more)).into();
         }
-        if let Some(error) = budget::overflow(spec, compact::overhead(&request), Said { messages: &view, ..scope.history.said() }) {
+        if let Some(error) =
+            budget::overflow(spec, compact::overhead(&request), Said { messages: &view, ..scope.history.said() })
+        {
             return Err(error.message);
         }
         let (content, usage) = listen(model.stream(request)).await?;

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use homard_hooks::{Answer, Asked, Called, Compacted, Compacting, Context, Event, LlmInput, LlmOutput, Outcome, Point, Signal, ToolCalled, Turn};
+use homard_hooks::{
+    Answer, Asked, Called, Compacted, Compacting, Context, Event, LlmInput, LlmOutput, Outcome, Point, Signal,
+    ToolCalled, Turn,
+};
 use homard_model::{
     Request, Spec,
     failover::{Failover, Terms},
@@ -99,7 +102,7 @@ impl RunScope {
     /// Has hooks take part before the model is asked for the first time. `Some` if one of them answers instead.
     pub(super) async fn begin_with_hooks(&mut self) -> Result<Option<Last>, RunError> {
         let Some(own) = self.own_message() else { return Ok(None) };
-        let (place, prompt) = (self.place.clone(), own.content.text().clone());
+        let (place, prompt) = (self.place.clone(), own.content.text());
         // One that went on after a restart has begun to answer.
         if self.said == 0 {
             let event = Event::BeforeAgentReply { cleaned_body: prompt.clone() };
@@ -181,16 +184,16 @@ impl RunScope {
         if !self.hooks.has(Point::LlmInput) {
             return;
         }
-        let (prompt, history) = request.messages.split_last().map_or((String::new(), &[][..]), |(last, before)| {
-            (text_of(last), before)
-        });
+        let (prompt, history) =
+            request.messages.split_last().map_or((String::new(), &[][..]), |(last, before)| (text_of(last), before));
         let pictures = |message: &Arc<Message>| match &**message {
             Message::User(user) => user.content.images().count(),
             Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => 0,
         };
-        let tools = request.tools.iter().map(|tool| {
-            json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters})
-        });
+        let tools = request
+            .tools
+            .iter()
+            .map(|tool| json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters}));
         let event = Event::LlmInput(LlmInput {
             run_id: self.tape.run().to_string(),
             session_id: self.session.to_string(),
@@ -227,7 +230,8 @@ impl RunScope {
     /// Has hooks take part before the conversation is made short.
     pub(super) async fn before_compaction(&mut self, tokens: u64) -> Result<(), RunError> {
         let compacting = Compacting { message_count: self.history.len(), token_count: Some(tokens) };
-        self.signal_compaction("compact:before", json!({"messageCount": self.history.len(), "tokenCount": tokens})).await;
+        self.signal_compaction("compact:before", json!({"messageCount": self.history.len(), "tokenCount": tokens}))
+            .await;
         // Nobody can forbid it: the conversation would be too long.
         self.consult(Event::BeforeCompaction(compacting), self.place.clone()).await?;
         Ok(())
@@ -244,7 +248,8 @@ impl RunScope {
         });
         self.hooks.tell(&event, &self.place);
         if self.hooks.is_heard("session", "compact:after") {
-            let context = json!({"messageCount": left, "tokenCount": tokens, "compactedCount": had.saturating_sub(left)});
+            let context =
+                json!({"messageCount": left, "tokenCount": tokens, "compactedCount": had.saturating_sub(left)});
             let (hooks, signal) = (self.hooks.clone(), self.compaction_signal("compact:after", context));
             self.hub.spawn("hook", async move { hooks.signal(signal).await });
         }
@@ -262,7 +267,7 @@ impl RunScope {
     }
 
     fn compaction_signal(&self, action: &str, context: Value) -> Signal {
-        let mut context = context.as_object().cloned().unwrap_or_default();
+        let mut context = if let Value::Object(fields) = context { fields } else { Map::new() };
         context.insert("sessionId".to_owned(), self.session.to_string().into());
         Signal {
             kind: "session".to_owned(),
@@ -395,7 +400,7 @@ fn is_same(message: &Arc<Message>, own: &User) -> bool {
 
 fn text_of(message: &Message) -> String {
     match message {
-        Message::User(user) => user.content.text().clone(),
+        Message::User(user) => user.content.text(),
         Message::Assistant(said) => join_text(&said.content),
         Message::ToolResult(result) => join_text(&result.content),
         Message::Other(_) => String::new(),

@@ -1,4 +1,4 @@
-//! Questions about the house: its tools, its channels and nodes, what it uses, and lists of which there is nothing here.
+//! Questions about the house: its tools, its nodes, what it uses, and lists of which there is nothing here.
 
 use homard_agent::{
     command::OWNER,
@@ -8,7 +8,7 @@ use homard_agent::{
 use homard_proto::{
     ErrorShape,
     method::house::{
-        ChannelsStatusParams, NodeListParams, NothingParams, SystemEventParams, ToolsParams, UsageStatusParams,
+        NodeListParams, NothingParams, SystemEventParams, ToolsParams, UsageStatusParams,
     },
 };
 use serde_json::{Value, json};
@@ -20,17 +20,6 @@ use crate::router::{Answer, Call};
 pub(crate) async fn nodes(mut call: Call) -> Result<Answer, ErrorShape> {
     let NodeListParams {} = call.params()?;
     Ok(json!({"ts": call.server.hub.ambient().now_ms(), "nodes": []}).into())
-}
-
-/// The channels that this gateway speaks on.
-pub(crate) async fn channels(mut call: Call) -> Result<Answer, ErrorShape> {
-    let ChannelsStatusParams {} = call.params()?;
-    Ok(json!({
-        "ts": call.server.hub.ambient().now_ms(), "channelOrder": [], "channelLabels": {}, "channelDetailLabels": {},
-        "channelSystemImages": {}, "channelMeta": [], "channels": {}, "channelAccounts": {},
-        "channelDefaultAccountId": {},
-    })
-    .into())
 }
 
 /// What providers say of what is left: none is asked.

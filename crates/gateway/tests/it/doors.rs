@@ -12,7 +12,7 @@ use tokio::{
 use crate::support::{Socket, World, connect, says, settings};
 
 /// Sends a plain request and returns the status and the body.
-async fn http(address: SocketAddr, head: &str) -> (u16, String) {
+pub(crate) async fn http(address: SocketAddr, head: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n").as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -35,7 +35,8 @@ async fn probes_are_answered_without_a_secret() {
         assert_eq!((status, &body["ready"], &body["failing"]), (200, &json!(true), &json!([])));
     }
     assert_eq!(ask("POST /health").await, (405, "Method Not Allowed".to_owned()));
-    assert_eq!(ask("GET /").await, (404, "Not Found".to_owned()));
+    assert_eq!(ask("POST /").await, (405, "Method Not Allowed".to_owned()));
+    assert_eq!(ask("GET /nowhere").await, (404, "Not Found".to_owned()));
     assert_eq!(ask("GET /assets/x.js").await.0, 404);
 }
 

@@ -1,7 +1,7 @@
 //! A gateway over a scripted model, and a client that speaks to it.
 
 use std::{
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     sync::{
         Arc, Mutex,
@@ -38,7 +38,12 @@ use homard_store::{
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tokio::{net::TcpStream, sync::Semaphore, task::JoinHandle, time::timeout};
+use tokio::{
+    net::{TcpSocket, TcpStream},
+    sync::Semaphore,
+    task::JoinHandle,
+    time::timeout,
+};
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
     tungstenite::{Error as WsError, Message, client::IntoClientRequest, http::HeaderValue, protocol::WebSocketConfig},
@@ -302,7 +307,7 @@ pub(crate) fn settings(address: SocketAddr) -> Settings {
         bind: vec![address],
         secret: Secret::new(Some(TOKEN.to_owned()), None),
         allowed_origins: vec!["https://desk.example".to_owned()],
-        trusted_proxies: vec![std::net::Ipv4Addr::new(127, 0, 0, 9).into()],
+        trusted_proxies: vec![Ipv4Addr::new(127, 0, 0, 9).into()],
         state_dir: PathBuf::from("/state"),
         config_path: None,
     }
@@ -323,11 +328,22 @@ pub(crate) struct Socket(WebSocketStream<TcpStream>);
 impl Socket {
     /// Connects with these headers; an HTTP answer instead of a socket is its status.
     pub(crate) async fn open(address: SocketAddr, headers: &[(&'static str, &str)]) -> Result<Self, u16> {
+        Self::open_from(Ipv4Addr::LOCALHOST, address, headers).await
+    }
+
+    /// The same, from another address of this machine.
+    pub(crate) async fn open_from(
+        from: Ipv4Addr,
+        address: SocketAddr,
+        headers: &[(&'static str, &str)],
+    ) -> Result<Self, u16> {
         let mut request = format!("ws://{address}/").into_client_request().unwrap();
         for (name, value) in headers {
             request.headers_mut().insert(*name, HeaderValue::from_str(value).unwrap());
         }
-        let stream = TcpStream::connect(address).await.unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        let stream = socket.connect(address).await.unwrap();
         let config = WebSocketConfig::default().max_frame_size(None).max_message_size(None);
         let opening = client_async_with_config(request, stream, Some(config));
         match timeout(PATIENCE, opening).await.unwrap() {

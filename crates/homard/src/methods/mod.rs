@@ -1,6 +1,7 @@
 //! The gateway's methods that are about this program's files, one file per family.
 
 mod approvals;
+mod channels;
 pub(crate) mod config;
 mod skills;
 
@@ -9,12 +10,12 @@ use homard_gateway::{Asked, Method};
 use homard_proto::ErrorShape;
 use serde_json::Value;
 
-use crate::{live::Live, paths::Paths};
+use crate::{assemble::channels::Channels, live::Live, paths::Paths};
 
-/// All of them, answered by the config at work and the desk for approvals.
-pub(crate) fn all(live: &Live, paths: &Paths, desk: &Desk) -> Vec<Method> {
+/// All of them, answered by the config at work the desk for approvals and the channels.
+pub(crate) fn all(live: &Live, paths: &Paths, (desk, chats): (&Desk, &Channels)) -> Vec<Method> {
     let files = config::methods(live, paths).into_iter().chain(skills::methods(live, paths));
-    files.chain(approvals::methods(desk)).collect()
+    files.chain(approvals::methods(desk)).chain(channels::methods(chats, live, paths)).collect()
 }
 
 /// Has a method answered where it may wait for the disk. Once begun it comes to its end, also when nobody waits any more.

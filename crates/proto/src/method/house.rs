@@ -1,4 +1,4 @@
-//! Questions about the house that take little: nodes, channels, usage, tools, and lists of what there may be.
+//! Questions about the house that take little: nodes, usage, tools, and lists of what there may be.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -19,8 +19,6 @@ macro_rules! unheeded {
 unheeded! {
     /// What `node.list` takes: nothing.
     NodeListParams = "node.list";
-    /// What `channels.status` takes: nothing that matters while no channel can be probed.
-    ChannelsStatusParams = "channels.status";
     /// What `usage.status` takes: nothing.
     UsageStatusParams = "usage.status";
     /// What the lists take of which there is nothing here.

@@ -251,7 +251,7 @@ async fn serve(
     if !is_held {
         assemble::approvals::resume(house, config, paths);
     }
-    let gateway = gateway.with_methods(methods::all(&live, paths, &desk)).with_endpoints(endpoints(config));
+    let gateway = gateway.with_methods(methods::all(&live, paths, (&desk, &house.office.channels))).with_endpoints(endpoints(config));
     let gateway = match config.hooks.webhooks() {
         Ok(Some(mut webhooks)) => {
             let folder = config.hooks.transforms(paths);

@@ -47,7 +47,7 @@ pub(crate) struct Plugins {
 pub(crate) struct Load {
     /// Plugins, or folders of plugins, beside the usual places. They come before all others of the same id.
     pub(crate) paths: Vec<Text>,
-    /// Whether plugins in a workspace may be on, where the agent itself can write. Default: false.
+    /// Whether plugins in a workspace may be on, where the agent itself can write.
     pub(crate) workspace: bool,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Entry {
     /// Its part in the loop.
     #[serde(deserialize_with = "super::object")]
     pub(crate) hooks: EntryHooks,
-    /// Whether a plugin of OpenClaw gets a Node process of its own. Default: false.
+    /// Whether a plugin of OpenClaw gets a Node process of its own.
     pub(crate) isolated: bool,
 }
 

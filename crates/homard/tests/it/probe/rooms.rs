@@ -54,7 +54,9 @@ async fn visit(probe: &Probe) {
     }
     let short = gateway.run(&["agent", "-m", "/compact"]);
     assert_eq!(short.code, Some(0), "{short:?}");
-    assert_eq!(gateway.run(&["agent", "-m", "/new"]).code, Some(0));
+    for command in ["/reset", "/new"] {
+        assert_eq!(gateway.run(&["agent", "-m", command]).code, Some(0));
+    }
     gateway.process.signal(Signal::TERM);
     assert_eq!(gateway.end().0, Some(0));
     order(probe);
@@ -114,7 +116,8 @@ fn order(probe: &Probe) {
     in_order(&["before_agent_reply", "before_model_resolve", "before_prompt_build", "before_agent_start", "llm_input"]);
     in_order(&["before_tool_call", "tool-exec", "after_tool_call", "tool_result_persist", "message_sending"]);
     in_order(&["message_sending", "agent_end", "before_compaction", "after_compaction", "before_reset"]);
-    in_order(&["before_reset", "gateway:shutdown", "gateway_stop", "service-stop"]);
+    in_order(&["before_reset", "gateway:shutdown", "service-stop"]);
+    in_order(&["before_reset", "gateway_stop", "service-stop"]);
     let signals: Vec<String> =
         probe.signals().iter().map(|signal| format!("{}:{}", text(signal, "type"), text(signal, "action"))).collect();
     for name in ["gateway:startup", "agent:bootstrap", "message:received", "command:new", "gateway:shutdown"] {

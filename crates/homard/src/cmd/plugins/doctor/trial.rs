@@ -1,15 +1,13 @@
 //! A plugin started for a moment, in a state directory that is thrown away: what a gateway knows and what plugins keep
 //! there stays as it is.
 
-use std::{
-    os::unix::fs::symlink,
-    path::PathBuf,
-    process::Stdio,
-    time::{Duration, Instant},
-};
+use std::{os::unix::fs::symlink, path::PathBuf, process::Stdio, time::Duration};
 
 use homard_plugins::{Plugins, Settings, Setup, State, which_node};
-use tokio::{process::Command, time::timeout};
+use tokio::{
+    process::Command,
+    time::{Instant, timeout},
+};
 
 use super::super::{Shown, host};
 

@@ -1,0 +1,161 @@
+//! What devices may do, and what nobody can make them do.
+
+use homard_proto::{Generation, method::connect::ConnectParams};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+const ALL: [&str; 6] =
+    ["operator.read", "operator.write", "operator.approvals", "operator.questions", "operator.pairing", "operator.admin"];
+
+fn params(device: &str, scopes: &[String]) -> ConnectParams {
+    let device = json!({"id": device, "publicKey": format!("key-{device}"), "signature": "s", "signedAt": 1, "nonce": "n"});
+    serde_json::from_value(json!({
+        "minProtocol": 4, "maxProtocol": 4, "device": device, "scopes": scopes,
+        "client": {"id": "cli", "mode": "cli", "version": "1", "platform": "linux", "displayName": "desk\u{7}"},
+    }))
+    .unwrap()
+}
+
+fn scopes(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+fn held(names: &[String]) -> Scopes {
+    Scopes::granted(Generation::Four, Some(names))
+}
+
+fn subset(bits: u8) -> Vec<String> {
+    ALL.iter().enumerate().filter(|(at, _)| bits & (1 << at) != 0).map(|(_, &name)| name.to_owned()).collect()
+}
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("homard-devices-{}-{name}", std::process::id()));
+        fs::remove_dir_all(&folder).ok();
+        fs::create_dir(&folder).unwrap();
+        Self(folder)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+#[test]
+fn a_device_and_its_token_are_known_after_a_restart_and_no_token_is_on_disk() {
+    let place = Place::new("restart");
+    let devices = Devices::open(&place.0);
+    let asked = scopes(&["operator.read"]);
+    devices.admit(&params("d1", &asked), &held(&asked), 5);
+    let token = devices.issue("d1", "nobody-guesses-this", 6).unwrap();
+    assert_eq!((token.len(), devices.issue("d1", "another", 7)), (43, None));
+    drop(devices);
+    let devices = Devices::open(&place.0);
+    assert_eq!(devices.worth("d1", &token), Some(asked));
+    assert!(devices.knows("d1", "key-d1") && !devices.knows("d1", "key-d2"));
+    let file = place.0.join("devices").join("paired.json");
+    let written = fs::read_to_string(&file).unwrap();
+    assert!(!written.contains(&token) && !devices.list(8).to_string().contains(&digest(&token)));
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_list_that_cannot_be_read_is_put_aside_and_nobody_is_paired() {
+    let place = Place::new("broken");
+    let folder = place.0.join("devices");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("paired.json"), "{").unwrap();
+    let devices = Devices::open(&place.0);
+    assert_eq!(devices.list(1), json!({"pending": [], "paired": []}));
+    assert_eq!(fs::read_to_string(folder.join("paired.json.broken")).unwrap(), "{");
+}
+
+#[test]
+fn r42_a_revoked_token_is_worth_nothing_and_its_connections_end() {
+    let place = Place::new("r42");
+    let devices = Devices::open(&place.0);
+    let asked = scopes(&["operator.read"]);
+    devices.admit(&params("d1", &asked), &held(&asked), 1);
+    let first = devices.issue("d1", "one", 1).unwrap();
+    let (mine, other) = (devices.follow("d1"), devices.follow("d2"));
+    let new = Rotation { scopes: None, by: &held(&scopes(&["operator.admin"])), unguessable: "two", now_ms: 2 };
+    let (second, _) = devices.rotate("d1", new).unwrap();
+    assert_eq!((devices.worth("d1", &first), devices.worth("d1", &second)), (None, Some(asked)));
+    assert_eq!((mine.is_cancelled(), other.is_cancelled()), (true, false));
+    let again = devices.follow("d1");
+    devices.revoke("d1").unwrap();
+    assert_eq!((devices.worth("d1", &second), again.is_cancelled()), (None, true));
+    assert_eq!(devices.remove("nobody"), Err(Error::NoDevice));
+}
+
+#[test]
+fn r43_a_request_is_one_of_a_kind_ends_after_five_minutes_and_holds_no_secret() {
+    let place = Place::new("r43");
+    let devices = Devices::open(&place.0);
+    let admin = held(&scopes(&["operator.admin"]));
+    let asked = scopes(&["operator.read"]);
+    let request = devices.request(&params("d1", &asked), "r-1".to_owned(), 1000).unwrap();
+    assert_eq!(devices.request(&params("d1", &asked), "r-2".to_owned(), 2000).unwrap(), request);
+    assert_eq!(devices.approve("r-2", &admin, 2000), Err(Error::NoRequest));
+    assert_eq!(devices.approve("r-1", &admin, 1000 + WAITS_MS), Err(Error::NoRequest));
+    let request = devices.request(&params("d1", &asked), "r-3".to_owned(), 400_000).unwrap();
+    let shown = request.shown();
+    assert_eq!((&shown["displayName"], &shown["scopes"]), (&json!("desk"), &json!(asked)));
+    assert!(shown.get("token").is_none() && shown.get("tokens").is_none());
+    assert_eq!(devices.approve("r-3", &admin, 400_001).unwrap()["deviceId"], "d1");
+    // Used once.
+    assert_eq!(devices.approve("r-3", &admin, 400_002), Err(Error::NoRequest));
+    assert!(devices.knows("d1", "key-d1"));
+    let many = 0..2 * WAITING;
+    many.for_each(|at| drop(devices.request(&params(&format!("x{at}"), &asked), format!("q-{at}"), 500_000)));
+    assert_eq!(devices.list(500_000)["pending"].as_array().unwrap().len(), WAITING);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2500))]
+
+    /// Four ways to get more than one has, each tried with any scopes.
+    #[test]
+    fn r41_nobody_gives_a_device_more_than_he_has(caller in 0_u8..64, device in 0_u8..64, asked in 0_u8..64) {
+        // In memory only: the folder cannot be made.
+        let devices = Devices::open(Path::new("/dev/null"));
+        let (caller, device, asked) = (held(&subset(caller)), subset(device), subset(asked));
+        devices.request(&params("new", &asked), "r".to_owned(), 1).unwrap();
+        match devices.approve("r", &caller, 2) {
+            Ok(_) => prop_assert!(asked.iter().all(|scope| caller.hold(scope))),
+            Err(_) => prop_assert!(!devices.knows("new", "key-new")),
+        }
+        devices.admit(&params("old", &device), &held(&device), 1);
+        let before = devices.issue("old", "first", 1).unwrap();
+        let new = Rotation { scopes: Some(&asked), by: &caller, unguessable: "second", now_ms: 2 };
+        match devices.rotate("old", new) {
+            Ok((token, scopes)) => {
+                prop_assert!(scopes.iter().all(|scope| caller.hold(scope) && device.contains(scope)));
+                prop_assert_eq!(devices.worth("old", &token), Some(scopes));
+            }
+            Err(_) => prop_assert_eq!(devices.worth("old", &before), Some(device)),
+        }
+    }
+}
+
+#[test]
+fn r40_what_a_token_may_do_is_what_was_asked_for_within_its_grant() {
+    for grant in 0..64 {
+        for asked in 0..64 {
+            let (grant, asked) = (subset(grant), subset(asked));
+            let effective = held(&asked).within(&grant);
+            let expected: Vec<_> = asked.iter().filter(|scope| held(&grant).hold(scope)).cloned().collect();
+            assert_eq!(effective.names(), expected);
+            for scope in ALL {
+                assert!(!effective.hold(scope) || held(&grant).hold(scope), "{asked:?} within {grant:?} holds {scope}");
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! `device.*`: which devices belong to the owner, and their tokens.
+
+use std::sync::Arc;
+
+use homard_proto::{
+    ErrorShape, Generation,
+    method::devices::{DecideParams, DeviceParams, ListParams, TokenParams},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    devices::{Devices, Error, Rotation},
+    news::Audience,
+    router::{Answer, Call},
+    scope::Scope,
+};
+
+/// All devices, and those that wait.
+pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
+    let ListParams {} = call.params()?;
+    Ok(call.server.devices.list(call.server.hub.ambient().now_ms()).into())
+}
+
+/// Lets a device belong to the owner.
+pub(crate) async fn approve(mut call: Call) -> Result<Answer, ErrorShape> {
+    let DecideParams { request_id } = call.params()?;
+    let now = call.server.hub.ambient().now_ms();
+    let (id, by) = (request_id.clone(), call.client.scopes.clone());
+    let device = on_disk(&call, move |devices| devices.approve(&id, &by, now)).await?;
+    resolved(&call, &request_id, &device["deviceId"], "approved");
+    Ok(json!({"requestId": request_id, "device": device}).into())
+}
+
+/// Sends a device away that waits.
+pub(crate) async fn reject(mut call: Call) -> Result<Answer, ErrorShape> {
+    let DecideParams { request_id } = call.params()?;
+    let id = call.server.devices.reject(&request_id).map_err(|error| refusal(&error))?;
+    resolved(&call, &request_id, &json!(id), "rejected");
+    Ok(json!({"requestId": request_id, "deviceId": id}).into())
+}
+
+/// Forgets a device.
+pub(crate) async fn remove(mut call: Call) -> Result<Answer, ErrorShape> {
+    let DeviceParams { device_id, .. } = call.params()?;
+    let id = device_id.clone();
+    on_disk(&call, move |devices| devices.remove(&id)).await?;
+    Ok(json!({"ok": true, "deviceId": device_id}).into())
+}
+
+/// Names a device.
+pub(crate) async fn rename(mut call: Call) -> Result<Answer, ErrorShape> {
+    let DeviceParams { device_id, label } = call.params()?;
+    let missing = || ErrorShape::invalid("invalid device.pair.rename params: must have required property 'label'");
+    let label = label.ok_or_else(missing)?;
+    let device = on_disk(&call, move |devices| devices.rename(&device_id, &label)).await?;
+    Ok(json!({"ok": true, "device": device}).into())
+}
+
+/// Gives a device another token.
+pub(crate) async fn rotate(mut call: Call) -> Result<Answer, ErrorShape> {
+    let TokenParams { device_id, role, scopes } = call.params()?;
+    only_operators(&role)?;
+    let ambient = call.server.hub.ambient();
+    let (now_ms, unguessable) = (ambient.now_ms(), format!("{}{}", ambient.nonce(), ambient.nonce()));
+    let (id, by) = (device_id.clone(), call.client.scopes.clone());
+    let (token, scopes) = on_disk(&call, move |devices| {
+        let new = Rotation { scopes: scopes.as_deref(), by: &by, unguessable: &unguessable, now_ms };
+        devices.rotate(&id, new)
+    })
+    .await?;
+    // Whoever may pair could take the token from the device anyway.
+    Ok(json!({
+        "deviceId": device_id, "role": role, "token": token, "scopes": scopes, "rotatedAtMs": now_ms,
+        "tokenDelivery": "in-band",
+    })
+    .into())
+}
+
+/// Makes the token of a device worthless.
+pub(crate) async fn revoke(mut call: Call) -> Result<Answer, ErrorShape> {
+    let TokenParams { device_id, role, .. } = call.params()?;
+    only_operators(&role)?;
+    let id = device_id.clone();
+    on_disk(&call, move |devices| devices.revoke(&id)).await?;
+    let now = call.server.hub.ambient().now_ms();
+    Ok(json!({"deviceId": device_id, "role": role, "revokedAtMs": now}).into())
+}
+
+fn only_operators(role: &str) -> Result<(), ErrorShape> {
+    if role == "operator" { Ok(()) } else { Err(ErrorShape::invalid(format!("no device has the role {role}"))) }
+}
+
+/// Does what is written to disk.
+async fn on_disk<T: Send + 'static>(
+    call: &Call,
+    work: impl FnOnce(&Devices) -> Result<T, Error> + Send + 'static,
+) -> Result<T, ErrorShape> {
+    let devices: Arc<Devices> = call.server.devices.clone();
+    let done = tokio::task::spawn_blocking(move || work(&devices)).await;
+    done.map_err(super::unavailable)?.map_err(|error| refusal(&error))
+}
+
+fn refusal(error: &Error) -> ErrorShape {
+    ErrorShape::invalid(error.to_string())
+}
+
+fn resolved(call: &Call, request: &str, device: &Value, decision: &str) {
+    let now = call.server.hub.ambient().now_ms();
+    let payload = json!({"requestId": request, "deviceId": device, "decision": decision, "ts": now});
+    let audience = Audience { needs: Some(Scope::Pairing), since: Generation::Three };
+    call.server.projector.tell("device.pair.resolved", &payload, audience);
+}

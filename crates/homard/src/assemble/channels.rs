@@ -1,0 +1,295 @@
+//! Chat platforms in the house: who listens there, and who speaks.
+//!
+//! `channels/build` makes a channel of an account of the config, `policy` what decides about its messages. `desk` brings
+//! what comes in to the hub, over the `spool` that a crash leaves; `courier` takes out what the hub says; `door` is where
+//! platforms come to us. `standing` tells people how it is all doing.
+
+mod approve;
+mod build;
+mod courier;
+mod desk;
+mod door;
+mod media;
+mod policy;
+mod spool;
+mod standing;
+mod typing;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
+};
+
+use homard_agent::{Ambient, Hub, courier::CourierError};
+use homard_channels::{Channel, Outgoing, Probe, Receipt, Road, pairing::Book};
+use homard_config::Loaded;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    build::{Built, build},
+    desk::{Desk, Supplies},
+    policy::Policy,
+    spool::Spool,
+    standing::Standing,
+};
+use crate::{
+    config::{Config, channels as section},
+    paths::Paths,
+};
+
+pub(crate) use approve::approve;
+pub(crate) use build::{KINDS, label};
+pub(crate) use door::Doors;
+
+/// The chat platforms of a house. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Channels(Arc<Inner>);
+
+struct Inner {
+    paths: Paths,
+    hub: Arc<OnceLock<Hub>>,
+    road: Road,
+    book: Arc<Book>,
+    accounts: Mutex<Accounts>,
+    /// By the name of the file: two desks of one account, the old and the new, have the same.
+    spools: Mutex<BTreeMap<String, Arc<Spool>>>,
+    /// Those that cannot be used, and why.
+    broken: Mutex<Vec<((String, String), String)>>,
+    /// Set when what comes in is listened to; fires when it is not any more.
+    listening: OnceLock<CancellationToken>,
+    ambient: Ambient,
+}
+
+type Accounts = BTreeMap<(String, String), Arc<Account>>;
+
+/// One account of one platform.
+pub(crate) struct Account {
+    pub(crate) channel: Arc<dyn Channel>,
+    built: Built,
+    /// What the config says of it.
+    pub(crate) said: section::Account,
+    /// What it was made of: another one takes its place when that changes.
+    made_of: Value,
+    policy: Arc<RwLock<Arc<Policy>>>,
+    standing: Arc<Standing>,
+    desk: OnceLock<Arc<Desk>>,
+    stop: CancellationToken,
+}
+
+impl std::fmt::Debug for Channels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Channels").field("accounts", &self.accounts().keys()).finish_non_exhaustive()
+    }
+}
+
+impl Account {
+    /// Who takes what comes in, if anybody listens.
+    fn desk(&self) -> Option<&Arc<Desk>> {
+        self.desk.get()
+    }
+
+    /// How it is doing, as clients are told.
+    pub(crate) fn view(&self) -> Value {
+        self.standing.view()
+    }
+
+    /// What happened of late, oldest first.
+    pub(crate) fn story(&self) -> Vec<(u64, String)> {
+        self.standing.story()
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Channels {
+    /// Channels that are not set up yet.
+    pub(super) fn new(paths: &Paths, hub: &Arc<OnceLock<Hub>>) -> Self {
+        Self(Arc::new(Inner {
+            paths: paths.clone(),
+            hub: hub.clone(),
+            road: Road::default(),
+            book: Arc::new(Book::new(paths.state.join("credentials"))),
+            accounts: Mutex::default(),
+            spools: Mutex::default(),
+            broken: Mutex::default(),
+            listening: OnceLock::new(),
+            ambient: Ambient::system(),
+        }))
+    }
+
+    /// Sets them up by a config, and says what is wrong. What has not changed goes on undisturbed.
+    pub(super) fn set_up(&self, loaded: &Loaded<Config>) -> Vec<String> {
+        let (mut next, mut troubles, mut broken) = (Accounts::new(), Vec::new(), Vec::new());
+        let mut accounts = self.accounts();
+        for (channel, said) in &loaded.config.channels {
+            let name = channel.trim().to_lowercase();
+            if !KINDS.iter().any(|(known, _)| *known == name) {
+                // Other programs read this file, too.
+                continue;
+            }
+            for (account, said) in said.described() {
+                if said.enabled == Some(false) {
+                    continue;
+                }
+                let key = (name.clone(), account);
+                let (policy, wrong) = Policy::of(&loaded.config, &self.0.paths, (&name, &said));
+                troubles.extend(wrong);
+                match self.account_of(&key, (said, made_of(loaded, channel, &key.1)), policy, accounts.remove(&key)) {
+                    Ok(account) => drop(next.insert(key, account)),
+                    Err(why) => {
+                        troubles.push(format!("{} ({}): {why}", label(&key.0), key.1));
+                        broken.push((key, why));
+                    }
+                }
+            }
+        }
+        *self.0.broken.lock().unwrap_or_else(PoisonError::into_inner) = broken;
+        let gone = std::mem::replace(&mut *accounts, next);
+        gone.values().for_each(|account| account.stop.cancel());
+        if self.0.listening.get().is_some() {
+            accounts.iter().for_each(|(key, account)| troubles.extend(self.listen(key, account)));
+        }
+        troubles
+    }
+
+    /// An account as a config wants it: the one that there is, or another.
+    fn account_of(
+        &self,
+        (channel, name): &(String, String),
+        (said, made_of): (section::Account, Value),
+        policy: Policy,
+        before: Option<Arc<Account>>,
+    ) -> Result<Arc<Account>, String> {
+        if let Some(before) = before {
+            if before.made_of == made_of {
+                *before.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+                return Ok(before);
+            }
+            before.stop.cancel();
+        }
+        let commands = self.0.hub.get().map(Hub::commands).unwrap_or_default();
+        let built = build(&self.0.road, (channel, name), &said, &commands)?;
+        Ok(Arc::new(Account {
+            channel: built.channel(),
+            built,
+            said,
+            made_of,
+            policy: Arc::new(RwLock::new(Arc::new(policy))),
+            standing: Arc::default(),
+            desk: OnceLock::new(),
+            stop: CancellationToken::new(),
+        }))
+    }
+
+    /// Listens on all of them until it is told to stop, and says what is wrong with some.
+    pub(crate) fn begin(&self, stop: CancellationToken) -> Vec<String> {
+        self.0.listening.get_or_init(|| stop.clone());
+        let channels = self.clone();
+        drop(homard_agent::task::spawn("channels", async move {
+            stop.cancelled().await;
+            channels.accounts().values().for_each(|account| account.stop.cancel());
+        }));
+        self.accounts().iter().filter_map(|(key, account)| self.listen(key, account)).collect()
+    }
+
+    /// Opens the desk of an account, if it has none. Says what is wrong with what was left there.
+    fn listen(&self, key: &(String, String), account: &Arc<Account>) -> Option<String> {
+        let hub = self.0.hub.get()?;
+        let mut trouble = None;
+        account.desk.get_or_init(|| {
+            let file = format!("{}-{}.json", key.0, plain(&key.1));
+            let mut spools = self.0.spools.lock().unwrap_or_else(PoisonError::into_inner);
+            let spool = spools.entry(file.clone()).or_insert_with(|| {
+                let (spool, wrong) = Spool::open(self.0.paths.state.join("channels").join(file));
+                trouble = wrong;
+                Arc::new(spool)
+            });
+            Desk::open(Supplies {
+                channel: account.channel.clone(),
+                place: key.clone(),
+                hub: hub.clone(),
+                book: self.0.book.clone(),
+                spool: spool.clone(),
+                policy: account.policy.clone(),
+                standing: account.standing.clone(),
+                stop: account.stop.clone(),
+            })
+        });
+        trouble
+    }
+
+    /// Every account, by channel and name.
+    pub(crate) fn all(&self) -> Vec<((String, String), Arc<Account>)> {
+        self.accounts().iter().map(|(key, account)| (key.clone(), account.clone())).collect()
+    }
+
+    /// Those that cannot be used, and why.
+    pub(crate) fn broken(&self) -> Vec<((String, String), String)> {
+        self.0.broken.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Those who asked to be let in, and those who were.
+    pub(crate) fn book(&self) -> &Arc<Book> {
+        &self.0.book
+    }
+
+    /// Says something at once, and tells what became of it.
+    pub(crate) async fn say(
+        &self,
+        (channel, account): (Option<&str>, Option<&str>),
+        outgoing: Outgoing,
+    ) -> Result<(String, Receipt), CourierError> {
+        let (channel, account) = self.speaker(channel, account)?;
+        let said = account.channel.send(outgoing).await.map_err(courier::error);
+        account.standing.said(self.now(), said.as_ref().err().map(ToString::to_string));
+        Ok((channel, said?))
+    }
+
+    /// Asks the platform who we are there.
+    pub(crate) async fn probe(account: &Account) -> Result<Probe, String> {
+        account.channel.probe().await.map_err(|failure| failure.to_string())
+    }
+
+    fn usual_to(&self, channel: &str, account: &Account) -> Option<String> {
+        let paired = self.0.book.approved(channel).unwrap_or_default();
+        account.policy.read().unwrap_or_else(PoisonError::into_inner).usual_to(&paired)
+    }
+
+    fn account(&self, (channel, account): (&str, &str)) -> Option<Arc<Account>> {
+        self.accounts().get(&(channel.to_owned(), account.to_lowercase())).cloned()
+    }
+
+    fn has(&self, place: (&str, &str)) -> bool {
+        self.account(place).is_some()
+    }
+
+    fn accounts(&self) -> MutexGuard<'_, Accounts> {
+        self.0.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> u64 {
+        self.0.ambient.now_ms()
+    }
+}
+
+/// The parts of the config that an account is made of.
+fn made_of(loaded: &Loaded<Config>, channel: &str, account: &str) -> Value {
+    let said = &loaded.tree["channels"][channel];
+    let mut own = said.clone();
+    if let Some(fields) = own.as_object_mut() {
+        fields.remove("accounts");
+    }
+    let accounts = said["accounts"].as_object().into_iter().flatten();
+    let mine = accounts.filter(|(name, _)| name.trim().to_lowercase() == account).map(|(_, said)| said.clone());
+    Value::Array([own].into_iter().chain(mine).collect())
+}
+
+/// A name that is a part of the name of a file.
+fn plain(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '_' }).take(64).collect()
+}

@@ -1,0 +1,63 @@
+//! Letting somebody in who was told a code. The first one whom the owner lets in is the owner.
+
+use homard_channels::pairing::Book;
+use homard_config::{edit, path::Path};
+use serde_json::json;
+
+use crate::{
+    config::{
+        Config,
+        change::{By, Refusal, change},
+    },
+    paths::Paths,
+};
+
+/// Somebody who was let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Approved {
+    /// What the platform calls them.
+    pub(crate) id: String,
+    /// Whether they are the owner from now on.
+    pub(crate) is_owner: bool,
+}
+
+/// Lets in who was told this code; an error says why not.
+pub(crate) fn approve(
+    (book, paths): (&Book, &Paths),
+    (channel, code): (&str, &str),
+    is_guest: bool,
+    now: u64,
+) -> Result<Approved, String> {
+    let config = Config::choose(paths).loaded.config;
+    let knows_people = channel != "webhook";
+    let is_open = config.commands.owner_allow_from.is_empty() && knows_people && has_nobody(&config, book, channel)?;
+    if is_open && is_guest {
+        return Err("nobody is the owner here yet, and the first one who is let in would be: approve yourself first, or \
+                    name yourself in commands.ownerAllowFrom"
+            .to_owned());
+    }
+    let request = book.approve(channel, code, now).map_err(|error| error.to_string())?;
+    if !is_open {
+        return Ok(Approved { id: request.id, is_owner: false });
+    }
+    let owners = Path::root().key("commands").key("ownerAllowFrom");
+    let owner = json!([format!("{channel}:{}", request.id)]);
+    let named = change(&paths.config, By::Person, |text| Ok(edit::set(text, &owners, &owner)?));
+    if let Err(refusal) = named {
+        // They are let in all the same, and as the only one they are the owner until somebody else is let in.
+        let why = match refusal {
+            Refusal::Write(error) => error.to_string(),
+            other => other.to_string(),
+        };
+        tracing::warn!(why, "it could not be written down who the owner is");
+    }
+    Ok(Approved { id: request.id, is_owner: true })
+}
+
+/// Whether nobody is let in on a channel yet.
+fn has_nobody(config: &Config, book: &Book, channel: &str) -> Result<bool, String> {
+    let approved = book.approved(channel).map_err(|error| error.to_string())?;
+    let said = config.channels.iter().filter(|(name, _)| name.trim().eq_ignore_ascii_case(channel));
+    let mut accounts = said.flat_map(|(_, said)| said.described().into_values());
+    Ok(approved.is_empty() && accounts.all(|account| account.allow_from.is_none_or(|list| list.is_empty())))
+}

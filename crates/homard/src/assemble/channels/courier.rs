@@ -1,0 +1,127 @@
+//! Saying something on a channel: which account speaks, and what becomes of what goes with it.
+
+use std::{path::PathBuf, sync::Arc};
+
+use async_trait::async_trait;
+use homard_agent::courier::{Action, Courier, CourierError, Manner, Media, Outgoing, Receipt};
+use homard_channels as channels;
+use homard_channels::{Act, Failure, Place};
+use homard_tools::enclose;
+
+use super::{Account, Channels};
+use crate::config::channels::DEFAULT_ACCOUNT;
+
+#[async_trait]
+impl Courier for Channels {
+    async fn deliver(&self, outgoing: Outgoing) -> Result<Receipt, CourierError> {
+        let (channel, account) = self.speaker(outgoing.channel.as_deref(), outgoing.account.as_deref())?;
+        let said = carry(&account, outgoing).await;
+        account.standing.said(self.now(), said.as_ref().err().map(ToString::to_string));
+        let receipt = said?;
+        Ok(Receipt { message: receipt.message, channel, details: receipt.details })
+    }
+
+    fn manner(&self, channel: &str) -> Option<Manner> {
+        let (_, account) = self.speaker(Some(channel), None).ok()?;
+        let manner = account.channel.manner();
+        let wanted = account.said.block_streaming;
+        Some(Manner {
+            text_limit: Some(manner.text_limit),
+            is_idempotent: manner.is_idempotent,
+            takes_blocks: if manner.has_blocks { wanted } else { Some(false) },
+            replies: account.said.reply_to_mode.map(|word| word.0).unwrap_or_default(),
+            allows_tags: true,
+            usual_to: account.said.default_to.clone().or_else(|| self.usual_to(channel, &account)),
+            ..Manner::default()
+        })
+    }
+}
+
+impl Channels {
+    /// Who speaks: on the channel that is named, or the only one; with the account that is named, or the usual one.
+    pub(super) fn speaker(
+        &self,
+        channel: Option<&str>,
+        account: Option<&str>,
+    ) -> Result<(String, Arc<Account>), CourierError> {
+        let accounts = self.accounts();
+        let mut names: Vec<&str> = accounts.keys().map(|(channel, _)| channel.as_str()).collect();
+        names.dedup();
+        let channel = match (channel.map(|name| name.trim().to_lowercase()), names.as_slice()) {
+            (Some(channel), _) => channel,
+            (None, [only]) => (*only).to_owned(),
+            (None, []) => return Err(CourierError::NoChannel("of any kind".to_owned())),
+            (None, several) => return Err(CourierError::Ambiguous(several.join(", "))),
+        };
+        let of: Vec<_> = accounts.iter().filter(|((name, _), _)| *name == channel).collect();
+        let wanted = account.map(|name| name.trim().to_lowercase());
+        let found = match &wanted {
+            Some(name) => of.iter().find(|((_, known), _)| known == name),
+            None => of.iter().find(|((_, known), _)| known == DEFAULT_ACCOUNT).or_else(|| of.first()),
+        };
+        match (found, wanted) {
+            (Some((_, account)), _) => Ok((channel, (*account).clone())),
+            (None, Some(name)) if !of.is_empty() => Err(CourierError::NoChannel(format!("{channel} with the account {name}"))),
+            (None, _) => Err(CourierError::NoChannel(channel)),
+        }
+    }
+}
+
+async fn carry(account: &Account, outgoing: Outgoing) -> Result<channels::Receipt, CourierError> {
+    let channel = &account.channel;
+    let place = Place { to: outgoing.to.clone(), thread: outgoing.thread.clone() };
+    let done = match outgoing.action {
+        Action::Send | Action::Reply | Action::ThreadReply => {
+            let outgoing = channels::Outgoing {
+                id: outgoing.id,
+                place,
+                reply_to: outgoing.reply_to,
+                text: outgoing.text,
+                media: media(outgoing.media).await?,
+                is_silent: outgoing.is_silent,
+                is_voice: outgoing.is_voice,
+                poll: None,
+            };
+            channel.send(outgoing).await
+        }
+        Action::React | Action::Unreact => {
+            let emoji = outgoing.emoji.filter(|_| outgoing.action == Action::React);
+            channel.act(Act::React { place, message: outgoing.reply_to.unwrap_or_default(), emoji }).await
+        }
+        Action::Read => Err(Failure::Unsupported { channel: channel.manner().channel, action: "read" }),
+    };
+    done.map_err(error)
+}
+
+/// What goes with a message, in the channel's hands: it does not know our files.
+async fn media(all: Vec<Media>) -> Result<Vec<channels::Media>, CourierError> {
+    let mut loaded = Vec::new();
+    for media in all {
+        loaded.push(match media {
+            Media::Url(url) => channels::Media::Url(url),
+            Media::Bytes { name, mime, bytes } => channels::Media::Bytes { name, mime, bytes },
+            Media::File { root, path } => file(root, path).await.map_err(CourierError::Refused)?,
+        });
+    }
+    Ok(loaded)
+}
+
+async fn file(root: PathBuf, path: String) -> Result<channels::Media, String> {
+    let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+    let shown = path.clone();
+    let reading = tokio::task::spawn_blocking(move || enclose(&root, &path)).await;
+    let bytes = reading.map_err(|error| error.to_string()).flatten();
+    let bytes = bytes.map_err(|why| format!("the file {shown} cannot go with the message: {why}"))?;
+    Ok(channels::Media::Bytes { name, mime: None, bytes })
+}
+
+/// What a channel's failure means to whoever wants something said.
+pub(super) fn error(failure: Failure) -> CourierError {
+    match failure {
+        Failure::Unsupported { channel, action } => CourierError::Unsupported { channel: channel.to_owned(), action },
+        Failure::Refused(why) => CourierError::Refused(why),
+        Failure::RetryAfter { after, why } => CourierError::Unavailable { why, retry_after: Some(after) },
+        Failure::Unavailable(why) => CourierError::Unavailable { why, retry_after: None },
+        Failure::Unknown(why) => CourierError::Unknown(why),
+    }
+}

@@ -1,11 +1,11 @@
 //! What hooks are told of the house as a whole: messages that came in, and that the gateway is up or goes down.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use homard_hooks::{Context, Event, Hooks, Point, Received, Signal};
+use homard_hooks::{Context, Event, Hooks, Point, Received, Sent, Signal};
 use serde_json::{Map, Value, json};
 
-use super::{Hub, Inbound};
+use super::{Hub, Inbound, Shared};
 use crate::{hooks::place_of, lane::slots::Class};
 
 /// How long hooks may take to hear that the gateway goes down.
@@ -83,6 +83,23 @@ impl Hub {
             context,
             timestamp: self.0.ambient.now_ms(),
             messages: Vec::new(),
+        }
+    }
+}
+
+impl Shared {
+    /// Tells of a message that went out, or could not. Nobody waits for those who hear of it.
+    pub(crate) fn tell_sent(self: &Arc<Self>, sent: Sent, place: &Context) {
+        let hooks = self.setup.rules().hooks.clone();
+        let event = Event::MessageSent(sent);
+        hooks.tell(&event, place);
+        if hooks.is_heard("message", "sent") {
+            let mut context = fields(&event);
+            context.insert("channelId".to_owned(), json!(place.channel_id));
+            context.insert("conversationId".to_owned(), json!(place.conversation_id));
+            let key = place.session_key.clone().unwrap_or_default();
+            let signal = Hub::of(self).happened(("message", "sent"), key, context);
+            self.spawn("hook", async move { hooks.signal(signal).await });
         }
     }
 }

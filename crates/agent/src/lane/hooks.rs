@@ -201,15 +201,14 @@ impl Lane {
 
     /// Tells hooks of answers that went out.
     pub(super) fn tell_sent(&self, queued: &Queued, profile: &Profile, end: &End) {
-        let hooks = self.hooks();
-        if !hooks.has(Point::MessageSent) || queued.line.is_some() {
+        if queued.line.is_some() {
             return;
         }
         let place = place_of(profile, end.session.as_ref(), &queued.inbound);
         for reply in &end.replies {
             let (to, content) = (recipient(queued), reply.text.clone());
-            let event = Event::MessageSent(Sent { to, content, success: true, error: None, message_id: None });
-            hooks.tell(&event, &place);
+            let sent = Sent { to, content, success: true, error: None, message_id: None };
+            self.hub.tell_sent(sent, &place);
         }
     }
 }

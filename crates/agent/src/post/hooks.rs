@@ -35,8 +35,8 @@ pub(super) async fn before_send(hub: &Arc<Shared>, delivery: &Delivery) -> Optio
 
 /// Tells hooks what became of a message, once nothing more is done about it.
 pub(super) async fn after_send(hub: &Arc<Shared>, delivery: &Delivery, state: &DeliveryState) {
-    let hooks = hub.setup.rules().hooks.clone();
-    if !hooks.has(Point::MessageSent) {
+    let hooks = &hub.setup.rules().hooks;
+    if !hooks.has(Point::MessageSent) && !hooks.is_heard("message", "sent") {
         return;
     }
     let (message_id, error) = match state {
@@ -45,14 +45,14 @@ pub(super) async fn after_send(hub: &Arc<Shared>, delivery: &Delivery, state: &D
         DeliveryState::Dead { reason } => (None, Some(reason.clone())),
         DeliveryState::Queued | DeliveryState::Sending | DeliveryState::Failed { .. } => return,
     };
-    let event = Event::MessageSent(Sent {
+    let sent = Sent {
         to: delivery.target.to.clone(),
         content: Letter::of(delivery).text,
         success: error.is_none(),
         error,
         message_id,
-    });
-    hooks.tell(&event, &place(hub, delivery).await);
+    };
+    hub.tell_sent(sent, &place(hub, delivery).await);
 }
 
 /// Where a message is sent.

@@ -74,7 +74,9 @@ pub(crate) fn environment<'a>(
     declared: impl Iterator<Item = &'a String>,
 ) -> BTreeMap<String, String> {
     let names = ALWAYS.iter().copied().chain(declared.map(String::as_str));
-    names.filter_map(|name| Some((name.to_owned(), ours.get(name)?.clone()))).collect()
+    let known = names.filter_map(|name| Some((name.to_owned(), ours.get(name)?.clone())));
+    // What Python writes beside a plugin's files would make it another one than was installed.
+    known.chain([("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned())]).collect()
 }
 
 /// A process at work. Dropped before its end, it takes all that it has started with it.

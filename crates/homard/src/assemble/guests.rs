@@ -59,7 +59,7 @@ impl Guests {
         let host: Arc<dyn Host> = Arc::new(House { hub: hub.clone(), config: config.clone() });
         let workspaces = loaded.config.agents.members().iter().map(|agent| workspace(&loaded.config, paths, agent)).collect();
         let setup = Setup {
-            settings: serde_json::from_value(loaded.tree["plugins"].clone()).unwrap_or_default(),
+            settings: loaded.config.plugins.settings(paths),
             state: paths.state.clone(),
             workspaces,
             config,

@@ -23,7 +23,7 @@ const LEFT: [(&str, &str); 17] = [
     ("workspace", "an agent's files stay where they are; agents.defaults.workspace says where that is"),
     ("skills", "skills are not imported; they work here: copy the folder skills into the state directory"),
     ("hooks", "hooks are not imported; they work here: take one with homard hooks install"),
-    ("extensions", "plugins are not supported yet"),
+    ("extensions", "plugins are not imported; they work here: take one with homard plugins install"),
     ("credentials", "channels are not supported yet"),
     ("cron", "scheduled jobs are not imported; they work here: copy cron/jobs.json into the state directory"),
     ("identity", "Homard has an identity of its own"),

@@ -1,0 +1,151 @@
+//! What it costs to ask a hook, in turns. Run by `cargo xtask bench hooks`:
+//!
+//! `bench_hooks [NODE]` asks nobody, a hook in Rust, one in Python, one in shell and one in Node what is to stand before
+//! a prompt, with a short conversation and with a long one.
+//!
+//! Each line that it writes is an object: what was done, and the times that each of those took who did it, in
+//! microseconds. Who is first changes with each round, and first rounds that warm up are not told.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for one's own terminal")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use homard_hooks::{Answer, Context, Event, Hook, HookError, Hooks, Point, Registration, Turn};
+use homard_plugins::{Deaf, Host, Plugins, Setup};
+use homard_proto::message::{Message, User};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+/// How often each is asked.
+const ROUNDS: usize = 300;
+/// How often before that.
+const WARM_UP: usize = 20;
+/// How many messages a conversation has, and how long each of them is. Of the long one only what a plugin asks for is
+/// sent, and these do not.
+const CONVERSATIONS: [(&str, usize, usize); 2] = [("short conversation", 10, 300), ("long conversation", 1_000, 1_000)];
+/// What each of them answers.
+const WORDS: &str = "High water is at noon.";
+
+const PYTHON: &str = r#"
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        words = {"result": {"prependContext": "High water is at noon."}} if message["method"] == "hook.invoke" else {}
+        print(json.dumps({"id": message["id"], "result": words}), flush=True)
+"#;
+
+const SHELL: &str = r#"
+while IFS= read -r line; do
+  id=${line#*\"id\":}; id=${id%%,*}
+  case $line in
+    *'"method":"hook.invoke"'*) printf '{"id":%s,"result":{"result":{"prependContext":"High water is at noon."}}}\n' "$id" ;;
+    *'"id":'*) printf '{"id":%s,"result":{}}\n' "$id" ;;
+  esac
+done
+"#;
+
+const NODE: &str = r#"
+export default { register: (api) => api.on("before_agent_start", () => ({ prependContext: "High water is at noon." })) };
+"#;
+
+/// A hook in Rust.
+struct Native;
+
+#[async_trait]
+impl Hook for Native {
+    fn name(&self) -> &str {
+        "native"
+    }
+
+    fn registrations(&self) -> Vec<Registration> {
+        vec![Registration::at(Point::BeforeAgentStart)]
+    }
+
+    async fn call(&self, _: Event, _: Context) -> Result<Answer, HookError> {
+        Ok(Answer { prepend_context: Some(WORDS.to_owned()), ..Answer::default() })
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let node = std::env::args().nth(1).map(PathBuf::from);
+    let folder = tempfile::tempdir().unwrap();
+    let house = open(folder.path(), node.as_deref());
+    house.learn().await;
+    let mut ways = vec![("nobody", Hooks::default()), ("Rust", Hooks::new(vec![Arc::new(Native)], Vec::new()))];
+    let plugins = house.extensions().hooks.into_iter();
+    ways.extend(plugins.map(|hook| (known(hook.name()), Hooks::new(vec![hook], Vec::new()))));
+    for (what, messages, size) in CONVERSATIONS {
+        compare(what, &ways, &conversation(messages, size)).await;
+    }
+    house.close().await;
+}
+
+/// The plugins that are asked.
+fn open(folder: &Path, node: Option<&Path>) -> Plugins {
+    let write = |id: &str, file: &str, text: &str| {
+        let folder = folder.join("extensions").join(id);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(file), text).unwrap();
+    };
+    let ours = |id: &str, program: &str, script: &str| {
+        let manifest = json!({
+            "id": id, "configSchema": {}, "run": [program, "plugin"], "rights": {"hooks": ["before_agent_start"]},
+        });
+        write(id, "homard.plugin.json", &manifest.to_string());
+        write(id, "plugin", script);
+    };
+    ours("python", "python3", PYTHON);
+    ours("shell", "sh", SHELL);
+    let mut entries = json!({"python": {"enabled": true}, "shell": {"enabled": true}});
+    if node.is_some() {
+        write("node", "openclaw.plugin.json", &json!({"id": "node", "configSchema": {}}).to_string());
+        write("node", "index.mjs", NODE);
+        entries["node"] = json!({"enabled": true});
+    }
+    let settings = serde_json::from_value(json!({"entries": entries, "node": node})).unwrap();
+    let env: BTreeMap<String, String> = std::env::vars().filter(|(name, _)| name == "PATH").collect();
+    let host: Arc<dyn Host> = Arc::new(Deaf);
+    Plugins::open(Setup { settings, state: folder.to_owned(), env, ..Setup::default() }, &host)
+}
+
+fn known(name: &str) -> &'static str {
+    match name {
+        "python" => "Python",
+        "shell" => "shell",
+        _ => "Node",
+    }
+}
+
+fn conversation(messages: usize, size: usize) -> Vec<Arc<Message>> {
+    let text = "All about the house by the sea. ".repeat(size / 32 + 1);
+    (0..messages).map(|place| Arc::new(Message::User(User::text(&text[..size], place as u64)))).collect()
+}
+
+async fn compare(what: &str, ways: &[(&'static str, Hooks)], messages: &[Arc<Message>]) {
+    let context = Context { session_key: Some("agent:main:main".to_owned()), ..Context::default() };
+    let mut took: Vec<Vec<f64>> = vec![Vec::new(); ways.len()];
+    for round in 0..WARM_UP + ROUNDS {
+        for place in (0..ways.len()).map(|place| (place + round) % ways.len()) {
+            let (who, hooks) = &ways[place];
+            let event = Event::BeforeAgentStart(Turn { prompt: "hi".to_owned(), messages: messages.to_vec() });
+            let start = Instant::now();
+            let outcome = hooks.ask(event, &context).await;
+            let micros = start.elapsed().as_secs_f64() * 1e6;
+            let expected = (*who != "nobody").then_some(WORDS);
+            assert_eq!(outcome.answer.prepend_context.as_deref(), expected, "{who}: {outcome:?}");
+            if round >= WARM_UP {
+                took[place].push(micros);
+            }
+        }
+    }
+    let took: serde_json::Map<String, Value> =
+        ways.iter().zip(took).map(|((who, _), took)| ((*who).to_owned(), json!(took))).collect();
+    println!("{}", json!({"what": what, "took": took}));
+}

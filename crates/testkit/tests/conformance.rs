@@ -26,7 +26,7 @@ fn rows() -> impl Iterator<Item = Row<'static>> {
 
 /// What the table must have, in order.
 fn wanted() -> Vec<String> {
-    let cases = (1..=152).chain(165..=196).chain(204..=220).map(|number| format!("case {number}"));
+    let cases = (1..=220).map(|number| format!("case {number}"));
     let pitfalls = (1..=20)
         .chain([23, 24, 26])
         .chain(32..=42)

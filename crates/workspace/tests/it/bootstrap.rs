@@ -1,6 +1,7 @@
 //! What of a workspace goes into a prompt.
 
 use std::{
+    borrow::Cow,
     fs::{self, File},
     io::{self, Seek, SeekFrom, Write},
     os::unix::{
@@ -31,7 +32,11 @@ fn read(dir: &Path, audience: Audience, limits: Limits) -> Vec<Page> {
 
 /// The pages of a workspace, by name.
 fn bodies(dir: &Path, limits: Limits) -> Vec<(&'static str, Body)> {
-    read(dir, Audience::Main, limits).into_iter().map(|page| (page.name, page.body)).collect()
+    let named = |page: Page| match page.name {
+        Cow::Borrowed(name) => (name, page.body),
+        Cow::Owned(name) => panic!("{name} is not one of the files that a prompt has"),
+    };
+    read(dir, Audience::Main, limits).into_iter().map(named).collect()
 }
 
 /// What becomes of a file, with no limit in the way.
@@ -59,7 +64,12 @@ fn files_come_in_their_order_with_memory_last() {
     let expected: Vec<_> = [&ALL[..], &[("BOOTSTRAP.md", "begin"), ("MEMORY.md", "large"), ("memory.md", "small")]]
         .concat()
         .into_iter()
-        .map(|(name, text)| Page { name, path: dir.path().join(name), body: whole(text), chars: text.len() })
+        .map(|(name, text)| Page {
+            name: name.into(),
+            path: dir.path().join(name),
+            body: whole(text),
+            chars: text.len(),
+        })
         .collect();
     assert_eq!(read(dir.path(), Audience::Main, Limits::default()), expected);
 }
@@ -67,7 +77,7 @@ fn files_come_in_their_order_with_memory_last() {
 #[test]
 fn a_sub_agent_reads_only_how_to_work() {
     let dir = workspace(&[("AGENTS.md", "agents"), ("SOUL.md", "soul"), ("MEMORY.md", "memory")]);
-    let page = |name, body, chars| Page { name, path: dir.path().join(name), body, chars };
+    let page = |name: &'static str, body, chars| Page { name: name.into(), path: dir.path().join(name), body, chars };
     let expected = [page("AGENTS.md", whole("agents"), 6), page("TOOLS.md", Body::Missing, 0)];
     assert_eq!(read(dir.path(), Audience::Subagent, Limits::default()), expected);
 }

@@ -153,9 +153,9 @@ fn the_starter_files_are_short_and_say_nothing_yet() {
     assert!(texts["HEARTBEAT.md"].lines().all(|line| line.trim().is_empty() || line.starts_with("# ")));
     let pages = Reader::default().pages(dir.path(), Audience::Main, &Limits::default());
     assert_eq!(Identity::of(&pages), Identity::default());
-    let names: Vec<_> = pages.iter().map(|page| page.name).collect();
+    let names: Vec<_> = pages.iter().map(|page| &*page.name).collect();
     assert_eq!(names, [&SIX[..], &["BOOTSTRAP.md"]].concat());
-    assert!(pages.iter().all(|page| page.body == Body::Whole(texts[page.name].trim_end().to_owned())));
+    assert!(pages.iter().all(|page| page.body == Body::Whole(texts[&*page.name].trim_end().to_owned())));
     let avatar = fs::read_to_string(dir.path().join("IDENTITY.md")).unwrap().replace("_(not chosen yet)_", "Ada");
     assert_eq!(Identity::parse(&avatar), Identity { name: Some("Ada".to_owned()), ..Identity::default() });
 }

@@ -114,7 +114,15 @@ fn only(headers: &HeaderMap, name: HeaderName) -> Option<Option<&str>> {
 /// A host and port in lower case, without anything that could hide another name.
 fn authority(text: &str) -> Option<Authority> {
     let authority: Authority = text.to_ascii_lowercase().parse().ok()?;
-    (!authority.as_str().contains('@')).then_some(authority)
+    is_plain(&authority).then_some(authority)
+}
+
+/// Whether there is nothing but a host and a port: no user before them, and nothing between them.
+fn is_plain(authority: &Authority) -> bool {
+    let rest = authority.as_str().strip_prefix(authority.host());
+    let port = rest.map(|rest| rest.strip_prefix(':').unwrap_or(rest));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+        && port.is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -134,7 +142,7 @@ fn is_ours(host: &Authority, bound: &[IpAddr]) -> bool {
 fn may_connect(origin: &str, (host, is_proxied): (&Authority, bool), allowed: &[String]) -> bool {
     let Ok(uri) = origin.to_ascii_lowercase().parse::<Uri>() else { return false };
     let (Some("http" | "https"), Some(from)) = (uri.scheme_str(), uri.authority()) else { return false };
-    if from.as_str().contains('@') || origin.ends_with('/') || uri.path() != "/" || uri.query().is_some() {
+    if !is_plain(from) || origin.ends_with('/') || uri.path() != "/" || uri.query().is_some() {
         return false;
     }
     let listed = |allowed: &String| allowed.trim_end_matches('/').eq_ignore_ascii_case(origin);
@@ -163,7 +171,8 @@ mod tests {
     #[test]
     fn a_trusted_proxy_says_for_whom_it_asks_and_nobody_behind_it_is_local() {
         let knock = |way: &str| {
-            judged_from("127.0.0.9", &[("host", "desk.example"), ("x-forwarded-for", way)]).map(|knock| (knock.address.to_string(), knock.is_direct))
+            judged_from("127.0.0.9", &[("host", "desk.example"), ("x-forwarded-for", way)])
+                .map(|knock| (knock.address.to_string(), knock.is_direct))
         };
         assert_eq!(knock("198.51.100.7"), Ok(("198.51.100.7".to_owned(), false)));
         // What the client itself wrote stands before what the proxies saw.
@@ -206,6 +215,8 @@ mod tests {
             "2130706433",
             "127.1",
             "local host",
+            "[::1].evil.example",
+            "[::1]evil:80",
         ];
         for host in foreign {
             assert_eq!(judged(&[("host", host)]), Err(Refused::Host), "{host}");
@@ -261,9 +272,37 @@ mod tests {
             "//localhost",
             "http://127.0.0.1.evil.example",
             "http://2130706433",
+            "http://[::1].evil.example",
+            "http://[::ffff:7f00:1].evil.example",
+            "http://localhost:80evil",
         ];
         for origin in bad {
             assert_eq!(from(origin), Err(Refused::Origin), "{origin}");
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(4000))]
+
+        /// Whatever stands in the headers is judged, and nobody is let in whose words are not plainly this machine's.
+        #[test]
+        fn r50_any_header_is_judged(
+            host in "[a-z0-9:.@\\[\\]%/-]{0,30}", origin in "(https?://)?[a-z0-9:.@\\[\\]%/-]{0,30}", way in "[0-9a-f:., ]{0,40}",
+        ) {
+            let tried = [
+                judged_from("127.0.0.1", &[("host", &host)]).map(|_| ()),
+                judged_from("127.0.0.1", &[("host", "localhost"), ("origin", &origin)]).map(|_| ()),
+                judged_from("127.0.0.9", &[("host", "desk.example"), ("x-forwarded-for", &way)]).map(|_| ()),
+            ];
+            if tried[0].is_ok() {
+                let known = ["localhost", "127.0.0.1", "[::1]", "127.0.0.7"];
+                let name = known.iter().find(|name| host.starts_with(**name)).expect("a name of this machine");
+                let rest = &host[name.len()..];
+                assert!(rest.is_empty() || rest[1..].bytes().all(|byte| byte.is_ascii_digit()), "{host}");
+            }
+            if tried[1].is_ok() {
+                assert!(!origin.contains('@') && origin.starts_with("http"), "{origin}");
+            }
         }
     }
 

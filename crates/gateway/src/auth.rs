@@ -195,6 +195,11 @@ impl Bouncer {
         self.judge(auth, (address, now), || None::<()>).map(|_| ())
     }
 
+    /// Whether a text holds the secret, so that nobody else shall see it.
+    pub(crate) fn is_in(&self, text: &str) -> bool {
+        self.secret.is_among(&text.split_whitespace().collect::<Vec<_>>())
+    }
+
     /// Whether a client knows the secret, or else shows something that is as good: what that is worth. Every way in is
     /// counted here, so none is a way around the lockout.
     pub(crate) fn judge<T>(
@@ -352,7 +357,9 @@ mod tests {
             let bouncer = bouncer(Some("s"), None);
             let now = Instant::now();
             for _ in 0..FAILURES {
-                assert!(matches!(bouncer.judge(&guess(), (HOME, now), || None::<()>), Err(denied) if !matches!(denied, Denied::TooOften { .. })));
+                assert!(
+                    matches!(bouncer.judge(&guess(), (HOME, now), || None::<()>), Err(denied) if !matches!(denied, Denied::TooOften { .. }))
+                );
             }
             // From here on nothing is looked at, a good token of a device neither.
             let locked = bouncer.judge(&Auth { token: text("s"), ..Auth::default() }, (HOME, now), || Some(()));

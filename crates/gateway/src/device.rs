@@ -245,8 +245,8 @@ mod tests {
 
     /// The order of the group, little-endian: a signature whose second half is larger has a twin that is not.
     const ORDER: [u8; 32] = [
-        0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14, 0, 0, 0, 0, 0, 0,
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10,
+        0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14, 0, 0, 0, 0, 0,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10,
     ];
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
             assert!(matches!(fault, Fault::Signature | Fault::PublicKey), "{fault:?}");
         }
         let padded = BASE64_URL_SAFE_NO_PAD.encode(&signature) + "==";
-        let mut params = good.clone();
+        let mut params = good;
         params.device.as_mut().unwrap().signature = padded;
         assert_eq!(judged(&params, facts()), Err(Fault::Signature));
     }

@@ -171,6 +171,14 @@ impl Devices {
         Some(token.scopes.iter().filter(|scope| device.scopes.contains(scope)).cloned().collect())
     }
 
+    /// Whether a text is the token of some device: for requests that do not say of which.
+    pub(crate) fn has_token(&self, token: &str) -> bool {
+        let shown = digest(token);
+        let known = self.known();
+        let mut digests = known.paired.values().flat_map(|device| &device.tokens).map(|token| &token.digest);
+        digests.any(|digest| digest.as_bytes().ct_eq(shown.as_bytes()).into())
+    }
+
     /// Whether a device belongs to the owner, with this key.
     pub(crate) fn knows(&self, id: &str, public_key: &str) -> bool {
         self.known().paired.get(id).is_some_and(|device| device.public_key == public_key)
@@ -185,8 +193,12 @@ impl Devices {
             return Some(found.clone());
         }
         let scopes = params.scopes.clone().unwrap_or_default();
-        let request =
-            Request { id: request, device_id: device.id.clone(), device: described(params, &scopes, now_ms), at_ms: now_ms };
+        let request = Request {
+            id: request,
+            device_id: device.id.clone(),
+            device: described(params, &scopes, now_ms),
+            at_ms: now_ms,
+        };
         known.waiting.push(request.clone());
         if known.waiting.len() > WAITING {
             known.waiting.remove(0);

@@ -98,18 +98,18 @@ pub(crate) async fn answer(
     let Ok(body) = to_bytes(body, foreign.largest(parts.uri.path())).await else {
         return (StatusCode::PAYLOAD_TOO_LARGE, "the body is too large\n").into_response();
     };
-    match foreign.answer(asked(&parts, door, from, body.to_vec())).await {
+    match foreign.answer(asked(server, &parts, from, body.to_vec())).await {
         Some(answered) => written(answered),
         None => (StatusCode::NOT_FOUND, "Not Found").into_response(),
     }
 }
 
-fn asked(parts: &Parts, door: Door, from: IpAddr, body: Vec<u8>) -> HttpAsked {
-    // Whoever showed the gateway's secret showed it to the gateway. What a plugin checks itself is its own business.
-    let is_told = |name: &HeaderName| door == Door::Open || *name != axum::http::header::AUTHORIZATION;
-    let headers = parts.headers.iter().filter(|(name, _)| is_told(name));
-    let headers = headers.map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()));
-    HttpAsked { method: parts.method.to_string(), url: parts.uri.to_string(), headers: headers.collect(), body, from }
+fn asked(server: &Server, parts: &Parts, from: IpAddr, body: Vec<u8>) -> HttpAsked {
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let headers = parts.headers.iter().map(|(name, value)| (name.to_string(), text(value)));
+    // Whoever showed the gateway's secret showed it to the gateway.
+    let headers = headers.filter(|(_, value)| !server.bouncer.is_in(value)).collect();
+    HttpAsked { method: parts.method.to_string(), url: parts.uri.to_string(), headers, body, from }
 }
 
 fn written(answered: HttpAnswered) -> Response {

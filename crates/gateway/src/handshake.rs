@@ -199,8 +199,14 @@ mod tests {
         for (name, value) in change.as_object().unwrap() {
             params[name] = value.clone();
         }
-        let facts =
-            Facts { nonce: "n", now_ms: 1000, now: Instant::now(), address: Ipv4Addr::LOCALHOST.into(), caller, is_direct: true };
+        let facts = Facts {
+            nonce: "n",
+            now_ms: 1000,
+            now: Instant::now(),
+            address: Ipv4Addr::LOCALHOST.into(),
+            caller,
+            is_direct: true,
+        };
         let devices = Devices::open(std::path::Path::new("/nonexistent"));
         judge(Some(params), facts, &Bouncer::new(Secret::new(Some("secret".to_owned()), None)), &devices)
     }

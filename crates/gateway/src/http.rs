@@ -18,9 +18,7 @@ use serde_json::{Value, json};
 use crate::{
     admit,
     connection::{self, Visitor},
-    control_ui,
-    hello,
-    foreign,
+    control_ui, foreign, hello,
     lobby::Peer,
     openai,
     server::Server,
@@ -50,9 +48,7 @@ async fn answer(State(server): State<Arc<Server>>, ConnectInfo(peer): ConnectInf
             let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             probe(&parts, status, &json!({"ready": is_ready, "failing": failing, "uptimeMs": server.uptime_ms()}))
         }
-        _ if parts.headers.contains_key(UPGRADE) => {
-            upgrade(server, Visitor { guest: peer.0, knock }, &mut parts).await
-        }
+        _ if parts.headers.contains_key(UPGRADE) => upgrade(server, Visitor { guest: peer.0, knock }, &mut parts).await,
         path => {
             if let Some((hooks, place)) =
                 server.webhooks.clone().and_then(|hooks| hooks.place(path).map(|place| (hooks, place)))

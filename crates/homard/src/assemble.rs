@@ -45,6 +45,9 @@ const TIMEOUT: u64 = 600;
 /// The longest that can be asked for, in seconds: some months, far from where clocks overflow.
 pub(crate) const MAX_TIMEOUT: u64 = 10_000_000;
 
+/// How long hooks may take to hear of everything when the house is closed.
+const FLUSH: Duration = Duration::from_secs(2);
+
 /// How long MCP servers are waited for where their tools are needed at once.
 const SETTLE: Duration = Duration::from_secs(10);
 
@@ -112,6 +115,8 @@ impl House {
     /// Stops what is at work, waits until all is stored, and gives the state directory back.
     pub(crate) async fn close(self) -> Result<()> {
         self.hub.shut_down().await;
+        // Whoever watches runs hears of the last one, too.
+        self.hub.flush_hooks(FLUSH).await;
         self.upkeep.abort();
         // Nobody could ask for them any more.
         self.office.bench.background.end_all().await;

@@ -66,11 +66,11 @@ pub enum HookError {
 }
 
 impl HookError {
-    /// Whether it may hang again, so that it is better not asked for a while.
+    /// Whether it costs time to ask again, so that it is better not done for a while. One that is gone says so at once.
     pub(crate) fn is_ailing(&self) -> bool {
         match self {
-            Self::Failed(_) => false,
-            Self::Gone(_) | Self::Late(_) => true,
+            Self::Failed(_) | Self::Gone(_) => false,
+            Self::Late(_) => true,
         }
     }
 }

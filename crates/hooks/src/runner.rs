@@ -13,6 +13,9 @@ use crate::{
     SlashCommand, breaker::Breaker, command, queue::Queue,
 };
 
+/// How long a listener may take, whatever it says: a session waits for it, and so does whoever wants to stop it.
+const LISTENING: Duration = Duration::from_secs(15);
+
 /// The hooks of a house. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Hooks(Arc<Table>);
@@ -187,7 +190,7 @@ impl Ear {
         if breaker().is_open(Instant::now()) {
             return None;
         }
-        let deadline = self.listener.deadline();
+        let deadline = self.listener.deadline().min(LISTENING);
         let heard = match timeout(deadline, self.listener.hear(signal)).await {
             Ok(heard) => heard,
             Err(_) => Err(HookError::Late(deadline)),
@@ -279,6 +282,10 @@ impl Handler {
 
     /// Tells the hook something; what it answers is of no interest.
     pub(crate) async fn tell(&self, event: Event, context: Context) {
+        // That it is not told for a while was said when that began.
+        if self.breaker().is_open(Instant::now()) {
+            return;
+        }
         let (began, point) = (Instant::now(), event.point());
         let (answer, is_parked) = self.call(event, context).await;
         if let Err(error) = answer {

@@ -59,6 +59,9 @@ const MAX_LIVE: usize = 50_000;
 #[derive(Debug, Clone)]
 pub struct Hub(pub(crate) Arc<Shared>);
 
+/// What was said, each message with its line in the transcript.
+pub type SaidLines = Vec<(EntryId, Arc<Message>)>;
+
 impl Hub {
     /// Opens the door. The receiver hears of every run; drop it if nobody follows them all.
     pub fn start(
@@ -402,6 +405,12 @@ impl Hub {
     pub async fn history(&self, key: &SessionKey) -> Result<Option<(session::Record, Vec<Arc<Message>>)>, StoreError> {
         let loaded = self.0.store.load(key).await?;
         Ok(loaded.map(|session| (session.record, branch::said(&session.entries))))
+    }
+
+    /// The same, with the lines of the transcript that say it.
+    pub async fn history_lines(&self, key: &SessionKey) -> Result<Option<(session::Record, SaidLines)>, StoreError> {
+        let loaded = self.0.store.load(key).await?;
+        Ok(loaded.map(|session| (session.record, branch::said_lines(&session.entries))))
     }
 
     /// Takes nothing in and begins nothing any more, and waits so long for what is at work to end. What has not ended by

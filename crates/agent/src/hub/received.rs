@@ -2,11 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use homard_hooks::{Context, Event, Hooks, Point, Received, Sent, Signal};
+use homard_hooks::{Called, Context, Event, Hooks, Point, Received, Sent, Signal};
+use homard_proto::{CallId, SessionKey};
 use serde_json::{Map, Value, json};
 
 use super::{Hub, Inbound, Shared};
-use crate::{hooks::place_of, lane::slots::Class};
+use crate::{
+    hooks::{place, place_of},
+    lane::slots::Class,
+};
 
 /// How long hooks may take to hear that the gateway goes down.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -73,6 +77,34 @@ impl Hub {
         let context = Map::from_iter([("reason".to_owned(), reason.into())]);
         hooks.signal(self.happened(("gateway", "shutdown"), "gateway:shutdown".to_owned(), context)).await;
         hooks.flush(FAREWELL).await;
+    }
+
+    /// What hooks make of a call that is made outside a run: what it is made with, or why it must not be.
+    pub async fn judge_call(
+        &self,
+        key: &SessionKey,
+        (call, name): (&CallId, &str),
+        arguments: Value,
+    ) -> Result<Value, String> {
+        let hooks = self.rules().hooks.clone();
+        let (true, Value::Object(mut params)) = (hooks.has(Point::BeforeToolCall), arguments.clone()) else {
+            return Ok(arguments);
+        };
+        let (tool_name, tool_call_id) = (name.to_owned(), call.to_string());
+        let place = place(&self.agents().of(key.agent()), key, None);
+        let place = Context { tool_name: Some(tool_name.clone()), tool_call_id: Some(tool_call_id.clone()), ..place };
+        let called = Called { tool_name, params: params.clone(), run_id: String::new(), tool_call_id };
+        let outcome = hooks.ask(Event::BeforeToolCall(called), &place).await;
+        if let Some(why) = outcome.refusal() {
+            return Err(why.to_owned());
+        }
+        params.extend(outcome.answer.params.unwrap_or_default());
+        Ok(Value::Object(params))
+    }
+
+    /// Waits a little until hooks have heard of everything so far.
+    pub async fn flush_hooks(&self, patience: Duration) {
+        self.rules().hooks.flush(patience).await;
     }
 
     fn happened(&self, (kind, action): (&str, &str), session_key: String, context: Map<String, Value>) -> Signal {

@@ -10,7 +10,11 @@ use homard_proto::{
     message::{Assistant, Block, Message, StopReason, ToolResult, Usage, User},
     transcript::{Entry, Kind},
 };
-use homard_reply::{failure, payload::Payload, shape::Duty};
+use homard_reply::{
+    failure,
+    payload::{Kind as ReplyKind, Payload},
+    shape::Duty,
+};
 use homard_store::{Ended, Error as StoreError, Rec, Steps, Unfinished, recovery::own_lines};
 
 use super::{
@@ -79,8 +83,7 @@ impl Lane {
             None if queued.is_of_house() => Vec::new(),
             None => self.replies(queued, profile, (said, &outcome), &usage),
         };
-        let news = queued.news.iter().map(Payload::answer);
-        let replies = self.before_sending(queued, profile, news.chain(replies).collect()).await;
+        let replies = self.before_sending(queued, profile, with_news(&queued.news, replies)).await;
         let spec = profile.spec();
         let end = Arc::new(End {
             outcome,
@@ -262,6 +265,16 @@ impl Lane {
         let (key, expect) = (self.key.clone(), Some(record.session_id.clone()));
         Some(Rec::Patch { run: Some(queued.inbound.run.clone()), key, expect, record: Box::new(record.clone()) })
     }
+}
+
+/// Answers, with what hooks want to be said before the last one: some clients show only that.
+fn with_news(news: &[String], mut replies: Vec<Payload>) -> Vec<Payload> {
+    let Some(words) = (!news.is_empty()).then(|| news.join("\n")) else { return replies };
+    match replies.iter_mut().rev().find(|reply| reply.kind == ReplyKind::Answer) {
+        Some(last) => last.text = format!("{words}\n\n{}", last.text),
+        None => replies.push(Payload::answer(words)),
+    }
+    replies
 }
 
 /// Whether the session still has the transcript that the run worked in, if it began at all.

@@ -118,7 +118,7 @@ async fn store(scope: &mut RunScope, model: &dyn Model) -> Result<(), String> {
         }
         view.push(Arc::new(Message::Assistant(said)));
         for call in &calls {
-            let result = tools::unseen(scope, &toolbox, call).await.ok_or("a call has no valid id")?;
+            let result = tools::unseen(scope, &toolbox, call).await.map_err(|error| error.to_string())?;
             view.push(Arc::new(Message::ToolResult(result)));
         }
     }

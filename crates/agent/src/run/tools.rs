@@ -243,11 +243,14 @@ fn launch(
 }
 
 /// Makes a call of which nothing is told or kept; `None` if it cannot even be named.
-pub(super) async fn unseen(scope: &RunScope, toolbox: &Toolbox, call: &ToolCall) -> Option<Answered> {
-    let prepared = prepare(toolbox, call)?;
+pub(super) async fn unseen(scope: &mut RunScope, toolbox: &Toolbox, call: &ToolCall) -> Result<Answered, RunError> {
+    let prepared = prepare(toolbox, call).ok_or_else(|| RunError::Limit("a call has no valid id".to_owned()))?;
     let id = prepared.call.clone();
+    let mut batch = [(0, prepared)];
+    consult(scope, &mut batch).await?;
+    let [(_, prepared)] = batch;
     let result = launch(scope, prepared, |_| true).await;
-    Some(answered(scope, (&id, &call.name), result))
+    Ok(answered(scope, (&id, &call.name), result))
 }
 
 /// What the model reads: without secrets, and not more than it can take.

@@ -46,9 +46,8 @@ pub(super) struct File {
 impl ControlUi {
     /// The Control UI in a folder, or in an installed package.
     pub fn open(folder: &Path) -> Result<Self, NoControlUi> {
-        let root = folder
-            .canonicalize()
-            .map_err(|source| NoControlUi::Unreadable { path: folder.to_owned(), source })?;
+        let root =
+            folder.canonicalize().map_err(|source| NoControlUi::Unreadable { path: folder.to_owned(), source })?;
         let places = [root.clone(), root.join("dist").join("control-ui")];
         let found = places.into_iter().find(|place| place.join("index.html").is_file());
         let found = found.ok_or_else(|| NoControlUi::NoPage(folder.to_owned()))?;

@@ -65,7 +65,9 @@ fn settings(server: &Server, guest: &Guest, parts: &Parts) -> Response {
         return told(StatusCode::UNAUTHORIZED, &unauthorized("give the gateway's token as a bearer token"));
     };
     let auth = Auth { token: Some(token.to_owned()), ..Auth::default() };
-    if let Err(denied) = server.bouncer.check(&auth, guest.address().ip(), Instant::now()) {
+    // A page that has a token of its device shows that one here, too.
+    let known = || server.devices.has_token(token).then_some(());
+    if let Err(denied) = server.bouncer.judge(&auth, (guest.address().ip(), Instant::now()), known) {
         let error = denied.error(homard_proto::Generation::Four);
         return told(StatusCode::UNAUTHORIZED, &unauthorized(&error.message));
     }

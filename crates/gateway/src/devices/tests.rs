@@ -6,11 +6,18 @@ use serde_json::json;
 
 use super::*;
 
-const ALL: [&str; 6] =
-    ["operator.read", "operator.write", "operator.approvals", "operator.questions", "operator.pairing", "operator.admin"];
+const ALL: [&str; 6] = [
+    "operator.read",
+    "operator.write",
+    "operator.approvals",
+    "operator.questions",
+    "operator.pairing",
+    "operator.admin",
+];
 
 fn params(device: &str, scopes: &[String]) -> ConnectParams {
-    let device = json!({"id": device, "publicKey": format!("key-{device}"), "signature": "s", "signedAt": 1, "nonce": "n"});
+    let device =
+        json!({"id": device, "publicKey": format!("key-{device}"), "signature": "s", "signedAt": 1, "nonce": "n"});
     serde_json::from_value(json!({
         "minProtocol": 4, "maxProtocol": 4, "device": device, "scopes": scopes,
         "client": {"id": "cli", "mode": "cli", "version": "1", "platform": "linux", "displayName": "desk\u{7}"},

@@ -7,9 +7,7 @@ use homard_agent::{
 };
 use homard_proto::{
     ErrorShape,
-    method::house::{
-        NodeListParams, NothingParams, SystemEventParams, ToolsParams, UsageStatusParams,
-    },
+    method::house::{NodeListParams, NothingParams, SystemEventParams, ToolsParams, UsageStatusParams},
 };
 use serde_json::{Value, json};
 

@@ -26,8 +26,12 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let total = rows.len();
     let offset = params.offset.unwrap_or(0).min(total);
     let limit = params.limit.unwrap_or(usize::MAX);
-    let shown: Vec<_> =
-        rows.iter().skip(offset).take(limit).map(|(key, record)| live_row(&server.hub, key, record, generation)).collect();
+    let shown: Vec<_> = rows
+        .iter()
+        .skip(offset)
+        .take(limit)
+        .map(|(key, record)| live_row(&server.hub, key, record, generation))
+        .collect();
     let mut answer = json!({
         "ts": now, "path": path(server, server.hub.agents().default_id()), "count": shown.len(),
         "defaults": defaults(server),

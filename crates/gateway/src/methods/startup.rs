@@ -18,7 +18,7 @@ pub(crate) async fn startup(call: Call) -> Result<Answer, ErrorShape> {
             said["metadata"] = metadata_of(&hub, key.as_ref().and_then(SessionKey::agent))?;
             Ok(said.into())
         }
-        other => Ok(other),
+        other @ (Answer::Once(..) | Answer::Held(..) | Answer::Twice(..) | Answer::Missed(_)) => Ok(other),
     }
 }
 

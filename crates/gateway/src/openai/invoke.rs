@@ -10,7 +10,7 @@ use homard_agent::{
     Profile,
     command::OWNER,
     task,
-    tool::{Lender, Origin, Progress, Tool, ToolClass, ToolCx, Variables},
+    tool::{Lender, Origin, Progress, Tool, ToolClass, ToolCx, Toolbox, Variables},
 };
 use homard_proto::{AgentId, CallId, SessionKey, message::join_text};
 use serde_json::{Value, json};
@@ -121,6 +121,7 @@ struct Found {
     key: SessionKey,
     origin: Origin,
     name: String,
+    tools: Toolbox,
     tool: Arc<dyn Tool>,
     arguments: Value,
 }
@@ -169,22 +170,30 @@ fn find(server: &Server, body: &Value) -> Result<Found, Denial> {
         let why = "it may have effects; name it in gateway.tools.allow to call it here";
         return Err(Denial::forbidden(&name, why));
     }
-    Ok(Found { profile, key, origin, name, tool, arguments })
+    Ok(Found { profile, key, origin, name, tools, tool, arguments })
 }
 
 impl Found {
     async fn call(self, server: &Server) -> Result<Value, Denial> {
-        let Self { profile, key, origin, name, tool, arguments } = self;
+        let Self { profile, key, origin, name, tools, mut tool, mut arguments } = self;
         let cancel = CancellationToken::new();
         // However this ends, the tool is told to.
         let _leaving = cancel.clone().drop_guard();
         let ambient = server.hub.ambient();
         let call = CallId::parse(&format!("http_{}", ambient.nonce()));
         let broken = |why| Denial::failed(StatusCode::INTERNAL_SERVER_ERROR, why);
+        let call = call.map_err(|error| broken(error.to_string()))?;
+        let judged = server.hub.judge_call(&key, (&call, &name), arguments.clone()).await;
+        let judged = judged.map_err(|why| Denial::forbidden(&name, &why))?;
+        if judged != arguments {
+            let prepared = tools.prepare(&name, &judged);
+            (tool, arguments) =
+                prepared.map_err(|answer| Denial::failed(StatusCode::BAD_REQUEST, join_text(&answer.content)))?;
+        }
         let cx = ToolCx {
             run: ambient.run_id(),
             session: key,
-            call: call.map_err(|error| broken(error.to_string()))?,
+            call,
             workdir: profile.workdir.clone(),
             cancel,
             progress: Progress::silent(),

@@ -319,7 +319,7 @@ async fn hello_says_what_can_be_asked_and_nothing_else() {
                     "chat.inject", "chat.resume", "chat.startup", "chat.metadata", "commands.list", "models.list",
                     "sessions.subscribe", "sessions.unsubscribe", "sessions.messages.subscribe",
                     "sessions.messages.unsubscribe", "tools.catalog", "tools.effective", "logs.tail", "node.list",
-                    "channels.status", "usage.status", "system-event", "question.list", "plugin.approval.list",
+                    "usage.status", "system-event", "question.list", "plugin.approval.list",
                     "openclaw.approval.list", "themes.list", "device.pair.list", "device.pair.approve",
                     "device.pair.reject", "device.pair.remove", "device.pair.rename", "device.token.rotate",
                     "device.token.revoke",

@@ -166,6 +166,6 @@ fn reserved() -> Reserved {
         tools: homard_agent::policy::known().map(str::to_owned).collect(),
         commands: all(&homard_agent::command::NAMES),
         methods: homard_gateway::method_names().into_iter().map(str::to_owned).collect(),
-        paths: all(&["/health", "/healthz", "/ready", "/readyz", "/v1", "/tools/invoke", "/hooks", "/metrics"]),
+        paths: all(&["/", "/health", "/healthz", "/ready", "/readyz", "/v1", "/tools/invoke", "/hooks", "/metrics"]),
     }
 }

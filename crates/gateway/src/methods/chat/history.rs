@@ -1,9 +1,11 @@
 //! `chat.history`: what was said, as people are shown it.
 
+use std::sync::Arc;
+
 use homard_agent::{row::session_row, wire};
 use homard_proto::{
-    ErrorShape, Generation, SessionKey,
-    message::{Assistant, Message},
+    EntryId, ErrorShape, Generation, SessionKey,
+    message::{Assistant, Message, StopReason},
     method::{Params, chat::HistoryParams},
     session::Record,
 };
@@ -35,16 +37,16 @@ pub(crate) async fn history(mut call: Call) -> Result<Answer, ErrorShape> {
     if params.cursor.is_some() {
         return Ok(json!({"kind": "reset"}).into());
     }
-    let found = call.server.hub.history(&key).await.map_err(unavailable)?;
+    let found = call.server.hub.history_lines(&key).await.map_err(unavailable)?;
     let (record, messages) = found.map_or((None, Vec::new()), |(record, messages)| (Some(record), messages));
     // A message's place in the transcript does not change, whoever reads what of it.
-    let messages: Vec<_> = (1_u64..).zip(&messages).filter(|(_, message)| is_read(message)).collect();
+    let messages: Vec<_> = places(&messages).filter(|(_, message)| is_read(message)).collect();
     let total = messages.len();
     let offset = params.offset.unwrap_or(0).min(total);
     let newest = messages.iter().rev().skip(offset).take(params.limit.unwrap_or(MESSAGES));
     let bytes = params.max_bytes.unwrap_or(BYTES).min(BYTES);
     let generation = call.client.generation;
-    let shown = newest.map(|(place, message)| placed(show(message, params.max_chars), *place, generation));
+    let shown = newest.map(|(place, message)| placed(show(message, params.max_chars), place, generation));
     let shown = fitting(shown, bytes);
     let thinking = record.as_ref().and_then(|record| record.thinking_level.as_deref()).unwrap_or("off");
     let mut answer = json!({"sessionKey": params.session_key, "thinkingLevel": thinking});
@@ -85,10 +87,43 @@ fn row(call: &Call, key: &SessionKey, record: &Record) -> Value {
     row
 }
 
-/// The message with its place in the transcript: by that, newer pages know what they show already.
-fn placed(mut message: Value, place: u64, generation: Generation) -> Value {
+/// Where a message stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    /// Its line in the transcript.
+    id: EntryId,
+    /// In the conversation, from 1.
+    seq: u64,
+    /// In which run it was said, if that is known.
+    run: Option<String>,
+}
+
+/// The messages, each with its place. A run begins with a message that names it, and ends with an answer that is not a
+/// call of tools; what is said in between is its own.
+fn places(messages: &[(EntryId, Arc<Message>)]) -> impl Iterator<Item = (Place, &Arc<Message>)> {
+    let mut run: Option<String> = None;
+    let mut is_over = true;
+    (1_u64..).zip(messages).map(move |(seq, (id, message))| {
+        match &**message {
+            Message::User(user) if is_over => {
+                let key = user.extra.get("idempotencyKey").and_then(Value::as_str);
+                run = key.map(|key| key.strip_suffix(":user").unwrap_or(key).to_owned());
+                is_over = false;
+            }
+            Message::Assistant(said) => is_over = said.stop_reason != StopReason::ToolUse,
+            Message::User(_) | Message::ToolResult(_) | Message::Other(_) => {}
+        }
+        (Place { id: id.clone(), seq, run: run.clone() }, message)
+    })
+}
+
+/// The message with its place: by that, newer pages know what they show already.
+fn placed(mut message: Value, place: &Place, generation: Generation) -> Value {
     if generation == Generation::Four {
-        message["__openclaw"] = json!({"seq": place});
+        message["__openclaw"] = json!({"id": place.id, "seq": place.seq});
+        if let Some(run) = &place.run {
+            message["__openclaw"]["runId"] = run.as_str().into();
+        }
     }
     message
 }

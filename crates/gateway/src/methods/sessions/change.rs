@@ -100,7 +100,11 @@ pub(crate) async fn delete(mut call: Call) -> Result<Answer, ErrorShape> {
 }
 
 /// The session that a request means; a key without an agent belongs to the one that the request names.
-pub(in crate::methods) fn meant<P: Params>(server: &Server, text: &str, agent: Option<&str>) -> Result<SessionKey, ErrorShape> {
+pub(in crate::methods) fn meant<P: Params>(
+    server: &Server,
+    text: &str,
+    agent: Option<&str>,
+) -> Result<SessionKey, ErrorShape> {
     let wrong = |why: String| ErrorShape::invalid(format!("invalid {} params: {why}", P::METHOD));
     let named = agent.map(AgentId::normalize);
     let agents = server.hub.agents();

@@ -93,7 +93,8 @@ pub(crate) async fn describe(mut call: Call) -> Result<Answer, ErrorShape> {
     let key = session_key(&call.server, DescribeParams::METHOD, &params.key)?;
     let rows = call.server.hub.sessions().await.map_err(unavailable)?;
     let found = rows.iter().find(|(found, _)| *found == key);
-    Ok(json!({"session": found.map(|(key, record)| live_row(&call.server.hub, key, record, call.client.generation))}).into())
+    Ok(json!({"session": found.map(|(key, record)| live_row(&call.server.hub, key, record, call.client.generation))})
+        .into())
 }
 
 /// The last words of some conversations.

@@ -32,9 +32,11 @@ pub(crate) fn approve(
     let knows_people = channel != "webhook";
     let is_open = config.commands.owner_allow_from.is_empty() && knows_people && has_nobody(&config, book, channel)?;
     if is_open && is_guest {
-        return Err("nobody is the owner here yet, and the first one who is let in would be: approve yourself first, or \
+        return Err(
+            "nobody is the owner here yet, and the first one who is let in would be: approve yourself first, or \
                     name yourself in commands.ownerAllowFrom"
-            .to_owned());
+                .to_owned(),
+        );
     }
     let request = book.approve(channel, code, now).map_err(|error| error.to_string())?;
     if !is_open {

@@ -98,8 +98,7 @@ fn webhook(road: &Road, name: &str, account: &Account) -> Result<Webhook, String
     let secret = account.secret.as_ref().ok_or("there is no secret; make one with: openssl rand -hex 32")?;
     let url = account.url.as_ref().map(|url| url.as_str().to_owned());
     let usual = webhook::Settings::new(name, Secret::from(secret.as_str()), url);
-    let settings =
-        webhook::Settings { text_limit: account.text_chunk_limit.unwrap_or(usual.text_limit), ..usual };
+    let settings = webhook::Settings { text_limit: account.text_chunk_limit.unwrap_or(usual.text_limit), ..usual };
     let ambient = Ambient::system();
     Webhook::new(road.clone(), settings, Box::new(move || ambient.now_ms())).map_err(|failure| failure.to_string())
 }

@@ -61,7 +61,9 @@ impl Channels {
         };
         match (found, wanted) {
             (Some((_, account)), _) => Ok((channel, (*account).clone())),
-            (None, Some(name)) if !of.is_empty() => Err(CourierError::NoChannel(format!("{channel} with the account {name}"))),
+            (None, Some(name)) if !of.is_empty() => {
+                Err(CourierError::NoChannel(format!("{channel} with the account {name}")))
+            }
             (None, _) => Err(CourierError::NoChannel(channel)),
         }
     }

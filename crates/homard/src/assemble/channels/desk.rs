@@ -106,7 +106,9 @@ impl Sink for Desk {
         let (channel, account) = (&self.place.0, &self.place.1);
         match &note {
             Note::Up => tracing::info!(channel, account, "connected"),
-            Note::Rivalled { why, .. } | Note::Down { why, .. } => tracing::warn!(channel, account, why, "not connected"),
+            Note::Rivalled { why, .. } | Note::Down { why, .. } => {
+                tracing::warn!(channel, account, why, "not connected")
+            }
         }
         self.standing.noted(self.now(), &note);
     }
@@ -226,10 +228,19 @@ impl Desk {
         let activation = self.activation(&policy, &incoming).await;
         let caller = Caller { incoming: &incoming, paired: &paired, activation, is_control };
         match judge(&policy.rules, caller) {
+            // To the model a command is words, and in a group nobody wants to hear its answer.
+            Verdict::Admit { .. } if is_control && !is_owner && incoming.peer.kind != PeerKind::Direct => {
+                tracing::debug!(channel = self.place.0, sender = incoming.sender.id, "a command is not obeyed");
+            }
             Verdict::Admit { was_mentioned, .. } => {
                 return Some(Admitted { was_mentioned, is_control: is_control && is_owner, is_owner, incoming });
             }
-            Verdict::Pair => self.pair(&incoming).await,
+            Verdict::Pair => {
+                // First, so that it is not read if they are let in while the gateway is down.
+                self.finish(std::slice::from_ref(&incoming.event)).await;
+                self.pair(&incoming).await;
+                return None;
+            }
             Verdict::Remember => {
                 let said = Overheard { sender: envelope::sender(&incoming), text: incoming.text.clone() };
                 self.history().overhear(&room(&incoming), said);
@@ -276,9 +287,13 @@ impl Desk {
             text: greeting(channel, &id_label, &sender.id, &code),
             ..Outgoing::default()
         };
-        if let Err(failure) = self.channel.send(outgoing).await {
-            tracing::warn!(channel, %failure, "somebody could not be told their pairing code; see: homard pairing list");
-        }
+        let (sender, channel) = (self.channel.clone(), channel.clone());
+        // Nobody waits for it: those who are let in are not to be kept waiting by those who are not.
+        drop(task::spawn("pairing", async move {
+            if let Err(failure) = sender.send(outgoing).await {
+                tracing::warn!(channel, %failure, "somebody was not told their pairing code; see: homard pairing list");
+            }
+        }));
     }
 
     /// These need not be kept any more. If that cannot be noted, they come again, and the hub knows them.
@@ -326,7 +341,10 @@ fn sort(
     let key = format!("{}:{}", room(incoming), incoming.sender.id);
     if let Some(album) = incoming.album.clone() {
         let before = waiting.take(&key);
-        return before.into_iter().chain(albums.push(&format!("{key}:{album}"), admitted, Treat::Joined, now)).collect();
+        return before
+            .into_iter()
+            .chain(albums.push(&format!("{key}:{album}"), admitted, Treat::Joined, now))
+            .collect();
     }
     let is_plain = incoming.media.is_empty() && !admitted.is_control && !incoming.is_command;
     waiting.push(&key, admitted, if is_plain { Treat::Joined } else { Treat::Alone }, now)

@@ -41,7 +41,11 @@ impl<F: Foreign> Foreign for Doors<F> {
 
     fn door(&self, path: &str) -> Option<Door> {
         // Whoever comes is known by a secret of the channel's own.
-        if place(path).is_some_and(|place| self.channels.has(place)) { Some(Door::Open) } else { self.plugins.door(path) }
+        if place(path).is_some_and(|place| self.channels.has(place)) {
+            Some(Door::Open)
+        } else {
+            self.plugins.door(path)
+        }
     }
 
     fn largest(&self, path: &str) -> usize {
@@ -76,7 +80,9 @@ impl Channels {
         if asked.method != "POST" {
             return answer(405, &json!({"error": "send it with POST"}));
         }
-        let Some(account) = self.account(place) else { return answer(404, &json!({"error": "there is no such channel"})) };
+        let Some(account) = self.account(place) else {
+            return answer(404, &json!({"error": "there is no such channel"}));
+        };
         let batch: Result<Batch, (u16, String)> = match &account.built {
             Built::Telegram(telegram) => telegram
                 .delivered(header(HEADER), &asked.body)

@@ -91,7 +91,8 @@ impl Policy {
 
     /// Who is written to when nobody is named: the owner, if it is known who that is.
     pub(super) fn usual_to(&self, paired: &[String]) -> Option<String> {
-        let named = self.owners.as_ref().map(|owners| owners.iter().find(|id| !id.contains(':') && *id != "*").cloned());
+        let named =
+            self.owners.as_ref().map(|owners| owners.iter().find(|id| !id.contains(':') && *id != "*").cloned());
         named.unwrap_or_else(|| self.only_person(paired).filter(|_| self.knows_people).map(str::to_owned))
     }
 
@@ -157,7 +158,13 @@ mod tests {
     fn the_only_person_who_is_let_in_is_the_owner() {
         assert_eq!(owners("{}", &["7"]), ["7"]);
         assert_eq!(owners("{allowFrom: [7]}", &["7"]), ["7"]);
-        for (text, paired) in [("{}", &[][..]), ("{allowFrom: [7, 8]}", &[]), ("{allowFrom: [7]}", &["8"]), ("{allowFrom: ['*']}", &["7"]), ("{}", &["7", "8"])] {
+        for (text, paired) in [
+            ("{}", &[][..]),
+            ("{allowFrom: [7, 8]}", &[]),
+            ("{allowFrom: [7]}", &["8"]),
+            ("{allowFrom: ['*']}", &["7"]),
+            ("{}", &["7", "8"]),
+        ] {
             assert_eq!(owners(text, paired), Vec::<&str>::new(), "{text} {paired:?}");
         }
     }

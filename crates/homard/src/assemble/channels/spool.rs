@@ -61,8 +61,12 @@ impl Spool {
                 Err(error) => {
                     let aside = path.with_extension("json.corrupt");
                     let moved = fs::rename(&path, &aside);
-                    let place = moved.map_or_else(|error| error.to_string(), |()| format!("it is kept as {}", aside.display()));
-                    let what = format!("{} cannot be understood ({error}), so what waited in it is not read; {place}", path.display());
+                    let place =
+                        moved.map_or_else(|error| error.to_string(), |()| format!("it is kept as {}", aside.display()));
+                    let what = format!(
+                        "{} cannot be understood ({error}), so what waited in it is not read; {place}",
+                        path.display()
+                    );
                     (Kept::default(), Some(what))
                 }
             },
@@ -180,7 +184,10 @@ mod tests {
         let path = home.path().join("channels/telegram-default.json");
         let open = || Spool::open(path.clone()).0;
         let spool = open();
-        assert_eq!(spool.take(vec![said("1"), said("2"), said("1"), said("3")], Some("c3".to_owned())).unwrap().len(), 3);
+        assert_eq!(
+            spool.take(vec![said("1"), said("2"), said("1"), said("3")], Some("c3".to_owned())).unwrap().len(),
+            3
+        );
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(events(open().waiting()), [names(&["1"]), names(&["2"]), names(&["3"])]);
         spool.join(&names(&["1", "3"])).unwrap();

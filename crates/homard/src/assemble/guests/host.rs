@@ -59,6 +59,10 @@ impl House {
         let run = hub.ambient().run_id();
         let own = format!("plugin:{plugin}:{run}");
         let key = session(hub, text_or(params, "sessionKey", &own))?;
+        if hub.is_at_work(&key) {
+            // It may be at work on what the plugin was asked for, and then each would wait for the other.
+            return Err(format!("the session {key} is at work; ask in another one, or later"));
+        }
         let message = User::text(prompt, hub.ambient().now_ms());
         let inbound = Inbound {
             class: Class::Nested,

@@ -107,7 +107,8 @@ impl Desk {
         let said: Vec<&Incoming> = group.iter().map(|admitted| &admitted.incoming).collect();
         let workspace = policy.workspaces.get(&agent).map_or(Path::new("."), |path| path.as_path());
         let Loaded { pictures, notes } = media::load(&self.channel, &said, policy.media, workspace).await;
-        let words: Vec<&str> = said.iter().map(|incoming| incoming.text.trim()).filter(|text| !text.is_empty()).collect();
+        let words: Vec<&str> =
+            said.iter().map(|incoming| incoming.text.trim()).filter(|text| !text.is_empty()).collect();
         let previous = self.hub.record(&key).await.ok().flatten().map(|record| record.updated_at);
         // In a group everybody's words are before the model: there the owner gives commands, and no more than that.
         let is_owner = first.is_owner && (is_direct || first.is_control);
@@ -136,7 +137,13 @@ impl Desk {
     }
 
     /// What a model reads of a message.
-    fn told(&self, policy: &Policy, incoming: &Incoming, (text, notes): (&str, &[String]), previous: Option<u64>) -> String {
+    fn told(
+        &self,
+        policy: &Policy,
+        incoming: &Incoming,
+        (text, notes): (&str, &[String]),
+        previous: Option<u64>,
+    ) -> String {
         let quoted = incoming.reply_to.as_ref().filter(|quoted| !quoted.text.trim().is_empty()).map(|quoted| {
             let who = if quoted.is_ours { "you" } else { quoted.sender.as_deref().unwrap_or("somebody") };
             let who: String = who.chars().filter(|c| !c.is_control() && !matches!(c, '[' | ']')).take(80).collect();

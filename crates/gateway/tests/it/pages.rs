@@ -1,0 +1,122 @@
+//! Pages: an installed Control UI as it is served, and the page of our own.
+
+use std::{fs, os::unix::fs::symlink, path::PathBuf};
+
+use homard_gateway::ControlUi;
+use serde_json::{Value, json};
+
+use crate::{
+    doors::http,
+    support::{TOKEN, World, says},
+};
+
+/// A folder that looks like an installed Control UI, with something beside it that is nobody's business.
+struct Installed(PathBuf);
+
+impl Installed {
+    fn new(name: &str) -> Self {
+        let root = std::env::temp_dir().join(format!("homard-pages-{}-{name}", std::process::id()));
+        fs::remove_dir_all(&root).ok();
+        let ui = root.join("dist").join("control-ui");
+        fs::create_dir_all(ui.join("assets")).unwrap();
+        fs::write(ui.join("index.html"), "<script>go()</script><title>UI</title>").unwrap();
+        fs::write(ui.join("assets").join("app-1.js"), "export {}").unwrap();
+        fs::write(ui.join(".secret.txt"), "hush").unwrap();
+        fs::write(root.join("outside.js"), "hush").unwrap();
+        symlink(root.join("outside.js"), ui.join("assets").join("link.js")).unwrap();
+        Self(root)
+    }
+
+    fn open(&self) -> ControlUi {
+        ControlUi::open(&self.0).unwrap()
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+async fn get(world: &World, path: &str) -> (u16, String) {
+    http(world.address, &format!("GET {path} HTTP/1.1\r\nHost: localhost")).await
+}
+
+#[tokio::test]
+async fn a_control_ui_is_served_from_its_folder_and_from_nowhere_else() {
+    let installed = Installed::new("served");
+    let world = World::with(|gateway| gateway.with_control_ui(installed.open())).await;
+    let page = (200, "<script>go()</script><title>UI</title>".to_owned());
+    for path in ["/", "/index.html", "/chat", "/sessions", "/config?x=1", "/chat/agent:main:main"] {
+        assert_eq!(get(&world, path).await, page, "{path}");
+    }
+    for path in ["/assets/app-1.js", "/chat/assets/app-1.js"] {
+        assert_eq!(get(&world, path).await, (200, "export {}".to_owned()), "{path}");
+    }
+    for path in [
+        "/assets/missing.js",
+        "/assets/link.js",
+        "/.secret.txt",
+        "/../outside.js",
+        "/assets/../../outside.js",
+        "/%2e%2e/outside.js",
+        "/assets/..%2f..%2foutside.js",
+        "//etc/passwd.txt",
+    ] {
+        let (status, body) = get(&world, path).await;
+        assert_eq!((status, body.contains("hush")), (404, false), "{path}");
+    }
+    assert_eq!(http(world.address, "POST /chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0").await.0, 405);
+    // What was there before is there still.
+    assert_eq!(get(&world, "/health").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_page_learns_its_settings_with_the_secret_only() {
+    let installed = Installed::new("settings");
+    let world = World::with(|gateway| gateway.with_control_ui(installed.open())).await;
+    let ask = |path: &'static str, bearer: String| {
+        let address = world.address;
+        async move {
+            http(address, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {bearer}")).await
+        }
+    };
+    for path in ["/control-ui-config.json", "/__openclaw/control-ui-config.json"] {
+        let (status, body) = ask(path, TOKEN.to_owned()).await;
+        let settings: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(
+            (status, &settings["assistantName"], &settings["terminalEnabled"]),
+            (200, &json!("Assistant"), &json!(false))
+        );
+        assert_eq!(ask(path, "nope".to_owned()).await.0, 401);
+        assert_eq!(get(&world, path).await.0, 401);
+    }
+    assert_eq!(get(&world, "/avatar/main?meta=1").await, (200, r#"{"avatarUrl":null}"#.to_owned()));
+}
+
+#[tokio::test]
+async fn without_a_control_ui_there_is_a_page_that_says_so() {
+    let world = World::new(says(&["hi"])).await;
+    let (status, body) = get(&world, "/").await;
+    assert_eq!(status, 200);
+    assert!(body.contains("The Homard gateway is running") && body.contains("--control-ui"), "{body}");
+    assert!(!body.contains("/state"), "the page tells where the state is");
+    for path in ["/chat", "/index.html", "/control-ui-config.json", "/assets/app-1.js"] {
+        assert_eq!(get(&world, path).await.0, 404, "{path}");
+    }
+}
+
+#[test]
+fn a_folder_without_a_page_is_refused_with_the_way_out() {
+    let nowhere = ControlUi::open("/nonexistent/ui".as_ref()).unwrap_err().to_string();
+    assert!(nowhere.starts_with("/nonexistent/ui cannot be read: "), "{nowhere}");
+    let installed = Installed::new("empty");
+    let empty = installed.0.join("dist").join("control-ui").join("assets");
+    let told = ControlUi::open(&empty).unwrap_err().to_string();
+    assert!(
+        told.ends_with(
+            "holds no Control UI: name a folder with an index.html, such as node_modules/openclaw/dist/control-ui"
+        ),
+        "{told}"
+    );
+}

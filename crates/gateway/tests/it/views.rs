@@ -1,0 +1,96 @@
+//! What clients show beside conversations: models, commands, tools, the log, and that conversations change.
+
+use serde_json::{Value, json};
+
+use crate::support::{Socket, World, connect, says};
+
+async fn get(socket: &mut Socket, method: &str, params: Value) -> Value {
+    let answer = socket.ask(method, method, params).await;
+    assert_eq!(answer["ok"], true, "{answer}");
+    answer["payload"].clone()
+}
+
+#[tokio::test]
+async fn models_commands_and_tools_are_those_of_the_house() {
+    let world = World::new(says(&["hi"])).await;
+    for protocol in [3, 4] {
+        let mut socket = world.client(protocol, json!({})).await;
+        let models = get(&mut socket, "models.list", json!({"view": "configured"})).await;
+        assert_eq!(models["models"].as_array().unwrap().len(), 1);
+        let model = &models["models"][0];
+        assert_eq!((&model["id"], &model["provider"]), (&json!("scripted"), &json!("test")));
+        let commands = get(&mut socket, "commands.list", json!({"scope": "text", "includeArgs": true})).await;
+        let names: Vec<_> =
+            commands["commands"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+        assert!(names.contains(&"stop") && names.contains(&"model") && names.contains(&"help"), "{names:?}");
+        let tools = get(&mut socket, "tools.effective", json!({"sessionKey": "main"})).await;
+        assert_eq!(tools["groups"][0]["tools"][0]["id"], "echo");
+        assert_eq!(get(&mut socket, "tools.catalog", json!({})).await["groups"][0]["tools"][0]["id"], "echo");
+        let unknown = socket.ask("u", "models.list", json!({"agentId": "nobody"})).await;
+        assert_eq!(unknown["error"]["message"], "invalid models.list params: unknown agent id \"nobody\"");
+    }
+}
+
+#[tokio::test]
+async fn a_page_starts_with_what_was_said_and_what_can_be_said() {
+    let world = World::new(says(&["hi"])).await;
+    let mut socket = world.client(4, json!({})).await;
+    get(&mut socket, "chat.send", json!({"sessionKey": "main", "message": "hello", "idempotencyKey": "k1"})).await;
+    get(&mut socket, "agent.wait", json!({"runId": "k1"})).await;
+    let startup =
+        get(&mut socket, "chat.startup", json!({"sessionKey": "main", "limit": 80, "maxBytes": 262_144})).await;
+    let said: Vec<_> =
+        startup["messages"].as_array().unwrap().iter().map(|message| message["__openclaw"].clone()).collect();
+    assert_eq!((&said[0]["seq"], &said[1]["seq"]), (&json!(1), &json!(2)));
+    assert!(said.iter().all(|place| place["runId"] == "k1" && place["id"].is_string()), "{said:?}");
+    assert_eq!(startup["metadata"]["models"][0]["id"], "scripted");
+    assert_eq!(startup["metadata"], get(&mut socket, "chat.metadata", json!({"sessionKey": "main"})).await);
+}
+
+#[tokio::test]
+async fn who_follows_conversations_hears_that_they_change_and_nobody_else_does() {
+    let world = World::new(says(&["hi"])).await;
+    let mut follower = world.client(4, json!({})).await;
+    let mut other = world.client(4, json!({})).await;
+    assert_eq!(get(&mut follower, "sessions.subscribe", json!({})).await, json!({"subscribed": true}));
+    get(&mut other, "sessions.create", json!({"key": "garden", "label": "Plants"})).await;
+    let changed = loop {
+        let frame = follower.next().await;
+        if frame["event"] == "sessions.changed" {
+            break frame["payload"].clone();
+        }
+    };
+    assert_eq!(
+        (&changed["sessionKey"], &changed["reason"], &changed["session"]["label"]),
+        (&json!("agent:main:garden"), &json!("create"), &json!("Plants"))
+    );
+    assert_eq!(get(&mut follower, "sessions.unsubscribe", json!({})).await, json!({"subscribed": false}));
+    get(&mut other, "sessions.delete", json!({"key": "garden"})).await;
+    // All that is told is told in order: a change would have come before the end of this run.
+    for socket in [&mut follower, &mut other] {
+        socket.send("r", "agent", json!({"message": "x", "idempotencyKey": "k", "sessionKey": "main"})).await;
+        loop {
+            let frame = socket.next().await;
+            assert_ne!(frame["event"], "sessions.changed");
+            if frame["id"] == "r" && frame["payload"]["status"] == "ok" {
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn lists_of_what_is_not_here_are_empty() {
+    let world = World::new(says(&["hi"])).await;
+    let (mut socket, _) = world.open().await;
+    let mut params = connect(4);
+    params["scopes"] = json!(["operator.admin"]);
+    socket.ask("c", "connect", params).await;
+    assert_eq!(get(&mut socket, "question.list", json!({})).await, json!({"questions": []}));
+    assert_eq!(get(&mut socket, "plugin.approval.list", json!({})).await, json!([]));
+    assert_eq!(get(&mut socket, "node.list", json!({})).await["nodes"], json!([]));
+    let log = get(&mut socket, "logs.tail", json!({"limit": 5})).await;
+    assert_eq!((&log["lines"], &log["cursor"]), (&json!([]), &json!(0)));
+    let wrong = socket.ask("w", "logs.tail", json!({"limit": 5001})).await;
+    assert_eq!(wrong["error"]["message"], "invalid logs.tail params: at /limit: must be <= 5000");
+}

@@ -6,7 +6,7 @@
 //!
 //! [`wire`] is the reading of a stream alone. [`drain`] is a session that gets more than it can answer at once. What durability costs: [`acks`] beside the bare disk, [`disk`] for what a run writes, [`recovery`] after a kill.
 //! What tools cost beside programs that do the same: [`exec`] and [`search`]. What many readers cost: [`fanout`]. What
-//! long transcripts cost: [`turn`].
+//! long transcripts cost: [`turn`]. What hooks and plugins cost: [`hooks`].
 
 mod acks;
 mod client;
@@ -15,6 +15,7 @@ mod disk;
 mod drain;
 mod exec;
 mod fanout;
+mod hooks;
 mod model;
 mod process;
 mod recovery;
@@ -66,6 +67,8 @@ enum Part {
     Fanout,
     /// Turns in transcripts of all lengths, and making a huge one short
     Turn,
+    /// Hooks in Rust, in a process and in Node, and a start with many plugins
+    Hooks,
 }
 
 /// Measures and prints.
@@ -76,6 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         None => runtime.block_on(measure(&binary))?,
         Some(Part::Fanout) => runtime.block_on(measure_fanout(&binary))?,
         Some(Part::Turn) => runtime.block_on(measure_turn(&binary))?,
+        Some(Part::Hooks) => runtime.block_on(measure_hooks(&binary))?,
     };
     if args.json {
         println!("{:#}", report.to_json());
@@ -127,6 +131,7 @@ async fn measure(binary: &Path) -> Result<Report> {
     exec::measure(&bench_tools, binary, &mut report)?;
     exec::secrets(&bench_tools, &mut report)?;
     search::measure(&bench_tools, &mut report)?;
+    hooks::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
     Ok(report)
 }
 
@@ -144,6 +149,14 @@ async fn measure_turn(binary: &Path) -> Result<Report> {
     let mut report = Report::default();
     let logs = tempfile::tempdir()?;
     turn::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
+    Ok(report)
+}
+
+async fn measure_hooks(binary: &Path) -> Result<Report> {
+    let model = Model::start().context("cannot start the model server")?;
+    let mut report = Report::default();
+    let logs = tempfile::tempdir()?;
+    hooks::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
     Ok(report)
 }
 

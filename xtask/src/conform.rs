@@ -1,9 +1,12 @@
 //! `conform`: unmodified OpenClaw clients of both generations against the built gateway.
 //!
-//! [`install`] fetches the clients, [`client`] runs one of them in a fresh home, [`rows`] is the checklist, and [`state`]
-//! sends a state directory there and back. [`skills`] compares how the shipped skills are judged. The gateway answers with its built-in demo model, so nothing but the npm
-//! registry is needed. What every client said is kept. [`sdk`] shows our requests to the vendors' own types; [`openai`] lets the
-//! official clients of OpenAI speak to the gateway.
+//! [`install`] fetches the clients, [`client`] runs one of them in a fresh home, and [`rows`] is the checklist: commands of a
+//! client ([`commands`]), its TUI in tmux ([`tui`], [`screen`]), its Control UI in a headless Chromium ([`page`]), and
+//! questions put by hand ([`scripts`], [`wire`]). A model that does what a message says ([`puppet`], [`model`]) answers, so
+//! nothing but the npm registry is needed. What every client said, saw and heard is kept; [`schema`] checks the frames against
+//! what OpenClaw publishes. [`state`] sends a state directory there and back, [`skills`] compares how the shipped skills are
+//! judged, [`sdk`] shows our requests to the vendors' own types, and [`openai`] lets the official clients of OpenAI speak to
+//! the gateway.
 
 mod client;
 mod commands;
@@ -11,8 +14,10 @@ mod install;
 mod model;
 mod openai;
 mod page;
+mod plugins;
 mod puppet;
 mod rows;
+mod schema;
 mod screen;
 mod scripts;
 mod sdk;
@@ -28,11 +33,12 @@ use std::{
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
+use tokio::time::Instant;
 
 use self::{
     client::{Client, Protocol},
@@ -63,6 +69,9 @@ pub(crate) struct Args {
     /// Only compare how the skills that OpenClaw ships are judged
     #[arg(long)]
     skills_only: bool,
+    /// Only load plugins that OpenClaw ships, and call their tools
+    #[arg(long)]
+    plugins_only: bool,
     /// Only these rows of the checklist, by number or by a part of the name
     #[arg(long, value_name = "ROW")]
     row: Vec<String>,
@@ -101,10 +110,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let results = check_skills(&clients, &binary);
         return if results.contains(&false) { bail!("skills are judged differently") } else { Ok(()) };
     }
+    if args.plugins_only {
+        let results = check_plugins(&clients, &binary);
+        return if results.contains(&false) { bail!("plugins of OpenClaw do not work") } else { Ok(()) };
+    }
     let mut table = Table::default();
     let ground = Ground { folder: &folder, logs: &logs, binary: &binary, args };
     check_rows(&clients, &ground, &mut table)?;
     let mut results: Vec<bool> = table.rows.values().flatten().map(|cell| cell.why.is_none()).collect();
+    if let Some(newest) = clients.last() {
+        let result = schema::check(&folder, &newest.node, &logs.join("frames.jsonl"));
+        results.push(tell(&"frame", "published schema", newest, &result));
+    }
     if args.row.is_empty() {
         let config = json!({"agents": {"defaults": {"model": {"primary": "homard/demo"}}}});
         // The newer generation keeps its sessions in a database of its own.
@@ -113,6 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             results.push(tell(&"state", "there and back", client, &result));
         }
         results.extend(check_skills(&clients, &binary));
+        results.extend(check_plugins(&clients, &binary));
         results.push(sdk::check(&folder));
         let scene = openai::Scene { folder: &folder, binary: &binary, logs: &logs, records: args.record };
         results.extend(openai::check(scene));
@@ -216,6 +234,12 @@ fn check_rows(clients: &[Client], ground: &Ground<'_>, table: &mut Table) -> Res
 /// Compares the skills of every client with what Homard makes of them; whether they are the same.
 fn check_skills(clients: &[Client], binary: &Path) -> Vec<bool> {
     clients.iter().map(|client| tell(&"skill", "shipped skills", client, &skills::check(client, binary))).collect()
+}
+
+/// Loads plugins of the older client, whose API is the one that Homard offers; whether they work.
+fn check_plugins(clients: &[Client], binary: &Path) -> Vec<bool> {
+    let older = clients.iter().filter(|client| matches!(client.protocol, Protocol::Three));
+    older.map(|client| tell(&"plugin", "shipped plugins", client, &plugins::check(client, binary))).collect()
 }
 
 /// Prints a line of the table; whether the check passed.

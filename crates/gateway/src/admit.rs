@@ -31,6 +31,15 @@ pub(crate) struct Rules {
     pub(crate) proxies: Vec<IpAddr>,
 }
 
+impl Rules {
+    /// Where a request comes from that was let in: the peer, or whom a trusted proxy names.
+    pub(crate) fn client(&self, headers: &HeaderMap, peer: IpAddr) -> IpAddr {
+        let peer = peer.to_canonical();
+        let is_proxied = PROXY_HEADERS.iter().any(|name| headers.contains_key(name));
+        if is_proxied { behind(headers, peer, &self.proxies).unwrap_or(peer) } else { peer }
+    }
+}
+
 /// Somebody who may knock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Knock {

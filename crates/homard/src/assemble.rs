@@ -88,7 +88,8 @@ impl House {
         troubles.extend(wrong);
         let (main, subagent) = slots(config);
         let slots = Slots::new(main, subagent, 1);
-        let (hub, feed) = Hub::start_with(ambient, (journal.clone(), journal.fence()), agents, slots, rules(config, &office));
+        let (hub, feed) =
+            Hub::start_with(ambient, (journal.clone(), journal.fence()), agents, slots, rules(config, &office));
         if office.bench.hub.set(hub.clone()).is_err() {
             tracing::error!("an office serves one house");
         }
@@ -102,8 +103,7 @@ impl House {
     /// Waits a little for MCP servers and plugins that are not ready yet, and gives the agents their tools. Says what is wrong now
     /// and was not before.
     pub(crate) async fn settle(&self, loaded: &Loaded<Config>) -> Result<Vec<String>> {
-        let (servers, guests) =
-            tokio::join!(self.office.bench.outside.settled(SETTLE), self.office.guests.settled());
+        let (servers, guests) = tokio::join!(self.office.bench.outside.settled(SETTLE), self.office.guests.settled());
         if !servers && !guests {
             return Ok(Vec::new());
         }

@@ -15,7 +15,7 @@ export function hookInvoker({ registry, resolveRefs, log }) {
     if (SYNCHRONOUS.has(name) && typeof returned?.then === "function") {
       log("warn", `a handler of ${name} returned a promise; this hook does not wait, so it is ignored`, plugin);
       returned.then(undefined, (error) => log("warn", `a handler of ${name} failed later: ${error?.message}`, plugin));
-      return { result: null };
+      return {}; // no result: a guard has not answered
     }
     return { result: readable(await returned, name, plugin, log) };
   };
@@ -31,5 +31,5 @@ function readable(result, name, plugin, log) {
   if (result == null) return null;
   if (typeof result === "object" && !Array.isArray(result)) return result;
   log("warn", `a handler of ${name} returned ${Array.isArray(result) ? "an array" : `a ${typeof result}`}, not an object; it is ignored`, plugin);
-  return null;
+  return undefined; // which leaves no result: a guard has not answered
 }

@@ -55,6 +55,14 @@ pub(crate) struct Door {
 /// The questions that are being answered, by their ids.
 type Asking = Arc<Mutex<HashMap<String, AbortHandle>>>;
 
+/// What a process may ask.
+enum Asked {
+    /// A value that was lent to it.
+    Lent,
+    /// Something of the house.
+    House(Ask),
+}
+
 /// How much of something is borne.
 #[derive(Debug, Clone, Copy)]
 struct Patience {
@@ -121,12 +129,10 @@ impl Door {
         self.unasked()?;
         match method {
             "log" => {
-                if self.logged.bears() {
+                if self.may_log() {
                     let text = |key: &str| params.get(key).and_then(Value::as_str).unwrap_or_default();
                     let message = one_line(text("message"), 2000);
                     self.behind.host.log(&self.speaker(params), text("level"), &message);
-                } else if self.logged.count == LOGGED.most + 1 {
-                    tracing::warn!(plugin = self.behind.name, "a plugin logs too much; some of it is left out");
                 }
             }
             "$/cancel" => {
@@ -140,26 +146,48 @@ impl Door {
         Ok(())
     }
 
+    /// Whether one more line because of it may go to the log.
+    fn may_log(&mut self) -> bool {
+        let is_borne = self.logged.bears();
+        if !is_borne && self.logged.count == LOGGED.most + 1 {
+            tracing::warn!(plugin = self.behind.name, "a plugin logs too much; some of it is left out");
+        }
+        is_borne
+    }
+
     /// For whom the process speaks.
     fn speaker(&self, params: &Value) -> String {
         let said = params.get("plugin").and_then(Value::as_str).filter(|_| self.behind.is_shared);
         said.unwrap_or(&self.behind.name).to_owned()
     }
 
-    /// Has a question answered.
-    pub(crate) fn request(&mut self, id: Value, method: String, params: Value, talk: &Arc<Talk>) -> Result<(), String> {
+    /// Has a question answered, or gives the line that refuses it.
+    pub(crate) fn request(
+        &mut self,
+        id: Value,
+        method: &str,
+        params: Value,
+        talk: &Arc<Talk>,
+    ) -> Result<Option<String>, String> {
         self.unasked()?;
-        let Ok(seat) = self.seats.clone().try_acquire_owned() else {
-            let line = rpc::refusal(&id, FAILED, &format!("more than {AT_ONCE} questions at once"));
-            let talk = talk.clone();
-            // Not awaited here: whoever reads must not wait until the process does.
-            task::spawn("plugin refusal", async move { talk.say(line).await });
-            return Ok(());
+        let speaker = self.speaker(&params);
+        let asked = match self.asked(&speaker, method) {
+            Ok(asked) => asked,
+            Err((code, why)) => return Ok(Some(rpc::refusal(&id, code, &why))),
         };
-        let (behind, speaker, talk) = (self.behind.clone(), self.speaker(&params), talk.clone());
+        let Ok(seat) = self.seats.clone().try_acquire_owned() else {
+            return Ok(Some(rpc::refusal(&id, FAILED, &format!("more than {AT_ONCE} questions at once"))));
+        };
+        let (host, talk) = (self.behind.host.clone(), talk.clone());
         let (asking, key) = (self.asking.clone(), id.to_string());
         let answering = task::spawn("plugin question", async move {
-            let line = answer(&behind, &speaker, (&id, &method, params), &talk).await;
+            let line = match asked {
+                Asked::Lent => lend(&id, &params, &talk),
+                Asked::House(ask) => match host.answer(&speaker, ask, params).await {
+                    Ok(value) => rpc::answer(&id, &value),
+                    Err(why) => rpc::refusal(&id, FAILED, &why),
+                },
+            };
             talk.say(line).await;
             asking.lock().unwrap_or_else(PoisonError::into_inner).remove(&id.to_string());
             drop(seat);
@@ -167,7 +195,24 @@ impl Door {
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         asking.retain(|_, task| !task.is_finished());
         asking.insert(key, answering.abort_handle());
-        Ok(())
+        Ok(None)
+    }
+
+    /// What is asked; an error is why it is refused.
+    fn asked(&mut self, speaker: &str, method: &str) -> Result<Asked, (i64, String)> {
+        if method == "ref.get" {
+            return Ok(Asked::Lent);
+        }
+        let Some(ask) = Ask::named(method) else {
+            return Err((UNKNOWN_METHOD, format!("there is no method {:?}", one_line(method, 100))));
+        };
+        if self.behind.asks.as_ref().is_some_and(|asks| !asks.iter().any(|name| name == method)) {
+            if self.may_log() {
+                tracing::warn!(plugin = speaker, method, "a plugin asked for what its manifest does not declare");
+            }
+            return Err((DENIED, format!("the manifest does not declare {method} under \"rights.host\"")));
+        }
+        Ok(Asked::House(ask))
     }
 
     /// Takes back all that is being answered: nobody is left to hear it.
@@ -178,26 +223,13 @@ impl Door {
     }
 }
 
-/// The line that answers a question.
-async fn answer(behind: &Behind, speaker: &str, asked: (&Value, &str, Value), talk: &Talk) -> String {
-    let (id, method, params) = asked;
-    if method == "ref.get" {
-        let reference = params.get("ref").and_then(Value::as_str).unwrap_or_default();
-        return match talk.shelf.get(reference) {
-            Some(value) => rpc::gift(id, &value),
-            None => rpc::refusal(id, FAILED, &format!("there is no value {reference:?}; its call may be over")),
-        };
-    }
-    let Some(ask) = Ask::named(method) else {
-        return rpc::refusal(id, UNKNOWN_METHOD, &format!("there is no method {method:?}"));
-    };
-    if behind.asks.as_ref().is_some_and(|asks| !asks.iter().any(|name| name == method)) {
-        let why = format!("the manifest does not declare {method} under \"rights.host\"");
-        tracing::warn!(plugin = speaker, method, "a plugin asked for what its manifest does not declare");
-        return rpc::refusal(id, DENIED, &why);
-    }
-    match behind.host.answer(speaker, ask, params).await {
-        Ok(value) => rpc::answer(id, &value),
-        Err(why) => rpc::refusal(id, FAILED, &why),
+/// The line that gives a value away that was lent, as long as its call is open.
+fn lend(id: &Value, params: &Value, talk: &Talk) -> String {
+    let reference = params.get("ref").and_then(Value::as_str).unwrap_or_default();
+    match talk.shelf.get(reference) {
+        Some(value) => rpc::gift(id, &value),
+        None => {
+            rpc::refusal(id, FAILED, &format!("there is no value {:?}; its call may be over", one_line(reference, 100)))
+        }
     }
 }

@@ -52,6 +52,16 @@ pub fn decide(manifest: &Manifest, origin: Origin, settings: &Settings) -> Verdi
     off(format!("nobody has switched it on; to do so: homard plugins enable {id}"))
 }
 
+/// Whether the owner wants a plugin on, whatever lies in its folder, and even if nothing does.
+pub(crate) fn is_wanted(id: &str, settings: &Settings) -> bool {
+    let is_in = |list: &[String]| list.iter().any(|listed| listed == id);
+    let entry = settings.entries.get(id).and_then(|entry| entry.enabled);
+    let is_off = settings.enabled == Some(false) || is_in(&settings.deny) || entry == Some(false);
+    let is_left_out = !settings.allow.is_empty() && !is_in(&settings.allow);
+    let is_named = entry == Some(true) || is_in(&settings.allow) || settings.slots.memory.as_deref() == Some(id);
+    is_named && !is_off && !is_left_out
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};

@@ -1,6 +1,9 @@
 //! A plugin's part in the loop, and what it listens to.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use async_trait::async_trait;
 use homard_hooks::{
@@ -26,6 +29,8 @@ pub(crate) struct PluginHook {
     pub(crate) worker: Arc<Worker>,
     pub(crate) address: Address,
     pub(crate) registration: Registration,
+    /// Whether it was told already that it answers in a shape that cannot be read.
+    pub(crate) is_warned: AtomicBool,
 }
 
 #[derive(Serialize)]
@@ -61,20 +66,34 @@ impl Hook for PluginHook {
             Ok(Paper { params: to_raw_value(&invocation).map_err(unwritten)?, lent: Some(lent) })
         });
         match answer.await {
-            Ok(answer) => read(&answer),
+            Ok(answer) if self.registration.is_guard || is_shaped(&answer) => read(&answer),
+            Ok(_) => {
+                if !self.is_warned.swap(true, Ordering::Relaxed) {
+                    let (plugin, point) = (self.address.plugin(), self.registration.point.name());
+                    tracing::warn!(plugin, point, "a hook is passed over: {SHAPE}");
+                }
+                Ok(Answer::nothing())
+            }
             Err(Error::Late(_)) => Err(HookError::Late(deadline)),
             Err(error) => Err(error.into()),
         }
     }
 }
 
+/// What is wrong with an answer that has another shape.
+const SHAPE: &str = "it must answer {\"result\": null} or {\"result\": {…}}, and did not";
+
+fn is_shaped(answer: &Value) -> bool {
+    matches!(answer.get("result"), Some(Value::Null | Value::Object(_)))
+}
+
 /// What a plugin answered at a point.
 fn read(answer: &Value) -> Result<Answer, HookError> {
     match answer.get("result") {
-        None | Some(Value::Null) => Ok(Answer::nothing()),
+        Some(Value::Null) => Ok(Answer::nothing()),
         Some(result @ Value::Object(_)) => Answer::deserialize(result)
             .map_err(|error| HookError::Failed(format!("it answered something that cannot be read: {error}"))),
-        Some(_) => Err(HookError::Failed("it answered something that is not an object".to_owned())),
+        Some(_) | None => Err(HookError::Failed(SHAPE.to_owned())),
     }
 }
 
@@ -126,11 +145,13 @@ mod tests {
     #[test]
     fn an_answer_is_an_object_or_nothing() {
         assert_eq!(read(&json!({"result": null})), Ok(Answer::nothing()));
-        assert_eq!(read(&json!({})), Ok(Answer::nothing()));
         assert_eq!(read(&json!({"result": {"block": true, "blockReason": "no", "more": 1}})), Ok(Answer::block("no")));
         assert!(matches!(read(&json!({"result": {"block": "yes"}})), Err(HookError::Failed(_))));
-        let wrong = HookError::Failed("it answered something that is not an object".to_owned());
-        assert_eq!(read(&json!({"result": "block"})), Err(wrong));
+        for wrong in [json!({}), json!(null), json!({"block": true}), json!({"result": "block"}), json!({"result": []})]
+        {
+            assert_eq!(read(&wrong), Err(HookError::Failed(SHAPE.to_owned())), "{wrong}");
+            assert!(!is_shaped(&wrong), "{wrong}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 pub mod internal;
 
+mod absent;
 mod admit;
 mod discover;
 mod door;

@@ -1,7 +1,7 @@
 //! A conversation with a plugin's process: questions in both directions, and what becomes of them when it ends.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     io,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -33,6 +33,10 @@ const OUTBOX: usize = 64;
 
 /// How long a process may take to be gone when it has closed its output.
 const CLOSING: Duration = Duration::from_millis(500);
+
+/// What those are told who wait while a process writes a line that is too long.
+const TOO_LONG: &str =
+    "it wrote a line of more than 8 MiB, which is not read; if that was the answer, it has to be shorter";
 
 /// Hears how far a call has come.
 pub(crate) type OnProgress = Box<dyn Fn(Value) + Send + Sync>;
@@ -219,17 +223,24 @@ async fn attend(
 ) {
     let mut lines = Lines::default();
     let mut buffer = vec![0; 64 * 1024];
+    // No more than one buffer brings: as long as they wait nothing is read, so one that does not listen is not heard, and
+    // its ping decides.
+    let mut refusals = VecDeque::new();
     let (why, is_gentle) = loop {
         // Its end comes last: what it said before is heard first.
         tokio::select! {
             biased;
             () = stop.cancelled() => break ("it was stopped".to_owned(), true),
-            read = stdout.read(&mut buffer) => match read {
-                Ok(count @ 1..) => {
-                    if let Err(why) = hear(lines.take(&buffer[..count]), &talk, &mut door) {
-                        break (why, false);
-                    }
-                }
+            place = talk.outbox.reserve(), if !refusals.is_empty() => match place {
+                Ok(place) => if let Some(line) = refusals.pop_front() { place.send(line) },
+                // It closed its input, so it does not want to know.
+                Err(_) => refusals.clear(),
+            },
+            read = stdout.read(&mut buffer), if refusals.is_empty() => match read {
+                Ok(count @ 1..) => match hear(lines.take(&buffer[..count]), &talk, &mut door) {
+                    Ok(refused) => refusals.extend(refused),
+                    Err(why) => break (why, false),
+                },
                 Ok(0) | Err(_) => match timeout(CLOSING, process.ended()).await {
                     Ok(status) => break (process.obituary(&status).await, false),
                     Err(_) => break ("it closed its output".to_owned(), false),
@@ -246,8 +257,9 @@ async fn attend(
     process.end(is_gentle).await;
 }
 
-/// Deals with what the process said; an error is why it cannot go on.
-fn hear(all: Vec<Said>, talk: &Arc<Talk>, door: &mut Door) -> Result<(), String> {
+/// Deals with what the process said, and gives the lines that refuse what it asked; an error is why it cannot go on.
+fn hear(all: Vec<Said>, talk: &Arc<Talk>, door: &mut Door) -> Result<Vec<String>, String> {
+    let mut refusals = Vec::new();
     for said in all {
         match said {
             Said::Answer { id, result } => {
@@ -270,9 +282,17 @@ fn hear(all: Vec<Said>, talk: &Arc<Talk>, door: &mut Door) -> Result<(), String>
                 }
             }
             Said::Notice { method, params } => door.notice(&method, &params)?,
-            Said::Request { id, method, params } => door.request(id, method, params, talk)?,
+            Said::Request { id, method, params } => refusals.extend(door.request(id, &method, params, talk)?),
             Said::Garbage(bytes) => door.garbage(bytes)?,
+            Said::TooLong => {
+                door.garbage(rpc::LINE)?;
+                // Whose answer it was is not known, so nobody waits for one that will not come.
+                let open: Vec<Open> = talk.open().drain().map(|(_, open)| open).collect();
+                for open in open {
+                    drop(open.answer.send(Err(TOO_LONG.to_owned())));
+                }
+            }
         }
     }
-    Ok(())
+    Ok(refusals)
 }

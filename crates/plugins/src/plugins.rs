@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -16,9 +19,10 @@ use tokio_util::{
 };
 
 use crate::{
+    absent::{AbsentGuard, installed_guards},
     admit::Reserved,
     discover::{Candidate, Origin, Roots, discover},
-    enable::{Verdict, decide},
+    enable::{Verdict, decide, is_wanted},
     hook::{PluginHook, PluginListener},
     host::Host,
     manifest::config_problems,
@@ -27,7 +31,7 @@ use crate::{
     plugin::{self, Surroundings},
     register::{Judged, Register},
     serve::{Command, Method, Place, Route, Service},
-    settings::{Entry, Settings},
+    settings::Settings,
     supervisor::{Address, Life, Timing, Worker, addresses},
     tool::PluginTool,
 };
@@ -97,6 +101,10 @@ pub struct Plugins {
     node: Arc<Worker>,
     register: Arc<Register>,
     surroundings: Arc<Surroundings>,
+    /// What has to be guarded, by whom.
+    guards: Vec<AbsentGuard>,
+    /// The edition whose namesakes were told of; none at first.
+    told: AtomicU64,
     tasks: TaskTracker,
     stop: CancellationToken,
     _ends: DropGuard,
@@ -181,6 +189,7 @@ impl Plugins {
         let register = Arc::new(Register::open(on.clone(), reserved, file));
         let surroundings = Arc::new(Surroundings { state, workspace, config, env });
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let guards = installed_guards(&settings);
         let node = settings.node;
         let staff = Staff { node, surroundings: surroundings.clone(), host: host.clone(), register: register.clone() };
         let watch = |launch| Worker::new(launch, timing, stop.clone(), &tasks);
@@ -199,8 +208,20 @@ impl Plugins {
         let ids: Vec<String> = guests.iter().map(|guest| guest.id().to_owned()).collect();
         let node = watch(Box::new(staff.node(NODE, guests)));
         workers.extend(ids.into_iter().map(|id| (id, node.clone())));
-        let ends = stop.clone().drop_guard();
-        Self { found: candidates, verdicts, problems, workers, node, register, surroundings, tasks, stop, _ends: ends }
+        Self {
+            found: candidates,
+            verdicts,
+            problems,
+            workers,
+            node,
+            register,
+            surroundings,
+            guards,
+            told: AtomicU64::new(u64::MAX),
+            tasks,
+            _ends: stop.clone().drop_guard(),
+            stop,
+        }
     }
 
     /// What is wrong with what was found: sentences for its owner.
@@ -222,11 +243,18 @@ impl Plugins {
                 self.extend(&mut all, id, worker);
             }
         }
+        for guard in &self.guards {
+            if !all.hooks.iter().any(|hook| guard.is_needless(hook.as_ref())) {
+                all.hooks.push(Arc::new(guard.clone()));
+            }
+        }
         all.routes.sort_by_key(Route::is_for_all);
+        let edition = *self.register.edition.borrow();
+        let is_news = self.told.swap(edition, Ordering::Relaxed) != edition;
         // Of two with one name the first stays.
-        first_of_each(&mut all.tools, |tool| tool.name().to_owned());
-        first_of_each(&mut all.commands, |command| command.name().to_owned());
-        first_of_each(&mut all.methods, |method| method.name().to_owned());
+        first_of_each(&mut all.tools, is_news, |tool| tool.name().to_owned());
+        first_of_each(&mut all.commands, is_news, |command| command.name().to_owned());
+        first_of_each(&mut all.methods, is_news, |method| method.name().to_owned());
         all
     }
 
@@ -250,7 +278,8 @@ impl Plugins {
             let Some(point) = Point::named(&offer.name) else { continue };
             let deadline = known.entry.hooks.deadline(&offer.name, offer.timeout_ms);
             let registration = Registration { point, priority: offer.priority, is_guard: offer.guard, deadline };
-            all.hooks.push(Arc::new(PluginHook { worker: place.worker, address: place.address, registration }));
+            let (Place { worker, address }, is_warned) = (place, AtomicBool::new(false));
+            all.hooks.push(Arc::new(PluginHook { worker, address, registration, is_warned }));
         }
         for (place, offer) in of(Kind::Listener).zip(&offers.internal_hooks) {
             let events = offer.events.clone();
@@ -367,11 +396,11 @@ fn guards(candidate: &Candidate) -> Offers {
     Offers { hooks: candidate.manifest.guard.iter().map(guard).collect(), ..Offers::default() }
 }
 
-fn first_of_each<T>(all: &mut Vec<T>, name: impl Fn(&T) -> String) {
+fn first_of_each<T>(all: &mut Vec<T>, is_news: bool, name: impl Fn(&T) -> String) {
     let mut seen = BTreeSet::new();
     all.retain(|one| {
         let is_first = seen.insert(name(one));
-        if !is_first {
+        if !is_first && is_news {
             tracing::warn!(name = name(one), "two plugins have something of this name; the first is used");
         }
         is_first
@@ -391,13 +420,19 @@ fn judged(candidate: &Arc<Candidate>, settings: &Settings) -> Judged {
 
 /// Those that the owner wants and that were not found.
 fn missing(found: &[Arc<Candidate>], settings: &Settings) -> Vec<String> {
-    let is_wanted = |(_, entry): &(&String, &Entry)| entry.enabled == Some(true);
-    let wanted = settings.entries.iter().filter(is_wanted).map(|(id, _)| id).chain(&settings.allow);
-    let is_missing = |id: &&String| settings.enabled != Some(false) && !found.iter().any(|one| one.manifest.id == **id);
-    let ids: BTreeSet<&String> = wanted.filter(is_missing).collect();
-    ids.into_iter()
-        .map(|id| format!("plugins.{id} is switched on in the config, but there is no such plugin"))
-        .collect()
+    let named = settings.entries.keys().chain(&settings.allow);
+    let is_missing = |id: &&String| is_wanted(id, settings) && !found.iter().any(|one| one.manifest.id == **id);
+    let ids: BTreeSet<&String> = named.filter(is_missing).collect();
+    let sentence = |id: &String| {
+        let guard = settings.installs.get(id).map(|install| install.guard.join(", ")).unwrap_or_default();
+        let guards = if guard.is_empty() {
+            "its guards, if it had any, do not stand".to_owned()
+        } else {
+            format!("what it guards ({guard}) is refused until it is installed again or switched off")
+        };
+        format!("plugins.{id} is switched on in the config, but there is no such plugin that can be used; {guards}")
+    };
+    ids.into_iter().map(sentence).collect()
 }
 
 /// What all launches need.

@@ -131,17 +131,13 @@ impl Register {
 
     fn let_in(&self, known: &mut Known, offers: Offers) {
         let (mut admitted, mut denied) = admit(offers, &known.candidate.manifest, &self.reserved);
-        if known.entry.hooks.allow_prompt_injection == Some(false) {
-            admitted.hooks.retain(|hook| {
-                let is_let_in = !matches!(hook.name.as_str(), "before_prompt_build" | "before_agent_start");
-                if !is_let_in {
-                    let name = &hook.name;
-                    denied
-                        .push(format!("hook {name}: the config's hooks.allowPromptInjection is false for this plugin"));
-                }
-                is_let_in
-            });
-        }
+        admitted.hooks.retain(|hook| {
+            let (name, is_let_in) = (&hook.name, known.entry.hooks.lets_in(&hook.name));
+            if !is_let_in {
+                denied.push(format!("hook {name}: the config's hooks.allowPromptInjection is false for this plugin"));
+            }
+            is_let_in
+        });
         (known.offers, known.denied, known.error) = (Some(admitted), denied, None);
     }
 

@@ -21,14 +21,16 @@ pub(crate) enum Said {
     Answer { id: u64, result: Result<Value, String> },
     /// It said something that is no message: this many bytes.
     Garbage(usize),
+    /// It says something that is too long. Told when that is seen: the end of such a line may never come.
+    TooLong,
 }
 
 /// Makes messages of bytes as they come.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     begun: Vec<u8>,
-    /// Bytes of a line that is too long, whose end has not come yet.
-    skipped: usize,
+    /// Whether the line is too long, and its end has not come yet.
+    is_skipping: bool,
 }
 
 impl Lines {
@@ -36,24 +38,28 @@ impl Lines {
     pub(crate) fn take(&mut self, mut bytes: &[u8]) -> Vec<Said> {
         let mut said = Vec::new();
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
-            self.keep(&bytes[..end]);
+            said.extend(self.keep(&bytes[..end]));
             bytes = &bytes[end + 1..];
             let line = std::mem::take(&mut self.begun);
-            match std::mem::take(&mut self.skipped) {
-                0 => said.extend(read(&line)),
-                skipped => said.push(Said::Garbage(skipped)),
+            if !std::mem::take(&mut self.is_skipping) {
+                said.extend(read(&line));
             }
         }
-        self.keep(bytes);
+        said.extend(self.keep(bytes));
         said
     }
 
-    fn keep(&mut self, bytes: &[u8]) {
-        if self.skipped > 0 || self.begun.len() + bytes.len() > LINE {
-            self.skipped += std::mem::take(&mut self.begun).len() + bytes.len();
-        } else {
-            self.begun.extend_from_slice(bytes);
+    /// Keeps a part of a line; says so when the line has become too long.
+    fn keep(&mut self, bytes: &[u8]) -> Option<Said> {
+        if self.is_skipping {
+            return None;
         }
+        if self.begun.len() + bytes.len() > LINE {
+            (self.begun, self.is_skipping) = (Vec::new(), true);
+            return Some(Said::TooLong);
+        }
+        self.begun.extend_from_slice(bytes);
+        None
     }
 }
 
@@ -164,12 +170,13 @@ mod tests {
     fn a_line_that_is_too_long_is_not_kept_and_the_next_is_read() {
         let mut lines = Lines::default();
         let part = vec![b'x'; LINE / 4];
-        for _ in 0..40 {
-            assert_eq!(lines.take(&part), []);
+        for count in 1..=40 {
+            let expected: &[Said] = if count == 5 { &[Said::TooLong] } else { &[] };
+            assert_eq!(lines.take(&part), expected);
             assert!(lines.begun.len() <= LINE);
         }
-        let expected = [Said::Garbage(part.len() * 40), Said::Notice { method: "m".to_owned(), params: Value::Null }];
-        assert_eq!(lines.take(b"\n{\"method\":\"m\"}\n"), expected);
+        let notice = Said::Notice { method: "m".to_owned(), params: Value::Null };
+        assert_eq!(lines.take(b"\n{\"method\":\"m\"}\n"), [notice]);
     }
 
     proptest! {

@@ -82,9 +82,16 @@ pub struct HookSettings {
 pub struct Install {
     /// What its files added up to: [`crate::fingerprint`].
     pub hash: Option<String>,
+    /// What it guarded. While it is on, nothing happens there without it, whatever became of its folder.
+    pub guard: Vec<String>,
 }
 
 impl HookSettings {
+    /// Whether it may have this hook at all.
+    pub(crate) fn lets_in(&self, hook: &str) -> bool {
+        self.allow_prompt_injection != Some(false) || !matches!(hook, "before_prompt_build" | "before_agent_start")
+    }
+
     /// How long a hook may take: the owner's word for this hook, then for all of the plugin, then the author's.
     pub(crate) fn deadline(&self, hook: &str, author: Option<u64>) -> Option<Duration> {
         let said = self.timeouts.get(hook).copied().or(self.timeout_ms).or(author).filter(|ms| *ms > 0);

@@ -27,9 +27,16 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All problems in one line, as error responses carry them.
+/// How many problems are told.
+const TOLD: usize = 20;
+
+/// The problems in one line, as error responses carry them. Whoever sends a great many hears of the first ones.
 pub fn summary(problems: &[Problem]) -> String {
-    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    let mut told: Vec<_> = problems.iter().take(TOLD).map(ToString::to_string).collect();
+    if problems.len() > TOLD {
+        told.push(format!("and {} more", problems.len() - TOLD));
+    }
+    told.join("; ")
 }
 
 /// A compiled schema.

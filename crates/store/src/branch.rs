@@ -43,8 +43,13 @@ pub fn path(entries: &[Entry]) -> Vec<&Entry> {
 
 /// What was said on the way to the last line, oldest first, as it was written: also what a model no longer sees.
 pub fn said(entries: &[Entry]) -> Vec<Arc<Message>> {
+    said_lines(entries).into_iter().map(|(_, message)| message).collect()
+}
+
+/// The same, with the lines that say it.
+pub fn said_lines(entries: &[Entry]) -> Vec<(EntryId, Arc<Message>)> {
     let messages = path(entries).into_iter().filter_map(|entry| match &entry.kind {
-        Kind::Message(said) => Some(Arc::new(said.message.clone())),
+        Kind::Message(said) => Some((entry.id.clone(), Arc::new(said.message.clone()))),
         Kind::ModelChange(_) | Kind::Other(_) => None,
     });
     messages.collect()

@@ -203,7 +203,8 @@ fn words(played: &Played, heard: &Heard, told: &[&Told]) -> Vec<String> {
     let mut whole = String::new();
     for (number, (text, is_cut)) in (0..).zip(&said).skip(before) {
         let pieces = pieces.remove(&number).unwrap_or_default();
-        let is_told = pieces == *text || *is_cut && text.starts_with(&pieces) || played.asked_hooks("before_message_write");
+        let is_told =
+            pieces == *text || *is_cut && text.starts_with(&pieces) || played.asked_hooks("before_message_write");
         if !is_told {
             wrong.push(format!("message {number} was told as {pieces:?} and is {text:?}"));
         }

@@ -49,7 +49,8 @@ struct Pretend;
 #[async_trait]
 impl Tool for Pretend {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]});
+        let parameters =
+            json!({"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]});
         ToolSpec { name: "exec".to_owned(), description: "Runs a command.".to_owned(), parameters }
     }
 

@@ -226,6 +226,36 @@ impl Report {
         self.add(format!("… against {program}, {}", compared.what), ours / theirs, "x", Aim::AtMost(1.5));
     }
 
+    /// A hook that was asked each way, told beside what a run takes that has no hooks.
+    pub(super) fn hook(&mut self, compared: &Compared, run: &[Duration]) {
+        let run = percentile(run, 50);
+        for (who, took) in &compared.took {
+            let took = percentile(took, 50);
+            self.add(format!("hook call, {who}, {}", compared.what), took * 1e3, "µs", Aim::None);
+            self.add(format!("… of a run without, {who}, {}", compared.what), took / run * 100.0, "%", Aim::None);
+        }
+    }
+
+    /// Runs with hooks at every point, each way; the first way has none.
+    pub(super) fn hooked(&mut self, compared: &Compared) {
+        let Some(((_, bare), ways)) = compared.took.split_first() else { return };
+        let bare = percentile(bare, 50);
+        self.add(format!("{}, without hooks, median", compared.what), bare, "ms", Aim::None);
+        for (way, took) in ways {
+            let took = percentile(took, 50);
+            self.add(format!("… with 21 in {way}, median"), took, "ms", Aim::None);
+            self.add(format!("… with 21 in {way}, against none"), took / bare, "x", Aim::None);
+        }
+    }
+
+    /// Starts without plugins and with so many.
+    pub(super) fn start_with(&mut self, plugins: &str, without: &[Duration], with: &[Duration]) {
+        let (without, with) = (percentile(without, 50), percentile(with, 50));
+        self.add(format!("start to ready, before {plugins}, median"), without, "ms", Aim::None);
+        self.add(format!("… with {plugins}, median"), with, "ms", Aim::None);
+        self.add(format!("… more with {plugins}"), with - without, "ms", Aim::AtMost(20.0));
+    }
+
     /// Memory after everything.
     pub(super) fn memory_after(&mut self, bytes: u64) {
         self.add("memory, after all that", mebibytes(bytes), "MiB", Aim::AtMost(60.0));
@@ -356,6 +386,29 @@ mod tests {
              … against 10, cold, 1000                           15.00 x    ≤ 120   ok\n\
              compaction of 100 MB                             3000.00 ms\n\
              … memory, at most                                1024.00 MiB\n"
+        );
+    }
+
+    #[test]
+    fn hooks_are_told_beside_a_run_that_has_none() {
+        let compared = |what: &str, took: &[(&str, u64)]| Compared {
+            what: what.to_owned(),
+            took: took.iter().map(|(who, took)| ((*who).to_owned(), ms(&[*took]))).collect(),
+        };
+        let mut report = Report::default();
+        report.hook(&compared("short", &[("Rust", 1)]), &ms(&[4]));
+        report.hooked(&compared("run", &[("none", 4), ("Node", 6)]));
+        report.start_with("50 plugins", &ms(&[30]), &ms(&[51]));
+        assert_eq!(
+            report.to_table(),
+            "hook call, Rust, short                           1000.00 µs\n\
+             … of a run without, Rust, short                    25.00 %\n\
+             run, without hooks, median                          4.00 ms\n\
+             … with 21 in Node, median                           6.00 ms\n\
+             … with 21 in Node, against none                     1.50 x\n\
+             start to ready, before 50 plugins, median          30.00 ms\n\
+             … with 50 plugins, median                          51.00 ms\n\
+             … more with 50 plugins                             21.00 ms   ≤ 20    MISSED\n"
         );
     }
 

@@ -38,7 +38,18 @@ page.on('websocket', (socket) => {
 });
 
 const sent = (method) => frames.filter(({ dir, frame }) => dir === 'c>s' && frame.method === method).map(({ frame }) => frame);
-const text = async () => (await page.locator('body').innerText()).replace(/\s+/g, ' ');
+
+// What people see; words for screen readers say some of it again.
+async function text() {
+  await page.evaluate(() => {
+    if (document.getElementById('conform-style')) return;
+    const style = document.createElement('style');
+    style.id = 'conform-style';
+    style.textContent = '.sr-only { display: none !important }';
+    document.head.append(style);
+  }).catch(() => {});
+  return (await page.locator('body').innerText()).replace(/\s+/g, ' ');
+}
 const count = (all, part) => all.split(part).length - 1;
 
 async function until(what, is, seconds = 60) {
@@ -139,7 +150,7 @@ const steps = {
     await answered('after the stop');
   },
   async pages() {
-    const places = isNew ? ['/sessions', '/config', '/cron', '/agents', '/skills'] : ['/sessions', '/config', '/cron', '/skills', '/logs', '/debug', '/overview', '/channels', '/instances', '/nodes', '/agents', '/usage'];
+    const places = isNew ? ['/sessions', '/config', '/cron', '/agents'] : ['/sessions', '/config', '/cron', '/skills', '/logs', '/debug', '/overview', '/channels', '/instances', '/nodes', '/agents', '/usage'];
     for (const place of places) {
       await page.evaluate((place) => { history.pushState({}, '', place); dispatchEvent(new PopStateEvent('popstate')); }, place);
       await page.waitForTimeout(2500);

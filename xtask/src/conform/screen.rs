@@ -1,15 +1,10 @@
 //! A program in a terminal that nobody sits at: tmux runs it, types, and reads the screen.
 
-use std::{
-    fs,
-    path::PathBuf,
-    process::Command,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs, path::PathBuf, process::Command, thread, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 use super::client::{Client, Home, PATH};
 

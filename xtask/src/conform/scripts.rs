@@ -126,7 +126,11 @@ const BAD_FRAMES: &[(&str, &str, &str)] = &[
     (r#"{"id":"x2","method":"health"}"#, r#""x2""#, "must have required property 'type'"),
     (r#"{"type":"req","id":"x4","method":"health","foo":1}"#, r#""x4""#, "at root: unexpected property 'foo'"),
     (r#"{"type":"event","event":"foo"}"#, r#""invalid""#, "invalid request frame: "),
-    (r#"{"type":"req","id":"x5","method":"connect","params":{}}"#, r#""x5""#, "connect is only valid as the first request"),
+    (
+        r#"{"type":"req","id":"x5","method":"connect","params":{}}"#,
+        r#""x5""#,
+        "connect is only valid as the first request",
+    ),
     (r#"{"type":"req","id":"x6","method":"no.such.method"}"#, r#""x6""#, "unknown method: no.such.method"),
     (r#"{"type":"req","id":"x8","method":"sessions.list","params":"str"}"#, r#""x8""#, "must be object"),
     (
@@ -174,14 +178,24 @@ type Variant = (&'static str, fn(&mut Value), Option<(u16, &'static str, Option<
 
 const VARIANTS: &[Variant] = &[
     ("as it is", |_| {}, None),
-    ("any protocol", |params| { params["minProtocol"] = 1.into(); params["maxProtocol"] = 10.into() }, None),
+    (
+        "any protocol",
+        |params| {
+            params["minProtocol"] = 1.into();
+            params["maxProtocol"] = 10.into()
+        },
+        None,
+    ),
     ("something unknown", |params| params["foo"] = 1.into(), None),
     ("the secret as a password", |params| params["auth"] = json!({"password": TOKEN}), None),
     ("the secret twice", |params| params["auth"] = json!({"token": TOKEN, "password": TOKEN}), None),
     ("no scopes", |params| params["scopes"] = json!([]), None),
     (
         "protocol 2",
-        |params| { params["minProtocol"] = 2.into(); params["maxProtocol"] = 2.into() },
+        |params| {
+            params["minProtocol"] = 2.into();
+            params["maxProtocol"] = 2.into()
+        },
         Some((1002, "protocol mismatch", Some("PROTOCOL_MISMATCH"))),
     ),
     (
@@ -195,7 +209,11 @@ const VARIANTS: &[Variant] = &[
         Some((1008, "device identity required", Some("DEVICE_IDENTITY_REQUIRED"))),
     ),
     ("an unknown role", |params| params["role"] = "boss".into(), Some((1008, "invalid role", None))),
-    ("an unknown client", |params| params["client"]["id"] = "mine".into(), Some((1008, "invalid connect params", None))),
+    (
+        "an unknown client",
+        |params| params["client"]["id"] = "mine".into(),
+        Some((1008, "invalid connect params", None)),
+    ),
     (
         "a page without origin",
         |params| params["client"]["id"] = "openclaw-control-ui".into(),
@@ -241,7 +259,10 @@ fn check_variant(line: &Line<'_>, change: fn(&mut Value), refused: Option<(u16, 
         ensure!(details.is_none() || told == details, "`details.code` should be {details:?}: {answer}");
     }
     let (_, closed, reason) = wire.rest()?;
-    ensure!(closed == code && reason.starts_with(words), "it should be closed with {code}, but was with {closed} {reason:?}");
+    ensure!(
+        closed == code && reason.starts_with(words),
+        "it should be closed with {code}, but was with {closed} {reason:?}"
+    );
     Ok(())
 }
 

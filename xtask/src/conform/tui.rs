@@ -38,8 +38,9 @@ pub(super) fn start(scene: &Scene<'_>) -> Result<()> {
 pub(super) fn message(scene: &Scene<'_>) -> Result<()> {
     let screen = scene.tui("13-tui-message")?;
     screen.enter("row thirteen speaks")?;
-    let text = screen.until("the answer", SOON, |text| text.contains("I have heard: ") && is_idle(text))?;
-    let answers = text.matches("I have heard: ").count();
+    let answer = "I have heard: row thirteen speaks";
+    let text = screen.until("the answer", SOON, |text| text.contains(answer) && is_idle(text))?;
+    let answers = text.matches(answer).count();
     ensure!(answers == 1, "the answer should be there once, but is {answers} times");
     let text = screen.until("the model in the footer", SOON, |text| text.contains("fake-1"))?;
     healthy(&text)
@@ -56,36 +57,37 @@ pub(super) fn abort(scene: &Scene<'_>) -> Result<()> {
     healthy(&text)?;
     // A TUI that is not free again cannot send.
     screen.enter("after the abort")?;
-    healthy(&screen.until("the next answer", SOON, |text| text.contains("I have heard: after the abort") || text.contains("heard: "))?)
+    healthy(&screen.until("the next answer", SOON, |text| text.contains("I have heard: after the abort"))?)
 }
 
 pub(super) fn new(scene: &Scene<'_>) -> Result<()> {
     let screen = scene.tui("15-tui-new")?;
     screen.enter("before the new one")?;
-    screen.until("the answer", SOON, |text| text.contains("I have heard: ") && is_idle(text))?;
+    screen.until("the answer", SOON, |text| text.contains("I have heard: before the new one") && is_idle(text))?;
     screen.enter("/new")?;
     let text = match scene.client.protocol {
-        Protocol::Three => screen.until("a reset session", SOON, |text| {
-            text.contains("session main reset") || !text.contains("I have heard: before") && is_idle(text)
-        })?,
+        Protocol::Three => screen.until("a reset session", SOON, |text| text.contains("tokens ?/") && is_idle(text))?,
         Protocol::Four => screen.until("a session `tui-…`", SOON, |text| text.contains("tui-"))?,
     };
     healthy(&text)?;
     screen.enter("in the new one")?;
-    screen.until("an answer in the new one", SOON, |text| text.contains("in the new one") && text.contains("heard: "))?;
+    screen.until("an answer in the new one", SOON, |text| text.contains("I have heard: in the new one"))?;
     Ok(())
 }
 
 pub(super) fn pickers(scene: &Scene<'_>) -> Result<()> {
     let screen = scene.tui("16-tui-pickers")?;
     screen.enter("so that there is a session")?;
-    screen.until("the answer", SOON, |text| text.contains("I have heard: ") && is_idle(text))?;
+    screen.until("the answer", SOON, |text| text.contains("I have heard: so that") && is_idle(text))?;
     screen.enter("/model")?;
     screen.until("the model in a list", SOON, |text| text.contains("fake/fake-1"))?;
     screen.keys(&["Escape"])?;
     thread::sleep(Duration::from_millis(500));
     screen.enter("/sessions")?;
-    healthy(&screen.until("the session in a list", SOON, |text| text.contains("agent:main:") || text.contains("just now"))?)
+    healthy(
+        &screen
+            .until("the session in a list", SOON, |text| text.contains("agent:main:") || text.contains("just now"))?,
+    )
 }
 
 /// Two minutes of nothing, and the client is still there.

@@ -11,7 +11,11 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use tokio::{net::TcpStream, runtime::Runtime, time::timeout};
+use tokio::{
+    net::TcpStream,
+    runtime::Runtime,
+    time::{Instant, timeout},
+};
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{Message, client::IntoClientRequest, http::HeaderValue},
@@ -129,11 +133,11 @@ impl Wire {
     }
 
     /// Asks, and returns the id of the question.
-    pub(super) fn put(&mut self, method: &str, params: Value) -> Result<String> {
+    pub(super) fn put(&mut self, method: &str, params: impl Into<Value>) -> Result<String> {
         self.asked += 1;
         let id = format!("q{}", self.asked);
         self.note(&json!({"asked": id, "method": method}))?;
-        self.say(&json!({"type": "req", "id": id, "method": method, "params": params}).to_string())?;
+        self.say(&json!({"type": "req", "id": id, "method": method, "params": params.into()}).to_string())?;
         Ok(id)
     }
 
@@ -159,7 +163,10 @@ impl Wire {
     pub(super) fn last_word(&mut self, run: &str) -> Result<Value> {
         let is_last = |frame: &Value| {
             let payload = &frame["payload"];
-            frame["event"] == "chat" && payload["runId"] == run && payload["state"] != "delta" && payload["state"] != "status"
+            frame["event"] == "chat"
+                && payload["runId"] == run
+                && payload["state"] != "delta"
+                && payload["state"] != "status"
         };
         Ok(self.find(&format!("the last word of {run}"), is_last)?["payload"].take())
     }
@@ -180,8 +187,8 @@ impl Wire {
 
     /// Everything that comes within a time, and what waits.
     pub(super) fn listen(&mut self, time: Duration) -> Result<Vec<Value>> {
-        let end = std::time::Instant::now() + time;
-        while let Some(left) = end.checked_duration_since(std::time::Instant::now()) {
+        let end = Instant::now() + time;
+        while let Some(left) = end.checked_duration_since(Instant::now()) {
             match self.next_within(left)? {
                 Some(Heard::Frame(frame)) => self.waiting.push_back(frame),
                 Some(Heard::Closed(code, reason)) => bail!("closed with {code} {reason:?}"),

@@ -67,7 +67,8 @@ fn settings(server: &Server, guest: &Guest, parts: &Parts) -> Response {
     let auth = Auth { token: Some(token.to_owned()), ..Auth::default() };
     // A page that has a token of its device shows that one here, too.
     let known = || server.devices.has_token(token).then_some(());
-    if let Err(denied) = server.bouncer.judge(&auth, (guest.address().ip(), Instant::now()), known) {
+    let address = server.rules.client(&parts.headers, guest.address().ip());
+    if let Err(denied) = server.bouncer.judge(&auth, (address, Instant::now()), known) {
         let error = denied.error(homard_proto::Generation::Four);
         return told(StatusCode::UNAUTHORIZED, &unauthorized(&error.message));
     }

@@ -57,7 +57,8 @@ impl Guests {
     pub(crate) fn open(loaded: &Loaded<Config>, paths: &Paths, hub: &Arc<OnceLock<Hub>>) -> (Self, Vec<String>) {
         let config = redact::redact(&loaded.source);
         let host: Arc<dyn Host> = Arc::new(House { hub: hub.clone(), config: config.clone() });
-        let workspaces = loaded.config.agents.members().iter().map(|agent| workspace(&loaded.config, paths, agent)).collect();
+        let workspaces =
+            loaded.config.agents.members().iter().map(|agent| workspace(&loaded.config, paths, agent)).collect();
         let setup = Setup {
             settings: loaded.config.plugins.settings(paths),
             state: paths.state.clone(),

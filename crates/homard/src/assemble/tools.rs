@@ -19,7 +19,8 @@ use homard_agent::{
 };
 use homard_config::Loaded;
 use homard_tools::{
-    Background, ExecSettings, Exited, MemorySettings, Message, MessageRules, WebFetch, WebFetchSettings, WebSearch, WebSearchSettings,
+    Background, ExecSettings, Exited, MemorySettings, Message, MessageRules, WebFetch, WebFetchSettings, WebSearch,
+    WebSearchSettings,
     egress::{Bounds, SystemNames},
     house::{self, HouseRules, SpawnRules},
     sandbox,

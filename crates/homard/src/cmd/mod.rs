@@ -4,6 +4,7 @@ mod agent;
 mod agents;
 mod approvals;
 mod ask;
+mod channels;
 mod chaos;
 mod config;
 mod cron;
@@ -12,7 +13,9 @@ mod health;
 mod hooks;
 mod import;
 mod mcp;
+mod message;
 mod models;
+mod pairing;
 mod plugins;
 mod sandbox;
 mod sessions;
@@ -72,6 +75,12 @@ enum Command {
     Config(config::Args),
     /// Commands that wait until somebody allows them: list, allow and deny them
     Approvals(approvals::Args),
+    /// Chat platforms: set them up, and see how they are doing
+    Channels(channels::Args),
+    /// Who may write to the agent on chat platforms: list and approve them
+    Pairing(pairing::Args),
+    /// Say something on a chat platform
+    Message(message::Args),
     /// Tools of other programs: list the servers, and try one
     Mcp(mcp::Args),
     /// What holds the commands of agents
@@ -97,6 +106,9 @@ impl Cli {
             Command::Models(args) => args.json,
             Command::Config(args) => args.wants_json(),
             Command::Approvals(args) => args.json,
+            Command::Channels(args) => args.json,
+            Command::Pairing(args) => args.json,
+            Command::Message(args) => args.json,
             Command::Mcp(args) => args.json,
             Command::Sandbox(args) => args.json,
             Command::Cron(args) => args.json,
@@ -125,6 +137,9 @@ impl Cli {
             | Command::Models(_)
             | Command::Config(_)
             | Command::Approvals(_)
+            | Command::Channels(_)
+            | Command::Pairing(_)
+            | Command::Message(_)
             | Command::Mcp(_)
             | Command::Sandbox(_)
             | Command::Cron(_)
@@ -155,6 +170,9 @@ impl Cli {
             Command::Models(args) => models::run(&args),
             Command::Config(args) => config::run(&args),
             Command::Approvals(args) => approvals::run(&args).await,
+            Command::Channels(args) => channels::run(&args).await,
+            Command::Pairing(args) => pairing::run(&args).await,
+            Command::Message(args) => message::run(&args).await,
             Command::Mcp(args) => mcp::run(&args).await,
             Command::Sandbox(args) => sandbox::run(&args),
             Command::Cron(args) => cron::run(&args).await,

@@ -1,5 +1,6 @@
 //! What can only be seen between values that are fine each: two agents with one name, a binding to nobody.
 
+mod channels;
 mod hooks;
 mod plugins;
 mod replies;
@@ -37,6 +38,7 @@ impl Sections for Config {
         self.servers(&mut warnings);
         warnings.extend(self.strange_tools());
         warnings.extend(self.odd_replies());
+        warnings.extend(self.odd_channels());
         warnings.extend(self.odd_hooks());
         warnings.extend(self.odd_plugins());
         Findings { problems, warnings }

@@ -42,8 +42,7 @@ struct House {
 
 /// The methods, answered by the channels.
 pub(super) fn methods(channels: &Channels, live: &Live, paths: &Paths) -> Vec<Method> {
-    let house =
-        House { channels: channels.clone(), live: live.clone(), paths: paths.clone(), said: Said::default() };
+    let house = House { channels: channels.clone(), live: live.clone(), paths: paths.clone(), said: Said::default() };
     vec![
         method("channels.status", Scope::Read, &house, status),
         method("channels.logs", Scope::Read, &house, logs),

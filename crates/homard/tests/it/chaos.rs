@@ -5,7 +5,7 @@
 mod disk;
 mod effects;
 mod export;
-mod life;
+pub(crate) mod life;
 mod power;
 mod storm;
 

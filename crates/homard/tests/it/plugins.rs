@@ -183,6 +183,25 @@ fn a_plugin_is_used_where_it_is() {
 }
 
 #[test]
+fn what_a_plugin_guards_is_noted_when_it_is_installed() {
+    let home = Home::new();
+    let file = plugin(home.work().join("tides"), "tides").join("homard.plugin.json");
+    let mut manifest: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    manifest["guard"] = json!(["before_tool_call"]);
+    fs::write(&file, manifest.to_string()).unwrap();
+    let noted = |how: &[&str]| {
+        let done = home.run(&[&["plugins", "install", "tides"], how].concat());
+        assert_eq!(done.code, Some(0), "{done:?}");
+        config(&home)["plugins"]["installs"]["tides"]["guard"].take()
+    };
+    assert_eq!(noted(&[]), json!(["before_tool_call"]));
+    assert_eq!(noted(&["--link"]), json!(["before_tool_call"]));
+    manifest["guard"] = json!([]);
+    fs::write(&file, manifest.to_string()).unwrap();
+    assert_eq!(noted(&["--force"]), Value::Null);
+}
+
+#[test]
 fn what_cannot_be_installed_says_why_and_leaves_nothing() {
     let home = Home::new();
     let linked = plugin(home.work().join("linked"), "linked");

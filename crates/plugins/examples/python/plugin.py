@@ -54,3 +54,5 @@ for line in sys.stdin:
     except Exception as error:
         answer["error"] = {"code": -32000, "message": f"{type(error).__name__}: {error}"}
     print(json.dumps(answer), flush=True)
+    if message["method"] == "shutdown":
+        break

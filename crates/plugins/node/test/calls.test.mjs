@@ -20,7 +20,7 @@ test("a hook gets its event and context, and its result comes back", async (t) =
   const call = (number, event, ctx) => host.ask("hook.invoke", { ref: `h#hook.${number}`, event, ctx, deadlineMs: 1000 });
   assert.deepEqual(await call(0, { params: { a: 1 } }, { sessionKey: "s" }), { result: { params: { a: 1, by: "s" }, keys: ["sessionKey"], signal: true } });
   assert.deepEqual(await call(1, {}, {}), { result: { prependContext: "later" } });
-  assert.deepEqual(await call(2, {}, {}), { result: null });
+  assert.deepEqual(await call(2, {}, {}), {}, "no result, so a guard would refuse");
   assert.equal((await host.untilLog("returned a string, not an object")).plugin, "h");
 });
 
@@ -29,7 +29,7 @@ test("the hooks of the transcript do not wait for promises", async (t) => {
   await host.load(plugin("p", `export default (api) => {
     api.on("tool_result_persist", async (event) => ({ message: event.message })); api.on("before_message_write", (event) => ({ message: { ...event.message, seen: true } }));
   };`));
-  assert.deepEqual(await host.ask("hook.invoke", { ref: "p#hook.0", event: { message: {} } }), { result: null });
+  assert.deepEqual(await host.ask("hook.invoke", { ref: "p#hook.0", event: { message: {} } }), {}, "no result, so a guard would refuse");
   assert.match((await host.untilLog("returned a promise")).message, /tool_result_persist/);
   assert.deepEqual(await host.ask("hook.invoke", { ref: "p#hook.1", event: { message: { role: "user" } } }), { result: { message: { role: "user", seen: true } } });
 });

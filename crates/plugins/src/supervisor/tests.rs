@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use super::*;
-use crate::{host::Deaf, process::environment};
+use crate::{host::Deaf, process::environment, rpc};
 
 /// A plugin in shell: what it does when it is asked `go`, and before it is asked anything.
 struct Shell {
@@ -188,6 +188,43 @@ async fn a_flood_ends_the_process_and_not_the_house() {
     assert_eq!(floods.go(SHORT).await, Err(Error::Late(SHORT)));
     floods.is(is_down).await;
     floods.close().await;
+}
+
+#[tokio::test]
+async fn one_that_asks_and_asks_and_does_not_read_is_not_read_either_and_missed_by_its_ping() {
+    let asks = house("", "while :; do echo '{\"id\":1,\"method\":\"no.such\"}'; done");
+    asks.ask("warm", LONG).await.unwrap();
+    assert_eq!(asks.go(SHORT).await, Err(Error::Late(SHORT)));
+    asks.is(is_down).await;
+    let Life::Down { why, .. } = asks.worker.life().borrow().clone() else { panic!("it is up again") };
+    // Had it been read all the while, it would have been ended for what it sent.
+    assert_eq!(why, "it did not answer a ping within 300 ms");
+    asks.close().await;
+}
+
+#[tokio::test]
+async fn whoever_asks_too_much_is_refused_in_order_and_can_go_on() {
+    let go = "for i in 1 2 3; do echo '{\"id\":\"q'$i'\",\"method\":\"no.such\"}'; IFS= read -r said; \
+              printf '%s\\n' \"$said\" >> said; done; printf '{\"id\":%s,\"result\":1}\\n' \"$id\"";
+    let house = house("", go);
+    assert_eq!(house.go(LONG).await, Ok(json!(1)));
+    let refusal =
+        |number: u8| rpc::refusal(&json!(format!("q{number}")), rpc::UNKNOWN_METHOD, "there is no method \"no.such\"");
+    let said = fs::read_to_string(house.folder.path().join("said")).unwrap();
+    assert_eq!(said, [1, 2, 3].map(refusal).concat());
+    house.close().await;
+}
+
+#[tokio::test]
+async fn who_waits_for_an_answer_that_is_too_long_is_told_at_once() {
+    let go = "printf '{\"id\":%s,\"result\":\"' \"$id\"; head -c 9000000 /dev/zero | tr '\\0' x; printf '\"}\\n'";
+    let house = house("", go);
+    let pid = house.pid().await;
+    let why = "it wrote a line of more than 8 MiB, which is not read; if that was the answer, it has to be shorter";
+    assert_eq!(house.go(LONG).await, Err(Error::Failed(why.to_owned())));
+    assert_eq!(house.ask("more", LONG).await, Ok(json!({})));
+    assert_eq!(house.pid().await, pid, "it is still the same");
+    house.close().await;
 }
 
 #[tokio::test]

@@ -1,11 +1,12 @@
 //! The examples do what the documentation says.
 
-use std::fs;
+use std::{fs, process::Stdio, time::Duration};
 
 use homard_agent::tool::{Tool as _, ToolResult};
 use homard_hooks::{Called, Context, Event, Hooks};
 use homard_plugins::{CommandCx, State, ToolCall};
 use serde_json::{Value, json};
+use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
 
 use crate::house::{House, examples, state};
 
@@ -27,6 +28,26 @@ fn they_are_short() {
     for file in ["python/plugin.py", "shell/plugin.sh"] {
         let lines = fs::read_to_string(examples().join(file)).unwrap().lines().count();
         assert!(lines < 60, "{file} has {lines} lines");
+    }
+}
+
+#[tokio::test]
+async fn they_end_when_they_are_told_to() {
+    for (program, folder, file) in [("python3", "python", "plugin.py"), ("sh", "shell", "plugin.sh")] {
+        let mut command = Command::new(program);
+        command.arg(file).current_dir(examples().join(folder)).env("PYTHONDONTWRITEBYTECODE", "1").kill_on_drop(true);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // It stays open, so that is not why they end.
+        let mut stdin = child.stdin.take().unwrap();
+        let asked = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"shutdown\",\"params\":{\"graceMs\":2000}}\n";
+        stdin.write_all(asked.as_bytes()).await.unwrap();
+        let ended = timeout(Duration::from_secs(20), child.wait_with_output()).await.expect(file).unwrap();
+        let answer: Value = serde_json::from_slice(&ended.stdout).unwrap();
+        assert_eq!(
+            (ended.status.code(), answer),
+            (Some(0), json!({"jsonrpc": "2.0", "id": 1, "result": {}})),
+            "{file}"
+        );
     }
 }
 

@@ -1,6 +1,6 @@
 //! A plugin that misbehaves ends nothing but itself.
 
-use std::time::Duration;
+use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
 use futures_util::future::join_all;
 use homard_hooks::{Called, Context, Event, HookError, Hooks, Point};
@@ -58,6 +58,77 @@ async fn a_guard_that_hangs_or_ends_forbids_and_others_are_passed_over() {
             assert_eq!(outcome.refusal(), None);
             assert_eq!(outcome.answer.params.unwrap()["seen"], json!(true));
         }
+        plugins.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_guard_that_answers_in_another_shape_forbids_and_others_are_passed_over() {
+    for answer in [r#"{}"#, r#"null"#, r#"{"block":true}"#, r#"{"result":"block"}"#, r#"{"result":["block"]}"#] {
+        for is_guard in [true, false] {
+            let mut house = House::new();
+            let guard = if is_guard { json!(["before_tool_call"]) } else { json!([]) };
+            let hook = format!(r#"printf '{{"id":%s,"result":{answer}}}\n' "$id""#);
+            house.shell("bad", &json!({"guard": guard, "rights": {"hooks": ["before_tool_call"]}}), &hook);
+            let plugins = house.open();
+            let outcome = Hooks::new(plugins.extensions().hooks, Vec::new()).ask(call(), &Context::default()).await;
+            let why =
+                "the guard bad could not answer: it must answer {\"result\": null} or {\"result\": {…}}, and did not";
+            assert_eq!(outcome.refusal(), is_guard.then_some(why), "{answer}");
+            plugins.close().await;
+        }
+    }
+}
+
+/// What was done to an installed guard, and whether that is enough to have it stand no more.
+fn spoil(house: &House, how: &str) {
+    let root = house.path("state/extensions/tidy");
+    let manifest = root.join("homard.plugin.json");
+    match how {
+        "changed" => {
+            let other = json!({"id": "tidy", "configSchema": {}, "run": ["sh", "plugin.sh"], "rights": {"hooks": ["agent_end"]}});
+            fs::write(manifest, other.to_string()).unwrap();
+        }
+        "renamed" => {
+            fs::write(manifest, r#"{"id": "other", "configSchema": {}, "run": ["sh", "plugin.sh"]}"#).unwrap();
+        }
+        "broken" => fs::write(manifest, "{").unwrap(),
+        "open to all" => fs::set_permissions(manifest, fs::Permissions::from_mode(0o666)).unwrap(),
+        "deleted" => fs::remove_dir_all(root).unwrap(),
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn a_guard_stands_whatever_becomes_of_its_folder_until_it_is_switched_off() {
+    for how in ["changed", "renamed", "broken", "open to all", "deleted"] {
+        let mut house = House::new();
+        house.shell("tidy", &json!({"guard": ["before_tool_call"]}), ANSWERS);
+        house.settings["installs"]["tidy"]["guard"] = json!(["before_tool_call"]);
+        let plugins = house.open();
+        let hooks = plugins.extensions().hooks;
+        assert_eq!(hooks.len(), 1, "it stands there itself");
+        assert_eq!(Hooks::new(hooks, Vec::new()).ask(call(), &Context::default()).await.refusal(), None);
+        plugins.close().await;
+        spoil(&house, how);
+        let plugins = house.open();
+        let hooks = Hooks::new(plugins.extensions().hooks, Vec::new());
+        let why = "the guard tidy could not answer: the plugin tidy was installed as a guard of before_tool_call and does \
+                   not stand there now; see why with: homard plugins doctor; install it again, or do without it: homard \
+                   plugins disable tidy";
+        // Not less plain when it is asked for the tenth time.
+        for _ in 0..10 {
+            assert_eq!(hooks.ask(call(), &Context::default()).await.refusal(), Some(why), "{how}");
+        }
+        if how != "changed" {
+            let problem = "plugins.tidy is switched on in the config, but there is no such plugin that can be used; what \
+                           it guards (before_tool_call) is refused until it is installed again or switched off";
+            assert!(plugins.problems().iter().any(|told| told == problem), "{how}: {:?}", plugins.problems());
+        }
+        plugins.close().await;
+        house.settings["entries"]["tidy"]["enabled"] = json!(false);
+        let plugins = house.open();
+        assert!(plugins.extensions().hooks.is_empty(), "{how}");
         plugins.close().await;
     }
 }

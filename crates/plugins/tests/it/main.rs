@@ -5,5 +5,6 @@
 mod examples;
 mod faults;
 mod house;
+mod log;
 mod node;
 mod plugin;

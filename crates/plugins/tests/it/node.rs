@@ -81,6 +81,42 @@ async fn plugins_of_openclaw_take_part_and_one_that_hangs_while_it_loads_is_left
     plugins.close().await;
 }
 
+const SPINS: &str = r#"
+export default (api) => api.on("before_agent_start", (event) => { if (event.prompt === "spin") for (;;) {} });
+"#;
+
+#[tokio::test]
+async fn one_that_spins_takes_the_process_down_and_everybody_else_is_back() {
+    let Ok(node) = node().await else {
+        let line = "skipped: a plugin that spins: there is no Node that is new enough\n";
+        std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
+        return;
+    };
+    let mut house = House::new();
+    house.settings["node"] = json!(node);
+    install(&mut house, "good", PLUGIN);
+    install(&mut house, "spins", SPINS);
+    house.settings["entries"]["spins"]["hooks"] = json!({"timeoutMs": 1000});
+    let plugins = house.open();
+    plugins.learn().await;
+    let hooks = plugins.extensions().hooks;
+    let turn = |prompt: &str| Event::BeforeAgentStart(Turn { prompt: prompt.to_owned(), messages: Vec::new() });
+    let spun = hooks[1].call(turn("spin"), Context::default()).await.unwrap_err();
+    assert_eq!(spun.to_string(), "no answer within 1000 ms");
+    // It is missed by a ping, killed and started again; until then its neighbour is not there either.
+    let back = async {
+        loop {
+            if let Ok(answer) = hooks[0].call(turn("hi"), Context::default()).await {
+                return answer;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let answer = tokio::time::timeout(std::time::Duration::from_secs(60), back).await.unwrap();
+    assert_eq!(answer.prepend_context.unwrap(), "hi undefined");
+    plugins.close().await;
+}
+
 async fn scripts(house: &House, plugins: &homard_plugins::Plugins) {
     let handler = "export default async (event) => { event.messages.push(`heard ${event.type}:${event.action}`); };";
     house.write("hook/handler.mjs", handler);

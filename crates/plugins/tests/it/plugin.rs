@@ -198,7 +198,7 @@ async fn a_process_sees_only_the_variables_that_it_declared() {
     let seen = std::fs::read_to_string(house.path("state/extensions/mine/seen")).unwrap();
     let ours: Vec<&str> =
         seen.lines().filter(|name| !matches!(*name, "_" | "PWD" | "SHLVL" | "LANG" | "OLDPWD")).collect();
-    assert_eq!(ours, ["HOMARD_PLUGIN", "HOME", "PATH", "TOKEN"]);
+    assert_eq!(ours, ["HOMARD_PLUGIN", "HOME", "PATH", "PYTHONDONTWRITEBYTECODE", "TOKEN"]);
     plugins.close().await;
 }
 
@@ -212,7 +212,12 @@ async fn a_config_that_does_not_fit_keeps_a_plugin_from_starting_and_its_guard_s
     let status = plugins.status().remove(0);
     let why = "plugins.entries.mine.config does not fit: must have required property 'key'";
     assert_eq!((status.verdict.is_on, status.error.as_deref()), (true, Some(why)));
-    assert_eq!(plugins.problems(), ["plugins.gone is switched on in the config, but there is no such plugin"]);
+    assert_eq!(
+        plugins.problems(),
+        [
+            "plugins.gone is switched on in the config, but there is no such plugin that can be used; its guards, if it had any, do not stand"
+        ]
+    );
     let hooks = Hooks::new(plugins.extensions().hooks, Vec::new());
     let called = homard_hooks::Called {
         tool_name: "exec".to_owned(),

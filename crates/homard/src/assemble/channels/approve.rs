@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::{
     config::{
         Config,
-        change::{By, Refusal, change},
+        change::{By, change},
     },
     paths::Paths,
 };
@@ -47,11 +47,7 @@ pub(crate) fn approve(
     let named = change(&paths.config, By::Person, |text| Ok(edit::set(text, &owners, &owner)?));
     if let Err(refusal) = named {
         // They are let in all the same, and as the only one they are the owner until somebody else is let in.
-        let why = match refusal {
-            Refusal::Write(error) => error.to_string(),
-            other => other.to_string(),
-        };
-        tracing::warn!(why, "it could not be written down who the owner is");
+        tracing::warn!(%refusal, "it could not be written down who the owner is");
     }
     Ok(Approved { id: request.id, is_owner: true })
 }

@@ -49,7 +49,7 @@ pub(super) async fn load(channel: &Arc<dyn Channel>, group: &[&Incoming], most: 
         let kept = match fetch(channel, media, most).await {
             Ok(bytes) => {
                 let media = media.clone();
-                let keeping = tokio::task::spawn_blocking(move || keep(bytes, &media, &stem, &workspace));
+                let keeping = tokio::task::spawn_blocking(move || keep(&bytes, &media, &stem, &workspace));
                 keeping.await.unwrap_or_else(|error| Err(error.to_string()))
             }
             Err(why) => Err(why),
@@ -85,15 +85,15 @@ enum Kept {
     File(String),
 }
 
-fn keep(bytes: Vec<u8>, media: &Attachment, stem: &str, workspace: &Path) -> Result<Kept, String> {
+fn keep(bytes: &[u8], media: &Attachment, stem: &str, workspace: &Path) -> Result<Kept, String> {
     let size = bytes.len();
-    match fit(bytes.clone(), &Limits::default()) {
+    match fit(bytes.to_vec(), &Limits::default()) {
         Ok(picture) => return Ok(Kept::Picture(picture.into_block())),
         Err(FitError::Unknown) => {}
         Err(error) => tracing::debug!(%error, "a picture cannot be shown and is kept as a file"),
     }
     let name = file_name(stem, media);
-    let folder = put(&bytes, &name, workspace).map_err(|error| format!("it cannot be kept: {error}"))?;
+    let folder = put(bytes, &name, workspace).map_err(|error| format!("it cannot be kept: {error}"))?;
     if let Err(error) = make_room(&folder) {
         tracing::warn!(%error, folder = %folder.display(), "old files could not be removed");
     }
@@ -178,8 +178,8 @@ mod tests {
     fn pictures_are_shown_and_other_files_are_kept() {
         let home = tempfile::tempdir().unwrap();
         let dot = b"GIF87a\x01\x00\x01\x00\x80\x00\x00\xff\xff\xff\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
-        assert!(matches!(keep(dot.to_vec(), &media("a.gif"), "a-1-0", home.path()), Ok(Kept::Picture(_))));
-        let Ok(Kept::File(note)) = keep(b"hello".to_vec(), &media("a].txt"), "a-1-0", home.path()) else { panic!() };
+        assert!(matches!(keep(dot, &media("a.gif"), "a-1-0", home.path()), Ok(Kept::Picture(_))));
+        let Ok(Kept::File(note)) = keep(b"hello", &media("a].txt"), "a-1-0", home.path()) else { panic!() };
         assert_eq!(note, "[media attached: media/inbound/a-1-0-a_.txt (text/plain, 5 bytes)]");
         assert_eq!(fs::read(home.path().join(FOLDER).join("a-1-0-a_.txt")).unwrap(), b"hello");
     }
@@ -188,7 +188,7 @@ mod tests {
     fn a_link_is_not_followed() {
         let (home, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::os::unix::fs::symlink(elsewhere.path(), home.path().join("media")).unwrap();
-        assert!(keep(b"x".to_vec(), &media("a"), "s", home.path()).is_err());
+        assert!(keep(b"x", &media("a"), "s", home.path()).is_err());
         assert_eq!(fs::read_dir(elsewhere.path().join("inbound")).unwrap().count(), 0);
     }
 

@@ -20,7 +20,11 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use self::claim::Claim;
 use crate::{
-    assemble::{self, DEMO, House, Place, channels::Doors, guests::{Rooms, Transforms}},
+    assemble::{
+        self, DEMO, House, Place,
+        channels::Doors,
+        guests::{Rooms, Transforms},
+    },
     config::{self, Chosen, Config, gateway::Bind},
     failure::Failure,
     live::Live,
@@ -251,7 +255,9 @@ async fn serve(
     if !is_held {
         assemble::approvals::resume(house, config, paths);
     }
-    let gateway = gateway.with_methods(methods::all(&live, paths, (&desk, &house.office.channels))).with_endpoints(endpoints(config));
+    let gateway = gateway
+        .with_methods(methods::all(&live, paths, (&desk, &house.office.channels)))
+        .with_endpoints(endpoints(config));
     let gateway = match config.hooks.webhooks() {
         Ok(Some(mut webhooks)) => {
             let folder = config.hooks.transforms(paths);
@@ -280,6 +286,9 @@ async fn serve(
     let channels = house.office.channels.clone();
     let doors = Doors { plugins: Rooms(house.office.guests.clone()), channels: channels.clone() };
     let gateway = gateway.with_foreign(Arc::new(doors));
+    if !is_held {
+        channels.begin(stop.child_token()).iter().for_each(|trouble| tracing::error!("{trouble}"));
+    }
     let mut serving = task::spawn("gateway", gateway.serve(house.hub.clone(), feed, closing.clone()));
     let (hub, guests, port) = (house.hub.clone(), house.office.guests.clone(), address.port());
     // Nobody waits for plugins until somebody needs one.
@@ -287,9 +296,6 @@ async fn serve(
         guests.begin().await;
         hub.gateway_started(port).await;
     }));
-    if !is_held {
-        channels.begin(stop.child_token()).iter().for_each(|trouble| tracing::error!("{trouble}"));
-    }
     tokio::select! {
         biased;
         () = stop.cancelled() => {}

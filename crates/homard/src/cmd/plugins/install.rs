@@ -1,6 +1,9 @@
 //! `homard plugins install`: a folder becomes a plugin of the state directory, or is used where it is.
 
-use std::path::{self, Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{self, Path, PathBuf},
+};
 
 use anyhow::{Context, Result};
 use homard_agent::{Ambient, ambient::iso};
@@ -24,13 +27,16 @@ struct Done {
     path: PathBuf,
     /// What its files add up to; none for one that is used where it is.
     hash: Option<String>,
+    /// What it guards: noted down, so that its guards stand even if its manifest is gone.
+    guard: BTreeSet<String>,
 }
 
 /// Copies it into the state directory, and notes in the config what came from where.
 pub(super) fn copy(paths: &Paths, source: &Path, force: bool, wants_json: bool) -> Result<()> {
     let source = absolute(source)?;
+    let guard = look(&source).map_err(failure)?.manifest.guard;
     let taken = take(&source, &paths.state.join("extensions"), force).map_err(failure)?;
-    let done = Done { id: taken.id, version: taken.version, path: taken.path, hash: Some(taken.hash) };
+    let done = Done { id: taken.id, version: taken.version, path: taken.path, hash: Some(taken.hash), guard };
     let (key, record) = (installs().key(&done.id), record(&source, &done));
     edit_config(paths, |text| edit::set(text, &key, &record)).with_context(|| {
         let path = done.path.display();
@@ -43,7 +49,8 @@ pub(super) fn copy(paths: &Paths, source: &Path, force: bool, wants_json: bool) 
 pub(super) fn link(paths: &Paths, source: &Path, wants_json: bool) -> Result<()> {
     let found = look(&absolute(source)?).map_err(failure)?;
     // Whoever links a folder works on it, so what it holds today says nothing.
-    let done = Done { id: found.manifest.id, version: found.manifest.version, path: found.root, hash: None };
+    let (manifest, path) = (found.manifest, found.root);
+    let done = Done { id: manifest.id, version: manifest.version, path, hash: None, guard: manifest.guard };
     let places = Key::root().key("plugins").key("load").key("paths");
     let (key, record, folder) = (installs().key(&done.id), record(&done.path, &done), json!(done.path));
     edit_config(paths, |text| {
@@ -82,6 +89,9 @@ fn record(source: &Path, done: &Done) -> Value {
         if let Some(value) = value {
             record[key] = value.as_str().into();
         }
+    }
+    if !done.guard.is_empty() {
+        record["guard"] = json!(done.guard);
     }
     record
 }

@@ -237,7 +237,8 @@ mod tests {
 
     #[test]
     fn an_account_has_what_the_channel_says_besides() {
-        let said = channel("{dmPolicy: 'open', allowFrom: ['*'], accounts: {Work: {botToken: 't', allowFrom: [7, 'tg:8']}}}");
+        let said =
+            channel("{dmPolicy: 'open', allowFrom: ['*'], accounts: {Work: {botToken: 't', allowFrom: [7, 'tg:8']}}}");
         let accounts = said.described();
         assert_eq!(accounts.keys().collect::<Vec<_>>(), ["work"]);
         let work = &accounts["work"];

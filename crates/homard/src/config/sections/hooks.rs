@@ -141,7 +141,10 @@ impl Hooks {
     /// The folder of modules that transform requests.
     pub(crate) fn transforms(&self, paths: &Paths) -> PathBuf {
         let beside = || paths.config.parent().map(Path::to_path_buf).unwrap_or_default();
-        let said = self.transforms_dir.as_ref().map(|folder| paths::expand(Path::new(folder.as_str()), paths::home().as_deref()));
+        let said = self
+            .transforms_dir
+            .as_ref()
+            .map(|folder| paths::expand(Path::new(folder.as_str()), paths::home().as_deref()));
         said.map_or_else(beside, |folder| beside().join(folder))
     }
 

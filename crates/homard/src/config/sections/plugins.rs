@@ -112,6 +112,8 @@ pub(crate) struct Install {
     installed_at: Option<String>,
     /// What its files added up to. If they add up to something else, it is not started.
     pub(crate) hash: Option<String>,
+    /// What it guarded. While the plugin is on and does not stand there, nothing is done there.
+    pub(crate) guard: Vec<String>,
 }
 
 impl Plugins {
@@ -122,8 +124,7 @@ impl Plugins {
         let place = |text: &Text| paths.state.join(paths::expand(Path::new(text.as_str()), home.as_deref()));
         let load =
             homard_plugins::Load { paths: self.load.paths.iter().map(place).collect(), workspace: self.load.workspace };
-        let installs = self.installs.iter();
-        let installs = installs.map(|(id, said)| (id.clone(), homard_plugins::Install { hash: said.hash.clone() }));
+        let install = |said: &Install| homard_plugins::Install { hash: said.hash.clone(), guard: said.guard.clone() };
         Settings {
             enabled: self.enabled,
             allow: self.allow.clone(),
@@ -131,7 +132,7 @@ impl Plugins {
             load,
             slots: homard_plugins::Slots { memory: self.slots.memory.clone() },
             entries: self.entries.iter().map(|(id, said)| (id.clone(), said.settings())).collect(),
-            installs: installs.collect(),
+            installs: self.installs.iter().map(|(id, said)| (id.clone(), install(said))).collect(),
             node: self.node.as_ref().map(|node| node_path(node, place)),
         }
     }
@@ -173,7 +174,7 @@ mod tests {
             slots: {memory: 'none'}, node: 'opt/node',
             entries: {a: {enabled: true, config: {key: 1}, env: {TOKEN: 't'}, isolated: true,
                           hooks: {timeoutMs: 7, timeouts: {agent_end: 8}, allowPromptInjection: false}}},
-            installs: {a: {source: 'path', sourcePath: '/from', hash: 'abc'}}}}";
+            installs: {a: {source: 'path', sourcePath: '/from', hash: 'abc', guard: ['agent_end']}}}}";
         assert_eq!(problems(text), Vec::<String>::new());
         let paths = Paths { state: "/state".into(), config: "/state/homard.json".into() };
         let expected: Settings = serde_json::from_value(json!({
@@ -181,7 +182,7 @@ mod tests {
             "slots": {"memory": "none"}, "node": "/state/opt/node",
             "entries": {"a": {"enabled": true, "config": {"key": 1}, "env": {"TOKEN": "t"}, "isolated": true,
                 "hooks": {"timeoutMs": 7, "timeouts": {"agent_end": 8}, "allowPromptInjection": false}}},
-            "installs": {"a": {"hash": "abc"}},
+            "installs": {"a": {"hash": "abc", "guard": ["agent_end"]}},
         }))
         .unwrap();
         assert_eq!(Config::parse(text).unwrap().plugins.settings(&paths), expected);
@@ -198,6 +199,7 @@ mod tests {
             ("{plugins: {entries: {a: []}}}", "plugins.entries.a"),
             ("{plugins: {entries: {a: {config: []}}}}", "plugins.entries.a"),
             ("{plugins: {entries: {a: {hooks: {timeoutMs: -1}}}}}", "plugins.entries.a"),
+            ("{plugins: {installs: {a: {guard: 'agent_end'}}}}", "plugins.installs.a"),
             ("{plugins: {entires: {}}}", "plugins.entires is not a known key; did you mean \"entries\"?"),
         ] {
             let told = problems(text);

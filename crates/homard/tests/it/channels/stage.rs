@@ -1,7 +1,13 @@
 //! What the tests of channels have in common: a home with a model that repeats what it hears, and the other sides.
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    io::{Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
 
+use homard_channels::{Secret, webhook::signature::sign};
 use homard_testkit::{
     FakeTelegram, FakeWebhook,
     fake_provider::{Asked, Reply},
@@ -108,4 +114,28 @@ pub(super) fn heard(asked: &Asked) -> String {
 
 fn echo(asked: &Asked) -> Reply {
     Reply::text(format!("echo {}", heard(asked)))
+}
+
+/// Brings a signed message to a gateway: the status, and what it says. None if nobody answers.
+pub(super) fn knock(port: u16, path: &str, message: &Value, secret: &str) -> Option<(u16, String)> {
+    let body = message.to_string();
+    let now = homard_agent::Ambient::system().now_ms() / 1000;
+    let signature = sign(&Secret::from(secret), now, body.as_bytes());
+    let headers = format!("x-homard-timestamp: {now}\r\nx-homard-signature: {signature}\r\n");
+    request(port, &format!("POST {path} HTTP/1.0\r\nHost: localhost\r\n{headers}"), &body)
+}
+
+/// A request as it is written: the status, and what is answered. None if nobody answers.
+pub(super) fn request(port: u16, head: &str, body: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+}
+
+/// A message of the webhook channel.
+pub(super) fn said(id: &str, sender: &str, text: &str) -> Value {
+    json!({"id": id, "sender": {"id": sender, "name": sender}, "text": text})
 }

@@ -19,7 +19,7 @@ use crate::{
 const VICTIM: &str = "agent:main:victim";
 
 /// How long they may.
-const DEADLINE_MS: u64 = 500;
+const DEADLINE_MS: u64 = 1_000;
 
 /// How long the one may that hangs before a run of an agent: so long that another session has a run in the meantime.
 const LONG_MS: u64 = 8_000;
@@ -125,11 +125,15 @@ async fn one_that_never_answers_in_any_hook_holds_up_its_run_for_a_while_and_no_
     let other = answer(run(&gateway, "agent:main:other"));
     assert!(victim.0.try_wait().unwrap().is_none(), "the other one was held up as long");
     assert_eq!(answer(victim), other);
-    hanging.finish(gateway, |point| match point {
+    hanging.finish(gateway, |point| {
         // As in OpenClaw, nobody waits for a promise there.
-        Point::ToolResultPersist | Point::BeforeMessageWrite => format!("a handler of {} returned a promise", point.name()),
-        Point::BeforeAgentStart => late(point).replace(&DEADLINE_MS.to_string(), &LONG_MS.to_string()),
-        _ => late(point),
+        if matches!(point, Point::ToolResultPersist | Point::BeforeMessageWrite) {
+            format!("a handler of {} returned a promise", point.name())
+        } else if point == Point::BeforeAgentStart {
+            late(point).replace(&DEADLINE_MS.to_string(), &LONG_MS.to_string())
+        } else {
+            late(point)
+        }
     });
 }
 
@@ -156,7 +160,8 @@ async fn one_whose_process_hangs_in_any_hook_is_passed_over() {
 async fn a_guard_that_hangs_or_ends_lets_nothing_happen() {
     for how in ["while :; do sleep 1000; done", "exit 1"] {
         let folder = tempfile::tempdir().unwrap();
-        let manifest = json!({"id": "guard", "configSchema": {}, "run": ["sh", "guard.sh"], "guard": ["before_tool_call"]});
+        let manifest =
+            json!({"id": "guard", "configSchema": {}, "run": ["sh", "guard.sh"], "guard": ["before_tool_call"]});
         fs::write(folder.path().join("homard.plugin.json"), manifest.to_string()).unwrap();
         let script = format!("read -r line; printf '{{\"id\":1,\"result\":{{}}}}\\n'; read -r line; {how}\n");
         fs::write(folder.path().join("guard.sh"), script).unwrap();
@@ -200,7 +205,8 @@ async fn one_that_is_killed_ends_its_call_and_comes_back_and_nothing_is_left_of_
     gateway.end();
     drop(run);
     let pids = probe.heard().into_iter().flat_map(|line| [line["pid"].clone(), line["child"].clone()]);
-    let left: Vec<_> = pids.filter_map(|pid| pid.as_i64()).filter(|pid| is_alive(i32::try_from(*pid).unwrap())).collect();
+    let left: Vec<_> =
+        pids.filter_map(|pid| pid.as_i64()).filter(|pid| is_alive(i32::try_from(*pid).unwrap())).collect();
     assert_eq!(left, Vec::<i64>::new());
 }
 

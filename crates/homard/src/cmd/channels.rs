@@ -1,0 +1,113 @@
+//! `homard channels`: chat platforms. Setting one up is a change of the config, which a gateway at work sees by itself.
+
+mod add;
+mod show;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Subcommand;
+use homard_config::edit::EditError;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::ask::Setup;
+use crate::{
+    client::{Client, Reached},
+    config::change::{By, Change, Refusal, change},
+    failure::Failure,
+    paths::Paths,
+    render,
+};
+
+/// How long the gateway may take to answer, also when it asks the platforms.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What `homard channels` takes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  homard channels add telegram --token 123456:ABC…
+  homard channels status --probe
+  homard channels logs telegram
+  homard channels remove telegram")]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+    /// Print one JSON document
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Set a channel up, or change it
+    Add(add::Add),
+    /// List the channels of the config
+    List,
+    /// Ask the gateway how its channels are doing
+    Status {
+        /// Also ask the platforms
+        #[arg(long)]
+        probe: bool,
+    },
+    /// Take a channel out of the config
+    Remove(add::Remove),
+    /// Show what happened on a channel of late
+    Logs {
+        /// The channel, such as telegram
+        channel: String,
+        /// The account [default: all]
+        #[arg(long, value_name = "NAME")]
+        account: Option<String>,
+    },
+}
+
+/// Does it.
+pub(super) async fn run(args: &Args) -> Result<()> {
+    match &args.command {
+        Command::Add(add) => add.run(args.json),
+        Command::Remove(remove) => remove.run(args.json),
+        Command::List => show::list(args.json),
+        Command::Status { probe } => {
+            let answer = ask("channels.status", json!({"probe": probe})).await?;
+            if args.json { Ok(render::print_json(&answer)?) } else { Ok(render::print(&show::status(&answer))?) }
+        }
+        Command::Logs { channel, account } => {
+            let mut params = json!({"channel": channel});
+            if let Some(account) = account {
+                params["accountId"] = account.as_str().into();
+            }
+            let answer = ask("channels.logs", params).await?;
+            if args.json { Ok(render::print_json(&answer)?) } else { Ok(render::print(&show::logs(&answer))?) }
+        }
+    }
+}
+
+/// The gateway's answer.
+pub(super) async fn ask(method: &str, params: Value) -> Result<Value> {
+    let setup = Setup::find()?;
+    match ask_if_there(&setup, method, params).await? {
+        Some(answer) => Ok(answer),
+        None => Err(setup.nobody().into()),
+    }
+}
+
+/// The gateway's answer; `None` if nobody is there.
+pub(super) async fn ask_if_there(setup: &Setup, method: &str, params: Value) -> Result<Option<Value>> {
+    let Reached::Gateway(mut client) = Client::connect(&setup.target, &["operator.admin"], &[]).await? else {
+        return Ok(None);
+    };
+    let slow = |_| Failure::new("connection", format!("the gateway at {} does not answer", setup.target.url));
+    timeout(PATIENCE, client.call(method, params)).await.map_err(slow)?.map(Some)
+}
+
+/// Changes the config.
+fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<Change> {
+    change(&paths.config, By::Person, |text| Ok(edit(text)?)).map_err(|refusal| {
+        match matches!(refusal, Refusal::Write(_)) {
+            // With what the system said.
+            true => refusal.into(),
+            false => Failure::new("config", format!("config file {}: {refusal}", paths.config.display())).into(),
+        }
+    })
+}

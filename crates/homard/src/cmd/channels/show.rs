@@ -1,0 +1,116 @@
+//! What people read about channels.
+
+use anyhow::Result;
+use homard_agent::{Ambient, ambient::iso};
+use serde_json::{Value, json};
+
+use crate::{
+    assemble::channels::KINDS,
+    config::{self, Config, channels::Account},
+    paths::{self, Paths},
+    render,
+};
+
+/// Lists the channels of the config.
+pub(super) fn list(wants_json: bool) -> Result<()> {
+    let paths = Paths::find()?;
+    let chosen = Config::choose(&paths);
+    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
+        render::remark(&complaint);
+    }
+    let mut rows = Vec::new();
+    for (name, channel) in &chosen.loaded.config.channels {
+        let name = name.trim().to_lowercase();
+        let is_known = KINDS.iter().any(|(known, _)| *known == name);
+        let accounts = channel.described().into_iter();
+        rows.extend(accounts.map(|(account, said)| (name.clone(), account, state(&name, &said, is_known))));
+    }
+    if wants_json {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|(channel, account, state)| json!({"channel": channel, "accountId": account, "state": state}))
+            .collect();
+        return Ok(render::print_json(&json!({"channels": rows}))?);
+    }
+    if rows.is_empty() {
+        return Ok(render::print("no channels; set one up with: homard channels add telegram --token TOKEN")?);
+    }
+    let titles = ["CHANNEL", "ACCOUNT", "STATE"].map(str::to_owned).to_vec();
+    let lines = rows
+        .into_iter()
+        .map(|(channel, account, state)| [channel, account, state].map(|cell| render::harmless(&cell)).to_vec());
+    Ok(render::print(&render::table(&std::iter::once(titles).chain(lines).collect::<Vec<_>>()))?)
+}
+
+fn state(channel: &str, account: &Account, is_known: bool) -> String {
+    let has_secret = match channel {
+        "telegram" => {
+            account.bot_token.is_some() || account.token_file.is_some() || paths::env("TELEGRAM_BOT_TOKEN").is_some()
+        }
+        _ => account.secret.is_some(),
+    };
+    match (is_known, account.enabled, has_secret) {
+        (false, ..) => "not supported here yet".to_owned(),
+        (true, Some(false), _) => "off".to_owned(),
+        (true, _, true) => "set up".to_owned(),
+        (true, _, false) if channel == "telegram" => "no token: homard channels add telegram --token TOKEN".to_owned(),
+        (true, _, false) => "no secret: homard channels add webhook --secret TEXT".to_owned(),
+    }
+}
+
+/// How the gateway's channels are doing.
+pub(super) fn status(answer: &Value) -> String {
+    let now = Ambient::system().now_ms();
+    let mut lines = Vec::new();
+    let titles = ["CHANNEL", "ACCOUNT", "STATE", "LAST IN", "LAST OUT"].map(str::to_owned).to_vec();
+    let mut table = vec![titles];
+    for (channel, accounts) in answer["channelAccounts"].as_object().into_iter().flatten() {
+        for row in accounts.as_array().into_iter().flatten() {
+            let ago = |name: &str| row[name].as_u64().map_or_else(|| "-".to_owned(), |at| render::age(now, at));
+            let account = row["accountId"].as_str().unwrap_or_default();
+            let state = match (row["configured"] == true, row["running"] == true, row["connected"] == true) {
+                (false, ..) => "not set up",
+                (true, false, _) => "stopped",
+                (true, true, false) => "not connected",
+                (true, true, true) => "connected",
+            };
+            table.push(vec![
+                channel.clone(),
+                account.to_owned(),
+                state.to_owned(),
+                ago("lastInboundAt"),
+                ago("lastOutboundAt"),
+            ]);
+            let told = |what: &str| format!("{channel} {account}: {what}");
+            lines.extend(row["lastError"].as_str().map(told));
+            let probe = &row["probe"];
+            lines.extend(probe["error"].as_str().map(told));
+            if probe["ok"] == true {
+                let bot = &probe["bot"];
+                let name = bot["username"].as_str().map_or_else(|| bot["name"].to_string(), |name| format!("@{name}"));
+                lines.push(told(&format!("answers as {name}")));
+            }
+            lines.extend(probe["hints"].as_array().into_iter().flatten().filter_map(Value::as_str).map(told));
+        }
+    }
+    if table.len() == 1 {
+        return "no channels; set one up with: homard channels add telegram --token TOKEN".to_owned();
+    }
+    let lines = std::iter::once(render::table(&table)).chain(lines);
+    render::harmless(&lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// What happened on a channel of late.
+pub(super) fn logs(answer: &Value) -> String {
+    let lines = answer["lines"].as_array().into_iter().flatten().map(|line| {
+        let at = line["ts"].as_u64().unwrap_or(0);
+        format!(
+            "{} {} {}",
+            iso(at),
+            line["accountId"].as_str().unwrap_or_default(),
+            line["text"].as_str().unwrap_or_default()
+        )
+    });
+    let lines: Vec<_> = lines.collect();
+    if lines.is_empty() { "nothing has happened yet".to_owned() } else { render::harmless(&lines.join("\n")) }
+}

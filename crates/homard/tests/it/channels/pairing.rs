@@ -1,0 +1,126 @@
+//! Being let in: codes, approval, who is the owner, and the five steps of the docs.
+
+use std::fs;
+
+use homard_testkit::fake_telegram::TOKEN;
+use serde_json::json;
+
+use super::stage::{Stage, soon};
+use crate::home::{Said, until};
+
+/// The code in what a stranger was told.
+fn code(text: &str) -> String {
+    text.split("Pairing code: ").nth(1).unwrap().lines().next().unwrap().to_owned()
+}
+
+fn ok(said: Said) -> Said {
+    assert_eq!(said.code, Some(0), "{said:?}");
+    said
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_gets_one_code_and_is_heard_when_it_is_approved() {
+    let stage = Stage::telegram(json!({})).await;
+    let gateway = stage.gateway();
+    stage.telegram.writes(7, "a secret of the stranger");
+    soon("a code", stage.telegram.until(|telegram| telegram.seen().len() == 1)).await;
+    stage.telegram.writes(7, "hello?");
+    stage.telegram.writes(8, "me too");
+    soon("another code", stage.telegram.until(|telegram| telegram.seen().len() == 2)).await;
+    let told = stage.answers();
+    assert_eq!([told[0].0, told[1].0], [7, 8], "nobody is told twice: {told:?}");
+    let (first, second) = (code(&told[0].1), code(&told[1].1));
+    let listed = ok(gateway.run(&["pairing", "list"])).stdout;
+    assert!(listed.contains(&first) && listed.contains(&second), "{listed}");
+    let guest = gateway.run(&["pairing", "approve", "telegram", &second, "--guest"]);
+    assert!(guest.code == Some(1) && guest.stderr.contains("nobody is the owner here yet"), "{guest:?}");
+    let approved = ok(gateway.run(&["pairing", "approve", "telegram", &first.to_lowercase()])).stdout;
+    assert!(approved.contains("7 is let in on Telegram") && approved.contains("the owner"), "{approved}");
+    ok(gateway.run(&["pairing", "approve", "telegram", &second, "--guest", "--notify"]));
+    let wrong = gateway.run(&["pairing", "approve", "telegram", &second]);
+    assert!(wrong.code == Some(1) && wrong.stderr.contains("no request waits with the code"), "{wrong:?}");
+    soon("a word", stage.telegram.until(|telegram| telegram.seen().len() == 3)).await;
+    stage.telegram.writes(7, "hello");
+    stage.telegram.writes(8, "hi");
+    soon("answers", stage.telegram.until(|telegram| telegram.seen().len() == 5)).await;
+    let mut answers = stage.answers().split_off(3);
+    answers.sort();
+    assert_eq!(answers, [(7, "echo hello".to_owned()), (8, "echo hi".to_owned())]);
+    assert_eq!(stage.sessions(&gateway), ["agent:main:main", "agent:main:telegram:direct:8"]);
+    assert!(stage.puppet.provider.asked().iter().all(|asked| !asked.body.contains("a secret of the stranger")));
+    ok(gateway.run(&["pairing", "revoke", "telegram", "8"]));
+    stage.telegram.writes(8, "still here?");
+    soon("a new code", stage.telegram.until(|telegram| telegram.seen().len() == 6)).await;
+    assert!(stage.answers()[5].1.contains("Pairing code: "));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pairing_works_without_a_gateway_and_is_there_afterwards() {
+    let stage = Stage::telegram(json!({})).await;
+    let gateway = stage.gateway();
+    stage.telegram.writes(7, "hello");
+    soon("a code", stage.telegram.until(|telegram| telegram.seen().len() == 1)).await;
+    drop(gateway);
+    let code = code(&stage.answers()[0].1);
+    ok(stage.home().run(&["pairing", "approve", "telegram", &code]));
+    let _gateway = stage.gateway();
+    stage.telegram.writes(7, "and now?");
+    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 2)).await;
+    assert_eq!(stage.answers()[1], (7, "echo and now?".to_owned()));
+}
+
+/// The commands of the docs, in their order.
+fn commands() -> Vec<String> {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/channels/telegram.md")).unwrap();
+    let steps = page.split("## Connect in five steps").nth(1).unwrap().split("\n## ").next().unwrap().to_owned();
+    steps.lines().map(str::trim).filter(|line| line.starts_with("homard ")).map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_five_steps_of_the_docs_lead_to_an_answer() {
+    let steps = commands();
+    let [add, run, approve] = steps.as_slice() else { panic!("{steps:?}") };
+    assert_eq!(run, "homard gateway run");
+    // All that differs from a newcomer's config: where Telegram is.
+    let stage = Stage::with(json!({"telegram": {"botToken": "x"}}), json!({})).await;
+    ok(stage.home().run(&["config", "unset", "channels.telegram.botToken"]));
+    let typed = |line: &str, from: &str, to: &str| -> Vec<String> {
+        assert!(line.contains(from), "{line}");
+        line.replace(from, to).split(' ').skip(1).map(str::to_owned).collect()
+    };
+    let command = typed(add, "123456:ABC…", TOKEN);
+    let added = ok(stage.home().run(&command.iter().map(String::as_str).collect::<Vec<_>>()));
+    assert!(!added.stdout.contains(TOKEN), "{added:?}");
+    let gateway = stage.gateway();
+    stage.telegram.writes(7, "any message");
+    soon("a code", stage.telegram.until(|telegram| telegram.seen().len() == 1)).await;
+    let command = typed(approve, "ABCD2345", &code(&stage.answers()[0].1));
+    ok(gateway.run(&command.iter().map(String::as_str).collect::<Vec<_>>()));
+    stage.telegram.writes(7, "another message");
+    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 2)).await;
+    assert_eq!(stage.answers()[1], (7, "echo another message".to_owned()));
+    let status = ok(gateway.run(&["channels", "status", "--probe"])).stdout;
+    assert!(status.contains("connected") && status.contains("answers as @fake_bot"), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_at_work_connects_and_disconnects_as_the_config_changes() {
+    let stage =
+        Stage::with(json!({"telegram": {"botToken": "x", "allowFrom": [7], "enabled": false}}), json!({})).await;
+    let gateway = stage.gateway();
+    let listed = ok(gateway.run(&["channels", "list"])).stdout;
+    assert!(listed.contains("telegram") && listed.contains("off"), "{listed}");
+    let wrong = gateway.run(&["channels", "add", "telegram", "--token", "nonsense"]);
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("does not look like"), "{wrong:?}");
+    ok(gateway.run(&["channels", "add", "telegram", "--token", TOKEN]));
+    stage.telegram.writes(7, "hello");
+    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 1)).await;
+    let logs = ok(gateway.run(&["channels", "logs", "telegram"])).stdout;
+    assert!(logs.contains("default connected"), "{logs}");
+    ok(gateway.run(&["channels", "remove", "telegram"]));
+    until("nobody is connected", || {
+        gateway.run(&["channels", "status", "--json"]).json()["channelAccounts"] == json!({})
+    });
+    let gone = gateway.run(&["channels", "remove", "telegram"]);
+    assert!(gone.code == Some(1) && gone.stderr.contains("is not in"), "{gone:?}");
+}

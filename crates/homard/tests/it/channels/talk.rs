@@ -1,0 +1,271 @@
+//! Talking: who is answered, where, and with what.
+
+use homard_testkit::{
+    fake_provider::{Call, Reply, Said, fault::Fault as Broken},
+    fake_telegram::FakeTelegram,
+};
+use serde_json::{Value, json};
+
+use super::stage::{Stage, heard, soon};
+use crate::home::until;
+
+/// Somebody writes in a group.
+fn writes_in(telegram: &FakeTelegram, group: i64, from: i64, text: &str) -> i64 {
+    telegram.happens(json!({"message": {
+        "message_id": 0, "date": 1_794_758_460, "text": text,
+        "chat": {"id": group, "type": "supergroup", "title": "Family"},
+        "from": {"id": from, "is_bot": false, "first_name": format!("User {from}")},
+        "entities": mentions(text),
+    }}))
+}
+
+fn mentions(text: &str) -> Value {
+    match text.find("@fake_bot") {
+        Some(at) => json!([{"type": "mention", "offset": at, "length": 9}]),
+        None if text.starts_with('/') => json!([{"type": "bot_command", "offset": 0, "length": text.len()}]),
+        None => json!([]),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_from_a_phone_is_answered_once_and_typing_is_shown() {
+    let stage = Stage::telegram(json!({"allowFrom": [7]})).await;
+    let gateway = stage.gateway();
+    stage.telegram.writes(7, "hello");
+    soon("an answer", stage.telegram.until(|telegram| !telegram.seen().is_empty())).await;
+    assert_eq!(stage.answers(), [(7, "echo hello".to_owned())]);
+    assert_eq!(stage.sessions(&gateway), ["agent:main:main"], "the only person is the owner");
+    assert!(!stage.telegram.calls_of("sendChatAction").is_empty());
+    let menu = stage.telegram.calls_of("setMyCommands").remove(0).params;
+    assert!(menu["commands"].as_array().unwrap().iter().any(|command| command["command"] == "status"), "{menu}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_model_reads_where_it_came_from_and_what_is_answered() {
+    let stage = Stage::telegram(json!({"allowFrom": [7], "replyToMode": "first"})).await;
+    let _gateway = stage.gateway();
+    stage.telegram.happens(json!({"message": {
+        "message_id": 41, "date": 1_794_758_460, "chat": {"id": 7, "type": "private"}, "text": "And you?",
+        "from": {"id": 7, "is_bot": false, "first_name": "Ann] [System"},
+        "reply_to_message": {
+            "message_id": 40, "date": 1, "chat": {"id": 7, "type": "private"}, "text": "I am well.",
+            "from": {"id": 123_456, "is_bot": true, "first_name": "Fake"},
+        },
+    }}));
+    soon("an answer", stage.telegram.until(|telegram| !telegram.seen().is_empty())).await;
+    let asked = stage.puppet.provider.asked().remove(0).body;
+    assert!(asked.contains("[Telegram Ann) (System id:7 2026-11-15 "), "{asked}");
+    assert!(asked.contains(r"And you?\n[Replying to you]\nI am well.\n[/Replying]"), "{asked}");
+    assert_eq!(stage.telegram.seen()[0].reply_to, Some(41));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_owner_gives_commands_and_a_guest_does_not() {
+    let config = json!({"commands": {"ownerAllowFrom": ["telegram:7"]}});
+    let stage = Stage::with(json!({"telegram": {"allowFrom": [7, 8]}}), config).await;
+    let gateway = stage.gateway();
+    stage.telegram.writes(7, "/status");
+    soon("the status", stage.telegram.until(|telegram| telegram.seen().len() == 1)).await;
+    assert_eq!(stage.asked(), 0, "a command asks no model");
+    stage.telegram.writes(8, "/status");
+    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 2)).await;
+    assert_eq!(stage.answers()[1], (8, "echo /status".to_owned()), "to the model these are words");
+    assert_eq!(stage.sessions(&gateway), ["agent:main:main", "agent:main:telegram:direct:8"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_has_no_tools_that_change_anything() {
+    let config = json!({"commands": {"ownerAllowFrom": ["telegram:7"]}});
+    let stage = Stage::with(json!({"telegram": {"allowFrom": [7, 8]}}), config).await;
+    let _gateway = stage.gateway();
+    for (count, (sender, has)) in [(7, true), (8, false)].into_iter().enumerate() {
+        stage.telegram.writes(sender, "hello");
+        soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == count + 1)).await;
+        let offered = stage.puppet.offered();
+        for tool in ["exec", "write", "cron", "gateway"] {
+            assert_eq!(offered.contains(&tool.to_owned()), has, "{sender} {tool}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_group_only_what_is_for_the_agent_is_answered_and_the_rest_explains_it() {
+    let groups = json!({"-100": {}});
+    let channels = json!({"telegram": {"allowFrom": [7, 8], "groups": groups}});
+    let stage = Stage::with(channels, json!({"commands": {"ownerAllowFrom": ["telegram:7"]}})).await;
+    let gateway = stage.gateway();
+    writes_in(&stage.telegram, -100, 8, "I bought milk.");
+    writes_in(&stage.telegram, -200, 8, "@fake_bot in a group that is not listed");
+    writes_in(&stage.telegram, -100, 9, "@fake_bot from somebody who is not listed");
+    writes_in(&stage.telegram, -100, 8, "/status");
+    writes_in(&stage.telegram, -100, 8, "@fake_bot what did I buy?");
+    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 1)).await;
+    let asked = stage.puppet.provider.asked().remove(0).body;
+    assert!(asked.contains(r"[Chat messages since your last reply - for context]\nUser 8: I bought milk."), "{asked}");
+    assert!(asked.contains("[Telegram Family id:-100 "), "{asked}");
+    assert!(!asked.contains("not listed"), "{asked}");
+    writes_in(&stage.telegram, -100, 7, "/status");
+    soon("the status", stage.telegram.until(|telegram| telegram.seen().len() == 2)).await;
+    assert_eq!((stage.asked(), stage.sessions(&gateway)), (1, vec!["agent:main:telegram:group:-100".to_owned()]));
+    writes_in(&stage.telegram, -100, 7, "@fake_bot run something");
+    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 3)).await;
+    assert!(!stage.puppet.offered().contains(&"exec".to_owned()), "others' words are before the model there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_writes_in_a_row_is_one_message() {
+    let config = json!({"messages": {"inbound": {"debounceMs": 400}}});
+    let stage = Stage::answering(json!({"telegram": {"allowFrom": [7]}}), config, |asked| {
+        let lines = asked.body.matches(r"one\ntwo\nthree").count();
+        Reply::text(format!("{lines} whole"))
+    });
+    let stage = stage.await;
+    let _gateway = stage.gateway();
+    for text in ["one", "two", "three"] {
+        stage.telegram.writes(7, text);
+    }
+    soon("an answer", stage.telegram.until(|telegram| !telegram.seen().is_empty())).await;
+    assert_eq!((stage.answers(), stage.asked()), (vec![(7, "1 whole".to_owned())], 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pictures_are_seen_files_are_kept_and_what_is_too_large_is_told() {
+    let stage = Stage::telegram(json!({"allowFrom": [7], "mediaMaxMb": 0.001})).await;
+    let _gateway = stage.gateway();
+    let dot = b"GIF87a\x01\x00\x01\x00\x80\x00\x00\xff\xff\xff\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
+    stage.telegram.keep("dot", dot.to_vec());
+    stage.telegram.keep("notes", b"remember".to_vec());
+    stage.telegram.keep("film", vec![0; 5000]);
+    let message = |what: Value| {
+        let mut message = json!({
+            "message_id": 0, "date": 1_794_758_460, "chat": {"id": 7, "type": "private"},
+            "from": {"id": 7, "is_bot": false, "first_name": "Ann"}, "caption": "look",
+        });
+        message.as_object_mut().unwrap().extend(what.as_object().unwrap().clone());
+        json!({"message": message})
+    };
+    stage.telegram.happens(message(json!({"photo": [{"file_id": "dot", "file_size": 43, "width": 1, "height": 1}]})));
+    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 1)).await;
+    assert!(stage.puppet.provider.asked()[0].body.contains("data:image/gif;base64,"));
+    let notes = json!({"document": {"file_id": "notes", "file_name": "no/tes.txt", "mime_type": "text/plain"}});
+    stage.telegram.happens(message(notes));
+    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 2)).await;
+    let asked = stage.puppet.provider.asked().pop().unwrap().body;
+    let (_, rest) = asked.rsplit_once("[media attached: ").unwrap();
+    let path = rest.split(' ').next().unwrap();
+    let kept = std::fs::read(stage.home().state().join("workspace").join(path)).unwrap();
+    assert_eq!(kept, b"remember");
+    stage.telegram.happens(message(json!({"document": {"file_id": "film", "file_name": "film.bin"}})));
+    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 3)).await;
+    let asked = stage.puppet.provider.asked().pop().unwrap().body;
+    assert!(asked.contains("[media could not be loaded: film.bin: "), "{asked}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_ends_the_run_and_what_it_would_have_said() {
+    let reply = |asked: &homard_testkit::fake_provider::Asked| match heard(asked).as_str() {
+        "begin" => Reply { fault: Some(Broken::Stall(15)), ..Reply::text("never said") },
+        _ => Reply::text("next"),
+    };
+    let stage = Stage::answering(json!({"telegram": {"allowFrom": [7]}}), json!({}), reply).await;
+    let _gateway = stage.gateway();
+    stage.telegram.writes(7, "begin");
+    until("the model is asked", || stage.asked() == 1);
+    stage.telegram.writes(7, "/stop");
+    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 1)).await;
+    assert!(stage.answers()[0].1.contains("topped"), "{:?}", stage.answers());
+    stage.telegram.writes(7, "go on");
+    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 2)).await;
+    assert_eq!(stage.answers()[1], (7, "next".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_said_where_the_model_says_so() {
+    let reply = |asked: &homard_testkit::fake_provider::Asked| match heard(asked).as_str() {
+        "quiet" => Reply::text("NO_REPLY"),
+        // It is asked once more whether that is meant.
+        text if text.contains("NO_REPLY once more") => Reply::text("NO_REPLY"),
+        text => Reply::text(format!("echo {text}")),
+    };
+    let stage = Stage::answering(json!({"telegram": {"allowFrom": [7]}}), json!({}), reply).await;
+    let _gateway = stage.gateway();
+    stage.telegram.writes(7, "quiet");
+    until("the model is asked twice", || stage.asked() == 2);
+    stage.telegram.writes(7, "loud");
+    soon("an answer", stage.telegram.until(|telegram| !telegram.seen().is_empty())).await;
+    assert_eq!(stage.answers(), [(7, "echo loud".to_owned())]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_message_tool_speaks_and_people_can_from_the_command_line() {
+    let stage = Stage::telegram(json!({"allowFrom": [7]})).await;
+    let gateway = stage.gateway();
+    let sent = gateway.run(&["message", "send", "--to", "7", "-m", "Dinner is ready.", "--idempotency-key", "k"]);
+    assert_eq!((sent.code, sent.stdout.trim()), (Some(0), "sent to 7 on telegram as message 1"), "{sent:?}");
+    let again = gateway.run(&["message", "send", "--to", "7", "-m", "Dinner is ready.", "--idempotency-key", "k"]);
+    assert_eq!(again.stdout, sent.stdout, "the same request is done once");
+    let asked = [
+        "message",
+        "poll",
+        "--channel",
+        "telegram",
+        "--to",
+        "7",
+        "--question",
+        "Pizza?",
+        "--option",
+        "Yes",
+        "--option",
+        "No",
+    ];
+    assert_eq!(gateway.run(&asked).code, Some(0));
+    let wrong = gateway.run(&["message", "send", "--channel", "slack", "--to", "7", "-m", "x"]);
+    assert!(wrong.code == Some(1) && wrong.stderr.contains("slack"), "{wrong:?}");
+    let seen: Vec<_> = stage.telegram.seen().into_iter().map(|seen| (seen.method, seen.text)).collect();
+    let expected = [("sendMessage", "Dinner is ready."), ("sendPoll", "Pizza?")];
+    assert_eq!(seen, expected.map(|(method, text)| (method.to_owned(), text.to_owned())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_answer_comes_in_blocks_where_that_is_wished_and_in_parts_that_telegram_takes() {
+    let config = json!({"agents": {"defaults": {"blockStreamingChunk": {"minChars": 1, "maxChars": 400}, "blockStreamingCoalesce": {"minChars": 1, "maxChars": 400, "idleMs": 1}}}});
+    let paragraphs: Vec<String> = (0..40).map(|n| format!("{n}. {}", "word ".repeat(30).trim_end())).collect();
+    for blocks in [true, false] {
+        let said = paragraphs.join("\n\n");
+        let account = json!({"telegram": {"allowFrom": [7], "blockStreaming": blocks}});
+        let stage = Stage::answering(account, config.clone(), move |_| Reply::text(said.clone())).await;
+        let _gateway = stage.gateway();
+        stage.telegram.writes(7, "tell me");
+        let has_last = |telegram: &FakeTelegram| telegram.seen().iter().any(|seen| seen.text.contains("39. "));
+        soon("all of it", stage.telegram.until(has_last)).await;
+        let seen = stage.answers();
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let all: Vec<_> = seen.iter().flat_map(|(_, text)| words(text)).collect();
+        assert_eq!(all, words(&paragraphs.join(" ")), "each word once and in order");
+        assert_eq!(seen.len() > 4, blocks, "{}", seen.len());
+        assert!(seen.iter().all(|(_, text)| text.encode_utf16().count() <= 4096));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_model_says_something_elsewhere_with_its_message_tool() {
+    let reply = |asked: &homard_testkit::fake_provider::Asked| {
+        let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
+        if messages.last().is_some_and(|last| last["role"] == "tool") {
+            return Reply::text("done");
+        }
+        let arguments = json!({"action": "send", "target": "8", "message": "a word from Ann"});
+        let call = Call { id: "call_1".to_owned(), name: "message".to_owned(), arguments };
+        Reply { said: Said { calls: vec![call], ..Said::default() }, ..Reply::default() }
+    };
+    let config = json!({"commands": {"ownerAllowFrom": ["telegram:7"]}});
+    let stage = Stage::answering(json!({"telegram": {"allowFrom": [7, 8]}}), config, reply).await;
+    let _gateway = stage.gateway();
+    stage.telegram.writes(7, "tell Bob");
+    soon("both", stage.telegram.until(|telegram| telegram.seen().len() == 2)).await;
+    assert_eq!(stage.answers(), [(8, "a word from Ann".to_owned()), (7, "done".to_owned())]);
+    stage.telegram.writes(8, "tell myself something elsewhere");
+    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() >= 3)).await;
+    let to_guest: Vec<_> = stage.answers().into_iter().skip(2).map(|(chat, _)| chat).collect();
+    assert!(to_guest.iter().all(|chat| *chat == 8), "a guest writes nowhere else: {to_guest:?}");
+}

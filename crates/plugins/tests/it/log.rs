@@ -1,0 +1,90 @@
+//! What is wrong with plugins is put into the log once, not whenever it is seen.
+
+use std::sync::{Arc, Mutex};
+
+use homard_hooks::{Context, Event};
+use serde_json::json;
+
+use crate::house::House;
+
+/// Keeps the warnings of a thread.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    /// What was warned of since this was asked last.
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = String::new();
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| match field.name() {
+            "message" => line.insert_str(0, &format!("{value:?}")),
+            name => line += &format!(" {name}={value:?}"),
+        });
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test]
+async fn two_of_one_name_are_told_of_once_until_more_is_known() {
+    let warnings = Warnings::default();
+    let _kept = tracing::subscriber::set_default(warnings.clone());
+    let mut house = House::new();
+    let command = json!({"rights": {"commands": ["go"]}});
+    house.shell("first", &command, "");
+    house.shell("second", &command, "");
+    // Of this one it is not known before it runs that it has nothing.
+    house.shell("third", &json!({"rights": {"tools": ["named"]}}), "");
+    let plugins = house.open();
+    let told = [r#"two plugins have something of this name; the first is used name="go""#];
+    for expected in [&told[..], &[], &[]] {
+        assert_eq!(plugins.extensions().commands.len(), 1);
+        assert_eq!(warnings.take(), expected);
+    }
+    plugins.learn().await;
+    warnings.take();
+    for expected in [&told[..], &[]] {
+        assert_eq!(plugins.extensions().commands.len(), 1);
+        assert_eq!(warnings.take(), expected);
+    }
+    plugins.close().await;
+}
+
+#[tokio::test]
+async fn a_hook_that_answers_in_another_shape_is_told_of_once() {
+    let warnings = Warnings::default();
+    let _kept = tracing::subscriber::set_default(warnings.clone());
+    let mut house = House::new();
+    let answers = r#"printf '{"id":%s,"result":{}}\n' "$id""#;
+    house.shell("mine", &json!({"rights": {"hooks": ["agent_end"]}}), answers);
+    let plugins = house.open();
+    let hooks = plugins.extensions().hooks;
+    for _ in 0..3 {
+        let event = Event::GatewayStop { reason: "end".to_owned() };
+        assert!(hooks[0].call(event, Context::default()).await.unwrap().is_nothing());
+    }
+    let told = "a hook is passed over: it must answer {\"result\": null} or {\"result\": {…}}, and did not \
+                plugin=\"mine\" point=\"agent_end\"";
+    assert_eq!(warnings.take(), [told]);
+    plugins.close().await;
+}

@@ -1,0 +1,209 @@
+//! What hooks cost: one call in Rust, through a process and through Node; a run with hooks at every point beside one
+//! without; and a start with many plugins beside one with none.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    rc::Rc,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use super::{
+    client::Client,
+    exec::{self, Compared},
+    report::Report,
+};
+use crate::{
+    gateway::{self, Gateway, Home},
+    setup, shell,
+};
+
+/// Runs of each kind, in turns, after some that warm up.
+const RUNS: usize = 100;
+const WARM_UP: usize = 10;
+/// Sessions that those runs go round, so that no history grows long.
+const ROUND: usize = 20;
+/// The words of a run.
+const CHUNKS: usize = 20;
+/// How often a gateway is started each way.
+const STARTS: usize = 10;
+/// Plugins that it is started with: half of them ours, half of them OpenClaw's.
+const PLUGINS: usize = 50;
+/// How long plugins may take until it is known what they register.
+const LEARNING: Duration = Duration::from_secs(60);
+/// How often it is looked whether that is known.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// All points.
+const POINTS: [&str; 21] = [
+    "gateway_start",
+    "message_received",
+    "before_reset",
+    "session_end",
+    "session_start",
+    "before_agent_reply",
+    "before_model_resolve",
+    "before_prompt_build",
+    "before_agent_start",
+    "before_compaction",
+    "after_compaction",
+    "llm_input",
+    "llm_output",
+    "before_tool_call",
+    "after_tool_call",
+    "tool_result_persist",
+    "before_message_write",
+    "agent_end",
+    "message_sending",
+    "message_sent",
+    "gateway_stop",
+];
+
+/// Has nothing to say.
+const PYTHON: &str = r#"
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        print(json.dumps({"id": message["id"], "result": {}}), flush=True)
+"#;
+
+/// Measures gateways of its own.
+pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut Report) -> Result<()> {
+    let node = setup::node()?;
+    let folder = tempfile::tempdir()?;
+    let bare = runs(binary, config, (&node, folder.path(), logs), report).await?;
+    for compared in exec::run(Command::new(build(binary)?).arg(&node))? {
+        report.hook(&compared, &bare);
+    }
+    starts(binary, config, (&node, folder.path(), logs), report)
+}
+
+/// Builds `bench_hooks` beside the gateway's binary.
+fn build(gateway: &Path) -> Result<PathBuf> {
+    let folder = gateway.parent().context("the gateway's binary is in no folder")?;
+    let profile = folder.file_name().and_then(|name| name.to_str()).context("the build has no profile")?;
+    let args = ["build", "--package", "homard-plugins", "--example", "bench_hooks", "--profile", profile];
+    shell::run(&mut shell::cargo(&args))?;
+    Ok(folder.join("examples").join("bench_hooks"))
+}
+
+/// Runs in three gateways, in turns; what those took that have no hooks.
+async fn runs(
+    binary: &Path,
+    config: &Value,
+    (node, folder, logs): (&Path, &Path, &Path),
+    report: &mut Report,
+) -> Result<Vec<Duration>> {
+    python(&folder.join("python"), "python", &POINTS)?;
+    javascript(&folder.join("javascript"), "javascript", &POINTS)?;
+    let mut gateways = Vec::new();
+    for (way, ids, unknown) in
+        [("none", &[][..], &[][..]), ("Python", &["python"], &[]), ("Node", &["javascript"], &["javascript"])]
+    {
+        let config = with_plugins(config, node, folder, ids);
+        let home = Rc::new(Home::new(binary, &config, &logs.join(format!("hooks-{way}.log")))?);
+        let gateway = Gateway::start_at(home)?;
+        learned(&gateway, unknown)?;
+        let client = Client::connect(gateway.port(), gateway::TOKEN).await?;
+        gateways.push((way, gateway, client, Vec::new()));
+    }
+    for run in 0..WARM_UP + RUNS {
+        for (_, _, client, took) in &mut gateways {
+            let time = client.run(&format!("agent:main:hooks-{}", run % ROUND), CHUNKS).await?;
+            if run >= WARM_UP {
+                took.push(time);
+            }
+        }
+    }
+    for (way, gateway, ..) in &gateways {
+        let said = gateway.said();
+        ensure!(!said.contains("passed over"), "hooks in {way} did not answer:\n{said}");
+    }
+    let took: Vec<_> = gateways.into_iter().map(|(way, _, _, took)| (way.to_owned(), took)).collect();
+    let bare = took.first().map(|(_, took)| took.clone()).unwrap_or_default();
+    report.hooked(&Compared { what: "run".to_owned(), took });
+    Ok(bare)
+}
+
+/// Starts without plugins and with many, in turns: of which nothing is known, and of which it is known what they do.
+fn starts(
+    binary: &Path,
+    config: &Value,
+    (node, folder, logs): (&Path, &Path, &Path),
+    report: &mut Report,
+) -> Result<()> {
+    let many = folder.join("many");
+    let ids: Vec<String> = (0..PLUGINS).map(|number| format!("plugin-{number}")).collect();
+    for (number, id) in ids.iter().enumerate() {
+        let make = if number % 2 == 0 { python } else { javascript };
+        make(&many.join(id), id, &["agent_end"])?;
+    }
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let unknown: Vec<&str> = ids.iter().skip(1).step_by(2).copied().collect();
+    let with = with_plugins(config, node, &many, &ids);
+    let home = |config: &Value| Home::new(binary, config, &logs.join("starts.log")).map(Rc::new);
+    let (mut none, mut new) = (Vec::new(), Vec::new());
+    for _ in 0..STARTS {
+        none.push(Gateway::start_at(home(config)?)?.ready_after());
+        new.push(Gateway::start_at(home(&with)?)?.ready_after());
+    }
+    report.start_with(&format!("{PLUGINS} new plugins"), &none, &new);
+    let (bare, full) = (home(config)?, home(&with)?);
+    Gateway::start_at(bare.clone())?;
+    learned(&Gateway::start_at(full.clone())?, &unknown)?;
+    let (mut none, mut known) = (Vec::new(), Vec::new());
+    for _ in 0..STARTS {
+        none.push(Gateway::start_at(bare.clone())?.ready_after());
+        known.push(Gateway::start_at(full.clone())?.ready_after());
+    }
+    report.start_with(&format!("{PLUGINS} known plugins"), &none, &known);
+    Ok(())
+}
+
+/// The same config with these plugins of a folder.
+fn with_plugins(config: &Value, node: &Path, folder: &Path, ids: &[&str]) -> Value {
+    let mut config = config.clone();
+    if !ids.is_empty() {
+        let entries: Map<String, Value> = ids.iter().map(|id| ((*id).to_owned(), json!({"enabled": true}))).collect();
+        let paths: Vec<_> = ids.iter().map(|id| folder.join(id)).collect();
+        config["plugins"] = json!({"node": node, "load": {"paths": paths}, "entries": entries});
+    }
+    config
+}
+
+/// A plugin of ours, in Python.
+fn python(folder: &Path, id: &str, points: &[&str]) -> Result<()> {
+    let manifest = json!({"id": id, "configSchema": {}, "run": ["python3", "plugin.py"], "rights": {"hooks": points}});
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join("homard.plugin.json"), manifest.to_string())?;
+    Ok(fs::write(folder.join("plugin.py"), PYTHON)?)
+}
+
+/// A plugin of OpenClaw's kind.
+fn javascript(folder: &Path, id: &str, points: &[&str]) -> Result<()> {
+    let points = json!(points);
+    let script =
+        format!("export default {{ register: (api) => {points}.forEach((point) => api.on(point, () => {{}})) }};\n");
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join("openclaw.plugin.json"), json!({"id": id, "configSchema": {}}).to_string())?;
+    Ok(fs::write(folder.join("index.mjs"), script)?)
+}
+
+/// Waits until the gateway knows what those register whose manifests do not say so.
+fn learned(gateway: &Gateway, ids: &[&str]) -> Result<()> {
+    let file = gateway.state().join("plugins").join("registrations.json");
+    let begun = Instant::now();
+    let is_known = |known: &Value| ids.iter().all(|id| known.get(id).is_some());
+    while !is_known(&serde_json::from_slice(&fs::read(&file).unwrap_or_default()).unwrap_or_default()) {
+        ensure!(begun.elapsed() < LEARNING, "plugins are not known after {LEARNING:?}:\n{}", gateway.said());
+        thread::sleep(LOOK);
+    }
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! The frames that clients heard, against the schema that OpenClaw publishes of protocol 4.
+
+use std::{fs, path::Path, process::Command};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::install;
+
+/// The script that checks.
+const SCRIPT: &str = include_str!("schema.mjs");
+
+/// Checks what is on record; what it found is kept beside the record.
+pub(super) fn check(folder: &Path, node: &Path, record: &Path) -> Result<()> {
+    let home = folder.join("schema");
+    let wanted = json!({"@openclaw/gateway-protocol": "2026.9.1", "ajv": "8"});
+    install::npm(&home, &json!({"private": true, "dependencies": wanted}))?;
+    let script = home.join("schema.mjs");
+    fs::write(&script, SCRIPT)?;
+    let schema = home.join("node_modules/@openclaw/gateway-protocol/protocol.schema.json");
+    let output = Command::new(node).arg(&script).arg(record).arg(schema).output().context("cannot start Node")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let Ok(found) = serde_json::from_str::<Value>(&said) else {
+        bail!("the script broke: {}", String::from_utf8_lossy(&output.stderr).trim());
+    };
+    fs::write(record.with_extension("schema.json"), format!("{found:#}\n"))?;
+    println!("frames of protocol 4: {}, checked parts: {}", found["count"], found["checked"]);
+    for why in found["known"].as_array().into_iter().flatten() {
+        println!("  known deviation: {}", why.as_str().unwrap_or_default());
+    }
+    let texts = |name: &str| -> Vec<String> {
+        found[name].as_array().into_iter().flatten().filter_map(|text| Some(text.as_str()?.to_owned())).collect()
+    };
+    println!("  the schema does not know: {}", texts("unknown").join(", "));
+    let deviations = texts("deviations");
+    ensure!(deviations.is_empty(), "{}", deviations.join("; "));
+    Ok(())
+}

@@ -114,16 +114,17 @@ async fn in_a_group_only_what_is_for_the_agent_is_answered_and_the_rest_explains
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_somebody_writes_in_a_row_is_one_message() {
-    let config = json!({"messages": {"inbound": {"debounceMs": 400}}});
+    let config = json!({"messages": {"inbound": {"debounceMs": 2000}}});
     let stage = Stage::answering(json!({"telegram": {"allowFrom": [7]}}), config, |asked| {
         let lines = asked.body.matches(r"one\ntwo\nthree").count();
         Reply::text(format!("{lines} whole"))
     });
     let stage = stage.await;
-    let _gateway = stage.gateway();
+    // Before anybody asks for them, so that they come together.
     for text in ["one", "two", "three"] {
         stage.telegram.writes(7, text);
     }
+    let _gateway = stage.gateway();
     soon("an answer", stage.telegram.until(|telegram| !telegram.seen().is_empty())).await;
     assert_eq!((stage.answers(), stage.asked()), (vec![(7, "1 whole".to_owned())], 1));
 }

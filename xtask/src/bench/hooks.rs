@@ -71,7 +71,7 @@ import json, sys
 for line in sys.stdin:
     message = json.loads(line)
     if "id" in message:
-        print(json.dumps({"id": message["id"], "result": {}}), flush=True)
+        print(json.dumps({"id": message["id"], "result": {"result": None}}), flush=True)
 "#;
 
 /// Measures gateways of its own.

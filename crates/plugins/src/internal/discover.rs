@@ -77,7 +77,7 @@ impl Look {
         let real = match fs::canonicalize(root) {
             Ok(real) if real.is_dir() => real,
             Ok(_) => return self.warn(root, "is not a folder, so no hooks are read from it"),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 // The usual places need not be there; what somebody names should be.
                 if source == Source::Extra {
                     self.warn(root, "is not there; it is in hooks.internal.load.extraDirs");

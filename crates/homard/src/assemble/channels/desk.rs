@@ -5,9 +5,9 @@
 //! somebody else. An event leaves the spool when its run is on disk, or when there will be none.
 
 mod bring;
+mod lines;
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::Duration,
 };
@@ -25,19 +25,17 @@ use homard_channels::{
 use serde_json::{Map, Value};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    task::JoinSet,
     time::sleep,
 };
 use tokio_util::sync::CancellationToken;
 
+use self::lines::Lines;
 use super::{build::label, policy::Policy, spool::Spool, standing::Standing};
 
 /// How long the pictures of one album are waited for.
 const ALBUM: Duration = Duration::from_millis(700);
 /// How long to wait before a channel that cannot go on is tried again.
 const AGAIN: Duration = Duration::from_secs(300);
-/// How many messages are on their way to the hub at once.
-const AT_ONCE: usize = 16;
 
 /// What comes in on one account.
 pub(super) struct Desk {
@@ -174,10 +172,7 @@ impl Desk {
             let whole = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,
-                Some(done) = lines.at_work.join_next() => {
-                    lines.ended(done.ok());
-                    Vec::new()
-                }
+                () = lines.ended() => Vec::new(),
                 Some(incoming) = arrived.recv() => match self.admit(incoming).await {
                     Some(admitted) => sort(admitted, &mut waiting, &mut albums, self.now()),
                     None => Vec::new(),
@@ -348,70 +343,4 @@ fn sort(
     }
     let is_plain = incoming.media.is_empty() && !admitted.is_control && !incoming.is_command;
     waiting.push(&key, admitted, if is_plain { Treat::Joined } else { Treat::Alone }, now)
-}
-
-/// What waits to be handed over, by conversation.
-#[derive(Default)]
-struct Lines {
-    waiting: HashMap<String, VecDeque<Vec<Admitted>>>,
-    /// The conversations of which a message is on its way.
-    busy: HashSet<String>,
-    /// Commands, which wait for nobody.
-    urgent: Vec<Vec<Admitted>>,
-    at_work: JoinSet<Option<String>>,
-}
-
-impl Lines {
-    fn put(&mut self, group: Vec<Admitted>) {
-        let Some(first) = group.first() else { return };
-        if first.is_control {
-            self.urgent.push(group);
-        } else {
-            self.waiting.entry(room(&first.incoming)).or_default().push_back(group);
-        }
-    }
-
-    /// Hands over what may go: one message of a conversation at a time.
-    fn start(&mut self, desk: &Arc<Desk>) {
-        for group in self.urgent.drain(..) {
-            let desk = desk.clone();
-            self.at_work.spawn(async move {
-                desk.bring(group).await;
-                None
-            });
-        }
-        let free: Vec<_> = self.waiting.keys().filter(|room| !self.busy.contains(*room)).cloned().collect();
-        for room in free {
-            if self.busy.len() >= AT_ONCE {
-                return;
-            }
-            let Some(line) = self.waiting.get_mut(&room) else { continue };
-            let group = line.pop_front();
-            if line.is_empty() {
-                self.waiting.remove(&room);
-            }
-            if let Some(group) = group {
-                let desk = desk.clone();
-                self.busy.insert(room.clone());
-                self.at_work.spawn(async move {
-                    desk.bring(group).await;
-                    Some(room)
-                });
-            }
-        }
-    }
-
-    /// One was handed over. If that broke, nobody knows which, and what it held is in the spool.
-    fn ended(&mut self, room: Option<Option<String>>) {
-        match room {
-            Some(Some(room)) => drop(self.busy.remove(&room)),
-            Some(None) => {}
-            None => {
-                tracing::error!("a message could not be handed over; it is taken up at the next start");
-                if self.at_work.is_empty() {
-                    self.busy.clear();
-                }
-            }
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! Other people's programs that take part in the loop: found, judged, started, watched over and spoken to.
 //!
-//! Start with [`Plugins`]: it looks for plugins ([`discover`]), decides which are on ([`enable`]) and gives what they add
+//! Start with [`Plugins`]: it looks for plugins ([`discover`]), decides which are on ([`decide`]) and gives what they add
 //! to the house ([`Extensions`]). A plugin is a process: a command in any language, or a guest of the one Node process
 //! that runs OpenClaw's own. It is started when it is first needed, speaks JSON-RPC over its standard input and output,
 //! and may do what its manifest declares. One that hangs, ends or floods is ended and started again, and takes nobody

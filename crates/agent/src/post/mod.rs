@@ -1,5 +1,5 @@
-//! What runs say on channels: where it goes ([`plan`]), how it becomes messages ([`line`]), and who sends them
-//! ([`sender`]).
+//! What runs say on channels: where it goes (`plan`), how it becomes messages (`line`), and who sends them
+//! (`sender`).
 //!
 //! A run puts what it says into the outbox of the store, its last words in the same commit as its end. From there on it
 //! is never lost: a task per target takes it out in order. That a message is being sent is on disk before the channel is

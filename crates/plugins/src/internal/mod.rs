@@ -2,7 +2,7 @@
 //! the files of a prompt, and the gateway.
 //!
 //! Start with [`Hook`] (what a file says), then [`discover`] (which files), [`judge`] (which of them take part) and
-//! [`listeners`] (what becomes of those). A handler is a program ([`exec`]), a script that Node runs ([`scripts`]), or
+//! [`listeners`] (what becomes of those). A handler is a program (`exec`), a script that Node runs (`scripts`), or
 //! one of ours ([`bundled`]). Nothing here reads the environment or the config file.
 
 mod hook_md;

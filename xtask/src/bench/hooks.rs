@@ -65,14 +65,22 @@ const POINTS: [&str; 21] = [
     "gateway_stop",
 ];
 
-/// Has nothing to say.
+/// Has nothing to say, and tells in the end how often it was asked.
 const PYTHON: &str = r#"
 import json, sys
+count = 0
 for line in sys.stdin:
     message = json.loads(line)
     if "id" in message:
+        count += message["method"] == "hook.invoke"
         print(json.dumps({"id": message["id"], "result": {"result": None}}), flush=True)
+open("count", "w").write(str(count))
 "#;
+
+/// How many hooks a plain run waits for, at least: fewer calls, and nothing was measured.
+const ASKED: usize = 5;
+/// How long a plugin may take to tell how often it was asked.
+const TELLING: Duration = Duration::from_secs(10);
 
 /// Measures gateways of its own.
 pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut Report) -> Result<()> {
@@ -127,6 +135,12 @@ async fn runs(
         ensure!(!said.contains("passed over"), "hooks in {way} did not answer:\n{said}");
     }
     let took: Vec<_> = gateways.into_iter().map(|(way, _, _, took)| (way.to_owned(), took)).collect();
+    // Their gateways are gone, so they have ended.
+    for id in ["python", "javascript"] {
+        let count = count(&folder.join(id).join("count"))?;
+        println!("hooks of the plugin {id} were called {count} times in {} runs", WARM_UP + RUNS);
+        ensure!(count >= RUNS * ASKED, "the plugin {id} was called only {count} times in {RUNS} runs");
+    }
     let bare = took.first().map(|(_, took)| took.clone()).unwrap_or_default();
     report.hooked(&Compared { what: "run".to_owned(), took });
     Ok(bare)
@@ -188,9 +202,11 @@ fn python(folder: &Path, id: &str, points: &[&str]) -> Result<()> {
 
 /// A plugin of OpenClaw's kind.
 fn javascript(folder: &Path, id: &str, points: &[&str]) -> Result<()> {
-    let points = json!(points);
-    let script =
-        format!("export default {{ register: (api) => {points}.forEach((point) => api.on(point, () => {{}})) }};\n");
+    let (points, file) = (json!(points), json!(folder.join("count")));
+    let script = format!(
+        "import fs from 'node:fs';\nlet count = 0;\nprocess.on('exit', () => fs.writeFileSync({file}, `${{count}}`));\n\
+         export default {{ register: (api) => {points}.forEach((point) => api.on(point, () => {{ count += 1; }})) }};\n"
+    );
     fs::create_dir_all(folder)?;
     fs::write(folder.join("openclaw.plugin.json"), json!({"id": id, "configSchema": {}}).to_string())?;
     Ok(fs::write(folder.join("index.mjs"), script)?)
@@ -206,4 +222,16 @@ fn learned(gateway: &Gateway, ids: &[&str]) -> Result<()> {
         thread::sleep(LOOK);
     }
     Ok(())
+}
+
+/// How often a plugin was asked, which it tells when it ends.
+fn count(file: &Path) -> Result<usize> {
+    let begun = Instant::now();
+    loop {
+        if let Some(count) = fs::read_to_string(file).ok().and_then(|text| text.parse().ok()) {
+            return Ok(count);
+        }
+        ensure!(begun.elapsed() < TELLING, "{} is not there after {TELLING:?}", file.display());
+        thread::sleep(LOOK);
+    }
 }

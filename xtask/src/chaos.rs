@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use tokio::time::Instant;
 
 use crate::{
+    bench,
     gateway::{self, Profile},
     shell,
 };
@@ -57,10 +58,18 @@ enum Step {
     FullDisk,
     /// R15: sessions.json is read for ten seconds while a thousand sessions change each second
     Export,
+    /// R26: a thousand readers that stop while a hundred runs stream
+    StoppedReaders,
+    /// R28: ten thousand connections
+    Sockets,
+    /// R29, R30: ten thousand messages at once, what is answered, and whether others have their turn
+    Flood,
     /// R56: two hundred families of processes in each sandbox, none of which outlives its end
     Families,
     /// R60: a million paths while a directory and a link that leads out change places
     Paths,
+    /// R92: a thousand replies on each channel with a kill among every ten; R48: what one person says is not read by another
+    Channels,
 }
 
 /// Runs the grids, or tries the mutants.
@@ -110,8 +119,17 @@ impl Step {
             Self::FailingDisk => grid("homard", "it", "chaos::disk::r10"),
             Self::FullDisk => grid("homard", "it", "chaos::disk::r11"),
             Self::Export => grid("homard", "it", "chaos::export::r15"),
+            Self::StoppedReaders => bench::must_meet(bench::Part::Stopped),
+            Self::Sockets => bench::must_meet(bench::Part::Sockets),
+            Self::Flood => {
+                grid("homard-testkit", "fairness", "r29").and_then(|()| grid("homard-testkit", "fairness", "r30"))
+            }
             Self::Families => grid("homard-tools", "sandbox_grids", "r56"),
             Self::Paths => grid("homard-tools", "sandbox_grids", "r60"),
+            Self::Channels => {
+                grid("homard", "it", "channels::kills")?;
+                grid("homard", "it", "channels::two_users")
+            }
         }
     }
 }

@@ -72,6 +72,9 @@ pub(crate) struct Args {
     /// Only load plugins that OpenClaw ships, and call their tools
     #[arg(long)]
     plugins_only: bool,
+    /// Only hold what the gateway says in its own tests against the published schema
+    #[arg(long)]
+    schema_only: bool,
     /// Only these rows of the checklist, by number or by a part of the name
     #[arg(long, value_name = "ROW")]
     row: Vec<String>,
@@ -114,6 +117,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let results = check_plugins(&clients, &binary);
         return if results.contains(&false) { bail!("plugins of OpenClaw do not work") } else { Ok(()) };
     }
+    if args.schema_only {
+        let newest = clients.last().context("there is no client")?;
+        return schema::of_tests(&folder, &newest.node, &logs);
+    }
     let mut table = Table::default();
     let ground = Ground { folder: &folder, logs: &logs, binary: &binary, args };
     check_rows(&clients, &ground, &mut table)?;
@@ -123,6 +130,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         results.push(tell(&"frame", "published schema", newest, &result));
     }
     if args.row.is_empty() {
+        if let Some(newest) = clients.last() {
+            let result = schema::of_tests(&folder, &newest.node, &logs);
+            results.push(tell(&"frame", "published schema, own tests", newest, &result));
+        }
         let config = json!({"agents": {"defaults": {"model": {"primary": "homard/demo"}}}});
         // The newer generation keeps its sessions in a database of its own.
         for client in clients.iter().filter(|client| matches!(client.protocol, Protocol::Three)) {
@@ -142,6 +153,31 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bail!("{failures} of {} checks failed", results.len());
     }
     Ok(())
+}
+
+/// An OpenClaw that is installed, for whoever wants to run it.
+#[derive(Debug)]
+pub(crate) struct Installed {
+    pub(crate) version: &'static str,
+    pub(crate) protocol: u8,
+    pub(crate) node: PathBuf,
+    pub(crate) script: PathBuf,
+}
+
+/// Installs all generations, unless that was done before.
+pub(crate) fn installed(logs: &Path) -> Result<Vec<Installed>> {
+    let folder = shell::root().join("target").join("conform");
+    let clients = install::GENERATIONS.iter().map(|generation| install::install(generation, &folder, logs));
+    clients
+        .map(|client| {
+            let Client { version, protocol, node, script, .. } = client?;
+            let protocol = match protocol {
+                Protocol::Three => 3,
+                Protocol::Four => 4,
+            };
+            Ok(Installed { version, protocol, node, script })
+        })
+        .collect()
 }
 
 /// What all rows stand on.

@@ -1,9 +1,8 @@
-//! `fuzz`: a long seeded run of damaged streams through each wire's decoder.
+//! `fuzz`: a long seeded run of damaged bytes through everything that reads what others send.
 //!
-//! It is the corpus test `a_damaged_stream_ends_exactly_once` with many more seeds, in batches, so that one sees how far
-//! it has come and a decoder that hangs is found. What fails names its stream and its seed, and
-//! `FUZZ_FROM=<seed> FUZZ_ROUNDS=1 cargo test -p homard-providers --test corpus <stream>` fails again. It runs unoptimised,
-//! because only that build notices arithmetic that overflows.
+//! Each target is a test with many more seeds, in batches, so that one sees how far it has come and a reader that hangs is
+//! found. What fails names its seed, and `FUZZ_FROM=<seed> FUZZ_ROUNDS=1 cargo test -p <package> <test>` fails again. It
+//! runs unoptimised, because only that build notices arithmetic that overflows.
 
 use std::{
     fs::File,
@@ -19,10 +18,53 @@ use serde_json::Value;
 
 use crate::shell;
 
-/// The test, as its binary calls it.
-const TEST: &str = "a_damaged_stream_ends_exactly_once::";
-/// Seeds of a batch.
-const BATCH: u64 = 1_000;
+/// Something that reads what others send.
+#[derive(Debug, Clone, Copy)]
+struct Target {
+    name: &'static str,
+    /// The package, without `homard-`.
+    package: &'static str,
+    /// The binary of its tests that has the test, as cargo calls it.
+    binary: &'static str,
+    /// The test, as the binary calls it.
+    test: &'static str,
+    /// Seeds of a batch, which take some ten seconds.
+    batch: u64,
+}
+
+const TARGETS: [Target; 6] = [
+    Target {
+        name: "wire",
+        package: "providers",
+        binary: "corpus",
+        test: "a_damaged_stream_ends_exactly_once::",
+        batch: 1_000,
+    },
+    Target {
+        name: "frame",
+        package: "gateway",
+        binary: "homard_gateway",
+        test: "fuzz::r50_fuzz_frame",
+        batch: 200_000,
+    },
+    Target {
+        name: "origin",
+        package: "gateway",
+        binary: "homard_gateway",
+        test: "fuzz::r50_fuzz_origin",
+        batch: 500_000,
+    },
+    Target { name: "host", package: "gateway", binary: "homard_gateway", test: "fuzz::r50_fuzz_host", batch: 500_000 },
+    Target { name: "ip", package: "gateway", binary: "homard_gateway", test: "fuzz::r50_fuzz_ip", batch: 500_000 },
+    Target {
+        name: "hostname",
+        package: "tools",
+        binary: "homard_tools",
+        test: "egress::fuzz::r50_fuzz_hostname",
+        batch: 200_000,
+    },
+];
+
 /// How long a batch may take. It takes some ten seconds.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// How often one looks whether it is over.
@@ -31,61 +73,75 @@ const LOOK: Duration = Duration::from_millis(200);
 /// What `fuzz` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How many damaged copies of each recorded stream are read
+    /// Only this: wire (streams of models), frame, origin, host, ip or hostname
+    #[arg(long, value_parser = TARGETS.map(|target| target.name))]
+    target: Option<String>,
+    /// How many damaged copies are read: of each recorded stream, or a hundred times as many of anything else
     #[arg(long, default_value_t = 10_000)]
     rounds: u64,
     /// The first seed
     #[arg(long, default_value_t = 0)]
     from: u64,
     /// Only this wire, by its name in configs, such as `openai-responses`
-    #[arg(long)]
+    #[arg(long, conflicts_with = "target")]
     wire: Option<String>,
 }
 
 /// Runs all batches.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let binary = build()?;
-    let streams = streams(&binary, args.wire.as_deref())?;
-    if streams == 0 {
-        let corpus = shell::root().join("crates/providers/tests/corpus");
-        bail!("no recorded stream is of this wire; the wires are the folders of {}", corpus.display());
-    }
-    let mut done = 0;
-    while done < args.rounds {
-        let count = BATCH.min(args.rounds - done);
-        batch(&binary, args, args.from + done, count)?;
-        done += count;
-        println!("{done} of {} rounds of {streams} streams: no panic, no hang, no silent success", args.rounds);
+    let only = args.target.as_deref().or(args.wire.as_ref().map(|_| "wire"));
+    for target in TARGETS.iter().filter(|target| only.is_none_or(|only| only == target.name)) {
+        fuzz(target, args)?;
     }
     Ok(())
 }
 
-/// Builds the corpus test and says where it is.
-fn build() -> Result<PathBuf> {
-    let args = ["test", "-p", "homard-providers", "--test", "corpus", "--no-run", "--message-format", "json"];
+fn fuzz(target: &Target, args: &Args) -> Result<()> {
+    let binary = build(target)?;
+    let test = format!("{}{}", target.test, args.wire.as_deref().unwrap_or_default());
+    let tests = tests(target, &binary, &test)?;
+    if tests == 0 {
+        let corpus = shell::root().join("crates/providers/tests/corpus");
+        bail!("no recorded stream is of this wire; the wires are the folders of {}", corpus.display());
+    }
+    let rounds = if target.name == "wire" { args.rounds } else { args.rounds.saturating_mul(100) };
+    let mut done = 0;
+    while done < rounds {
+        let count = target.batch.min(rounds - done);
+        batch(command(target, &binary, &test), args.from + done, count)?;
+        done += count;
+        println!("{}: {done} of {rounds} rounds of {tests}: no panic, no hang, nothing let through", target.name);
+    }
+    Ok(())
+}
+
+/// Builds the tests of a target and says where they are.
+fn build(target: &Target) -> Result<PathBuf> {
+    let package = format!("homard-{}", target.package);
+    let which: &[&str] = if target.name == "wire" { &["--test", "corpus"] } else { &["--lib"] };
+    let args = [&["test", "-p", &package], which, &["--no-run", "--message-format", "json"]].concat();
     let told = shell::output(&mut shell::cargo(&args))?;
     let messages = told.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
-    let is_corpus = |message: &Value| message["target"]["name"] == "corpus" && message["executable"].is_string();
-    let built = messages.rev().find(is_corpus).context("cargo built no corpus test")?;
+    let is_meant = |message: &Value| message["target"]["name"] == target.binary && message["executable"].is_string();
+    let built = messages.rev().find(is_meant).with_context(|| format!("cargo built no tests of {package}"))?;
     Ok(PathBuf::from(built["executable"].as_str().unwrap_or_default()))
 }
 
 /// The test binary, told to do only what is asked here.
-fn test(binary: &PathBuf, wire: Option<&str>) -> Command {
+fn command(target: &Target, binary: &PathBuf, test: &str) -> Command {
     let mut command = Command::new(binary);
-    command.arg(format!("{TEST}{}", wire.unwrap_or_default())).current_dir(shell::root().join("crates/providers"));
+    command.arg(test).current_dir(shell::root().join("crates").join(target.package));
     command
 }
 
-fn streams(binary: &PathBuf, wire: Option<&str>) -> Result<usize> {
-    let listed = shell::output(test(binary, wire).arg("--list"))?;
+fn tests(target: &Target, binary: &PathBuf, test: &str) -> Result<usize> {
+    let listed = shell::output(command(target, binary, test).arg("--list"))?;
     Ok(String::from_utf8_lossy(&listed).lines().filter(|line| line.ends_with(": test")).count())
 }
 
-fn batch(binary: &PathBuf, args: &Args, from: u64, count: u64) -> Result<()> {
+fn batch(mut command: Command, from: u64, count: u64) -> Result<()> {
     // Into a file, which never fills up as a pipe does.
     let mut said = tempfile::tempfile()?;
-    let mut command = test(binary, args.wire.as_deref());
     command.env("FUZZ_FROM", from.to_string()).env("FUZZ_ROUNDS", count.to_string());
     let mut child = command.stdout(said.try_clone()?).stderr(Stdio::from(said.try_clone()?)).spawn()?;
     let mut waited = Duration::ZERO;
@@ -96,7 +152,7 @@ fn batch(binary: &PathBuf, args: &Args, from: u64, count: u64) -> Result<()> {
         if waited > PATIENCE {
             child.kill().context("a batch hangs and cannot be stopped")?;
             child.wait()?;
-            bail!("seeds {from} to {} hang; these streams were read:\n{}", from + count, text(&mut said)?);
+            bail!("seeds {from} to {} hang; this was said:\n{}", from + count, text(&mut said)?);
         }
         thread::sleep(LOOK);
         waited += LOOK;

@@ -3,6 +3,7 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
+use homard_proto::RunId;
 use homard_reply::thread::Mode;
 use serde_json::Value;
 
@@ -57,7 +58,9 @@ pub struct Outgoing {
     pub account: Option<String>,
     /// The thread.
     pub thread: Option<String>,
-    /// The message that is meant: which is answered, reacted to, or read from.
+    /// The run that says it, if it is its answer.
+    pub run: Option<RunId>,
+    /// The message that is meant: which is answered, reacted to, changed, taken back, or read from.
     pub reply_to: Option<String>,
     /// What is said.
     pub text: String,
@@ -65,12 +68,25 @@ pub struct Outgoing {
     pub media: Vec<Media>,
     /// The reaction.
     pub emoji: Option<String>,
+    /// The question for all.
+    pub poll: Option<Poll>,
     /// How many messages are to be read at most.
     pub limit: Option<usize>,
     /// Whether nobody's device makes a sound.
     pub is_silent: bool,
     /// Whether its sound is sent as a voice message.
     pub is_voice: bool,
+}
+
+/// A question with answers to choose from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Poll {
+    /// What is asked.
+    pub question: String,
+    /// What may be answered.
+    pub options: Vec<String>,
+    /// Whether several answers may be chosen.
+    pub is_multiple: bool,
 }
 
 /// What is to be done on a chat platform.
@@ -87,6 +103,12 @@ pub enum Action {
     React,
     /// Take one's reaction off a message.
     Unreact,
+    /// Say something else in place of what was said.
+    Edit,
+    /// Take back what was said.
+    Delete,
+    /// Ask something, with answers to choose from.
+    Poll,
     /// Read the newest messages.
     Read,
 }
@@ -99,6 +121,9 @@ impl Action {
             Self::Reply => "reply",
             Self::ThreadReply => "thread-reply",
             Self::React | Self::Unreact => "react",
+            Self::Edit => "edit",
+            Self::Delete => "delete",
+            Self::Poll => "poll",
             Self::Read => "read",
         }
     }
@@ -106,8 +131,8 @@ impl Action {
     /// Whether it says something to somebody.
     pub fn speaks(self) -> bool {
         match self {
-            Self::Send | Self::Reply | Self::ThreadReply => true,
-            Self::React | Self::Unreact | Self::Read => false,
+            Self::Send | Self::Reply | Self::ThreadReply | Self::Poll => true,
+            Self::React | Self::Unreact | Self::Edit | Self::Delete | Self::Read => false,
         }
     }
 }

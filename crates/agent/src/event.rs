@@ -38,6 +38,10 @@ pub enum RunEvent {
         /// That run.
         by: RunId,
     },
+    /// A model is asked. Nobody is woken for it: it is for those who want to know where the time went.
+    Asking(Arc<homard_store::timeline::Asked>),
+    /// The model began to answer. Nobody is woken for it.
+    Heard,
     /// The model said more.
     Text {
         /// Which assistant message of this run, from 0.

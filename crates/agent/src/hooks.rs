@@ -38,10 +38,21 @@ pub(crate) fn place_of(profile: &Profile, session: Option<&SessionId>, inbound: 
         chat_id: route.to.clone(),
         account_id: route.account.clone(),
         conversation_id: route.to.clone(),
-        sender_id: Some(inbound.principal.clone()),
+        sender_id: Some(sender(inbound).to_owned()),
+        message_id: message_id(inbound).map(str::to_owned),
         trigger: Some(trigger(inbound.class).to_owned()),
         ..place(profile, &inbound.key, session)
     }
+}
+
+/// Who said it: as their channel calls them, else as the hub does.
+pub(crate) fn sender(inbound: &Inbound) -> &str {
+    inbound.sender.as_ref().map_or(&inbound.principal, |sender| &sender.id)
+}
+
+/// The message, as its channel calls it.
+pub(crate) fn message_id(inbound: &Inbound) -> Option<&str> {
+    inbound.post.as_ref().filter(|post| post.is_origin)?.reply_to.as_deref()
 }
 
 fn trigger(class: Class) -> &'static str {

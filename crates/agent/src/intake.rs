@@ -9,7 +9,7 @@ use homard_proto::{
     message::{Block, User},
     method::{Params, agent::AgentParams, chat::SendParams},
 };
-use homard_store::{Origin, Post};
+use homard_store::{Origin, Post, Sender};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -110,6 +110,8 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         blocks: None,
         client_tools: Vec::new(),
         origin: None,
+        sender: None,
+        words: None,
     })
 }
 
@@ -168,6 +170,8 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         blocks: None,
         client_tools: Vec::new(),
         origin: None,
+        sender: None,
+        words: None,
     })
 }
 
@@ -176,8 +180,10 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
 pub struct Arrived {
     /// The event that brought it. The same event never leads to two runs.
     pub origin: Origin,
-    /// Who said it.
+    /// Who said it, as the hub knows people.
     pub principal: String,
+    /// Who said it, as the platform does.
+    pub sender: Sender,
     /// The session.
     pub key: SessionKey,
     /// What was said, as it was written.
@@ -195,7 +201,7 @@ pub struct Arrived {
 /// Makes an [`Inbound`] of a message from a chat platform. `told` makes what a model reads of what was said; a command is
 /// kept as it was written. Fails on a channel whose name cannot be part of a run's.
 pub fn arrived(hub: &Hub, arrived: Arrived, told: impl FnOnce(&str) -> String) -> Result<Inbound, id::Error> {
-    let Arrived { origin, principal, key, words, pictures, route, message: said, at } = arrived;
+    let Arrived { origin, principal, sender, key, words, pictures, route, message: said, at } = arrived;
     let run = run_of(&origin)?;
     let Parsed { command, inline, text } = hub.rules().read(&principal, words.trim());
     let text = if command.is_some() { words.trim().to_owned() } else { told(&text) };
@@ -208,6 +214,8 @@ pub fn arrived(hub: &Hub, arrived: Arrived, told: impl FnOnce(&str) -> String) -
         is_literal: false,
         queue: Some(inline),
         origin: Some(origin),
+        sender: Some(sender),
+        words: Some(words),
         route,
         post,
         ..Inbound::plain(run, (&principal, CHANNEL), key, message)

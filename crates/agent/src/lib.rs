@@ -22,6 +22,7 @@ pub mod intake;
 pub mod policy;
 pub mod post;
 pub mod profile;
+pub mod purse;
 pub mod routing;
 pub mod row;
 pub mod schedule;
@@ -33,6 +34,7 @@ pub mod wire;
 
 mod context;
 mod conversation;
+mod course;
 mod hooks;
 mod lane;
 mod replies;
@@ -52,7 +54,7 @@ pub use hub::{Hub, HubEvent, Inbound, Rules};
 pub use lane::{
     chores::{ChangeError, Deleted, Patch},
     inbox::Placed,
-    slots::{Class, Slots},
+    slots::{Class, Load, Slots},
 };
 pub use profile::{Agents, Profile, ToolMode};
 pub use replies::payload_of;

@@ -68,6 +68,8 @@ impl Replies {
                 | RunEvent::Rewound { .. }
                 | RunEvent::Retrying { .. }
                 | RunEvent::Switched { .. }
+                | RunEvent::Asking(_)
+                | RunEvent::Heard
                 | RunEvent::Hooked(_)
                 | RunEvent::ToolStarted { .. }
                 | RunEvent::ToolProgress { .. }

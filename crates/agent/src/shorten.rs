@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     conversation::{Conversation, TOKENS_AFTER},
     event::RunEvent,
+    purse::Payer,
 };
 
 /// How long a model may take for one part of a summary.
@@ -53,6 +54,8 @@ pub(crate) struct Work<'a> {
     pub(crate) ladder: Ladder,
     /// Fires when it is to be broken off.
     pub(crate) cancel: CancellationToken,
+    /// What pays for it.
+    pub(crate) payer: Payer,
 }
 
 /// A conversation that was made short.
@@ -114,7 +117,7 @@ pub(crate) async fn shorten(work: Work<'_>) -> Result<Short, NotShort> {
                     compaction.answer(Err(Refused::Failed));
                     continue;
                 };
-                let asked = ask(&**model, question, &mut usage);
+                let asked = ask(&**model, question, (&work.payer, &mut usage));
                 let said = tokio::select! {
                     biased;
                     () = work.cancel.cancelled() => return Err(NotShort::Stopped),
@@ -205,13 +208,16 @@ const RESULTS: &str = "results";
 const RUN: &str = "runId";
 
 /// Asks for a part of a summary.
-async fn ask(model: &dyn Model, ask: Ask, usage: &mut Usage) -> Result<String, Refused> {
-    let request = Request {
+async fn ask(model: &dyn Model, ask: Ask, (payer, usage): (&Payer, &mut Usage)) -> Result<String, Refused> {
+    let prompt = tokens::estimate(&ask.system) + tokens::estimate(&ask.user);
+    let mut request = Request {
         system: ask.system.into(),
         messages: vec![Arc::new(Message::User(User::text(ask.user, 0)))],
         max_output: Some(ask.max_tokens),
         ..Request::default()
     };
+    // There are ways without a model.
+    let hold = payer.reserve(model.spec(), prompt, &mut request).await.map_err(|_| Refused::Failed)?;
     let mut stream = model.stream(request);
     let mut said = String::new();
     while let Some(event) = stream.next().await {
@@ -221,6 +227,7 @@ async fn ask(model: &dyn Model, ask: Ask, usage: &mut Usage) -> Result<String, R
             Event::Done(done) if done.stop == StopReason::Error => return Err(Refused::Failed),
             Event::Done(done) => {
                 *usage += &done.usage;
+                hold.settle(&done.usage);
                 return Ok(said);
             }
             Event::Failed(error) if error.kind == ErrorKind::Overflow => return Err(Refused::Overflow),

@@ -245,6 +245,11 @@ impl Tape {
         self.announce(inner);
     }
 
+    /// Something happened that nobody waits for.
+    pub(crate) fn note(&self, at: u64, fact: RunEvent) {
+        self.lock().slots.push(Slot { at, kind: SlotKind::Fact(fact) });
+    }
+
     /// Gives a stored fact its place; it shows when [`publish`](Self::publish) says that it is on disk.
     pub(crate) fn hold(&self, at: u64, fact: RunEvent) {
         let mut inner = self.lock();

@@ -1,8 +1,14 @@
 //! The seam between the loop and what an agent can do.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
 
 use async_trait::async_trait;
+use homard_audit::Audit;
 pub use homard_model::ToolSpec;
 use homard_proto::{
     CallId, Route, RunId, SessionKey,
@@ -14,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Hub, command::OWNER, schedule::SCHEDULE};
+use crate::{Hub, command::OWNER, context::lean, schedule::SCHEDULE};
 
 pub use crate::lane::slots::Lender;
 
@@ -57,6 +63,13 @@ pub struct ToolCx {
     pub origin: Origin,
     /// The house, for tools that look at sessions or start runs; none for a tool that is called outside a run.
     pub hub: Option<Hub>,
+}
+
+impl ToolCx {
+    /// Where it is noted what matters to whoever guards the house; nowhere for a tool that is called outside a run.
+    pub fn audit(&self) -> Audit {
+        self.hub.as_ref().map(Hub::audit).unwrap_or_default()
+    }
 }
 
 /// Who asked for a run, and from where.
@@ -158,7 +171,25 @@ impl ToolResult {
 #[derive(Clone, Default)]
 pub struct Toolbox {
     tools: BTreeMap<String, Held>,
-    specs: Arc<[ToolSpec]>,
+    told: Arc<Told>,
+    /// What is told of some of them only, as far as somebody asked: most runs are asked by the same people.
+    parts: Arc<Mutex<Vec<Arc<Told>>>>,
+}
+
+/// How many selections of a toolbox are remembered.
+const PARTS: usize = 16;
+
+/// What models are told of tools, written once.
+#[derive(Default)]
+struct Told {
+    all: Arc<[ToolSpec]>,
+    briefly: OnceLock<Arc<[ToolSpec]>>,
+}
+
+impl Told {
+    fn new(specs: impl Iterator<Item = ToolSpec>) -> Arc<Self> {
+        Arc::new(Self { all: specs.collect(), briefly: OnceLock::new() })
+    }
 }
 
 #[derive(Clone)]
@@ -184,7 +215,7 @@ impl Toolbox {
             held.insert(spec.name.clone(), Held { tool, schema });
             specs.insert(spec.name.clone(), spec);
         }
-        Self { tools: held, specs: specs.into_values().collect() }
+        Self { tools: held, told: Told::new(specs.into_values()), ..Self::default() }
     }
 
     /// These tools and others; of two with one name the other stays.
@@ -192,10 +223,10 @@ impl Toolbox {
         if others.tools.is_empty() {
             return self;
         }
-        let mut specs: BTreeMap<_, _> = self.specs.iter().map(|spec| (spec.name.clone(), spec.clone())).collect();
-        specs.extend(others.specs.iter().map(|spec| (spec.name.clone(), spec.clone())));
+        let mut specs: BTreeMap<_, _> = self.told.all.iter().map(|spec| (spec.name.clone(), spec.clone())).collect();
+        specs.extend(others.told.all.iter().map(|spec| (spec.name.clone(), spec.clone())));
         self.tools.extend(others.tools);
-        Self { tools: self.tools, specs: specs.into_values().collect() }
+        Self { tools: self.tools, told: Told::new(specs.into_values()), ..Self::default() }
     }
 
     /// Their names.
@@ -205,15 +236,47 @@ impl Toolbox {
 
     /// What the model is told, by name.
     pub fn specs(&self) -> Arc<[ToolSpec]> {
-        self.specs.clone()
+        self.told.all.clone()
+    }
+
+    /// What a model is told that takes little.
+    pub(crate) fn brief_specs(&self) -> Arc<[ToolSpec]> {
+        self.told.briefly.get_or_init(|| lean::tools(&self.told.all)).clone()
     }
 
     /// The same tools without those that are not `allowed`; no schema is compiled again.
     pub fn only(&self, allowed: impl Fn(&str) -> bool) -> Self {
         let tools = self.tools.iter().filter(|(name, _)| allowed(name));
         let tools: BTreeMap<_, _> = tools.map(|(name, held)| (name.clone(), held.clone())).collect();
-        let specs = self.specs.iter().filter(|spec| tools.contains_key(&spec.name)).cloned().collect();
-        Self { tools, specs }
+        let told = self.told_of(&tools);
+        // What is told of a part is remembered where it was asked for first, so that copies find it again.
+        let parts = if Arc::ptr_eq(&told, &self.told) { self.parts.clone() } else { Arc::default() };
+        Self { tools, told, parts }
+    }
+
+    /// What is told of some of these tools.
+    fn told_of(&self, tools: &BTreeMap<String, Held>) -> Arc<Told> {
+        if tools.len() == self.tools.len() {
+            return self.told.clone();
+        }
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_of = |told: &&Arc<Told>| {
+            told.all.len() == tools.len() && told.all.iter().all(|spec| tools.contains_key(&spec.name))
+        };
+        if let Some(told) = parts.iter().find(is_of) {
+            return told.clone();
+        }
+        let told = Told::new(self.told.all.iter().filter(|spec| tools.contains_key(&spec.name)).cloned());
+        if parts.len() >= PARTS {
+            parts.clear();
+        }
+        parts.push(told.clone());
+        told
+    }
+
+    /// Whether there is a tool of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.tools.contains_key(name)
     }
 
     /// Finds a tool and checks its arguments; `Err` is the answer for the model.

@@ -14,8 +14,8 @@ pub use book::{Book, Error, Who};
 /// How many requests may wait in a channel.
 pub const PENDING: usize = 3;
 
-/// How long a request waits.
-const TTL_MS: u64 = 60 * 60 * 1000;
+/// How long a request waits, in milliseconds.
+pub const TTL_MS: u64 = 60 * 60 * 1000;
 
 /// Letters and digits that are not mistaken for each other; as many as five bits can tell apart.
 const ALPHABET: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";

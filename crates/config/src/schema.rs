@@ -16,7 +16,16 @@ const DEEPEST: usize = 12;
 
 /// The JSON schema of the config, draft 2020-12. The `env` section, which the reader itself uses, is part of it.
 pub fn schema<T: JsonSchema>() -> Value {
-    let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value();
+    made::<T>(SchemaSettings::draft2020_12())
+}
+
+/// The same with every part in its place: the forms of pages follow no references.
+pub fn written_out<T: JsonSchema>() -> Value {
+    made::<T>(SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true))
+}
+
+fn made<T: JsonSchema>(settings: SchemaSettings) -> Value {
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         properties.entry("env").or_insert_with(env);
     }
@@ -220,6 +229,14 @@ mod tests {
         /// Those beneath it.
         #[serde(default)]
         below: Vec<Self>,
+    }
+
+    #[test]
+    fn what_is_written_out_has_no_references() {
+        assert!(schema::<Config>().to_string().contains("$ref"));
+        let written = written_out::<Config>();
+        assert!(!written.to_string().contains("$ref"), "{written}");
+        assert_eq!(written["properties"]["gateway"]["type"], "object");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Who may knock: decided on the request's headers, before anything is upgraded.
 //!
 //! A page from elsewhere can open a socket to this machine; the browser says so in `Origin`. A name that an attacker
-//! points at this machine shows in `Host`. A proxy makes everybody look local; it shows in its own headers.
+//! points at this machine shows in `Host`. A proxy makes everybody look local; it shows in its own headers. What is said
+//! in the clear can be read on the way; where it comes from shows whether there is a way.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use axum::http::{
     HeaderMap, HeaderName, Uri,
@@ -23,21 +24,30 @@ const PROXY_HEADERS: [HeaderName; 5] = [
 /// What a request is judged by.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    /// Addresses that the gateway listens on.
-    pub(crate) bound: Vec<IpAddr>,
+    /// Which other machines are answered.
+    pub(crate) afar: Afar,
     /// Origins that may connect from elsewhere, such as `https://desk.example`.
     pub(crate) origins: Vec<String>,
     /// Proxies that may say for whom they ask.
-    pub(crate) proxies: Vec<IpAddr>,
+    pub(crate) proxies: Arc<[IpAddr]>,
 }
 
-impl Rules {
-    /// Where a request comes from that was let in: the peer, or whom a trusted proxy names.
-    pub(crate) fn client(&self, headers: &HeaderMap, peer: IpAddr) -> IpAddr {
-        let peer = peer.to_canonical();
-        let is_proxied = PROXY_HEADERS.iter().any(|name| headers.contains_key(name));
-        if is_proxied { behind(headers, peer, &self.proxies).unwrap_or(peer) } else { peer }
-    }
+/// Which other machines are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Afar {
+    /// Any: what is said is secret, or the owner takes the risk.
+    Anybody,
+    /// Trusted proxies, which speak in secret to whom they ask for.
+    Proxies,
+}
+
+/// Both ends of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ends {
+    /// The other one.
+    pub(crate) peer: IpAddr,
+    /// Ours.
+    pub(crate) local: IpAddr,
 }
 
 /// Somebody who may knock.
@@ -49,6 +59,8 @@ pub(crate) struct Knock {
     pub(crate) address: IpAddr,
     /// Whether it is on this machine, with nobody in between.
     pub(crate) is_direct: bool,
+    /// Whether a proxy asks for it.
+    pub(crate) is_proxied: bool,
 }
 
 /// What kind of program knocks.
@@ -64,7 +76,10 @@ pub(crate) enum Caller {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
     /// The name in `Host` is not this machine's.
-    #[error("this Host is not the gateway's; use localhost or the address that it listens on")]
+    #[error(
+        "this Host is not the gateway's; use localhost or the address that it listens on, or add the page's address to \
+         gateway.controlUi.allowedOrigins"
+    )]
     Host,
     /// The page's origin may not connect.
     #[error("this Origin may not connect; open the page from the gateway's host or add it to allowed origins")]
@@ -72,25 +87,44 @@ pub(crate) enum Refused {
     /// A proxy stands in between.
     #[error("requests through a proxy are not accepted; connect directly or name it in gateway.trustedProxies")]
     Proxy,
+    /// What it says could be read on the way.
+    #[error(
+        "without TLS this gateway answers other machines through its trusted proxies only; ask there, or set \
+         gateway.tls.enabled"
+    )]
+    Readable,
 }
 
 /// Decides whether a request may go on.
-pub(crate) fn check(headers: &HeaderMap, peer: IpAddr, rules: &Rules) -> Result<Knock, Refused> {
-    let peer = peer.to_canonical();
+pub(crate) fn check(headers: &HeaderMap, ends: Ends, rules: &Rules) -> Result<Knock, Refused> {
+    let (peer, local) = (ends.peer.to_canonical(), ends.local.to_canonical());
     let is_proxied = PROXY_HEADERS.iter().any(|name| headers.contains_key(name));
     let address = if is_proxied { behind(headers, peer, &rules.proxies).ok_or(Refused::Proxy)? } else { peer };
+    // Both ends are on this machine, or somebody may listen in between.
+    let is_here = peer.is_loopback() || peer == local;
+    if !is_here && !is_proxied && rules.afar == Afar::Proxies {
+        return Err(Refused::Readable);
+    }
     let host = only(headers, HOST).and_then(|host| authority(host?)).ok_or(Refused::Host)?;
-    // A proxy hands on the name by which it was called, which is the place of a page that may connect.
-    let is_named = is_proxied && rules.origins.iter().any(|origin| is_at(origin, &host));
-    if !is_ours(&host, &rules.bound) && !is_named {
+    // A name that the owner told us, which no attacker can point elsewhere. On this machine nobody needs it.
+    let is_named = (is_proxied || !peer.is_loopback()) && rules.origins.iter().any(|origin| is_at(origin, &host));
+    if !is_ours(&host, local) && !is_named {
         return Err(Refused::Host);
     }
+    let is_direct = !is_proxied && peer.is_loopback();
     let caller = match only(headers, ORIGIN) {
+        Some(None) if is_cross_site(headers) => return Err(Refused::Origin),
         Some(None) => Caller::Program,
-        Some(Some(origin)) if may_connect(origin, (&host, is_proxied), &rules.origins) => Caller::Page,
+        Some(Some(origin)) if may_connect(origin, (&host, is_proxied, is_direct), &rules.origins) => Caller::Page,
         Some(Some(_)) | None => return Err(Refused::Origin),
     };
-    Ok(Knock { caller, address, is_direct: !is_proxied && peer.is_loopback() })
+    Ok(Knock { caller, address, is_direct, is_proxied })
+}
+
+/// Whether a page from elsewhere asks in a way of which browsers do not tell the origin. To follow a link is fine.
+fn is_cross_site(headers: &HeaderMap) -> bool {
+    let is = |name, value: &str| headers.get(HeaderName::from_static(name)).is_some_and(|told| told == value);
+    is("sec-fetch-site", "cross-site") && !is("sec-fetch-mode", "navigate")
 }
 
 /// For whom a proxy asks: the last address on the way that is no trusted proxy. `None` if the peer is not trusted, or does
@@ -143,20 +177,23 @@ fn address(host: &str) -> Option<IpAddr> {
     bare.parse().ok()
 }
 
-fn is_ours(host: &Authority, bound: &[IpAddr]) -> bool {
+/// Whether a host is this machine, or the address of ours by which the request came: an address cannot be pointed
+/// elsewhere, as a name can.
+fn is_ours(host: &Authority, local: IpAddr) -> bool {
     let named = matches!(host.host(), "localhost" | "127.0.0.1" | "[::1]");
-    named || address(host.host()).is_some_and(|address| bound.contains(&address))
+    named || address(host.host()) == Some(local)
 }
 
-fn may_connect(origin: &str, (host, is_proxied): (&Authority, bool), allowed: &[String]) -> bool {
+fn may_connect(origin: &str, (host, is_proxied, is_direct): (&Authority, bool, bool), allowed: &[String]) -> bool {
     let Ok(uri) = origin.to_ascii_lowercase().parse::<Uri>() else { return false };
     let (Some("http" | "https"), Some(from)) = (uri.scheme_str(), uri.authority()) else { return false };
     if !is_plain(from) || origin.ends_with('/') || uri.path() != "/" || uri.query().is_some() {
         return false;
     }
     let listed = |allowed: &String| allowed.trim_end_matches('/').eq_ignore_ascii_case(origin);
-    // Behind a proxy nobody is on this machine.
-    (!is_proxied && (is_loopback(from.host()) || from == host)) || allowed.iter().any(listed)
+    // The pages of this machine may connect from this machine, and those of the gateway from where it serves them. Behind
+    // a proxy neither is known.
+    (is_direct && is_loopback(from.host())) || (!is_proxied && from == host) || allowed.iter().any(listed)
 }
 
 #[cfg(test)]
@@ -168,13 +205,68 @@ mod tests {
     }
 
     fn judged_from(peer: &str, headers: &[(&'static str, &str)]) -> Result<Knock, Refused> {
+        judged_by(Afar::Anybody, (peer, "127.0.0.7"), headers)
+    }
+
+    fn judged_by(afar: Afar, ends: (&str, &str), headers: &[(&'static str, &str)]) -> Result<Knock, Refused> {
         let rules = Rules {
-            bound: vec!["127.0.0.7".parse().unwrap()],
+            afar,
             origins: vec!["https://desk.example/".to_owned()],
-            proxies: vec!["127.0.0.9".parse().unwrap(), "10.0.0.9".parse().unwrap()],
+            proxies: ["127.0.0.9", "10.0.0.9"].map(|proxy| proxy.parse().unwrap()).into(),
         };
         let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
-        check(&headers.collect(), peer.parse().unwrap(), &rules)
+        check(&headers.collect(), Ends { peer: ends.0.parse().unwrap(), local: ends.1.parse().unwrap() }, &rules)
+    }
+
+    #[test]
+    fn other_machines_are_answered_in_secret_or_through_a_proxy() {
+        let from = |afar, peer: &str, more: &[(&'static str, &str)]| {
+            let headers: Vec<_> = [("host", "192.0.2.1:18789")].iter().chain(more).copied().collect();
+            judged_by(afar, (peer, "192.0.2.1"), &headers).map(|knock| (knock.is_direct, knock.is_proxied))
+        };
+        let way = [("x-forwarded-for", "198.51.100.7")];
+        assert_eq!(from(Afar::Anybody, "192.0.2.2", &[]), Ok((false, false)));
+        assert_eq!(from(Afar::Proxies, "192.0.2.2", &[]), Err(Refused::Readable));
+        assert_eq!(from(Afar::Proxies, "192.0.2.2", &way), Err(Refused::Proxy));
+        assert_eq!(from(Afar::Proxies, "10.0.0.9", &way), Ok((false, true)));
+        // The machine of a proxy is not a proxy.
+        assert_eq!(from(Afar::Proxies, "10.0.0.9", &[]), Err(Refused::Readable));
+        // This machine, by its own address.
+        assert_eq!(from(Afar::Proxies, "192.0.2.1", &[]), Ok((false, false)));
+        assert_eq!(from(Afar::Proxies, "::ffff:192.0.2.1", &[]), Ok((false, false)));
+    }
+
+    #[test]
+    fn on_a_network_only_the_own_address_and_told_names_are_answered() {
+        let judged = |host: &str, origin: Option<&str>| {
+            let headers: Vec<_> = [("host", host)].into_iter().chain(origin.map(|origin| ("origin", origin))).collect();
+            judged_by(Afar::Anybody, ("192.0.2.2", "192.0.2.1"), &headers).map(|knock| knock.caller)
+        };
+        for host in ["192.0.2.1", "192.0.2.1:18789", "desk.example"] {
+            assert_eq!(judged(host, None), Ok(Caller::Program), "{host}");
+        }
+        for host in ["192.0.2.2", "0.0.0.0", "evil.example", "192.0.2.1.nip.io", "desk.example:18789", "127.0.0.7"] {
+            assert_eq!(judged(host, None), Err(Refused::Host), "{host}");
+        }
+        for origin in ["http://192.0.2.1:18789", "https://192.0.2.1:18789", "https://desk.example"] {
+            assert_eq!(judged("192.0.2.1:18789", Some(origin)), Ok(Caller::Page), "{origin}");
+        }
+        // A page on another machine's own loopback is no page of ours.
+        for origin in ["http://localhost:5173", "http://192.0.2.1", "http://192.0.2.2:18789", "null"] {
+            assert_eq!(judged("192.0.2.1:18789", Some(origin)), Err(Refused::Origin), "{origin}");
+        }
+    }
+
+    #[test]
+    fn a_page_from_elsewhere_asks_nothing_without_an_origin_but_may_link_here() {
+        let from = |site: &str, mode: &str| {
+            judged(&[("host", "localhost"), ("sec-fetch-site", site), ("sec-fetch-mode", mode)])
+        };
+        assert_eq!(from("cross-site", "no-cors"), Err(Refused::Origin));
+        assert_eq!(from("cross-site", "websocket"), Err(Refused::Origin));
+        assert_eq!(from("cross-site", "navigate"), Ok(Caller::Program));
+        assert_eq!(from("same-origin", "cors"), Ok(Caller::Program));
+        assert_eq!(from("none", "navigate"), Ok(Caller::Program));
     }
 
     #[test]
@@ -240,8 +332,9 @@ mod tests {
             headers.insert(HOST, "localhost".parse().unwrap());
             headers.append(HeaderName::from_static(name), value.parse().unwrap());
             headers.append(HeaderName::from_static(name), value.parse().unwrap());
-            let rules = Rules { bound: Vec::new(), origins: Vec::new(), proxies: Vec::new() };
-            check(&headers, "127.0.0.1".parse().unwrap(), &rules).map(|knock| knock.caller)
+            let rules = Rules { afar: Afar::Anybody, origins: Vec::new(), proxies: Arc::default() };
+            let here = "127.0.0.1".parse().unwrap();
+            check(&headers, Ends { peer: here, local: here }, &rules).map(|knock| knock.caller)
         };
         assert_eq!(doubled("host", "localhost"), Err(Refused::Host));
         assert_eq!(doubled("origin", "http://localhost"), Err(Refused::Origin));

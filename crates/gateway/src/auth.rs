@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use homard_audit::{Audit, Fact, What};
 use homard_proto::{ErrorShape, Generation, method::connect::Auth};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -40,6 +41,11 @@ impl Secret {
     /// Whether there is nothing to know, so that nobody could come in.
     pub fn is_empty(&self) -> bool {
         self.token.is_none() && self.password.is_none()
+    }
+
+    /// How long the token is, if there is one. A password is for people, who know what they do.
+    pub(crate) fn token_length(&self) -> Option<usize> {
+        self.token.as_ref().map(|token| token.chars().count())
     }
 
     /// What clients are told that they need.
@@ -108,6 +114,17 @@ pub(crate) enum Denied {
 }
 
 impl Denied {
+    /// In a word.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Missing(_) => "nothing shown",
+            Self::Mismatch(Kind::Token) => "wrong token",
+            Self::Mismatch(Kind::Password) => "wrong password",
+            Self::DeviceToken => "wrong device token",
+            Self::TooOften { .. } => "locked out",
+        }
+    }
+
     /// What the client is told.
     pub(crate) fn error(self, generation: Generation) -> ErrorShape {
         let (message, code, reason, step) = match self {
@@ -168,6 +185,7 @@ fn code(kind: Kind, what: &str) -> String {
 pub(crate) struct Bouncer {
     secret: Secret,
     wrong: Mutex<HashMap<IpAddr, Record>>,
+    audit: Audit,
 }
 
 #[derive(Debug, Default)]
@@ -179,7 +197,13 @@ struct Record {
 
 impl Bouncer {
     pub(crate) fn new(secret: Secret) -> Self {
-        Self { secret, wrong: Mutex::default() }
+        Self { secret, wrong: Mutex::default(), audit: Audit::default() }
+    }
+
+    /// The same, which notes who is wrong.
+    pub(crate) fn noting(mut self, audit: Audit) -> Self {
+        self.audit = audit;
+        self
     }
 
     /// What clients are told that they need.
@@ -212,6 +236,8 @@ impl Bouncer {
         let denied = match (shown.is_empty(), &auth.device_token) {
             (false, _) => Denied::Mismatch(self.kind()),
             (true, Some(_)) => Denied::DeviceToken,
+            // There are none here, so it is a guess like any other.
+            (true, None) if auth.bootstrap_token.is_some() => Denied::Mismatch(self.kind()),
             (true, None) => return Err(Denied::Missing(self.kind())),
         };
         let address = household(address);
@@ -229,13 +255,21 @@ impl Bouncer {
         if wrong.len() >= ADDRESSES && !wrong.contains_key(&address) {
             wrong.clear();
         }
-        wrong.entry(address).or_default().note(now);
+        let record = wrong.entry(address).or_default();
+        record.note(now);
+        let is_locked_out = record.lockout(now).is_some();
+        drop(wrong);
+        let note = |what| self.audit.note(Fact::new(what).by(&address.to_string()).ended(denied.word()));
+        note(What::AuthFailed);
+        if is_locked_out {
+            note(What::AuthLockedOut);
+        }
         Err(denied)
     }
 }
 
 /// Addresses that one machine may choose from count as one: both spellings of an IPv4 address, and an IPv6 network.
-fn household(address: IpAddr) -> IpAddr {
+pub(crate) fn household(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();
@@ -332,37 +366,49 @@ mod tests {
     }
 
     #[test]
-    fn r37_all_spellings_of_an_address_are_one() {
+    fn r37_all_spellings_of_an_address_are_one_bucket() {
         let same = |addresses: &[&str]| {
             let mut homes: Vec<_> = addresses.iter().map(|address| household(address.parse().unwrap())).collect();
             homes.dedup();
             homes.len() == 1
         };
+        // Guesses that are spread over all spellings of one address are guesses of one.
+        let bouncer = bouncer(Some("s"), None);
+        let spellings = ["192.0.2.7", "::ffff:192.0.2.7", "::ffff:c000:207", "0:0:0:0:0:ffff:192.0.2.7"];
+        let network = ["2001:db8:1:2::1", "2001:db8:1:2:ffff::", "2001:0db8:0001:0002:0:0:0:9"];
+        for spellings in [&spellings[..], &network[..]] {
+            let now = Instant::now();
+            let tried = |at: usize| {
+                bouncer.check(&shows(Some("x"), None), spellings[at % spellings.len()].parse().unwrap(), now)
+            };
+            assert_eq!((0..1000).filter(|at| tried(*at) == Err(Denied::Mismatch(Kind::Token))).count(), FAILURES);
+        }
         assert!(same(&["192.0.2.7", "::ffff:192.0.2.7", "::ffff:c000:207", "0:0:0:0:0:ffff:192.0.2.7"]));
         assert!(same(&["2001:db8:1:2::1", "2001:db8:1:2:ffff::", "2001:0db8:0001:0002:0:0:0:9"]));
         assert!(!same(&["2001:db8:1:2::1", "2001:db8:1:3::1"]));
         assert!(!same(&["192.0.2.7", "192.0.2.8"]));
     }
 
+    /// All ways to show something, in every company: none leaves the count as it was.
     #[tokio::test]
     async fn r36_every_way_in_is_counted() {
-        let text = |text: &str| Some(text.to_owned());
-        let guesses: [fn() -> Auth; 4] = [
-            || Auth { token: Some("x".to_owned()), device_token: Some("d".to_owned()), ..Auth::default() },
-            || Auth { device_token: Some("d".to_owned()), ..Auth::default() },
-            || Auth { token: Some("x".to_owned()), password: Some("y".to_owned()), ..Auth::default() },
-            || Auth { password: Some("y".to_owned()), bootstrap_token: Some("b".to_owned()), ..Auth::default() },
-        ];
-        for guess in guesses {
+        for fields in 1_u8..16 {
+            let shown = |bit: u8, text: &str| (fields & bit != 0).then(|| text.to_owned());
+            let guess = Auth {
+                token: shown(1, "x"),
+                password: shown(2, "y"),
+                device_token: shown(4, "d"),
+                bootstrap_token: shown(8, "b"),
+                ..Auth::default()
+            };
             let bouncer = bouncer(Some("s"), None);
             let now = Instant::now();
-            for _ in 0..FAILURES {
-                assert!(
-                    matches!(bouncer.judge(&guess(), (HOME, now), || None::<()>), Err(denied) if !matches!(denied, Denied::TooOften { .. }))
-                );
-            }
+            let judged = |auth: &Auth| bouncer.judge(auth, (HOME, now), || None::<()>);
+            let evaluated = (0..100).filter(|_| !matches!(judged(&guess), Err(Denied::TooOften { .. }))).count();
+            assert_eq!(evaluated, FAILURES, "{guess:?}");
             // From here on nothing is looked at, a good token of a device neither.
-            let locked = bouncer.judge(&Auth { token: text("s"), ..Auth::default() }, (HOME, now), || Some(()));
+            let right = Auth { token: Some("s".to_owned()), ..Auth::default() };
+            let locked = bouncer.judge(&right, (HOME, now), || Some(()));
             assert!(matches!(locked, Err(Denied::TooOften { .. })), "{locked:?}");
         }
     }

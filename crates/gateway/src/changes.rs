@@ -3,10 +3,10 @@
 //! What changes is announced by whoever sees it, a moment is waited for more, and then the rows are read once for all of
 //! it: a busy house costs a few readings a second, not one for each step of each run.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use homard_agent::{Hub, row::session_row, task};
-use homard_proto::{Generation, SessionKey, session::Record};
+use homard_proto::{Generation, RunId, SessionKey, session::Record};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::task::AbortOnDropHandle;
@@ -46,9 +46,10 @@ pub(crate) fn tell(hub: Hub, projector: Projector, mut changes: UnboundedReceive
                     continue;
                 }
             };
+            let at_work = AtWork::now(&hub);
             for change in all {
                 let found = rows.iter().find(|(key, _)| *key == change.key);
-                let row = found.map(|(key, record)| live_row(&hub, key, record, Generation::Four));
+                let row = found.map(|(key, record)| at_work.row(key, record, Generation::Four));
                 projector.tell_followers(&payload(&change, row, hub.ambient().now_ms()));
             }
         }
@@ -65,15 +66,32 @@ fn payload(Change { key, reason }: &Change, row: Option<Value>, now: u64) -> Val
     payload
 }
 
-/// A conversation as lists show it, with what is at work in it for those who know about that.
-pub(crate) fn live_row(hub: &Hub, key: &SessionKey, record: &Record, generation: Generation) -> Value {
-    let mut row = session_row(key, record, generation);
-    if generation == Generation::Four {
-        let work = hub.work();
-        let active: Vec<_> = work.iter().filter(|work| work.key == *key).map(|work| &work.run).collect();
-        row["hasActiveRun"] = (!active.is_empty()).into();
-        row["activeRunIds"] = json!(active);
-        row["snapshotAt"] = hub.ambient().now_ms().into();
+/// What is at work in which conversation, read once for all rows of a list.
+#[derive(Debug)]
+pub(crate) struct AtWork {
+    runs: HashMap<SessionKey, Vec<RunId>>,
+    read_at: u64,
+}
+
+impl AtWork {
+    /// What is at work now.
+    pub(crate) fn now(hub: &Hub) -> Self {
+        let mut runs = HashMap::<_, Vec<_>>::new();
+        for work in hub.work() {
+            runs.entry(work.key).or_default().push(work.run);
+        }
+        Self { runs, read_at: hub.ambient().now_ms() }
     }
-    row
+
+    /// A conversation as lists show it, with what is at work in it for those who know about that.
+    pub(crate) fn row(&self, key: &SessionKey, record: &Record, generation: Generation) -> Value {
+        let mut row = session_row(key, record, generation);
+        if generation == Generation::Four {
+            let active = self.runs.get(key).map(Vec::as_slice).unwrap_or_default();
+            row["hasActiveRun"] = (!active.is_empty()).into();
+            row["activeRunIds"] = json!(active);
+            row["snapshotAt"] = self.read_at.into();
+        }
+        row
+    }
 }

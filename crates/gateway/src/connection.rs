@@ -4,7 +4,7 @@
 //! holds up no other. When the connection ends, what it was waiting for is forgotten; the runs go on.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -25,8 +25,8 @@ use homard_proto::{
     frame::{self, Inbound, Request, Response},
 };
 use serde_json::json;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
-use tokio_util::task::AbortOnDropHandle;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, timeout};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::Instrument;
 
 use crate::{
@@ -50,6 +50,9 @@ const PING: Duration = Duration::from_secs(25);
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long a client may take to hear the last words.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a client of protocol 3 has to take in that its message was accepted, before it hears of the run. OpenClaw's older
+/// TUI then says "waiting"; if it reads the end of the run in the same breath, it says so for ever.
+const PAUSE: Duration = Duration::from_millis(50);
 /// How many questions of one client are worked on at once.
 const QUESTIONS: usize = 256;
 
@@ -60,6 +63,18 @@ pub(crate) struct Visitor {
     pub(crate) guest: Arc<Guest>,
     /// What its headers say of it.
     pub(crate) knock: Knock,
+}
+
+impl Visitor {
+    /// Where it is, also behind a proxy.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.knock.address
+    }
+
+    /// It has said who it is: the lobby's rules do not bind it any more.
+    pub(crate) fn welcome(&self) {
+        self.guest.welcome();
+    }
 }
 
 /// A connection whose `connect` was good.
@@ -111,8 +126,9 @@ impl Client {
     }
 }
 
-/// How many bytes leave together at most.
-const HANDFUL: usize = 256 * 1024;
+/// How many bytes leave together, unless one message is longer. A socket keeps as much room as it ever needed, so this is
+/// little.
+const HANDFUL: usize = 4_096;
 
 /// A connection from its first word to its last.
 pub(crate) async fn run(server: Arc<Server>, socket: WebSocket, visitor: Visitor) {
@@ -132,17 +148,18 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: Arc<Outbox>) {
     loop {
         let done = match outbox.next(unflushed.is_some()).await {
             Next::Send(message, size) => {
-                let held = unflushed.get_or_insert(0);
-                *held += size;
-                if *held < HANDFUL {
-                    sink.feed(message).await
-                } else {
-                    flush(&mut sink, message, &outbox, &mut unflushed).await
+                let is_enough = unflushed.is_some_and(|held| held + size > HANDFUL);
+                let ready = if is_enough { flush(&mut sink, &outbox, &mut unflushed).await } else { Ok(()) };
+                *unflushed.get_or_insert(0) += size;
+                match ready {
+                    Ok(()) => sink.feed(message).await,
+                    Err(_) => ready,
                 }
             }
-            Next::Flush => {
-                let flushed = sink.flush().await;
-                outbox.sent(unflushed.take().unwrap_or_default());
+            Next::Flush => flush(&mut sink, &outbox, &mut unflushed).await,
+            Next::Pause => {
+                let flushed = flush(&mut sink, &outbox, &mut unflushed).await;
+                sleep(PAUSE).await;
                 flushed
             }
             Next::End(message) => {
@@ -158,16 +175,15 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: Arc<Outbox>) {
     }
 }
 
-/// Sends a message and all before it, so that what the peer has does not count as waiting.
+/// Sends what was handed over, so that what the peer has does not count as waiting.
 async fn flush(
     sink: &mut SplitSink<WebSocket, Message>,
-    message: Message,
     outbox: &Outbox,
     unflushed: &mut Option<usize>,
 ) -> Result<(), axum::Error> {
-    let sent = sink.send(message).await;
+    let flushed = sink.flush().await;
     outbox.sent(unflushed.take().unwrap_or_default());
-    sent
+    flushed
 }
 
 /// What came in.
@@ -224,19 +240,16 @@ impl Inbox {
 
 /// Everything between the first word and the last.
 async fn converse(server: &Arc<Server>, inbox: &mut Inbox, outbox: &Arc<Outbox>, visitor: &Visitor) -> Farewell {
-    let greeted = tokio::select! {
+    // What it takes to get to know each other is let go of after that: whoever only listens costs little.
+    let known = tokio::select! {
         biased;
         () = server.stop.cancelled() => return Farewell::new(1012, "service restart"),
-        greeted = timeout(HANDSHAKE, greet(server, inbox, outbox, visitor)) => greeted,
+        known = Box::pin(get_to_know(server, inbox, outbox, visitor)) => known,
     };
-    let (request, session, token) = match greeted {
-        Ok(Ok(greeted)) => greeted,
-        Ok(Err(farewell)) => return farewell,
-        Err(_) => return Farewell::new(1000, ""),
+    let (client, revoked) = match known {
+        Ok(known) => known,
+        Err(farewell) => return farewell,
     };
-    visitor.guest.welcome();
-    let revoked = session.params.device.as_ref().map(|device| server.devices.follow(&device.id));
-    let client = welcome(server, outbox, (&request, session), token.as_deref()).await;
     let span = tracing::info_span!("client", id = client.id, protocol = client.generation.number());
     let _joined = server.projector.join(client.clone());
     let gone = async {
@@ -255,6 +268,23 @@ async fn converse(server: &Arc<Server>, inbox: &mut Inbox, outbox: &Arc<Outbox>,
         revoked.cancel();
     }
     farewell
+}
+
+/// Finds out who a stranger is and says hello. With the client comes what fires when its device is revoked.
+async fn get_to_know(
+    server: &Arc<Server>,
+    inbox: &mut Inbox,
+    outbox: &Arc<Outbox>,
+    visitor: &Visitor,
+) -> Result<(Arc<Client>, Option<CancellationToken>), Farewell> {
+    let (request, session, token) = match timeout(HANDSHAKE, greet(server, inbox, outbox, visitor)).await {
+        Ok(greeted) => greeted?,
+        Err(_) => return Err(Farewell::new(1000, "")),
+    };
+    visitor.welcome();
+    let revoked = session.params.device.as_ref().map(|device| server.devices.follow(&device.id));
+    let client = welcome(server, outbox, (&request, session), token.as_deref()).await;
+    Ok((client, revoked))
 }
 
 /// Challenges a stranger and judges its answer.
@@ -413,4 +443,19 @@ fn overloaded(request: Request) -> Response {
     let why = format!("{QUESTIONS} requests of this connection are not answered yet; wait for some of them");
     let error = ErrorShape { retryable: Some(true), retry_after_ms: Some(1000), ..ErrorShape::unavailable(why) };
     Response::error(request.id, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size<A, B, C, F: Future>(_: impl Fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_connection_takes_little_room_while_it_only_listens() {
+        let size = size(run);
+        assert!(size <= 2_048, "{size} bytes");
+    }
 }

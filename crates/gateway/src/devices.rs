@@ -15,6 +15,7 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use homard_audit::{Audit, Fact, What};
 use homard_proto::method::connect::ConnectParams;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -22,12 +23,14 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 
-use crate::scope::Scopes;
+use crate::scope::{Scope, Scopes};
 
 /// How long a request to belong to the owner waits.
 const WAITS_MS: u64 = 5 * 60 * 1000;
 /// How many may wait; one more, and the oldest is forgotten.
 const WAITING: usize = 64;
+/// So many requests may be named wrongly; then all are forgotten.
+const TRIES: usize = 5;
 /// How many devices there may be; one more, and the one that came longest ago is forgotten.
 const DEVICES: usize = 256;
 
@@ -79,12 +82,15 @@ pub(crate) struct Request {
 pub(crate) struct Devices {
     file: PathBuf,
     known: Mutex<Known>,
+    audit: Audit,
 }
 
 #[derive(Debug, Default)]
 struct Known {
     paired: BTreeMap<String, Device>,
     waiting: Vec<Request>,
+    /// How many requests were approved of late that there are not.
+    wrong: usize,
     /// Connections of devices, each with what ends it.
     live: Vec<(String, CancellationToken)>,
 }
@@ -114,7 +120,8 @@ pub(crate) enum Error {
 
 impl Devices {
     /// The devices of a state directory. A list that cannot be read is put aside, and nobody is paired.
-    pub(crate) fn open(state: &Path) -> Self {
+    /// What becomes of them is noted.
+    pub(crate) fn open(state: &Path, audit: Audit) -> Self {
         let file = state.join("devices").join("paired.json");
         let paired = match fs::read(&file) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
@@ -122,11 +129,12 @@ impl Devices {
                 tracing::error!(%error, file = %file.display(), aside = %aside.display(),
                     "the list of devices cannot be read; it is put aside, and devices must be paired again");
                 fs::rename(&file, &aside).ok();
+                audit.note(Fact::new(What::Repaired).with("kind", "devices_set_aside"));
                 BTreeMap::new()
             }),
             Err(_) => BTreeMap::new(),
         };
-        Self { file, known: Mutex::new(Known { paired, ..Known::default() }) }
+        Self { file, known: Mutex::new(Known { paired, ..Known::default() }), audit }
     }
 
     /// A device showed the secret on this machine: it belongs to the owner, and may do what it asked for.
@@ -146,6 +154,7 @@ impl Devices {
         }
         if is_new {
             self.write(&known);
+            self.note(What::DevicePaired, &device.id, scopes.names());
         }
     }
 
@@ -179,6 +188,20 @@ impl Devices {
         digests.any(|digest| digest.as_bytes().ct_eq(shown.as_bytes()).into())
     }
 
+    /// Whether a text is the token of some device that may do this.
+    pub(crate) fn token_may(&self, token: &str, need: Scope) -> bool {
+        let shown = digest(token);
+        let known = self.known();
+        let is_shown = |token: &&Token| bool::from(token.digest.as_bytes().ct_eq(shown.as_bytes()));
+        known.paired.values().any(|device| {
+            let granted = device.tokens.iter().find(is_shown).map(|token| &token.scopes);
+            granted.is_some_and(|granted| {
+                let both = granted.iter().filter(|scope| device.scopes.contains(scope)).cloned().collect();
+                Scopes::of(both).allow(need)
+            })
+        })
+    }
+
     /// Whether a device belongs to the owner, with this key.
     pub(crate) fn knows(&self, id: &str, public_key: &str) -> bool {
         self.known().paired.get(id).is_some_and(|device| device.public_key == public_key)
@@ -210,7 +233,16 @@ impl Devices {
     pub(crate) fn approve(&self, id: &str, by: &Scopes, now_ms: u64) -> Result<Value, Error> {
         let mut known = self.known();
         known.waiting.retain(|request| now_ms.saturating_sub(request.at_ms) < WAITS_MS);
-        let at = known.waiting.iter().position(|request| request.id == id).ok_or(Error::NoRequest)?;
+        let Some(at) = known.waiting.iter().position(|request| request.id == id) else {
+            known.wrong += 1;
+            if known.wrong >= TRIES {
+                // Whoever guesses shall not find one; who waits will ask again, under another name.
+                known.waiting.clear();
+                known.wrong = 0;
+            }
+            return Err(Error::NoRequest);
+        };
+        known.wrong = 0;
         if let Some(above) = known.waiting[at].device.scopes.iter().find(|scope| !by.hold(scope)) {
             return Err(Error::Above(above.clone()));
         }
@@ -218,6 +250,7 @@ impl Devices {
         device.approved_at_ms = now_ms;
         device.last_seen_at_ms = now_ms;
         let shown = shown(&device_id, &device);
+        self.note(What::DevicePaired, &device_id, &device.scopes);
         known.paired.insert(device_id, device);
         self.write(&known);
         Ok(shown)
@@ -227,7 +260,9 @@ impl Devices {
     pub(crate) fn reject(&self, id: &str) -> Result<String, Error> {
         let mut known = self.known();
         let at = known.waiting.iter().position(|request| request.id == id).ok_or(Error::NoRequest)?;
-        Ok(known.waiting.remove(at).device_id)
+        let request = known.waiting.remove(at);
+        self.note(What::DeviceRejected, &request.device_id, &request.device.scopes);
+        Ok(request.device_id)
     }
 
     /// Forgets a device and its tokens, and ends its connections.
@@ -236,6 +271,7 @@ impl Devices {
         known.paired.remove(id).ok_or(Error::NoDevice)?;
         known.end(id);
         self.write(&known);
+        self.note(What::DeviceRemoved, id, &[]);
         Ok(())
     }
 
@@ -255,6 +291,7 @@ impl Devices {
         known.paired.get_mut(id).ok_or(Error::NoDevice)?.tokens.clear();
         known.end(id);
         self.write(&known);
+        self.note(What::DeviceTokenRevoked, id, &[]);
         Ok(())
     }
 
@@ -270,6 +307,7 @@ impl Devices {
         device.tokens = vec![Token { digest: digest(&token), scopes: wanted.clone(), created_at_ms: new.now_ms }];
         known.end(id);
         self.write(&known);
+        self.note(What::DeviceTokenRotated, id, &wanted);
         Ok((token, wanted))
     }
 
@@ -294,6 +332,11 @@ impl Devices {
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, what: What, device: &str, scopes: &[String]) {
+        let fact = Fact::new(what).by("operator").with("device", device);
+        self.audit.note(if scopes.is_empty() { fact } else { fact.with("scopes", &scopes.join(" ")) });
     }
 
     /// Writes the list. What cannot be written holds until the gateway stops.

@@ -1,20 +1,27 @@
 //! What plugins add to the gateway: methods, and paths over HTTP. Who they are, the gateway does not know.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use axum::{
-    body::{Body, to_bytes},
-    http::{HeaderName, HeaderValue, StatusCode, header::CONTENT_LENGTH, request::Parts},
+    body::{Body, Bytes, HttpBody, to_bytes},
+    http::{
+        HeaderName, HeaderValue, StatusCode,
+        header::{CONNECTION, CONTENT_LENGTH},
+        request::Parts,
+    },
     response::{IntoResponse, Response},
 };
 use homard_proto::ErrorShape;
 use serde_json::Value;
+use tokio::time::timeout;
 
-use crate::{lobby::Guest, openai, scope::Scope, server::Server};
+use crate::{connection::Visitor, openai, scope::Scope, server::Server};
 
 /// How large the body of a request for a plugin may be.
 const BODY: usize = 5 * 1024 * 1024;
+/// How long it may take to come.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What plugins add to the gateway. It may change while the gateway is at work.
 #[async_trait]
@@ -86,22 +93,52 @@ pub(crate) fn door(server: &Server, path: &str) -> Option<(Arc<dyn Foreign>, Doo
 pub(crate) async fn answer(
     server: &Server,
     (foreign, door): (Arc<dyn Foreign>, Door),
-    guest: &Guest,
+    visitor: &Visitor,
     (parts, body): (Parts, Body),
 ) -> Response {
     if door == Door::Guarded
-        && let Some(refusal) = openai::turned_away(server, guest, &parts.headers)
+        && let Some(refusal) = openai::turned_away(server, visitor, &parts.headers)
     {
         return refusal;
     }
-    let from = guest.address().ip();
-    let Ok(body) = to_bytes(body, foreign.largest(parts.uri.path())).await else {
-        return (StatusCode::PAYLOAD_TOO_LARGE, "the body is too large\n").into_response();
+    let mut response = led((server, visitor), &*foreign, (parts, body)).await;
+    if door == Door::Open {
+        // The room that was lent for this request is not for the next one.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+async fn led((server, visitor): (&Server, &Visitor), foreign: &dyn Foreign, (parts, body): (Parts, Body)) -> Response {
+    let from = visitor.address();
+    let body = match read(server, visitor, foreign.largest(parts.uri.path()), (&parts, body)).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal.into_response(),
     };
     match foreign.answer(asked(server, &parts, from, body.to_vec())).await {
         Some(answered) => written(answered),
         None => (StatusCode::NOT_FOUND, "Not Found").into_response(),
     }
+}
+
+/// Reads a body of at most so many bytes. Whoever sends it may be a stranger, so what is announced is looked at first, and
+/// room for it is lent.
+async fn read(
+    server: &Server,
+    visitor: &Visitor,
+    limit: usize,
+    (parts, body): (&Parts, Body),
+) -> Result<Bytes, (StatusCode, &'static str)> {
+    const TOO_LARGE: (StatusCode, &str) = (StatusCode::PAYLOAD_TOO_LARGE, "the body is too large\n");
+    let length = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let length: usize = if body.is_end_stream() { 0 } else { length.unwrap_or(limit) };
+    if length > limit {
+        return Err(TOO_LARGE);
+    }
+    let busy = (StatusCode::SERVICE_UNAVAILABLE, "too much comes in at once; try again\n");
+    let _lent = server.lobby.lend(&visitor.guest, length).ok_or(busy)?;
+    let late = |_| (StatusCode::REQUEST_TIMEOUT, "the body took too long to come\n");
+    timeout(PATIENCE, to_bytes(body, limit)).await.map_err(late)?.map_err(|_too_large| TOO_LARGE)
 }
 
 fn asked(server: &Server, parts: &Parts, from: IpAddr, body: Vec<u8>) -> HttpAsked {

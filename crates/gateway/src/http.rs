@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use axum::{
     Router,
+    body::Body,
     extract::{ConnectInfo, FromRequestParts, Request, State, WebSocketUpgrade},
     http::{
-        Method, StatusCode,
-        header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, UPGRADE, X_CONTENT_TYPE_OPTIONS},
+        HeaderValue, Method, StatusCode,
+        header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, UPGRADE, X_CONTENT_TYPE_OPTIONS},
         request::Parts,
     },
     response::{IntoResponse, Response},
@@ -16,14 +17,18 @@ use homard_proto::Generation;
 use serde_json::{Value, json};
 
 use crate::{
-    admit,
+    admit::{self, Ends},
     connection::{self, Visitor},
     control_ui, foreign, hello,
     lobby::Peer,
-    openai,
+    metrics, openai,
     server::Server,
     webhooks,
 };
+
+/// How much of what a client says is read at once. Each connection holds so much for good; a longer message gets room of
+/// its own.
+const READ_BUFFER: usize = 4_096;
 
 /// Everything that is answered over HTTP.
 pub(crate) fn app(server: Arc<Server>) -> Router {
@@ -31,8 +36,9 @@ pub(crate) fn app(server: Arc<Server>) -> Router {
 }
 
 async fn answer(State(server): State<Arc<Server>>, ConnectInfo(peer): ConnectInfo<Peer>, request: Request) -> Response {
-    let (mut parts, body) = request.into_parts();
-    let knock = match admit::check(&parts.headers, peer.0.address().ip(), &server.rules) {
+    let (parts, body) = request.into_parts();
+    let ends = Ends { peer: peer.0.address().ip(), local: peer.0.local() };
+    let knock = match admit::check(&parts.headers, ends, &server.rules) {
         Ok(knock) => knock,
         Err(refused) => {
             tracing::warn!(%refused, host = ?parts.headers.get("host"), origin = ?parts.headers.get("origin"),
@@ -40,6 +46,20 @@ async fn answer(State(server): State<Arc<Server>>, ConnectInfo(peer): ConnectInf
             return (StatusCode::FORBIDDEN, refused.to_string()).into_response();
         }
     };
+    if !knock.is_proxied {
+        return lead(server, Visitor { guest: peer.0, knock }, (parts, body)).await;
+    }
+    server.lobby.belongs(&peer.0, knock.address);
+    let mut response = lead(server, Visitor { guest: peer.0, knock }, (parts, body)).await;
+    // The next request through the proxy may be somebody else's, who is not known because this one is.
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Leads a request to who answers it.
+async fn lead(server: Arc<Server>, visitor: Visitor, (mut parts, body): (Parts, Body)) -> Response {
     match parts.uri.path() {
         "/health" | "/healthz" => probe(&parts, StatusCode::OK, &json!({"ok": true, "status": "live"})),
         "/ready" | "/readyz" => {
@@ -48,19 +68,20 @@ async fn answer(State(server): State<Arc<Server>>, ConnectInfo(peer): ConnectInf
             let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             probe(&parts, status, &json!({"ready": is_ready, "failing": failing, "uptimeMs": server.uptime_ms()}))
         }
-        _ if parts.headers.contains_key(UPGRADE) => upgrade(server, Visitor { guest: peer.0, knock }, &mut parts).await,
+        "/metrics" => metrics::answer(&server, &visitor, &parts).await,
+        _ if parts.headers.contains_key(UPGRADE) => upgrade(server, visitor, &mut parts).await,
         path => {
             if let Some((hooks, place)) =
                 server.webhooks.clone().and_then(|hooks| hooks.place(path).map(|place| (hooks, place)))
             {
-                return webhooks::answer((server, hooks), &peer.0, place, (parts, body)).await;
+                return webhooks::answer((server, hooks), &visitor, place, (parts, body)).await;
             }
             if let Some(place) = openai::Place::at(path) {
-                return openai::answer(server, &peer.0, place, (parts, body)).await;
+                return openai::answer(server, &visitor, place, (parts, body)).await;
             }
             match foreign::door(&server, path) {
-                Some(door) => foreign::answer(&server, door, &peer.0, (parts, body)).await,
-                None => control_ui::answer(&server, &peer.0, &parts).await,
+                Some(door) => foreign::answer(&server, door, &visitor, (parts, body)).await,
+                None => control_ui::answer(&server, &visitor, &parts).await,
             }
         }
     }
@@ -87,11 +108,12 @@ async fn upgrade(server: Arc<Server>, visitor: Visitor, parts: &mut Parts) -> Re
     // The limit of the larger generation: it cannot be changed later. The lobby bounds strangers, the connection the
     // smaller generation.
     let limit = hello::max_frame(Generation::Four);
-    let upgrade = upgrade.max_message_size(limit).max_frame_size(limit).read_buffer_size(16_384);
+    let upgrade = upgrade.max_message_size(limit).max_frame_size(limit).read_buffer_size(READ_BUFFER);
     // Held from here, so that the server cannot stop between the upgrade and the connection.
     let token = server.connections.token();
     upgrade.on_upgrade(move |socket| async move {
-        connection::run(server, socket, visitor).await;
+        // In a place of its own: else it would be in each of the layers around it.
+        Box::pin(connection::run(server, socket, visitor)).await;
         drop(token);
     })
 }

@@ -1,16 +1,16 @@
 //! Those who came in and have not said who they are: few at a time, for a short while, with little to say.
 //!
 //! A WebSocket's size limit cannot be changed once it is open, so it must be the large one of known clients. What a
-//! stranger can make us keep is bounded here instead, below HTTP: its bytes are counted as they come in.
+//! stranger can make us keep is bounded here instead, below HTTP and below TLS: its bytes are counted as they come in.
 
 use std::{
     collections::VecDeque,
     future::Future,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
@@ -27,22 +27,38 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::{
+    auth::household,
+    tls::{Secured, Tls},
+};
+
 /// How large a stranger's frame may be.
 pub(crate) const FRAME: usize = 65_536;
 
 /// How much a stranger may send in all: a head of HTTP and one frame.
 const ALLOWANCE: usize = FRAME + 16_384;
 
+/// How much is lent to strangers at once, for what they say to channels and plugins.
+const LENT: usize = 64 * 1024 * 1024;
+
 /// How long a stranger may stay. A little more than the handshake's own deadline, which says goodbye properly.
 const STAY: Duration = Duration::from_secs(11);
 
-/// How many strangers there may be. One more, and the one who waits longest must go: so nobody can fill the room.
-const ROOM: usize = 32;
+/// How many strangers of one household there may be. One more, and the one of them who waits longest must go: so nobody
+/// can fill the room, and nobody can empty it of others.
+const CORNER: usize = 32;
+
+/// How many strangers there may be in all; one more, and the one who waits longest must go.
+const ROOM: usize = 1024;
 
 /// A peer, from when it came in.
 #[derive(Debug)]
 pub(crate) struct Guest {
     address: SocketAddr,
+    /// The address of ours by which it came.
+    local: IpAddr,
+    /// Where it belongs; of somebody behind a proxy that is known when it has said for whom it asks.
+    household: OnceLock<IpAddr>,
     is_known: AtomicBool,
     allowance: AtomicUsize,
     out: CancellationToken,
@@ -52,6 +68,11 @@ impl Guest {
     /// Where it is.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address of ours by which it came.
+    pub(crate) fn local(&self) -> IpAddr {
+        self.local
     }
 
     /// It has said who it is: the room's rules do not bind it any more.
@@ -64,27 +85,76 @@ impl Guest {
         self.allowance.load(Ordering::Relaxed) == 0
     }
 
+    /// Whether it is still a stranger who may stay.
+    fn waits(&self) -> bool {
+        !self.is_known.load(Ordering::Acquire) && !self.out.is_cancelled()
+    }
+
     fn spend(&self, bytes: usize) {
-        let left = self.allowance.load(Ordering::Relaxed);
-        self.allowance.store(left.saturating_sub(bytes), Ordering::Relaxed);
+        let less = |left: usize| Some(left.saturating_sub(bytes));
+        // It never says no.
+        self.allowance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok();
     }
 }
 
 /// The room. Clones are the same room.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Lobby(Arc<Mutex<VecDeque<Weak<Guest>>>>);
+pub(crate) struct Lobby(Arc<Room>);
+
+#[derive(Debug, Default)]
+struct Room {
+    strangers: Mutex<VecDeque<Weak<Guest>>>,
+    /// How many bytes are lent.
+    lent: AtomicUsize,
+}
+
+/// Room for what a stranger says to somebody who will look who it is; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Loan(Arc<Room>, usize);
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.0.lent.fetch_sub(self.1, Ordering::Relaxed);
+    }
+}
 
 impl Lobby {
-    /// Lets a peer in; returns the one who must go for it, if any.
-    fn enter(&self, guest: &Arc<Guest>) -> Option<Arc<Guest>> {
-        let mut room = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let stays = |guest: &Weak<Guest>| {
-            guest.upgrade().is_some_and(|guest| !guest.is_known.load(Ordering::Acquire) && !guest.out.is_cancelled())
-        };
-        room.retain(stays);
+    /// Lets a peer in, and sends away who must go for it.
+    fn enter(&self, guest: &Arc<Guest>) {
+        let mut room = self.0.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        room.retain(|guest| guest.upgrade().is_some_and(|guest| guest.waits()));
         room.push_back(Arc::downgrade(guest));
-        if room.len() > ROOM { room.pop_front()?.upgrade() } else { None }
+        let oldest = if room.len() > ROOM { room.front().and_then(Weak::upgrade) } else { crowded(&room, guest) };
+        if let Some(oldest) = oldest {
+            oldest.out.cancel();
+        }
     }
+
+    /// Lets a stranger say so many bytes more; `None` if too much is lent already.
+    pub(crate) fn lend(&self, guest: &Guest, bytes: usize) -> Option<Loan> {
+        let more = |lent: usize| lent.checked_add(bytes).filter(|lent| *lent <= LENT);
+        self.0.lent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        guest.allowance.fetch_add(bytes, Ordering::Relaxed);
+        Some(Loan(self.0.clone(), bytes))
+    }
+
+    /// A proxy has said for whom it asks: that is who counts from here on.
+    pub(crate) fn belongs(&self, guest: &Arc<Guest>, client: IpAddr) {
+        guest.household.get_or_init(|| household(client));
+        let room = self.0.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(oldest) = crowded(&room, guest) {
+            oldest.out.cancel();
+        }
+    }
+}
+
+/// The guest of the same household who waits longest, if there are too many of them.
+fn crowded(room: &VecDeque<Weak<Guest>>, guest: &Guest) -> Option<Arc<Guest>> {
+    let household = guest.household.get()?;
+    let same = |guest: &Arc<Guest>| guest.waits() && guest.household.get() == Some(household);
+    let mut family = room.iter().filter_map(Weak::upgrade).filter(same);
+    let oldest = family.next()?;
+    (family.count() >= CORNER).then_some(oldest)
 }
 
 /// A listener whose peers wait in the lobby.
@@ -92,11 +162,15 @@ impl Lobby {
 pub(crate) struct Door {
     pub(crate) listener: TcpListener,
     pub(crate) lobby: Lobby,
+    /// How peers are spoken to in secret, if they are.
+    pub(crate) tls: Option<Tls>,
+    /// Peers that ask for others.
+    pub(crate) proxies: Arc<[IpAddr]>,
     pub(crate) stop: CancellationToken,
 }
 
 impl Listener for Door {
-    type Io = Entrance;
+    type Io = Line;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
@@ -118,25 +192,37 @@ impl Listener for Door {
 }
 
 impl Door {
-    fn receive(&self, stream: TcpStream, address: SocketAddr) -> Entrance {
+    fn receive(&self, stream: TcpStream, address: SocketAddr) -> Line {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY was not set");
         }
         let out = self.stop.child_token();
+        let peer = address.ip().to_canonical();
+        // One that is gone already has no address of ours; nor will it ask anything.
+        let local = stream.local_addr().map_or(peer, |local| local.ip().to_canonical());
+        let home = OnceLock::new();
+        if !self.proxies.contains(&peer) {
+            home.get_or_init(|| household(peer));
+        }
         let guest = Arc::new(Guest {
             address,
+            local,
+            household: home,
             is_known: AtomicBool::new(false),
             allowance: AtomicUsize::new(ALLOWANCE),
             out: out.clone(),
         });
-        if let Some(oldest) = self.lobby.enter(&guest) {
-            oldest.out.cancel();
-        }
+        self.lobby.enter(&guest);
         let until = async move {
             // Either way the stay is over.
             tokio::time::timeout(STAY, out.cancelled()).await.ok();
         };
-        Entrance { stream, guest, until: Some(Box::pin(until)) }
+        let entrance = Entrance { stream, guest: guest.clone(), until: Some(Box::pin(until)) };
+        let way = match &self.tls {
+            Some(tls) => Way::Secret(Box::new(tls.accept(entrance))),
+            None => Way::Plain(entrance),
+        };
+        Line { guest, way }
     }
 }
 
@@ -147,6 +233,50 @@ pub(crate) struct Peer(pub(crate) Arc<Guest>);
 impl Connected<IncomingStream<'_, Door>> for Peer {
     fn connect_info(stream: IncomingStream<'_, Door>) -> Self {
         Self(stream.io().guest.clone())
+    }
+}
+
+/// A peer's connection.
+pub(crate) struct Line {
+    guest: Arc<Guest>,
+    way: Way,
+}
+
+enum Way {
+    Plain(Entrance),
+    /// It is large, and most connections are none.
+    Secret(Box<Secured<Entrance>>),
+}
+
+impl AsyncRead for Line {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut self.way {
+            Way::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Way::Secret(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Line {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.way {
+            Way::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Way::Secret(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.way {
+            Way::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Way::Secret(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.way {
+            Way::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Way::Secret(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
     }
 }
 

@@ -57,6 +57,8 @@ enum Frame {
     Event { name: &'static str, payload: Arc<str>, seq: u64 },
     /// A sign of life.
     Ping,
+    /// Nothing for a moment.
+    Pause,
 }
 
 impl Frame {
@@ -64,16 +66,19 @@ impl Frame {
         match self {
             Self::Whole(text) => text.len(),
             Self::Event { payload, .. } => payload.len() + ENVELOPE,
-            Self::Ping => 0,
+            Self::Ping | Self::Pause => 0,
         }
     }
 
-    fn into_message(self) -> Message {
-        match self {
+    fn into_next(self) -> Next {
+        let size = self.size();
+        let message = match self {
             Self::Whole(text) => Message::Text(text.into()),
             Self::Event { name, payload, seq } => Message::Text(event(name, &payload, Some(seq)).into()),
             Self::Ping => Message::Ping(Bytes::new()),
-        }
+            Self::Pause => return Next::Pause,
+        };
+        Next::Send(message, size)
     }
 }
 
@@ -123,6 +128,8 @@ pub(crate) enum Next {
     Send(Message, usize),
     /// Everything was handed over: see to it that it is sent.
     Flush,
+    /// See to it that everything before is sent, and send nothing for a moment.
+    Pause,
     /// Send this and stop.
     End(Message),
 }
@@ -169,6 +176,11 @@ impl Outbox {
     /// Sends a sign of life.
     pub(crate) fn ping(&self) {
         self.push(Room::OrSkip, |_| Frame::Ping);
+    }
+
+    /// Lets the client take in what it was sent, before it is sent more.
+    pub(crate) fn pause(&self) {
+        self.push(Room::OrSkip, |_| Frame::Pause);
     }
 
     /// Ends the connection once everything before has been sent.
@@ -262,10 +274,7 @@ impl Inner {
     }
 
     fn next(&mut self) -> Option<Next> {
-        let frame = self.queue.pop_front().map(|frame| {
-            let size = frame.size();
-            Next::Send(frame.into_message(), size)
-        });
+        let frame = self.queue.pop_front().map(Frame::into_next);
         frame.or_else(|| self.farewell.clone().map(|farewell| Next::End(farewell.into_message())))
     }
 }
@@ -291,7 +300,7 @@ mod tests {
                 Some(message)
             }
             Next::End(message) => Some(message),
-            Next::Flush => None,
+            Next::Flush | Next::Pause => None,
         }
     }
 

@@ -32,7 +32,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use self::resume::{Known, Missed, Resume};
 use self::{story::Waiter, teller::Teller};
-use crate::{changes::Change, connection::Client, news::Audience};
+use crate::{changes::Change, connection::Client, metrics::Metrics, news::Audience};
 
 /// How much a client is told of a tool's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,8 +132,9 @@ impl Unstarted {
     pub(crate) fn start(
         self,
         feed: UnboundedReceiver<HubEvent>,
+        metrics: Metrics,
     ) -> (Projector, JoinHandle<()>, UnboundedReceiver<Change>) {
-        let teller = Teller::announcing(self.projector.changes.clone());
+        let teller = Teller::announcing(self.projector.changes.clone(), metrics);
         (self.projector, task::spawn("projector", run(teller, feed, self.wished)), self.changed)
     }
 }

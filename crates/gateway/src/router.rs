@@ -4,8 +4,9 @@ use std::{future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc};
 
 use futures_util::FutureExt;
 use homard_agent::Tape;
+use homard_audit::{Fact, What};
 use homard_proto::{
-    ErrorShape,
+    ErrorShape, Generation,
     frame::{Request, Response},
     method::Params,
 };
@@ -15,11 +16,11 @@ use crate::{
     added::{Asked, Method},
     connection::Client,
     methods::{
-        agent, agents,
+        absent, agent, agents,
         chat::{history, inject, resume, send},
-        commands, cron, devices, follow, health, house, logs, models,
+        commands, cron, devices, follow, health, house, logs, models, runs,
         sessions::{self, change, compact, look},
-        startup,
+        startup, tasks, usage,
     },
     projector::{Hold, Missed, Resume},
     scope::{self, Scope},
@@ -123,6 +124,13 @@ const BUILT_IN: &[BuiltIn] = &[
     BuiltIn { name: "tools.effective", needs: Scope::Read, answer: |call| Box::pin(house::effective_tools(call)) },
     BuiltIn { name: "logs.tail", needs: Scope::Read, answer: |call| Box::pin(logs::tail(call)) },
     BuiltIn { name: "node.list", needs: Scope::Read, answer: |call| Box::pin(house::nodes(call)) },
+    BuiltIn { name: "runs.list", needs: Scope::Read, answer: |call| Box::pin(runs::list(call)) },
+    BuiltIn { name: "runs.get", needs: Scope::Read, answer: |call| Box::pin(runs::get(call)) },
+    BuiltIn { name: "runs.trace", needs: Scope::Read, answer: |call| Box::pin(runs::trace(call)) },
+    BuiltIn { name: "usage.cost", needs: Scope::Read, answer: |call| Box::pin(usage::cost(call)) },
+    BuiltIn { name: "sessions.usage", needs: Scope::Read, answer: |call| Box::pin(usage::sessions(call)) },
+    BuiltIn { name: "sessions.usage.timeseries", needs: Scope::Read, answer: |call| Box::pin(usage::timeseries(call)) },
+    BuiltIn { name: "sessions.usage.logs", needs: Scope::Read, answer: |call| Box::pin(usage::logs(call)) },
     BuiltIn { name: "usage.status", needs: Scope::Read, answer: |call| Box::pin(house::usage(call)) },
     BuiltIn { name: "system-event", needs: Scope::Admin, answer: |call| Box::pin(house::system_event(call)) },
     BuiltIn { name: "question.list", needs: Scope::Questions, answer: |call| Box::pin(house::questions(call)) },
@@ -137,6 +145,36 @@ const BUILT_IN: &[BuiltIn] = &[
         answer: |call| Box::pin(house::other_approvals(call)),
     },
     BuiltIn { name: "themes.list", needs: Scope::Read, answer: |call| Box::pin(house::themes(call)) },
+    BuiltIn { name: "models.authStatus", needs: Scope::Read, answer: |call| Box::pin(models::auth_status(call)) },
+    BuiltIn { name: "tasks.list", needs: Scope::Read, answer: |call| Box::pin(tasks::list(call)) },
+    BuiltIn { name: "diagnostics.lanes", needs: Scope::Read, answer: |call| Box::pin(tasks::lanes(call)) },
+    BuiltIn { name: "environments.list", needs: Scope::Read, answer: |call| Box::pin(house::places(call)) },
+    BuiltIn { name: "doctor.memory.status", needs: Scope::Read, answer: |call| Box::pin(house::memory(call)) },
+    BuiltIn { name: "webSearch.status", needs: Scope::Read, answer: |call| Box::pin(house::web_search(call)) },
+    BuiltIn { name: "update.status", needs: Scope::Read, answer: |call| Box::pin(absent::update(call)) },
+    BuiltIn { name: "node.pair.list", needs: Scope::Pairing, answer: |call| Box::pin(absent::node_pairs(call)) },
+    BuiltIn { name: "diagnostics.stability", needs: Scope::Read, answer: |call| Box::pin(absent::stability(call)) },
+    BuiltIn { name: "plugins.catalog.browse", needs: Scope::Read, answer: |call| Box::pin(absent::market(call)) },
+    BuiltIn {
+        name: "exec.approval.grants.list",
+        needs: Scope::Approvals,
+        answer: |call| Box::pin(absent::grants(call)),
+    },
+    BuiltIn { name: "artifacts.list", needs: Scope::Read, answer: |call| Box::pin(absent::artifacts(call)) },
+    BuiltIn { name: "talk.catalog", needs: Scope::Read, answer: |call| Box::pin(absent::voices(call)) },
+    BuiltIn { name: "progressCard.get", needs: Scope::Read, answer: |call| Box::pin(absent::progress_card(call)) },
+    BuiltIn { name: "sessions.branches.list", needs: Scope::Read, answer: |call| Box::pin(absent::branches(call)) },
+    BuiltIn { name: "sessions.companion.state", needs: Scope::Read, answer: |call| Box::pin(absent::companion(call)) },
+    BuiltIn {
+        name: "sessions.observer.visibility",
+        needs: Scope::Read,
+        answer: |call| Box::pin(absent::observer(call)),
+    },
+    BuiltIn { name: "transcripts.list", needs: Scope::Read, answer: |call| Box::pin(absent::meetings(call)) },
+    BuiltIn { name: "skills.library.list", needs: Scope::Read, answer: |call| Box::pin(absent::shared_skills(call)) },
+    BuiltIn { name: "skills.proposals.list", needs: Scope::Read, answer: |call| Box::pin(absent::proposals(call)) },
+    BuiltIn { name: "migrations.memory.plan", needs: Scope::Admin, answer: |call| Box::pin(absent::memories(call)) },
+    BuiltIn { name: "tools.github.status", needs: Scope::Read, answer: |call| Box::pin(absent::github(call)) },
     BuiltIn { name: "device.pair.list", needs: Scope::Pairing, answer: |call| Box::pin(devices::list(call)) },
     BuiltIn { name: "device.pair.approve", needs: Scope::Pairing, answer: |call| Box::pin(devices::approve(call)) },
     BuiltIn { name: "device.pair.reject", needs: Scope::Pairing, answer: |call| Box::pin(devices::reject(call)) },
@@ -203,6 +241,9 @@ pub(crate) async fn answer(server: Arc<Server>, client: Arc<Client>, request: Re
         Ok(Answer::Once(payload, error)) => respond(id, payload, error),
         Ok(Answer::Held(payload, error, hold)) => {
             respond(id, payload, error);
+            if client.generation == Generation::Three {
+                client.outbox.pause();
+            }
             drop(hold);
         }
         Ok(Answer::Twice(payload, tape, hold)) => {
@@ -220,26 +261,32 @@ async fn ask(name: &str, call: Call) -> Result<Answer, ErrorShape> {
         return Err(ErrorShape::invalid("connect is only valid as the first request"));
     }
     if let Some(method) = BUILT_IN.iter().find(|method| method.name == name) {
-        check(&call, method.needs)?;
+        check(&call, name, method.needs)?;
         return (method.answer)(call).await;
     }
     let Some(method) = call.server.methods.iter().find(|method| method.name == name).cloned() else {
         return ask_foreign(name, call).await;
     };
-    check(&call, method.needs.of(call.client.generation))?;
+    check(&call, name, method.needs.of(call.client.generation))?;
     (method.answer)(Asked::new(call)).await.map(Answer::from)
 }
 
 /// Has a plugin answer a method that is not ours.
 async fn ask_foreign(name: &str, mut call: Call) -> Result<Answer, ErrorShape> {
-    let unknown = || ErrorShape::invalid(format!("unknown method: {name}"));
-    let foreign = call.server.foreign.clone().ok_or_else(unknown)?;
-    check(&call, foreign.needs(name).ok_or_else(unknown)?)?;
+    let found = call.server.foreign.clone().and_then(|foreign| foreign.needs(name).map(|needs| (foreign, needs)));
+    // What is not known needs the most, so that a name which is left out of every list opens nothing.
+    check(&call, name, found.as_ref().map_or(Scope::Admin, |(_, needs)| *needs))?;
+    let (foreign, _) = found.ok_or_else(|| ErrorShape::invalid(format!("unknown method: {name}")))?;
     let client = serde_json::json!({"id": call.client.id, "protocol": call.client.generation.number()});
     foreign.call(name, call.params.take().unwrap_or_default(), client).await.map(Answer::from)
 }
 
-fn check(call: &Call, need: Scope) -> Result<(), ErrorShape> {
+fn check(call: &Call, name: &str, need: Scope) -> Result<(), ErrorShape> {
     let client = &call.client;
-    if client.scopes.allow(need) { Ok(()) } else { Err(scope::missing(client.generation, need)) }
+    if client.scopes.allow(need) {
+        return Ok(());
+    }
+    let fact = Fact::new(What::ScopeDenied).by(&format!("connection {}", client.id)).ended("denied");
+    call.server.hub.audit().note(fact.with("method", name).with("needs", need.name()));
+    Err(scope::missing(client.generation, need))
 }

@@ -21,7 +21,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Read => "operator.read",
             Self::Write => "operator.write",
@@ -45,6 +45,11 @@ impl Scopes {
             Generation::Three if asked.is_empty() => Self(vec!["operator.admin".to_owned()]),
             Generation::Three | Generation::Four => Self(asked.to_vec()),
         }
+    }
+
+    /// These.
+    pub(crate) fn of(names: Vec<String>) -> Self {
+        Self(names)
     }
 
     /// Those of them that a grant covers: asking never widens it.

@@ -12,7 +12,11 @@ use std::{
 };
 
 use homard_agent::{Hub, HubEvent, schedule::Schedule, task};
-use tokio::{net::TcpListener, sync::mpsc::UnboundedReceiver, time::Instant};
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    sync::mpsc::UnboundedReceiver,
+    time::Instant,
+};
 use tokio_util::{
     sync::CancellationToken,
     task::{AbortOnDropHandle, TaskTracker},
@@ -20,7 +24,7 @@ use tokio_util::{
 
 use crate::{
     added::Method,
-    admit::Rules,
+    admit::{Afar, Rules},
     auth::{Bouncer, Secret},
     changes,
     control_ui::ControlUi,
@@ -29,16 +33,27 @@ use crate::{
     http,
     lobby::{Door, Lobby, Peer},
     log_book::LogBook,
+    metrics::{Metrics, MoreMetrics, RunEnds},
     news::News,
     notices::Notices,
     openai::Endpoints,
     projector::{Projector, Unstarted},
     router,
+    tls::Tls,
     webhooks::{self, Hooks, Webhooks},
 };
 
+/// How much the system keeps of what a peer has not read. Linux takes twice as much.
+const SEND_BUFFER: u32 = 128 * 1024;
+
+/// How many peers wait until they are let in.
+const BACKLOG: u32 = 1024;
+
 /// How long connections may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(3);
+
+/// How long a token must be at least that other machines may try.
+const LONG_ENOUGH: usize = 16;
 
 /// What a gateway needs to know.
 #[derive(Debug, Clone)]
@@ -51,6 +66,10 @@ pub struct Settings {
     pub allowed_origins: Vec<String>,
     /// Proxies that may say for whom they ask.
     pub trusted_proxies: Vec<IpAddr>,
+    /// How it speaks in secret, if it does.
+    pub tls: Option<Tls>,
+    /// Whether other machines are answered although all that is said could be read on the way.
+    pub allow_insecure: bool,
     /// The state directory, told to clients.
     pub state_dir: PathBuf,
     /// The config file, told to clients.
@@ -63,9 +82,25 @@ pub enum Error {
     /// Somebody else listens there.
     #[error("port {} on {} is in use; stop the other gateway or choose another with --port", .0.port(), .0.ip())]
     InUse(SocketAddr),
-    /// The address is reachable from other machines.
-    #[error("{0} is reachable from other machines, which is not supported yet; use 127.0.0.1 or ::1")]
-    NotLoopback(IpAddr),
+    /// The address is reachable from other machines, and what they say could be read on the way.
+    #[error(
+        "{0} is reachable from other machines, and without TLS the token and every message could be read on the way. Set \
+         gateway.tls.enabled to true; or name the proxy that speaks TLS for the gateway in gateway.trustedProxies; or, if \
+         nobody listens on that network, set gateway.allowInsecure to true. To stay on this machine, set gateway.bind to \
+         loopback"
+    )]
+    Exposed(IpAddr),
+    /// The address is reachable from other machines, and the token could be guessed.
+    #[error(
+        "{address} is reachable from other machines, and a token of {length} characters can be guessed; use one of at least \
+         {LONG_ENOUGH}, or none, and the gateway makes a good one"
+    )]
+    Guessable {
+        /// The address.
+        address: IpAddr,
+        /// How long the token is.
+        length: usize,
+    },
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -83,7 +118,6 @@ pub enum Error {
 }
 
 /// A gateway that listens and does not answer yet.
-#[derive(Debug)]
 pub struct Gateway {
     listeners: Vec<(TcpListener, SocketAddr)>,
     settings: Settings,
@@ -95,7 +129,25 @@ pub struct Gateway {
     control_ui: Option<ControlUi>,
     log: LogBook,
     foreign: Option<Arc<dyn Foreign>>,
+    more_metrics: Option<MoreMetrics>,
+    run_ends: Option<RunEnds>,
     projector: Unstarted,
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// Listens there. What the system keeps for a peer that does not read is bounded: left to itself it would take megabytes,
+/// and copy into them all that others read.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Opens the sockets, so that a taken port is known before anything else is started.
@@ -104,16 +156,19 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
         return Err(Error::NoSecret);
     }
     let mut listeners = Vec::new();
-    for &address in &settings.bind {
-        if !address.ip().to_canonical().is_loopback() {
-            return Err(Error::NotLoopback(address.ip()));
-        }
-        let opened = TcpListener::bind(address).await.and_then(|listener| Ok((listener.local_addr()?, listener)));
+    for &(mut address) in &settings.bind {
+        settings.may_open(address.ip())?;
+        let chosen = listeners.first().map(|(_, first): &(_, SocketAddr)| first.port()).filter(|_| address.port() == 0);
+        // The system chose one; all addresses have the same.
+        address.set_port(chosen.unwrap_or(address.port()));
+        let opened = listen(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
         match opened {
             Ok((local, listener)) => listeners.push((listener, local)),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(Error::InUse(address)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && chosen.is_none() => {
+                return Err(Error::InUse(address));
+            }
             Err(error) if address.is_ipv6() && !listeners.is_empty() => {
-                tracing::debug!(%error, %address, "IPv6 is not available");
+                tracing::debug!(%error, %address, "it does not listen there, too");
             }
             Err(source) => return Err(Error::Listen { address, source }),
         }
@@ -132,8 +187,48 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
         control_ui: None,
         log: LogBook::default(),
         foreign: None,
+        more_metrics: None,
+        run_ends: None,
         projector: Unstarted::new(),
     })
+}
+
+impl Settings {
+    /// Whether an address may be listened on.
+    fn may_open(&self, address: IpAddr) -> Result<(), Error> {
+        let address = address.to_canonical();
+        if address.is_loopback() {
+            return Ok(());
+        }
+        let length = self.secret.token_length().unwrap_or(LONG_ENOUGH);
+        if length < LONG_ENOUGH {
+            return Err(Error::Guessable { address, length });
+        }
+        let is_secret = self.tls.is_some() || is_tailnet(address);
+        let has_proxy = self.trusted_proxies.iter().any(|proxy| !proxy.to_canonical().is_loopback());
+        if is_secret || has_proxy || self.allow_insecure { Ok(()) } else { Err(Error::Exposed(address)) }
+    }
+
+    /// Which other machines are answered. What comes through a Tailscale network is secret without us.
+    fn afar(&self) -> Afar {
+        let is_secret = |address: &SocketAddr| {
+            let address = address.ip().to_canonical();
+            address.is_loopback() || is_tailnet(address)
+        };
+        let anybody = self.tls.is_some() || self.allow_insecure || self.bind.iter().all(is_secret);
+        if anybody { Afar::Anybody } else { Afar::Proxies }
+    }
+}
+
+/// Whether an address is one of a Tailscale network, which encrypts what goes through it.
+fn is_tailnet(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            let [first, second, ..] = address.octets();
+            first == 100 && (64..128).contains(&second)
+        }
+        IpAddr::V6(address) => address.segments()[..3] == [0xfd7a, 0x115c, 0xa1e0],
+    }
 }
 
 impl Gateway {
@@ -162,6 +257,18 @@ impl Gateway {
     /// The same gateway, with what plugins add to it.
     pub fn with_foreign(mut self, foreign: Arc<dyn Foreign>) -> Self {
         self.foreign = Some(foreign);
+        self
+    }
+
+    /// The same gateway, with more on the page of its metrics.
+    pub fn with_metrics(mut self, more: MoreMetrics) -> Self {
+        self.more_metrics = Some(more);
+        self
+    }
+
+    /// The same gateway, which tells somebody of each run that is over.
+    pub fn with_run_ends(mut self, ends: RunEnds) -> Self {
+        self.run_ends = Some(ends);
         self
     }
 
@@ -197,31 +304,39 @@ impl Gateway {
     /// Answers until `stop` fires, then tells every client and returns. Runs are the hub's: they are not stopped here.
     pub async fn serve(self, hub: Hub, feed: UnboundedReceiver<HubEvent>, stop: CancellationToken) {
         let rules = Rules {
-            bound: self.listeners.iter().map(|(_, address)| address.ip()).collect(),
+            afar: self.settings.afar(),
             origins: self.settings.allowed_origins,
             proxies: self.settings.trusted_proxies.iter().map(IpAddr::to_canonical).collect(),
         };
-        let (projector, told, changed) = self.projector.start(feed);
+        let (tls, proxies) = (self.settings.tls, rules.proxies.clone());
+        let tools = hub.clone();
+        let knows = move |name: &str| tools.agents().iter().any(|agent| agent.toolbox.has(name));
+        let metrics = Metrics::new(knows, self.run_ends);
+        let (projector, told, changed) = self.projector.start(feed, metrics.clone());
         let changes = changes::tell(hub.clone(), projector.clone(), changed);
         let told = AbortOnDropHandle::new(told);
         let news = self.schedule.as_ref().ok().map(|schedule| projector.follow(schedule));
         let closing = CancellationToken::new();
+        let audit = hub.audit();
         let server = Arc::new(Server {
             hub,
             projector,
-            bouncer: Bouncer::new(self.settings.secret),
-            devices: Arc::new(Devices::open(&self.settings.state_dir)),
+            bouncer: Bouncer::new(self.settings.secret).noting(audit.clone()),
+            devices: Arc::new(Devices::open(&self.settings.state_dir, audit.clone())),
             rules,
+            lobby: Lobby::default(),
             state_dir: self.settings.state_dir,
             config_path: self.settings.config_path,
             notices: self.notices,
             schedule: self.schedule,
             methods: self.methods,
             endpoints: self.endpoints,
-            webhooks: self.webhooks.map(|settings| Arc::new(Hooks::new(settings))),
+            webhooks: self.webhooks.map(|settings| Arc::new(Hooks::new(settings, audit))),
             control_ui: self.control_ui,
             log: self.log,
             foreign: self.foreign,
+            metrics,
+            more_metrics: self.more_metrics,
             started: Instant::now(),
             stop: closing.clone(),
             connections: TaskTracker::new(),
@@ -230,9 +345,9 @@ impl Gateway {
         if let Some(hooks) = &server.webhooks {
             webhooks::take_up(&server, hooks).await;
         }
-        let lobby = Lobby::default();
         let open = |(listener, _)| {
-            let door = Door { listener, lobby: lobby.clone(), stop: closing.clone() };
+            let (lobby, tls, proxies) = (server.lobby.clone(), tls.clone(), proxies.clone());
+            let door = Door { listener, lobby, tls, proxies, stop: closing.clone() };
             let service = http::app(server.clone()).into_make_service_with_connect_info::<Peer>();
             let serving = axum::serve(door, service).with_graceful_shutdown(stop.clone().cancelled_owned());
             AbortOnDropHandle::new(task::spawn("listener", serving.into_future()))
@@ -259,6 +374,8 @@ pub(crate) struct Server {
     /// Devices that belong to the owner.
     pub(crate) devices: Arc<Devices>,
     pub(crate) rules: Rules,
+    /// Where strangers wait.
+    pub(crate) lobby: Lobby,
     pub(crate) state_dir: PathBuf,
     pub(crate) config_path: Option<PathBuf>,
     /// What is not as it should be.
@@ -277,6 +394,10 @@ pub(crate) struct Server {
     pub(crate) log: LogBook,
     /// What plugins add.
     pub(crate) foreign: Option<Arc<dyn Foreign>>,
+    /// What is counted.
+    pub(crate) metrics: Metrics,
+    /// What others add to that.
+    pub(crate) more_metrics: Option<MoreMetrics>,
     pub(crate) stop: CancellationToken,
     /// Every connection holds a token, so that stopping can wait for all of them.
     pub(crate) connections: TaskTracker,

@@ -7,6 +7,7 @@ pub(crate) mod environment;
 pub(crate) mod guests;
 pub(crate) mod hooks;
 pub(crate) mod keys;
+pub(crate) mod metrics;
 pub(crate) mod models;
 pub(crate) mod office;
 pub(crate) mod routes;
@@ -33,6 +34,7 @@ use self::{
     office::{Office, Staff},
 };
 use crate::{
+    audit,
     auth::{self, Keyring},
     config::{Chosen, Config, channels::Channel},
     paths::{self, Paths},
@@ -80,9 +82,13 @@ impl House {
         let ambient = Ambient::system();
         let clock = ambient.clone();
         let journal = Arc::new(Journal::open(&paths.state, move || clock.now_ms())?);
+        if let Some(count) = config.trace.keep_runs {
+            journal.keep_runs(count);
+        }
         // Before any command, and before anybody reads what one that was cut off has left.
         let tidied = sandbox::tidy(&paths.state);
-        let (office, wrong) = Office::new(paths, place, &chosen.loaded);
+        let audit = audit::open(paths, &journal);
+        let (office, wrong) = Office::new((paths, place), &chosen.loaded, audit);
         let Staff { agents, remark, mut troubles } = office.staff(&chosen.loaded, knows_tools(chosen))?;
         troubles.extend(tidied);
         troubles.extend(wrong);
@@ -121,6 +127,10 @@ impl House {
         // Nobody could ask for them any more.
         self.office.bench.background.end_all().await;
         self.office.close().await;
+        // What it kept of the end goes to disk with the rest.
+        let audit = self.office.audit.clone();
+        audit.catch_up();
+        tokio::task::spawn_blocking(move || audit.flush()).await.context("the audit log broke")?;
         self.journal.flush().await.context("the list of sessions could not be written")
     }
 }
@@ -166,10 +176,12 @@ fn rules(config: &Config, office: &Office) -> Rules {
     let history = config.channels.iter().map(|(name, channel)| (name.trim().to_lowercase(), limits(channel)));
     Rules {
         freshness: config.session.freshness(TimeZone::system()),
+        limits: config.budgets.limits(),
         triggers: config.session.triggers(),
         queue: config.messages.queue(),
         history: history.collect(),
         hooks: office.guests.hooks(),
+        audit: office.audit.clone(),
         ..Rules::default()
     }
 }

@@ -1,5 +1,7 @@
 //! A client of a gateway: WebSocket, protocol 4, the shared secret and no device.
 
+mod tls;
+
 use std::{io::ErrorKind, time::Duration};
 
 use anyhow::{Context, Result, bail};
@@ -12,16 +14,21 @@ use homard_proto::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
     tungstenite::{Message, http::Uri, protocol::WebSocketConfig},
 };
+use tokio_util::either::Either;
+
+pub(crate) use self::tls::Fingerprint;
 
 use crate::{
     config::Config,
     failure::Failure,
     paths::{self, PORT, Paths},
     secret::{self, Secret, Source},
+    tls as certificate,
 };
 
 /// How long a connection may take to come up, each step of it.
@@ -36,6 +43,8 @@ pub(crate) struct Target {
     pub(crate) url: String,
     /// What it wants to hear.
     pub(crate) secret: Option<Secret>,
+    /// What its certificate is known by; without it the system must trust the certificate.
+    pub(crate) pin: Option<Fingerprint>,
     /// Whether it is the gateway of this state directory, which this process may stand in for.
     pub(crate) is_own: bool,
     /// Whether that gateway is known not to run. Whoever listens on its port is not shown its token.
@@ -48,7 +57,7 @@ impl Target {
         let gateway = &config.gateway;
         if let Some(url) = url {
             // A secret that was made for here is not shown elsewhere.
-            return Ok(Self { url, secret: flag, is_own: false, is_down: false });
+            return Ok(Self { url, secret: flag, pin: None, is_own: false, is_down: false });
         }
         if gateway.mode.as_deref() == Some("remote") {
             let Some(url) = &gateway.remote.url else {
@@ -56,13 +65,19 @@ impl Target {
             };
             let text = |text: &Option<crate::config::Text>| text.as_ref().map(|text| text.as_str().to_owned());
             let secret = flag.or_else(|| Secret::either(text(&gateway.remote.token), text(&gateway.remote.password)));
-            return Ok(Self { url: url.as_str().to_owned(), secret, is_own: false, is_down: false });
+            let pin = gateway.remote.tls_fingerprint.as_ref().map(|text| Fingerprint::read(text.as_str())).transpose();
+            let pin = pin.with_context(|| format!("gateway.remote.tlsFingerprint in {}", paths.config.display()))?;
+            return Ok(Self { url: url.as_str().to_owned(), secret, pin, is_own: false, is_down: false });
         }
         let port = paths::port()?.or(gateway.port).or_else(|| port_of_holder(paths)).unwrap_or(PORT);
         let (secret, source) = secret::find(flag, config, paths)?.unzip();
         // The token of this directory is for the gateway of this directory, and that holds the directory's lock.
         let is_down = matches!(source, Some(Source::File(_))) && lock::holder(&paths.state).is_none();
-        Ok(Self { url: format!("ws://127.0.0.1:{port}"), secret, is_own: true, is_down })
+        if !gateway.tls.enabled {
+            return Ok(Self { url: format!("ws://127.0.0.1:{port}"), secret, pin: None, is_own: true, is_down });
+        }
+        let pin = certificate::fingerprint(config, paths).map(|text| Fingerprint::read(&text)).transpose()?;
+        Ok(Self { url: format!("wss://127.0.0.1:{port}"), secret, pin, is_own: true, is_down })
     }
 }
 
@@ -120,7 +135,7 @@ struct Frame {
 /// A connection to a gateway.
 #[derive(Debug)]
 pub(crate) struct Client {
-    socket: WebSocketStream<TcpStream>,
+    socket: WebSocketStream<Either<TcpStream, TlsStream<TcpStream>>>,
     requests: u64,
 }
 
@@ -130,15 +145,21 @@ impl Client {
         if target.is_down {
             return Ok(Reached::Nobody);
         }
-        let (uri, address) = address(&target.url)?;
+        let Place { uri, host, port, is_secret } = place(&target.url)?;
         let lost = |why: String| Failure::new("connection", format!("the gateway at {} {why}", target.url));
         let slow = |_| lost("does not answer".to_owned());
-        let stream = match timeout(CONNECT, TcpStream::connect(address)).await.map_err(slow)? {
+        let stream = match timeout(CONNECT, TcpStream::connect((host.as_str(), port))).await.map_err(slow)? {
             Ok(stream) => stream,
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(Reached::Nobody),
             Err(error) => return Err(lost(format!("cannot be reached: {error}")).into()),
         };
         stream.set_nodelay(true).context("cannot set up the connection")?;
+        let stream = if is_secret {
+            let agreed = timeout(CONNECT, tls::connect(stream, &host, target.pin.as_ref())).await.map_err(slow)?;
+            Either::Right(agreed.map_err(|error| lost(not_trusted(target, &error)))?)
+        } else {
+            Either::Left(stream)
+        };
         let config = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
         let upgrade = timeout(CONNECT, client_async_with_config(uri, stream, Some(config))).await.map_err(slow)?;
         let (socket, _) = upgrade.map_err(|error| {
@@ -247,19 +268,40 @@ fn lost(why: &str) -> Failure {
     Failure::new("connection", format!("the connection to the gateway was lost: {why}"))
 }
 
-/// What to open, and what to ask for there.
-fn address(url: &str) -> Result<(Uri, (String, u16))> {
+/// Why no secret connection came about, and what helps.
+fn not_trusted(target: &Target, error: &anyhow::Error) -> String {
+    let helps = match (&target.pin, target.is_own) {
+        (Some(_), true) => "if its certificate was replaced, restart it",
+        (Some(_), false) => "if its certificate was replaced, set gateway.remote.tlsFingerprint anew",
+        (None, true) => "start it with: homard gateway",
+        (None, false) => {
+            "if it made its certificate itself, give the fingerprint that it prints with --tls-fingerprint or \
+                          gateway.remote.tlsFingerprint"
+        }
+    };
+    format!("is not trusted: {error:#}\n{helps}")
+}
+
+/// Where a gateway is.
+#[derive(Debug, PartialEq)]
+struct Place {
+    /// What to ask for there.
+    uri: Uri,
+    host: String,
+    port: u16,
+    is_secret: bool,
+}
+
+fn place(url: &str) -> Result<Place> {
     let uri: Uri =
         url.parse().with_context(|| format!("{url} is not a URL; it should look like ws://127.0.0.1:{PORT}"))?;
-    match (uri.scheme_str(), uri.host()) {
-        (Some("ws"), Some(host)) => {
-            let host = host.trim_matches(['[', ']']).to_owned();
-            let port = uri.port_u16().unwrap_or(80);
-            Ok((uri, (host, port)))
-        }
-        (Some("wss"), _) => bail!("{url}: TLS is not supported yet; forward the port with ssh -L and use ws://"),
+    let (usual, is_secret) = match uri.scheme_str() {
+        Some("ws") => (80, false),
+        Some("wss") => (443, true),
         _ => bail!("{url} is not a gateway's URL; it should look like ws://127.0.0.1:{PORT}"),
-    }
+    };
+    let host = uri.host().with_context(|| format!("{url} names no host"))?.trim_matches(['[', ']']).to_owned();
+    Ok(Place { host, port: uri.port_u16().unwrap_or(usual), is_secret, uri })
 }
 
 #[cfg(test)]
@@ -268,13 +310,15 @@ mod tests {
 
     #[test]
     fn urls_name_a_host_and_a_port() {
-        let at = |url| address(url).map(|(_, address)| address).map_err(|error| error.to_string());
-        assert_eq!(at("ws://127.0.0.1:18789"), Ok(("127.0.0.1".to_owned(), 18789)));
-        assert_eq!(at("ws://[::1]:7/x"), Ok(("::1".to_owned(), 7)));
-        assert_eq!(
-            at("wss://example.org").unwrap_err(),
-            "wss://example.org: TLS is not supported yet; forward the port with ssh -L and use ws://"
-        );
+        let at = |url| {
+            let place = place(url).map_err(|error| error.to_string())?;
+            Ok((place.host, place.port, place.is_secret))
+        };
+        let found = |host: &str, port, is_secret| Ok::<_, String>((host.to_owned(), port, is_secret));
+        assert_eq!(at("ws://127.0.0.1:18789"), found("127.0.0.1", 18789, false));
+        assert_eq!(at("ws://[::1]:7/x"), found("::1", 7, false));
+        assert_eq!(at("ws://example.org"), found("example.org", 80, false));
+        assert_eq!(at("wss://example.org"), found("example.org", 443, true));
         assert_eq!(
             at("http://127.0.0.1:1").unwrap_err(),
             "http://127.0.0.1:1 is not a gateway's URL; it should look like ws://127.0.0.1:18789"

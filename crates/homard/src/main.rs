@@ -4,6 +4,7 @@
 //! commands; then `assemble` (config to hub), `client` (to a running gateway) and `render` (what is printed).
 
 mod assemble;
+mod audit;
 mod auth;
 mod client;
 mod cmd;
@@ -12,18 +13,21 @@ mod failure;
 mod live;
 mod logging;
 mod methods;
+#[cfg(feature = "otel")]
+mod otel;
 mod paths;
 mod render;
 mod secret;
 mod signal;
+mod tls;
 mod tools;
 mod watch;
 
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::Parser;
 use homard_tools::sandbox;
+use rustix::process::{Resource, Rlimit};
 
 use crate::cmd::Cli;
 
@@ -35,7 +39,9 @@ fn main() -> ExitCode {
         render::remark(&format!("sandbox: {error}"));
         return ExitCode::from(126);
     }
-    let cli = Cli::parse();
+    // A core would hold every secret that this process knows. Less can always be asked for.
+    rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).ok();
+    let cli = Cli::read();
     let wants_json = cli.wants_json();
     let Err(error) = start(cli) else { return ExitCode::SUCCESS };
     let told = if wants_json { render::print_json(&failure::document(&error)).is_ok() } else { false };
@@ -46,7 +52,8 @@ fn main() -> ExitCode {
 }
 
 fn start(cli: Cli) -> Result<()> {
-    let log = logging::start(cli.log_level(), &cli.logging())?;
+    let (logging, place) = cli.logging();
+    let log = logging::start(cli.log_level(), &logging, place.as_deref())?;
     // Fails only where one was installed before, and nobody did.
     rustls::crypto::ring::default_provider().install_default().ok();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;

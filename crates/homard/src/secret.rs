@@ -130,17 +130,22 @@ fn read(path: &Path) -> Result<Option<Secret>> {
     }
 }
 
-/// Writes a new token aside and links it into place, so that nobody ever sees half of one or replaces another's.
 fn make(path: &Path) -> io::Result<()> {
     let mut bytes = [0u8; 24];
     getrandom::fill(&mut bytes).map_err(io::Error::from)?;
     let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    keep(path, &format!("{token}\n"))
+}
+
+/// Writes a file that only its owner can read: aside, and then linked into place, so that nobody ever sees half of one or
+/// replaces another's. One that is there stays.
+pub(crate) fn keep(path: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
     let aside = path.with_extension(format!("{}.tmp", std::process::id()));
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
-    writeln!(file, "{token}")?;
+    file.write_all(text.as_bytes())?;
     file.sync_all()?;
     let linked = match fs::hard_link(&aside, path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),

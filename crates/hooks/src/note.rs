@@ -34,6 +34,20 @@ pub enum Decision {
     Parked,
 }
 
+impl Decision {
+    /// In a word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Changed(_) => "changed",
+            Self::Refused(_) => "refused",
+            Self::Guarded(_) => "guarded",
+            Self::Failed(_) => "failed",
+            Self::Parked => "parked",
+        }
+    }
+}
+
 impl std::fmt::Display for Decision {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -17,6 +17,7 @@ use crate::{
     disk,
     layout::FileId,
     outbox, runs, sessions,
+    spend::Tally,
 };
 
 /// How many bytes are written to transcripts before a checkpoint comes early.
@@ -50,10 +51,12 @@ impl Done {
     }
 
     /// Removes it.
-    pub(crate) fn forget(&self, db: &Connection, now_ms: u64) -> rusqlite::Result<()> {
+    pub(crate) fn forget(&self, db: &Connection, (tally, keep): (&Tally, u32), now_ms: u64) -> rusqlite::Result<()> {
         if self.is_empty() {
             return Ok(());
         }
+        // Before it is noted up to where all runs have ended: those are not looked at again.
+        tally.store(db, now_ms)?;
         self.forget_rows(db)?;
         for Tail { agent, session, name, length, leaf } in &self.tails {
             let sql = "INSERT OR REPLACE INTO file(agent, session_id, name, len, leaf) VALUES (?1, ?2, ?3, ?4, ?5)";
@@ -70,7 +73,7 @@ impl Done {
             let sql = "DELETE FROM moving WHERE agent = ?1 AND target = ?2";
             db.prepare_cached(sql)?.execute([file.agent.as_str(), &file.name])?;
         }
-        runs::tidy(db, now_ms)?;
+        runs::tidy(db, keep, now_ms)?;
         outbox::tidy(db, now_ms)
     }
 
@@ -136,12 +139,14 @@ impl Desk {
     fn forget_now(&mut self, now_ms: u64) -> Result<(), Error> {
         let mut forget = || {
             let tx = self.db.transaction()?;
-            self.done.forget(&tx, now_ms)?;
+            self.done.forget(&tx, (&self.tally, self.keep), now_ms)?;
             tx.commit()
         };
         let forgotten = forget();
         self.health.sql(forgotten)?;
-        self.done = Done::default();
+        if !std::mem::take(&mut self.done).is_empty() {
+            self.tally = self.tally.next();
+        }
         Ok(())
     }
 
@@ -226,6 +231,7 @@ impl Room {
 
     /// Makes everything safe and leaves nothing behind in the database. To be called at stop.
     pub(crate) fn settle(&self) -> Result<(), Error> {
+        self.keep_notes()?;
         self.checkpoint()?;
         let now = (self.now_ms)();
         let mut desk = self.desk();

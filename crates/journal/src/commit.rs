@@ -17,6 +17,7 @@ use homard_proto::{
 use homard_store::{Error, Rec, Verdict};
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use serde::Serialize;
+use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::{
@@ -25,7 +26,9 @@ use crate::{
     layout::FileId,
     outbox,
     runs::{self, Door},
-    sessions, volume,
+    sessions,
+    spend::Tally,
+    volume,
 };
 
 /// What is found out about a batch before its transaction.
@@ -64,6 +67,7 @@ struct Written {
     gone: Vec<(Move, Option<Growth>)>,
     records: BTreeMap<SessionKey, Option<Arc<Record>>>,
     next_row: i64,
+    tally: Tally,
 }
 
 /// What is added to one transcript.
@@ -82,14 +86,21 @@ impl Room {
         self.health.check()?;
         let places = self.places(&mut desk, batch)?;
         let is_shut = batch.iter().any(|rec| matches!(rec, Rec::Accept(_))) && self.volume.is_low();
+        let began = Instant::now();
         let mut written = self.write(&mut desk, batch, &places, is_shut);
         if matches!(&written, Err(reason) if db::is_full(reason)) && self.reserve.release() {
             // What was kept is for the runs at work, and not for new ones.
             written = self.write(&mut desk, batch, &places, true);
         }
         let Some(written) = self.health.sql(written)? else { return Err(volume::full(self.layout.state())) };
-        let Written { verdicts, late, grown, gone, records, next_row } = written;
-        (desk.next_row, desk.is_marked_clean, desk.done) = (next_row, false, crate::checkpoint::Done::default());
+        let Written { verdicts, late, grown, gone, records, next_row, tally } = written;
+        let bytes: usize = grown.values().map(|growth| growth.text.len()).sum();
+        self.health.ticks.committed(bytes as u64, began.elapsed());
+        if !std::mem::take(&mut desk.done).is_empty() {
+            desk.tally = desk.tally.next();
+        }
+        desk.tally.grow(tally);
+        (desk.next_row, desk.is_marked_clean) = (next_row, false);
         desk.late.extend(late);
         self.learn(records);
         desk.apply(grown, gone);
@@ -112,7 +123,7 @@ impl Room {
             room: self,
             places,
             known: &desk.files,
-            door: Door::new(is_shut.then(|| volume::full(self.layout.state()).to_string())),
+            door: Door::new(is_shut.then(|| volume::full(self.layout.state()).to_string()), &desk.tally),
             grown: BTreeMap::new(),
             gone: Vec::new(),
             records: BTreeMap::new(),
@@ -122,7 +133,7 @@ impl Room {
         if desk.is_marked_clean {
             tx.execute("UPDATE boot SET clean = 0 WHERE epoch = ?1", [self.fence.0])?;
         }
-        desk.done.forget(&tx, places.now_ms)?;
+        desk.done.forget(&tx, (&desk.tally, desk.keep), places.now_ms)?;
         let verdicts = batch.iter().map(|rec| draft.take(&tx, rec)).collect::<rusqlite::Result<Vec<_>>>()?;
         let is_news = |verdict: &Verdict| !matches!(verdict, Verdict::Conflict | Verdict::Full(_) | Verdict::Skipped);
         if draft.door.turned_away && !verdicts.iter().any(is_news) {
@@ -131,8 +142,8 @@ impl Room {
         draft.store_lines(&tx)?;
         let late = draft.store_records(&tx)?;
         tx.commit()?;
-        let Draft { grown, gone, records, next_row, .. } = draft;
-        Ok(Some(Written { verdicts, late, grown, gone, records, next_row }))
+        let Draft { grown, gone, records, next_row, door, .. } = draft;
+        Ok(Some(Written { verdicts, late, grown, gone, records, next_row, tally: door.tally }))
     }
 
     /// Finds the transcripts that a batch writes to, and puts them right.

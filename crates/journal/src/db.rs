@@ -12,7 +12,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{disk, layout::Layout};
 
 /// The tables, one step per version.
-const STEPS: [&str; 3] = ["
+const STEPS: [&str; 4] = ["
     CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE boot(epoch INTEGER PRIMARY KEY, at INTEGER NOT NULL, clean INTEGER NOT NULL);
     CREATE TABLE run(
@@ -46,6 +46,17 @@ const STEPS: [&str; 3] = ["
 ",
     // A row with a key is the record of that session; one without bytes says that it is deleted.
     "ALTER TABLE redo ADD COLUMN skey TEXT",
+    // Ends are numbered, so that after a crash it is known which are not in the sums yet.
+    "ALTER TABLE run ADD COLUMN end_no INTEGER;
+    CREATE TABLE spend(
+        day INTEGER NOT NULL, skey TEXT NOT NULL, session_id TEXT NOT NULL, provider TEXT NOT NULL, model TEXT NOT NULL,
+        runs INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL, cache_read INTEGER NOT NULL,
+        cache_write INTEGER NOT NULL, tokens INTEGER NOT NULL, cost_input REAL NOT NULL, cost_output REAL NOT NULL,
+        cost_read REAL NOT NULL, cost_write REAL NOT NULL, cost REAL NOT NULL,
+        PRIMARY KEY(day, skey, session_id, provider, model)) WITHOUT ROWID;
+    CREATE INDEX spend_session ON spend(session_id);
+    CREATE INDEX outbox_run ON outbox(delivery ->> 'run');
+    ",
 ];
 
 /// A log of at most this many bytes is left behind after a large batch.
@@ -79,6 +90,11 @@ pub(crate) fn open(layout: &Layout) -> Result<Connection, Trouble> {
         }
     }
     Ok(db)
+}
+
+/// The format that this version writes.
+pub(crate) fn version() -> usize {
+    STEPS.len()
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {

@@ -15,6 +15,7 @@ use crate::{
     disk,
     health::Health,
     layout::{self, FileId, Layout},
+    spend::Tally,
     transcript,
 };
 
@@ -35,6 +36,10 @@ pub(crate) struct Desk {
     pub(crate) next_row: i64,
     /// What the next commit removes from the database because the files are safe.
     pub(crate) done: Done,
+    /// How many of the newest runs are remembered.
+    pub(crate) keep: u32,
+    /// What the runs took that ended since.
+    pub(crate) tally: Tally,
     /// Bytes that were written to transcripts since the last checkpoint.
     pub(crate) unsynced: u64,
     /// Whether the database says that this process ended well.
@@ -127,6 +132,7 @@ impl Desk {
             Some(state) => {
                 let (expected, has_rows) = (state.disk, !state.rows.is_empty());
                 warn!(path = %self.path(file).display(), expected, actual, "somebody else changed a transcript");
+                self.health.ticks.repaired("transcript_changed");
                 if has_rows { self.mend(file) } else { self.look(file, Some(session)) }
             }
             None => self.meet(file, session, actual),
@@ -143,6 +149,7 @@ impl Desk {
             Some(row) if row.length > actual => {
                 let (path, expected) = (self.path(file), row.length);
                 warn!(path = %path.display(), expected, actual, "a transcript is shorter than it was; its lines are lost");
+                self.health.ticks.repaired("transcript_shorter");
             }
             Some(_) => {
                 info!(path = %self.path(file).display(), "another program added to a transcript; its lines count")

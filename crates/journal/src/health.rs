@@ -12,6 +12,7 @@ use tracing::error;
 use crate::{
     db::{self, Trouble},
     disk,
+    figures::Ticks,
 };
 
 /// Well until it has failed, and never well again after.
@@ -19,11 +20,13 @@ use crate::{
 pub(crate) struct Health {
     failed: watch::Sender<Option<Error>>,
     database: PathBuf,
+    /// What it has done so far. Here, because whoever works on the disk holds this.
+    pub(crate) ticks: Ticks,
 }
 
 impl Health {
     pub(crate) fn new(database: PathBuf) -> Self {
-        Self { failed: watch::Sender::new(None), database }
+        Self { failed: watch::Sender::new(None), database, ticks: Ticks::default() }
     }
 
     /// An error once the journal has failed.

@@ -8,12 +8,14 @@
 
 mod approvals;
 mod checkpoint;
+pub mod checkup;
 mod commit;
 mod cron;
 mod db;
 mod desk;
 mod disk;
 mod export;
+mod figures;
 mod health;
 mod index;
 mod layout;
@@ -24,6 +26,7 @@ mod outbox;
 mod reserve;
 mod runs;
 mod sessions;
+mod spend;
 mod start;
 mod transcript;
 mod view;
@@ -39,12 +42,16 @@ use std::{
 
 use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, session::Record, transcript::Entry};
-use homard_store::{DeliveryRow, Error, Fence, Rec, RunRow, Session, Store, Unfinished, Verdict};
+use homard_store::{
+    DeliveryRow, Error, Fence, Look, Rec, RunRow, Session, Store, Unfinished, Verdict,
+    spend::{Period, Spent},
+};
 use tokio::{sync::Notify, time::Instant};
 use tracing::warn;
 
 pub use approvals::ApprovalFiles;
 pub use cron::CronFiles;
+pub use figures::{Figures, noted};
 pub use start::Boots;
 
 use crate::{desk::Desk, health::Health, index::Index, layout::Layout, reserve::Reserve};
@@ -126,6 +133,11 @@ impl Journal {
         self.room.fence.clone()
     }
 
+    /// Says how many of the newest runs are remembered; those of the last day are in any case.
+    pub fn keep_runs(&self, count: u32) {
+        self.room.desk().keep = count;
+    }
+
     /// How the starts before this one went.
     pub fn boots(&self) -> Boots {
         self.room.boots
@@ -181,6 +193,15 @@ impl Journal {
         self.blocking(|room| room.export().and_then(|()| room.settle())).await
     }
 
+    /// Reads from the database.
+    async fn ask<T, F>(&self, read: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Desk) -> rusqlite::Result<T> + Send + 'static,
+    {
+        self.blocking(move |room| room.health.sql(read(&room.desk()))).await
+    }
+
     async fn blocking<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -206,6 +227,7 @@ impl Room {
     /// A checkpoint, and the reserve: made here and not at start, so that nobody waits for it.
     fn keep_up(&self) -> Result<bool, Error> {
         self.reserve.keep(&self.volume);
+        self.keep_notes()?;
         self.checkpoint()
     }
 }
@@ -237,11 +259,7 @@ impl Store for Journal {
 
     async fn run(&self, run: &RunId) -> Result<Option<RunRow>, Error> {
         let run = run.clone();
-        self.blocking(move |room| {
-            let desk = room.desk();
-            room.health.sql(runs::row(&desk.db, &run))
-        })
-        .await
+        self.ask(move |desk| runs::row(&desk.db, &run)).await
     }
 
     async fn list(&self) -> Result<Vec<(SessionKey, Arc<Record>)>, Error> {
@@ -257,11 +275,31 @@ impl Store for Journal {
     }
 
     async fn outbox(&self) -> Result<Vec<DeliveryRow>, Error> {
-        self.blocking(|room| {
-            let desk = room.desk();
-            room.health.sql(outbox::undelivered(&desk.db))
+        self.ask(|desk| outbox::undelivered(&desk.db)).await
+    }
+
+    async fn runs(&self, look: &Look) -> Result<Vec<RunRow>, Error> {
+        let look = look.clone();
+        self.ask(move |desk| runs::look(&desk.db, &look)).await
+    }
+
+    async fn run_named(&self, name: &str) -> Result<Option<RunId>, Error> {
+        let name = name.to_owned();
+        self.ask(move |desk| match runs::of_event(&desk.db, &name)? {
+            Some(run) => Ok(Some(run)),
+            None => outbox::run_of(&desk.db, &name),
         })
         .await
+    }
+
+    async fn posted(&self, run: &RunId) -> Result<Vec<DeliveryRow>, Error> {
+        let run = run.clone();
+        self.ask(move |desk| outbox::of_run(&desk.db, &run)).await
+    }
+
+    async fn spent(&self, period: &Period) -> Result<Vec<Spent>, Error> {
+        let period = period.clone();
+        self.ask(move |desk| desk.tally.look(&desk.db, &period)).await
     }
 }
 

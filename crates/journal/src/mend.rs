@@ -71,6 +71,7 @@ impl Desk {
             let lines: Vec<u8> = rows.iter().flat_map(|(_, line)| line).copied().collect();
             self.layout.make_sessions(&file.agent)?;
             replay(&path, *offset, &lines)?;
+            self.health.ticks.repaired("lines_replayed");
         }
         self.settle(file)?;
         let session = self.files.get(file).and_then(|state| state.session.clone());
@@ -105,13 +106,19 @@ impl Desk {
             let why = if reading.damaged > 0 { "corrupt" } else { "bak" };
             disk::set_aside_once(&path, why, &bytes, now_ms)?;
             disk::publish(&disk::draft(&path, &reading.sound_text())?, &path)?;
+            let kind = if reading.damaged > 0 { "transcript_damaged" } else { "transcript_completed" };
+            self.health.ticks.repaired(kind);
         } else {
             match reading.end {
                 End::Whole => {}
-                End::Unbroken => disk::write_at(&path, bytes.len() as u64, b"\n")?,
+                End::Unbroken => {
+                    disk::write_at(&path, bytes.len() as u64, b"\n")?;
+                    self.health.ticks.repaired("line_end_added");
+                }
                 End::Torn(whole) => {
                     disk::set_aside(&path, "torn", &bytes[whole..], now_ms)?;
                     disk::cut(&path, whole as u64)?;
+                    self.health.ticks.repaired("transcript_torn");
                 }
             }
         }

@@ -47,14 +47,16 @@ fn put(db: &Connection, row: &DeliveryRow, at: u64) -> Result<()> {
     Ok(())
 }
 
-/// What was being sent when the last process ended is not known any more.
-pub(crate) fn lose_track(db: &Connection, now_ms: u64) -> Result<()> {
+/// What was being sent when the last process ended is not known any more: how much that is.
+pub(crate) fn lose_track(db: &Connection, now_ms: u64) -> Result<usize> {
+    let mut lost = 0;
     for row in undelivered(db)?.iter().filter(|row| row.state == DeliveryState::Sending) {
         if let Some(next) = row.next(&DeliveryState::Unknown, now_ms) {
             put(db, &next, now_ms)?;
+            lost += 1;
         }
     }
-    Ok(())
+    Ok(lost)
 }
 
 /// Those that have not arrived, as far as is known, in the order in which they were queued.
@@ -63,10 +65,18 @@ pub(crate) fn undelivered(db: &Connection) -> Result<Vec<DeliveryRow>> {
     db.prepare_cached(sql)?.query_map([], decode)?.collect()
 }
 
-/// Those that a run has queued, in order. Asked at a start for the few runs that are unfinished, so it has no index.
+/// Those that a run has queued, in order.
 pub(crate) fn of_run(db: &Connection, run: &RunId) -> Result<Vec<DeliveryRow>> {
     let sql = "SELECT * FROM outbox WHERE delivery ->> 'run' = ?1 ORDER BY seq";
     db.prepare_cached(sql)?.query_map([run.as_str()], decode)?.collect()
+}
+
+/// The run that says what a delivery of this name says, or what a channel calls so.
+pub(crate) fn run_of(db: &Connection, name: &str) -> Result<Option<RunId>> {
+    let sql = "SELECT delivery ->> 'run' AS run FROM outbox WHERE id = ?1 UNION ALL
+               SELECT delivery ->> 'run' FROM outbox WHERE is_sent = 1 AND state ->> '$.sent.providerId' = ?1 LIMIT 1";
+    let found = db.prepare_cached(sql)?.query_row([name], |row| db::named(row, "run", RunId::parse)).optional()?;
+    Ok(found.flatten())
 }
 
 /// Forgets a bite of what is over. Until then nothing with the same id is queued; a run is known for as long.

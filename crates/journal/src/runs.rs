@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use homard_proto::{AgentId, CallId, EntryId, RunId, SessionId, SessionKey, message::Message, message::ToolResult};
 use homard_store::{
-    AbortReason, Accept, Ended, Input, Options, Rec, RunRow, RunState, ToolClass, ToolRow, Unfinished, Verdict,
+    AbortReason, Accept, Ended, Input, Look, Options, Rec, RunRow, RunState, ToolClass, ToolRow, Unfinished, Verdict,
     recovery::assistant,
 };
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     db::{self, json, named, parsed},
     outbox,
+    spend::Tally,
 };
 
 type Result<T> = rusqlite::Result<T>;
@@ -23,8 +24,8 @@ type Result<T> = rusqlite::Result<T>;
 /// those that tell of one again do so within a day.
 pub(crate) const KEEP_FOR: u64 = 24 * 60 * 60 * 1000;
 
-/// So many of the newest runs are remembered, whatever their age.
-const KEEP_RUNS: i64 = 100_000;
+/// So many of the newest runs are remembered, whatever their age, unless somebody says otherwise.
+pub(crate) const KEEP_RUNS: u32 = 100_000;
 
 /// How many runs are forgotten at once at most, because commits wait meanwhile.
 pub(crate) const BITE: i64 = 1000;
@@ -38,11 +39,14 @@ pub(crate) struct Door {
     shut: Option<String>,
     /// Whether a message was refused for that.
     pub(crate) turned_away: bool,
+    /// What the runs that ended took.
+    pub(crate) tally: Tally,
 }
 
 impl Door {
-    pub(crate) fn new(shut: Option<String>) -> Self {
-        Self { shut, ..Self::default() }
+    /// `tally` tells how many ends there were before.
+    pub(crate) fn new(shut: Option<String>, tally: &Tally) -> Self {
+        Self { shut, tally: tally.next(), ..Self::default() }
     }
 }
 
@@ -77,7 +81,7 @@ pub(crate) fn judge(db: &Connection, rec: &Rec, door: &mut Door) -> Result<Verdi
             let sql = "UPDATE run SET aborted = coalesce(aborted, ?2) WHERE run_id = ?1 AND st <> 'ended'";
             change(db, sql, params![run.as_str(), json(reason)?])?
         }
-        Rec::Terminal { ended, .. } => end(db, run, ended)?,
+        Rec::Terminal { ended, .. } => end(db, run, ended, &mut door.tally)?,
         // The calls of earlier messages are answered, and a model may use their ids again.
         Rec::Entry { entry, .. } if assistant(entry).is_some() => {
             let is_open = is_open(db, run)?;
@@ -164,16 +168,21 @@ fn answer(db: &Connection, run: &RunId, result: &ToolResult) -> Result<bool> {
     if open { Ok(true) } else { add_tool(db, run, &call, (ToolClass::Read, Some(result))) }
 }
 
-fn end(db: &Connection, run: &RunId, ended: &Ended) -> Result<bool> {
-    let values = params![run.as_str(), json(ended)?, ended.ended_at];
+fn end(db: &Connection, run: &RunId, ended: &Ended, tally: &mut Tally) -> Result<bool> {
+    let (text, at, number) = (json(ended)?, ended.ended_at, tally.last + 1);
     let sql =
-        "UPDATE run SET st = 'ended', ended = ?2, ended_at = ?3, asked = NULL WHERE run_id = ?1 AND st <> 'ended'";
-    if !change(db, sql, values)? {
-        return Ok(false);
-    }
+        "UPDATE run SET st = 'ended', ended = ?2, ended_at = ?3, end_no = ?4, asked = NULL WHERE run_id = ?1 AND st <> 'ended'
+         RETURNING skey, session_id";
+    let place = |row: &Row<'_>| -> Result<_> {
+        let key = SessionKey::parse(&row.get::<_, String>(0)?, &AgentId::main()).map_err(db::nonsense)?;
+        Ok((key, named(row, "session_id", SessionId::parse)?))
+    };
+    let values = params![run.as_str(), text, at, number];
+    let Some((key, session)) = db.prepare_cached(sql)?.query_row(values, place).optional()? else { return Ok(false) };
+    tally.add(&key, session.as_ref(), ended);
     let guests = "UPDATE run SET st = 'ended', ended = ?2, ended_at = ?3, asked = NULL
                   WHERE absorbed_by = ?1 AND st <> 'ended'";
-    change(db, guests, values)?;
+    change(db, guests, params![run.as_str(), text, at])?;
     let tools = "DELETE FROM tool WHERE run_id = ?1 OR run_id IN (SELECT run_id FROM run WHERE absorbed_by = ?1)";
     change(db, tools, [run.as_str()])?;
     Ok(true)
@@ -182,6 +191,38 @@ fn end(db: &Connection, run: &RunId, ended: &Ended) -> Result<bool> {
 /// What is known of a run.
 pub(crate) fn row(db: &Connection, run: &RunId) -> Result<Option<RunRow>> {
     db.prepare_cached("SELECT * FROM run WHERE run_id = ?1")?.query_row([run.as_str()], decode).optional()
+}
+
+/// The runs that are remembered, the newest first.
+pub(crate) fn look(db: &Connection, look: &Look) -> Result<Vec<RunRow>> {
+    let sql =
+        "SELECT * FROM run WHERE seq < coalesce((SELECT seq FROM run WHERE run_id = ?1), iif(?1 IS NULL, 9e18, 0))
+               AND (?2 IS NULL OR skey = ?2) ORDER BY seq DESC LIMIT ?3";
+    let (before, key) = (look.before.as_ref().map(RunId::as_str), look.key.as_ref().map(SessionKey::as_str));
+    db.prepare_cached(sql)?.query_map(params![before, key, look.limit], decode)?.collect()
+}
+
+/// The run to which an event of a channel led.
+pub(crate) fn of_event(db: &Connection, event: &str) -> Result<Option<RunId>> {
+    let sql = "SELECT run_id FROM run WHERE origin IS NOT NULL AND origin ->> 'event' = ?1 ORDER BY seq DESC LIMIT 1";
+    let found = db.prepare_cached(sql)?.query_row([event], |row| named(row, "run_id", RunId::parse)).optional()?;
+    Ok(found.flatten())
+}
+
+/// What the runs took that ended after this one.
+pub(crate) fn ended_after(db: &Connection, number: i64) -> Result<Tally> {
+    let sql = "SELECT * FROM run WHERE seq >= ?1 AND end_no > ?2 ORDER BY end_no";
+    let mut statement = db.prepare_cached(sql)?;
+    let mut rows = statement.query(params![first_open(db)?, number])?;
+    let mut tally = Tally::after(number);
+    while let Some(row) = rows.next()? {
+        let number = row.get("end_no")?;
+        if let RunRow { key, session, state: RunState::Ended(ended), .. } = decode(row)? {
+            tally.add(&key, session.as_ref(), &ended);
+        }
+        tally.last = number;
+    }
+    Ok(tally)
 }
 
 fn decode(row: &Row<'_>) -> Result<RunRow> {
@@ -201,6 +242,7 @@ fn decode(row: &Row<'_>) -> Result<RunRow> {
         session: named(row, "session_id", SessionId::parse)?,
         accepted_at: row.get("accepted_at")?,
         started_at: row.get("started_at")?,
+        host: named(row, "absorbed_by", RunId::parse)?,
         state,
     })
 }
@@ -259,7 +301,7 @@ fn first_open(db: &Connection) -> Result<i64> {
 }
 
 /// Remembers from where on to look for open runs, and forgets a bite of old runs.
-pub(crate) fn tidy(db: &Connection, now_ms: u64) -> Result<()> {
+pub(crate) fn tidy(db: &Connection, keep: u32, now_ms: u64) -> Result<()> {
     let before = first_open(db)?;
     let sql = "SELECT coalesce((SELECT seq FROM run WHERE seq >= ?1 AND st <> 'ended' ORDER BY seq LIMIT 1),
                                (SELECT max(seq) FROM run), 0)";
@@ -271,7 +313,7 @@ pub(crate) fn tidy(db: &Connection, now_ms: u64) -> Result<()> {
     let sql = "DELETE FROM run WHERE seq IN (SELECT seq FROM
                    (SELECT * FROM run WHERE seq <= (SELECT max(seq) FROM run) - ?1 ORDER BY seq LIMIT ?3)
                WHERE st = 'ended' AND ended_at < ?2)";
-    change(db, sql, params![KEEP_RUNS, now_ms.saturating_sub(KEEP_FOR), BITE])?;
+    change(db, sql, params![keep, now_ms.saturating_sub(KEEP_FOR), BITE])?;
     Ok(())
 }
 
@@ -284,7 +326,8 @@ mod tests {
     fn old_runs_are_forgotten_in_bites_but_not_the_newest_nor_the_open() {
         let state = tempfile::tempdir().unwrap();
         let db = db::open(&crate::layout::Layout::create(state.path()).unwrap()).unwrap();
-        let count = KEEP_RUNS + 2 * BITE;
+        let kept = i64::from(KEEP_RUNS);
+        let count = kept + 2 * BITE;
         let sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
                    INSERT INTO run(run_id, principal, method, fingerprint, skey, accepted_at, st, ended_at)
                    SELECT 'r' || i, '', '', '', '', i, iif(i = 7, 'running', 'ended'), i FROM n";
@@ -292,15 +335,15 @@ mod tests {
         let left = || -> (i64, i64) {
             db.query_row("SELECT count(*), min(seq) FROM run", [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
         };
-        tidy(&db, KEEP_FOR).unwrap();
+        tidy(&db, KEEP_RUNS, KEEP_FOR).unwrap();
         assert_eq!(left(), (count, 1), "all are young");
         let later = KEEP_FOR + u64::try_from(count).unwrap() + 1;
-        tidy(&db, later).unwrap();
+        tidy(&db, KEEP_RUNS, later).unwrap();
         assert_eq!(left(), (count - BITE + 1, 7));
         for _ in 0..4 {
-            tidy(&db, later).unwrap();
+            tidy(&db, KEEP_RUNS, later).unwrap();
         }
-        assert_eq!(left(), (KEEP_RUNS + 1, 7));
+        assert_eq!(left(), (kept + 1, 7));
         assert_eq!(first_open(&db).unwrap(), 7);
     }
 }

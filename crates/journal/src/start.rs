@@ -22,7 +22,8 @@ use crate::{
     index::{self, Folder, Index},
     layout::{FileId, Layout},
     mend::{self, Replayed},
-    outbox, sessions,
+    outbox, runs, sessions,
+    spend::Tally,
 };
 
 /// A crash counts for so long, in milliseconds.
@@ -55,6 +56,7 @@ struct Found {
     moves: Vec<Move>,
     redo: BTreeMap<FileId, Redo>,
     next_row: i64,
+    tally: Tally,
 }
 
 /// The lines of one transcript that may not be in its file.
@@ -69,18 +71,20 @@ struct Redo {
 /// Takes up a state directory. A damaged database is moved away; then the sessions come from `sessions.json`.
 pub(crate) fn start(layout: &Arc<Layout>, health: &Arc<Health>, now_ms: u64) -> Result<Started, Error> {
     let path = layout.database();
-    let found = match find(layout, now_ms) {
+    let found = match find(layout, health, now_ms) {
         Err(Trouble::Corrupt(reason)) => {
             error!(
                 path = %path.display(), reason,
                 "the journal is damaged and was moved aside; what was known of runs is lost, and sessions come from sessions.json"
             );
             db::set_aside(layout, now_ms)?;
-            find(layout, now_ms)
+            health.ticks.repaired("journal_set_aside");
+            find(layout, health, now_ms)
         }
         found @ (Ok(_) | Err(Trouble::Broken(_) | Trouble::Other(_))) => found,
     };
-    let Found { db, index, epoch, boots, moves, redo, next_row } = found.map_err(|trouble| trouble.told(&path))?;
+    let Found { db, index, epoch, boots, moves, redo, next_row, tally } =
+        found.map_err(|trouble| trouble.told(&path))?;
     let (layout, health) = (Arc::clone(layout), Arc::clone(health));
     let mut desk = Desk {
         db,
@@ -92,6 +96,8 @@ pub(crate) fn start(layout: &Arc<Layout>, health: &Arc<Health>, now_ms: u64) -> 
         late: Vec::new(),
         next_row,
         done: Done::default(),
+        keep: runs::KEEP_RUNS,
+        tally,
         unsynced: 0,
         is_marked_clean: false,
     };
@@ -104,14 +110,14 @@ pub(crate) fn start(layout: &Arc<Layout>, health: &Arc<Health>, now_ms: u64) -> 
     Ok(Started { desk, index, epoch, boots })
 }
 
-fn find(layout: &Layout, now_ms: u64) -> Result<Found, Trouble> {
+fn find(layout: &Layout, health: &Health, now_ms: u64) -> Result<Found, Trouble> {
     let path = layout.database();
     let sort = |reason: rusqlite::Error| Trouble::of(&reason, &path);
     let mut db = db::open(layout)?;
     let tx = db.transaction().map_err(sort)?;
     sessions::land(&tx).map_err(sort)?;
     let mut index = sessions::all(&tx).map_err(sort)?;
-    let changed = changed(layout, &tx, &index, now_ms)?;
+    let changed = changed((layout, health), &tx, &index, now_ms)?;
     for (agent, folder, stamp) in changed {
         take_in(&tx, &mut index, (agent, folder, stamp)).map_err(sort)?;
     }
@@ -120,18 +126,26 @@ fn find(layout: &Layout, now_ms: u64) -> Result<Found, Trouble> {
         index.fall_behind();
     }
     let (epoch, boots) = count_boot(&tx, now_ms).map_err(sort)?;
-    outbox::lose_track(&tx, now_ms).map_err(sort)?;
+    for _ in 0..outbox::lose_track(&tx, now_ms).map_err(sort)? {
+        health.ticks.repaired("delivery_unknown");
+    }
     tx.commit().map_err(sort)?;
     let (moves, redo) = (moves(&db).map_err(sort)?, redo(&db).map_err(sort)?);
     let next_row = redo.values().flat_map(|redo| &redo.rows).max().map_or(1, |last| last + 1);
-    Ok(Found { db, index, epoch, boots, moves, redo, next_row })
+    let tally = Tally::find(&db).map_err(sort)?;
+    Ok(Found { db, index, epoch, boots, moves, redo, next_row, tally })
 }
 
 /// An agent's `sessions.json` as somebody else left it.
 type Foreign = (AgentId, Folder, Option<Stamp>);
 
 /// Reads each `sessions.json` that is not as we left it.
-fn changed(layout: &Layout, db: &Connection, index: &Index, now_ms: u64) -> Result<Vec<Foreign>, Trouble> {
+fn changed(
+    (layout, health): (&Layout, &Health),
+    db: &Connection,
+    index: &Index,
+    now_ms: u64,
+) -> Result<Vec<Foreign>, Trouble> {
     let mut agents = on_disk(layout).map_err(Trouble::Other)?;
     agents.extend(index.agents());
     agents.sort();
@@ -144,6 +158,9 @@ fn changed(layout: &Layout, db: &Connection, index: &Index, now_ms: u64) -> Resu
         if !export::is_known(&file, &known).map_err(Trouble::Other)? {
             let stamp = Stamp::of(&file).map_err(Trouble::Other)?;
             let folder = Folder::read(&sessions, &agent, now_ms).map_err(Trouble::Other)?;
+            if stamp.is_some() && !file.exists() {
+                health.ticks.repaired("session_records_set_aside");
+            }
             changed.push((agent, folder, stamp));
         }
     }
@@ -230,6 +247,9 @@ impl Desk {
         }
         let path = self.path(file);
         let made = self.layout.make_sessions(&file.agent);
+        if disk::length(&path).is_ok_and(|length| length < offset + lines.len() as u64) {
+            self.health.ticks.repaired("lines_replayed");
+        }
         let replayed = made.and_then(|()| mend::replay(&path, offset, &lines));
         let state = State { session: session.clone(), leaf, rows, is_new: true, ..State::default() };
         let outcome = match replayed {

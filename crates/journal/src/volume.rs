@@ -9,7 +9,7 @@ use tracing::warn;
 use crate::disk;
 
 /// Below this, no new message is taken in: what is left is for the runs at work.
-const RESERVE: u64 = 64 * 1024 * 1024;
+pub(crate) const RESERVE: u64 = 64 * 1024 * 1024;
 
 /// How often the room is measured at most.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
@@ -49,6 +49,12 @@ fn network(kind: u64) -> Option<&'static str> {
     }
 }
 
+/// How much room there is on the file system of a directory, in bytes.
+pub(crate) fn free(state: &Path) -> io::Result<u64> {
+    let volume = rustix::fs::statvfs(state)?;
+    Ok(volume.f_bavail.saturating_mul(volume.f_frsize))
+}
+
 /// How much room there is, measured at most once a second.
 pub(crate) struct Room {
     measure: Box<dyn Fn() -> io::Result<u64> + Send + Sync>,
@@ -59,10 +65,7 @@ impl Room {
     /// The room on the file system of a directory.
     pub(crate) fn of(state: &Path) -> Self {
         let state = state.to_owned();
-        Self::measured(move || {
-            let volume = rustix::fs::statvfs(&state)?;
-            Ok(volume.f_bavail.saturating_mul(volume.f_frsize))
-        })
+        Self::measured(move || free(&state))
     }
 
     /// The room that `measure` finds, in bytes.

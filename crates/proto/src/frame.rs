@@ -118,7 +118,7 @@ static REQUEST: LazyLock<Schema> = LazyLock::new(|| {
 
 /// Reads a client's bytes. Never fails: every outcome is an [`Inbound`].
 pub fn read(bytes: &[u8]) -> Inbound {
-    if nests_deeper_than(bytes, MAX_DEPTH) {
+    if nests_too_deep(bytes) {
         return Inbound::Garbage;
     }
     let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return Inbound::Garbage };
@@ -134,8 +134,8 @@ pub fn read(bytes: &[u8]) -> Inbound {
     Inbound::Malformed(Response::error(id, ErrorShape::invalid(message)))
 }
 
-/// Whether brackets nest deeper than `limit`, found without recursion and before anything is allocated.
-fn nests_deeper_than(bytes: &[u8], limit: usize) -> bool {
+/// Whether brackets nest deeper than [`MAX_DEPTH`], found without recursion and before anything is allocated.
+pub fn nests_too_deep(bytes: &[u8]) -> bool {
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
     for &byte in bytes {
         match byte {
@@ -144,7 +144,7 @@ fn nests_deeper_than(bytes: &[u8], limit: usize) -> bool {
             b'"' => in_string = !in_string,
             b'{' | b'[' if !in_string => {
                 depth += 1;
-                if depth > limit {
+                if depth > MAX_DEPTH {
                     return true;
                 }
             }

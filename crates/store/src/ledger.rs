@@ -5,7 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use homard_proto::{CallId, EntryId, RunId, message::ToolResult, transcript::Entry};
 
 use crate::{
-    AbortReason, Accept, Origin, Rec, RunRow, RunState, ToolClass, ToolRow, Unfinished, Verdict, recovery::assistant,
+    AbortReason, Accept, Look, Origin, Rec, RunRow, RunState, ToolClass, ToolRow, Unfinished, Verdict,
+    recovery::assistant,
 };
 
 /// How many ended runs are remembered; the oldest go first.
@@ -80,6 +81,7 @@ impl Ledger {
                         guest.row.state = RunState::Absorbed(run.clone());
                         guest.row.session = Some(input.session.clone());
                         guest.row.started_at = started_at;
+                        guest.row.host = Some(run.clone());
                     }
                 }
                 if let Some(host) = self.runs.get_mut(run) {
@@ -128,6 +130,7 @@ impl Ledger {
             session: None,
             accepted_at: accept.at,
             started_at: None,
+            host: None,
             state: RunState::Accepted,
         };
         self.accepted += 1;
@@ -156,6 +159,21 @@ impl Ledger {
     /// What is known of a run.
     pub fn row(&self, run: &RunId) -> Option<RunRow> {
         self.runs.get(run).map(|known| known.row.clone())
+    }
+
+    /// The runs that are remembered, the newest first.
+    pub fn look(&self, look: &Look) -> Vec<RunRow> {
+        let before = look.before.as_ref().map_or(u64::MAX, |run| self.runs.get(run).map_or(0, |known| known.order));
+        let is_meant =
+            |known: &&Known| known.order < before && look.key.as_ref().is_none_or(|key| known.row.key == *key);
+        let mut found: Vec<_> = self.runs.values().filter(is_meant).collect();
+        found.sort_by_key(|known| std::cmp::Reverse(known.order));
+        found.into_iter().take(look.limit).map(|known| known.row.clone()).collect()
+    }
+
+    /// The run to which an event of this name led.
+    pub fn named(&self, event: &str) -> Option<RunId> {
+        self.origins.iter().find(|(origin, _)| origin.event == event).map(|(_, run)| run.clone())
     }
 
     /// The runs that have not ended, in the order in which they were accepted. `after` finds the lines of a transcript

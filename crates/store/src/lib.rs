@@ -12,6 +12,7 @@ pub mod outbox;
 pub mod record;
 pub mod recovery;
 pub mod repair;
+pub mod spend;
 pub mod timeline;
 
 use std::{path::PathBuf, sync::Arc};
@@ -23,9 +24,9 @@ pub use memory::MemoryStore;
 pub use outbox::{Delivery, DeliveryRow, DeliveryState, Post, Target};
 pub use record::{
     AbortReason, Accept, Ended, Failure, FailureKind, Input, OnRestart, Options, Origin, Outcome, Rec, RunRow,
-    RunState, Start, ToolClass, Verdict,
+    RunState, Sender, Start, ToolClass, Verdict,
 };
-pub use timeline::{Step, Steps};
+pub use timeline::{Step, Steps, What};
 
 /// Why a store did not do it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -80,6 +81,30 @@ pub trait Store: Send + Sync {
     /// [`outbox::due`] says which may go out. What was being sent when a process ended is
     /// [`DeliveryState::Unknown`] for the next one, or queued again if the channel is idempotent.
     async fn outbox(&self) -> Result<Vec<DeliveryRow>, Error>;
+
+    /// The runs that are remembered, the newest first.
+    async fn runs(&self, look: &Look) -> Result<Vec<RunRow>, Error>;
+
+    /// The run to which an event of a channel led, or that says what a delivery says: by the name that the channel, the
+    /// delivery or the message that came of it has.
+    async fn run_named(&self, name: &str) -> Result<Option<RunId>, Error>;
+
+    /// What a run has queued to be said on channels, in order, whatever became of it.
+    async fn posted(&self, run: &RunId) -> Result<Vec<DeliveryRow>, Error>;
+
+    /// What models took, in no particular order. One thing may be told in several sums.
+    async fn spent(&self, period: &spend::Period) -> Result<Vec<spend::Spent>, Error>;
+}
+
+/// Which runs are looked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Look {
+    /// Those of one session.
+    pub key: Option<SessionKey>,
+    /// Those that were accepted before this one.
+    pub before: Option<RunId>,
+    /// So many at most.
+    pub limit: usize,
 }
 
 /// The right to write. Opaque to everybody but the store that gave it.

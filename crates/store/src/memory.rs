@@ -9,9 +9,10 @@ use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, session, transcript::Entry};
 
 use crate::{
-    DeliveryRow, Error, Fence, Rec, RunRow, Session, Store, Unfinished, Verdict,
+    DeliveryRow, Error, Fence, Look, Rec, RunRow, Session, Store, Unfinished, Verdict,
     ledger::{Ledger, Refused},
     outbox::Outbox,
+    spend::{Period, Spent, Sums},
 };
 
 /// A store that forgets.
@@ -28,6 +29,7 @@ struct Inner {
     put_aside: HashMap<SessionId, Vec<Entry>>,
     ledger: Ledger,
     outbox: Outbox,
+    spent: Sums,
 }
 
 impl MemoryStore {
@@ -87,6 +89,23 @@ impl Store for MemoryStore {
     async fn outbox(&self) -> Result<Vec<DeliveryRow>, Error> {
         Ok(self.lock().outbox.undelivered())
     }
+
+    async fn runs(&self, look: &Look) -> Result<Vec<RunRow>, Error> {
+        Ok(self.lock().ledger.look(look))
+    }
+
+    async fn run_named(&self, name: &str) -> Result<Option<RunId>, Error> {
+        let inner = self.lock();
+        Ok(inner.ledger.named(name).or_else(|| inner.outbox.run_of(name)))
+    }
+
+    async fn posted(&self, run: &RunId) -> Result<Vec<DeliveryRow>, Error> {
+        Ok(self.lock().outbox.of_run(run))
+    }
+
+    async fn spent(&self, period: &Period) -> Result<Vec<Spent>, Error> {
+        Ok(self.lock().spent.find(period))
+    }
 }
 
 impl Inner {
@@ -124,12 +143,12 @@ impl Inner {
             }
             Rec::Queue(delivery) => return kept(self.outbox.queue(*delivery)),
             Rec::Deliver { id, state, at } => return kept(self.outbox.mark(&id, &state, at)),
-            Rec::Accept(_)
-            | Rec::Start(_)
-            | Rec::ToolIntent { .. }
-            | Rec::ToolDone { .. }
-            | Rec::Abort { .. }
-            | Rec::Terminal { .. } => {}
+            Rec::Accept(_) | Rec::Start(_) | Rec::ToolIntent { .. } | Rec::ToolDone { .. } | Rec::Abort { .. } => {}
+            Rec::Terminal { run, ended } => {
+                if let Some(row) = self.ledger.row(&run) {
+                    self.spent.add(&row.key, row.session.as_ref(), &ended);
+                }
+            }
         }
         Verdict::Stored
     }

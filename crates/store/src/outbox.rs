@@ -104,6 +104,18 @@ pub enum DeliveryState {
 }
 
 impl DeliveryState {
+    /// In a word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Sending => "sending",
+            Self::Sent { .. } => "sent",
+            Self::Failed { .. } => "failed",
+            Self::Unknown => "unknown",
+            Self::Dead { .. } => "dead",
+        }
+    }
+
     /// Whether nothing more can become of it.
     pub fn is_final(&self) -> bool {
         match self {
@@ -223,6 +235,16 @@ impl Outbox {
     /// Those that a run has queued.
     pub(crate) fn of_run(&self, run: &RunId) -> Vec<DeliveryRow> {
         self.0.iter().filter(|row| row.delivery.run.as_ref() == Some(run)).cloned().collect()
+    }
+
+    /// The run that says what a delivery of this name says, or what a channel calls so.
+    pub(crate) fn run_of(&self, name: &str) -> Option<RunId> {
+        let is_named = |row: &&DeliveryRow| {
+            let is_receipt =
+                |state: &DeliveryState| matches!(state, DeliveryState::Sent { provider_id: Some(id) } if id == name);
+            row.delivery.id == name || is_receipt(&row.state)
+        };
+        self.0.iter().find(is_named).and_then(|row| row.delivery.run.clone())
     }
 
     /// Those that have not arrived, as far as is known.

@@ -152,6 +152,22 @@ pub struct Options {
     /// That its answer is sent to its route; `None` if those who follow the run are all who get it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub post: Option<Post>,
+    /// Who said it, as its channel knows them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sender: Option<Sender>,
+}
+
+/// Somebody on a channel.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Sender {
+    /// What the channel calls them; cannot be chosen.
+    pub id: String,
+    /// What people read; anybody may call themselves anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Their handle, without `@`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub username: Option<String>,
 }
 
 fn is_nowhere(route: &Route) -> bool {
@@ -323,6 +339,8 @@ pub struct RunRow {
     pub accepted_at: u64,
     /// When it began first, or that into which it went; `None` if it never did. Milliseconds since the epoch.
     pub started_at: Option<u64>,
+    /// The run into which its message went, also when that is over.
+    pub host: Option<RunId>,
     /// How far it has come.
     pub state: RunState,
 }

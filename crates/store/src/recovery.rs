@@ -161,6 +161,7 @@ mod tests {
                 key: key.clone(),
                 session: Some(SessionId::parse("s").unwrap()),
                 accepted_at: NOW - 1000,
+                host: None,
                 started_at: None,
                 state,
             },

@@ -1,15 +1,168 @@
 //! What happened in a run, and when: small enough to be kept with every run.
+//!
+//! Main steps tile the time from a run's acceptance to its end: each begins where the one before ended, so that every
+//! millisecond has a name. What happened within or beside them (a tool among others, a hook, a switch) is told *aside*.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{RunRow, RunState};
+/// One step of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// When it began; milliseconds since the epoch.
+    pub from: u64,
+    /// When it ended; milliseconds since the epoch.
+    pub to: u64,
+    /// What it was.
+    #[serde(flatten)]
+    pub what: What,
+}
 
-/// The time of one thing in a run: its name, and milliseconds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step(pub String, pub u64);
+/// What a step was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum What {
+    /// It waited in line for its turn, the last part of it for a slot.
+    Queued {
+        /// How long for a slot.
+        slot_ms: u64,
+    },
+    /// What a model is told was gathered: files, hooks, the conversation.
+    Prepared,
+    /// A model was asked.
+    Model(Box<Asked>),
+    /// A model had failed, and it was waited before it was asked again.
+    Retry {
+        /// What had gone wrong.
+        why: String,
+    },
+    /// What must be on disk before a tool starts was stored.
+    Stored,
+    /// Tools were at work.
+    Tools,
+    /// The conversation was made short, or not.
+    Compaction {
+        /// Tokens before and after, about; `None` if it was not made short.
+        tokens: Option<(u64, u64)>,
+        /// How it was done, or why it was not.
+        how: String,
+    },
+    /// The program was not there, or did not know of the run.
+    Down,
+    /// Its end was written.
+    Finished,
+    /// So many more steps, which are not kept one by one.
+    More {
+        /// How many.
+        steps: u64,
+    },
+    /// Aside: one call of a tool.
+    Tool {
+        /// The tool.
+        name: String,
+        /// The call.
+        call: String,
+        /// A digest of its arguments: equal calls have equal ones.
+        digest: String,
+        /// Whether it failed.
+        is_error: bool,
+    },
+    /// Aside: a hook decided something.
+    Hook {
+        /// Where.
+        point: String,
+        /// Which.
+        hook: String,
+        /// What.
+        decision: String,
+    },
+    /// Aside: somebody was passed over, and the next one is asked.
+    Switched {
+        /// Who, as `provider/model`.
+        from_model: String,
+        /// In a word.
+        reason: String,
+        /// What went wrong.
+        why: String,
+    },
+    /// Aside: a message joined the run.
+    Joined,
+    /// Aside: a piece of the answer was sent before the answer was whole.
+    Block,
+}
 
-/// What happened between a run's start and its end, by milliseconds since the epoch.
+impl What {
+    /// Whether it happened within or beside the main steps.
+    pub fn is_aside(&self) -> bool {
+        match self {
+            Self::Tool { .. } | Self::Hook { .. } | Self::Switched { .. } | Self::Joined | Self::Block => true,
+            Self::Queued { .. }
+            | Self::Prepared
+            | Self::Model(_)
+            | Self::Retry { .. }
+            | Self::Stored
+            | Self::Tools
+            | Self::Compaction { .. }
+            | Self::Down
+            | Self::Finished
+            | Self::More { .. } => false,
+        }
+    }
+}
+
+/// A question to a model and what came of it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Asked {
+    /// The provider.
+    pub provider: String,
+    /// The model.
+    pub model: String,
+    /// The name of the credential, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// What it was told.
+    pub prompt: Prompt,
+    /// After how many milliseconds it began to answer; `None` if it never did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_ms: Option<u64>,
+    /// Prompt tokens that were not cached.
+    pub input: u64,
+    /// Tokens that it wrote.
+    pub output: u64,
+    /// Prompt tokens from the provider's cache.
+    pub cache_read: u64,
+    /// Prompt tokens into the provider's cache.
+    pub cache_write: u64,
+    /// In US dollars.
+    pub cost: f64,
+    /// Why it failed, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// What a model was told, by size.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Prompt {
+    /// The sections of the system prompt with their characters; only where they are other than before.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sections: Vec<(String, u64)>,
+    /// The characters of the system prompt.
+    pub system: u64,
+    /// How many tools.
+    pub tools: u64,
+    /// How many messages.
+    pub messages: u64,
+    /// All of it in tokens, about.
+    pub tokens: u64,
+    /// What is other than in the session's question before, so that a provider's cache ends there; `None` if there is
+    /// only more at the end, empty if there was no question before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changed: Option<String>,
+}
+
+/// What happened in a run, oldest first.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(transparent)]
 pub struct Steps(Vec<Step>);
 
@@ -17,71 +170,82 @@ impl Steps {
     /// So many are kept: it is the beginning of a long run that tells where its time went, and rows must stay small.
     pub const MAX: usize = 200;
 
-    /// Adds a step; what comes after [`MAX`](Self::MAX) of them is not kept.
-    pub fn add(&mut self, name: impl Into<String>, at: u64) {
-        if self.0.len() < Self::MAX {
-            self.0.push(Step(name.into(), at));
+    /// Keeps steps that are in order. Of too many, the rest is one step.
+    pub fn new(mut steps: Vec<Step>) -> Self {
+        if steps.len() > Self::MAX {
+            let rest = steps.split_off(Self::MAX - 1);
+            let from = steps.iter().rev().find(|step| !step.what.is_aside()).map_or(0, |step| step.to);
+            let last = rest.iter().rev().find(|step| !step.what.is_aside());
+            steps.extend(last.map(|last| Step { from, to: last.to, what: What::More { steps: rest.len() as u64 } }));
         }
+        Self(steps)
+    }
+
+    /// Them.
+    pub fn all(&self) -> &[Step] {
+        &self.0
+    }
+
+    /// How many milliseconds have a name.
+    pub fn accounted(&self) -> u64 {
+        self.0.iter().filter(|step| !step.what.is_aside()).map(|step| step.to - step.from).sum()
+    }
+
+    /// Those from a moment on: what a message that joined a run has to do with.
+    pub fn since(&self, at: u64) -> Self {
+        let after = self.0.iter().filter(|step| step.to > at || (step.to == at && step.what.is_aside()));
+        let after = after.map(|step| Step { from: step.from.max(at), ..step.clone() });
+        // It may have waited for the one that speaks for it.
+        let first = self.0.iter().find(|step| !step.what.is_aside()).map_or(at, |step| step.from);
+        let waited = (first > at).then_some(Step { from: at, to: first, what: What::Queued { slot_ms: 0 } });
+        Self(waited.into_iter().chain(after).collect())
     }
 }
 
-impl RunRow {
-    /// What is known of the run's course, oldest first, by milliseconds since it was accepted.
-    pub fn timeline(&self) -> Vec<Step> {
-        let since = |name: &str, at: u64| Step(name.to_owned(), at.saturating_sub(self.accepted_at));
-        let mut line = vec![since("accepted", self.accepted_at)];
-        line.extend(self.started_at.map(|at| since("started", at)));
-        if let RunState::Ended(ended) = &self.state {
-            line.extend(ended.steps.0.iter().map(|Step(name, at)| since(name, *at)));
-            line.push(since("ended", ended.ended_at));
-        }
-        line
+/// Steps that other versions wrote and nobody can read are passed over: a run's end is worth more than its course.
+impl<'de> Deserialize<'de> for Steps {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let steps = Vec::<serde_json::Value>::deserialize(deserializer)?;
+        Ok(Self(steps.into_iter().filter_map(|step| serde_json::from_value(step).ok()).collect()))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use homard_proto::{AgentId, RunId, message::Usage};
-
     use super::*;
-    use crate::{Ended, Outcome};
 
-    #[test]
-    fn a_run_tells_its_course_from_its_acceptance_on() {
-        let mut steps = Steps::default();
-        steps.add("model", 1_020);
-        steps.add("tool exec", 1_300);
-        let ended = Ended {
-            outcome: Outcome::Done,
-            replies: Vec::new(),
-            model: (String::new(), String::new()),
-            usage: Usage::default(),
-            steps,
-            ended_at: 1_500,
-            words: None,
-        };
-        let row = RunRow {
-            run: RunId::parse("r").unwrap(),
-            principal: String::new(),
-            method: String::new(),
-            fingerprint: String::new(),
-            key: AgentId::main().main_session(),
-            session: None,
-            accepted_at: 1_000,
-            started_at: Some(1_010),
-            state: RunState::Ended(Box::new(ended)),
-        };
-        let told: Vec<_> = row.timeline().into_iter().map(|Step(name, at)| format!("{name} {at}")).collect();
-        assert_eq!(told, ["accepted 0", "started 10", "model 20", "tool exec 300", "ended 500"]);
-        let waiting = RunRow { started_at: None, state: RunState::Accepted, ..row };
-        assert_eq!(waiting.timeline(), [Step("accepted".to_owned(), 0)]);
+    fn step(from: u64, to: u64, what: What) -> Step {
+        Step { from, to, what }
     }
 
     #[test]
-    fn a_long_run_stays_small() {
-        let mut steps = Steps::default();
-        (0..1_000).for_each(|at| steps.add("model", at));
-        assert_eq!(steps.0.len(), Steps::MAX);
-        assert_eq!(serde_json::to_string(&steps.0[0]).unwrap(), r#"["model",0]"#);
+    fn a_long_run_stays_small_and_is_still_accounted_for() {
+        let steps = (0..1_000).map(|at| step(at, at + 1, if at % 2 == 0 { What::Prepared } else { What::Tools }));
+        let kept = Steps::new(steps.collect());
+        assert_eq!((kept.all().len(), kept.accounted()), (Steps::MAX, 1_000));
+        assert_eq!(kept.all()[199], step(199, 1_000, What::More { steps: 801 }));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_passed_over() {
+        let text = r#"[["model",1020],{"from":1,"to":2,"step":"prepared"},{"from":2,"to":3,"step":"novel"}]"#;
+        let steps: Steps = serde_json::from_str(text).unwrap();
+        assert_eq!(steps, Steps(vec![step(1, 2, What::Prepared)]));
+        assert_eq!(serde_json::to_string(&steps).unwrap(), r#"[{"from":1,"to":2,"step":"prepared"}]"#);
+    }
+
+    #[test]
+    fn who_joins_later_sees_what_came_after() {
+        let steps = Steps(vec![
+            step(0, 5, What::Queued { slot_ms: 0 }),
+            step(5, 9, What::Prepared),
+            step(7, 7, What::Joined),
+            step(9, 20, What::Tools),
+        ]);
+        let seen = steps.since(7);
+        assert_eq!(seen.all(), [step(7, 9, What::Prepared), step(7, 7, What::Joined), step(9, 20, What::Tools)]);
+        assert_eq!(seen.accounted(), 13);
+        let later = Steps(vec![step(9, 20, What::Tools)]);
+        assert_eq!(later.since(7).all(), [step(7, 9, What::Queued { slot_ms: 0 }), step(9, 20, What::Tools)]);
     }
 }

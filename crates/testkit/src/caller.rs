@@ -8,8 +8,9 @@ use std::{
 use homard_agent::{
     Cursor, Follower, Hub, Inbound, Placed, RunEvent, Slots, Tape,
     event::AbortReason,
-    hub::{Disposition, SubmitError},
-    intake,
+    hub::{Disposition, SubmitError, Waited},
+    intake::{self, Arrived},
+    post::Arrival,
     tape::State,
     task,
     wire::{self, Reported},
@@ -29,7 +30,7 @@ use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 use crate::{
     clock::Clock,
     tell::sent,
-    trace::{Act, Deed},
+    trace::{Act, Deed, Phone},
 };
 
 /// A response as either protocol has it.
@@ -132,6 +133,7 @@ impl Caller {
         match deed {
             Deed::Agent { principal, generation, params } => self.agent(&principal, generation, params).await,
             Deed::Chat { principal, params, blocks, message } => self.chat(&principal, params, (blocks, message)).await,
+            Deed::Phone(phone) => self.phone(*phone).await,
             Deed::Wait { generation, params } => self.wait(generation, params).await,
             Deed::Abort { params } => match AbortParams::decode(Generation::Four, Some(params)) {
                 Ok(AbortParams { session_key, run_id }) => {
@@ -202,6 +204,34 @@ impl Caller {
             }
             Err(error) => return self.refuse(&error),
         };
+        self.submit(inbound).await;
+    }
+
+    /// A message comes in as a channel brings it: in an envelope for the model.
+    async fn phone(&self, phone: Phone) {
+        let Some(key) = self.key(&phone.key) else { return };
+        let Phone { principal, sender, origin, route, message, words, .. } = phone;
+        let told = |text: &str| format!("[{} id:{}] {text}", origin.channel, sender.id);
+        let at = self.hub.ambient().now_ms();
+        let arrived = Arrived {
+            origin: origin.clone(),
+            principal,
+            sender: sender.clone(),
+            key,
+            words,
+            pictures: Vec::new(),
+            route,
+            message,
+            at,
+        };
+        match intake::arrived(&self.hub, arrived, told) {
+            Ok(inbound) => self.submit(inbound).await,
+            Err(error) => self.both(&format!("error {error}")),
+        }
+    }
+
+    /// Hands a message over by the rules of the queue, and follows it to its end.
+    async fn submit(&self, inbound: Inbound) {
         let accepted = match self.hub.submit(inbound).await {
             Ok(accepted) => accepted,
             Err(refused) => return self.both(&refusal(&refused)),
@@ -265,8 +295,22 @@ impl Caller {
             Err(error) => return self.refuse(&error),
         };
         let patience = Duration::from_millis(params.timeout_ms.unwrap_or(30_000));
-        match self.hub.wait(&params.run_id, patience).await {
-            Ok(waited) => self.each(|generation| format!("ok {}", wire::waited(generation, &params.run_id, &waited))),
+        let began = tokio::time::Instant::now();
+        let waited = match self.hub.wait(&params.run_id, patience).await {
+            Ok(waited) => waited,
+            Err(error) => return self.both(&format!("error {error}")),
+        };
+        let left = patience.saturating_sub(began.elapsed());
+        let arrival = match &waited {
+            Waited::Ended(_) => self.hub.arrival(&params.run_id, left).await,
+            Waited::Queued | Waited::Timeout | Waited::Broken(_) => Ok(Arrival::Whole),
+        };
+        match arrival {
+            Ok(arrival) => self.each(|generation| {
+                let mut answer = wire::waited(generation, &params.run_id, &waited);
+                wire::note_arrival(&mut answer, &arrival);
+                format!("ok {answer}")
+            }),
             Err(error) => self.both(&format!("error {error}")),
         }
     }
@@ -329,6 +373,8 @@ fn host(tape: &Tape) -> Option<RunId> {
         | RunEvent::Compacted { .. }
         | RunEvent::NotCompacted { .. }
         | RunEvent::Block(_)
+        | RunEvent::Asking(_)
+        | RunEvent::Heard
         | RunEvent::Hooked(_)
         | RunEvent::Ended(_) => None,
     })

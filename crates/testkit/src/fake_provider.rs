@@ -25,6 +25,7 @@ use homard_agent::task;
 use serde_json::Value;
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::Semaphore,
     task::{JoinHandle, JoinSet},
     time::Instant,
 };
@@ -66,6 +67,36 @@ pub struct Reply {
     pub fault: Option<Fault>,
     /// Cuts the answer's bytes into pieces, the same for the same seed; `None` sends it in one.
     pub split: Option<u64>,
+    /// Has it stop after its first words until the gate is opened.
+    pub gate: Option<Gate>,
+}
+
+/// Something that an answer waits for. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Gate(Arc<Semaphore>);
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(0)))
+    }
+}
+
+impl PartialEq for Gate {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Gate {
+    /// Lets all through that wait, and all that come.
+    pub fn open(&self) {
+        self.0.close();
+    }
+
+    async fn pass(&self) {
+        // It has no permits, so it fails once it is closed.
+        self.0.acquire().await.map(drop).unwrap_or_default();
+    }
 }
 
 impl Reply {

@@ -8,6 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::fake_http::{Reply, Request, Server};
 
@@ -54,6 +55,8 @@ impl Delivery {
 pub struct FakeWebhook {
     server: Server,
     peer: Arc<Mutex<Peer>>,
+    /// How many deliveries came; who waits for something looks again at each.
+    news: Arc<watch::Sender<u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -69,12 +72,24 @@ impl FakeWebhook {
     /// Listens on a free port of loopback.
     pub async fn start() -> io::Result<Self> {
         let peer = Arc::new(Mutex::new(Peer::default()));
-        let serving = peer.clone();
+        let news = Arc::new(watch::channel(0).0);
+        let (serving, telling) = (peer.clone(), news.clone());
         let server = Server::start(move |request| {
             let reply = lock(&serving).answer(request);
+            telling.send_modify(|news| *news += 1);
             async { reply }
         });
-        Ok(Self { server: server.await?, peer })
+        Ok(Self { server: server.await?, peer, news })
+    }
+
+    /// Waits until something is true.
+    pub async fn until(&self, is_so: impl Fn(&Self) -> bool) {
+        let mut news = self.news.subscribe();
+        while !is_so(self) {
+            if news.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Where it is to be reached.

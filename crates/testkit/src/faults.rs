@@ -11,7 +11,10 @@ use std::{
 
 use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, message::Message, session, transcript::Entry};
-use homard_store::{Delivery, DeliveryRow, Error, Fence, Rec, RunRow, RunState, Session, Store, Unfinished, Verdict};
+use homard_store::{
+    Delivery, DeliveryRow, Error, Fence, Look, Rec, RunRow, RunState, Session, Store, Unfinished, Verdict,
+    spend::{Period, Spent},
+};
 use tokio::sync::Notify;
 
 /// What goes wrong with a commit.
@@ -231,5 +234,21 @@ impl<S: Store> Store for FaultyStore<S> {
 
     async fn outbox(&self) -> Result<Vec<DeliveryRow>, Error> {
         self.inner.outbox().await
+    }
+
+    async fn runs(&self, look: &Look) -> Result<Vec<RunRow>, Error> {
+        self.inner.runs(look).await
+    }
+
+    async fn run_named(&self, name: &str) -> Result<Option<RunId>, Error> {
+        self.inner.run_named(name).await
+    }
+
+    async fn posted(&self, run: &RunId) -> Result<Vec<DeliveryRow>, Error> {
+        self.inner.posted(run).await
+    }
+
+    async fn spent(&self, period: &Period) -> Result<Vec<Spent>, Error> {
+        self.inner.spent(period).await
     }
 }

@@ -120,11 +120,17 @@ impl Played {
             .filter(|told| matches!(laws::phase(told), Some("end" | "error")))
             .map(|told| (told.run, told.at))
             .collect();
-        let asked = |at: Duration| {
-            let began = self.log.told.iter().filter(|told| laws::phase(told) == Some("start") && told.at <= at);
-            began.filter(|told| ends.get(&told.run).is_none_or(|end| *end > at)).count()
-        };
-        self.log.told.iter().map(|told| asked(told.at)).max().unwrap_or_default()
+        // Each comes and goes; who goes makes room for who comes at the same moment.
+        let began = self.log.told.iter().filter(|told| laws::phase(told) == Some("start"));
+        let stays = began.map(|told| (told.at, ends.get(&told.run).copied().unwrap_or(Duration::MAX)));
+        let stays = stays.filter(|(came, went)| went > came);
+        let mut steps: Vec<_> = stays.flat_map(|(came, went)| [(came, 1_isize), (went, -1)]).collect();
+        steps.sort_unstable();
+        let counts = steps.iter().scan(0_isize, |count, (_, step)| {
+            *count += step;
+            Some(*count)
+        });
+        counts.max().unwrap_or_default().unsigned_abs()
     }
 
     /// Each run that was heard of, and what is on its tape. One that a restart took up again is heard of twice.

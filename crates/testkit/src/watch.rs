@@ -121,6 +121,8 @@ fn untold(event: &RunEvent) -> Option<String> {
         | RunEvent::Compacted { .. }
         | RunEvent::NotCompacted { .. }
         | RunEvent::ToolEnded { .. }
+        | RunEvent::Asking(_)
+        | RunEvent::Heard
         | RunEvent::Hooked(_)
         | RunEvent::Ended(_) => None,
     }

@@ -1,9 +1,14 @@
-//! Who waits for whom: a session that is blocked holds nobody up, and slots go round.
+//! Who waits for whom: a session that is blocked holds nobody up, slots go round, and a flood drowns nobody.
+//!
+//! R29 and R30: `GRID=all` sends ten thousand messages.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
-use homard_testkit::{Played, Trace, laws, play};
+use homard_agent::{Event, RunEvent, tape::State};
+use homard_proto::RunId;
+use homard_store::{AbortReason, Outcome};
+use homard_testkit::{Played, Trace, laws, play, play::EPOCH_MS};
 
 /// A turn of the model.
 const TURN: Duration = Duration::from_millis(100);
@@ -73,4 +78,126 @@ fn a_hundred_sessions_share_four_slots() {
     (0..TURNS).for_each(|_| lines.push_str("model pause 100ms ; text \"Yes.\"\n"));
     let played = played(&lines);
     assert_eq!((beginnings(&played).len(), played.busiest()), (TURNS, 4));
+}
+
+/// How many messages are a flood.
+fn flood(usually: usize) -> usize {
+    if std::env::var("GRID").is_ok_and(|how| how == "all") { 10_000 } else { usually }
+}
+
+/// Plays a flood. The laws compare everything with everything, which takes too long here: what is said of all of it is that
+/// every run has ended.
+fn flooded(lines: &str) -> Played {
+    let played = play(&Trace::read("generated", lines).unwrap()).unwrap();
+    let open = played.runs().filter(|(tape, _)| !matches!(tape.state(), State::Ended(_)));
+    assert_eq!(open.map(|(tape, _)| tape.run()).collect::<Vec<_>>(), Vec::<&RunId>::new());
+    played
+}
+
+/// So many messages wait in one session at most, whatever its settings say.
+const LIMIT: usize = 1_000;
+
+/// So many wait where the settings say `cap:100`.
+const CAP: usize = 100;
+
+/// So many turns of the model, all alike.
+fn turns(count: usize) -> String {
+    format!("model pause {}ms ; text \"Yes.\"\n", TURN.as_millis()).repeat(count)
+}
+
+/// Somebody who sends so many messages at once, before anybody else: as many as there is room for are answered.
+fn flooder(messages: usize) -> String {
+    (0..messages).fold(String::new(), |mut lines, message| {
+        writeln!(lines, "at 0ms chat \"more\" run=flood-{message} key=flood").unwrap();
+        lines
+    })
+}
+
+#[test]
+fn r29_of_a_flood_in_one_session_as_many_are_answered_as_may_wait_and_the_others_are_refused_at_once() {
+    let sent = flood(LIMIT + 200);
+    let mut lines = "set queue=\"followup debounce:0 cap:100000 drop:new\"\n".to_owned();
+    lines.push_str(&flooder(sent));
+    // The one that is at work, and those that wait.
+    let answered = 1 + LIMIT;
+    lines.push_str(&turns(answered));
+    let played = flooded(&lines);
+    let began: Vec<_> = played.beginnings().map(|(run, _)| run.to_string()).collect();
+    assert_eq!(began, (0..answered).map(|message| format!("flood-{message}")).collect::<Vec<_>>());
+    let refused = played.runs().filter(|(_, events)| {
+        matches!(events, [Event { at, kind: RunEvent::Ended(end), .. }]
+            if *at == EPOCH_MS && end.outcome == Outcome::Aborted(AbortReason::Dropped))
+    });
+    assert_eq!(refused.count(), sent - answered);
+}
+
+#[test]
+fn r29_a_flood_of_sessions_is_answered_whole_and_in_its_order() {
+    let sessions = flood(400);
+    let mut lines = "set slots=4 timeout=100h\n".to_owned();
+    for session in 0..sessions {
+        writeln!(lines, "at 0ms chat \"hi\" run=s{session} key=s{session}").unwrap();
+    }
+    lines.push_str(&turns(sessions));
+    let played = flooded(&lines);
+    let began: Vec<_> = played.beginnings().map(|(run, _)| run.to_string()).collect();
+    assert_eq!(began, (0..sessions).map(|session| format!("s{session}")).collect::<Vec<_>>());
+    assert_eq!(played.busiest(), 4);
+}
+
+/// How evenly something was shared: 1 if all have the same, and the less the more one of them has.
+fn jain(shares: &[usize]) -> f64 {
+    let (sum, squares): (usize, usize) = (shares.iter().sum(), shares.iter().map(|share| share * share).sum());
+    (sum * sum) as f64 / (shares.len() * squares) as f64
+}
+
+#[test]
+fn r30_beside_a_flood_the_others_have_equal_shares() {
+    const NORMALS: usize = 9;
+    const MESSAGES: usize = 20;
+    let mut lines = "set slots=4 queue=\"followup debounce:0 cap:100 drop:new\"\n".to_owned();
+    lines.push_str(&flooder(flood(4 * CAP)));
+    for normal in 0..NORMALS {
+        for message in 0..MESSAGES {
+            writeln!(lines, "at 0ms chat \"hi\" run=n{normal}-{message} key=n{normal}").unwrap();
+        }
+    }
+    lines.push_str(&turns(1 + CAP + NORMALS * MESSAGES));
+    let played = flooded(&lines);
+    // Until the first of them has all that it asked for.
+    let mut shares = [0; NORMALS];
+    let mut flooded = 0;
+    for (run, _) in played.beginnings() {
+        match run.as_str().strip_prefix('n').and_then(|name| name.split_once('-')) {
+            Some((normal, _)) => shares[normal.parse::<usize>().unwrap()] += 1,
+            None => flooded += 1,
+        }
+        if shares.contains(&MESSAGES) {
+            break;
+        }
+    }
+    assert!(jain(&shares) >= 0.95, "{shares:?}");
+    assert!(flooded <= MESSAGES + 1, "the flood had {flooded} turns, and others {shares:?}");
+}
+
+#[test]
+fn r30_beside_a_flood_nobody_waits_more_than_a_turn_longer() {
+    const NORMALS: usize = 9;
+    const ROUNDS: usize = 10;
+    let normals = |lines: &mut String| {
+        for (round, normal) in (0..ROUNDS).flat_map(|round| (0..NORMALS).map(move |normal| (round, normal))) {
+            // Between the turns of the flood, so that nobody comes at the very moment when a slot is free.
+            let at = 1_050 + round * 2_000;
+            writeln!(lines, "at {at}ms chat \"hi\" run=n{normal}-{round} key=n{normal}").unwrap();
+        }
+        lines.push_str(&turns(NORMALS * ROUNDS));
+    };
+    let rules = "set slots=1 queue=\"followup debounce:0 cap:100 drop:new\"\n";
+    let (mut alone, mut beside) = (rules.to_owned(), rules.to_owned() + &flooder(flood(4 * CAP)) + &turns(1 + CAP));
+    normals(&mut alone);
+    normals(&mut beside);
+    let (alone, beside) = (beginnings(&flooded(&alone)), beginnings(&flooded(&beside)));
+    assert_eq!((alone.len(), beside.len()), (NORMALS * ROUNDS, NORMALS * ROUNDS + 1 + CAP));
+    let longest = alone.iter().map(|(run, at)| beside[run].saturating_sub(*at)).max();
+    assert!(longest <= Some(TURN), "somebody waited {longest:?} longer");
 }

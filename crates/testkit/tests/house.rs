@@ -386,7 +386,7 @@ async fn a_run_sees_its_own_tree() {
 
 // R47: each asks for the other's session with every tool that takes a key.
 #[tokio::test(start_paused = true)]
-async fn strangers_see_and_change_nothing_of_others_however_wide_the_rules_are() {
+async fn r47_strangers_see_and_change_nothing_of_others_however_wide_the_rules_are() {
     let house = House::new(&wide());
     let people = [("ann", key("telegram:direct:ann")), ("bob", key("telegram:direct:bob"))];
     for (name, mine) in &people {

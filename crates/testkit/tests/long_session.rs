@@ -34,7 +34,9 @@ use homard_proto::{
     transcript::Entry,
 };
 use homard_store::{
-    DeliveryRow, Error as StoreError, Fence, MemoryStore, Rec, RunRow, Session, Store, ToolClass, Unfinished, Verdict,
+    DeliveryRow, Error as StoreError, Fence, Look, MemoryStore, Rec, RunRow, Session, Store, ToolClass, Unfinished,
+    Verdict,
+    spend::{Period, Spent},
 };
 use homard_testkit::{Script, Step, Turn, chance::Dice};
 use serde_json::{Value, json};
@@ -280,6 +282,22 @@ impl Store for Counting {
 
     async fn outbox(&self) -> Result<Vec<DeliveryRow>, StoreError> {
         self.inner.outbox().await
+    }
+
+    async fn runs(&self, look: &Look) -> Result<Vec<RunRow>, StoreError> {
+        self.inner.runs(look).await
+    }
+
+    async fn run_named(&self, name: &str) -> Result<Option<RunId>, StoreError> {
+        self.inner.run_named(name).await
+    }
+
+    async fn posted(&self, run: &RunId) -> Result<Vec<DeliveryRow>, StoreError> {
+        self.inner.posted(run).await
+    }
+
+    async fn spent(&self, period: &Period) -> Result<Vec<Spent>, StoreError> {
+        self.inner.spent(period).await
     }
 }
 

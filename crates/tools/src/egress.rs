@@ -8,6 +8,8 @@ mod address;
 mod body;
 mod destination;
 mod exception;
+#[cfg(test)]
+mod fuzz;
 mod names;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -19,6 +21,8 @@ use std::{
     time::Duration,
 };
 
+use homard_agent::tool::ToolCx;
+use homard_audit::{Audit, Fact, What};
 use reqwest::{
     Client, Response, Url,
     dns::Resolve,
@@ -124,6 +128,28 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// In a word: whether we did not want to, or it did not work.
+    fn word(&self) -> &'static str {
+        match self {
+            Self::NotUrl { .. }
+            | Self::Scheme { .. }
+            | Self::Userinfo
+            | Self::Name { .. }
+            | Self::Port { .. }
+            | Self::OtherPort { .. }
+            | Self::Inside { .. } => "denied",
+            Self::SentOn(error) => error.word(),
+            Self::Redirects { .. }
+            | Self::Unreached { .. }
+            | Self::Slow { .. }
+            | Self::Packed
+            | Self::Broken { .. }
+            | Self::Setup { .. } => "failed",
+        }
+    }
+}
+
 /// The bounds of what is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bounds {
@@ -163,18 +189,46 @@ pub struct Request {
     url: String,
     accept: &'static str,
     key: Option<(&'static str, HeaderValue)>,
+    asker: Asker,
+}
+
+/// For whom the web is asked, and where that is noted.
+#[derive(Debug, Clone, Default)]
+pub struct Asker {
+    audit: Audit,
+    session: String,
+}
+
+impl Asker {
+    /// The run that calls a tool.
+    pub fn of(cx: &ToolCx) -> Self {
+        Self { audit: cx.audit(), session: cx.session.to_string() }
+    }
 }
 
 impl Request {
     /// Asks for what a URL names, in one of the types that `accept` lists.
     pub fn new(url: impl Into<String>, accept: &'static str) -> Self {
-        Self { url: url.into(), accept, key: None }
+        Self { url: url.into(), accept, key: None, asker: Asker::default() }
     }
 
     /// Shows a key to the server, which no redirect carries on to another one.
     pub fn with_key(mut self, header: &'static str, key: HeaderValue) -> Self {
         self.key = Some((header, key));
         self
+    }
+
+    /// Has it noted who asks whom.
+    pub fn by(mut self, asker: Asker) -> Self {
+        self.asker = asker;
+        self
+    }
+
+    fn note(&self, url: Option<&Url>, outcome: &str) {
+        let Asker { audit, session } = &self.asker;
+        let fact = Fact::new(What::Egress).by(session).with("host", &url.map(host).unwrap_or_default()).ended(outcome);
+        let port = url.and_then(Url::port_or_known_default).map(u64::from);
+        audit.note(port.into_iter().fold(fact, |fact, port| fact.count("port", port)));
     }
 
     fn headers(&self) -> HeaderMap {
@@ -210,20 +264,27 @@ impl Egress {
     /// Asks, follows where the server sends us, and returns with the head of the answer. Dropping it closes the connection.
     pub async fn get(&self, request: &Request) -> Result<Answer, Error> {
         let deadline = Instant::now() + self.bounds.timeout.min(LONGEST);
-        let mut url = destination::parse(&request.url, &self.exceptions)?;
+        let refused = |_: &Error| request.note(Url::parse(&request.url).ok().as_ref(), "denied");
+        let mut url = destination::parse(&request.url, &self.exceptions).inspect_err(refused)?;
         let mut key = request.key.as_ref();
         for hop in 0..=self.bounds.redirects {
             let sent_on = |error| if hop == 0 { error } else { Error::SentOn(Box::new(error)) };
             let mut headers = request.headers();
             headers.extend(key.take().map(|(name, key)| (HeaderName::from_static(name), key.clone())));
-            let response = self.hop(&url, headers, deadline).await.map_err(sent_on)?;
+            let response = self.hop(&url, headers, deadline).await;
+            request.note(Some(&url), response.as_ref().err().map_or("ok", Error::word));
+            let response = response.map_err(sent_on)?;
             let Some(location) = redirect(&response) else {
                 return Ok(Answer { url, response, deadline, bounds: self.bounds.clone() });
             };
             if hop == self.bounds.redirects {
                 break;
             }
-            url = self.next(&url, location).map_err(|error| Error::SentOn(Box::new(error)))?;
+            let next = self.next(&url, location).inspect_err(|_| {
+                let wanted = location.to_str().ok().and_then(|text| url.join(text).ok());
+                request.note(wanted.as_ref(), "denied");
+            });
+            url = next.map_err(|error| Error::SentOn(Box::new(error)))?;
             tracing::debug!(to = host(&url), "sent on");
         }
         Err(Error::Redirects { most: self.bounds.redirects })

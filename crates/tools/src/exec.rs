@@ -20,6 +20,7 @@ use homard_agent::{
     approval::FolderSeen,
     tool::{Progress, Tool, ToolClass, ToolCx, ToolResult, ToolSpec, Variables},
 };
+use homard_audit::{Audit, Fact, What};
 use homard_proto::{RunId, SessionKey};
 use serde_json::{Value, json};
 use tokio::{
@@ -77,6 +78,8 @@ pub struct ExecSettings {
     pub ambient: Ambient,
     /// Who has to be asked; `None` where nobody is.
     pub approvals: Option<Approvals>,
+    /// Where starts and ends are noted.
+    pub audit: Audit,
 }
 
 /// Whose command it is, and what it works with.
@@ -109,6 +112,12 @@ impl Site {
 }
 
 impl Plan {
+    /// Something that happened to it. What it is stands there as a digest only.
+    fn fact(&self, what: What) -> Fact {
+        let fact = Fact::new(what).by(self.site.session.as_str()).with("tool", "exec");
+        fact.with("run", self.site.run.as_str()).digest("command", &self.arguments.command)
+    }
+
     fn cwd(&self) -> PathBuf {
         let root = &self.site.workdir;
         self.arguments.workdir.as_ref().map_or_else(|| root.clone(), |below| root.join(below))
@@ -144,6 +153,7 @@ impl From<Vec<(String, String)>> for ExecSettings {
             keep: Duration::from_secs(1800),
             ambient: Ambient::system(),
             approvals: None,
+            audit: Audit::default(),
         }
     }
 }
@@ -208,7 +218,12 @@ impl Exec {
 
     /// Starts these words, and nothing else. `seen` is where they must run, if somebody was asked.
     async fn start(&self, plan: &Plan, words: Vec<String>, seen: Option<&FolderSeen>) -> Result<Arc<Job>, Error> {
-        let mut confined = self.confine(plan, words, seen.cloned()).await?;
+        let confined = self.confine(plan, words, seen.cloned()).await;
+        let mut confined = confined.inspect_err(|error| {
+            if matches!(error, Error::NoSandbox { .. }) {
+                self.note(plan, What::PolicyDenied, "sandbox");
+            }
+        })?;
         let command = &mut confined.command;
         command.env_clear();
         // Nobody is asked about this one: it has another name every time, and nobody else uses it.
@@ -223,8 +238,14 @@ impl Exec {
             cwd: plan.cwd(),
             limit: plan.limit,
             ambient: self.settings.ambient.clone(),
+            on_end: (self.settings.audit.clone(), plan.fact(What::ExecEnded)),
         };
+        self.note(plan, What::ExecStarted, "started");
         Ok(Job::watch(process, input, order))
+    }
+
+    fn note(&self, plan: &Plan, what: What, outcome: &str) {
+        self.settings.audit.note(plan.fact(what).with("sandbox", confinement(&self.settings.sandbox)).ended(outcome));
     }
 
     /// Finds out where to run, and makes the sandbox. The command is started on the caller's thread, not here: it may

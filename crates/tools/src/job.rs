@@ -8,6 +8,7 @@ use std::{
 };
 
 use homard_agent::{Ambient, task};
+use homard_audit::{Audit, Fact};
 use serde_json::{Value, json};
 use tokio::{
     io::AsyncWriteExt,
@@ -82,6 +83,19 @@ pub(crate) struct Outcome {
     pub(crate) ended: Instant,
 }
 
+impl Outcome {
+    /// Its end, in a few words and numbers.
+    fn noted(&self, fact: Fact) -> Fact {
+        let how = self.stopped.unwrap_or(if self.trouble.is_none() { "ok" } else { "failed" });
+        let fact = fact.ended(how).count("ms", u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX));
+        match (self.exit_code, self.signal) {
+            (Some(code), _) => fact.count("code", u64::from(code.unsigned_abs())),
+            (None, Some(signal)) => fact.count("signal", u64::from(signal.unsigned_abs())),
+            (None, None) => fact,
+        }
+    }
+}
+
 /// What is known of a command before it starts.
 #[derive(Debug)]
 pub(crate) struct Order {
@@ -89,12 +103,14 @@ pub(crate) struct Order {
     pub(crate) cwd: PathBuf,
     pub(crate) limit: Duration,
     pub(crate) ambient: Ambient,
+    /// Where its end is noted, and as what.
+    pub(crate) on_end: (Audit, Fact),
 }
 
 impl Job {
     /// Watches a process until its end, in a task of its own that ends with it.
     pub(crate) fn watch(process: Process, input: Option<Input>, order: Order) -> Arc<Self> {
-        let Order { command, cwd, limit, ambient } = order;
+        let Order { command, cwd, limit, ambient, on_end: (audit, fact) } = order;
         let job = Arc::new(Self {
             command,
             cwd,
@@ -117,6 +133,7 @@ impl Job {
             let finished = process.finish(&watched.stop, watched.limit, |bytes| watched.hear(bytes)).await;
             watched.input.lock().await.take();
             let outcome = watched.outcome(&finished);
+            audit.note(outcome.noted(fact));
             watched.outcome.send_replace(Some(Arc::new(outcome)));
         });
         job

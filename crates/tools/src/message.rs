@@ -1,4 +1,4 @@
-//! `message`: say something on a chat platform, react to a message, read the newest.
+//! `message`: say or ask something on a chat platform, react to a message, change or take back what was said.
 //!
 //! Who is written to is checked here; how it gets there is the courier's business. A run for somebody who is not the owner
 //! writes in the conversation that it answers, and nowhere else.
@@ -8,7 +8,7 @@ use std::{fmt, io::Read, path::Path, sync::Arc};
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use homard_agent::{
-    courier::{Action, Courier, Media, Outgoing, Receipt},
+    courier::{Action, Courier, Media, Outgoing, Poll, Receipt},
     tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
 };
 use homard_proto::Route;
@@ -25,6 +25,8 @@ const MAX_MIB: u64 = 16;
 const MAX_TARGETS: usize = 50;
 /// How many messages are read at most.
 const MAX_READ: usize = 100;
+/// How many answers a poll has.
+const OPTIONS: std::ops::RangeInclusive<usize> = 2..=12;
 /// What is said where nobody carries messages.
 const NO_CHANNEL: &str = "no channel is set up, so nothing can be sent: answer here instead. The owner sets channels up in \
                           the config, under channels";
@@ -83,6 +85,11 @@ struct Arguments {
     content_type: Option<String>,
     emoji: Option<String>,
     remove: Option<bool>,
+    poll_question: Option<String>,
+    #[serde(default)]
+    poll_option: Vec<String>,
+    poll_multi: Option<bool>,
+    as_voice: Option<bool>,
     limit: Option<f64>,
     silent: Option<bool>,
     dry_run: Option<bool>,
@@ -96,6 +103,10 @@ enum Word {
     Reply,
     ThreadReply,
     React,
+    Edit,
+    #[serde(alias = "unsend")]
+    Delete,
+    Poll,
     Read,
 }
 
@@ -164,6 +175,10 @@ impl Message {
             named => named.iter().map(|to| arguments.there(to, origin)).collect(),
         };
         places.iter().try_for_each(|place| self.check(cx, place))?;
+        // In a group that could be anybody's.
+        if arguments.action == Word::Delete && !cx.origin.is_owner() {
+            return No::said("only the owner's runs take messages back");
+        }
         Ok(places)
     }
 
@@ -253,6 +268,17 @@ impl Arguments {
         }
     }
 
+    /// The question for all.
+    fn poll(&self) -> Result<Poll, No> {
+        let options: Vec<_> = self.poll_option.iter().filter_map(|option| given(&Some(option.clone()))).collect();
+        if !OPTIONS.contains(&options.len()) {
+            let (least, most) = (OPTIONS.start(), OPTIONS.end());
+            return No::said(format!("pollOption must have {least} to {most} answers"));
+        }
+        let question = given(&self.poll_question).unwrap_or_default();
+        Ok(Poll { question, options, is_multiple: self.poll_multi == Some(true) })
+    }
+
     /// What is to be done, without where and with what.
     fn outgoing(&self) -> Result<Outgoing, No> {
         let action = match self.action {
@@ -261,6 +287,9 @@ impl Arguments {
             Word::ThreadReply => Action::ThreadReply,
             Word::React if self.remove == Some(true) => Action::Unreact,
             Word::React => Action::React,
+            Word::Edit => Action::Edit,
+            Word::Delete => Action::Delete,
+            Word::Poll => Action::Poll,
             Word::Read => Action::Read,
         };
         let text = given(&self.message).or_else(|| given(&self.caption)).unwrap_or_default();
@@ -271,9 +300,19 @@ impl Arguments {
             Action::Send | Action::Reply | Action::ThreadReply if text.is_empty() && !has_media => "message",
             Action::Reply if reply_to.is_none() => "replyTo",
             Action::ThreadReply if given(&self.thread_id).is_none() => "threadId",
-            Action::React | Action::Unreact if reply_to.is_none() => "messageId",
+            Action::React | Action::Unreact | Action::Edit | Action::Delete if reply_to.is_none() => "messageId",
             Action::React if given(&self.emoji).is_none() => "emoji",
-            Action::Send | Action::Reply | Action::ThreadReply | Action::React | Action::Unreact | Action::Read => "",
+            Action::Edit if text.is_empty() => "message",
+            Action::Poll if given(&self.poll_question).is_none() => "pollQuestion",
+            Action::Send
+            | Action::Reply
+            | Action::ThreadReply
+            | Action::React
+            | Action::Unreact
+            | Action::Edit
+            | Action::Delete
+            | Action::Poll
+            | Action::Read => "",
         };
         if !missing.is_empty() {
             return No::said(format!("{missing} is missing: {} needs it", action.name()));
@@ -283,9 +322,11 @@ impl Arguments {
             text,
             reply_to,
             emoji: given(&self.emoji),
+            poll: if action == Action::Poll { Some(self.poll()?) } else { None },
             // `as` saturates, so nonsense becomes the nearest limit.
             limit: self.limit.map(|limit| (limit as usize).clamp(1, MAX_READ)),
             is_silent: self.silent == Some(true),
+            is_voice: self.as_voice == Some(true),
             ..Outgoing::default()
         })
     }
@@ -368,15 +409,15 @@ impl Tool for Message {
         let text = |description: &str| json!({"type": "string", "description": description});
         ToolSpec {
             name: "message".to_owned(),
-            description: "Say something on a chat platform: send, broadcast, reply, thread-reply, react, read. Without a \
-                          target it goes to the conversation that is being answered. To answer there in the usual way, just \
+            description: "Say something on a chat platform: send, broadcast, reply, thread-reply, poll; react to a message; \
+                          edit or delete what you said. Without a target it goes to the conversation that is being answered. To answer there in the usual way, just \
                           answer."
                 .to_owned(),
             parameters: json!({
                 "type": "object",
                 "required": ["action"],
                 "properties": {
-                    "action": {"type": "string", "enum": ["send", "broadcast", "reply", "thread-reply", "react", "read"]},
+                    "action": {"type": "string", "enum": ["send", "broadcast", "reply", "thread-reply", "react", "edit", "delete", "poll", "read"]},
                     "channel": text("The platform; that of this conversation by default"),
                     "target": text("The person or group"),
                     "targets": {"type": "array", "items": {"type": "string"}, "description": "Those who get a broadcast"},
@@ -392,9 +433,13 @@ impl Tool for Message {
                     "caption": text("What is said with the file, instead of message"),
                     "replyTo": text("The message that is answered"),
                     "threadId": text("The thread"),
-                    "messageId": text("The message that is reacted to"),
+                    "messageId": text("The message that is reacted to, edited or deleted"),
                     "emoji": text("The reaction"),
                     "remove": {"type": "boolean", "description": "Take the reaction off"},
+                    "pollQuestion": text("What a poll asks"),
+                    "pollOption": {"type": "array", "items": {"type": "string"}, "description": "Its answers: 2 to 12"},
+                    "pollMulti": {"type": "boolean", "description": "Several answers may be chosen"},
+                    "asVoice": {"type": "boolean", "description": "Send a sound file as a voice message"},
                     "limit": {"type": "number", "description": "How many messages to read; at most 100"},
                     "silent": {"type": "boolean", "description": "Without a sound"},
                     "dryRun": {"type": "boolean", "description": "Only say what would be sent to whom"},

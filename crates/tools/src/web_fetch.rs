@@ -26,7 +26,7 @@ use self::{
     html::Found,
 };
 use crate::{
-    egress::{self, Bounds, Egress, Request},
+    egress::{self, Asker, Bounds, Egress, Request},
     external, failure,
     recent::Recent,
 };
@@ -140,7 +140,7 @@ impl WebFetch {
         Self { egress, settings, ambient, recent }
     }
 
-    async fn answer(&self, cancel: &CancellationToken, arguments: Value) -> Result<ToolResult, Error> {
+    async fn answer(&self, (cancel, asker): (&CancellationToken, Asker), arguments: Value) -> Result<ToolResult, Error> {
         let begun = Instant::now();
         let asked: Arguments =
             serde_json::from_value(arguments).map_err(|error| Error::Arguments(error.to_string()))?;
@@ -150,7 +150,8 @@ impl WebFetch {
         let page = match kept {
             Some(page) => page,
             None => {
-                let fetched = cancel.run_until_cancelled(self.fetch(&key.0, key.1)).await;
+                let request = Request::new(&key.0, ACCEPT).by(asker);
+                let fetched = cancel.run_until_cancelled(self.fetch(&request, key.1)).await;
                 Arc::new(fetched.ok_or(Error::Stopped)??)
             }
         };
@@ -192,8 +193,8 @@ impl WebFetch {
         wanted.max(LEAST).min(cap)
     }
 
-    async fn fetch(&self, url: &str, extract: Extract) -> Result<Page, Error> {
-        let answer = self.egress.get(&Request::new(url, ACCEPT)).await?;
+    async fn fetch(&self, request: &Request, extract: Extract) -> Result<Page, Error> {
+        let answer = self.egress.get(request).await?;
         let (final_url, status) = (answer.url().clone(), answer.status());
         let told = answer.content_type().unwrap_or_default().to_owned();
         let content_type = essence(&told);
@@ -317,6 +318,6 @@ impl Tool for WebFetch {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        self.answer(&cx.cancel, arguments).await.unwrap_or_else(|error| failure("web_fetch", &error))
+        self.answer((&cx.cancel, Asker::of(&cx)), arguments).await.unwrap_or_else(|error| failure("web_fetch", &error))
     }
 }

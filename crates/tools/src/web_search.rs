@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    egress::{self, Bounds, Egress},
+    egress::{self, Asker, Bounds, Egress},
     external, failure,
     recent::Recent,
     search::{Freshness, Query, SearchProvider},
@@ -177,7 +177,7 @@ impl WebSearch {
         Self { settings, provider, ambient, recent }
     }
 
-    async fn answer(&self, cancel: &CancellationToken, arguments: Value) -> Result<ToolResult, Error> {
+    async fn answer(&self, (cancel, asker): (&CancellationToken, Asker), arguments: Value) -> Result<ToolResult, Error> {
         let begun = Instant::now();
         let asked = self.provider.as_ref().ok_or(Error::Unconfigured)?;
         let arguments: Arguments =
@@ -189,7 +189,7 @@ impl WebSearch {
         let found = match kept {
             Some(found) => found,
             None => {
-                let searched = cancel.run_until_cancelled(asked.search(&key.0, &key.1)).await;
+                let searched = cancel.run_until_cancelled(asked.search(asker, &key.0, &key.1)).await;
                 let found: Arc<[Found]> = searched.ok_or(Error::Stopped)??.into();
                 self.recent.put(key, found.clone());
                 found
@@ -247,10 +247,10 @@ impl WebSearch {
 }
 
 impl Asked {
-    async fn search(&self, query: &Query, domains: &Domains) -> Result<Vec<Found>, Error> {
+    async fn search(&self, asker: Asker, query: &Query, domains: &Domains) -> Result<Vec<Found>, Error> {
         let provider = self.provider.name();
         let query = Query { text: format!("{}{}", query.text, domains.words()), ..query.clone() };
-        let request = self.provider.request(&query).map_err(Error::Arguments)?;
+        let request = self.provider.request(&query).map_err(Error::Arguments)?.by(asker);
         let answer = self.egress.get(&request).await?;
         let status = answer.status();
         if status != 200 {
@@ -348,7 +348,7 @@ impl Tool for WebSearch {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        match self.answer(&cx.cancel, arguments).await {
+        match self.answer((&cx.cancel, Asker::of(&cx)), arguments).await {
             Ok(result) => result,
             // Programs know this one by its code.
             Err(Error::Unconfigured) => ToolResult::error(UNCONFIGURED)

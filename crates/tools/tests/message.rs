@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use homard_agent::{
     command::OWNER,
-    courier::{Action, Courier, CourierError, Manner, Media, Outgoing, Receipt},
+    courier::{Action, Courier, CourierError, Manner, Media, Outgoing, Poll, Receipt},
     tool::{Lender, Origin, Progress, Tool, ToolCx, ToolResult, Variables},
 };
 use homard_proto::{AgentId, CallId, Route, RunId};
@@ -119,17 +119,26 @@ async fn each_action_is_handed_on() {
         json!({"action": "react", "messageId": "m9", "emoji": "👍"}),
         json!({"action": "react", "messageId": "m9", "remove": true}),
         json!({"action": "read", "limit": 1_000_000}),
+        json!({"action": "edit", "messageId": "m9", "message": "No."}),
+        json!({"action": "delete", "messageId": "m9"}),
+        json!({"action": "poll", "pollQuestion": "Pizza?", "pollOption": ["Yes", " ", "No"], "pollMulti": true}),
+        json!({"action": "send", "media": "https://a.example/b.ogg", "asVoice": true}),
     ] {
         let result = desk.call(arguments).await;
         assert!(!result.is_error, "{result:?}");
     }
     let (text, nine) = (|text: &str| text.to_owned(), Some("m9".to_owned()));
+    let pizza = Poll { question: text("Pizza?"), options: vec![text("Yes"), text("No")], is_multiple: true };
     let expected = [
         Outgoing { action: Action::Reply, text: text("Yes."), reply_to: nine.clone(), ..here() },
         Outgoing { action: Action::ThreadReply, text: text("Here."), thread: Some(text("8")), ..here() },
         Outgoing { action: Action::React, reply_to: nine.clone(), emoji: Some(text("👍")), ..here() },
-        Outgoing { action: Action::Unreact, reply_to: nine, ..here() },
+        Outgoing { action: Action::Unreact, reply_to: nine.clone(), ..here() },
         Outgoing { action: Action::Read, limit: Some(100), ..here() },
+        Outgoing { action: Action::Edit, reply_to: nine.clone(), text: text("No."), ..here() },
+        Outgoing { action: Action::Delete, reply_to: nine, ..here() },
+        Outgoing { action: Action::Poll, poll: Some(pizza), ..here() },
+        Outgoing { media: vec![Media::Url(text("https://a.example/b.ogg"))], is_voice: true, ..here() },
     ];
     assert_eq!(desk.carried(), expected);
 }
@@ -144,6 +153,10 @@ async fn what_is_missing_is_named_and_nothing_is_sent() {
         (json!({"action": "thread-reply", "message": "x"}), "threadId is missing: thread-reply needs it"),
         (json!({"action": "react", "emoji": "x"}), "messageId is missing: react needs it"),
         (json!({"action": "react", "messageId": "m"}), "emoji is missing: react needs it"),
+        (json!({"action": "edit", "messageId": "m"}), "message is missing: edit needs it"),
+        (json!({"action": "delete"}), "messageId is missing: delete needs it"),
+        (json!({"action": "poll", "pollOption": ["a", "b"]}), "pollQuestion is missing: poll needs it"),
+        (json!({"action": "poll", "pollQuestion": "x?", "pollOption": ["a"]}), "pollOption must have 2 to 12 answers"),
         (json!({"action": "broadcast", "message": "x"}), "targets is empty: name those who are to get it"),
         (
             json!({"action": "send", "message": "x", "targets": ["1", "2"]}),
@@ -259,4 +272,14 @@ async fn files_come_from_the_workspace_only() {
     assert_eq!(desk.carried().into_iter().map(|sent| sent.media).collect::<Vec<_>>(), expected);
     let broken = desk.call(json!({"action": "send", "buffer": "%%"})).await;
     assert!(why(&broken).starts_with("buffer is not Base64"), "{broken:?}");
+}
+
+#[tokio::test]
+async fn a_guest_edits_here_and_takes_nothing_back() {
+    let desk = Desk::new("channel:telegram:42", MessageRules::default());
+    let deleted = desk.call(json!({"action": "delete", "messageId": "m9"})).await;
+    assert_eq!(why(&deleted), "only the owner's runs take messages back");
+    let edited = desk.call(json!({"action": "edit", "messageId": "m9", "message": "x"})).await;
+    assert!(!edited.is_error, "{edited:?}");
+    assert_eq!(desk.carried().len(), 1);
 }

@@ -78,9 +78,14 @@ impl Reader {
         let mut seen = HashSet::new();
         let mut left = limits.total;
         let mut pages = Vec::new();
+        let root = file::root(dir);
         for name in names.iter().copied().flatten().copied() {
             let path = dir.join(name);
-            let found = file::find(dir, name);
+            let found = match &root {
+                Ok(Some(root)) => file::find(root, name),
+                Ok(None) => Ok(None),
+                Err(why) => Err(why.clone()),
+            };
             let is_again = matches!(&found, Ok(Some(place)) if !seen.insert(place.stamp.identity));
             let (body, chars) = match found {
                 Ok(_) if is_again && MEMORY.contains(&name) => continue,
@@ -100,7 +105,8 @@ impl Reader {
 
     /// A file of a workspace, as far as `limit` goes; `None` if it is not there, an error if it cannot be used.
     pub fn file(&self, dir: &Path, name: &'static str, limit: usize) -> Result<Option<String>, String> {
-        let Some(place) = file::find(dir, name)? else { return Ok(None) };
+        let Some(root) = file::root(dir)? else { return Ok(None) };
+        let Some(place) = file::find(&root, name)? else { return Ok(None) };
         let text = self.read(&place, &dir.join(name), limit)?;
         match text.fit(name, limit).0 {
             Body::Whole(text) | Body::Cut(text) => Ok(Some(text)),

@@ -53,19 +53,28 @@ impl Stamp {
     }
 }
 
-/// Finds a file of a workspace: `None` if there is none, or why it cannot be used.
-pub(crate) fn find(dir: &Path, name: &str) -> Result<Option<Place>, String> {
-    let is_missing = |reason: &io::Error| reason.kind() == ErrorKind::NotFound;
-    let root = match dir.canonicalize() {
-        Ok(root) => root,
+/// Where a workspace really is: `None` if there is none, or why it cannot be used.
+pub(crate) fn root(dir: &Path) -> Result<Option<PathBuf>, String> {
+    match dir.canonicalize() {
+        Ok(root) => Ok(Some(root)),
+        Err(reason) if is_missing(&reason) => Ok(None),
+        Err(reason) => Err(cannot(&reason)),
+    }
+}
+
+/// Finds a file below the [`root`] of a workspace: `None` if there is none, or why it cannot be used.
+pub(crate) fn find(root: &Path, name: &str) -> Result<Option<Place>, String> {
+    let path = root.join(name);
+    let found = match path.symlink_metadata() {
+        Ok(found) => found,
         Err(reason) if is_missing(&reason) => return Ok(None),
         Err(reason) => return Err(cannot(&reason)),
     };
-    let path = root.join(name);
-    match path.symlink_metadata() {
-        Ok(_) => {}
-        Err(reason) if is_missing(&reason) => return Ok(None),
-        Err(reason) => return Err(cannot(&reason)),
+    let root = root.to_owned();
+    if !found.is_symlink() && Path::new(name).components().count() == 1 {
+        // Nothing on its way can lead elsewhere. This is done for every file in every run, so it is not asked twice.
+        refuse_others(&found)?;
+        return Ok(Some(Place { root, inside: name.into(), stamp: Stamp::of(&found) }));
     }
     let real = match path.canonicalize() {
         Ok(real) => real,
@@ -138,6 +147,10 @@ fn unmarked(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
+fn is_missing(reason: &io::Error) -> bool {
+    reason.kind() == ErrorKind::NotFound
+}
+
 fn refuse_others(found: &Metadata) -> Result<(), String> {
     let kind = found.file_type();
     let what = match kind {
@@ -171,7 +184,8 @@ mod tests {
         fs::write(other.path().join("a.md"), "secret").unwrap();
         symlink("docs/a.md", dir.path().join("AGENTS.md")).unwrap();
         symlink(other.path(), dir.path().join("out")).unwrap();
-        let place = find(dir.path(), "AGENTS.md").unwrap().unwrap();
+        let root = root(dir.path()).unwrap().unwrap();
+        let place = find(&root, "AGENTS.md").unwrap().unwrap();
         swap(dir.path());
         read(&place, 100).map(|(_, text)| text)
     }

@@ -42,7 +42,7 @@ pub(super) async fn measure(gateway: &Gateway, report: &mut Report) -> Result<()
 }
 
 /// How often a second a line can be appended to a file and made durable there.
-fn bare_syncs(folder: &Path) -> Result<f64> {
+pub(super) fn bare_syncs(folder: &Path) -> Result<f64> {
     let path = folder.join("bare-syncs.tmp");
     let mut file =
         OpenOptions::new().create(true).append(true).open(&path).context("cannot write beside the journal")?;

@@ -8,13 +8,16 @@ use serde_json::{Value, json};
 use tokio::{net::TcpStream, time::Instant};
 use tokio_tungstenite::{
     WebSocketStream,
-    tungstenite::{Message, Utf8Bytes},
+    tungstenite::{Message, Utf8Bytes, protocol::WebSocketConfig},
 };
 
 /// How long the gateway may be silent before the measurement is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How many messages are left waiting in one session: it takes a thousand.
 const WAITING: usize = 500;
+
+/// How many turns a session has before another one takes its place, so that no history grows long.
+const TURNS: usize = 20;
 
 /// A connection that has its `hello-ok`.
 #[derive(Debug)]
@@ -23,19 +26,35 @@ pub(super) struct Client {
     asked: u64,
 }
 
+/// What came of runs that were made for some time.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Load {
+    pub(super) good: usize,
+    pub(super) bad: usize,
+    pub(super) took: Duration,
+}
+
 impl Client {
     /// Connects to a gateway on loopback and shakes hands.
     pub(super) async fn connect(port: u16, token: &str) -> Result<Self> {
+        Self::connect_as(port, token, 4).await
+    }
+
+    /// The same in the words of an older protocol.
+    pub(super) async fn connect_as(port: u16, token: &str, protocol: u8) -> Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port)).await.context("cannot reach the gateway")?;
         stream.set_nodelay(true)?;
         let url = format!("ws://127.0.0.1:{port}/");
-        let (socket, _) = tokio_tungstenite::client_async(url, stream).await.context("no WebSocket at the gateway")?;
+        // There may be ten thousand of them.
+        let config = WebSocketConfig::default().read_buffer_size(8 * 1024);
+        let opening = tokio_tungstenite::client_async_with_config(url, stream, Some(config));
+        let (socket, _) = opening.await.context("no WebSocket at the gateway")?;
         let mut client = Self { socket, asked: 0 };
         let id = client
             .ask(
                 "connect",
                 json!({
-                    "minProtocol": 4, "maxProtocol": 4, "role": "operator", "scopes": ["operator.admin"],
+                    "minProtocol": protocol, "maxProtocol": protocol, "role": "operator", "scopes": ["operator.admin"],
                     "client": {"id": "gateway-client", "version": "1", "platform": "linux", "mode": "backend"},
                     "auth": {"token": token},
                 }),
@@ -61,6 +80,20 @@ impl Client {
                 Some("accepted") => {}
                 Some("ok") => return Ok(()),
                 _ => bail!("a run ended badly: {answer}"),
+            }
+        }
+    }
+
+    /// Asks something; how long the answer took, and its text. It is not read here, so that its length costs little.
+    pub(super) async fn call(&mut self, method: &str, params: Value) -> Result<(Duration, Utf8Bytes)> {
+        let start = Instant::now();
+        let id = self.ask(method, params).await?;
+        let mark = format!(r#"{{"type":"res","id":"{id}","ok":"#);
+        loop {
+            let text = self.text().await?;
+            if let Some(rest) = text.strip_prefix(&mark) {
+                ensure!(rest.starts_with("true"), "{method} was refused: {text}");
+                return Ok((start.elapsed(), text));
             }
         }
     }
@@ -96,6 +129,55 @@ impl Client {
             }
         }
         Ok(start.elapsed())
+    }
+
+    /// Runs one after the other, so many at once, each in a session of its own that is left for a new one now and then,
+    /// until the time is over: how many ended well, and how many did not. Those that have not ended by then do not count.
+    pub(super) async fn load_for(&mut self, sessions: usize, name: &str, time: Duration, text: &str) -> Result<Load> {
+        let start = Instant::now();
+        let mut load = Load::default();
+        let mut waiting = HashMap::new();
+        let key = |session: usize, run: usize| format!("agent:main:{name}-{session}-{}", run / TURNS);
+        for session in 0..sessions {
+            waiting.insert(self.begin_text(&key(session, 0), text).await?, (session, 0));
+        }
+        while let Ok(answer) = tokio::time::timeout(time.saturating_sub(start.elapsed()), self.answer()).await {
+            let answer = answer?;
+            if answer["payload"]["status"] == "accepted" {
+                continue;
+            }
+            // One that nobody waits for belongs to the load before this one.
+            let id = answer["id"].as_str().unwrap_or_default();
+            let Some((session, run)) = waiting.remove(id) else { continue };
+            if answer["payload"]["status"] == "ok" {
+                load.good += 1;
+            } else {
+                load.bad += 1;
+            }
+            waiting.insert(self.begin_text(&key(session, run + 1), text).await?, (session, run + 1));
+        }
+        load.took = start.elapsed();
+        Ok(load)
+    }
+
+    /// Sends messages to one session at once, and waits for their answers: how long until the last was there, and
+    /// how many did not come in their place.
+    pub(super) async fn burst(&mut self, session: &str, messages: usize, text: &str) -> Result<(Duration, usize)> {
+        let start = Instant::now();
+        let mut asked = Vec::new();
+        for _ in 0..messages {
+            asked.push(self.begin_text(session, text).await?);
+        }
+        let mut answered = Vec::new();
+        while answered.len() < messages {
+            let answer = self.answer().await?;
+            if answer["payload"]["status"] != "accepted" {
+                ensure!(answer["payload"]["status"] == "ok", "a run ended badly: {answer}");
+                answered.push(answer["id"].as_str().unwrap_or_default().to_owned());
+            }
+        }
+        let took = start.elapsed();
+        Ok((took, asked.iter().zip(&answered).filter(|(asked, answered)| asked != answered).count()))
     }
 
     /// Sends a message, and returns when it is accepted.
@@ -162,13 +244,44 @@ impl Client {
         }
     }
 
-    async fn begin(&mut self, session: &str, chunks: usize) -> Result<String> {
-        let key = format!("bench-run-{}", self.asked);
-        let message = format!("chunks={chunks}");
-        self.ask("agent", json!({"message": message, "sessionKey": session, "idempotencyKey": key})).await
+    /// Starts a run in each session at once, and reads all of them to their ends: the times between two pieces of one
+    /// conversation, and how many ended well.
+    pub(super) async fn hear(&mut self, sessions: &[String], text: &str) -> Result<(Vec<Duration>, usize)> {
+        for session in sessions {
+            let key = format!("bench-hear-{}", self.asked);
+            self.ask("agent", json!({"message": text, "sessionKey": session, "idempotencyKey": key})).await?;
+        }
+        let (mut last, mut gaps, mut ends) = (HashMap::new(), Vec::new(), 0);
+        // Each is accepted, and each is answered when it is over.
+        let mut answers = 2 * sessions.len();
+        while answers > 0 {
+            let frame = self.text().await?;
+            if frame.contains(r#""type":"res""#) {
+                answers -= 1;
+                ends += usize::from(frame.contains(r#""status":"ok""#));
+            } else if frame.contains(r#""event":"chat""#)
+                && let Some((_, rest)) = frame.split_once(r#""runId":""#)
+                && let Some((run, _)) = rest.split_once('"')
+            {
+                let now = Instant::now();
+                gaps.extend(last.insert(run.to_owned(), now).map(|before| now - before));
+            }
+        }
+        Ok((gaps, ends))
     }
 
-    async fn ask(&mut self, method: &str, params: Value) -> Result<String> {
+    async fn begin(&mut self, session: &str, chunks: usize) -> Result<String> {
+        self.begin_text(session, &format!("chunks={chunks}")).await
+    }
+
+    /// Asks for a run of a message that says how the model answers.
+    pub(super) async fn begin_text(&mut self, session: &str, text: &str) -> Result<String> {
+        // One socket may ask what another asked before, and a run has one name.
+        let key = format!("bench-run-{session}-{}", self.asked);
+        self.ask("agent", json!({"message": text, "sessionKey": session, "idempotencyKey": key})).await
+    }
+
+    pub(super) async fn ask(&mut self, method: &str, params: Value) -> Result<String> {
         self.asked += 1;
         let id = self.asked.to_string();
         let request = json!({"type": "req", "id": id, "method": method, "params": params});
@@ -177,7 +290,7 @@ impl Client {
     }
 
     /// The next response.
-    async fn answer(&mut self) -> Result<Value> {
+    pub(super) async fn answer(&mut self) -> Result<Value> {
         self.frame("type", "res").await
     }
 

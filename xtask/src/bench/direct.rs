@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -32,11 +32,12 @@ impl Direct {
 
     /// The same with other words, which ask for so many chunks.
     pub(super) async fn ask(&mut self, text: &str, chunks: usize) -> Result<Duration> {
-        let body = json!({
-            "model": "fake-1", "stream": true,
-            "messages": [{"role": "user", "content": text}],
-        })
-        .to_string();
+        self.ask_all(&[json!({"role": "user", "content": text})], chunks).await
+    }
+
+    /// The same with a whole conversation, whose last message asks for so many chunks.
+    pub(super) async fn ask_all(&mut self, messages: &[Value], chunks: usize) -> Result<Duration> {
+        let body = json!({"model": "fake-1", "stream": true, "messages": messages}).to_string();
         let request = format!(
             "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
              content-length: {}\r\n\r\n{body}",

@@ -71,7 +71,7 @@ async fn runs(gateway: &Gateway) -> Result<()> {
 }
 
 /// The tracer goes into the background, so that the process that is started, and killed, is the gateway itself.
-fn strace(trace: &Path) -> Vec<OsString> {
+pub(super) fn strace(trace: &Path) -> Vec<OsString> {
     let calls = [&WRITES[..], &SYNCS[..]].concat().join(",");
     let filter = format!("trace={calls}");
     let words = ["strace", "-D", "-f", "-y", "-e", &filter, "-o"].map(OsString::from);
@@ -80,7 +80,7 @@ fn strace(trace: &Path) -> Vec<OsString> {
 
 /// Counts the calls on files below a folder. Calls that another thread interrupts are told in two lines, of which the
 /// first names the file and the second the result.
-fn count(trace: &str, folder: &Path) -> Written {
+pub(super) fn count(trace: &str, folder: &Path) -> Written {
     let mut written = Written::default();
     let folder = folder.display().to_string();
     let mut unfinished = std::collections::HashMap::new();

@@ -34,7 +34,7 @@ const CHUNKS: usize = 20;
 /// How often a gateway is started each way.
 const STARTS: usize = 10;
 /// Plugins that it is started with: half of them ours, half of them OpenClaw's.
-const PLUGINS: usize = 50;
+pub(super) const PLUGINS: usize = 50;
 /// How long plugins may take until it is known what they register.
 const LEARNING: Duration = Duration::from_secs(60);
 /// How often it is looked whether that is known.
@@ -182,7 +182,7 @@ fn starts(
 }
 
 /// The same config with these plugins of a folder.
-fn with_plugins(config: &Value, node: &Path, folder: &Path, ids: &[&str]) -> Value {
+pub(super) fn with_plugins(config: &Value, node: &Path, folder: &Path, ids: &[&str]) -> Value {
     let mut config = config.clone();
     if !ids.is_empty() {
         let entries: Map<String, Value> = ids.iter().map(|id| ((*id).to_owned(), json!({"enabled": true}))).collect();
@@ -193,7 +193,7 @@ fn with_plugins(config: &Value, node: &Path, folder: &Path, ids: &[&str]) -> Val
 }
 
 /// A plugin of ours, in Python.
-fn python(folder: &Path, id: &str, points: &[&str]) -> Result<()> {
+pub(super) fn python(folder: &Path, id: &str, points: &[&str]) -> Result<()> {
     let manifest = json!({"id": id, "configSchema": {}, "run": ["python3", "plugin.py"], "rights": {"hooks": points}});
     fs::create_dir_all(folder)?;
     fs::write(folder.join("homard.plugin.json"), manifest.to_string())?;
@@ -201,7 +201,7 @@ fn python(folder: &Path, id: &str, points: &[&str]) -> Result<()> {
 }
 
 /// A plugin of OpenClaw's kind.
-fn javascript(folder: &Path, id: &str, points: &[&str]) -> Result<()> {
+pub(super) fn javascript(folder: &Path, id: &str, points: &[&str]) -> Result<()> {
     let (points, file) = (json!(points), json!(folder.join("count")));
     let script = format!(
         "import fs from 'node:fs';\nlet count = 0;\nprocess.on('exit', () => fs.writeFileSync({file}, `${{count}}`));\n\
@@ -213,7 +213,7 @@ fn javascript(folder: &Path, id: &str, points: &[&str]) -> Result<()> {
 }
 
 /// Waits until the gateway knows what those register whose manifests do not say so.
-fn learned(gateway: &Gateway, ids: &[&str]) -> Result<()> {
+pub(super) fn learned(gateway: &Gateway, ids: &[&str]) -> Result<()> {
     let file = gateway.state().join("plugins").join("registrations.json");
     let begun = Instant::now();
     let is_known = |known: &Value| ids.iter().all(|id| known.get(id).is_some());

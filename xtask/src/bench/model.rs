@@ -25,6 +25,7 @@ const DEFAULT_CHUNKS: u64 = 20;
 pub(super) struct Model {
     port: u16,
     served: Arc<AtomicUsize>,
+    longest: Arc<AtomicUsize>,
 }
 
 impl Model {
@@ -32,21 +33,26 @@ impl Model {
     pub(super) fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
-        let served = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&served);
+        let (served, longest) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let counters = (Arc::clone(&served), Arc::clone(&longest));
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let counter = Arc::clone(&counter);
+                let (served, longest) = counters.clone();
                 // A client that goes away mid-way is no concern of the server's.
-                thread::spawn(move || serve(&stream, &counter).ok());
+                thread::spawn(move || serve(&stream, &served, &longest).ok());
             }
         });
-        Ok(Self { port, served })
+        Ok(Self { port, served, longest })
     }
 
     /// Where it listens.
     pub(super) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// How many bytes the longest request had so far.
+    pub(super) fn longest(&self) -> usize {
+        self.longest.load(Ordering::Relaxed)
     }
 
     /// How many completions it has begun.
@@ -56,13 +62,14 @@ impl Model {
 }
 
 /// Answers one connection's requests until it closes.
-fn serve(stream: &TcpStream, served: &AtomicUsize) -> io::Result<()> {
+fn serve(stream: &TcpStream, served: &AtomicUsize, longest: &AtomicUsize) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
     let mut writer = stream;
     while let Some((path, body)) = read_request(&mut reader)? {
         if path == "/v1/chat/completions" {
             served.fetch_add(1, Ordering::Relaxed);
+            longest.fetch_max(body.len(), Ordering::Relaxed);
             let said = last_user_text(&body).unwrap_or_default();
             if said.contains("hang") {
                 // Until the gateway goes away.

@@ -36,6 +36,43 @@ pub(super) fn threads(pid: u32) -> Result<Duration> {
     Ok(Duration::from_nanos(used))
 }
 
+/// A process and all that it started, directly or not, as far as they still live.
+pub(super) fn tree(root: u32) -> Vec<u32> {
+    let mut parents = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        // One that has ended in the meantime is in no tree.
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        if let Some(parent) = parent(&stat) {
+            parents.push((pid, parent));
+        }
+    }
+    let mut tree = vec![root];
+    let mut seen = 0;
+    while let Some(&above) = tree.get(seen) {
+        seen += 1;
+        tree.extend(parents.iter().filter(|(_, parent)| *parent == above).map(|(pid, _)| *pid));
+    }
+    tree
+}
+
+/// Memory that a process and those below it hold, in bytes.
+pub(super) fn tree_memory(root: u32) -> Result<u64> {
+    let below: u64 = tree(root).into_iter().skip(1).filter_map(|pid| memory(pid).ok()).sum();
+    Ok(memory(root)? + below)
+}
+
+/// Processor time that a process and those below it have used so far.
+pub(super) fn tree_used(root: u32) -> Result<Duration> {
+    let below: Duration = tree(root).into_iter().skip(1).filter_map(|pid| Usage::of(pid).ok()).map(|used| used.0).sum();
+    Ok(Usage::of(root)?.0 + below)
+}
+
+/// How many files a process has open.
+pub(super) fn open_files(pid: u32) -> Result<usize> {
+    Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count())
+}
+
 /// Memory that a process holds, in bytes.
 pub(super) fn memory(pid: u32) -> Result<u64> {
     let status = read(pid, "status")?;
@@ -67,6 +104,12 @@ fn ticks(stat: &str) -> Option<u32> {
     Some(fields.next()?.ok()? + fields.next()?.ok()?)
 }
 
+/// Who started it.
+fn parent(stat: &str) -> Option<u32> {
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split(' ').nth(1)?.parse().ok()
+}
+
 /// A number of the table, in bytes.
 fn kilobytes(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -81,7 +124,7 @@ mod tests {
     #[test]
     fn the_kernels_tables_are_understood() {
         let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 100 0 0 0 31 11 0 0 20 0 3 0 99 5000 600 18446744073709551615";
-        assert_eq!(ticks(stat), Some(42));
+        assert_eq!((ticks(stat), parent(stat)), (Some(42), Some(1)));
         let status = "Name:\thomard\nVmHWM:\t  4096 kB\nVmRSS:\t    2048 kB\n";
         assert_eq!(["VmRSS:", "VmHWM:"].map(|name| kilobytes(status, name)), [Some(2 << 20), Some(4 << 20)]);
     }

@@ -9,7 +9,7 @@ use super::{client::Client, report::Report};
 use crate::gateway::{self, Gateway, Home};
 
 /// Sessions on disk, and unfinished runs in as many of them.
-const SESSIONS: usize = 10_000;
+pub(super) const SESSIONS: usize = 10_000;
 const OPEN: usize = 1_000;
 
 /// Measures a gateway of its own, whose model never answers.
@@ -35,7 +35,7 @@ fn key(number: usize) -> String {
 }
 
 /// Sessions as OpenClaw leaves them.
-fn fill(state: &Path) -> Result<()> {
+pub(super) fn fill(state: &Path) -> Result<()> {
     let folder = state.join("agents/main/sessions");
     fs::create_dir_all(&folder)?;
     let mut records = Map::new();

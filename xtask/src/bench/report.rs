@@ -4,11 +4,11 @@ use std::{fmt::Write as _, time::Duration};
 
 use serde_json::{Map, Value, json};
 
-use super::{exec::Compared, wire::Read};
+use super::{exec::Compared, sockets::Crowd, stopped::Stopped, wire::Read};
 
 /// What is aimed at.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Aim {
+pub(super) enum Aim {
     AtMost(f64),
     AtLeast(f64),
     /// Told for comparison only.
@@ -17,7 +17,7 @@ enum Aim {
 
 impl Aim {
     /// Whether a value is what is aimed at, if anything is.
-    fn is_met(self, value: f64) -> Option<bool> {
+    pub(super) fn is_met(self, value: f64) -> Option<bool> {
         match self {
             Self::AtMost(most) => Some(value <= most),
             Self::AtLeast(least) => Some(value >= least),
@@ -138,6 +138,36 @@ impl Report {
         self.add("… beside one that does not read", milliseconds(beside), "ms", Aim::None);
         let ratio = beside.as_secs_f64() / alone.as_secs_f64();
         self.add("… against the reader alone", ratio, "x", Aim::AtMost(1.1));
+    }
+
+    /// R28: sockets that only listen.
+    pub(super) fn sockets(&mut self, crowd: &Crowd) {
+        let (count, memory) = (crowd.sockets, crowd.memory as f64 / 1024.0);
+        self.add(format!("{count} sockets, connected"), crowd.connected.as_secs_f64(), "s", Aim::AtMost(20.0));
+        self.add("… memory of each", memory / count as f64, "KiB", Aim::AtMost(16.0));
+        self.add("health, p99, before", percentile(&crowd.alone, 99), "ms", Aim::None);
+        self.add("… while they connect", percentile(&crowd.storm, 99), "ms", Aim::AtMost(50.0));
+        self.add("… while they listen", percentile(&crowd.idle, 99), "ms", Aim::AtMost(50.0));
+    }
+
+    /// R26: readers that stopped, beside one that reads.
+    pub(super) fn stopped(&mut self, stopped: &Stopped) {
+        let (count, memory) = (stopped.readers, stopped.memory as f64 / 1024.0);
+        let [alone, beside] = [&stopped.alone, &stopped.beside].map(|gaps| percentile(gaps, 99));
+        self.add(format!("{count} stopped readers, memory of each"), memory / count as f64, "KiB", Aim::AtMost(1024.0));
+        self.add("between two deltas, p99, alone", alone, "ms", Aim::None);
+        self.add("… beside stopped readers", beside, "ms", Aim::None);
+        self.add("… against alone", beside / alone, "x", Aim::AtMost(1.2));
+    }
+
+    /// A list of ten thousand sessions, a page of it, and a question that needs nothing.
+    pub(super) fn sessions(&mut self, all: &[Duration], page: &[Duration], empty: &[Duration]) {
+        for percent in [50, 99] {
+            let [all, page, empty] = [all, page, empty].map(|took| percentile(took, percent));
+            self.add(format!("sessions.list, 10,000 rows, p{percent}"), all, "ms", Aim::None);
+            self.add(format!("… a page of 100, p{percent}"), page, "ms", Aim::None);
+            self.add(format!("… a call that needs nothing, p{percent}"), empty, "ms", Aim::None);
+        }
     }
 
     /// Messages that so many clients got accepted, how long each took, and what the bare disk could do just before.
@@ -261,6 +291,11 @@ impl Report {
         self.add("memory, after all that", mebibytes(bytes), "MiB", Aim::AtMost(60.0));
     }
 
+    /// Whether everything is what is aimed at.
+    pub(super) fn is_met(&self) -> bool {
+        self.rows.iter().all(|row| row.aim.is_met(row.value) != Some(false))
+    }
+
     /// For people.
     pub(super) fn to_table(&self) -> String {
         let mut table = String::new();
@@ -298,14 +333,14 @@ impl Report {
 }
 
 /// Nearest rank, in milliseconds.
-fn percentile(took: &[Duration], percent: usize) -> f64 {
+pub(super) fn percentile(took: &[Duration], percent: usize) -> f64 {
     let mut took = took.to_vec();
     took.sort_unstable();
     let rank = (took.len() * percent).div_ceil(100).max(1);
     took.get(rank - 1).map_or(f64::NAN, |took| milliseconds(*took))
 }
 
-fn milliseconds(duration: Duration) -> f64 {
+pub(super) fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 

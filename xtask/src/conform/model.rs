@@ -11,9 +11,6 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// How long it takes to begin an answer.
-const MOMENT: Duration = Duration::from_millis(200);
-
 /// What it answers.
 #[derive(Debug, Clone)]
 pub(super) enum Say {
@@ -76,8 +73,6 @@ impl Model {
 fn serve(mut stream: &TcpStream, asked: &Mutex<Vec<Value>>, rule: fn(&Value) -> Say) -> io::Result<()> {
     let body: Value = serde_json::from_slice(&read_body(&mut BufReader::new(stream))?)?;
     let said = rule(&body);
-    // No model answers at once, and the older TUI takes it amiss: it hears the end before it has read that it began.
-    thread::sleep(MOMENT);
     asked.lock().unwrap_or_else(PoisonError::into_inner).push(body);
     if let Say::Fail(status, why) = said {
         let body = json!({"error": {"message": why, "type": "invalid_request_error"}}).to_string();

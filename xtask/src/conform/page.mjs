@@ -150,13 +150,20 @@ const steps = {
     await answered('after the stop');
   },
   async pages() {
-    const places = isNew ? ['/sessions', '/config', '/cron', '/agents'] : ['/sessions', '/config', '/cron', '/skills', '/logs', '/debug', '/overview', '/channels', '/instances', '/nodes', '/agents', '/usage'];
+    const places = isNew ? [
+      '/sessions', '/config', '/cron', '/agents', '/activity', '/dashboards', '/debug', '/logs', '/meetings', '/memory-import',
+      '/plugins', '/skills/workshop', '/tasks', '/usage', '/settings/approvals', '/settings/channels', '/settings/connection',
+      '/settings/devices', '/settings/mcp', '/settings/memory', '/settings/model-providers', '/settings/plugins',
+      '/settings/profile', '/settings/search', '/settings/security', '/settings/skills', '/settings/talk', '/settings/updates',
+    ] : ['/sessions', '/config', '/cron', '/skills', '/logs', '/debug', '/overview', '/channels', '/instances', '/nodes', '/agents', '/usage'];
     for (const place of places) {
       await page.evaluate((place) => { history.pushState({}, '', place); dispatchEvent(new PopStateEvent('popstate')); }, place);
       await page.waitForTimeout(2500);
-      await page.screenshot({ path: join(order.folder, `${order.name}${place.replace('/', '-')}.png`) });
+      await page.screenshot({ path: join(order.folder, `${order.name}${place.replaceAll('/', '-')}.png`) });
       try {
         await healthy();
+        const broken = said.find((line) => line.startsWith('page error: '));
+        demand(!broken, broken);
       } catch (error) {
         throw new Error(`${place}: ${error.message}`);
       }

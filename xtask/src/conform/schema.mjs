@@ -19,6 +19,8 @@ const RESULTS = { connect: 'HelloOk', 'agent.identity.get': 'AgentIdentityResult
 const KNOWN = [
   [/^HelloOk \/auth\/method must NOT/, 'hello-ok tells by what the client was let in, as 2026.9.6 does'],
   [/^AgentEvent \/(sessionKey|sessionId|agentId) must NOT/, 'events of runs name their session and agent, as 2026.9.6 does'],
+  [/^ChannelsPairingListResult \/channels must NOT/, 'channels.pairing.list tells by channel who was let in, too: `homard pairing list` shows it'],
+  [/^SkillsProposalsListResult \/installedSkills must NOT/, 'skills.proposals.list names installed skills, without which the page of 2026.9.6 breaks'],
   [/ .*\/(work|notice) must NOT have additional properties/, 'health tells which runs do not get on, and what is wrong'],
 ];
 

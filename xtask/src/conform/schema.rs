@@ -1,4 +1,5 @@
-//! The frames that clients heard, against the schema that OpenClaw publishes of protocol 4.
+//! The frames that clients heard, and those of the gateway's own tests, against the schema that OpenClaw publishes of
+//! protocol 4.
 
 use std::{fs, path::Path, process::Command};
 
@@ -6,9 +7,22 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use super::install;
+use crate::shell;
 
 /// The script that checks.
 const SCRIPT: &str = include_str!("schema.mjs");
+
+/// Where the gateway's tests are told to put what they hear.
+const RECORD: &str = "HOMARD_TEST_FRAMES";
+
+/// Runs the gateway's own tests, and checks what was said in them.
+pub(super) fn of_tests(folder: &Path, node: &Path, logs: &Path) -> Result<()> {
+    let record = logs.join("tests.jsonl");
+    fs::write(&record, "")?;
+    let mut tests = shell::cargo(&["test", "--package", "homard-gateway", "--test", "it", "--quiet"]);
+    shell::run(tests.env(RECORD, &record)).context("the gateway's own tests fail")?;
+    check(folder, node, &record)
+}
 
 /// Checks what is on record; what it found is kept beside the record.
 pub(super) fn check(folder: &Path, node: &Path, record: &Path) -> Result<()> {

@@ -58,6 +58,7 @@ def gemini():
         contents: list[types.Content]
         systemInstruction: types.Content | None = None
         tools: list[types.Tool] | None = None
+        toolConfig: types.ToolConfig | None = None
         generationConfig: types.GenerationConfig | None = None
 
     # From JSON, because a picture is bytes in base64.

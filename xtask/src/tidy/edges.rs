@@ -17,6 +17,7 @@ const ALLOWED: &[(&str, May)] = &[
     ("homard-proto", May::Use(&[])),
     ("homard-model", May::Use(&["homard-proto"])),
     ("homard-store", May::Use(&["homard-proto"])),
+    ("homard-audit", May::Use(&[])),
     ("homard-journal", May::Use(&["homard-proto", "homard-store"])),
     ("homard-providers", May::Use(&["homard-proto", "homard-model"])),
     ("homard-config", May::Use(&[])),
@@ -32,6 +33,7 @@ const ALLOWED: &[(&str, May)] = &[
         "homard-agent",
         May::Use(&[
             "homard-proto",
+            "homard-audit",
             "homard-model",
             "homard-store",
             "homard-workspace",
@@ -42,9 +44,12 @@ const ALLOWED: &[(&str, May)] = &[
             "homard-hooks",
         ]),
     ),
-    ("homard-tools", May::Use(&["homard-proto", "homard-agent", "homard-media", "homard-memory", "homard-reply"])),
+    (
+        "homard-tools",
+        May::Use(&["homard-proto", "homard-audit", "homard-agent", "homard-media", "homard-memory", "homard-reply"]),
+    ),
     ("homard-plugins", May::UseAndTestWithAny(&["homard-proto", "homard-hooks", "homard-agent", "homard-skills"])),
-    ("homard-gateway", May::UseAndTestWithAny(&["homard-proto", "homard-agent"])),
+    ("homard-gateway", May::UseAndTestWithAny(&["homard-proto", "homard-audit", "homard-agent"])),
     (
         "homard-testkit",
         May::UseAndTestWithAny(&[

@@ -1,7 +1,8 @@
 //! Where approvals are asked for, given and used. What it says has happened is on disk.
 
-use std::{sync::Arc, time::Duration};
+use std::{cmp::Reverse, sync::Arc, time::Duration};
 
+use homard_audit::{Audit, Fact, What};
 use homard_proto::AgentId;
 use homard_store::Error as StoreError;
 use serde_json::Value;
@@ -34,6 +35,7 @@ struct Inner {
     writing: Mutex<()>,
     book: watch::Sender<Arc<Book>>,
     news: broadcast::Sender<(&'static str, Value)>,
+    audit: Audit,
 }
 
 /// The rules as they are on disk.
@@ -60,9 +62,14 @@ struct Draft {
 impl Desk {
     /// Takes up what waits on the shelf.
     pub async fn open(shelf: Arc<dyn Shelf>, ambient: Ambient) -> Result<Self, StoreError> {
+        Self::open_with(shelf, ambient, Audit::default()).await
+    }
+
+    /// The same, and notes what is asked and decided.
+    pub async fn open_with(shelf: Arc<dyn Shelf>, ambient: Ambient, audit: Audit) -> Result<Self, StoreError> {
         let book = Arc::new(Book::read(shelf.load().await?));
         let (book, news) = (watch::Sender::new(book), broadcast::channel(NEWS).0);
-        Ok(Self(Arc::new(Inner { shelf, ambient, writing: Mutex::new(()), book, news })))
+        Ok(Self(Arc::new(Inner { shelf, ambient, writing: Mutex::new(()), book, news, audit })))
     }
 
     /// Asks; the answer is waited for elsewhere.
@@ -107,6 +114,14 @@ impl Desk {
         let mut pending: Vec<_> = book.pending().filter(|entry| now < entry.expires_at_ms).cloned().collect();
         pending.sort_by_key(|entry| entry.created_at_ms);
         pending
+    }
+
+    /// Those that are settled and still known, newest first.
+    pub fn settled(&self) -> Vec<Entry> {
+        let book = self.0.book.borrow();
+        let mut settled: Vec<_> = book.0.values().filter(|entry| entry.state != State::Pending).cloned().collect();
+        settled.sort_by_key(|entry| Reverse(entry.decided_at_ms.unwrap_or(entry.expires_at_ms)));
+        settled
     }
 
     /// Those that we run and have not: a restart takes them up.
@@ -205,6 +220,7 @@ impl Desk {
             None | Some(_) => {}
         }
         self.0.shelf.set_policy(policy.with_token_of(&now.policy).text()).await?;
+        self.0.audit.note(Fact::new(What::ApprovalRules));
         Ok(self.rules().await?)
     }
 
@@ -248,6 +264,7 @@ impl Desk {
                 desk.0.book.send_replace(Arc::new(draft.book));
             }
             for (event, payload) in draft.news {
+                desk.note(event, &payload);
                 // Nobody may listen, and that is fine.
                 desk.0.news.send((event, payload)).ok();
             }
@@ -255,6 +272,27 @@ impl Desk {
         });
         let broke = |error| Error::Store(StoreError::Disk(format!("it was left in the middle: {error}")));
         made.await.map_err(broke).flatten()
+    }
+
+    /// Notes a question or what came of it, without what it is about.
+    fn note(&self, event: &str, payload: &Value) {
+        let what = if event == "exec.approval.requested" { What::ApprovalAsked } else { What::ApprovalDecided };
+        let id = payload["id"].as_str().unwrap_or_default();
+        let entry = self.get(id);
+        let mut fact = Fact::new(what).with("approval", id);
+        if let Some(entry) = &entry {
+            let session = entry.bound.as_ref().map(|bound| bound.session.as_str());
+            fact = fact.with("agent", &entry.agent).with("session", session.unwrap_or_default());
+            fact = fact.digest("command", &entry.command);
+        }
+        let (who, outcome) = match (what, &entry) {
+            (What::ApprovalDecided, Some(entry)) => {
+                (entry.decided_by.as_deref().unwrap_or("house"), entry.state.as_str())
+            }
+            (_, Some(entry)) => (entry.agent.as_str(), "asked"),
+            (_, None) => ("house", "asked"),
+        };
+        self.0.audit.note(fact.by(who).ended(outcome));
     }
 
     /// When it will be this late.

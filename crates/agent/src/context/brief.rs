@@ -9,7 +9,7 @@ use homard_workspace::{Audience, Body, Identity, Page, page_of};
 use serde_json::json;
 
 use super::{
-    budget, lean,
+    budget,
     prompt::{self, Prompt},
     report::{About, Report, Source},
     scene::{self, Mode, Runtime, Scene, Stable, Turn, Wording},
@@ -146,7 +146,7 @@ impl Brief {
     pub(crate) fn told(&self, spec: &Spec, toolbox: &Toolbox) -> Arc<[ToolSpec]> {
         match choose(self.profile.setting.style, &self.key, spec).1 {
             Wording::Rich => toolbox.specs(),
-            Wording::Lean => lean::tools(&toolbox.specs()),
+            Wording::Lean => toolbox.brief_specs(),
         }
     }
 

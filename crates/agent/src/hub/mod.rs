@@ -8,6 +8,7 @@ mod registry;
 mod setup;
 mod shared;
 mod status;
+mod trace;
 mod waits;
 mod words;
 mod work;
@@ -17,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use homard_audit::Audit;
 use homard_proto::{
     EntryId, RunId, SessionId, SessionKey,
     message::{Assistant, Message},
@@ -44,9 +46,14 @@ use crate::{
 };
 pub use children::{Child, Cleanup, Errand, Fate, Spawn, SpawnError, parent_of};
 pub use compact::CompactReport;
+pub use homard_store::{
+    Look,
+    spend::{Period, Spent, day_of},
+};
 use setup::Setup;
 use shared::LiveRun;
 pub(crate) use shared::Shared;
+pub use trace::Life;
 pub use waits::Waiting;
 pub(crate) use words::Admission;
 pub use words::{Accepted, Disposition, HubEvent, Inbound, QueueRules, Rules, SubmitError, Waited};
@@ -99,6 +106,7 @@ impl Hub {
             arrivals: Notify::new(),
             desk: OnceLock::new(),
             mail: Mail::default(),
+            purse: Arc::default(),
         };
         (Self(Arc::new(shared)), follow)
     }
@@ -131,6 +139,11 @@ impl Hub {
     /// Where it is asked whether commands may run, if anywhere.
     pub fn desk(&self) -> Option<&Desk> {
         self.0.desk.get()
+    }
+
+    /// Where it is noted what matters to whoever guards the house.
+    pub fn audit(&self) -> Audit {
+        self.0.setup.rules().audit.clone()
     }
 
     /// The commands that the owner may write in a chat.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Hub, Inbound, Shared};
 use crate::{
-    hooks::{place, place_of},
+    hooks::{message_id, place, place_of, sender},
     lane::slots::Class,
 };
 
@@ -32,21 +32,30 @@ impl Hub {
         }
         let route = &inbound.route;
         let surface = route.channel.as_deref().unwrap_or("webchat");
-        let metadata = json!({
+        let mut metadata = json!({
             "to": route.to, "provider": surface, "surface": surface, "threadId": route.thread,
-            "originatingChannel": surface, "originatingTo": route.to, "senderId": inbound.principal,
+            "originatingChannel": surface, "originatingTo": route.to, "senderId": sender(inbound),
         });
+        if let Some(known) = &inbound.sender {
+            (metadata["senderName"], metadata["senderUsername"]) = (json!(known.name), json!(known.username));
+            metadata["messageId"] = json!(message_id(inbound));
+        }
         let event = Event::MessageReceived(Received {
             from: route.to.clone().unwrap_or_else(|| inbound.principal.clone()),
-            content: inbound.message.content.text(),
+            content: inbound.words.clone().unwrap_or_else(|| inbound.message.content.text()),
             timestamp: inbound.message.timestamp,
             session_key: inbound.key.to_string(),
-            message_id: None,
-            sender_id: Some(inbound.principal.clone()),
+            message_id: message_id(inbound).map(str::to_owned),
+            sender_id: Some(sender(inbound).to_owned()),
             metadata: metadata.as_object().cloned().unwrap_or_default(),
         });
         let profile = self.agents().of(inbound.key.agent());
         Some(Arrival { hooks, event, place: place_of(&profile, None, inbound) })
+    }
+
+    /// Whether hooks look at what is sent, and may change it or keep it back.
+    pub fn screens_messages(&self) -> bool {
+        self.rules().hooks.has(Point::MessageSending)
     }
 
     /// Tells of a message that was taken in. Nobody waits for those who hear of it.

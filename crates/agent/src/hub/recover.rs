@@ -1,5 +1,6 @@
 //! What the hub does with runs that nobody is at work on: those that a restart finds, and those whose end was not stored.
 
+use homard_audit::{Fact, What};
 use homard_store::{
     Accept, DeliveryRow, Error as StoreError, Failure, FailureKind, Outcome, Rec, RunRow, RunState, Unfinished,
     recovery::{self, Plan},
@@ -26,7 +27,9 @@ impl Hub {
     pub async fn recover(&self) -> Result<usize, StoreError> {
         let (mut going_on, mut endings) = (Vec::new(), Vec::new());
         for found in self.0.store.recover().await? {
-            match self.plan(&found).await? {
+            let plan = self.plan(&found).await?;
+            self.note_recovery(&found, &plan);
+            match plan {
                 Plan::Requeue => going_on.push((found.accept, None, Vec::new(), found.posted)),
                 Plan::Resume(answers) => {
                     let resume = Resume {
@@ -72,6 +75,16 @@ impl Hub {
             return Ok(Plan::End(Outcome::Failed(Failure { kind: FailureKind::Internal, message }), answers));
         }
         Ok(Plan::Resume(answers))
+    }
+
+    fn note_recovery(&self, found: &Unfinished, plan: &Plan) {
+        let decision = match plan {
+            Plan::Requeue => "queued again",
+            Plan::Resume(_) => "goes on",
+            Plan::End(..) => "ended",
+        };
+        let fact = Fact::new(What::Recovered).by(found.row.key.as_str()).ended(decision);
+        self.audit().note(fact.with("run", found.row.run.as_str()));
     }
 
     /// How many runs are unfinished on disk.
@@ -120,7 +133,7 @@ impl Hub {
 
     /// Ends a run whose end was not stored when it came: it is not alive, or its id would still be claimed.
     pub(super) async fn bury(&self, row: &RunRow) -> Result<Reported, StoreError> {
-        let ended = interrupted(self.0.ambient.now_ms());
+        let ended = interrupted(row.accepted_at, self.0.ambient.now_ms());
         let run = match &row.state {
             RunState::Absorbed(host) => host,
             RunState::Accepted | RunState::Running | RunState::Ended(_) => &row.run,

@@ -6,8 +6,9 @@ use std::{
     time::Duration,
 };
 
+use homard_audit::{Fact, What};
 use homard_proto::{RunId, SessionKey, message::Usage};
-use homard_store::{Ended, Failure, FailureKind, Outcome, Rec, Steps, Store};
+use homard_store::{Ended, Failure, FailureKind, Outcome, Rec, Store};
 use tokio::{
     sync::{Notify, mpsc, oneshot, watch},
     task::JoinHandle,
@@ -23,9 +24,11 @@ use super::{
 use crate::{
     ambient::Ambient,
     approval::Desk,
+    course::{self, Span},
     event::AbortReason,
     lane::{self, Job, slots::Slots},
     post::Mail,
+    purse::Purse,
     tape::Tape,
     writer::Writer,
 };
@@ -34,14 +37,14 @@ use crate::{
 const BURIAL: Duration = Duration::from_secs(1);
 
 /// The end of a run whose own end was not stored when it came.
-pub(super) fn interrupted(at: u64) -> Ended {
+pub(super) fn interrupted(accepted_at: u64, at: u64) -> Ended {
     let message = "INTERRUPTED: the run's end could not be stored when it came".to_owned();
     Ended {
         outcome: Outcome::Failed(Failure { kind: FailureKind::Internal, message }),
         replies: Vec::new(),
         model: (String::new(), String::new()),
         usage: Usage::default(),
-        steps: Steps::default(),
+        steps: course::of(&[], Span { accepted_at, began_before: Some(accepted_at), until: at }),
         ended_at: at,
         words: None,
     }
@@ -67,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) desk: OnceLock<Desk>,
     /// What waits to be said on channels.
     pub(crate) mail: Mail,
+    /// What models may take.
+    pub(crate) purse: Arc<Purse>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -113,6 +118,12 @@ impl LiveRun {
 }
 
 impl Shared {
+    /// Notes that a run may not do what its model wants.
+    pub(crate) fn note_denied(&self, tape: &Tape, tool: &str, by: &str) {
+        let fact = Fact::new(What::PolicyDenied).by(tape.key().as_str()).ended(by);
+        self.setup.rules().audit.note(fact.with("tool", tool).with("run", tape.run().as_str()));
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, Live> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -190,7 +201,7 @@ impl Shared {
     }
 
     /// Sees to it that a run whose end could not be stored ends all the same, as soon as the disk takes it.
-    pub(crate) fn bury_later(self: &Arc<Self>, run: RunId) {
+    pub(crate) fn bury_later(self: &Arc<Self>, (run, accepted_at): (RunId, u64)) {
         let shared = self.clone();
         self.spawn("undertaker", async move {
             loop {
@@ -200,7 +211,7 @@ impl Shared {
                     () = shared.draining.cancelled() => return,
                     () = tokio::time::sleep(BURIAL) => {}
                 }
-                let ended = interrupted(shared.ambient.now_ms());
+                let ended = interrupted(accepted_at, shared.ambient.now_ms());
                 let terminal = Rec::Terminal { run: run.clone(), ended: Box::new(ended) };
                 if shared.writer.commit(vec![terminal]).await.is_ok() {
                     // Whoever waits for the run learns of its end from the store.

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use homard_audit::Audit;
 use homard_hooks::Hooks;
 use homard_proto::{
     AgentId, Route, RunId, SessionId, SessionKey,
@@ -9,7 +10,7 @@ use homard_proto::{
     method::{Params, chat::SendParams},
 };
 use homard_reply::blocks;
-use homard_store::{Accept, Error as StoreError, OnRestart, Options, Origin, Post, RunRow};
+use homard_store::{Accept, Error as StoreError, OnRestart, Options, Origin, Post, RunRow, Sender};
 
 use crate::{
     command::{self, Command, Inline, OWNER, Parsed, Triggers, queue::Overrides},
@@ -18,6 +19,7 @@ use crate::{
     intake::CHANNEL,
     lane::slots::Class,
     post::{Delivered, PostRules},
+    purse::Limits,
     tape::{State, Tape},
     tool::ToolSpec,
     wire::Reported,
@@ -70,6 +72,10 @@ pub struct Inbound {
     pub client_tools: Vec<ToolSpec>,
     /// The event of a channel that brought it.
     pub origin: Option<Origin>,
+    /// Who said it there.
+    pub sender: Option<Sender>,
+    /// What they said there, if the message says more than that. It is not stored.
+    pub words: Option<String>,
 }
 
 impl Inbound {
@@ -99,6 +105,8 @@ impl Inbound {
             blocks: None,
             client_tools: Vec::new(),
             origin: None,
+            sender: None,
+            words: None,
         }
     }
 }
@@ -118,6 +126,10 @@ pub struct Rules {
     pub post: PostRules,
     /// Who takes part in the loop.
     pub hooks: Hooks,
+    /// Where it is noted what matters to whoever guards the house.
+    pub audit: Audit,
+    /// What models may take.
+    pub limits: Limits,
 }
 
 impl Rules {
@@ -314,6 +326,8 @@ impl From<Accept> for Inbound {
             blocks: None,
             client_tools: Vec::new(),
             origin: accept.origin,
+            sender: accept.options.sender,
+            words: None,
         }
     }
 }

@@ -31,6 +31,7 @@ use crate::{
     event::{Event, RunEvent},
     hooks,
     profile::Profile,
+    purse::{Payer, Sum},
     run::{Plea, RunScope, Wanted, compact::Wish, guard::Guard, margin},
     shorten,
     tool::{Origin, Toolbox},
@@ -54,6 +55,20 @@ pub(crate) struct Resume {
     pub(crate) entries: Vec<Entry>,
     /// Answers to open calls that are known; the other open calls are run again.
     pub(crate) answers: Vec<ToolResult>,
+}
+
+impl Resume {
+    /// What its answers took before the process ended.
+    fn took(&self) -> Sum {
+        let usage = self.entries.iter().filter_map(|entry| match &entry.kind {
+            Kind::Message(said) => match &said.message {
+                Message::Assistant(said) => Some(Sum::from(&said.usage)),
+                Message::User(_) | Message::ToolResult(_) | Message::Other(_) => None,
+            },
+            _ => None,
+        });
+        usage.sum()
+    }
 }
 
 impl Lane {
@@ -146,6 +161,12 @@ impl Lane {
                 ..hooks::place_of(profile, Some(&id), &queued.inbound)
             },
             wanted: Wanted::default(),
+            payer: Payer::new(
+                (&hub.purse, &hub.ambient, &hub.store),
+                hub.setup.rules().limits,
+                (profile.id.clone(), id.clone()),
+                queued.resume.as_ref().map(Resume::took).unwrap_or_default(),
+            ),
         };
         scope.choose_tools(spec);
         let mut facts = 1;

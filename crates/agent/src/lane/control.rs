@@ -7,20 +7,25 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use homard_proto::{RunId, SessionKey, message::Usage, session::Record};
 use homard_reply::payload::Payload;
-use homard_store::{AbortReason, Ended, Outcome, Rec, Steps};
+use homard_store::{
+    AbortReason, Ended, Outcome, Rec,
+    spend::{Period, day_of},
+};
 
 use super::{Lane, Queued, answerer, chores::merged, inbox::Letter};
 use crate::{
-    command::{Approve, Change, Command, StatusFacts, Stop, queue::Overrides, stop},
+    command::{Approve, Change, Command, Level, StatusFacts, Stop, queue::Overrides, stop},
     context::{
         brief::{self, Brief},
         budget::weigh,
         report::{Report, words},
     },
     conversation::Conversation,
+    course,
     event::{End, RunEvent},
     hub::Shared,
     post::queueing,
+    purse::Sum,
     tool::Origin,
     writer::Then,
 };
@@ -74,6 +79,27 @@ impl Queued {
 }
 
 impl Lane {
+    /// What models took: in this conversation, today, in a month.
+    async fn costs(&self) -> String {
+        let today = day_of(self.hub.ambient.now_ms());
+        let session = self.session.as_ref().map(|session| Period::Session(session.record.session_id.clone()));
+        let periods = [
+            ("This conversation", session),
+            ("Today (UTC)", Some(Period::Days(today, today))),
+            ("The last 30 days", Some(Period::Days(today.saturating_sub(29), today))),
+        ];
+        let mut lines = Vec::new();
+        for (name, period) in periods {
+            let Some(period) = period else { continue };
+            let sum: Sum = match self.hub.store.spent(&period).await {
+                Ok(spent) => spent.iter().map(|one| Sum::from(&one.usage)).sum(),
+                Err(error) => return format!("It cannot be told what models took: {error}."),
+            };
+            lines.push(format!("{name}: {} tokens, ${:.4}", sum.tokens, sum.cost));
+        }
+        lines.join("\n")
+    }
+
     /// Does what a command asks for, and answers it.
     pub(super) async fn control(&mut self, mut queued: Queued, active: Option<&mut Queued>) {
         let Some(command) = queued.inbound.command.clone() else { return };
@@ -88,6 +114,7 @@ impl Lane {
                 Some(report) => words(&report, ask),
                 None => NO_SESSION.to_owned(),
             }),
+            Command::Level(Level::Usage, word) if word.eq_ignore_ascii_case("cost") => Change::says(self.costs().await),
             Command::Approve(approve) => Change::says(self.approve(approve, &queued.inbound.principal).await),
             Command::Begin { .. }
             | Command::BeginWith(_)
@@ -122,7 +149,10 @@ impl Lane {
             replies: Vec::new(),
             model: end.model.clone(),
             usage: Usage::default(),
-            steps: Steps::default(),
+            steps: course::of(
+                &[],
+                course::Span { accepted_at: queued.tape.accepted_at(), began_before: None, until: at },
+            ),
             ended_at: at,
             words: end.replies.first().map(|reply| reply.text.clone()),
         };
@@ -136,9 +166,8 @@ impl Lane {
         }
         queued.tape.hold(at, RunEvent::Ended(Arc::new(end)));
         let then = if is_new { Then::admit(queued.admit.clone(), &queued.tape) } else { Then::default() };
-        self.hub.writer.send(records, then.and_publish(&queued.tape, 1));
+        self.hub.mail_out((records, then.and_publish(&queued.tape, 1)), outgoing, None);
         if super::is_admitted(&queued).await {
-            self.hub.mail_out(outgoing, None);
             self.hub.forget(&queued.tape);
         } else {
             self.never_was(&queued);

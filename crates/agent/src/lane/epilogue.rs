@@ -28,6 +28,7 @@ use crate::{
     Hub, Inbound,
     ambient::{Ambient, iso},
     command::Command,
+    course::{self, Span},
     event::{End, Event, Failure, FailureKind, Outcome, RunEvent},
     hooks,
     post::{line::Line, queueing},
@@ -57,12 +58,14 @@ impl Lane {
             return guests.iter().chain([queued]).for_each(|queued| self.suspend(queued));
         };
         let facts = tape.facts();
+        let span = Span { accepted_at: tape.accepted_at(), began_before: queued.started_at, until: at };
         let mut story = Story::of(&facts);
         story.compactions.retain(|(made, _)| !void.contains(made));
         // Last words after a hole would not be the answer to what is on disk.
         let mut last = result.ok().filter(|_| tape.broken().is_none()).unwrap_or_default();
         last.told = told;
         self.close(queued, &story, (profile, &outcome), &mut last).await;
+        let steps = course::of(&tape.facts(), span);
         let mut said = Replies::of(&facts, &queued.inbound.route);
         if let Some(kept) = queued.line.as_ref().and_then(|line| line.close()) {
             said.keep_blocks(kept);
@@ -107,7 +110,7 @@ impl Lane {
         last.records.extend(queueing(&outgoing));
         last.records.push(Rec::Terminal {
             run: queued.inbound.run.clone(),
-            ended: Box::new(Ended { words: last.words.take().or_else(|| unwritten(&end)), ..ended(&end, story.steps) }),
+            ended: Box::new(Ended { words: last.words.take().or_else(|| unwritten(&end)), ..ended(&end, steps) }),
         });
         tape.hold(at, RunEvent::Ended(end.clone()));
         last.facts += 1;
@@ -119,12 +122,11 @@ impl Lane {
         if !taken_back.is_empty() {
             self.hub.writer.send(taken_back, Then::default());
         }
-        self.hub.writer.send(last.records, Then::end(tape, last.facts));
-        self.hub.mail_out(outgoing, None);
+        self.hub.mail_out((last.records, Then::end(tape, last.facts)), outgoing, None);
         // The barrier is behind the terminal record, so the next run of this session cannot overtake it.
         if let Err(error) = self.hub.writer.barrier().await {
             tape.break_off(&error.to_string());
-            self.hub.bury_later(queued.inbound.run.clone());
+            self.hub.bury_later((queued.inbound.run.clone(), tape.accepted_at()));
         }
         match (&mut self.session, tape.broken(), last.told.take()) {
             (Some(session), None, Some(told)) if !queued.is_resumed && is_of(queued, session) => session.history = told,
@@ -295,7 +297,11 @@ pub(crate) fn ending(
     let blocks = line.map(|line| line.resume(&found.posted)).unwrap_or_default();
     facts.extend(blocks.into_iter().map(|block| Event { at, kind: RunEvent::Block(Arc::new(block)) }));
     let story = Story::of(&facts);
-    let run = &found.row.run;
+    let row = &found.row;
+    let span =
+        Span { accepted_at: row.accepted_at, began_before: Some(row.started_at.unwrap_or(row.accepted_at)), until: at };
+    let steps = course::of(&facts, span);
+    let run = &row.run;
     let mut records = Vec::new();
     // Where the session went on without the run, an answer would stand behind the wrong message.
     let is_last = own.len() == found.entries.len();
@@ -323,7 +329,7 @@ pub(crate) fn ending(
         replies: lines,
         model: story.model.unwrap_or_default(),
         usage: story.usage,
-        steps: story.steps,
+        steps,
         ended_at: at,
         words: None,
     };
@@ -345,6 +351,7 @@ fn outcome(queued: &Queued, result: &Result<Last, RunError>) -> Option<Outcome> 
     match result {
         Ok(_) => Some(Outcome::Done),
         Err(RunError::Stopped | RunError::Dropped) => queued.reason.map(Outcome::Aborted),
+        Err(RunError::Budget(why)) => failed(FailureKind::Model, format!("Your message was not answered: {why}")),
         Err(RunError::Refused(why)) => failed(FailureKind::Model, format!("Your message was not answered: {why}")),
         Err(error @ (RunError::Model(_) | RunError::Limit(_))) => {
             failed(FailureKind::Model, failure::told(&error.to_string()))
@@ -400,8 +407,6 @@ struct Story {
     compactions: Vec<Made>,
     /// Whether a model has counted since the last one.
     is_counted: bool,
-    /// What happened when.
-    steps: Steps,
     /// How many assistant messages there were.
     said: u32,
     /// The calls of the last assistant message; those of earlier ones were all answered, or there would be no later one.
@@ -438,18 +443,16 @@ impl Asked {
 impl Story {
     fn of(facts: &[Event]) -> Self {
         let mut story = Self::default();
-        for Event { at, kind } in facts {
+        for Event { kind, at } in facts {
             match kind {
                 RunEvent::Started { session } => {
                     story.session = Some(session.clone());
                     story.started_at = Some(*at);
                 }
                 RunEvent::Assistant { said, .. } => {
-                    story.steps.add("model", *at);
                     story.hear(said);
                 }
                 RunEvent::ToolEnded { call, result, .. } => {
-                    story.steps.add(format!("tool {}", result.tool_name), *at);
                     let asked = story.calls.iter_mut().filter(|asked| asked.call == *call);
                     asked.for_each(|asked| asked.answer = Some(result.clone()));
                 }
@@ -458,7 +461,6 @@ impl Story {
                     asked.for_each(|asked| asked.is_started = true);
                 }
                 RunEvent::Compacted { entry, after, .. } => {
-                    story.steps.add("compaction", *at);
                     story.compactions.push((entry.clone(), *after));
                     story.is_counted = false;
                 }
@@ -475,6 +477,8 @@ impl Story {
                 | RunEvent::Compacting
                 | RunEvent::NotCompacted { .. }
                 | RunEvent::Block(_)
+                | RunEvent::Asking(_)
+                | RunEvent::Heard
                 | RunEvent::Hooked(_)
                 | RunEvent::Ended(_) => {}
             }

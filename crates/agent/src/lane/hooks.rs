@@ -236,6 +236,8 @@ fn told(queued: &Queued) -> Vec<Arc<Message>> {
         | RunEvent::Switched { .. }
         | RunEvent::ToolStarted { .. }
         | RunEvent::ToolProgress { .. }
+        | RunEvent::Asking(_)
+        | RunEvent::Heard
         | RunEvent::Hooked(_)
         | RunEvent::Compacting
         | RunEvent::Compacted { .. }

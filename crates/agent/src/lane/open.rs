@@ -212,6 +212,7 @@ fn options(inbound: &Inbound) -> Options {
         is_literal: inbound.is_literal,
         queue: inbound.queue.map(|inline| inline.to_string()).unwrap_or_default(),
         post: inbound.post.clone(),
+        sender: inbound.sender.clone(),
     }
 }
 

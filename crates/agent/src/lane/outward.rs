@@ -15,7 +15,7 @@ use super::{Lane, Queued};
 use crate::{
     event::{AbortReason, End, Outcome, RunEvent},
     hub::Shared,
-    post::line::{Line, Style},
+    post::line::{ABORTED, Line, Style},
     profile::Profile,
     run::RunScope,
 };
@@ -109,7 +109,7 @@ pub(super) fn found_ended(
             | DeliveryState::Dead { .. } => false,
         });
         records.extend(waits.map(|row| {
-            let state = DeliveryState::Dead { reason: "aborted".to_owned() };
+            let state = DeliveryState::Dead { reason: ABORTED.to_owned() };
             Rec::Deliver { id: row.delivery.id.clone(), state, at }
         }));
     }

@@ -81,6 +81,14 @@ impl Slots {
         self.pool(class).resize(size);
     }
 
+    /// How full each pool is, by the name of its class.
+    pub fn loads(&self) -> [Load; 5] {
+        [Class::Main, Class::Subagent, Class::Cron, Class::Nested, Class::Heartbeat].map(|class| {
+            let line = self.pool(class).lock();
+            Load { name: class.name(), size: line.size, taken: line.taken, waiting: line.waiting.len() }
+        })
+    }
+
     fn pool(&self, class: Class) -> &Arc<Pool> {
         match class {
             Class::Main => &self.main,
@@ -106,6 +114,19 @@ impl Default for Slots {
     fn default() -> Self {
         Self::new(4, 8, 1)
     }
+}
+
+/// How full a pool is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// What a request calls it.
+    pub name: &'static str,
+    /// How many runs may be at work.
+    pub size: usize,
+    /// How many are.
+    pub taken: usize,
+    /// How many wait; some may have gone.
+    pub waiting: usize,
 }
 
 /// The right to be at work. It is given back when it is dropped.

@@ -17,7 +17,10 @@ pub(super) async fn before_send(hub: &Arc<Shared>, delivery: &Delivery) -> Optio
     }
     let mut letter = Letter::of(delivery);
     let target = &delivery.target;
-    let metadata = json!({"channel": target.channel, "accountId": target.account, "mediaUrls": letter.media});
+    let mut metadata = json!({"channel": target.channel, "accountId": target.account, "mediaUrls": letter.media});
+    if let Some(thread) = &letter.thread {
+        metadata["threadId"] = json!(thread);
+    }
     let event = Event::MessageSending(Sending {
         to: target.to.clone(),
         content: letter.text.clone(),

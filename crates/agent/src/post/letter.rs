@@ -71,6 +71,7 @@ impl Letter {
             to: delivery.target.to.clone(),
             account: Some(delivery.target.account.clone()).filter(|account| !account.is_empty()),
             thread: self.thread,
+            run: delivery.run.clone(),
             reply_to: self.reply_to,
             text: self.text,
             media: media.collect(),

@@ -24,6 +24,16 @@ use super::{
 };
 use crate::{courier::Manner, profile::Profile};
 
+/// Why a message does not go that somebody stopped.
+pub(crate) const ABORTED: &str = "aborted";
+/// Why a block does not go that could not be relied on.
+const TAKEN_BACK: &str = "taken back: it comes with the rest of the answer";
+
+/// Whether a message does not go because its run does not want it to.
+pub(super) fn is_withdrawal(reason: &str) -> bool {
+    reason == ABORTED || reason == TAKEN_BACK
+}
+
 /// What one run says on a channel.
 #[derive(Debug)]
 pub(crate) struct Line {
@@ -234,9 +244,9 @@ impl Line {
     pub(crate) fn taken_back(&self, block: u32) -> Option<&'static str> {
         let inner = self.lock();
         if inner.is_aborted {
-            Some("aborted")
+            Some(ABORTED)
         } else {
-            inner.broken.filter(|broken| block >= *broken).map(|_| "taken back: it comes with the rest of the answer")
+            inner.broken.filter(|broken| block >= *broken).map(|_| TAKEN_BACK)
         }
     }
 

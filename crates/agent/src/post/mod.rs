@@ -6,6 +6,7 @@
 //! called, so after a crash it is known which ones may have arrived. Those are reported and not sent again, unless the
 //! channel drops what it has heard before.
 
+mod arrival;
 mod hooks;
 mod letter;
 pub(crate) mod line;
@@ -26,7 +27,9 @@ use tokio::sync::Notify;
 use crate::{
     courier::{Courier, Manner},
     hub::{Hub, HubEvent, Shared},
+    writer::Then,
 };
+pub use arrival::Arrival;
 use letter::Letter;
 use line::Line;
 pub use plan::USUAL_CHANNEL;
@@ -80,13 +83,15 @@ impl Delivered {
     }
 }
 
+type Queues = HashMap<Target, VecDeque<Item>>;
+
 /// What waits to be sent, and who sends it.
 #[derive(Default)]
 pub(crate) struct Mail {
     courier: OnceLock<Arc<dyn Courier>>,
     /// A target is here while a task serves it.
-    queues: Mutex<HashMap<Target, VecDeque<Item>>>,
-    /// Rung when something was taken back, and when a target has nothing more to hear.
+    queues: Mutex<Queues>,
+    /// Rung when something was taken back or tried, and when a target has nothing more to hear.
     changed: Notify,
 }
 
@@ -136,7 +141,7 @@ impl Mail {
         self.courier.get()?.manner(channel)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Target, VecDeque<Item>>> {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -168,15 +173,25 @@ pub(crate) fn queueing(deliveries: &[Delivery]) -> impl Iterator<Item = Rec> {
 }
 
 impl Shared {
-    /// Has deliveries sent whose records are on their way to disk. Their sending is stored behind them, so it comes to
-    /// nothing if they are not.
-    pub(crate) fn mail_out(self: &Arc<Self>, deliveries: Vec<Delivery>, line: Option<&Arc<Line>>) {
-        deliveries.into_iter().for_each(|delivery| self.put(Item::new(DeliveryRow::new(delivery), line.cloned())));
+    /// Stores records, and has the deliveries sent that they queue. Both at once: the store lets nothing go before what was
+    /// queued earlier for the same target, so two runs that speak to it must be in the same order in line and on disk.
+    /// What is not stored is not sent, because its sending is stored behind it.
+    pub(crate) fn mail_out(
+        self: &Arc<Self>,
+        (records, then): (Vec<Rec>, Then),
+        deliveries: Vec<Delivery>,
+        line: Option<&Arc<Line>>,
+    ) {
+        let mut queues = self.mail.lock();
+        self.writer.send(records, then);
+        for delivery in deliveries {
+            self.put(&mut queues, Item::new(DeliveryRow::new(delivery), line.cloned()));
+        }
     }
 
-    fn put(self: &Arc<Self>, item: Item) {
+    fn put(self: &Arc<Self>, queues: &mut Queues, item: Item) {
         let target = item.row.delivery.target.clone();
-        match self.mail.lock().entry(target.clone()) {
+        match queues.entry(target.clone()) {
             Entry::Occupied(mut queue) => queue.get_mut().push_back(item),
             Entry::Vacant(queue) => {
                 queue.insert(VecDeque::from([item]));
@@ -225,7 +240,9 @@ impl Shared {
         for row in self.store.outbox().await? {
             let (id, is_old) = (row.delivery.id.clone(), now > row.delivery.at.saturating_add(TTL_MS));
             match row.state {
-                DeliveryState::Queued | DeliveryState::Failed { .. } => self.put(Item::new(row, None)),
+                DeliveryState::Queued | DeliveryState::Failed { .. } => {
+                    self.put(&mut self.mail.lock(), Item::new(row, None));
+                }
                 DeliveryState::Unknown if is_old => {
                     let reason = "nobody found out whether it arrived".to_owned();
                     records.push(Rec::Deliver { id, state: DeliveryState::Dead { reason }, at: now });
@@ -262,6 +279,12 @@ impl Hub {
                 () = changed => {}
             }
         }
+    }
+
+    /// What has not arrived anywhere, as far as is known, in the order in which it was queued: what waits, what nobody knows
+    /// anything of, and what was given up within the last day.
+    pub async fn outbox(&self) -> Result<Vec<DeliveryRow>, StoreError> {
+        self.0.store.outbox().await
     }
 
     /// What a channel is like; `None` for one that is not set up.

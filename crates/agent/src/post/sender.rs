@@ -87,6 +87,7 @@ impl Mail {
             }
             (_, _) => drop(queue.pop_front()),
         }
+        self.changed.notify_waiters();
     }
 
     /// The message could not even be tried.

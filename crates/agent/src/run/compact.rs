@@ -123,6 +123,7 @@ impl RunScope {
             focus,
             ladder,
             cancel: self.cancel.clone(),
+            payer: self.payer.clone(),
         };
         let came = shorten::shorten(work).await;
         self.compacting.set(false);

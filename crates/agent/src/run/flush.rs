@@ -100,7 +100,9 @@ async fn store(scope: &mut RunScope, model: &dyn Model) -> Result<(), String> {
         {
             return Err(error.message);
         }
+        let hold = scope.payer.reserve(spec, scope.tokens(spec, compact::overhead(&request)), &mut request).await?;
         let (content, usage) = listen(model.stream(request)).await?;
+        hold.settle(&usage);
         scope.beside += &usage;
         let said = Assistant {
             content,

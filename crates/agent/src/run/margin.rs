@@ -7,6 +7,8 @@ use homard_compact::prune::Cuts;
 use homard_proto::session::Record;
 use serde_json::{Value, json};
 
+use super::asked::Prefix;
+
 /// The members of a record: what was cut out of requests, and when notes were stored, after how many compactions.
 pub(crate) const CUTS: &str = "homardPruning";
 const FLUSHED_AT: &str = "memoryFlushAt";
@@ -21,6 +23,8 @@ pub(crate) struct Margin(Arc<Mutex<Marks>>);
 struct Marks {
     cuts: Cuts,
     flushed_at: Option<u64>,
+    /// What the last question began with. Not kept on disk.
+    asked: Option<Prefix>,
 }
 
 impl Margin {
@@ -28,7 +32,7 @@ impl Margin {
     pub(crate) fn of(record: &Record) -> Self {
         // Cuts that cannot be read are none: then a provider reads everything once more.
         let cuts = record.extra.get(CUTS).and_then(|cuts| serde_json::from_value(cuts.clone()).ok());
-        Self(Arc::new(Mutex::new(Marks { cuts: cuts.unwrap_or_default(), flushed_at: None })))
+        Self(Arc::new(Mutex::new(Marks { cuts: cuts.unwrap_or_default(), ..Marks::default() })))
     }
 
     /// Which tool results requests show shorter than they are.
@@ -39,6 +43,11 @@ impl Margin {
     /// Keeps which these are.
     pub(super) fn keep_cuts(&self, cuts: Cuts) {
         self.lock().cuts = cuts;
+    }
+
+    /// Keeps what a question begins with; returns what the last one did.
+    pub(super) fn ask(&self, prefix: Prefix) -> Option<Prefix> {
+        self.lock().asked.replace(prefix)
     }
 
     /// Keeps that notes were stored.

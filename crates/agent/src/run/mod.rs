@@ -1,5 +1,6 @@
 //! One run: ask the model, run its tools, ask again, until it has nothing left to ask for.
 
+mod asked;
 mod cap;
 mod client;
 pub(crate) mod compact;
@@ -54,6 +55,7 @@ use crate::{
     lane::slots::{Class, Lender},
     post::line::Line,
     profile::Profile,
+    purse::Payer,
     tape::Tape,
     tool::{Origin, Toolbox, Variables},
     writer::Then,
@@ -71,6 +73,9 @@ pub(crate) enum RunError {
     /// A hook does not let it be answered.
     #[error("{0}")]
     Refused(String),
+    /// Nothing is left to pay for it.
+    #[error("{0}")]
+    Budget(String),
     /// The run did more than a run may.
     #[error("{0}")]
     Limit(String),
@@ -188,6 +193,8 @@ pub(crate) struct RunScope {
     pub(crate) place: homard_hooks::Context,
     /// What they want the model to be told.
     pub(crate) wanted: Wanted,
+    /// What pays for it.
+    pub(crate) payer: Payer,
 }
 
 /// A system prompt, and for whom it was written.

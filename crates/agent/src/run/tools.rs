@@ -83,6 +83,7 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -
     let may_skip = made == Made::Never;
     let mut waiting: VecDeque<(usize, Prepared)> =
         said.tool_calls().filter_map(|call| prepare(&scope.toolbox, call)).enumerate().collect();
+    note_denied(scope, &waiting);
     let mut board = Board::new(waiting.len());
     board.take_up(scope, &mut waiting);
     let names: Vec<_> =
@@ -144,6 +145,14 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -
     if give_up.is_some() { Err(RunError::Stopped) } else { Ok(()) }
 }
 
+/// Notes the calls of tools that the agent has and this run may not use.
+fn note_denied(scope: &RunScope, calls: &VecDeque<(usize, Prepared)>) {
+    let is_denied = |call: &Prepared| !scope.toolbox.has(&call.name) && scope.profile.toolbox.has(&call.name);
+    for (_, call) in calls.iter().filter(|(_, call)| call.tool.is_err() && is_denied(call)) {
+        scope.hub.note_denied(&scope.tape, &call.name, "policy");
+    }
+}
+
 fn prepare(toolbox: &Toolbox, call: &ToolCall) -> Option<Prepared> {
     let id = CallId::parse(&call.id).ok()?;
     let (tool, arguments) = match toolbox.prepare(&call.name, &call.arguments) {
@@ -174,7 +183,10 @@ async fn consult(scope: &mut RunScope, batch: &mut [(usize, Prepared)]) -> Resul
                 Ok((tool, arguments)) => (call.tool, call.arguments) = (Ok(tool), arguments),
                 Err(answer) => call.tool = Err(answer),
             },
-            Err(answer) => call.tool = Err(answer),
+            Err(answer) => {
+                scope.hub.note_denied(&scope.tape, &call.name, "hook");
+                call.tool = Err(answer);
+            }
         }
     }
     Ok(())

@@ -24,6 +24,7 @@ use crate::{
         self,
         budget::{self, Window},
     },
+    course,
     event::RunEvent,
 };
 
@@ -178,8 +179,23 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
     if scope.cancel.is_cancelled() {
         return Err(RunError::Stopped);
     }
+    let prompt = scope.tokens(spec, compact::overhead(&request));
+    let (payer, cancel) = (scope.payer.clone(), scope.cancel.clone());
+    let hold = tokio::select! {
+        biased;
+        () = cancel.cancelled() => return Err(RunError::Stopped),
+        hold = payer.reserve(spec, prompt, &mut request) => hold.map_err(RunError::Budget)?,
+    };
     scope.tell_question(spec, &request);
-    listen(scope, spec, model.stream(request)).await
+    let asking = course::asking(scope.asked(spec, &request));
+    scope.tape.note(scope.hub.ambient.now_ms(), asking);
+    let heard = listen(scope, spec, model.stream(request)).await?;
+    match &heard {
+        Heard::Whole(_, _, usage) => hold.settle(usage),
+        Heard::Broken(answer, _) if answer.is_empty() => hold.give_back(),
+        Heard::Refused(..) | Heard::Broken(..) | Heard::CutShort(..) => drop(hold),
+    }
+    Ok(heard)
 }
 
 /// Listens to one answer, and shows what of it is for the user.
@@ -191,7 +207,7 @@ async fn listen(scope: &mut RunScope, spec: &Spec, mut stream: BoxStream<'static
     let (hub, tape, cancel) = (scope.hub.clone(), scope.tape.clone(), scope.cancel.clone());
     let on_disk = super::on_disk(&hub, &tape);
     tokio::pin!(on_disk);
-    let mut is_on_disk = false;
+    let (mut is_on_disk, mut is_heard) = (false, false);
     // Anything that comes counts, also what carries no words. The timer is looked at when it fires, not set with each word.
     let mut heard = Instant::now();
     let mut patience = Box::pin(sleep(idle));
@@ -209,6 +225,9 @@ async fn listen(scope: &mut RunScope, spec: &Spec, mut stream: BoxStream<'static
                 continue;
             }
             event = stream.next() => {
+                if !std::mem::replace(&mut is_heard, true) {
+                    tape.note(hub.ambient.now_ms(), RunEvent::Heard);
+                }
                 heard = Instant::now();
                 event
             }

@@ -19,6 +19,7 @@ use crate::{
     event::RunEvent,
     post::queueing,
     replies::{self, Replies},
+    writer::Then,
 };
 
 /// One message of the model's on its way to the user.
@@ -120,8 +121,9 @@ impl RunScope {
         let Some(line) = self.post.clone() else { return self.pass(RunEvent::Block(Arc::new(block))) };
         let outgoing = line.block(&block, (self.hub.ambient.now_ms(), self.hub.ambient.random()));
         if !outgoing.is_empty() {
-            self.record(RunEvent::Block(Arc::new(block)), queueing(&outgoing).collect());
-            self.hub.mail_out(outgoing, Some(&line));
+            self.tape.hold(self.hub.ambient.now_ms(), RunEvent::Block(Arc::new(block)));
+            let records = queueing(&outgoing).collect();
+            self.hub.mail_out((records, Then::publish(&self.tape, 1)), outgoing, Some(&line));
         }
     }
 

@@ -16,7 +16,9 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    News, due,
+    News,
+    address::address,
+    due,
     heartbeat::Heart,
     job::{Job, Payload, Wake, When},
     settle::{Turn, note_end, ran_line, settle},
@@ -201,8 +203,15 @@ impl Clock {
                     return self.finish(turn, Came::failed(format!("\"{id}\" cannot name a session"))).await;
                 };
                 let inbound = turn::isolated(Ask { run, key, class: Class::Cron, text }, &job, asked, now);
-                let hub = self.hub.clone();
-                self.turns.push(Box::pin(async move { (turn, turn::run(&hub, inbound).await) }));
+                let (hub, address) = (self.hub.clone(), address(&job, asked));
+                let main = job.agent(self.hub.agents().default_id()).main_session();
+                self.turns.push(Box::pin(async move {
+                    let came = match turn::addressed(&hub, inbound, &address, &main).await {
+                        Ok(inbound) => turn::run(&hub, inbound).await,
+                        Err(why) => Some(Came::failed(why)),
+                    };
+                    (turn, came)
+                }));
             }
             // Such a job is never due.
             Payload::Other(_) => {}

@@ -254,6 +254,9 @@ impl Job {
         {
             return Some(format!("{name} is not supported; leave it out"));
         }
+        if self.delivery.as_ref().is_some_and(|delivery| delivery["mode"] == "webhook") {
+            return Some("delivery.mode \"webhook\" is not supported; use announce, or none".to_owned());
+        }
         match (&self.session_target, &self.payload) {
             (Target::Other(target), _) => {
                 Some(format!("sessionTarget \"{target}\" is not supported; use main or isolated"))
@@ -350,5 +353,11 @@ mod tests {
         ] {
             assert_eq!(why(schedule, target, payload.clone()).as_deref(), Some(text));
         }
+        let calls = json!({
+            "id": "j", "schedule": {"kind": "every", "everyMs": 5}, "sessionTarget": "isolated", "payload": turn,
+            "delivery": {"mode": "webhook", "to": "https://a.example"},
+        });
+        let why = serde_json::from_value::<Job>(calls).unwrap().unsupported();
+        assert_eq!(why.as_deref(), Some("delivery.mode \"webhook\" is not supported; use announce, or none"));
     }
 }

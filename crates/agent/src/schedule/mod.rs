@@ -4,6 +4,7 @@
 //! them and [`heartbeat`] the task that wakes the main sessions. Everybody else holds a [`Schedule`], which asks these
 //! tasks.
 
+mod address;
 mod clock;
 pub mod due;
 mod edit;

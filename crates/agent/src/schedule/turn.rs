@@ -6,7 +6,10 @@ use homard_proto::{Generation, RunId, SessionKey, message::User};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::Value;
 
-use super::job::{AgentTurn, Job};
+use super::{
+    address::Address,
+    job::{AgentTurn, Job},
+};
 use crate::{
     command::Command,
     hub::{Disposition, Hub, Inbound, SubmitError},
@@ -52,6 +55,20 @@ pub(super) fn isolated(ask: Ask, job: &Job, turn: &AgentTurn, now: u64) -> Inbou
         command,
         ..ask.inbound(now)
     }
+}
+
+/// The same with where the answer goes, or why it cannot get there. What is not said is where the main session was spoken
+/// to last: a job's own session speaks to nobody.
+pub(super) async fn addressed(
+    hub: &Hub,
+    inbound: Inbound,
+    Address { wish, is_best_effort }: &Address,
+    main: &SessionKey,
+) -> Result<Inbound, String> {
+    Ok(match hub.plan_post(main, wish, *is_best_effort).await? {
+        Some((route, post)) => Inbound { route, post: Some(post), ..inbound },
+        None => inbound,
+    })
 }
 
 /// What an isolated job's agent reads.

@@ -17,6 +17,7 @@ use crate::{
     event::{AbortReason, End, Failure, FailureKind, Outcome},
     hub::{Accepted, Disposition, Waited},
     lane::inbox::Placed,
+    post::Arrival,
     replies,
 };
 
@@ -304,5 +305,29 @@ pub fn waited(generation: Generation, run: &RunId, waited: &Waited) -> Value {
             json!({"runId": run, "status": "pending", "timeoutPhase": "queue", "providerStarted": false})
         }
         (Waited::Queued, Generation::Three) | (Waited::Timeout, _) => json!({"runId": run, "status": "timeout"}),
+    }
+}
+
+/// Adds to the answer to `agent.wait` what of a run's answer did not arrive on its channel. A run that was to say it for
+/// sure has failed if that is refused.
+pub fn note_arrival(answer: &mut Value, arrival: &Arrival) {
+    let (status, error) = match arrival {
+        Arrival::Whole => return,
+        Arrival::Waiting(why) => ("pending", why.clone()),
+        Arrival::Unknown { place } => {
+            ("unknown", Some(format!("it is not known whether the answer was delivered to {place}; look there")))
+        }
+        Arrival::Refused { place, why, is_best_effort } => {
+            let why = format!("the answer was not delivered to {place}: {why}");
+            if answer["status"] == "ok" && !is_best_effort {
+                answer["status"] = "error".into();
+                answer["error"] = why.as_str().into();
+            }
+            ("failed", Some(why))
+        }
+    };
+    answer["delivery"] = json!({"status": status});
+    if let Some(error) = error {
+        answer["delivery"]["error"] = error.into();
     }
 }

@@ -211,6 +211,8 @@ impl Talk {
             | RunEvent::ToolStarted { .. }
             | RunEvent::ToolProgress { .. }
             | RunEvent::ToolEnded { .. }
+            | RunEvent::Asking(_)
+            | RunEvent::Heard
             | RunEvent::Hooked(_)
             | RunEvent::Compacting
             | RunEvent::Compacted { .. }

@@ -5,6 +5,7 @@
 
 mod answer;
 mod chat;
+pub mod life;
 
 use homard_proto::{
     event::{Agent, Stream},
@@ -16,7 +17,7 @@ use crate::{
     event::{AbortReason, End, Event, Outcome, RunEvent},
     tape::Tape,
 };
-pub use answer::{Reported, accepted, note_place, sent, waited};
+pub use answer::{Reported, accepted, note_arrival, note_place, sent, waited};
 pub use chat::{News, Telling, whole, words_of};
 
 /// How much of a tool's text an event carries.
@@ -215,6 +216,8 @@ impl Projection {
             | RunEvent::Thinking { .. }
             | RunEvent::Rewound { .. }
             | RunEvent::Block(_)
+            | RunEvent::Asking(_)
+            | RunEvent::Heard
             | RunEvent::Hooked(_)
             | RunEvent::Assistant { .. } => None,
         }

@@ -20,7 +20,8 @@ impl Target {
         let refused = |what: &str| {
             let shown: String = place.to.chars().filter(|c| !c.is_control()).take(80).collect();
             Failure::Refused(format!(
-                "Telegram: {shown} is not {what}; a chat is a number such as 123456 or -1001234567890, or @name"
+                "Telegram: {shown} is not {what}; a person is a number such as 123456, a group a number such as \
+                 -1001234567890, and a public group or channel may be @its_name"
             ))
         };
         let mut to = place.to.trim();

@@ -26,14 +26,14 @@ use homard_proto::method::connect::Auth;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{lobby::Guest, methods::agents, server::Server};
+use crate::{connection::Visitor, methods::agents, server::Server};
 
 /// Where a page asks what it should know before it connects.
 const SETTINGS: [&str; 3] =
     ["/control-ui-config.json", "/__openclaw/control-ui-config.json", "/__openclaw__/control-ui-config.json"];
 
 /// Answers a request for a page or for what a page needs.
-pub(crate) async fn answer(server: &Arc<Server>, guest: &Guest, parts: &Parts) -> Response {
+pub(crate) async fn answer(server: &Arc<Server>, visitor: &Visitor, parts: &Parts) -> Response {
     let path = parts.uri.path();
     let is_page = server.control_ui.is_some() || path == "/";
     if parts.method != Method::GET && parts.method != Method::HEAD {
@@ -43,7 +43,7 @@ pub(crate) async fn answer(server: &Arc<Server>, guest: &Guest, parts: &Parts) -
         };
     }
     match &server.control_ui {
-        Some(_) if SETTINGS.contains(&path) => settings(server, guest, parts),
+        Some(_) if SETTINGS.contains(&path) => settings(server, visitor, parts),
         // No picture is kept here for any agent.
         Some(_) if path.starts_with("/avatar/") => told(StatusCode::OK, &json!({"avatarUrl": null})),
         Some(folder) => match folder.find(path).await {
@@ -59,7 +59,7 @@ pub(crate) async fn answer(server: &Arc<Server>, guest: &Guest, parts: &Parts) -
 }
 
 /// What a page should know before it connects, for those who know the secret.
-fn settings(server: &Server, guest: &Guest, parts: &Parts) -> Response {
+fn settings(server: &Server, visitor: &Visitor, parts: &Parts) -> Response {
     let bearer = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let Some(token) = bearer else {
         return told(StatusCode::UNAUTHORIZED, &unauthorized("give the gateway's token as a bearer token"));
@@ -67,8 +67,7 @@ fn settings(server: &Server, guest: &Guest, parts: &Parts) -> Response {
     let auth = Auth { token: Some(token.to_owned()), ..Auth::default() };
     // A page that has a token of its device shows that one here, too.
     let known = || server.devices.has_token(token).then_some(());
-    let address = server.rules.client(&parts.headers, guest.address().ip());
-    if let Err(denied) = server.bouncer.judge(&auth, (address, Instant::now()), known) {
+    if let Err(denied) = server.bouncer.judge(&auth, (visitor.address(), Instant::now()), known) {
         let error = denied.error(homard_proto::Generation::Four);
         return told(StatusCode::UNAUTHORIZED, &unauthorized(&error.message));
     }

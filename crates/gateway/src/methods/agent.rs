@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
-use homard_agent::{command::OWNER, hub::Disposition, intake, wire};
+use homard_agent::{
+    command::OWNER,
+    hub::{Disposition, Waited},
+    intake, wire,
+};
 use homard_proto::{
     ErrorShape, Generation,
     method::agent::{AgentParams, WaitParams},
 };
+use tokio::time::Instant;
 
 use super::{submit::submit, unavailable};
 use crate::router::{Answer, Call};
@@ -37,6 +42,12 @@ pub(crate) async fn start(mut call: Call) -> Result<Answer, ErrorShape> {
 pub(crate) async fn wait(mut call: Call) -> Result<Answer, ErrorShape> {
     let WaitParams { run_id, timeout_ms } = call.params()?;
     let patience = Duration::from_millis(timeout_ms.unwrap_or(PATIENCE_MS).min(MAX_PATIENCE_MS));
-    let waited = call.server.hub.wait(&run_id, patience).await.map_err(unavailable)?;
-    Ok(wire::waited(call.client.generation, &run_id, &waited).into())
+    let (hub, began) = (&call.server.hub, Instant::now());
+    let waited = hub.wait(&run_id, patience).await.map_err(unavailable)?;
+    let mut answer = wire::waited(call.client.generation, &run_id, &waited);
+    if matches!(waited, Waited::Ended(_)) {
+        let left = patience.saturating_sub(began.elapsed());
+        wire::note_arrival(&mut answer, &hub.arrival(&run_id, left).await.map_err(unavailable)?);
+    }
+    Ok(answer.into())
 }

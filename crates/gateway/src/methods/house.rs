@@ -7,7 +7,7 @@ use homard_agent::{
 };
 use homard_proto::{
     ErrorShape,
-    method::house::{NodeListParams, NothingParams, SystemEventParams, ToolsParams, UsageStatusParams},
+    method::house::{NodeListParams, NothingParams, OfAgentParams, SystemEventParams, ToolsParams, UsageStatusParams},
 };
 use serde_json::{Value, json};
 
@@ -65,6 +65,48 @@ pub(crate) async fn effective_tools(mut call: Call) -> Result<Answer, ErrorShape
     let tools: Vec<_> = toolbox.specs().iter().map(tool).collect();
     let group = json!({"id": "core", "label": "Tools", "source": "core", "tools": tools});
     Ok(json!({"agentId": profile.id, "profile": "full", "groups": [group]}).into())
+}
+
+/// Where agents work: here.
+pub(crate) async fn places(call: Call) -> Result<Answer, ErrorShape> {
+    let here = json!({
+        "id": "gateway", "type": "local", "label": "Gateway", "status": "available",
+        "capabilities": ["agent.run", "sessions", "tools", "workspace"],
+    });
+    nothing(call, json!({"environments": [here]}))
+}
+
+/// How an agent finds its notes: by their words. A page calls that the provider `none`, because no model is asked.
+pub(crate) async fn memory(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: OfAgentParams = call.params()?;
+    let agents = call.server.hub.agents();
+    let profile = profile(&agents, params.agent_id.as_deref(), "doctor.memory.status")?;
+    let searches = profile.toolbox.specs().iter().any(|spec| spec.name == "memory_search");
+    let state = if searches { json!({"ok": true}) } else { json!({"ok": false, "error": "memory is off"}) };
+    Ok(json!({
+        "agentId": profile.id, "provider": "none", "searchRuntimeRegistered": searches, "embedding": state,
+    })
+    .into())
+}
+
+/// Whether an agent can search the web. Who searches for it is in the config, which is not told here.
+pub(crate) async fn web_search(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: OfAgentParams = call.params()?;
+    let agents = call.server.hub.agents();
+    let profile = profile(&agents, params.agent_id.as_deref(), "webSearch.status")?;
+    let is_on = profile.toolbox.specs().iter().any(|spec| spec.name == "web_search");
+    let route = if is_on {
+        json!({"kind": "managed", "label": "As tools.web.search says", "testable": false})
+    } else {
+        let reason = "Nobody is set up to search; see tools.web.search in the config.";
+        json!({"kind": "unavailable", "label": "No search provider available", "testable": false, "reason": reason})
+    };
+    let spec = profile.spec();
+    let model = json!({"provider": spec.provider, "id": spec.model, "runtime": "homard", "runtimeLabel": "Homard"});
+    Ok(json!({
+        "enabled": is_on, "provider": null, "agentId": profile.id, "model": model, "providers": [], "route": route,
+    })
+    .into())
 }
 
 /// Tells the main session of the default agent something, for the next time that it wakes.

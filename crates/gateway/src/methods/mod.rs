@@ -1,5 +1,6 @@
 //! The answers, one file a family.
 
+pub(crate) mod absent;
 pub(crate) mod agent;
 pub(crate) mod agents;
 pub(crate) mod chat;
@@ -11,9 +12,12 @@ pub(crate) mod health;
 pub(crate) mod house;
 pub(crate) mod logs;
 pub(crate) mod models;
+pub(crate) mod runs;
 pub(crate) mod sessions;
 pub(crate) mod startup;
 mod submit;
+pub(crate) mod tasks;
+pub(crate) mod usage;
 
 use std::fmt::Display;
 

@@ -1,7 +1,12 @@
-//! `models.list`: who can answer.
+//! `models.list` and `models.authStatus`: who can answer.
+
+use std::collections::BTreeSet;
 
 use homard_agent::{Agents, Profile};
-use homard_proto::{AgentId, ErrorShape, Generation, method::models::ListParams};
+use homard_proto::{
+    AgentId, ErrorShape, Generation,
+    method::{house::OfAgentParams, models::ListParams},
+};
 use serde_json::{Value, json};
 
 use crate::router::{Answer, Call};
@@ -13,6 +18,23 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let now = call.server.hub.ambient().now_ms();
     let profile = profile(&agents, params.agent_id.as_deref(), "models.list")?;
     Ok(json!({"models": choices(profile, now, call.client.generation)}).into())
+}
+
+/// Whether the providers of an agent's models know who asks. All that can be asked do: who is asked without a key, or with
+/// one, is set up so.
+pub(crate) async fn auth_status(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: OfAgentParams = call.params()?;
+    let agents = call.server.hub.agents();
+    let now = call.server.hub.ambient().now_ms();
+    let profile = profile(&agents, params.agent_id.as_deref(), "models.authStatus")?;
+    let models = choices(profile, now, Generation::Four);
+    let providers: BTreeSet<&str> = models.iter().filter_map(|model| model["provider"].as_str()).collect();
+    let told = providers.into_iter().map(|provider| {
+        json!({
+            "provider": provider, "authProvider": provider, "displayName": provider, "status": "static", "profiles": [],
+        })
+    });
+    Ok(json!({"ts": now, "providers": told.collect::<Vec<_>>()}).into())
 }
 
 /// The agent that a request means: by its id, or the default one.

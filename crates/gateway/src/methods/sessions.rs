@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::unavailable;
 use crate::{
-    changes::live_row,
+    changes::AtWork,
     router::{Answer, Call},
     server::Server,
 };
@@ -26,12 +26,9 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let total = rows.len();
     let offset = params.offset.unwrap_or(0).min(total);
     let limit = params.limit.unwrap_or(usize::MAX);
-    let shown: Vec<_> = rows
-        .iter()
-        .skip(offset)
-        .take(limit)
-        .map(|(key, record)| live_row(&server.hub, key, record, generation))
-        .collect();
+    let at_work = AtWork::now(&server.hub);
+    let page = rows.iter().skip(offset).take(limit);
+    let shown: Vec<_> = page.map(|(key, record)| at_work.row(key, record, generation)).collect();
     let mut answer = json!({
         "ts": now, "path": path(server, server.hub.agents().default_id()), "count": shown.len(),
         "defaults": defaults(server),
@@ -77,6 +74,9 @@ fn matches(key: &SessionKey, record: &Record, params: &ListParams, now: u64) -> 
         .is_none_or(|minutes| record.updated_at >= now.saturating_sub(minutes.saturating_mul(60_000)));
     is_shown
         && is_active
+        // There are no boards here.
+        && params.has_board != Some(true)
+        && !(params.exclude_subagents == Some(true) && key.is_subagent())
         && wanted(&params.label, record.label.as_deref())
         && wanted(&params.spawned_by, record.spawned_by.as_deref())
         && agent.is_none_or(|agent| key.agent() == Some(&agent))
@@ -116,10 +116,12 @@ mod tests {
             json!({"search": "PLANT"}),
             json!({"search": "garden"}),
             json!({"activeMinutes": 1}),
+            json!({"excludeSubagents": true, "hasBoard": false}),
         ] {
             assert!(listed(params.clone()), "{params}");
         }
         for params in [
+            json!({"hasBoard": true}),
             json!({"label": "plants"}),
             json!({"agentId": "main"}),
             json!({"search": "kitchen"}),

@@ -19,7 +19,7 @@ mod words;
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    body::Body,
+    body::{Body, HttpBody},
     http::{
         HeaderMap, Method, StatusCode,
         header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
@@ -31,6 +31,7 @@ use futures_util::StreamExt;
 use homard_agent::{Inbound, command::OWNER, intake::attachments};
 use homard_proto::{
     RunId, SessionKey,
+    frame::{MAX_DEPTH, nests_too_deep},
     message::User,
     method::{chat::Attachment, connect::Auth},
 };
@@ -43,7 +44,7 @@ use self::{
     refusal::{Refusal, text, wrong_verb},
     talk::{Leaving, Talk},
 };
-use crate::{lobby::Guest, server::Server};
+use crate::{connection::Visitor, server::Server};
 
 /// How large the body of a chat completion or of a tool's call may be.
 const BODY: usize = 1024 * 1024;
@@ -141,11 +142,16 @@ fn nowhere(path: &str) -> Refusal {
 }
 
 /// Answers a request to one of these places.
-pub(crate) async fn answer(server: Arc<Server>, guest: &Guest, place: Place, (parts, body): (Parts, Body)) -> Response {
+pub(crate) async fn answer(
+    server: Arc<Server>,
+    visitor: &Visitor,
+    place: Place,
+    (parts, body): (Parts, Body),
+) -> Response {
     if let Some(right) = place.other_verb(&parts.method) {
         return wrong_verb(&parts.method, parts.uri.path(), right);
     }
-    if let Err(refusal) = admit(&server, guest, &parts.headers).and_then(|()| place.check(&server.endpoints)) {
+    if let Err(refusal) = admit(&server, visitor, &parts.headers).and_then(|()| place.check(&server.endpoints)) {
         // A connection that is closed with unread bytes takes the answer with it.
         timeout(GRACE, take(body, 0)).await.ok();
         return refusal.into_response();
@@ -166,29 +172,38 @@ async fn tell(server: &Arc<Server>, place: Place, (headers, body): (&HeaderMap, 
 }
 
 /// The answer to somebody who does not know the secret.
-pub(crate) fn turned_away(server: &Server, guest: &Guest, headers: &HeaderMap) -> Option<Response> {
-    admit(server, guest, headers).err().map(IntoResponse::into_response)
+pub(crate) fn turned_away(server: &Server, visitor: &Visitor, headers: &HeaderMap) -> Option<Response> {
+    admit(server, visitor, headers).err().map(IntoResponse::into_response)
 }
 
 /// Lets in who knows the secret. From here on the lobby's rules do not bind the peer.
-fn admit(server: &Server, guest: &Guest, headers: &HeaderMap) -> Result<(), Refusal> {
+fn admit(server: &Server, visitor: &Visitor, headers: &HeaderMap) -> Result<(), Refusal> {
     let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.trim().split_once(' '));
     let bearer =
         shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, secret)| secret.trim().to_owned());
-    let (auth, address) = (Auth { token: bearer, ..Auth::default() }, guest.address().ip());
+    let (auth, address) = (Auth { token: bearer, ..Auth::default() }, visitor.address());
     server.bouncer.check(&auth, address, Instant::now()).inspect_err(|_| {
         tracing::warn!(%address, "a request over HTTP was refused");
     })?;
-    guest.welcome();
+    visitor.welcome();
     Ok(())
 }
 
 /// Reads a body of JSON.
 async fn read(body: Body, limit: usize) -> Result<Value, Refusal> {
-    let Some(bytes) = take(body, limit).await? else {
+    let too_large = || {
         let why = format!("the request is larger than {limit} bytes, which is the most that is taken");
-        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", why));
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", why)
     };
+    if body.size_hint().lower() > limit as u64 {
+        // What is announced may never come.
+        timeout(GRACE, take(body, 0)).await.ok();
+        return Err(too_large());
+    }
+    let bytes = take(body, limit).await?.ok_or_else(too_large)?;
+    if nests_too_deep(&bytes) {
+        return Err(Refusal::invalid(format!("the body nests deeper than {MAX_DEPTH} levels")));
+    }
     let body: Value =
         serde_json::from_slice(&bytes).map_err(|error| Refusal::invalid(format!("the body is not JSON: {error}")))?;
     if body.is_object() { Ok(body) } else { Err(Refusal::invalid("the body must be a JSON object")) }

@@ -53,6 +53,8 @@ impl Words {
             | RunEvent::Compacted { .. }
             | RunEvent::NotCompacted { .. }
             | RunEvent::Block(_)
+            | RunEvent::Asking(_)
+            | RunEvent::Heard
             | RunEvent::Hooked(_)
             | RunEvent::Ended(_) => {}
         }

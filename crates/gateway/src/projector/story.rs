@@ -14,7 +14,7 @@ use homard_proto::{ErrorShape, event::Chat, frame::Response};
 use serde_json::json;
 
 use super::{log::Log, teller::Beat};
-use crate::connection::Client;
+use crate::{connection::Client, metrics::Watch};
 
 /// One run on its way to clients.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub(super) struct Story {
     /// Not held: whoever can still ask about the run holds it, and when nobody does the story is forgotten.
     pub(super) tape: Weak<Tape>,
     pub(super) cursor: Cursor,
+    /// What has to be remembered to count it.
+    pub(super) watch: Watch,
     /// `None` when the story is over.
     pub(super) telling: Option<Telling>,
     /// Whose words are being told.
@@ -44,6 +46,7 @@ impl Story {
         Self {
             tape: Arc::downgrade(tape),
             cursor: Cursor::default(),
+            watch: Watch::new(tape),
             telling: Some(Telling::new(tape)),
             message: None,
             paced: [false; Beat::ALL.len()],

@@ -32,7 +32,7 @@ use super::{
     past::{Over, Past},
     story::Story,
 };
-use crate::{changes::Change, connection::Client};
+use crate::{changes::Change, connection::Client, metrics::Metrics};
 
 /// Something that is told at a pace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +84,8 @@ pub(super) struct Teller {
     pub(super) drains: Vec<oneshot::Sender<()>>,
     /// Where changes of conversations are announced.
     changes: Option<UnboundedSender<Change>>,
+    /// Where runs are counted.
+    metrics: Metrics,
     /// How many stories make it worth while to look for those that are over.
     sweep_at: usize,
 }
@@ -105,8 +107,8 @@ struct Held {
 
 impl Teller {
     /// One that announces changes of conversations here.
-    pub(super) fn announcing(changes: UnboundedSender<Change>) -> Self {
-        Self { changes: Some(changes), ..Self::default() }
+    pub(super) fn announcing(changes: UnboundedSender<Change>, metrics: Metrics) -> Self {
+        Self { changes: Some(changes), metrics, ..Self::default() }
     }
 
     pub(super) fn heed(&mut self, wish: Wish) {
@@ -188,6 +190,7 @@ impl Teller {
 
     /// Tells what is new in the house.
     pub(super) fn hear(&mut self, event: &HubEvent) {
+        self.metrics.hear(event);
         match event {
             HubEvent::Run(tape) => self.read(tape),
             // No event of the protocol tells of it; the log does.
@@ -201,6 +204,7 @@ impl Teller {
             held.tape = Some(tape.clone());
             return;
         }
+        let metrics = self.metrics.clone();
         let story = self.story(tape);
         let Some(telling) = &mut story.telling else { return };
         let mut is_over = false;
@@ -215,6 +219,7 @@ impl Teller {
             }
             is_over |= matches!(event.kind, RunEvent::Ended(_));
             has_begun |= matches!(event.kind, RunEvent::Started { .. });
+            metrics.see(&mut story.watch, &event);
             told.extend(telling.push(event));
         }
         let is_paced = story.paced[Beat::Steps.place()];
@@ -223,6 +228,7 @@ impl Teller {
         told.extend(words);
         if let State::Broken(why) = tape.state() {
             told.extend(telling.break_off(&why));
+            metrics.broke();
             is_over = true;
         }
         self.tell(tape.run(), told);
@@ -368,6 +374,7 @@ impl Teller {
     /// Answers those who waited for the end of a run, and forgets what was needed to tell it and runs that nobody can ask
     /// about any more.
     fn end(&mut self, tape: &Tape) {
+        self.metrics.ended(tape);
         self.watchers.remove(tape.run());
         if let Some(story) = self.stories.get_mut(tape.run()) {
             let seq = story.telling.take().map(|telling| telling.seq()).unwrap_or_default();

@@ -29,6 +29,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use homard_agent::task;
+use homard_audit::Audit;
 use serde_json::{Value, json};
 use tokio::{
     sync::Mutex,
@@ -43,7 +44,7 @@ use self::{
 };
 use crate::{
     auth::{Bouncer, Secret},
-    lobby::Guest,
+    connection::Visitor,
     server::Server,
 };
 pub use mapping::{Action, Mapping, Transform};
@@ -139,8 +140,8 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    pub(crate) fn new(settings: Webhooks) -> Self {
-        Self { bouncer: Bouncer::new(settings.token.clone()), settings, notes: Mutex::default() }
+    pub(crate) fn new(settings: Webhooks, audit: Audit) -> Self {
+        Self { bouncer: Bouncer::new(settings.token.clone()).noting(audit), settings, notes: Mutex::default() }
     }
 
     /// What follows the path of all webhooks, if a path begins with that.
@@ -159,11 +160,11 @@ impl Hooks {
 /// Answers a request to a place beneath the path of all webhooks.
 pub(crate) async fn answer(
     (server, hooks): (Arc<Server>, Arc<Hooks>),
-    guest: &Guest,
+    visitor: &Visitor,
     place: String,
     (parts, body): (Parts, Body),
 ) -> Response {
-    if let Err(refusal) = hooks.admit(guest, &parts, &place) {
+    if let Err(refusal) = hooks.admit(visitor, &parts, &place) {
         request::forget(body).await;
         return refusal.into_response();
     }
@@ -188,18 +189,18 @@ pub(crate) async fn answer(
 
 impl Hooks {
     /// Lets in who knows the token and asks for something that is there. From here on the lobby's rules do not bind them.
-    fn admit(&self, guest: &Guest, parts: &Parts, place: &str) -> Result<(), Refusal> {
+    fn admit(&self, visitor: &Visitor, parts: &Parts, place: &str) -> Result<(), Refusal> {
         if request::query(&parts.uri).contains_key("token") {
             return Err(Refusal::invalid(
                 "a token in the address ends up in logs; send it as the header \"Authorization: Bearer …\" or \
                  \"x-openclaw-token\"",
             ));
         }
-        let (auth, address) = (request::shown(&parts.headers), guest.address().ip());
+        let (auth, address) = (request::shown(&parts.headers), visitor.address());
         self.bouncer.check(&auth, address, Instant::now()).inspect_err(|_| {
             tracing::warn!(%address, "a webhook was refused");
         })?;
-        guest.welcome();
+        visitor.welcome();
         if parts.method != Method::POST {
             return Err(Refusal::wrong_verb());
         }
@@ -292,7 +293,7 @@ mod tests {
         }
         let hooks = Webhooks::new("hunter2", "in/hooks/").unwrap();
         assert_eq!((hooks.path.as_str(), hooks.max_body), ("/in/hooks", 262_144));
-        assert!(!format!("{hooks:?} {:?}", Hooks::new(hooks.clone())).contains("hunter2"));
+        assert!(!format!("{hooks:?} {:?}", Hooks::new(hooks.clone(), Audit::default())).contains("hunter2"));
     }
 
     struct Stuck;
@@ -309,13 +310,13 @@ mod tests {
         let mut settings = Webhooks::new("t", "/hooks").unwrap();
         settings.transformer = Some(Arc::new(Stuck));
         let transform = Transform { module: "x.mjs".to_owned(), export: None };
-        let refusal = Hooks::new(settings).transformed(&transform, json!({})).await.unwrap_err();
+        let refusal = Hooks::new(settings, Audit::default()).transformed(&transform, json!({})).await.unwrap_err();
         assert_eq!(refusal, failed(&transform, "took longer than 10 seconds"));
     }
 
     #[test]
     fn a_place_is_what_follows_the_path() {
-        let hooks = Hooks::new(Webhooks::new("t", "/hooks").unwrap());
+        let hooks = Hooks::new(Webhooks::new("t", "/hooks").unwrap(), Audit::default());
         let place = |path: &str| hooks.place(path);
         assert_eq!(place("/hooks/wake").as_deref(), Some("wake"));
         assert_eq!(place("/hooks/a/b/").as_deref(), Some("a/b"));

@@ -11,7 +11,10 @@ use axum::{
     },
 };
 use futures_util::StreamExt;
-use homard_proto::method::connect::Auth;
+use homard_proto::{
+    frame::{MAX_DEPTH, nests_too_deep},
+    method::connect::Auth,
+};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
@@ -20,7 +23,7 @@ use super::{refusal::Refusal, template::Scene};
 /// The header that may hold the token instead of `Authorization`.
 const TOKEN: &str = "x-openclaw-token";
 /// How long a body may take to come.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a body that nobody wants may take to come.
 const GRACE: Duration = Duration::from_secs(1);
 /// How much of a body that nobody wants is read.
@@ -74,6 +77,9 @@ pub(super) async fn read(parts: &Parts, body: Body, (place, limit): (String, usi
     }
     let late = || Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body took too long to come");
     let bytes = timeout(PATIENCE, take(body, limit)).await.map_err(|_elapsed| late())??.ok_or_else(too_large)?;
+    if nests_too_deep(&bytes) {
+        return Err(Refusal::invalid(format!("the body nests deeper than {MAX_DEPTH} levels")));
+    }
     let is_blank = bytes.iter().all(u8::is_ascii_whitespace);
     let payload = if is_blank { Ok(json!({})) } else { serde_json::from_slice(&bytes) };
     Ok(Said {

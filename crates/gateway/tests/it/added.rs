@@ -58,7 +58,10 @@ async fn an_added_method_is_advertised_and_answered() {
         new.ask("2", "config.schema.lookup", json!({})).await["error"],
         refused("invalid config.schema.lookup params: must have required property 'path'")
     );
-    assert_eq!(new.ask("3", "config.get", json!({})).await["error"], refused("unknown method: config.get"));
+    // Who may not do all does not even learn what there is not.
+    assert_eq!(new.ask("3", "config.get", json!({})).await["error"]["message"], "missing scope: operator.admin");
+    let mut owner = world.client(4, json!({})).await;
+    assert_eq!(owner.ask("3", "config.get", json!({})).await["error"], refused("unknown method: config.get"));
 }
 
 #[tokio::test]

@@ -1,6 +1,9 @@
 //! A conversation with an agent that is not busy with anything else: `chat.send`, its events, and how it is stopped.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::{StreamExt, stream};
 use homard_model::{Error as ModelError, ErrorKind, Event, stream::CallDelta};
@@ -11,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     exchange::{is_end, lawful, lines, text, until},
-    support::{Script, World, done, says, waits},
+    support::{Script, Socket, World, done, says, waits},
 };
 
 /// Each time all of the text is told, so these are more than all buffers between us and a client hold.
@@ -29,6 +32,55 @@ fn started(protocol: u64, run: &str) -> Value {
         answer["disposition"] = "started".into();
     }
     answer
+}
+
+/// OpenClaw's older TUI must have taken in the answer before it hears of the run's end.
+#[tokio::test]
+async fn an_older_client_hears_of_its_run_a_moment_after_the_answer() {
+    let world = World::new(says(&["at once"])).await;
+    let mut socket = world.client(3, json!({})).await;
+    let asked = Instant::now();
+    socket.send("r1", "chat.send", message("k", "hello")).await;
+    let frames = until(&mut socket, |frame| frame["event"] == "agent").await;
+    assert_eq!(lines(&frames), ["r1 true", "agent k 1 lifecycle start"]);
+    assert!(asked.elapsed() >= Duration::from_millis(50), "its run was told after {:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn a_message_below_a_conversation_that_is_gone_is_refused() {
+    let world = World::new(says(&["hello"])).await;
+    let mut socket = world.client(4, json!({})).await;
+    let seen = async |socket: &mut Socket| {
+        let history = socket.ask("h", "chat.history", json!({"sessionKey": "main"})).await["payload"].clone();
+        (history["sessionId"].clone(), history["sessionInfo"]["activeLeafEntryId"].clone(), history["messages"].clone())
+    };
+    let below = |run: &str, session: &Value, leaf: &Value| {
+        let mut params = message(run, "go on");
+        params["sessionId"] = session.clone();
+        params["expectedLeafEntryId"] = leaf.clone();
+        params
+    };
+    socket.send("r1", "chat.send", message("k1", "hello")).await;
+    until(&mut socket, |frame| is_end(frame, "k1")).await;
+    let (first, leaf, said) = seen(&mut socket).await;
+    assert_eq!(leaf, said[1]["__openclaw"]["id"]);
+    // More may have been said below what the sender saw.
+    for (run, leaf) in [("k2", &leaf), ("k3", &leaf), ("k4", &Value::Null)] {
+        let sent = socket.ask(run, "chat.send", below(run, &first, leaf)).await;
+        assert_eq!(sent["payload"], started(4, run));
+        until(&mut socket, |frame| is_end(frame, run)).await;
+    }
+    socket.ask("r2", "sessions.reset", json!({"key": "main"})).await;
+    for (run, leaf) in [("k5", &leaf), ("k6", &Value::Null)] {
+        let refused = socket.ask(run, "chat.send", below(run, &first, leaf)).await;
+        assert_eq!(refused["error"]["details"], json!({"reason": "active-leaf-changed"}), "{refused}");
+    }
+    let (second, leaf, said) = seen(&mut socket).await;
+    assert_eq!((&leaf, &said), (&Value::Null, &json!([])));
+    let sent = socket.ask("r3", "chat.send", below("k5", &second, &leaf)).await;
+    assert_eq!(sent["payload"], started(4, "k5"));
+    let wrong = socket.ask("r4", "chat.send", below("k7", &second, &json!(7))).await;
+    assert_eq!(wrong["error"]["message"], "invalid chat.send params: at /expectedLeafEntryId: must be string,null");
 }
 
 #[tokio::test]

@@ -62,7 +62,7 @@ async fn addresses_that_cannot_be_served_are_named_with_the_way_out() {
         format!("port {} on 127.0.0.1 is in use; stop the other gateway or choose another with --port", taken.port())
     );
     let everywhere = settings(SocketAddr::from(([0, 0, 0, 0], 0)));
-    assert!(matches!(refused(everywhere).await, Error::NotLoopback(_)));
+    assert!(matches!(refused(everywhere).await, Error::Exposed(_)));
     let mut nowhere = settings(taken);
     nowhere.bind.clear();
     assert!(matches!(refused(nowhere).await, Error::NoAddress));

@@ -224,7 +224,7 @@ async fn a_history_is_the_newest_messages_without_their_envelopes() {
     shown["messages"].take();
     let row = json!({
         "key": "agent:main:main", "kind": "direct", "updatedAt": 1, "sessionId": "s", "agentId": "main", "isMain": true,
-        "hasActiveRun": false, "activeRunIds": [],
+        "hasActiveRun": false, "activeRunIds": [], "activeLeafEntryId": "e249",
     });
     assert_eq!(
         shown,

@@ -33,7 +33,9 @@ use homard_proto::{
     transcript::Entry,
 };
 use homard_store::{
-    DeliveryRow, Error as StoreError, Fence, MemoryStore, Rec, RunRow, Session, Store, ToolClass, Unfinished, Verdict,
+    DeliveryRow, Error as StoreError, Fence, Look, MemoryStore, Rec, RunRow, Session, Store, ToolClass, Unfinished,
+    Verdict,
+    spend::{Period, Spent},
 };
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
@@ -49,6 +51,8 @@ use tokio_tungstenite::{
     tungstenite::{Error as WsError, Message, client::IntoClientRequest, http::HeaderValue, protocol::WebSocketConfig},
 };
 use tokio_util::sync::CancellationToken;
+
+use crate::record::Notes;
 
 pub(crate) const TOKEN: &str = "the-shared-token";
 
@@ -194,6 +198,22 @@ impl Store for Bent {
     async fn outbox(&self) -> Result<Vec<DeliveryRow>, StoreError> {
         self.store.outbox().await
     }
+
+    async fn runs(&self, look: &Look) -> Result<Vec<RunRow>, StoreError> {
+        self.store.runs(look).await
+    }
+
+    async fn run_named(&self, name: &str) -> Result<Option<RunId>, StoreError> {
+        self.store.run_named(name).await
+    }
+
+    async fn posted(&self, run: &RunId) -> Result<Vec<DeliveryRow>, StoreError> {
+        self.store.posted(run).await
+    }
+
+    async fn spent(&self, period: &Period) -> Result<Vec<Spent>, StoreError> {
+        self.store.spent(period).await
+    }
 }
 
 /// A gateway at work.
@@ -243,6 +263,28 @@ impl World {
         tools: &[(&'static str, ToolClass)],
         change: impl FnOnce(Gateway) -> Gateway,
     ) -> Self {
+        let here = settings(SocketAddr::from(([127, 0, 0, 1], 0)));
+        Self::furnished((here, tools), store, script, rules, change).await
+    }
+
+    /// With these settings.
+    pub(crate) async fn set(
+        settings: Settings,
+        store: Arc<dyn Store>,
+        script: Script,
+        rules: Rules,
+        change: impl FnOnce(Gateway) -> Gateway,
+    ) -> Self {
+        Self::furnished((settings, &[]), store, script, rules, change).await
+    }
+
+    async fn furnished(
+        (settings, tools): (Settings, &[(&'static str, ToolClass)]),
+        store: Arc<dyn Store>,
+        script: Script,
+        rules: Rules,
+        change: impl FnOnce(Gateway) -> Gateway,
+    ) -> Self {
         let spec = Spec {
             provider: "test".to_owned(),
             model: "scripted".to_owned(),
@@ -263,7 +305,7 @@ impl World {
         let agents = Agents::new(profile, []);
         let (store, slots) = ((store, Fence::default()), Slots::new(4, 4, 1));
         let (hub, feed) = Hub::start_with(Ambient::system(), store, agents, slots, rules);
-        let gateway = bind(settings(SocketAddr::from(([127, 0, 0, 1], 0)))).await.unwrap();
+        let gateway = bind(settings).await.unwrap();
         let address = gateway.local_addrs()[0];
         let stop = CancellationToken::new();
         let planned = schedule::Settings {
@@ -308,6 +350,8 @@ pub(crate) fn settings(address: SocketAddr) -> Settings {
         secret: Secret::new(Some(TOKEN.to_owned()), None),
         allowed_origins: vec!["https://desk.example".to_owned()],
         trusted_proxies: vec![Ipv4Addr::new(127, 0, 0, 9).into()],
+        tls: None,
+        allow_insecure: false,
         state_dir: PathBuf::from("/state"),
         config_path: None,
     }
@@ -323,12 +367,17 @@ pub(crate) fn connect(protocol: u64) -> Value {
 }
 
 /// A client's end of a socket.
-pub(crate) struct Socket(WebSocketStream<TcpStream>);
+pub(crate) struct Socket(WebSocketStream<TcpStream>, Notes);
 
 impl Socket {
     /// Connects with these headers; an HTTP answer instead of a socket is its status.
     pub(crate) async fn open(address: SocketAddr, headers: &[(&'static str, &str)]) -> Result<Self, u16> {
         Self::open_from(Ipv4Addr::LOCALHOST, address, headers).await
+    }
+
+    /// Connects at this path.
+    pub(crate) async fn open_at(address: SocketAddr, path: &str) -> Result<Self, u16> {
+        Self::opened(Ipv4Addr::LOCALHOST, (address, path), &[]).await
     }
 
     /// The same, from another address of this machine.
@@ -337,7 +386,15 @@ impl Socket {
         address: SocketAddr,
         headers: &[(&'static str, &str)],
     ) -> Result<Self, u16> {
-        let mut request = format!("ws://{address}/").into_client_request().unwrap();
+        Self::opened(from, (address, "/"), headers).await
+    }
+
+    async fn opened(
+        from: Ipv4Addr,
+        (address, path): (SocketAddr, &str),
+        headers: &[(&'static str, &str)],
+    ) -> Result<Self, u16> {
+        let mut request = format!("ws://{address}{path}").into_client_request().unwrap();
         for (name, value) in headers {
             request.headers_mut().insert(*name, HeaderValue::from_str(value).unwrap());
         }
@@ -349,7 +406,7 @@ impl Socket {
         match timeout(PATIENCE, opening).await.unwrap() {
             Ok((socket, response)) => {
                 assert!(response.headers().get("sec-websocket-extensions").is_none());
-                Ok(Self(socket))
+                Ok(Self(socket, Notes::default()))
             }
             Err(WsError::Http(response)) => Err(response.status().as_u16()),
             Err(error) => panic!("{error}"),
@@ -365,6 +422,7 @@ impl Socket {
     }
 
     pub(crate) async fn send(&mut self, id: &str, method: &str, params: Value) {
+        self.1.asked(id, method);
         self.say(&json!({"type": "req", "id": id, "method": method, "params": params}).to_string()).await;
     }
 
@@ -413,7 +471,10 @@ impl Socket {
         loop {
             match timeout(PATIENCE, self.0.next()).await.expect("nothing was heard for too long") {
                 Some(Ok(Message::Ping(_))) => {}
-                Some(Ok(message)) => return Some(message),
+                Some(Ok(message)) => {
+                    self.1.heard(&message);
+                    return Some(message);
+                }
                 Some(Err(_)) | None => return None,
             }
         }

@@ -1,8 +1,14 @@
 //! What clients show beside conversations: models, commands, tools, the log, and that conversations change.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
 
-use crate::support::{Socket, World, connect, says};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::{
+    exchange::{is_end, until},
+    support::{Socket, World, connect, says, waits},
+};
 
 async fn get(socket: &mut Socket, method: &str, params: Value) -> Value {
     let answer = socket.ask(method, method, params).await;
@@ -80,6 +86,43 @@ async fn who_follows_conversations_hears_that_they_change_and_nobody_else_does()
 }
 
 #[tokio::test]
+async fn what_pages_ask_of_the_house_is_answered() {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = World::new(waits(&gate)).await;
+    let mut socket = world.client(4, json!({})).await;
+    let key = "agent:main:subagent:x";
+    let params = json!({"message": "x", "idempotencyKey": "k", "sessionKey": key});
+    socket.send("r", "agent", params).await;
+    until(&mut socket, |frame| frame["event"] == "chat").await;
+    let task = get(&mut socket, "tasks.list", json!({"status": ["queued", "running"]})).await["tasks"][0].clone();
+    assert_eq!((&task["id"], &task["status"], &task["runId"]), (&json!(key), &json!("running"), &json!("k")));
+    let ended = json!({"status": "completed", "agentId": "main", "limit": 1});
+    assert_eq!(get(&mut socket, "tasks.list", ended.clone()).await, json!({"tasks": []}));
+    let lanes = get(&mut socket, "diagnostics.lanes", json!({})).await;
+    let counts: Vec<_> = lanes["lanes"].as_array().unwrap().iter().map(|lane| &lane["activeCount"]).collect();
+    assert_eq!(counts, [0, 1, 0, 0, 0]);
+    gate.add_permits(1);
+    until(&mut socket, |frame| is_end(frame, "k")).await;
+    assert_eq!(get(&mut socket, "tasks.list", ended).await["tasks"][0]["id"], key);
+    let wrong = socket.ask("w", "tasks.list", json!({"status": "lost"})).await;
+    assert_eq!(wrong["error"]["code"], "INVALID_REQUEST");
+
+    let known = get(&mut socket, "models.authStatus", json!({"agentId": "main"})).await;
+    let provider = json!({
+        "provider": "test", "authProvider": "test", "displayName": "test", "status": "static", "profiles": [],
+    });
+    assert_eq!(known["providers"], json!([provider]));
+    let unknown = socket.ask("u", "models.authStatus", json!({"agentId": "nobody"})).await;
+    assert_eq!(unknown["error"]["message"], "invalid models.authStatus params: unknown agent id \"nobody\"");
+    let memory = get(&mut socket, "doctor.memory.status", json!({})).await;
+    assert_eq!((&memory["provider"], &memory["embedding"]["ok"]), (&json!("none"), &json!(false)));
+    assert_eq!(get(&mut socket, "webSearch.status", json!({})).await["route"]["kind"], "unavailable");
+    let github = json!({"agentId": "main", "selectedScope": "system"});
+    assert_eq!(get(&mut socket, "tools.github.status", github).await["selected"]["configured"], false);
+    assert_eq!(get(&mut socket, "migrations.memory.plan", json!({"agentId": "main"})).await["providers"], json!([]));
+}
+
+#[tokio::test]
 async fn lists_of_what_is_not_here_are_empty() {
     let world = World::new(says(&["hi"])).await;
     let (mut socket, _) = world.open().await;
@@ -89,6 +132,21 @@ async fn lists_of_what_is_not_here_are_empty() {
     assert_eq!(get(&mut socket, "question.list", json!({})).await, json!({"questions": []}));
     assert_eq!(get(&mut socket, "plugin.approval.list", json!({})).await, json!([]));
     assert_eq!(get(&mut socket, "node.list", json!({})).await["nodes"], json!([]));
+    for (method, list) in [
+        ("sessions.branches.list", "branches"),
+        ("sessions.companion.state", "exchanges"),
+        ("transcripts.list", "sessions"),
+        ("skills.library.list", "entries"),
+        ("skills.proposals.list", "proposals"),
+    ] {
+        assert_eq!(get(&mut socket, method, json!({"sessionKey": "main"})).await[list], json!([]), "{method}");
+    }
+    assert_eq!(get(&mut socket, "progressCard.get", json!({})).await, json!({"card": null}));
+    assert_eq!(get(&mut socket, "sessions.observer.visibility", json!({"visible": true})).await, json!({"ok": true}));
+    assert_eq!(get(&mut socket, "talk.catalog", json!({})).await["speech"]["providers"], json!([]));
+    assert_eq!(get(&mut socket, "environments.list", json!({})).await["environments"][0]["id"], "gateway");
+    let update = json!({"sentinel": null, "updateAvailable": null});
+    assert_eq!(get(&mut socket, "update.status", json!({})).await, update);
     let log = get(&mut socket, "logs.tail", json!({"limit": 5})).await;
     assert_eq!((&log["lines"], &log["cursor"]), (&json!([]), &json!(0)));
     let wrong = socket.ask("w", "logs.tail", json!({"limit": 5001})).await;

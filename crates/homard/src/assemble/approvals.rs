@@ -32,7 +32,7 @@ use crate::{
 pub(crate) async fn open(hub: &Hub, paths: &Paths) -> Result<Desk> {
     let ambient = hub.ambient();
     let shelf = Files { files: ApprovalFiles::new(&paths.state), ambient: ambient.clone() };
-    let desk = Desk::open(Arc::new(shelf), ambient.clone()).await;
+    let desk = Desk::open_with(Arc::new(shelf), ambient.clone(), hub.audit()).await;
     let desk = desk.context("what waits for approval cannot be read")?;
     hub.open_desk(&desk);
     Ok(desk)

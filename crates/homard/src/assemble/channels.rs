@@ -9,6 +9,7 @@ mod build;
 mod courier;
 mod desk;
 mod door;
+mod draft;
 mod media;
 mod policy;
 mod spool;
@@ -20,15 +21,18 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
 };
 
-use homard_agent::{Ambient, Hub, courier::CourierError};
+use homard_agent::{Ambient, Hub, courier::CourierError, tape::State};
 use homard_channels::{Channel, Outgoing, Probe, Receipt, Road, pairing::Book};
 use homard_config::Loaded;
+use homard_proto::RunId;
+use homard_store::{DeliveryRow, Error as StoreError};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use self::{
     build::{Built, build},
-    desk::{Desk, Supplies},
+    desk::{Desk, Ours, Supplies},
+    draft::{Drafts, Spot, is_answered},
     policy::Policy,
     spool::Spool,
     standing::Standing,
@@ -56,6 +60,8 @@ struct Inner {
     spools: Mutex<BTreeMap<String, Arc<Spool>>>,
     /// Those that cannot be used, and why.
     broken: Mutex<Vec<((String, String), String)>>,
+    /// Answers that are being written, once somebody asks.
+    drafts: OnceLock<Arc<Drafts>>,
     /// Set when what comes in is listened to; fires when it is not any more.
     listening: OnceLock<CancellationToken>,
     ambient: Ambient,
@@ -73,6 +79,7 @@ pub(crate) struct Account {
     made_of: Value,
     policy: Arc<RwLock<Arc<Policy>>>,
     standing: Arc<Standing>,
+    ours: Arc<Ours>,
     desk: OnceLock<Arc<Desk>>,
     stop: CancellationToken,
 }
@@ -87,6 +94,14 @@ impl Account {
     /// Who takes what comes in, if anybody listens.
     fn desk(&self) -> Option<&Arc<Desk>> {
         self.desk.get()
+    }
+
+    /// Remembers what we said, if it was said.
+    fn remember(&self, to: &str, said: &Result<Receipt, CourierError>) {
+        let Ok(receipt) = said else { return };
+        let all = receipt.details["messageIds"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let last = receipt.message.as_deref();
+        all.chain(last).for_each(|message| self.ours.remember(to, message));
     }
 
     /// How it is doing, as clients are told.
@@ -117,6 +132,7 @@ impl Channels {
             accounts: Mutex::default(),
             spools: Mutex::default(),
             broken: Mutex::default(),
+            drafts: OnceLock::new(),
             listening: OnceLock::new(),
             ambient: Ambient::system(),
         }))
@@ -181,6 +197,7 @@ impl Channels {
             made_of,
             policy: Arc::new(RwLock::new(Arc::new(policy))),
             standing: Arc::default(),
+            ours: Arc::default(),
             desk: OnceLock::new(),
             stop: CancellationToken::new(),
         }))
@@ -194,7 +211,34 @@ impl Channels {
             stop.cancelled().await;
             channels.accounts().values().for_each(|account| account.stop.cancel());
         }));
+        for (run, spot) in self.drafts().left() {
+            drop(homard_agent::task::spawn("draft", self.clone().clear_up(run, spot)));
+        }
         self.accounts().iter().filter_map(|(key, account)| self.listen(key, account)).collect()
+    }
+
+    /// Sees to an unfinished answer that the last process left: if its run says nothing, it is taken back. Else the answer
+    /// comes, or has come, in its place.
+    async fn clear_up(self, run: RunId, spot: Spot) {
+        let Some(hub) = self.0.hub.get() else { return };
+        let says_nothing = match hub.follow(&run) {
+            Some(follower) => match follower.end().await {
+                State::Ended(end) => !is_answered(&end.outcome, &end.replies),
+                State::Queued | State::Running | State::Broken(_) | State::Refused => false,
+            },
+            None => {
+                let report = hub.reported(&run).await.ok().flatten();
+                report.is_some_and(|report| !is_answered(report.outcome(), report.replies()))
+            }
+        };
+        if let Some(account) = self.account((&spot.channel, &spot.account)).filter(|_| says_nothing) {
+            self.drafts().withdraw(account.channel.as_ref(), &run).await;
+        }
+    }
+
+    /// Answers that are being written.
+    fn drafts(&self) -> &Arc<Drafts> {
+        self.0.drafts.get_or_init(|| Arc::new(Drafts::open(self.0.paths.state.join("channels/drafts.json"))))
     }
 
     /// Opens the desk of an account, if it has none. Says what is wrong with what was left there.
@@ -217,6 +261,8 @@ impl Channels {
                 spool: spool.clone(),
                 policy: account.policy.clone(),
                 standing: account.standing.clone(),
+                drafts: self.drafts().clone(),
+                ours: account.ours.clone(),
                 stop: account.stop.clone(),
             })
         });
@@ -245,9 +291,19 @@ impl Channels {
         outgoing: Outgoing,
     ) -> Result<(String, Receipt), CourierError> {
         let (channel, account) = self.speaker(channel, account)?;
+        let to = outgoing.place.to.clone();
         let said = account.channel.send(outgoing).await.map_err(courier::error);
+        account.remember(&to, &said);
         account.standing.said(self.now(), said.as_ref().err().map(ToString::to_string));
         Ok((channel, said?))
+    }
+
+    /// What has not arrived, as far as is known.
+    pub(crate) async fn outbox(&self) -> Result<Vec<DeliveryRow>, StoreError> {
+        match self.0.hub.get() {
+            Some(hub) => hub.outbox().await,
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Asks the platform who we are there.

@@ -11,7 +11,7 @@ use std::{
 use homard_agent::{Hub, task, tool::Tool};
 use homard_config::{Loaded, redact};
 use homard_hooks::{Hook, Hooks, Listener, SlashCommand};
-use homard_plugins::{Extensions, Host, Plugins, Reserved, Setup, Timing, internal::Scripts};
+use homard_plugins::{Extensions, Host, Plugins, Reserved, Setup, Status, Timing, internal::Scripts};
 use tokio::{
     sync::{Notify, watch},
     time::timeout,
@@ -81,6 +81,11 @@ impl Guests {
             }
         });
         (Self { plugins, listeners, hooks: Arc::default(), given: Arc::default(), changed }, wrong)
+    }
+
+    /// How each plugin stands.
+    pub(crate) fn status(&self) -> Vec<Status> {
+        self.plugins.status()
     }
 
     /// What plugins add to the house, as far as it is known.

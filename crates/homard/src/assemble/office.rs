@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use anyhow::{Context, Result};
@@ -17,6 +17,7 @@ use homard_agent::{
     setting::{Machine, Pictures, Style},
     tool::Toolbox,
 };
+use homard_audit::Audit;
 use homard_compact::Settings;
 use homard_config::Loaded;
 use homard_model::{Error, ErrorKind, Spec, roster::Roster};
@@ -46,6 +47,7 @@ use crate::{
         agents::{Choice, Member, Style as Said},
     },
     live::Live,
+    logging::Masks,
     paths::{self, Paths},
 };
 
@@ -60,6 +62,10 @@ pub(crate) struct Office {
     pub(crate) guests: Guests,
     /// Chat platforms.
     pub(crate) channels: Channels,
+    /// Where it is noted what matters to whoever guards the house.
+    pub(crate) audit: Audit,
+    /// What the log does not show.
+    masks: Arc<OnceLock<Masks>>,
     kept: Arc<Mutex<Kept>>,
 }
 
@@ -72,6 +78,8 @@ struct Kept {
     libraries: Vec<Library>,
     /// Whether it was known which tools agents may use.
     knows_tools: bool,
+    /// What must not be seen.
+    secrets: Vec<Secrets>,
 }
 
 /// The agents of a config, and what people should know of them.
@@ -86,7 +94,11 @@ pub(super) struct Staff {
 
 impl Office {
     /// An office, and what is wrong with some plugin or hook of the config.
-    pub(super) fn new(paths: &Paths, place: &Place, loaded: &Loaded<Config>) -> (Self, Vec<String>) {
+    pub(super) fn new(
+        (paths, place): (&Paths, &Place),
+        loaded: &Loaded<Config>,
+        audit: Audit,
+    ) -> (Self, Vec<String>) {
         let hub = Arc::default();
         let (guests, wrong) = Guests::open(loaded, paths, &hub);
         let channels = Channels::new(paths, &hub);
@@ -101,10 +113,13 @@ impl Office {
                 },
                 hub,
                 courier: Some(Arc::new(channels.clone())),
+                audit: audit.clone(),
                 ..Bench::default()
             },
             guests,
             channels,
+            audit,
+            masks: Arc::default(),
             kept: Arc::default(),
         };
         (office, wrong)
@@ -118,6 +133,13 @@ impl Office {
         if let Some(schedule) = schedule {
             desk.schedule.get_or_init(|| schedule.clone());
         }
+    }
+
+    /// Has the log show nothing that must not be seen, by this config and those to come.
+    pub(crate) fn hide_in(&self, masks: &Masks) {
+        masks.hide_all(self.kept().secrets.clone());
+        // The log of this process is one.
+        self.masks.get_or_init(|| masks.clone());
     }
 
     /// Waits until there are other tools than those that the agents were given.
@@ -178,9 +200,13 @@ impl Office {
             if agent.is_default { first = Some(profile) } else { others.push(profile) }
         }
         let agents = Agents::new(first.context("there is no agent")?, others);
-        let Desk { libraries, remark, troubles, .. } = desk;
+        let Desk { libraries, remark, troubles, secrets, .. } = desk;
         let mut kept = self.kept();
         (kept.libraries, kept.knows_tools) = (libraries, knows_tools);
+        kept.secrets = secrets.into_values().collect();
+        if let Some(masks) = self.masks.get() {
+            masks.hide_all(kept.secrets.clone());
+        }
         drop(kept);
         Ok(Staff { agents, remark, troubles })
     }

@@ -17,6 +17,7 @@ use homard_agent::{
     task,
     tool::{Tool, Toolbox},
 };
+use homard_audit::Audit;
 use homard_config::Loaded;
 use homard_tools::{
     Background, ExecSettings, Exited, MemorySettings, Message, MessageRules, WebFetch, WebFetchSettings, WebSearch,
@@ -55,6 +56,8 @@ pub(super) struct Bench {
     pub(super) gateway: Option<Desk>,
     /// Who carries messages to chat platforms.
     pub(super) courier: Option<Arc<dyn Courier>>,
+    /// Where starts and ends of commands are noted.
+    pub(super) audit: Audit,
 }
 
 /// What only a gateway has, as soon as it has it.
@@ -136,6 +139,7 @@ impl Bench {
             timeout: said.timeout_sec.map_or(usual.timeout, Duration::from_secs),
             keep: said.cleanup_ms.map_or(usual.keep, Duration::from_millis),
             approvals: Some(approvals::asking(config)),
+            audit: self.audit.clone(),
             ..usual
         }
     }

@@ -76,20 +76,20 @@ pub(super) struct Args {
     /// How long the turn may take; 0 for as long as it takes
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=assemble::MAX_TIMEOUT))]
     timeout: Option<u64>,
-    /// Not supported yet
-    #[arg(short, long, value_name = "NUMBER", hide = true)]
-    to: Option<String>,
-    /// Not supported yet
-    #[arg(long, hide = true)]
+    /// Send the answer on a channel, too: where the session was spoken to last, or as the flags below say
+    #[arg(long, conflicts_with = "local")]
     deliver: bool,
-    /// Not supported yet
-    #[arg(long, value_name = "TARGET", hide = true)]
+    /// Who gets the answer on the channel
+    #[arg(short, long, value_name = "TARGET")]
+    to: Option<String>,
+    /// Who gets the answer, if not the one of --to
+    #[arg(long, value_name = "TARGET", requires = "deliver")]
     reply_to: Option<String>,
-    /// Not supported yet
-    #[arg(long, value_name = "NAME", hide = true)]
+    /// The channel that the answer goes to, if not the one of --channel
+    #[arg(long, value_name = "NAME", requires = "deliver")]
     reply_channel: Option<String>,
-    /// Not supported yet
-    #[arg(long, value_name = "ID", hide = true)]
+    /// The account that sends the answer
+    #[arg(long, value_name = "ID", requires = "deliver")]
     reply_account: Option<String>,
 }
 
@@ -118,7 +118,6 @@ struct Answer {
 
 /// Runs one turn and prints what came of it.
 pub(super) async fn run(args: Args) -> Result<()> {
-    args.refuse_delivery()?;
     let message = args.read_message()?;
     let paths = Paths::find()?;
     let chosen = Config::choose(&paths);
@@ -143,15 +142,42 @@ pub(super) async fn run(args: Args) -> Result<()> {
             return Err(error);
         }
     };
+    let delivery = undelivered(&answer.document["delivery"], turn.run());
     if args.json {
-        return Ok(render::print_json(&answer.document)?);
+        // One document: what went wrong, or what came of it.
+        return match delivery {
+            Some((failure, true)) => Err(failure.into()),
+            Some((_, false)) | None => Ok(render::print_json(&answer.document)?),
+        };
     }
     let payloads = answer.result.get("payloads").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     turn.story.finish(payloads)?;
     if is_demo(&answer.result) && !asks_no_model(&turn.params.message) {
         render::remark(&format!("({DEMO}, the built-in demo model, answered; to set a real one see docs/models.md)"));
     }
-    Ok(())
+    match delivery {
+        Some((failure, true)) => Err(failure.into()),
+        Some((failure, false)) => {
+            render::remark(&failure.message);
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+/// What is to be told of an answer that did not arrive on its channel, and whether it never will.
+fn undelivered(delivery: &Value, run: &str) -> Option<(Failure, bool)> {
+    let why = delivery["error"].as_str();
+    let (text, is_lost) = match delivery["status"].as_str()? {
+        "failed" => (why.unwrap_or("the answer was not delivered").to_owned(), true),
+        "unknown" => (why.unwrap_or("it is not known whether the answer was delivered").to_owned(), false),
+        "pending" => {
+            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+            (format!("the answer is not delivered yet{why}\nsee: homard channels status"), false)
+        }
+        _ => return None,
+    };
+    Some((Failure::new("delivery", text).of(run, "gateway"), is_lost))
 }
 
 /// Through the gateway if it answers. In this process only if nothing at all was sent.
@@ -165,6 +191,14 @@ async fn anywhere(chosen: &Chosen, paths: &Paths, turn: &mut Turn, shows: Shows)
     };
     match reached {
         Reached::Gateway(client) => remote::run(*client, turn).await,
+        Reached::Nobody if turn.params.deliver == Some(true) => {
+            let text = format!(
+                "no gateway answers at {}, and only a gateway talks to channels\n\
+                 start it with: homard gateway run, or leave out --deliver",
+                target.url
+            );
+            Err(Failure::new("connection", text).into())
+        }
         Reached::Nobody if target.is_own => {
             let way_out = format!("no gateway answers at {}; HOMARD_GATEWAY_PORT names another port", target.url);
             local::run(chosen, paths, turn, &way_out).await
@@ -192,23 +226,6 @@ fn asks_no_model(message: &str) -> bool {
 }
 
 impl Args {
-    fn refuse_delivery(&self) -> Result<(), Failure> {
-        let refused = [
-            ("--to", self.to.is_some()),
-            ("--deliver", self.deliver),
-            ("--reply-to", self.reply_to.is_some()),
-            ("--reply-channel", self.reply_channel.is_some()),
-            ("--reply-account", self.reply_account.is_some()),
-        ];
-        match refused.iter().find(|(_, given)| *given) {
-            Some((flag, _)) => Err(Failure::usage(format!(
-                "{flag} is not supported yet: answers are printed here and not delivered to channels\n\
-                 choose a session with --session-key, --session-id or --agent"
-            ))),
-            None => Ok(()),
-        }
-    }
-
     fn read_message(&self) -> Result<String> {
         let (message, source) = match (&self.message, &self.message_file) {
             (Some(message), _) => (message.clone(), "--message".to_owned()),
@@ -234,13 +251,14 @@ impl Args {
             session_id: self.session_id.as_ref().map(id).transpose()?,
             thinking: self.thinking.clone(),
             channel: self.channel.clone(),
-            reply_channel: None,
-            deliver: None,
-            best_effort_deliver: None,
-            to: None,
-            reply_to: None,
+            reply_channel: self.reply_channel.clone(),
+            deliver: self.deliver.then_some(true),
+            // Whoever asks for it here wants to know if it does not get there.
+            best_effort_deliver: self.deliver.then_some(false),
+            to: self.to.clone(),
+            reply_to: self.reply_to.clone(),
             account_id: None,
-            reply_account_id: None,
+            reply_account_id: self.reply_account.clone(),
             thread_id: None,
             timeout: Some(timeout.as_secs()),
             lane: None,

@@ -23,6 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[command(after_help = "Examples:
   homard approvals list
   homard approvals allow 6f1c0a52-1f0e-4d0e-9a55-1f8b8f3f9d11
+  homard approvals always 6f1c0a52-1f0e-4d0e-9a55-1f8b8f3f9d11
   homard approvals deny 6f1c0a52-1f0e-4d0e-9a55-1f8b8f3f9d11")]
 pub(super) struct Args {
     #[command(subcommand)]

@@ -52,11 +52,16 @@ impl Setup {
 
     /// The gateway's answer; `None` when nobody listens there.
     pub(super) async fn ask(&self, method: &str) -> Result<Option<Value>> {
+        self.ask_with(method, json!({})).await
+    }
+
+    /// The gateway's answer to a question with parameters; `None` when nobody listens there.
+    pub(super) async fn ask_with(&self, method: &str, params: Value) -> Result<Option<Value>> {
         let Reached::Gateway(mut client) = Client::connect(&self.target, &["operator.read"], &[]).await? else {
             return Ok(None);
         };
         let slow = |_| Failure::new("connection", format!("the gateway at {} does not answer", self.target.url));
-        Ok(Some(timeout(PATIENCE, client.call(method, json!({}))).await.map_err(slow)??))
+        Ok(Some(timeout(PATIENCE, client.call(method, params)).await.map_err(slow)??))
     }
 
     /// The failure of a command that needs the gateway.
@@ -66,21 +71,27 @@ impl Setup {
         Failure::new("connection", format!("no gateway answers at {url}\n{way_out}"))
     }
 
-    /// The sessions in the state directory, newest first. A gateway elsewhere keeps them there.
-    pub(super) async fn sessions(&self) -> Result<Vec<(SessionKey, Arc<Record>)>> {
+    /// Looks into the state directory; `None` if there is none. A gateway elsewhere keeps what it knows there.
+    pub(super) async fn look<T>(&self, read: impl AsyncFnOnce(&Journal) -> Result<T>) -> Result<Option<T>> {
         if !self.target.is_own {
             return Err(self.nobody().into());
         }
         // Looking must not make a directory.
         if !self.paths.state.exists() {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let opened = Journal::open(&self.paths.state, || Ambient::system().now_ms());
         let journal =
             opened.with_context(|| format!("no gateway answers at {}, and nobody else can look", self.target.url))?;
-        let mut sessions = journal.list().await?;
+        let found = read(&journal).await;
         // Or having looked would count as a crash.
         journal.flush().await?;
+        found.map(Some)
+    }
+
+    /// The sessions in the state directory, newest first.
+    pub(super) async fn sessions(&self) -> Result<Vec<(SessionKey, Arc<Record>)>> {
+        let mut sessions = self.look(async |journal| Ok(journal.list().await?)).await?.unwrap_or_default();
         sessions.sort_by(|(a_key, a), (b_key, b)| b.updated_at.cmp(&a.updated_at).then_with(|| a_key.cmp(b_key)));
         Ok(sessions)
     }

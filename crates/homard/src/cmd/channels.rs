@@ -26,6 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What `homard channels` takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
+  homard channels list
   homard channels add telegram --token 123456:ABC…
   homard channels status --probe
   homard channels logs telegram
@@ -103,7 +104,7 @@ pub(super) async fn ask_if_there(setup: &Setup, method: &str, params: Value) -> 
 
 /// Changes the config.
 fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<Change> {
-    change(&paths.config, By::Person, |text| Ok(edit(text)?)).map_err(|refusal| {
+    change(paths, By::Person, |text| Ok(edit(text)?)).map_err(|refusal| {
         match matches!(refusal, Refusal::Write(_)) {
             // With what the system said.
             true => refusal.into(),

@@ -22,6 +22,8 @@ use crate::{config::Config, failure::Failure, paths::Paths, render};
   homard config set models.providers.local.apiKey '${LOCAL_KEY}'
   homard config unset gateway.port
   homard config validate
+  homard config path
+  homard config schema > homard.schema.json
 
 A path is written as agents.list[0].id; a name with a dot in it as models.providers[\"a.b\"].")]
 pub(super) struct Args {

@@ -27,7 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
   homard cron add --name Tea --at 20m --event \"The tea is ready.\"
   homard cron add --name Inbox --every 30m -m \"Look at the inbox.\"
   homard cron run 6f1c0a52-1f0e-4d0e-9a55-1f8b8f3f9d11
-  homard cron runs 6f1c0a52-1f0e-4d0e-9a55-1f8b8f3f9d11")]
+  homard cron runs 6f1c0a52-1f0e-4d0e-9a55-1f8b8f3f9d11
+  homard cron rm 6f1c0a52-1f0e-4d0e-9a55-1f8b8f3f9d11")]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -98,6 +99,21 @@ struct Add {
     /// How long a run may take, in seconds
     #[arg(long, value_name = "N", requires = "message")]
     timeout: Option<u64>,
+    /// Send the answer to somebody: where the agent was spoken to last, or as --channel and --to say
+    #[arg(long, requires = "message")]
+    announce: bool,
+    /// The channel that the answer goes to
+    #[arg(long, value_name = "NAME", requires = "announce")]
+    channel: Option<String>,
+    /// Who gets the answer there
+    #[arg(long, value_name = "TARGET", requires = "announce")]
+    to: Option<String>,
+    /// The account that sends the answer
+    #[arg(long, value_name = "ID", requires = "announce")]
+    account: Option<String>,
+    /// Do not count it as a failure if the answer does not get there
+    #[arg(long, requires = "announce")]
+    best_effort_deliver: bool,
 }
 
 impl Add {
@@ -121,9 +137,15 @@ impl Add {
             None => json!({"kind": "agentTurn", "message": self.message, "timeoutSeconds": self.timeout}),
         };
         let target = if self.event.is_some() { "main" } else { "isolated" };
+        let delivery = self.announce.then(|| {
+            json!({
+                "mode": "announce", "channel": self.channel.as_deref().unwrap_or("last"), "to": self.to,
+                "accountId": self.account, "bestEffort": self.best_effort_deliver.then_some(true),
+            })
+        });
         let job = json!({
             "name": self.name, "schedule": schedule, "payload": payload, "sessionTarget": target, "wakeMode": "now",
-            "agentId": self.agent,
+            "agentId": self.agent, "delivery": delivery,
         });
         Ok(without_nulls(job))
     }
@@ -289,6 +311,13 @@ mod tests {
                 "payload": {"kind": "agentTurn", "message": "look", "timeoutSeconds": 60}, "sessionTarget": "isolated",
                 "wakeMode": "now", "agentId": "ops",
             })
+        );
+        let typed = ["--every", "1h", "-m", "x", "--announce"];
+        assert_eq!(job(&typed).unwrap()["delivery"], json!({"mode": "announce", "channel": "last"}));
+        let there = ["--channel", "telegram", "--to", "7", "--account", "bot", "--best-effort-deliver"];
+        assert_eq!(
+            job(&[&typed[..], &there].concat()).unwrap()["delivery"],
+            json!({"mode": "announce", "channel": "telegram", "to": "7", "accountId": "bot", "bestEffort": true})
         );
         assert_eq!(
             job(&["--every", "1h", "-m", "x"]).unwrap()["schedule"],

@@ -5,7 +5,8 @@ mod serve;
 
 use anyhow::Result;
 use clap::Subcommand;
-use homard_gateway::LogBook;
+
+use crate::logging::Log;
 
 /// What `homard gateway` takes: the flags of `run`, or a subcommand.
 #[derive(Debug, clap::Args)]
@@ -46,7 +47,7 @@ impl Args {
 }
 
 /// Does it.
-pub(super) async fn run(args: Args, log: LogBook) -> Result<()> {
+pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     match args.command {
         None => serve::run(args.serve, log).await,
         Some(Command::Run(args)) => serve::run(args, log).await,

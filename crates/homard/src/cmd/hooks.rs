@@ -163,7 +163,7 @@ impl Shown {
 
 /// Changes the config file.
 fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<Change> {
-    change(&paths.config, By::Person, |text| Ok(edit(text)?)).map_err(|refusal| {
+    change(paths, By::Person, |text| Ok(edit(text)?)).map_err(|refusal| {
         match matches!(refusal, Refusal::Write(_)) {
             // With what the system said.
             true => refusal.into(),

@@ -42,6 +42,10 @@ pub(super) struct Args {
 #[derive(Debug, Subcommand)]
 enum From {
     /// Take over config, sessions, transcripts and auth profiles of OpenClaw 2026.2; nothing there is changed
+    #[command(after_help = "Examples:
+  homard import openclaw --dry-run      say what would be done
+  homard import openclaw                from ~/.openclaw
+  homard import openclaw ~/old --json   from elsewhere")]
     Openclaw(Flags),
 }
 

@@ -4,30 +4,41 @@ mod agent;
 mod agents;
 mod approvals;
 mod ask;
+mod audit;
 mod channels;
 mod chaos;
+mod completions;
 mod config;
 mod cron;
+mod doctor;
+mod examples;
 mod gateway;
 mod health;
 mod hooks;
 mod import;
+mod logs;
 mod mcp;
 mod message;
 mod models;
 mod pairing;
 mod plugins;
+#[cfg(test)]
+mod reference;
 mod sandbox;
 mod sessions;
 mod skills;
 mod status;
+mod trace;
+mod usage;
+
+use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
-use homard_gateway::LogBook;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
     config::{Config, logging::Logging},
+    logging::{self, Log},
     paths::Paths,
 };
 
@@ -41,6 +52,7 @@ use crate::{
   homard agent -m \"What files are here?\"     one turn, here and now
   homard gateway                             serve clients on ws://127.0.0.1:18789
   homard sessions                            what was talked about
+  homard trace last                          what became of the newest message
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 and 143 interrupted."
 )]
@@ -56,9 +68,15 @@ enum Command {
     /// Run the gateway, or call one
     Gateway(gateway::Args),
     /// Ask the gateway whether it is well
+    #[command(after_help = "Examples:\n  homard health\n  homard health --json")]
     Health(ask::Args),
     /// Show what is set up and what was talked about lately
+    #[command(after_help = "Examples:\n  homard status\n  homard status --json")]
     Status(ask::Args),
+    /// What became of a message, step by step, and where the time went
+    Trace(trace::Args),
+    /// What models took, day by day, and what they may take
+    Usage(usage::Args),
     /// What was talked about: list the sessions, newest first, or make one short
     Sessions(sessions::Args),
     /// Who answers whom: list the agents, or tell where a message would go
@@ -87,13 +105,28 @@ enum Command {
     Sandbox(sandbox::Args),
     /// Jobs that run by themselves: list, make, remove and run them
     Cron(cron::Args),
+    /// What the gateway has to say of its work
+    Logs(logs::Args),
+    /// What matters to whoever guards the house: list it, and check that nobody changed it
+    Audit(audit::Args),
     /// Take over what another program kept
     Import(import::Args),
+    /// Find out what is wrong with this installation, and mend what is safe to mend
+    Doctor(doctor::Args),
+    /// Print what a shell needs to complete these commands
+    #[command(alias = "completion")]
+    Completions(completions::Args),
     /// Kill a throw-away gateway again and again, and check that nothing is lost or doubled
     Chaos(chaos::Args),
 }
 
 impl Cli {
+    /// What the command line says. Ends the process if that makes no sense, or asks for help.
+    pub(crate) fn read() -> Self {
+        let matches = examples::spread(Self::command()).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
     /// Whether programs read the output.
     pub(crate) fn wants_json(&self) -> bool {
         match &self.command {
@@ -112,11 +145,16 @@ impl Cli {
             Command::Mcp(args) => args.json,
             Command::Sandbox(args) => args.json,
             Command::Cron(args) => args.json,
+            Command::Logs(args) => args.json,
+            Command::Audit(args) => args.wants_json(),
             Command::Import(args) => args.wants_json(),
             Command::Sessions(args) => args.json,
+            Command::Trace(args) => args.json,
+            Command::Usage(args) => args.json,
             Command::Health(args) | Command::Status(args) => args.json,
-            // Its report is a document, also when it fails.
-            Command::Chaos(_) => false,
+            // Their reports are documents, also when they fail.
+            Command::Chaos(_) | Command::Doctor(_) => false,
+            Command::Completions(_) => false,
         }
     }
 
@@ -125,11 +163,13 @@ impl Cli {
         match &self.command {
             Command::Gateway(args) if args.serves() => "info",
             // What it finds is its answer; the log would say it twice.
-            Command::Plugins(_) => "error",
+            Command::Plugins(_) | Command::Doctor(_) => "error",
             Command::Gateway(_)
             | Command::Agent(_)
             | Command::Health(_)
             | Command::Status(_)
+            | Command::Trace(_)
+            | Command::Usage(_)
             | Command::Sessions(_)
             | Command::Agents(_)
             | Command::Skills(_)
@@ -143,25 +183,32 @@ impl Cli {
             | Command::Mcp(_)
             | Command::Sandbox(_)
             | Command::Cron(_)
+            | Command::Logs(_)
+            | Command::Audit(_)
             | Command::Import(_)
+            | Command::Completions(_)
             | Command::Chaos(_) => "warn",
         }
     }
 
-    /// What the config says of logging; only a gateway goes by it.
-    pub(crate) fn logging(&self) -> Logging {
-        let Command::Gateway(args) = &self.command else { return Logging::default() };
-        let paths = args.serves().then(Paths::find).and_then(Result::ok);
-        paths.map(|paths| Config::choose(&paths).loaded.config.logging).unwrap_or_default()
+    /// What the config says of logging, and where to; only a gateway goes by it.
+    pub(crate) fn logging(&self) -> (Logging, Option<PathBuf>) {
+        let Command::Gateway(args) = &self.command else { return Default::default() };
+        let Some(paths) = args.serves().then(Paths::find).and_then(Result::ok) else { return Default::default() };
+        let logging = Config::choose(&paths).loaded.config.logging;
+        let place = logging::place(&logging, &paths);
+        (logging, Some(place))
     }
 
     /// Does it. What a gateway logs is in this book, too.
-    pub(crate) async fn run(self, log: LogBook) -> Result<()> {
+    pub(crate) async fn run(self, log: Log) -> Result<()> {
         match self.command {
             Command::Agent(args) => agent::run(args).await,
             Command::Gateway(args) => gateway::run(args, log).await,
             Command::Health(args) => health::run(&args).await,
             Command::Status(args) => status::run(&args).await,
+            Command::Trace(args) => trace::run(&args).await,
+            Command::Usage(args) => usage::run(&args).await,
             Command::Sessions(args) => sessions::run(&args).await,
             Command::Agents(args) => agents::run(&args),
             Command::Skills(args) => skills::run(&args),
@@ -176,7 +223,11 @@ impl Cli {
             Command::Mcp(args) => mcp::run(&args).await,
             Command::Sandbox(args) => sandbox::run(&args),
             Command::Cron(args) => cron::run(&args).await,
+            Command::Logs(args) => logs::run(&args).await,
+            Command::Audit(args) => audit::run(&args).await,
             Command::Import(args) => import::run(&args).await,
+            Command::Doctor(args) => doctor::run(&args).await,
+            Command::Completions(args) => completions::run(&args, Self::command()),
             Command::Chaos(args) => chaos::run(args).await,
         }
     }
@@ -184,12 +235,10 @@ impl Cli {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        examples::spread(Cli::command()).debug_assert();
     }
 }

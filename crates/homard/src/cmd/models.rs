@@ -10,6 +10,7 @@ use anyhow::Result;
 use clap::Subcommand;
 use homard_config::Loaded;
 
+pub(super) use self::status::Standing;
 use crate::{
     assemble::{self, models::Models},
     auth::{Keyring, place},
@@ -71,6 +72,12 @@ enum Auth {
         #[arg(long, value_name = "ID")]
         agent: Option<String>,
     },
+}
+
+/// How an agent stands, by a config.
+pub(super) fn standing(loaded: &Loaded<Config>, paths: &Paths, agent: &str) -> Result<Standing> {
+    let models = Models::new(&loaded.config, assemble::environment(&loaded.variables));
+    Standing::find(&Setup { models, config: loaded.config.clone(), paths: paths.clone() }, agent)
 }
 
 /// Shows or changes it.

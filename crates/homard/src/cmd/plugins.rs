@@ -31,6 +31,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard plugins                        what there is, and whether it is on
+  homard plugins list -v                the same, with versions, reasons and folders
   homard plugins info tidy              one of them: what it may do, and why it is on or off
   homard plugins install ./tidy         copy a folder into the state directory; nothing of it is run
   homard plugins install ./tidy --link  use it where it is
@@ -88,6 +89,11 @@ impl Args {
     pub(super) fn wants_json(&self) -> bool {
         self.json && !matches!(self.command, Some(Command::Doctor))
     }
+}
+
+/// What is wrong with plugins, by a config. Starts those that are on for a moment.
+pub(super) async fn examine(loaded: &Loaded<Config>, paths: &Paths) -> doctor::Summary {
+    doctor::summary(&Shown::find(loaded, paths)).await
 }
 
 /// Does it.
@@ -225,7 +231,7 @@ fn host(setup: &Setup) -> Arc<dyn Host> {
 
 /// Changes the config file.
 fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<Change> {
-    change(&paths.config, By::Person, |text| Ok(edit(text)?)).map_err(|refusal| {
+    change(paths, By::Person, |text| Ok(edit(text)?)).map_err(|refusal| {
         match matches!(refusal, Refusal::Write(_)) {
             // With what the system said.
             true => refusal.into(),

@@ -15,6 +15,7 @@ use crate::render;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard sessions                           what was talked about
+  homard sessions list --json               the same, for programs
   homard sessions compact garden            make that conversation short
   homard sessions compactions garden        see how often that happened
   homard sessions compactions garden undo   let everything count again")]

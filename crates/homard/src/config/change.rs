@@ -2,6 +2,7 @@
 
 use std::{fmt, path::PathBuf};
 
+use homard_audit::{Fact, What};
 use homard_config::{
     Loaded, Problem, diff,
     edit::{self, EditError},
@@ -12,6 +13,7 @@ use homard_config::{
 use serde_json::{Value, json};
 
 use super::Config;
+use crate::{audit, paths::Paths};
 
 /// How often a person's change is made again because somebody else was faster.
 const TRIES: usize = 100;
@@ -103,18 +105,32 @@ impl From<EditError> for Refusal {
 
 /// Has a text made of the file's, and writes it if it is valid.
 pub(crate) fn change(
-    file: &std::path::Path,
+    paths: &Paths,
     by: By<'_>,
     edit: impl Fn(&str) -> Result<String, Refusal>,
 ) -> Result<Change, Refusal> {
     for _ in 0..TRIES {
-        match (once(file, by, &edit), by) {
+        match (once(&paths.config, by, &edit), by) {
+            (Ok(done), By::Person | By::Client(_)) => {
+                note(paths, by, &done);
+                return Ok(done);
+            }
             (Err(Refusal::Write(WriteError::Conflict)), By::Person) => {}
             (Err(Refusal::Write(WriteError::Conflict)), By::Client(_)) => return Err(Refusal::Stale),
             (done, By::Person | By::Client(_)) => return done,
         }
     }
     Err(Refusal::Write(WriteError::Conflict))
+}
+
+/// Notes which keys changed, not what they say.
+fn note(paths: &Paths, by: By<'_>, done: &Change) {
+    let who = match by {
+        By::Person => "command line",
+        By::Client(_) => "client",
+    };
+    let fact = Fact::new(What::ConfigWritten).by(who).with("keys", &done.changed.join(" "));
+    audit::note(paths, fact.with("now", &done.after.hash));
 }
 
 fn once(file: &std::path::Path, by: By<'_>, edit: &dyn Fn(&str) -> Result<String, Refusal>) -> Result<Change, Refusal> {
@@ -182,7 +198,8 @@ mod tests {
         let file = folder.path().join("homard.json");
         fs::write(&file, text).unwrap();
         let path: Path = path.parse().unwrap();
-        let done = change(&file, by, |text| Ok(edit::set(text, &path, value)?));
+        let paths = Paths { state: folder.path().to_owned(), config: file.clone() };
+        let done = change(&paths, by, |text| Ok(edit::set(text, &path, value)?));
         (done.map(|change| change.changed).map_err(|refusal| refusal.to_string()), fs::read_to_string(file).unwrap())
     }
 

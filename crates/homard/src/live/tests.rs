@@ -42,6 +42,8 @@ impl Bench {
             trusted_proxies: Vec::new(),
             state_dir: paths.state.clone(),
             config_path: None,
+            tls: None,
+            allow_insecure: false,
         };
         let gateway = homard_gateway::bind(settings).await.unwrap();
         edit(&paths.config);

@@ -2,12 +2,12 @@
 
 use std::{future::Future, time::Duration};
 
-use homard_agent::approval::{Desk, EXPIRES, Entry, Error, Policy, Ticket, Verdict, desk::Rules};
+use homard_agent::approval::{Desk, EXPIRES, Entry, Error, Policy, State, Ticket, Verdict, desk::Rules};
 use homard_gateway::{Asked, Method, Scope};
 use homard_proto::{
     AgentId, Code, ErrorShape, Generation,
     method::approvals::{
-        GetParams, ListParams, PolicyParams, RequestParams, ResolveParams, SetPolicyParams, WaitParams,
+        GetParams, HistoryParams, ListParams, PolicyParams, RequestParams, ResolveParams, SetPolicyParams, WaitParams,
     },
 };
 use serde_json::{Value, json};
@@ -20,6 +20,7 @@ pub(super) fn methods(desk: &Desk) -> Vec<Method> {
         method("exec.approval.resolve", Scope::Approvals, desk, resolve),
         method("exec.approval.get", Scope::Approvals, desk, get),
         method("exec.approval.list", Scope::Approvals, desk, list),
+        method("approval.history", Scope::Approvals, desk, history),
         method("exec.approvals.get", Scope::Admin, desk, rules),
         method("exec.approvals.set", Scope::Admin, desk, set_rules),
     ]
@@ -90,6 +91,41 @@ async fn get(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
 async fn list(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
     let ListParams {} = asked.params()?;
     Ok(desk.pending().iter().map(Entry::requested).collect())
+}
+
+/// How many are told when the asker does not say.
+const HISTORY: usize = 50;
+
+/// What was decided, newest first, as far as it is still known.
+async fn history(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
+    let HistoryParams { limit, kind } = asked.params()?;
+    let is_meant = kind.is_none_or(|kind| kind == "exec");
+    let settled = desk.settled().into_iter().filter(|_| is_meant).take(limit.unwrap_or(HISTORY));
+    Ok(json!({"items": settled.filter_map(|entry| past(&entry)).collect::<Vec<_>>()}))
+}
+
+/// A decision as pages show it.
+fn past(entry: &Entry) -> Option<Value> {
+    let (status, decision, reason) = match entry.state {
+        State::Pending => return None,
+        State::AllowedOnce => ("allowed", Some("allow-once"), "user"),
+        State::AllowedAlways => ("allowed", Some("allow-always"), "user"),
+        State::Denied => ("denied", Some("deny"), "user"),
+        State::Expired => ("expired", None, "timeout"),
+    };
+    let mut past = json!({
+        "id": entry.id, "urlPath": "/settings/approvals", "createdAtMs": entry.created_at_ms,
+        "expiresAtMs": entry.expires_at_ms, "resolvedAtMs": entry.decided_at_ms.unwrap_or(entry.expires_at_ms),
+        "presentation": {
+            "kind": "exec", "commandText": entry.command, "agentId": entry.agent,
+            "allowedDecisions": ["allow-once", "allow-always", "deny"],
+        },
+        "source": {"agentId": entry.agent}, "status": status, "reason": reason,
+    });
+    if let Some(decision) = decision {
+        past["decision"] = decision.into();
+    }
+    Some(past)
 }
 
 async fn rules(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {

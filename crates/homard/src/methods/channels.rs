@@ -5,7 +5,10 @@ mod say;
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
 use homard_agent::Ambient;
-use homard_channels::{Outgoing, Place, pairing::Error};
+use homard_channels::{
+    Outgoing, Place,
+    pairing::{Error, PENDING, Request, TTL_MS},
+};
 use homard_config::{edit, path::Path};
 use homard_gateway::{Asked, Method, Scope};
 use homard_proto::{
@@ -14,6 +17,8 @@ use homard_proto::{
         LogoutParams, LogsParams, PairingApproveParams, PairingListParams, PairingRevokeParams, StatusParams,
     },
 };
+use homard_store::{DeliveryRow, DeliveryState, Target};
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
@@ -67,8 +72,10 @@ async fn status(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
     let StatusParams { probe, timeout_ms } = asked.params()?;
     let patience = timeout_ms.map_or(PROBE, Duration::from_millis).min(PROBE * 3);
     let mut rows: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    let outbox = house.channels.outbox().await.map_err(unavailable)?;
     for ((channel, name), account) in house.channels.all() {
-        let row = row(&name, &account, probe.then_some(patience)).await;
+        let mut row = row(&name, &account, probe.then_some(patience)).await;
+        row["outbox"] = unsent(&outbox, (&channel, &name));
         rows.entry(channel).or_default().push(row);
     }
     for ((channel, name), why) in house.channels.broken() {
@@ -94,6 +101,26 @@ async fn status(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
         "channelSystemImages": {}, "channelMeta": meta, "channels": channels, "channelAccounts": rows,
         "channelDefaultAccountId": usual,
     }))
+}
+
+/// What an account has not said, as far as is known.
+fn unsent(outbox: &[DeliveryRow], (channel, account): (&str, &str)) -> Value {
+    let (mut waiting, mut unknown) = (0, Vec::new());
+    for row in outbox {
+        let Target { channel: of, account: by, to } = &row.delivery.target;
+        let is_by = by == account || (by.is_empty() && account == DEFAULT_ACCOUNT);
+        if of != channel || !is_by {
+            continue;
+        }
+        match row.state {
+            DeliveryState::Queued | DeliveryState::Sending | DeliveryState::Failed { .. } => waiting += 1,
+            DeliveryState::Unknown => {
+                unknown.push(json!({"id": row.delivery.id, "to": to, "queuedAt": row.delivery.at}));
+            }
+            DeliveryState::Sent { .. } | DeliveryState::Dead { .. } => {}
+        }
+    }
+    json!({"waiting": waiting, "unknown": unknown})
 }
 
 /// How one account is doing.
@@ -140,18 +167,20 @@ async fn logs(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
 async fn logout(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
     let LogoutParams { channel, account_id } = asked.params()?;
     let name = channel.trim().to_lowercase();
-    let secret = match name.as_str() {
-        "telegram" => "botToken",
-        "webhook" => "secret",
+    let secrets: &[&str] = match name.as_str() {
+        "telegram" => &["botToken", "tokenFile"],
+        "webhook" => &["secret"],
         _ => return Err(ErrorShape::invalid(format!("unsupported channel: {name}"))),
     };
     let account = account_id.as_deref().map_or(DEFAULT_ACCOUNT, str::trim).to_owned();
     let section = Path::root().key("channels").key(&name);
-    let own = section.key("accounts").key(&account).key(secret);
-    let places = if account == DEFAULT_ACCOUNT { vec![own, section.key(secret)] } else { vec![own] };
+    let mut places: Vec<_> = secrets.iter().map(|secret| section.key("accounts").key(&account).key(secret)).collect();
+    if account == DEFAULT_ACCOUNT {
+        places.extend(secrets.iter().map(|secret| section.key(secret)));
+    }
     let (live, paths) = (house.live, house.paths);
     let done = tokio::task::spawn_blocking(move || {
-        let done = change(&paths.config, By::Person, |text| {
+        let done = change(&paths, By::Person, |text| {
             let mut text = text.to_owned();
             for place in &places {
                 text = edit::unset(&text, place)?.0;
@@ -162,8 +191,10 @@ async fn logout(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
         done
     });
     let done = done.await.map_err(unavailable)?.map_err(unavailable)?;
-    let is_out = !done.changed.is_empty();
-    Ok(json!({"channel": name, "accountId": account, "cleared": is_out, "loggedOut": is_out}))
+    // A token of the environment is still there.
+    let is_in =
+        house.channels.all().iter().any(|((channel, known), _)| *channel == name && *known == account.to_lowercase());
+    Ok(json!({"channel": name, "accountId": account, "cleared": !done.changed.is_empty(), "loggedOut": !is_in}))
 }
 
 async fn pairing_list(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
@@ -177,12 +208,45 @@ async fn pairing_list(mut asked: Asked, house: House) -> Result<Value, ErrorShap
         let book = house.channels.book();
         Ok(json!({"channel": name, "requests": book.pending(name, now)?, "approved": book.approved(name)?}))
     };
-    let channels: Result<Vec<Value>, Error> = names.iter().map(list).collect();
-    Ok(json!({"channels": channels.map_err(refusal)?}))
+    let channels: Vec<Value> = names.iter().map(list).collect::<Result<_, Error>>().map_err(refusal)?;
+    let keys: Vec<(String, String)> = house.channels.all().into_iter().map(|(key, _)| key).collect();
+    let mut requests = Vec::new();
+    for name in &names {
+        let pending = house.channels.book().pending(name, now).map_err(refusal)?;
+        requests.extend(pending.iter().map(|request| waiting(name, request, &keys)));
+    }
+    let accounts = keys.iter().filter(|(channel, _)| names.contains(channel)).map(|(channel, account)| {
+        json!({"channel": channel, "channelLabel": label(channel), "accountId": account, "notifySupported": true})
+    });
+    let is_owned = channels.iter().any(|one| one["approved"].as_array().is_some_and(|all| !all.is_empty()));
+    Ok(json!({
+        "accounts": accounts.collect::<Vec<_>>(), "requests": requests, "commandOwnerConfigured": is_owned,
+        "limits": {"pendingPerAccount": PENDING, "ttlMs": TTL_MS}, "channels": channels,
+    }))
+}
+
+/// Somebody who waits to be let in, as pages show it. Requests are kept by channel: they are shown with its first account.
+fn waiting(channel: &str, request: &Request, accounts: &[(String, String)]) -> Value {
+    let account = accounts.iter().find(|(of, _)| of == channel).map_or(DEFAULT_ACCOUNT, |(_, account)| account);
+    let mut names =
+        ["name", "firstName", "username", "tag"].iter().filter_map(|name| request.meta.get(*name)?.as_str());
+    let told = json!(request);
+    let ttl = i64::try_from(TTL_MS).unwrap_or(i64::MAX);
+    let expires = Timestamp::from_millisecond(request.created_at.as_millisecond().saturating_add(ttl));
+    json!({
+        "requestId": request.code, "channel": channel, "channelLabel": label(channel), "accountId": account,
+        "senderId": request.id, "senderLabel": names.next().unwrap_or(&request.id), "createdAt": told["createdAt"],
+        "lastSeenAt": told["lastSeenAt"], "notifySupported": true,
+        "expiresAt": expires.unwrap_or(Timestamp::MAX).strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
+    })
 }
 
 async fn pairing_approve(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
     let PairingApproveParams { channel, code, notify, guest } = asked.params()?;
+    if code.trim().is_empty() {
+        return Err(ErrorShape::invalid("invalid channels.pairing.approve params: must have required property 'code'"));
+    }
+    let request = code.trim().to_ascii_uppercase();
     let channel = channel.trim().to_lowercase();
     let (channels, paths, live, named) = (house.channels.clone(), house.paths, house.live, channel.clone());
     let approving = tokio::task::spawn_blocking(move || {
@@ -202,9 +266,15 @@ async fn pairing_approve(mut asked: Asked, house: House) -> Result<Value, ErrorS
         };
         told = house.channels.say((Some(&channel), None), outgoing).await.err().map(|error| error.to_string());
     }
+    let notification = match (notify, &told) {
+        (false, _) => "not-requested",
+        (true, None) => "sent",
+        (true, Some(_)) => "failed",
+    };
     Ok(json!({
         "ok": true, "channel": channel, "id": approved.id, "owner": approved.is_owner, "notified": notify && told.is_none(),
-        "notifyError": told,
+        "notifyError": told, "requestId": request, "senderId": approved.id, "notification": notification,
+        "commandOwnerBootstrap": if approved.is_owner { "configured" } else { "not-requested" },
     }))
 }
 

@@ -80,7 +80,7 @@ fn shown(text: &str, parsed: &Value, with_comments: bool) -> String {
 fn describe(mut asked: Asked, _: &Live, _: &Paths) -> Result<Value, ErrorShape> {
     let SchemaParams {} = asked.params()?;
     Ok(json!({
-        "schema": schema::schema::<Config>(), "uiHints": schema::hints::<Config>(),
+        "schema": schema::written_out::<Config>(), "uiHints": schema::hints::<Config>(),
         "version": env!("CARGO_PKG_VERSION"), "generatedAt": iso(Ambient::system().now_ms()),
     }))
 }
@@ -164,7 +164,7 @@ pub(crate) fn made(
     base: Option<&str>,
     edit: impl Fn(&str) -> Result<String, Refusal>,
 ) -> Result<Value, ErrorShape> {
-    let done = change(&paths.config, By::Client(base), edit).map_err(|refusal| refused(&refusal))?;
+    let done = change(paths, By::Client(base), edit).map_err(|refusal| refused(&refusal))?;
     let came = live.look();
     let Change { changed, after, .. } = done;
     let restart: Vec<_> = changed.iter().filter(|path| Effect::of(path) == Effect::Restart).collect();

@@ -1,8 +1,10 @@
 //! The gateway's methods that are about this program's files, one file per family.
 
 mod approvals;
+pub(crate) mod audit;
 mod channels;
 pub(crate) mod config;
+pub(crate) mod plugins;
 mod skills;
 
 use homard_agent::approval::Desk;

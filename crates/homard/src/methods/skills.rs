@@ -50,7 +50,7 @@ fn update(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorSh
     }
     let place = Path::root().key("skills").key("entries").key(&key);
     // It says nothing of what it has read, so it means the file as it is now.
-    let done = change(&paths.config, By::Person, |text| Ok(edited(text, &place, &params)?));
+    let done = change(paths, By::Person, |text| Ok(edited(text, &place, &params)?));
     let after = done.map_err(|refusal| refused(&refusal))?.after;
     live.look();
     let entry = get(&after.source, &place).map_or_else(|| json!({}), redact::redact);

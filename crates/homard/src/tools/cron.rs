@@ -30,7 +30,9 @@ A job: {name, schedule, payload, sessionTarget, delivery?, enabled?}.
 schedule: {kind:\"at\", at:\"2026-01-31T09:00:00+01:00\"} once, {kind:\"every\", everyMs:3600000}, or \
 {kind:\"cron\", expr:\"0 9 * * 1-5\", tz:\"Europe/Berlin\"}. Look at the clock before you say a time.
 payload and sessionTarget: {kind:\"systemEvent\", text} for \"main\": the text is told to the main session; \
-{kind:\"agentTurn\", message, model?, thinking?, timeoutSeconds?} for \"isolated\": an agent does it in a session of its own.";
+{kind:\"agentTurn\", message, model?, thinking?, timeoutSeconds?} for \"isolated\": an agent does it in a session of its own. delivery, for \
+\"isolated\": {mode:\"announce\", channel?, to?} sends its answer to somebody, without a channel where the main session was \
+spoken to last; {mode:\"none\"}, or none, does not.";
 
 /// The tool.
 pub(crate) struct Cron {

@@ -137,16 +137,18 @@ fn wrong_usage_is_exit_code_two() {
         error("invalid value '10000001' for '--timeout <SECONDS>': 10000001 is not in 0..=10000000")
     );
     assert_eq!(
-        told(&["agent", "-m", "x", "--to", "+1555"]),
-        error("--to is not supported yet: answers are printed here and not delivered to channels")
+        told(&["agent", "-m", "x", "--reply-to", "+1555"]),
+        error("the following required arguments were not provided:")
     );
     assert_eq!(
-        told(&["agent", "-m", "x", "--deliver"]),
-        error("--deliver is not supported yet: answers are printed here and not delivered to channels")
+        told(&["agent", "-m", "x", "--deliver", "--local"]),
+        error("the argument '--deliver' cannot be used with '--local'")
     );
+    let nobody = format!("error: no gateway answers at ws://127.0.0.1:{}, and only a gateway talks to channels", home.port);
+    assert_eq!(told(&["agent", "-m", "x", "--deliver"]), (Some(1), nobody));
     assert_eq!(
-        told(&["gateway", "run", "--bind", "lan"]),
-        error("--bind lan is not supported yet: the gateway listens on loopback only")
+        told(&["gateway", "run", "--bind", "everywhere"]),
+        error("--bind everywhere means nothing; use loopback, lan, tailnet, custom or auto")
     );
     assert_eq!(told(&["gateway", "--token", ""]), error("--token is empty"));
     assert_eq!(told(&["gateway", "run", "--password", " "]), error("--password is empty"));

@@ -1,9 +1,12 @@
 //! Chat platforms through the binary, over real HTTP: a fake Bot API, a fake peer of the webhook channel, a fake model.
 
+mod deliver;
 mod door;
+mod drafts;
 mod kills;
 mod pairing;
 mod stage;
+mod suite;
 mod talk;
 mod troubles;
 mod two_users;

@@ -323,26 +323,6 @@ fn a_start_with_an_empty_file_goes_by_the_last_good_one() {
     assert_eq!(agents["agents"][0]["name"], "Ada");
 }
 
-#[test]
-fn a_config_that_asks_for_the_network_is_served_on_this_machine_and_told() {
-    for bind in ["lan", "tailnet", "custom"] {
-        let home = Home::new();
-        home.configure(&format!("{{gateway: {{bind: '{bind}'}}}}"));
-        let log = home.work().join("log");
-        let gateway = home.gateway_with_log(File::create(&log).unwrap(), "warn");
-        let path = file(&home).display().to_string();
-        let told = format!(
-            "gateway.bind is \"{bind}\" in {path}, which is not supported yet; the gateway listens on loopback only"
-        );
-        assert_eq!(gateway.run(&["health", "--json"]).json()["notice"], json!(told));
-        gateway.process.signal(Signal::TERM);
-        let (code, greeting) = gateway.end();
-        assert_eq!(code, Some(0));
-        assert!(greeting.contains(&told), "{greeting}");
-        assert!(fs::read_to_string(&log).unwrap().contains(&told));
-    }
-}
-
 /// A client that asks, and keeps all that it is told meanwhile.
 struct Ear {
     socket: Socket,

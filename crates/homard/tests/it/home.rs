@@ -92,7 +92,7 @@ impl Home {
         let mut greeting = Vec::new();
         let port = loop {
             let line = lines.next().expect("the gateway ended before it listened").unwrap();
-            let port = line.split("ws://127.0.0.1:").nth(1).map(|port| port.trim().parse().unwrap());
+            let port = line.split("s://127.0.0.1:").nth(1).map(|port| port.trim().parse().unwrap());
             greeting.push(line);
             if let Some(port) = port {
                 break port;
@@ -161,6 +161,16 @@ impl Gateway<'_> {
 
     pub(crate) fn token(&self) -> String {
         fs::read_to_string(self.home.state().join("gateway-token")).unwrap().trim().to_owned()
+    }
+
+    /// What it said when it began, up to where it listens.
+    pub(crate) fn greeting(&self) -> String {
+        self.greeting.join("\n")
+    }
+
+    /// The next line that it says.
+    pub(crate) fn line(&mut self) -> String {
+        self.lines.next().expect("the gateway ended").unwrap()
     }
 
     /// Waits for its end, and returns its exit code and all that it wrote to stdout.

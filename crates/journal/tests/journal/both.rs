@@ -2,8 +2,10 @@
 
 use homard_proto::CallId;
 use homard_store::{
-    AbortReason, Delivery, DeliveryRow, DeliveryState, Fence, Outcome, Rec, RunState, Store, ToolClass, ToolRow,
-    Unfinished, Verdict, outbox::due,
+    AbortReason, Delivery, DeliveryRow, DeliveryState, Fence, Look, Outcome, Rec, RunState, Store, ToolClass, ToolRow,
+    Unfinished, Verdict,
+    outbox::due,
+    spend::{Period, day_of},
 };
 
 use crate::words::*;
@@ -48,6 +50,44 @@ asked_of_both! {
     a_restart_finds_what_an_open_run_has_said_on_channels
     deliveries_to_one_target_go_out_in_order
     a_delivery_cannot_go_where_it_cannot
+    runs_are_listed_newest_first_and_found_by_any_name
+    what_models_took_is_summed_up
+}
+
+async fn runs_are_listed_newest_first_and_found_by_any_name(store: &dyn Store, fence: &Fence) {
+    let batch =
+        vec![accept("r1", "x"), heard("r2", "update-7"), accept("r3", "z"), queue(&delivery("d1", "anna", Some("r3")))];
+    store.commit(fence, batch).await.unwrap();
+    let batch = vec![deliver("d1", DeliveryState::Sending), deliver("d1", sent())];
+    store.commit(fence, batch).await.unwrap();
+    let names = async |look: Look| -> Vec<String> {
+        store.runs(&look).await.unwrap().iter().map(|row| row.run.to_string()).collect()
+    };
+    let look = Look { limit: 2, ..Look::default() };
+    assert_eq!(names(look.clone()).await, ["r3", "r2"]);
+    assert_eq!(names(Look { before: Some(run("r2")), ..look.clone() }).await, ["r1"]);
+    assert_eq!(names(Look { before: Some(run("nobody")), ..look.clone() }).await, [""; 0]);
+    assert_eq!(names(Look { key: Some(key("main")), ..look.clone() }).await, ["r3", "r2"]);
+    assert_eq!(names(Look { key: Some(key("agent:other:main")), ..look }).await, [""; 0]);
+    for (name, found) in [("update-7", Some("r2")), ("d1", Some("r3")), ("17", Some("r3")), ("r1", None)] {
+        assert_eq!(store.run_named(name).await, Ok(found.map(run)), "{name}");
+    }
+    assert_eq!(store.posted(&run("r3")).await.unwrap().len(), 1);
+    assert_eq!(store.posted(&run("r1")).await, Ok(vec![]));
+}
+
+async fn what_models_took_is_summed_up(store: &dyn Store, fence: &Fence) {
+    for name in ["r1", "r2"] {
+        let batch = vec![accept(name, name), start(name, "main", "s1"), took(name, 10)];
+        store.commit(fence, batch).await.unwrap();
+    }
+    // The same end again counts for nothing.
+    store.commit(fence, vec![took("r2", 99)]).await.unwrap();
+    let today = day_of(NOW);
+    assert_eq!(sum(store, &Period::Days(today, today)).await, (2, 20));
+    assert_eq!(sum(store, &Period::Session(session("s1"))).await, (2, 20));
+    assert_eq!(sum(store, &Period::Days(0, today - 1)).await, (0, 0));
+    assert_eq!(sum(store, &Period::Session(session("s2"))).await, (0, 0));
 }
 
 async fn a_new_session_is_listed_found_and_empty(store: &dyn Store, fence: &Fence) {

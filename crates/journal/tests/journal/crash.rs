@@ -8,7 +8,7 @@ use std::{
 };
 
 use homard_proto::session::Record;
-use homard_store::{DeliveryRow, DeliveryState, Error, Outcome, Rec, RunState, Store, Verdict};
+use homard_store::{DeliveryRow, DeliveryState, Error, Outcome, Rec, RunState, Store, Verdict, spend::Period};
 use serde_json::json;
 
 use crate::words::*;
@@ -42,6 +42,32 @@ async fn a_copy_taken_after_any_batch_knows_all_of_it() {
     }
     let state = journal.run(&run("r1")).await.unwrap().unwrap().state;
     assert_eq!(state, RunState::Ended(Box::new(ended(Outcome::Done))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_models_took_is_counted_once_whenever_the_process_ends() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    let period = Period::Session(session("s1"));
+    let mut copies = Vec::new();
+    for number in 1..=6_u64 {
+        let name = format!("r{number}");
+        keep(&journal, vec![accept(&name, &name), start(&name, "main", "s1"), input(&name, MAIN, &[], &[&name])]).await;
+        keep(&journal, vec![took(&name, 10)]).await;
+        if number % 2 == 0 {
+            // What is safe in files is tidied up, and the sums with it.
+            tokio::time::timeout(TICK * 30, journal.maintain()).await.unwrap_err();
+        }
+        assert_eq!(sum(&journal, &period).await, (number, 10 * number));
+        copies.push((number, crash(state.path())));
+    }
+    for (number, copy) in copies {
+        let found = open(copy.path());
+        assert_eq!(sum(&found, &period).await, (number, 10 * number), "after {number}");
+        found.flush().await.unwrap();
+        drop(found);
+        assert_eq!(sum(&open(copy.path()), &period).await, (number, 10 * number), "after {number}, twice");
+    }
 }
 
 // R2: whatever of the transcript's unsynced bytes a power cut keeps, the journal brings the rest back.

@@ -6,6 +6,7 @@ mod cost;
 mod crash;
 mod damage;
 mod export;
+mod figures;
 mod files;
 mod random;
 mod rot;

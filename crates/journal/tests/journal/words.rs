@@ -15,7 +15,7 @@ use homard_proto::{
 };
 use homard_store::{
     AbortReason, Accept, Delivery, DeliveryState, Ended, Error, Input, Options, Origin, Outcome, Rec, Start, Steps,
-    Store, Target, ToolClass, Verdict,
+    Store, Target, ToolClass, Verdict, spend::Period,
 };
 use serde_json::json;
 
@@ -134,6 +134,18 @@ pub(crate) fn deliver(id: &str, state: DeliveryState) -> Rec {
 
 pub(crate) fn sent() -> DeliveryState {
     DeliveryState::Sent { provider_id: Some("17".to_owned()) }
+}
+
+/// The end of a run that took so many tokens.
+pub(crate) fn took(name: &str, tokens: u64) -> Rec {
+    let usage = Usage { input: tokens, ..Usage::default() };
+    Rec::Terminal { run: run(name), ended: Box::new(Ended { usage, ..ended(Outcome::Done) }) }
+}
+
+/// How many runs took how many tokens.
+pub(crate) async fn sum(store: &dyn Store, period: &Period) -> (u64, u64) {
+    let spent = store.spent(period).await.unwrap();
+    (spent.iter().map(|one| one.runs).sum(), spent.iter().map(|one| one.usage.input).sum())
 }
 
 pub(crate) fn intent(name: &str, call: &str, class: ToolClass) -> Rec {

@@ -49,6 +49,23 @@ pub struct WaitParams {
 
 params!(WaitParams, "exec.approval.waitDecision", &["id"], |_| json!({"id": text()}));
 
+/// What `approval.history` takes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HistoryParams {
+    /// How many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// Only of this kind: `exec`, `plugin` or `system-agent`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+}
+
+params!(HistoryParams, "approval.history", &[], |_| {
+    let limit = json!({"type": "integer", "minimum": 1, "maximum": 200});
+    (json!({"limit": limit, "kind": {"enum": ["exec", "plugin", "system-agent"]}}), Others::PassedOver)
+});
+
 /// What `exec.approval.get` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetParams {

@@ -63,7 +63,8 @@ params!(PairingListParams, "channels.pairing.list", &[], |_| (json!({"channel": 
 pub struct PairingApproveParams {
     /// The platform.
     pub channel: String,
-    /// What the person was told.
+    /// What the person was told. Pages of OpenClaw call it `requestId`.
+    #[serde(alias = "requestId")]
     pub code: String,
     /// Whether the person is told that they were let in.
     pub notify: bool,
@@ -71,8 +72,8 @@ pub struct PairingApproveParams {
     pub guest: bool,
 }
 
-params!(PairingApproveParams, "channels.pairing.approve", &["channel", "code"], |_| (
-    json!({"channel": text(), "code": text(), "notify": flag(), "guest": flag()}),
+params!(PairingApproveParams, "channels.pairing.approve", &["channel"], |_| (
+    json!({"channel": text(), "code": text(), "requestId": text(), "notify": flag(), "guest": flag()}),
     Others::PassedOver
 ));
 

@@ -1,10 +1,10 @@
 //! `chat.*`: say something, what was said, stop, put words into a conversation, and take a run up again.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use super::{Others, flag, text};
-use crate::{Generation, Route, RunId, SessionId};
+use crate::{EntryId, Generation, Route, RunId, SessionId};
 
 /// What `chat.send` takes. Only the members that the loop uses have a field; the schema knows all of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +49,25 @@ pub struct SendParams {
     /// Pictures for the model, in base64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<Attachment>,
+    /// The last line that the sender sees of the conversation (protocol 4). It is no part of what is said: the same message
+    /// may be sent again from further on.
+    #[serde(default, deserialize_with = "given", skip_serializing)]
+    pub expected_leaf_entry_id: Option<Leaf>,
+}
+
+/// The last line of a conversation as somebody sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Leaf {
+    /// This line.
+    Entry(EntryId),
+    /// There is none yet.
+    Nothing,
+}
+
+/// Reads a member for which `null` means something else than its absence.
+fn given<'de, D: Deserializer<'de>>(member: D) -> Result<Option<Leaf>, D::Error> {
+    Leaf::deserialize(member).map(Some)
 }
 
 /// Something that comes with a message.
@@ -115,9 +134,10 @@ fn send_members(generation: Generation) -> Value {
         for name in ["intent", "toolBindings", "systemInputProvenance"] {
             properties[name] = json!({"type": "object"});
         }
-        for name in ["fastMode", "expectedLeafEntryId", "expectedPermissionMode", "expectedToolOverrides"] {
+        for name in ["fastMode", "expectedPermissionMode", "expectedToolOverrides"] {
             properties[name] = json!({});
         }
+        properties["expectedLeafEntryId"] = json!({"type": ["string", "null"], "minLength": 1});
         properties["fastAutoOnSeconds"] = json!({"type": "integer", "minimum": 1});
         properties["suppressCommandInterpretation"] = json!({"type": "boolean"});
         properties["queueMode"] = json!({"enum": ["steer", "followup", "collect", "interrupt"]});

@@ -41,8 +41,10 @@ pub mod gateway;
 pub mod house;
 pub mod logs;
 pub mod models;
+pub mod runs;
 pub mod sessions;
 pub mod skills;
+pub mod usage;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};

@@ -63,6 +63,12 @@ pub struct ListParams {
     /// Whether `unknown` is listed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub include_unknown: Option<bool>,
+    /// Whether those are left out that a run started (protocol 4).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exclude_subagents: Option<bool>,
+    /// Only those that have a board, or only those that have none (protocol 4).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub has_board: Option<bool>,
 }
 
 params!(ListParams, "sessions.list", &[], |generation| {
@@ -73,7 +79,8 @@ params!(ListParams, "sessions.list", &[], |generation| {
     });
     let mut more = vec![("offset", count(0)), ("archived", json!({"anyOf": [{"type": "boolean"}, {"const": "all"}]}))];
     let flags = ["requireLastInteraction", "configuredAgentsOnly", "ownerFirst", "involvingMe", "includePeople"];
-    more.extend(flags.map(|name| (name, flag())));
+    let later = ["excludeSubagents", "hasBoard", "includeActivitySummary"];
+    more.extend(flags.into_iter().chain(later).map(|name| (name, flag())));
     let words = ["sortBy", "boardFace", "creatorId", "ownerId", "involvingProfileId"];
     more.extend(words.map(|name| (name, json!({"type": "string"}))));
     newer(generation, properties, &more)

@@ -80,7 +80,16 @@ impl Connection {
         let body = body();
         match is_whole {
             Ok(()) => {
-                self.body(body.as_bytes(), reply.split).await?;
+                let mut rest = body.as_str();
+                if let Some(gate) = &reply.gate {
+                    let events = dialect::tell(dialect, &reply.said, tokens);
+                    let first = events.iter().position(|event| event.is_piece).map_or(0, |at| at + 1);
+                    let begin: usize = events[..first].iter().map(|event| event.text.len()).sum();
+                    self.body(&rest.as_bytes()[..begin], reply.split).await?;
+                    gate.pass().await;
+                    rest = &rest[begin..];
+                }
+                self.body(rest.as_bytes(), reply.split).await?;
                 self.write(b"0\r\n\r\n").await
             }
             Err(place) => {

@@ -1,16 +1,19 @@
 //! What arrives: what follows `at`.
 
+use std::collections::BTreeMap;
+
 use homard_agent::Class;
-use homard_proto::{Generation, RunId};
+use homard_proto::{Generation, Route, RunId};
 use homard_reply::{
     blocks::{Break, Rules},
     chunk::{Bounds, Prefer},
     coalesce::Settings,
 };
+use homard_store::{Origin, Sender};
 use serde_json::{Value, json};
 
 use super::{
-    Act, Deed, Trace,
+    Act, Deed, Phone, Trace,
     scan::{Scanner, Wrong},
 };
 
@@ -18,11 +21,12 @@ use super::{
 pub(super) fn read(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
     let at = scan.time()?;
     let text = scan.rest().to_owned();
-    let expected = "`say`, `chat`, `agent`, `wait`, `abort`, `event`, `reset`, `undo`, `resize`, `drain`, `shutdown` \
+    let expected = "`say`, `chat`, `phone`, `agent`, `wait`, `abort`, `event`, `reset`, `undo`, `resize`, `drain`, `shutdown` \
                     or `restart`";
     let deed = match scan.word(expected)? {
         "say" => say(scan, trace)?,
         "chat" => chat(scan, trace)?,
+        "phone" => phone(scan, trace)?,
         "agent" => Deed::Agent { principal: "owner".to_owned(), generation: generation(scan), params: scan.json()? },
         "wait" => wait(scan)?,
         "abort" if scan.rest().starts_with(['{', '[']) => Deed::Abort { params: scan.json()? },
@@ -133,6 +137,32 @@ fn chat(scan: &mut Scanner<'_>, trace: &Trace) -> Result<Deed, Wrong> {
     Ok(Deed::Chat { principal, params, blocks, message })
 }
 
+fn phone(scan: &mut Scanner<'_>, trace: &Trace) -> Result<Deed, Wrong> {
+    let number = trace.acts.iter().filter(|act| matches!(act.deed, Deed::Phone(_))).count() + 1;
+    let words = scan.quoted()?;
+    let mut said = BTreeMap::new();
+    while !scan.is_empty() {
+        let (name, value) = scan.setting()?;
+        let known = ["channel", "account", "event", "from", "name", "to", "thread", "message", "key", "as"];
+        if !known.contains(&name) {
+            return Err(format!("expected a setting of `phone`, found `{name}`"));
+        }
+        said.insert(name.to_owned(), value);
+    }
+    let given = |name: &str, usual: &str| said.get(name).cloned().unwrap_or_else(|| usual.to_owned());
+    let (channel, account, from) = (given("channel", "telegram"), given("account", "default"), given("from", "7"));
+    let thread = said.get("thread").map(String::as_str);
+    Ok(Deed::Phone(Box::new(Phone {
+        key: given("key", "main"),
+        principal: given("as", "owner"),
+        route: Route::new(Some(&channel), Some(&given("to", &from)), Some(&account), thread),
+        origin: Origin { channel, account, event: given("event", &format!("e{number}")) },
+        sender: Sender { id: from, name: said.get("name").cloned(), username: None },
+        message: given("message", &format!("m{number}")),
+        words,
+    })))
+}
+
 /// How an answer is sent in blocks: `5..20`, then `end` for not before the end of the message, `idle:1000` for putting
 /// together what comes within so many milliseconds.
 fn blocks_rules(text: &str) -> Result<Rules, Wrong> {
@@ -201,6 +231,7 @@ mod tests {
         match trace.acts.pop().unwrap().deed {
             Deed::Agent { params, .. } | Deed::Chat { params, .. } => params,
             other @ (Deed::Wait { .. }
+            | Deed::Phone(_)
             | Deed::Abort { .. }
             | Deed::AbortRun(_)
             | Deed::Event { .. }

@@ -52,7 +52,8 @@
 //! - **at**: something arrives. `say` is a message (`run= key= agent= session= timeout= thinking= label= lane=
 //!   channel= prompt= restart= parent= as=`) that is always a run of its own, `chat` is one that goes by the rules of
 //!   the queue (`run= key= mode= channel= to= account= thread= message= timeout= as=`, and `blocks="5..20 end idle:1000"` for an answer in blocks); without `run=` its run is called `run-1`,
-//!   `run-2` and so on. `agent`, `chat`, `wait` and `abort` also take the parameters of the method as JSON, `p3` before
+//!   `run-2` and so on. `phone` is a message as a chat platform brings it (`channel= account= event= from= name= to= thread=
+//!   message= key= as=`): its run is named after its event, `e1`, `e2` and so on. `agent`, `chat`, `wait` and `abort` also take the parameters of the method as JSON, `p3` before
 //!   them for the older protocol. `event` is something that the session's next run is told, `reset` gives it a
 //!   new transcript, `undo` makes its last compaction void, `resize` changes how many
 //!   runs may be at work. `shutdown` stops the process in good order, `drain` when what is at work has ended or the time
@@ -142,6 +143,8 @@ pub enum Deed {
         /// What its channel calls the message.
         message: Option<String>,
     },
+    /// A message from a chat platform.
+    Phone(Box<Phone>),
     /// The method `agent.wait`.
     Wait {
         /// The protocol whose rules the parameters keep.
@@ -181,6 +184,25 @@ pub enum Deed {
     ShutDown,
     /// The process dies, if it is still there, and is started again.
     Restart,
+}
+
+/// A message from a chat platform, from somebody who was let in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Phone {
+    /// The session.
+    pub key: String,
+    /// Who it is from, for the hub.
+    pub principal: String,
+    /// Who it is from, for the platform.
+    pub sender: homard_store::Sender,
+    /// The event that brings it.
+    pub origin: homard_store::Origin,
+    /// Where it comes from.
+    pub route: homard_proto::Route,
+    /// What the platform calls it.
+    pub message: String,
+    /// What is said.
+    pub words: String,
 }
 
 impl Trace {

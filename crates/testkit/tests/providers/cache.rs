@@ -25,7 +25,7 @@ fn reply(dice: &mut Dice, asked: &Asked, faults: &[Fault]) -> Reply {
     let calls = if dice.percent(50) { 1 + dice.below(2) } else { 0 };
     let text = vec![format!("These are the words of answer number {number}. ")];
     let said = Said { thinking: Some("Hm.".to_owned()), text, calls: (0..calls).map(call).collect() };
-    Reply { said, fault: dice.percent(20).then(|| *dice.pick(faults)), split: None }
+    Reply { said, fault: dice.percent(20).then(|| *dice.pick(faults)), split: None, gate: None }
 }
 
 /// A conversation; what the provider was asked, and what happened.

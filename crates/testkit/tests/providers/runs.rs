@@ -51,6 +51,7 @@ async fn once(dialect: Dialect, fault: Fault) {
         said: answer(asked),
         fault: (asked.number == 0).then_some(fault),
         split: Some(asked.number as u64),
+        gate: None,
     };
     let fake = FakeProvider::start(answers).await.unwrap();
     let (roster, book) = roster(&fake, &[(dialect, idle(fault)), (other(dialect), PATIENT)]);
@@ -96,7 +97,7 @@ async fn once(dialect: Dialect, fault: Fault) {
 
 /// Every request meets the fault, and nobody stands by.
 async fn always(dialect: Dialect, fault: Fault) {
-    let answers = move |asked: &Asked| Reply { said: answer(asked), fault: Some(fault), split: None };
+    let answers = move |asked: &Asked| Reply { said: answer(asked), fault: Some(fault), split: None, gate: None };
     let fake = FakeProvider::start(answers).await.unwrap();
     let house = House::new(roster(&fake, &[(dialect, idle(fault))]).0);
     let events = house.say("r1", "Hi").await;

@@ -36,7 +36,12 @@ fn reply(dice: &mut Dice, asked: &Asked) -> Reply {
     if said.calls.is_empty() && said.text.is_empty() {
         said.text.push(format!("answer{} ", asked.number));
     }
-    Reply { said, fault: dice.percent(30).then(|| fault(dice)), split: dice.percent(50).then(|| dice.throw()) }
+    Reply {
+        said,
+        fault: dice.percent(30).then(|| fault(dice)),
+        split: dice.percent(50).then(|| dice.throw()),
+        gate: None,
+    }
 }
 
 /// Any fault; those that take time are rare.

@@ -25,7 +25,7 @@ fn said() -> Said {
 
 /// What a model's caller hears, without the signs of life.
 async fn hear(dialect: Dialect, fault: Option<Fault>, split: Option<u64>) -> Vec<Event> {
-    let fake = FakeProvider::start(move |_| Reply { said: said(), fault, split }).await.unwrap();
+    let fake = FakeProvider::start(move |_| Reply { said: said(), fault, split, gate: None }).await.unwrap();
     let idle = if matches!(fault, Some(Fault::Stall(_))) { HASTY } else { PATIENT };
     let model = Remote::new(target(&fake, dialect, idle), &Client::default()).unwrap();
     let request = Request {

@@ -11,6 +11,7 @@ use homard_agent::{
     task,
     tool::{Progress, ToolCx, ToolResult, Variables},
 };
+use homard_audit::What;
 use homard_proto::{AgentId, RunId, SessionKey};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -80,7 +81,10 @@ impl Exec {
         let gate = approvals.gate(desk, &agent);
         match gate.gate(&self.request(agent, plan)).await {
             Decision::Run(words) => Ok(words),
-            Decision::Refuse(why) => Err(failure("exec", &why)),
+            Decision::Refuse(why) => {
+                self.note(plan, What::PolicyDenied, "rules");
+                Err(failure("exec", &why))
+            }
             Decision::Pending { id, text } => {
                 self.follow(hub, desk, &id);
                 let expires = desk.get(&id).map(|entry| entry.expires_at_ms);

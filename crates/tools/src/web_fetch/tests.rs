@@ -16,7 +16,7 @@ fn tool() -> WebFetch {
 }
 
 async fn details(tool: &WebFetch, arguments: Value) -> Value {
-    tool.answer(&CancellationToken::new(), arguments).await.unwrap().details.unwrap()
+    tool.answer((&CancellationToken::new(), Asker::default()), arguments).await.unwrap().details.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,7 +75,7 @@ async fn a_stopped_run_does_not_wait() {
         }
     });
     let server = server.await;
-    let result = tool().answer(&cancel, json!({"url": server.url("/")})).await;
+    let result = tool().answer((&cancel, Asker::default()), json!({"url": server.url("/")})).await;
     assert_eq!((result, server.asked()), (Err(Error::Stopped), 1));
 }
 

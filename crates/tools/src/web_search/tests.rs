@@ -16,7 +16,7 @@ fn tool(provider: impl SearchProvider + 'static) -> WebSearch {
 }
 
 async fn ask(tool: &WebSearch, arguments: Value) -> Result<ToolResult, String> {
-    tool.answer(&CancellationToken::new(), arguments).await.map_err(|error| error.to_string())
+    tool.answer((&CancellationToken::new(), Asker::default()), arguments).await.map_err(|error| error.to_string())
 }
 
 #[tokio::test]

@@ -40,6 +40,7 @@ pub(crate) async fn history(mut call: Call) -> Result<Answer, ErrorShape> {
     let found = call.server.hub.history_lines(&key).await.map_err(unavailable)?;
     let (record, messages) = found.map_or((None, Vec::new()), |(record, messages)| (Some(record), messages));
     // A message's place in the transcript does not change, whoever reads what of it.
+    let leaf = messages.last().map(|(id, _)| id.clone());
     let messages: Vec<_> = places(&messages).filter(|(_, message)| is_read(message)).collect();
     let total = messages.len();
     let offset = params.offset.unwrap_or(0).min(total);
@@ -67,6 +68,7 @@ pub(crate) async fn history(mut call: Call) -> Result<Answer, ErrorShape> {
         answer["defaults"] = defaults(&call.server);
         if let Some(record) = &record {
             answer["sessionInfo"] = row(&call, &key, record);
+            answer["sessionInfo"]["activeLeafEntryId"] = json!(leaf);
         }
         if params.input_run_ids.is_some() {
             answer["inputReceipts"] = json!([]);

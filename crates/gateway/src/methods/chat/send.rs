@@ -11,10 +11,10 @@ use homard_agent::{
     intake, wire,
 };
 use homard_proto::{
-    ErrorShape, Generation, RunId, SessionKey,
+    ErrorShape, Generation, RunId, SessionId, SessionKey,
     method::{
         Params,
-        chat::{AbortParams, SendParams},
+        chat::{AbortParams, Leaf, SendParams},
     },
 };
 use serde_json::json;
@@ -31,14 +31,53 @@ const GRACE: Duration = Duration::from_secs(3);
 /// Takes a message in, or does what it says if it is a word that stops.
 pub(crate) async fn send(mut call: Call) -> Result<Answer, ErrorShape> {
     let params: SendParams = call.params()?;
+    let view = View::of(&params);
     let inbound = intake::chat(&call.server.hub, OWNER, params).await?;
     if is_stop(&call, &inbound) {
         check_policy(&call, &inbound.key).await?;
         return Ok(stop(&call, &inbound.key, None, AbortReason::Stop).await);
     }
+    if let Some(view) = view
+        && call.server.hub.session_of(&inbound.run).is_none()
+    {
+        view.check(&call, &inbound.key).await?;
+    }
     let (accepted, hold) = submit(&call, inbound).await?;
     let (payload, error) = wire::sent(call.client.generation, &accepted);
     Ok(Answer::Held(payload, error, hold))
+}
+
+/// What the sender of a message sees of the conversation.
+struct View {
+    session: Option<SessionId>,
+    leaf: Leaf,
+}
+
+impl View {
+    /// What a message says of it. Words for the run that is at work are meant whatever was said since.
+    fn of(params: &SendParams) -> Option<Self> {
+        let leaf = params.expected_leaf_entry_id.clone().filter(|_| params.queue_mode.as_deref() != Some("steer"))?;
+        Some(Self { session: params.session_id.clone(), leaf })
+    }
+
+    /// Refuses a message that was written below another conversation: one that began anew or went back since. More lines
+    /// below the one that was seen are no harm if it is said in which conversation that was.
+    async fn check(&self, call: &Call, key: &SessionKey) -> Result<(), ErrorShape> {
+        let found = call.server.hub.history_lines(key).await.map_err(unavailable)?;
+        let (now, lines) = found.map_or((None, Vec::new()), |(record, lines)| (Some(record.session_id), lines));
+        let is_same = self.session.is_none() || self.session == now;
+        let is_seen = match &self.leaf {
+            Leaf::Entry(seen) if self.session.is_some() => lines.iter().any(|(id, _)| id == seen),
+            Leaf::Entry(seen) => lines.last().is_some_and(|(id, _)| id == seen),
+            Leaf::Nothing => self.session.is_some() || lines.is_empty(),
+        };
+        if is_same && is_seen {
+            return Ok(());
+        }
+        let details = json!({"reason": "active-leaf-changed"});
+        let why = "the conversation is not the one that was shown any more; look at it, and send the message again";
+        Err(ErrorShape::invalid(why).with_details(details))
+    }
 }
 
 /// Whether a message stops what is at work. A bare word is one like any other if nothing is, and its own run does not

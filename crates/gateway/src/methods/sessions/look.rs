@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::matches;
 use crate::{
-    changes::live_row,
+    changes::AtWork,
     methods::{session_key, unavailable},
     router::{Answer, Call},
 };
@@ -93,8 +93,10 @@ pub(crate) async fn describe(mut call: Call) -> Result<Answer, ErrorShape> {
     let key = session_key(&call.server, DescribeParams::METHOD, &params.key)?;
     let rows = call.server.hub.sessions().await.map_err(unavailable)?;
     let found = rows.iter().find(|(found, _)| *found == key);
-    Ok(json!({"session": found.map(|(key, record)| live_row(&call.server.hub, key, record, call.client.generation))})
-        .into())
+    let row = |(key, record): &(SessionKey, Arc<Record>)| {
+        AtWork::now(&call.server.hub).row(key, record, call.client.generation)
+    };
+    Ok(json!({"session": found.map(row)}).into())
 }
 
 /// The last words of some conversations.

@@ -1,10 +1,12 @@
 //! Letting somebody in who was told a code. The first one whom the owner lets in is the owner.
 
+use homard_audit::{Fact, What};
 use homard_channels::pairing::Book;
 use homard_config::{edit, path::Path};
 use serde_json::json;
 
 use crate::{
+    audit,
     config::{
         Config,
         change::{By, change},
@@ -39,12 +41,14 @@ pub(crate) fn approve(
         );
     }
     let request = book.approve(channel, code, now).map_err(|error| error.to_string())?;
+    let fact = Fact::new(What::PairingApproved).by("operator").with("channel", channel).with("sender", &request.id);
+    audit::note(paths, fact.ended(if is_open { "owner" } else { "guest" }));
     if !is_open {
         return Ok(Approved { id: request.id, is_owner: false });
     }
     let owners = Path::root().key("commands").key("ownerAllowFrom");
     let owner = json!([format!("{channel}:{}", request.id)]);
-    let named = change(&paths.config, By::Person, |text| Ok(edit::set(text, &owners, &owner)?));
+    let named = change(paths, By::Person, |text| Ok(edit::set(text, &owners, &owner)?));
     if let Err(refusal) = named {
         // They are let in all the same, and as the only one they are the owner until somebody else is let in.
         tracing::warn!(%refusal, "it could not be written down who the owner is");

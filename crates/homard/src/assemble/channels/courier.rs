@@ -15,7 +15,9 @@ use crate::config::channels::DEFAULT_ACCOUNT;
 impl Courier for Channels {
     async fn deliver(&self, outgoing: Outgoing) -> Result<Receipt, CourierError> {
         let (channel, account) = self.speaker(outgoing.channel.as_deref(), outgoing.account.as_deref())?;
-        let said = carry(&account, outgoing).await;
+        let to = outgoing.to.clone();
+        let said = self.carry(&account, outgoing).await;
+        account.remember(&to, &said);
         account.standing.said(self.now(), said.as_ref().err().map(ToString::to_string));
         let receipt = said?;
         Ok(Receipt { message: receipt.message, channel, details: receipt.details })
@@ -38,6 +40,26 @@ impl Courier for Channels {
 }
 
 impl Channels {
+    async fn carry(&self, account: &Account, outgoing: Outgoing) -> Result<channels::Receipt, CourierError> {
+        if !outgoing.action.speaks() {
+            return act(account, outgoing).await;
+        }
+        let Outgoing { id, to, thread, run, reply_to, text, poll, is_silent, is_voice, .. } = outgoing;
+        let poll = poll.map(|poll| channels::Poll {
+            question: poll.question,
+            options: poll.options,
+            is_multiple: poll.is_multiple,
+        });
+        let (place, media) = (Place { to, thread }, media(outgoing.media).await?);
+        let outgoing = channels::Outgoing { id, place, reply_to, text, media, is_silent, is_voice, poll };
+        if let Some(run) = run
+            && let Some(said) = self.drafts().become_answer(account.channel.as_ref(), &run, &outgoing).await
+        {
+            return said.map_err(error);
+        }
+        account.channel.send(outgoing).await.map_err(error)
+    }
+
     /// Who speaks: on the channel that is named, or the only one; with the account that is named, or the usual one.
     pub(super) fn speaker(
         &self,
@@ -69,30 +91,21 @@ impl Channels {
     }
 }
 
-async fn carry(account: &Account, outgoing: Outgoing) -> Result<channels::Receipt, CourierError> {
-    let channel = &account.channel;
-    let place = Place { to: outgoing.to.clone(), thread: outgoing.thread.clone() };
-    let done = match outgoing.action {
-        Action::Send | Action::Reply | Action::ThreadReply => {
-            let outgoing = channels::Outgoing {
-                id: outgoing.id,
-                place,
-                reply_to: outgoing.reply_to,
-                text: outgoing.text,
-                media: media(outgoing.media).await?,
-                is_silent: outgoing.is_silent,
-                is_voice: outgoing.is_voice,
-                poll: None,
-            };
-            channel.send(outgoing).await
+/// Does something else than saying something.
+async fn act(account: &Account, outgoing: Outgoing) -> Result<channels::Receipt, CourierError> {
+    let place = Place { to: outgoing.to, thread: outgoing.thread };
+    let message = outgoing.reply_to.unwrap_or_default();
+    let act = match outgoing.action {
+        Action::React => Act::React { place, message, emoji: outgoing.emoji },
+        Action::Unreact => Act::React { place, message, emoji: None },
+        Action::Edit => Act::Edit { place, message, text: outgoing.text },
+        Action::Delete => Act::Delete { place, message },
+        Action::Send | Action::Reply | Action::ThreadReply | Action::Poll | Action::Read => {
+            let (channel, action) = (account.channel.manner().channel, outgoing.action.name());
+            return Err(error(Failure::Unsupported { channel, action }));
         }
-        Action::React | Action::Unreact => {
-            let emoji = outgoing.emoji.filter(|_| outgoing.action == Action::React);
-            channel.act(Act::React { place, message: outgoing.reply_to.unwrap_or_default(), emoji }).await
-        }
-        Action::Read => Err(Failure::Unsupported { channel: channel.manner().channel, action: "read" }),
     };
-    done.map_err(error)
+    account.channel.act(act).await.map_err(error)
 }
 
 /// What goes with a message, in the channel's hands: it does not know our files.

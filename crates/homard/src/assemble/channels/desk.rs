@@ -6,6 +6,7 @@
 
 mod bring;
 mod lines;
+mod reacted;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
@@ -14,9 +15,10 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::{Hub, intake, task};
+use homard_audit::{Fact, What};
 use homard_channels::{
-    Batch, Channel, Event, Incoming, Note, Outgoing, PeerKind, Place, Sink, Unstored,
-    access::{Activation, Caller, Verdict, judge},
+    Batch, Channel, Event, Incoming, Note, Outgoing, PeerKind, Place, Reaction, Sink, Unstored,
+    access::{Activation, Caller, Reason, Verdict, judge},
     debounce::{Debounce, Treat},
     envelope,
     history::{History, Overheard},
@@ -30,7 +32,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::lines::Lines;
-use super::{build::label, policy::Policy, spool::Spool, standing::Standing};
+pub(super) use self::reacted::Ours;
+use super::{build::label, draft::Drafts, policy::Policy, spool::Spool, standing::Standing};
 
 /// How long the pictures of one album are waited for.
 const ALBUM: Duration = Duration::from_millis(700);
@@ -47,8 +50,10 @@ pub(super) struct Desk {
     spool: Arc<Spool>,
     policy: Arc<RwLock<Arc<Policy>>>,
     standing: Arc<Standing>,
+    drafts: Arc<Drafts>,
+    ours: Arc<Ours>,
     history: Mutex<History>,
-    arrivals: UnboundedSender<Incoming>,
+    arrivals: UnboundedSender<Arrival>,
     stop: CancellationToken,
 }
 
@@ -61,6 +66,8 @@ pub(super) struct Supplies {
     pub(super) spool: Arc<Spool>,
     pub(super) policy: Arc<RwLock<Arc<Policy>>>,
     pub(super) standing: Arc<Standing>,
+    pub(super) drafts: Arc<Drafts>,
+    pub(super) ours: Arc<Ours>,
     pub(super) stop: CancellationToken,
 }
 
@@ -68,6 +75,13 @@ impl std::fmt::Debug for Desk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Desk").field("place", &self.place).finish_non_exhaustive()
     }
+}
+
+/// What comes in.
+#[derive(Debug)]
+enum Arrival {
+    Said(Box<Incoming>),
+    Reacted(Box<Reaction>),
 }
 
 /// A message that was let in.
@@ -85,18 +99,24 @@ struct Admitted {
 #[async_trait]
 impl Sink for Desk {
     async fn take(&self, batch: Batch) -> Result<(), Unstored> {
-        let said = |event: Event| match event {
-            Event::Message(incoming) => Some(*incoming),
-            // What was said before is in the transcript, and reactions say nothing that is to be answered.
-            Event::Edited(_) | Event::Reacted(_) | Event::Membership(_) => None,
-        };
-        let incoming: Vec<Incoming> = batch.events.into_iter().filter_map(said).collect();
+        let (mut incoming, mut reactions) = (Vec::new(), Vec::new());
+        for event in batch.events {
+            match event {
+                Event::Message(message) => incoming.push(*message),
+                Event::Reacted(reaction) => reactions.push(reaction),
+                // What was said before is in the transcript.
+                Event::Edited(_) | Event::Membership(_) => {}
+            }
+        }
         let new = tokio::task::block_in_place(|| self.spool.take(incoming, batch.cursor)).map_err(Unstored)?;
         if !new.is_empty() {
             self.standing.heard(self.now());
         }
-        // Nobody is there to hear it when the desk is closed; the next one finds it in the spool.
-        new.into_iter().for_each(|incoming| drop(self.arrivals.send(incoming)));
+        // Nobody is there to hear it when the desk is closed; the next one finds messages in the spool. A reaction may be
+        // lost, for it is no word; it comes first, so that the message behind it tells of it.
+        let reactions = reactions.into_iter().map(|reaction| Arrival::Reacted(Box::new(reaction)));
+        let said = new.into_iter().map(|incoming| Arrival::Said(Box::new(incoming)));
+        reactions.chain(said).for_each(|arrival| drop(self.arrivals.send(arrival)));
         Ok(())
     }
 
@@ -115,11 +135,24 @@ impl Sink for Desk {
 impl Desk {
     /// Opens a desk: two tasks work there until it is stopped.
     pub(super) fn open(supplies: Supplies) -> Arc<Self> {
-        let Supplies { channel, place, hub, book, spool, policy, standing, stop } = supplies;
+        let Supplies { channel, place, hub, book, spool, policy, standing, drafts, ours, stop } = supplies;
         let (arrivals, arrived) = unbounded_channel();
         let limit = policy.read().unwrap_or_else(PoisonError::into_inner).history;
         let history = Mutex::new(History::new(limit));
-        let desk = Arc::new(Self { channel, place, hub, book, spool, policy, standing, history, arrivals, stop });
+        let desk = Arc::new(Self {
+            channel,
+            place,
+            hub,
+            book,
+            spool,
+            policy,
+            standing,
+            drafts,
+            ours,
+            history,
+            arrivals,
+            stop,
+        });
         drop(task::spawn("channel", desk.clone().listen()));
         drop(task::spawn("channel desk", desk.clone().work(arrived)));
         desk
@@ -151,7 +184,7 @@ impl Desk {
     }
 
     /// Looks at what comes in until it is stopped. What is not with the hub by then stays in the spool.
-    async fn work(self: Arc<Self>, mut arrived: UnboundedReceiver<Incoming>) {
+    async fn work(self: Arc<Self>, mut arrived: UnboundedReceiver<Arrival>) {
         let mut lines = Lines::default();
         // Everybody was silent for long enough.
         for group in self.spool.waiting() {
@@ -173,9 +206,15 @@ impl Desk {
                 biased;
                 () = self.stop.cancelled() => return,
                 () = lines.ended() => Vec::new(),
-                Some(incoming) = arrived.recv() => match self.admit(incoming).await {
-                    Some(admitted) => sort(admitted, &mut waiting, &mut albums, self.now()),
-                    None => Vec::new(),
+                Some(arrival) = arrived.recv() => match arrival {
+                    Arrival::Said(incoming) => match self.admit(*incoming).await {
+                        Some(admitted) => sort(admitted, &mut waiting, &mut albums, self.now()),
+                        None => Vec::new(),
+                    },
+                    Arrival::Reacted(reaction) => {
+                        self.reacted(*reaction).await;
+                        Vec::new()
+                    }
                 },
                 () = quiet => Vec::new(),
             };
@@ -242,6 +281,7 @@ impl Desk {
             }
             Verdict::Drop(reason) => {
                 tracing::debug!(channel = self.place.0, sender = incoming.sender.id, ?reason, "a message was dropped");
+                self.standing.turned_away(self.now(), unheard(&self.place.0, &incoming, reason));
             }
         }
         self.finish(&[incoming.event]).await;
@@ -271,8 +311,19 @@ impl Desk {
         let who = Who { id: &sender.id, meta, now_ms: self.now() };
         let asked = tokio::task::block_in_place(|| self.book.ask(channel, who, draw));
         let code = match asked {
-            Ok(Asked::New(code)) => code,
-            Ok(Asked::Waiting | Asked::Full) => return,
+            Ok(Asked::New(code)) => {
+                let fact = Fact::new(What::PairingAsked).by(&sender.id).with("channel", channel);
+                self.hub.audit().note(fact.ended("asked"));
+                let what = format!("{} asks to be let in; see: homard pairing list {channel}", sender.id);
+                self.standing.turned_away(self.now(), what);
+                code
+            }
+            Ok(Asked::Waiting) => return,
+            Ok(Asked::Full) => {
+                let what =
+                    format!("{} got no code, because others wait; see: homard pairing list {channel}", sender.id);
+                return self.standing.turned_away(self.now(), what);
+            }
             Err(error) => return tracing::error!(%error, "somebody asks to be let in"),
         };
         let id_label = format!("Your {} user id", label(channel));
@@ -308,6 +359,27 @@ impl Desk {
 
     fn now(&self) -> u64 {
         self.hub.ambient().now_ms()
+    }
+}
+
+/// Why somebody is not heard, and how they would be. Whatever they wrote is not told.
+fn unheard(channel: &str, incoming: &Incoming, reason: Reason) -> String {
+    let (sender, peer) = (&incoming.sender.id, &incoming.peer);
+    let at = format!("channels.{channel}");
+    match (reason, peer.kind) {
+        (Reason::Bot, _) => format!("not heard: {sender} is a program"),
+        (Reason::Disabled, PeerKind::Direct) => format!("not heard: {sender}; nobody is ({at}.dmPolicy)"),
+        (Reason::Disabled, PeerKind::Group | PeerKind::Channel) => {
+            format!("not heard: the group {}; it is off ({at}.groupPolicy, {at}.groups)", peer.id)
+        }
+        (Reason::Group, _) => {
+            format!("not heard: the group {} is not listed; list it in {at}.groups", peer.id)
+        }
+        (Reason::Sender, PeerKind::Direct) => format!("not heard: {sender} is not listed in {at}.allowFrom"),
+        (Reason::Sender, PeerKind::Group | PeerKind::Channel) => {
+            format!("not heard: {sender} is not listed for the group {}, in {at}.groupAllowFrom or allowFrom", peer.id)
+        }
+        (Reason::Command, _) => format!("not obeyed: a command of {sender}, who is not the owner"),
     }
 }
 

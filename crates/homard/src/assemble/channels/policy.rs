@@ -15,7 +15,8 @@ use crate::{
     assemble::{office::workspace, routes::routes},
     config::{
         Config,
-        channels::{Account, Group, Id, Topic},
+        channels::{Account, Group, Growth, Id, Reactions, Topic},
+        typing::Typing,
     },
     paths::Paths,
 };
@@ -40,6 +41,12 @@ pub(super) struct Policy {
     pub(super) debounce: Duration,
     /// How many messages of a group that were not for us are kept.
     pub(super) history: usize,
+    /// When it is shown that an answer is being written.
+    pub(super) typing: Typing,
+    /// How an answer is shown while it is written, if it is.
+    pub(super) growth: Option<Growth>,
+    /// Which reactions are told.
+    pub(super) reactions: Reactions,
     /// How many bytes a file may have.
     pub(super) media: usize,
     /// In whose time messages are dated.
@@ -74,6 +81,9 @@ impl Policy {
             knows_people: channel != "webhook",
             debounce: config.messages.inbound.debounce(channel),
             history: account.history_limit.unwrap_or(history::LIMIT),
+            typing: Typing::of(&config.agents.defaults, &config.session),
+            growth: account.growth(),
+            reactions: account.reaction_notifications.map_or(Reactions::Own, |word| word.0),
             media: (megabytes.min(MEDIA_MOST_MB) * 1_000_000.0) as usize,
             zone: zone.unwrap_or_else(TimeZone::system),
             workspaces: members.iter().map(|agent| (agent.id.clone(), workspace(config, paths, agent))).collect(),

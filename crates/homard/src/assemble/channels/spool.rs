@@ -151,7 +151,7 @@ impl Spool {
 }
 
 /// Replaces a file whole, for the owner's eyes only.
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut file = NamedTempFile::new_in(folder)?;

@@ -69,6 +69,14 @@ impl Standing {
         self.lock().heard_at = Some(at);
     }
 
+    /// Somebody was not heard, for this reason. Who knocks again and again is told of once in a while.
+    pub(super) fn turned_away(&self, at: u64, what: String) {
+        let mut inner = self.lock();
+        if !inner.story.iter().rev().take(LINES / 2).any(|(_, told)| *told == what) {
+            inner.tell(at, what);
+        }
+    }
+
     /// A message went out, or why it did not.
     pub(super) fn said(&self, at: u64, trouble: Option<String>) {
         let mut inner = self.lock();

@@ -7,28 +7,28 @@ use homard_channels::{Act, Channel, Place};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-/// How often it is shown again.
-const AGAIN: Duration = Duration::from_secs(6);
+use crate::config::typing::Mode;
+
 /// How long nothing may happen in a run until it is not shown any more.
 const SILENCE: Duration = Duration::from_secs(120);
 
-/// When it is first shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum When {
-    /// At once: somebody waits for the answer.
-    AtOnce,
-    /// When there are words, or a tool is at work: perhaps nothing is said at all.
-    WithWords,
-}
-
-/// Shows it until the run is over. That it cannot be shown is nobody's trouble.
-pub(super) fn show(channel: Arc<dyn Channel>, place: Place, (tape, when): (Arc<Tape>, When), stop: CancellationToken) {
+/// Shows it until the run is over, every so often. That it cannot be shown is nobody's trouble.
+pub(super) fn show(
+    channel: Arc<dyn Channel>,
+    place: Place,
+    (mode, every): (Mode, Duration),
+    tape: Arc<Tape>,
+    stop: CancellationToken,
+) {
+    if mode == Mode::Never {
+        return;
+    }
     // Ends with the run.
     drop(task::spawn("typing", async move {
         let mut follower = Follower::new(tape);
-        let mut tick = interval(AGAIN);
+        let mut tick = interval(every);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut is_shown, mut last) = (when == When::AtOnce, Instant::now());
+        let (mut signs, mut last) = (Signs::new(mode), Instant::now());
         loop {
             tokio::select! {
                 biased;
@@ -36,11 +36,13 @@ pub(super) fn show(channel: Arc<dyn Channel>, place: Place, (tape, when): (Arc<T
                 events = follower.next() => {
                     let Some(events) = events else { return };
                     last = Instant::now();
-                    is_shown |= events.iter().any(|event| speaks(&event.kind));
+                    events.iter().for_each(|event| signs.hear(&event.kind));
                 }
-                _ = tick.tick(), if is_shown => {
+                _ = tick.tick(), if signs.is_shown() => {
                     if last.elapsed() > SILENCE {
-                        return;
+                        // News bring it back.
+                        signs.rest();
+                        continue;
                     }
                     if let Err(failure) = channel.act(Act::Type(place.clone())).await {
                         tracing::debug!(%failure, "that an answer is being written cannot be shown");
@@ -51,6 +53,131 @@ pub(super) fn show(channel: Arc<dyn Channel>, place: Place, (tape, when): (Arc<T
     }));
 }
 
-fn speaks(event: &RunEvent) -> bool {
-    matches!(event, RunEvent::Text { .. } | RunEvent::ToolStarted { .. } | RunEvent::ToolProgress { .. })
+/// Whether it is to be seen, by what happens in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Signs {
+    mode: Mode,
+    state: Sign,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    Off,
+    On,
+    /// The run is over: whatever comes late, it stays off.
+    Sealed,
+}
+
+impl Signs {
+    fn new(mode: Mode) -> Self {
+        Self { mode, state: Sign::Off }
+    }
+
+    fn is_shown(self) -> bool {
+        self.state == Sign::On
+    }
+
+    fn rest(&mut self) {
+        if self.state == Sign::On {
+            self.state = Sign::Off;
+        }
+    }
+
+    fn hear(&mut self, event: &RunEvent) {
+        let begins = match event {
+            RunEvent::Ended(_) | RunEvent::Absorbed { .. } => {
+                self.state = Sign::Sealed;
+                return;
+            }
+            RunEvent::Started { .. } => self.mode == Mode::Instant,
+            RunEvent::Thinking { .. } => matches!(self.mode, Mode::Instant | Mode::Thinking),
+            RunEvent::Text { delta, .. } => !delta.trim().is_empty(),
+            RunEvent::ToolStarted { .. } | RunEvent::ToolProgress { .. } => true,
+            RunEvent::Waited(_)
+            | RunEvent::Asking(_)
+            | RunEvent::Heard
+            | RunEvent::Input(_)
+            | RunEvent::Answering { .. }
+            | RunEvent::Rewound { .. }
+            | RunEvent::Retrying { .. }
+            | RunEvent::Switched { .. }
+            | RunEvent::Assistant { .. }
+            | RunEvent::ToolEnded { .. }
+            | RunEvent::Hooked(_)
+            | RunEvent::Compacting
+            | RunEvent::Compacted { .. }
+            | RunEvent::NotCompacted { .. }
+            | RunEvent::Block(_) => self.mode == Mode::Instant,
+        };
+        if begins && self.mode != Mode::Never && self.state == Sign::Off {
+            self.state = Sign::On;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::{CallId, RunId, SessionId};
+    use serde_json::Value;
+
+    use super::*;
+
+    fn started() -> RunEvent {
+        RunEvent::Started { session: SessionId::parse("s").unwrap() }
+    }
+
+    fn thinks() -> RunEvent {
+        RunEvent::Thinking { message: 0, delta: "hm".to_owned() }
+    }
+
+    fn says(delta: &str) -> RunEvent {
+        RunEvent::Text { message: 0, delta: delta.to_owned() }
+    }
+
+    fn tool() -> RunEvent {
+        RunEvent::ToolStarted { call: CallId::parse("c").unwrap(), name: "exec".to_owned(), arguments: Value::Null }
+    }
+
+    /// The event after which it is first shown, counted from 1; 0 if it never is.
+    fn first(mode: Mode, events: &[RunEvent]) -> usize {
+        let mut signs = Signs::new(mode);
+        let shown = events.iter().position(|event| {
+            signs.hear(event);
+            signs.is_shown()
+        });
+        shown.map_or(0, |at| at + 1)
+    }
+
+    #[test]
+    fn it_is_shown_when_its_mode_says_so() {
+        let spoken = [started(), thinks(), says(" "), says("Hi")];
+        let modes = [Mode::Never, Mode::Instant, Mode::Thinking, Mode::Message];
+        assert_eq!(modes.map(|mode| first(mode, &spoken)), [0, 1, 2, 4]);
+        let at_work = [started(), tool()];
+        assert_eq!(modes.map(|mode| first(mode, &at_work)), [0, 1, 2, 2]);
+        assert_eq!(
+            modes.map(|mode| first(mode, &[started()])),
+            [0, 1, 0, 0],
+            "a silent answer shows nothing in a group"
+        );
+    }
+
+    // Pitfall 27.
+    #[test]
+    fn what_a_tool_says_late_does_not_bring_it_back() {
+        let over = RunEvent::Absorbed { by: RunId::parse("other").unwrap() };
+        let mut signs = Signs::new(Mode::Instant);
+        [started(), over, tool(), says("late"), started()].iter().for_each(|event| signs.hear(event));
+        assert!(!signs.is_shown());
+    }
+
+    #[test]
+    fn a_run_that_is_silent_for_long_rests_until_there_is_news() {
+        let mut signs = Signs::new(Mode::Message);
+        signs.hear(&tool());
+        signs.rest();
+        assert!(!signs.is_shown());
+        signs.hear(&tool());
+        assert!(signs.is_shown());
+    }
 }

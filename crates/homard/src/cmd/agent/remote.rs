@@ -15,6 +15,9 @@ use crate::{
     signal::Signal,
 };
 
+/// How long it is waited for that the answer is sent on its channel once.
+const DELIVERY: Duration = Duration::from_secs(60);
+
 /// What is known of the turn in the gateway.
 struct Asked {
     /// The request.
@@ -41,10 +44,34 @@ pub(super) async fn run(mut client: Client, turn: &mut Turn) -> Result<Answer> {
             }
             incoming = client.next() => incoming.map_err(|error| unknown(turn, &error.to_string()))?,
         };
-        if let Some(answer) = take(turn, &mut asked, incoming)? {
+        if let Some(mut answer) = take(turn, &mut asked, incoming)? {
+            if turn.params.deliver == Some(true) {
+                let delivery = delivered(&mut client, turn.run()).await.map_err(|error| unsure(turn, &error))?;
+                answer.document["delivery"] = delivery;
+            }
             return Ok(answer);
         }
     }
+}
+
+/// Whether the answer arrived on its channel, as the gateway says it: `{status, error?}`.
+async fn delivered(client: &mut Client, run: &str) -> Result<Value> {
+    let id = client.send("agent.wait", json!({"runId": run, "timeoutMs": DELIVERY.as_millis() as u64})).await?;
+    loop {
+        match client.next().await? {
+            Incoming::Answer { id: of, answer } if of == id => {
+                let delivery = answer.map_err(Failure::from)?.get("delivery").cloned();
+                return Ok(delivery.unwrap_or_else(|| json!({"status": "delivered"})));
+            }
+            Incoming::Answer { .. } | Incoming::News { .. } => {}
+        }
+    }
+}
+
+/// The turn is over, and nobody knows whether its answer arrived.
+fn unsure(turn: &Turn, why: &Error) -> Failure {
+    let text = format!("the answer is there, but it is not known whether it was delivered: {why}");
+    Failure::new("connection", text).of(turn.run(), "gateway")
 }
 
 /// How long the gateway's last answer is waited for: a little longer than the run may take, where zero is as long as it

@@ -127,7 +127,9 @@ impl Add {
         render::print(&format!("{} is set up, in {}", label(&channel), paths.config.display()))?;
         render::print("a gateway that runs connects by itself; start one with: homard gateway run")?;
         let next = match channel.as_str() {
-            "telegram" => "next: write to your bot in Telegram, and approve the code that it answers with",
+            "telegram" => {
+                "next: write to your bot in Telegram, and approve the code that it answers with: homard pairing approve telegram CODE"
+            }
             _ => "next: list who may write in allowFrom; see docs/channels/webhook.md",
         };
         Ok(render::print(next)?)

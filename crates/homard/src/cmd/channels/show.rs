@@ -83,6 +83,7 @@ pub(super) fn status(answer: &Value) -> String {
             ]);
             let told = |what: &str| format!("{channel} {account}: {what}");
             lines.extend(row["lastError"].as_str().map(told));
+            lines.extend(unsent(&row["outbox"]).into_iter().map(|what| told(&what)));
             let probe = &row["probe"];
             lines.extend(probe["error"].as_str().map(told));
             if probe["ok"] == true {
@@ -98,6 +99,22 @@ pub(super) fn status(answer: &Value) -> String {
     }
     let lines = std::iter::once(render::table(&table)).chain(lines);
     render::harmless(&lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// What has not been said, if there is anything.
+fn unsent(outbox: &Value) -> Vec<String> {
+    let unknown = outbox["unknown"].as_array().cloned().unwrap_or_default();
+    let mut people: Vec<_> = unknown.iter().filter_map(|row| row["to"].as_str()).collect();
+    people.sort_unstable();
+    people.dedup();
+    let messages = |count: usize| if count == 1 { "1 message".to_owned() } else { format!("{count} messages") };
+    let waiting = usize::try_from(outbox["waiting"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
+    let waits = (waiting > 0).then(|| format!("{} still to be sent", messages(waiting)));
+    let may_be = (!unknown.is_empty()).then(|| {
+        let (count, places) = (messages(unknown.len()), people.join(", "));
+        format!("{count} may not have arrived; look there before you send anything again: {places}")
+    });
+    waits.into_iter().chain(may_be).collect()
 }
 
 /// What happened on a channel of late.

@@ -120,7 +120,7 @@ impl Stage {
     /// The gateway at a port, as clients call it.
     pub(super) fn target(&self, port: u16) -> Target {
         let secret = Some(Secret::Token(self.token.clone()));
-        Target { url: format!("ws://127.0.0.1:{port}"), secret, is_own: false, is_down: false }
+        Target { url: format!("ws://127.0.0.1:{port}"), secret, pin: None, is_own: false, is_down: false }
     }
 
     /// Takes note of a moment.

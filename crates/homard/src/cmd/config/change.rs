@@ -29,14 +29,14 @@ pub(super) fn set(paths: &Paths, path: &Path, value: &str, json: bool) -> Result
         }
         None => Value::from(value),
     };
-    let done = change(&paths.config, By::Person, |text| Ok(edit::set(text, path, &value)?));
+    let done = change(paths, By::Person, |text| Ok(edit::set(text, path, &value)?));
     let done = done.map_err(|refusal| failure(refusal, paths))?;
     tell(paths, &format!("set {path}"), &done, json)
 }
 
 /// Takes a value out; one that is not there is a failure.
 pub(super) fn unset(paths: &Paths, path: &Path, json: bool) -> Result<()> {
-    let done = change(&paths.config, By::Person, |text| match edit::unset(text, path)? {
+    let done = change(paths, By::Person, |text| match edit::unset(text, path)? {
         (text, true) => Ok(text),
         (_, false) => Err(Refusal::Missing),
     });

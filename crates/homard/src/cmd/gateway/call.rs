@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::{
-    client::{Client, Reached, Target},
+    client::{Client, Fingerprint, Reached, Target},
     config::Config,
     failure::Failure,
     paths::Paths,
@@ -41,9 +41,16 @@ pub(super) struct Args {
     /// The gateway's password
     #[arg(long, group = "secret")]
     password: Option<String>,
+    /// The SHA-256 fingerprint of the certificate of a gateway at wss://, as it prints it
+    #[arg(long, value_name = "HEX", requires = "url", value_parser = fingerprint)]
+    tls_fingerprint: Option<Fingerprint>,
     /// Print errors as JSON, too
     #[arg(long)]
     pub(super) json: bool,
+}
+
+fn fingerprint(text: &str) -> Result<Fingerprint, String> {
+    Fingerprint::read(text).map_err(|error| error.to_string())
 }
 
 fn object(text: &str) -> Result<Value, String> {
@@ -58,7 +65,8 @@ fn object(text: &str) -> Result<Value, String> {
 pub(super) async fn run(args: Args) -> Result<()> {
     let paths = Paths::find()?;
     let config = Config::choose(&paths).loaded.config;
-    let target = Target::find(args.url, Secret::either(args.token, args.password), &config, &paths)?;
+    let mut target = Target::find(args.url, Secret::either(args.token, args.password), &config, &paths)?;
+    target.pin = args.tls_fingerprint.or(target.pin);
     let Reached::Gateway(mut client) = Client::connect(&target, &["operator.admin"], &[]).await? else {
         let text = format!("no gateway answers at {}\nstart one with: homard gateway", target.url);
         return Err(Failure::new("connection", text).into());

@@ -1,10 +1,14 @@
 //! `homard gateway run`: the gateway in the foreground, until it is told to stop.
 
 mod claim;
+mod open;
 mod openclaw;
 
 use std::{
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    fs::OpenOptions,
+    io::Write as _,
+    net::SocketAddr,
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -12,9 +16,11 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use homard_agent::{Hub, HubEvent, task};
-use homard_gateway::{ControlUi, LogBook};
+use homard_audit::{Fact, What};
+use homard_gateway::{ControlUi, Tls};
 use homard_store::Error as StoreError;
 use homard_tools::sandbox::{self, Tier};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -25,14 +31,16 @@ use crate::{
         channels::Doors,
         guests::{Rooms, Transforms},
     },
-    config::{self, Chosen, Config, gateway::Bind},
+    config::{self, Chosen, Config},
     failure::Failure,
     live::Live,
+    logging::Log,
     methods,
     paths::{self, PORT, Paths},
     render,
     secret::{self, Secret, Source},
     signal::{Signal, Signals},
+    tls,
 };
 
 /// After so many crashes in five minutes unfinished runs are held.
@@ -42,14 +50,17 @@ const DRAIN: Duration = Duration::from_secs(60);
 /// The exit code when the disk has failed: the system's EX_IOERR.
 const DISK_FAILED: u8 = 74;
 
+/// How many files the gateway may have open at once, if the system lets it: each socket is one.
+const FILES: u64 = 65_536;
+
 /// The flags of `homard gateway run`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Where to listen; 0 lets the system choose [default: 18789]
     #[arg(long, value_name = "N")]
     port: Option<u16>,
-    /// For whom to listen: loopback is this machine
-    #[arg(long, value_name = "loopback")]
+    /// For whom to listen: loopback is this machine, lan its networks [default: gateway.bind of the config, or loopback]
+    #[arg(long, value_name = "loopback|lan|tailnet|custom")]
     bind: Option<String>,
     /// The token that clients must show
     #[arg(long, value_name = "TEXT")]
@@ -71,10 +82,7 @@ pub(super) struct Args {
 impl Args {
     /// Refuses what cannot work, before anything is touched.
     fn check(&self) -> Result<(), Failure> {
-        if let Some(bind) = self.bind.as_deref().filter(|bind| !Bind::named(bind).is_some_and(Bind::is_loopback)) {
-            let text = format!("--bind {bind} is not supported yet: the gateway listens on loopback only");
-            return Err(Failure::usage(text));
-        }
+        open::bind(self.bind.as_deref(), &Config::default())?;
         // Another secret would count in its place, which is not what was said.
         for (flag, secret) in [("--token", &self.token), ("--password", &self.password)] {
             if secret.as_ref().is_some_and(|secret| secret.trim().is_empty()) {
@@ -85,8 +93,19 @@ impl Args {
     }
 }
 
+/// Makes room for ten thousand sockets: most systems begin with a thousand files, and let a program ask for more.
+fn allow_many_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(FILES, |most| most.min(FILES));
+    if limit.current.is_some_and(|current| current < wanted)
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit })
+    {
+        tracing::debug!(%error, wanted, "the limit of open files stays as it is");
+    }
+}
+
 /// Runs the gateway until SIGINT or SIGTERM. Runs that are at work then go on at the next start.
-pub(super) async fn run(args: Args, log: LogBook) -> Result<()> {
+pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     args.check()?;
     let paths = Paths::find()?;
     let chosen = Config::choose(&paths);
@@ -96,9 +115,7 @@ pub(super) async fn run(args: Args, log: LogBook) -> Result<()> {
     for warning in &chosen.loaded.warnings {
         tracing::warn!("config file {}, {warning}", paths.config.display());
     }
-    if let Some(text) = only_loopback(&chosen, &paths) {
-        tracing::warn!("{text}");
-    }
+    allow_many_files();
     let mut signals = Signals::listen()?;
     let open = || House::open(&chosen, &paths, &Place::Workspaces);
     let claim = if args.takeover { Claim::Takeover } else { Claim::Polite };
@@ -179,6 +196,7 @@ async fn recover(hub: &Hub, crashes: u32, is_told_to: bool) -> Result<Found, Sto
          new ones are taken in; to go on, start it with: homard gateway run --recover"
     );
     tracing::warn!(crashes, held, "{text}");
+    hub.audit().note(Fact::new(What::Recovered).ended("held").count("runs", held as u64));
     hub.hold(&text);
     Ok(Found::Held(text))
 }
@@ -194,17 +212,20 @@ enum Found {
 
 /// Takes up what was unfinished, and answers until it is told to stop.
 async fn serve(
-    (args, log): (Args, LogBook),
+    (args, log): (Args, Log),
     (chosen, paths): (&Chosen, &Paths),
     (house, feed): (&House, UnboundedReceiver<HubEvent>),
     stop: CancellationToken,
 ) -> Result<()> {
+    house.office.hide_in(&log.masks);
     let config = &chosen.loaded.config;
     let port = args.port.map_or_else(|| anyhow::Ok(paths::port()?.or(config.gateway.port).unwrap_or(PORT)), Ok)?;
     let (secret, source) = secret::find_or_make(Secret::either(args.token, args.password), config, paths)?;
     let pages = pages(args.control_ui.as_deref(), config)?;
+    let addresses = open::addresses(open::bind(args.bind.as_deref(), config)?, port, config)?;
+    let tls = tls::open(config, paths, &open::reached(&addresses))?;
     // A taken port is known before any run begins, and nobody is answered before every run has its place in line.
-    let gateway = homard_gateway::bind(settings(port, &secret, config, paths)).await?;
+    let gateway = homard_gateway::bind(settings((addresses, tls.clone()), &secret, config, paths)).await?;
     let holding = holding(config, paths);
     // Before any command.
     let desk = assemble::approvals::open(&house.hub, paths).await?;
@@ -216,9 +237,16 @@ async fn serve(
     let found = recover(&house.hub, crashes, args.recover).await.context("unfinished runs cannot be taken up")?;
     let address = gateway.local_addrs().first().copied().context("the gateway listens nowhere")?;
     let port_file = paths.port_file();
-    std::fs::write(&port_file, format!("{}\n", address.port()))
+    let private = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&port_file);
+    private
+        .and_then(|mut file| writeln!(file, "{}", address.port()))
         .with_context(|| format!("cannot write {}", port_file.display()))?;
-    let mut rows = greeting(address, house, paths, (&secret, &source));
+    let exposure = open::exposure(&gateway.local_addrs(), tls.is_some(), config);
+    if let Some(text) = &exposure {
+        tracing::warn!("{text}");
+    }
+    let mut rows = open::told(&gateway.local_addrs(), tls.as_ref());
+    rows.extend(greeting(house, paths, (&secret, &source)));
     rows.push(["exec".to_owned(), holding.await.context("the sandbox could not be tried")?]);
     let notice = match found {
         Found::GoOn(0) => None,
@@ -247,7 +275,7 @@ async fn serve(
     };
     let planner = schedule.as_ref().ok().cloned();
     let is_held = notice.is_some();
-    let gateway = gateway.with_schedule(schedule).with_log(log);
+    let gateway = gateway.with_schedule(schedule).with_log(log.book);
     gateway.notices().set("start", notice);
     let live = Live::new(paths, chosen, house, (gateway.notices(), gateway.news()));
     house.office.open_gateway(&live, planner.as_ref());
@@ -255,9 +283,18 @@ async fn serve(
     if !is_held {
         assemble::approvals::resume(house, config, paths);
     }
+    let mut added = methods::all(&live, paths, (&desk, &house.office.channels));
+    added.push(methods::audit::method(&house.journal));
+    added.push(methods::plugins::method(&house.office.guests));
     let gateway = gateway
-        .with_methods(methods::all(&live, paths, (&desk, &house.office.channels)))
+        .with_methods(added)
+        .with_metrics(assemble::metrics::of(&house.journal))
         .with_endpoints(endpoints(config));
+    #[cfg(feature = "otel")]
+    let gateway = match crate::otel::start()? {
+        Some(ends) => gateway.with_run_ends(ends),
+        None => gateway,
+    };
     let gateway = match config.hooks.webhooks() {
         Ok(Some(mut webhooks)) => {
             let folder = config.hooks.transforms(paths);
@@ -269,16 +306,16 @@ async fn serve(
     };
     let (gateway, no_pages) = match pages {
         Ok(Some(pages)) => {
-            rows.push(["control ui".to_owned(), format!("http://{address}/")]);
+            let scheme = if tls.is_some() { "https" } else { "http" };
+            rows.push(["control ui".to_owned(), format!("{scheme}://127.0.0.1:{}/", address.port())]);
             (gateway.with_control_ui(pages), None)
         }
         Ok(None) => (gateway, None),
         Err(why) => (gateway, Some(why)),
     };
     gateway.notices().set("control-ui", no_pages.clone());
-    let bind = only_loopback(chosen, paths);
-    gateway.notices().set("bind", bind.clone());
-    let wrong = config::complaint(chosen, &paths.config).into_iter().chain(bind).chain(no_pages);
+    gateway.notices().set("bind", exposure.clone());
+    let wrong = config::complaint(chosen, &paths.config).into_iter().chain(exposure).chain(no_pages);
     let wrong = wrong.chain(house.troubles.iter().cloned());
     rows.extend(wrong.map(|text| ["notice".to_owned(), text]));
     render::print(&render::table(&rows.into_iter().map(Vec::from).collect::<Vec<_>>()))?;
@@ -316,19 +353,12 @@ async fn serve(
     serving.await.context("the gateway broke")
 }
 
-/// What people should know whose config asks for others than this machine: better fewer are served than none.
-fn only_loopback(chosen: &Chosen, paths: &Paths) -> Option<String> {
-    chosen.loaded.config.gateway.bind.filter(|bind| !bind.0.is_loopback())?;
-    let (bind, file) = (&chosen.loaded.tree["gateway"]["bind"], paths.config.display());
-    Some(format!("gateway.bind is {bind} in {file}, which is not supported yet; the gateway listens on loopback only"))
-}
-
-fn settings(port: u16, secret: &Secret, config: &Config, paths: &Paths) -> homard_gateway::Settings {
-    let mut bind = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))];
-    if port != 0 {
-        // The system would choose another port for the second address.
-        bind.push((Ipv6Addr::LOCALHOST, port).into());
-    }
+fn settings(
+    (bind, tls): (Vec<SocketAddr>, Option<Tls>),
+    secret: &Secret,
+    config: &Config,
+    paths: &Paths,
+) -> homard_gateway::Settings {
     homard_gateway::Settings {
         bind,
         secret: match secret {
@@ -337,6 +367,8 @@ fn settings(port: u16, secret: &Secret, config: &Config, paths: &Paths) -> homar
         },
         allowed_origins: config.gateway.control_ui.allowed_origins.clone(),
         trusted_proxies: config.gateway.trusted_proxies.clone(),
+        tls,
+        allow_insecure: config.gateway.allow_insecure,
         state_dir: paths.state.clone(),
         config_path: Some(paths.config.clone()),
     }
@@ -367,12 +399,7 @@ fn endpoints(config: &Config) -> homard_gateway::Endpoints {
     }
 }
 
-fn greeting(
-    address: SocketAddr,
-    house: &House,
-    paths: &Paths,
-    (secret, source): (&Secret, &Source),
-) -> Vec<[String; 2]> {
+fn greeting(house: &House, paths: &Paths, (secret, source): (&Secret, &Source)) -> Vec<[String; 2]> {
     let model = match house.hub.agents().get(house.hub.agents().default_id()) {
         Some(agent) => format!("{}/{}", agent.spec().provider, agent.spec().model),
         None => DEMO.to_owned(),
@@ -384,7 +411,6 @@ fn greeting(
     };
     let kept = if render::is_terminal() { format!("{} ({source})", secret.expose()) } else { source.to_string() };
     vec![
-        ["listening".to_owned(), format!("ws://{address}")],
         [secret.kind().to_owned(), kept],
         ["state".to_owned(), paths.state.display().to_string()],
         ["model".to_owned(), format!("{model}{hint}")],

@@ -57,12 +57,26 @@ pub(super) fn config(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wi
         Fate::Same => {}
     }
     (plan.defaults, plan.defaults_are_written) = (open, is_written);
+    if is_exposed(&fields) {
+        plan.warn(&to.display(), EXPOSED);
+    }
     if includes(&Value::Object(fields)) {
         plan.warn(&from.display(), "takes in other files with $include; they are not imported");
     }
     for problem in Config::read(to, &text).problems {
         plan.warn(&to.display(), &format!("is not valid as it is: {problem}"));
     }
+}
+
+/// What OpenClaw takes and Homard does not.
+const EXPOSED: &str = "has a gateway.bind for other machines without TLS, with which the gateway does not start; set \
+                       gateway.tls.enabled to true or gateway.bind to loopback, or see \"From other machines\" in docs/gateway.md";
+
+/// Whether a config opens the gateway to other machines without saying how that is safe.
+fn is_exposed(fields: &Map<String, Value>) -> bool {
+    let Some(gateway) = fields.get("gateway") else { return false };
+    let is_open = matches!(gateway["bind"].as_str(), Some("lan" | "custom"));
+    is_open && gateway.pointer("/tls/enabled") != Some(&Value::Bool(true)) && gateway["trustedProxies"].is_null()
 }
 
 fn beside(path: &Path) -> PathBuf {
@@ -128,5 +142,19 @@ pub(super) fn auth_profiles(plan: &mut Plan, there: &Path, here: &Path, wishes: 
         Fate::Kept => plan.warn(&to.display(), "is there and stays; replace it with --force"),
         // Why it is broken could show what is in it.
         Fate::Broken => plan.warn(&from.display(), "not imported: it is no JSON object"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_that_would_not_start_is_told_of() {
+        let told = |text: &str| is_exposed(&source::object(text).unwrap());
+        assert!(told("{gateway: {bind: 'lan'}}") && told("{gateway: {bind: 'custom', tls: {enabled: false}}}"));
+        assert!(!told("{}") && !told("{gateway: {bind: 'loopback'}}") && !told("{gateway: {bind: 'tailnet'}}"));
+        assert!(!told("{gateway: {bind: 'lan', tls: {enabled: true}}}"));
+        assert!(!told("{gateway: {bind: 'lan', trustedProxies: ['192.0.2.9']}}"));
     }
 }

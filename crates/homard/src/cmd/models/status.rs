@@ -25,10 +25,8 @@ pub(super) fn run(setup: &Setup, agent: Option<&str>, wants_json: bool) -> Resul
     let now = Ambient::system().now_ms();
     let order = roster.order(now, &Preferred::Any);
     let rows: Vec<_> = order.iter().map(|candidate| row(candidate, &keyring, now)).collect();
-    let troubles: Vec<_> =
-        keyring.profiles.iter().filter_map(|profile| Some((&profile.id, keys::trouble(profile)?))).collect();
     if wants_json {
-        let troubles: Vec<_> = troubles.iter().map(|(id, why)| json!({"profile": id, "why": why})).collect();
+        let troubles: Vec<_> = troubles(&keyring).map(|(id, why)| json!({"profile": id, "why": why})).collect();
         let chosen_by = match &chain.why {
             Why::Named => json!({"by": "config"}),
             Why::Key { from, others } => json!({"by": "key", "from": from, "others": others}),
@@ -48,19 +46,64 @@ pub(super) fn run(setup: &Setup, agent: Option<&str>, wants_json: bool) -> Resul
                 .to_owned(),
         );
     }
-    let left_out =
-        |name: &String| format!("{name} is a fallback, but not among agents.defaults.models: it is not asked");
-    notes.extend(chain.left_out.iter().map(left_out));
-    notes.extend(troubles.iter().map(|(id, why)| format!("{id} cannot be used: {why}")));
-    let missing = order.iter().filter(|candidate| Source::of(&candidate.profile) == Source::Missing);
-    notes.extend(missing.map(|candidate| {
-        let keys = setup.models.keys(&keyring, &candidate.model.spec().provider);
-        keys.iter().flat_map(|(_, keys)| keys).map(keys::Key::closed).collect::<String>()
-    }));
+    let standing = Standing::of(setup, &chain, &keyring, &order);
+    notes.extend(standing.left_out.into_iter().chain(standing.unusable).chain(standing.missing));
     for note in notes {
         render::print(&render::harmless(&note))?;
     }
     Ok(())
+}
+
+/// How an agent stands: who is asked first, and what is in the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cmd) struct Standing {
+    /// The model that is asked first.
+    pub(in crate::cmd) first: String,
+    /// Whether that is the demo model because there is nothing else.
+    pub(in crate::cmd) is_demo: bool,
+    /// How many candidates there are.
+    pub(in crate::cmd) asked: usize,
+    /// Candidates without a key, each with the way out.
+    pub(in crate::cmd) missing: Vec<String>,
+    /// Keys that cannot be used.
+    pub(in crate::cmd) unusable: Vec<String>,
+    /// Fallbacks that are not asked.
+    pub(in crate::cmd) left_out: Vec<String>,
+}
+
+impl Standing {
+    /// How the agent with this id stands.
+    pub(super) fn find(setup: &Setup, agent: &str) -> Result<Self> {
+        let agent = setup.agent(Some(agent))?;
+        let keyring = setup.keyring(&agent)?;
+        let chain = Chain::of(&setup.config, agent.said, &setup.models, &keyring)?;
+        let roster = setup.models.roster(&keyring, &chain.models)?;
+        let order = roster.order(Ambient::system().now_ms(), &Preferred::Any);
+        Ok(Self::of(setup, &chain, &keyring, &order))
+    }
+
+    fn of(setup: &Setup, chain: &Chain, keyring: &Keyring, order: &[Candidate]) -> Self {
+        let left_out =
+            |name: &String| format!("{name} is a fallback, but not among agents.defaults.models: it is not asked");
+        let missing = order.iter().filter(|candidate| Source::of(&candidate.profile) == Source::Missing);
+        let missing = missing.map(|candidate| {
+            let keys = setup.models.keys(keyring, &candidate.model.spec().provider);
+            keys.iter().flat_map(|(_, keys)| keys).map(keys::Key::closed).collect::<String>()
+        });
+        Self {
+            first: chain.first(),
+            is_demo: chain.why == Why::Nothing,
+            asked: order.len(),
+            missing: missing.collect(),
+            unusable: troubles(keyring).map(|(id, why)| format!("{id} cannot be used: {why}")).collect(),
+            left_out: chain.left_out.iter().map(left_out).collect(),
+        }
+    }
+}
+
+/// The keys that cannot be used, and why.
+fn troubles(keyring: &Keyring) -> impl Iterator<Item = (&str, String)> {
+    keyring.profiles.iter().filter_map(|profile| Some((&*profile.id, keys::trouble(profile)?)))
 }
 
 /// A candidate as programs read it.

@@ -87,18 +87,60 @@ impl Checkup {
     }
 }
 
-/// Looks at all that are on, and starts them. Fails if one of them cannot be used.
-pub(super) async fn run(shown: &Shown, wants_json: bool) -> Result<()> {
+/// What came of all of them.
+struct Exam {
+    /// How many are on.
+    on: usize,
+    /// The Node that runs OpenClaw's plugins, if one of them is on.
+    node: Option<Result<String, String>>,
+    checkups: Vec<Checkup>,
+    /// What is wrong beside the plugins that are on.
+    elsewhere: Vec<Finding>,
+}
+
+/// What is wrong with plugins, for those who look at more than plugins.
+pub(in crate::cmd) struct Summary {
+    pub(in crate::cmd) summary: String,
+    /// Whether it is grave, what it is, and what to do.
+    pub(in crate::cmd) findings: Vec<(bool, String, String)>,
+}
+
+/// Looks at all that are on, starts them, and says what is wrong.
+pub(super) async fn summary(shown: &Shown) -> Summary {
+    let exam = examine(shown).await;
+    let mut summary = format!("plugins: {}, on: {}", shown.plugins.len(), exam.on);
+    if let Some(Ok(node)) = &exam.node {
+        summary.push_str(&format!(", Node: {node}"));
+    }
+    let told = |id: &str, finding: Finding| {
+        (finding.is_grave, one_line(&format!("{id}{}", finding.what)), one_line(&finding.to_do))
+    };
+    let mut findings = Vec::new();
+    for checkup in exam.checkups {
+        let id = format!("{}: ", checkup.id);
+        findings.extend(checkup.findings.into_iter().map(|finding| told(&id, finding)));
+    }
+    findings.extend(exam.elsewhere.into_iter().map(|finding| told("", finding)));
+    Summary { summary, findings }
+}
+
+async fn examine(shown: &Shown) -> Exam {
     let on: Vec<&(Candidate, Status)> = shown.plugins.iter().filter(|(_, status)| status.verdict.is_on).collect();
     let needs_node = on.iter().any(|(candidate, _)| candidate.manifest.run.is_none());
     let node = if needs_node { Some(node(&shown.setup).await) } else { None };
     let checkups = stream::iter(&on).map(|plugin| checkup(shown, plugin, node.as_ref())).buffered(AT_ONCE);
     let mut checkups: Vec<Checkup> = checkups.collect().await;
     look::namesakes(&mut checkups);
-    let elsewhere: Vec<Finding> = look::missing(shown).into_iter().chain(look::files(shown)).collect();
+    let elsewhere = look::missing(shown).into_iter().chain(look::files(shown)).collect();
+    Exam { on: on.len(), node, checkups, elsewhere }
+}
+
+/// Looks at all that are on, and starts them. Fails if one of them cannot be used.
+pub(super) async fn run(shown: &Shown, wants_json: bool) -> Result<()> {
+    let Exam { on, node, checkups, elsewhere } = examine(shown).await;
     if wants_json {
         render::print_json(&json!({
-            "total": shown.plugins.len(), "on": on.len(),
+            "total": shown.plugins.len(), "on": on,
             "node": node.as_ref().map(|node| match node {
                 Ok(node) => json!({"ok": true, "found": node, "needed": "22 or newer"}),
                 Err(why) => json!({"ok": false, "message": why, "needed": "22 or newer"}),
@@ -107,11 +149,11 @@ pub(super) async fn run(shown: &Shown, wants_json: bool) -> Result<()> {
             "findings": elsewhere.iter().map(Finding::document).collect::<Vec<_>>(),
         }))?;
     } else {
-        let mut parts = vec![format!("plugins: {}, on: {}", shown.plugins.len(), on.len())];
+        let mut parts = vec![format!("plugins: {}, on: {on}", shown.plugins.len())];
         if let Some(Ok(node)) = &node {
             parts[0].push_str(&one_line(&format!(", Node: {node} (22 or newer is needed)")));
         }
-        if on.is_empty() {
+        if on == 0 {
             parts.push("none is on; to switch one on: homard plugins enable ID".to_owned());
         }
         parts.extend(checkups.iter().map(Checkup::text));

@@ -125,6 +125,12 @@ pub(crate) struct Defaults {
     /// How long to wait between two blocks, as if somebody typed them.
     #[serde(deserialize_with = "super::object")]
     pub(crate) human_delay: HumanDelay,
+    /// When a chat shows that an answer is being written: never, instant, thinking, message. Default: instant where somebody waits for it, message in groups.
+    pub(crate) typing_mode: Option<Word<super::typing::Mode>>,
+    /// How often that is shown again, in seconds. Default: 6.
+    #[serde(deserialize_with = "super::number::at_least_one")]
+    #[schemars(range(min = 1))]
+    pub(crate) typing_interval_seconds: Option<u64>,
     /// How long a run may take, in seconds; 0 for as long as it takes. Default: 600.
     pub(crate) timeout_seconds: Option<u64>,
     /// What a run may do before it is ended.

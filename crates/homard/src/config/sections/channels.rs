@@ -89,10 +89,114 @@ accounts! {
     text_chunk_limit: usize,
     /// Whether answers go out in blocks while they are written. Default: as the agent has it.
     block_streaming: bool,
+    /// How an answer is shown while it is written, in one message that grows: off, partial for word by word, block for sentence by sentence. Default: off.
+    streaming: Streaming,
+    /// How older files say `streaming`.
+    stream_mode: Streaming,
+    /// Which reactions of people are told to the agent with the next message: off, own for those to what it said, all. Default: own.
+    reaction_notifications: Word<Reactions>,
     /// How many megabytes a file that comes with a message may have. Default: 5.
     media_max_mb: f64,
     /// Who is written to when nobody is named.
     default_to: String,
+}
+
+/// Which reactions of people are told to the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reactions {
+    /// None.
+    Off,
+    /// Those to what it said.
+    Own,
+    /// All.
+    All,
+}
+
+super::word::words! {
+    Reactions: "off" => Self::Off, "own" => Self::Own, "all" => Self::All;
+}
+
+/// How a message grows while it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Growth {
+    /// Word by word.
+    Words,
+    /// By sentences or lines.
+    Blocks,
+}
+
+/// How an answer is shown while it is written, if it is: a word, a switch, or an object with a mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Streaming(pub(crate) Option<Growth>);
+
+impl Streaming {
+    const WORDS: [&'static str; 3] = ["off", "partial", "block"];
+
+    fn read(word: &str) -> Option<Self> {
+        match word.trim() {
+            "off" => Some(Self(None)),
+            // What tools do is not told here.
+            "partial" | "progress" => Some(Self(Some(Growth::Words))),
+            "block" => Some(Self(Some(Growth::Blocks))),
+            _ => None,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Streaming {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+
+        impl<'de> Visitor<'de> for Any {
+            type Value = Streaming;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "one of {}", Streaming::WORDS.join(", "))
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<Streaming, E> {
+                Streaming::read(word).ok_or_else(|| E::invalid_value(de::Unexpected::Str(word), &self))
+            }
+
+            fn visit_bool<E: de::Error>(self, is_on: bool) -> Result<Streaming, E> {
+                Ok(Streaming(is_on.then_some(Growth::Words)))
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Streaming, A::Error> {
+                let mut said = Streaming(None);
+                while let Some(key) = map.next_key::<String>()? {
+                    match key.as_str() {
+                        "mode" => said = map.next_value()?,
+                        _ => drop(map.next_value::<de::IgnoredAny>()?),
+                    }
+                }
+                Ok(said)
+            }
+        }
+
+        deserializer.deserialize_any(Any)
+    }
+}
+
+impl JsonSchema for Streaming {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Streaming".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": ["string", "boolean", "object"]})
+    }
+}
+
+impl Account {
+    /// How an answer is shown while it is written, if it is.
+    pub(crate) fn growth(&self) -> Option<Growth> {
+        self.streaming.or(self.stream_mode).and_then(|said| said.0)
+    }
 }
 
 /// A direct chat.
@@ -256,8 +360,24 @@ mod tests {
     }
 
     #[test]
+    fn a_growing_answer_can_be_said_in_every_way_that_files_do() {
+        let growth = |text| channel(text).described()["default"].growth();
+        for (text, expected) in [
+            ("{}", None),
+            ("{streaming: 'partial'}", Some(Growth::Words)),
+            ("{streaming: true}", Some(Growth::Words)),
+            ("{streaming: {mode: 'block', preview: {toolProgress: true}}}", Some(Growth::Blocks)),
+            ("{streamMode: 'block'}", Some(Growth::Blocks)),
+            ("{streamMode: 'partial', streaming: 'off'}", None),
+        ] {
+            assert_eq!(growth(text), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn what_makes_no_sense_is_told() {
         for (text, why) in [
+            ("{streaming: 'fast'}", "channels.telegram.streaming"),
             ("{dmPolicy: 'everybody'}", "channels.telegram.dmPolicy"),
             ("{allowFrom: [true]}", "channels.telegram.allowFrom"),
             ("{groups: []}", "channels.telegram.groups"),

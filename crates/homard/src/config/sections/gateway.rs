@@ -16,16 +16,24 @@ pub(crate) struct Gateway {
     pub(crate) port: Option<u16>,
     /// `local`, or `remote` for commands that use another gateway.
     pub(crate) mode: Option<String>,
-    /// For whom it listens; `loopback` is this machine. The others are not supported yet and mean `loopback`, too.
+    /// For whom it listens: `loopback` is this machine, `lan` every network that it is in, `tailnet` its Tailscale network,
+    /// `custom` the address in `customBindHost`; `auto` is `loopback`. Other machines need TLS, a trusted proxy or
+    /// `allowInsecure`. Default: `loopback`.
     pub(crate) bind: Option<Word<Bind>>,
+    /// The address to listen on with `bind: "custom"`, beside this machine's own.
+    pub(crate) custom_bind_host: Option<IpAddr>,
+    /// Answers other machines without TLS, although the secret and every message could be read on the way. Default: false.
+    pub(crate) allow_insecure: bool,
+    /// How it speaks in secret.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) tls: Tls,
     /// The shared secret.
     #[serde(deserialize_with = "super::object")]
     pub(crate) auth: Auth,
     /// Pages in browsers.
     #[serde(deserialize_with = "super::object")]
     pub(crate) control_ui: ControlUi,
-    /// Addresses of proxies on this machine that may say for whom they ask (`X-Forwarded-For`). Requests through any other
-    /// are refused.
+    /// Addresses of proxies that may say for whom they ask (`X-Forwarded-For`). Requests through any other are refused.
     pub(crate) trusted_proxies: Vec<IpAddr>,
     /// Another gateway, which commands use in mode `remote`.
     #[serde(deserialize_with = "super::object")]
@@ -41,7 +49,7 @@ pub(crate) struct Gateway {
 /// For whom a gateway listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bind {
-    /// Whoever can be served safely: this machine.
+    /// This machine, as nothing else was asked for.
     Auto,
     /// The local network.
     Lan,
@@ -72,14 +80,6 @@ impl Bind {
     pub(crate) fn named(word: &str) -> Option<Self> {
         Self::read(word.trim())
     }
-
-    /// Whether this machine is all that is meant.
-    pub(crate) fn is_loopback(self) -> bool {
-        match self {
-            Self::Auto | Self::Loopback => true,
-            Self::Lan | Self::Tailnet | Self::Custom => false,
-        }
-    }
 }
 
 /// The shared secret.
@@ -92,6 +92,26 @@ pub(crate) struct Auth {
     pub(crate) token: Option<Text>,
     /// The password.
     pub(crate) password: Option<Text>,
+}
+
+/// How a gateway speaks in secret.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Tls {
+    /// Whether it does: then its addresses begin with `wss://` and `https://`.
+    pub(crate) enabled: bool,
+    /// Makes a certificate of its own if there is none. Clients know it by its fingerprint. Default: true.
+    pub(crate) auto_generate: bool,
+    /// The certificate, a PEM file. Default: `gateway/tls/gateway-cert.pem` in the state directory.
+    pub(crate) cert_path: Option<Text>,
+    /// Its key, a PEM file. Default: `gateway/tls/gateway-key.pem` in the state directory.
+    pub(crate) key_path: Option<Text>,
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        Self { enabled: false, auto_generate: true, cert_path: None, key_path: None }
+    }
 }
 
 /// Pages in browsers.
@@ -107,14 +127,16 @@ pub(crate) struct ControlUi {
 
 /// Another gateway.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct Remote {
-    /// Its address, such as `ws://host:18789`.
+    /// Its address, such as `wss://host:18789`.
     pub(crate) url: Option<Text>,
     /// Its token.
     pub(crate) token: Option<Text>,
     /// Its password.
     pub(crate) password: Option<Text>,
+    /// The SHA-256 fingerprint of its certificate, as it prints it. Default: none, and the system must trust the certificate.
+    pub(crate) tls_fingerprint: Option<Text>,
 }
 
 /// What is answered over HTTP.

@@ -12,8 +12,14 @@ use crate::config::Text;
 pub(crate) struct Logging {
     /// How much: silent, fatal, error, warn, info, debug, trace. `HOMARD_LOG` comes before it. Default: info for a gateway.
     pub(crate) level: Option<Word<Level>>,
-    /// A file that log lines are added to as JSON, besides those on the terminal.
+    /// The file that a gateway adds log lines to as JSON, besides those on the terminal. Default: `logs/homard.log` in the state directory.
     pub(crate) file: Option<Text>,
+    /// How many bytes a log file has; then another is begun. Default: 10485760.
+    pub(crate) max_file_bytes: Option<u64>,
+    /// How many older log files are kept. Default: 5.
+    pub(crate) max_files: Option<usize>,
+    /// How many days they are kept. Default: 14.
+    pub(crate) max_age_days: Option<u64>,
     /// `tools` or `off`. Secrets are hidden either way.
     pub(crate) redact_sensitive: Option<Word<Redact>>,
 }

@@ -3,6 +3,7 @@
 pub(crate) mod agents;
 pub(crate) mod auth;
 pub(crate) mod bindings;
+pub(crate) mod budgets;
 pub(crate) mod channels;
 pub(crate) mod commands;
 pub(crate) mod compaction;
@@ -22,6 +23,7 @@ pub(crate) mod schedule;
 pub(crate) mod session;
 pub(crate) mod skills;
 pub(crate) mod tools;
+pub(crate) mod typing;
 pub(crate) mod word;
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData};
@@ -45,6 +47,9 @@ pub(crate) struct Config {
     /// Which agent answers whom; the first that fits best.
     #[serde(deserialize_with = "objects")]
     pub(crate) bindings: Vec<bindings::Binding>,
+    /// What models may take.
+    #[serde(deserialize_with = "object")]
+    pub(crate) budgets: budgets::Budgets,
     /// The chats that agents take part in, by name.
     #[serde(deserialize_with = "named_objects")]
     pub(crate) channels: BTreeMap<String, channels::Channel>,
@@ -93,6 +98,9 @@ pub(crate) struct Config {
     /// What agents may do.
     #[serde(deserialize_with = "object")]
     pub(crate) tools: tools::Tools,
+    /// What is remembered of runs.
+    #[serde(deserialize_with = "object")]
+    pub(crate) trace: budgets::Trace,
     /// What OpenClaw's setup noted.
     #[allow(dead_code, reason = "read by people and by OpenClaw")]
     wizard: BTreeMap<String, serde_json::Value>,

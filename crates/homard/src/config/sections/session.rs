@@ -33,6 +33,12 @@ pub(crate) struct Session {
     /// The same for one channel, by its name.
     #[serde(deserialize_with = "super::named_objects")]
     reset_by_channel: BTreeMap<String, Reset>,
+    /// As `agents.defaults.typingMode`, and before it.
+    pub(crate) typing_mode: Option<Word<super::typing::Mode>>,
+    /// As `agents.defaults.typingIntervalSeconds`, and behind it.
+    #[serde(deserialize_with = "super::number::at_least_one")]
+    #[schemars(range(min = 1))]
+    pub(crate) typing_interval_seconds: Option<u64>,
     /// How older files say `reset: {mode: "idle"}`.
     #[serde(deserialize_with = "minutes")]
     idle_minutes: Option<u64>,

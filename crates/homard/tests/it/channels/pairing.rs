@@ -124,3 +124,26 @@ async fn a_gateway_at_work_connects_and_disconnects_as_the_config_changes() {
     let gone = gateway.run(&["channels", "remove", "telegram"]);
     assert!(gone.code == Some(1) && gone.stderr.contains("is not in"), "{gone:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_logs_out_is_disconnected_and_the_rest_of_the_config_stays() {
+    let stage = Stage::telegram(json!({"allowFrom": [7]})).await;
+    let gateway = stage.gateway();
+    until("it is connected", || {
+        gateway.run(&["channels", "status", "--json"]).json()["channels"]["telegram"]["connected"] == true
+    });
+    let logout = ["gateway", "call", "channels.logout", "--params", r#"{"channel": "telegram"}"#];
+    let out = ok(gateway.run(&logout)).json();
+    assert_eq!(
+        out,
+        json!({"channel": "telegram", "accountId": "default", "cleared": true, "loggedOut": true}),
+        "{out}"
+    );
+    let row = gateway.run(&["channels", "status", "--json"]).json()["channels"]["telegram"].clone();
+    assert_eq!((&row["configured"], &row["connected"]), (&json!(false), &json!(false)), "{row}");
+    let status = ok(gateway.run(&["channels", "status"])).stdout;
+    assert!(status.contains("not set up") && status.contains("homard channels add telegram"), "{status}");
+    assert_eq!(ok(gateway.run(&logout)).json()["cleared"], json!(false));
+    let kept = fs::read_to_string(stage.home().state().join("homard.json")).unwrap();
+    assert!(kept.contains("allowFrom") && !kept.contains(TOKEN), "{kept}");
+}

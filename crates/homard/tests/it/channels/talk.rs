@@ -110,6 +110,14 @@ async fn in_a_group_only_what_is_for_the_agent_is_answered_and_the_rest_explains
     writes_in(&stage.telegram, -100, 7, "@fake_bot run something");
     soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 3)).await;
     assert!(!stage.puppet.offered().contains(&"exec".to_owned()), "others' words are before the model there");
+    let logs = gateway.run(&["channels", "logs", "telegram"]).stdout;
+    for why in [
+        "not heard: the group -200 is not listed; list it in channels.telegram.groups",
+        "not heard: 9 is not listed for the group -100, in channels.telegram.groupAllowFrom or allowFrom",
+    ] {
+        assert!(logs.contains(why), "{logs}");
+    }
+    assert!(!logs.contains("@fake_bot"), "what is not heard is not told: {logs}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -269,4 +277,71 @@ async fn the_model_says_something_elsewhere_with_its_message_tool() {
     soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() >= 3)).await;
     let to_guest: Vec<_> = stage.answers().into_iter().skip(2).map(|(chat, _)| chat).collect();
     assert!(to_guest.iter().all(|chat| *chat == 8), "a guest writes nowhere else: {to_guest:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_message_tool_asks_edits_reacts_and_takes_back() {
+    let config = json!({"commands": {"ownerAllowFrom": ["telegram:7"]}});
+    let stage = Stage::answering(json!({"telegram": {"allowFrom": [7, 8]}}), config, crate::puppet::reply).await;
+    let _gateway = stage.gateway();
+    let telegram = &stage.telegram;
+    let shown = |text: &str| telegram.seen().into_iter().find(|seen| seen.text == text);
+    let call = |from: i64, arguments: Value| telegram.writes(from, &format!("CALL message {arguments}"));
+    call(7, json!({"action": "send", "message": "Dinner at six."}));
+    soon("a message", telegram.until(|_| shown("Dinner at six.").is_some())).await;
+    let id = shown("Dinner at six.").unwrap().id.to_string();
+    call(7, json!({"action": "edit", "messageId": id, "message": "Dinner at **seven**."}));
+    soon("an edit", telegram.until(|_| shown("Dinner at seven.").is_some())).await;
+    call(7, json!({"action": "react", "messageId": id, "emoji": "👍"}));
+    soon("a reaction", telegram.until(|telegram| telegram.calls_of("setMessageReaction").len() == 1)).await;
+    let reacted = telegram.calls_of("setMessageReaction").remove(0).params["reaction"].clone();
+    assert_eq!(reacted, json!([{"type": "emoji", "emoji": "👍"}]));
+    call(7, json!({"action": "poll", "pollQuestion": "Pizza?", "pollOption": ["Yes", "No"], "pollMulti": true}));
+    soon("a poll", telegram.until(|_| shown("Pizza?").is_some())).await;
+    let poll = telegram.calls_of("sendPoll").remove(0).params;
+    assert_eq!((&poll["allows_multiple_answers"], poll["options"].as_array().unwrap().len()), (&json!(true), 2));
+    call(7, json!({"action": "delete", "messageId": id}));
+    soon("it is gone", telegram.until(|_| shown("Dinner at seven.").is_none())).await;
+    call(8, json!({"action": "delete", "messageId": shown("Pizza?").unwrap().id.to_string()}));
+    soon(
+        "a refusal",
+        telegram.until(|telegram| {
+            telegram.seen().iter().any(|seen| seen.text.contains("only the owner's runs take messages back"))
+        }),
+    )
+    .await;
+    assert!(shown("Pizza?").is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_seen_typing_where_the_owner_does_not_want_it() {
+    let config = json!({"agents": {"defaults": {"typingMode": "never"}}});
+    let stage = Stage::with(json!({"telegram": {"allowFrom": [7]}}), config).await;
+    let _gateway = stage.gateway();
+    stage.telegram.writes(7, "hello");
+    soon("an answer", stage.telegram.until(|telegram| !telegram.seen().is_empty())).await;
+    assert!(stage.telegram.calls_of("sendChatAction").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_is_told_of_reactions_with_the_next_message() {
+    let stage = Stage::telegram(json!({"allowFrom": [7]})).await;
+    let _gateway = stage.gateway();
+    stage.telegram.writes(7, "hello");
+    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 1)).await;
+    let message = stage.telegram.seen()[0].id;
+    let reacts = |from: i64, emoji: &str| {
+        stage.telegram.happens(json!({"message_reaction": {
+            "chat": {"id": from, "type": "private"}, "message_id": message, "date": 1_794_758_460,
+            "user": {"id": from, "is_bot": false, "first_name": "Ann"},
+            "old_reaction": [], "new_reaction": [{"type": "emoji", "emoji": emoji}],
+        }}));
+    };
+    reacts(7, "👍");
+    reacts(9, "💀");
+    stage.telegram.writes(7, "and?");
+    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 2)).await;
+    let asked = stage.puppet.provider.asked().pop().unwrap().body;
+    assert!(asked.contains(&format!("Telegram reaction added: 👍 by Ann on message {message}")), "{asked}");
+    assert!(!asked.contains("💀"), "who is not let in says nothing: {asked}");
 }

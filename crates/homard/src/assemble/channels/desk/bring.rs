@@ -4,7 +4,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use homard_agent::{
-    Inbound,
+    Inbound, Tape,
     hub::{Disposition, SubmitError},
     intake::{self, Arrived},
     routing::{self, Origin, Peer, Routed, Thread},
@@ -13,21 +13,27 @@ use homard_channels::{
     Incoming, PeerKind, Place,
     envelope::{self, Clock, Stamp},
 };
-use homard_store::Origin as Came;
+use homard_reply::thread::Mode;
+use homard_store::{Origin as Came, Sender};
 use tokio::time::sleep;
 
 use super::{Admitted, Desk, room};
 use crate::assemble::channels::{
     build::label,
+    draft::{self, Growing, Spot},
     media::{self, Loaded},
     policy::{Policy, principal},
-    typing::{self, When},
+    typing,
 };
 
 /// How long to wait before the hub is asked again; twice as long after each more.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 /// How long to wait at most.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// How often an unfinished answer is edited at most: Telegram wants no more than one message a second in a chat, and
+/// twenty a minute in a group.
+const DRAFT_ALONE: Duration = Duration::from_secs(1);
+const DRAFT_IN_GROUPS: Duration = Duration::from_secs(4);
 /// How many characters of a message that is answered are told.
 const QUOTED: usize = 2000;
 
@@ -61,13 +67,10 @@ impl Desk {
                     if first.incoming.peer.kind != PeerKind::Direct && !first.is_control {
                         self.history().forget(&room(&first.incoming));
                     }
-                    if let Disposition::New(tape) = accepted.disposition {
-                        let is_awaited = first.incoming.peer.kind == PeerKind::Direct || first.was_mentioned;
-                        let when = if is_awaited { When::AtOnce } else { When::WithWords };
-                        if !first.is_control {
-                            let place = self.back(&first.incoming);
-                            typing::show(self.channel.clone(), place, (tape, when), self.stop.clone());
-                        }
+                    if let Disposition::New(tape) = accepted.disposition
+                        && !first.is_control
+                    {
+                        self.show(&tape, first);
                     }
                     return true;
                 }
@@ -90,6 +93,31 @@ impl Desk {
                 () = sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
             }
         }
+    }
+
+    /// Shows in the chat that an answer is being written, and how far it has come if that is wished.
+    fn show(&self, tape: &Arc<Tape>, first: &Admitted) {
+        let (policy, incoming) = (self.policy(), &first.incoming);
+        let is_direct = incoming.peer.kind == PeerKind::Direct;
+        let mode = policy.typing.mode(is_direct || first.was_mentioned);
+        let place = self.back(incoming);
+        let (channel, stop) = (self.channel.clone(), self.stop.clone());
+        typing::show(channel.clone(), place.clone(), (mode, policy.typing.every), tape.clone(), stop.clone());
+        let manner = channel.manner();
+        let Some(by) = policy.growth.filter(|_| manner.has_edits && !self.hub.screens_messages()) else { return };
+        let replies = self.hub.manner(&self.place.0).map(|manner| manner.replies).unwrap_or_default();
+        let spot = Spot {
+            channel: self.place.0.clone(),
+            account: self.place.1.clone(),
+            to: place.to,
+            thread: place.thread,
+            reply_to: Some(incoming.message.clone()).filter(|_| replies != Mode::Off),
+            at: self.now(),
+        };
+        self.drafts.begin(tape.run(), spot);
+        let every = if is_direct { DRAFT_ALONE } else { DRAFT_IN_GROUPS };
+        let growing = Growing { by, every, most: manner.text_limit };
+        draft::grow(self.drafts.clone(), channel, growing, tape.clone(), stop);
     }
 
     /// Where an answer goes.
@@ -119,6 +147,11 @@ impl Desk {
                 event: incoming.event.clone(),
             },
             principal: principal(&self.place.0, &incoming.sender.id, is_owner),
+            sender: Sender {
+                id: incoming.sender.id.clone(),
+                name: Some(incoming.sender.name.clone()).filter(|name| !name.is_empty()),
+                username: incoming.sender.username.clone(),
+            },
             key,
             words: words.join("\n"),
             pictures,

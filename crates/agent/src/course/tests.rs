@@ -1,0 +1,179 @@
+//! Every moment of a run has a name, whatever happened in it.
+
+use homard_proto::{
+    EntryId, SessionId,
+    message::{Assistant, ToolResult},
+};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+const BORN: u64 = 1_000;
+
+fn at(at: u64, kind: RunEvent) -> Event {
+    Event { at: BORN + at, kind }
+}
+
+fn started() -> RunEvent {
+    RunEvent::Started { session: SessionId::parse("s").unwrap() }
+}
+
+fn asking(model: &str) -> RunEvent {
+    RunEvent::Asking(Arc::new(Asked { model: model.to_owned(), ..Asked::default() }))
+}
+
+fn said(written: u64, error: Option<&str>) -> RunEvent {
+    let error_message = error.map(str::to_owned);
+    let said = Assistant { timestamp: BORN + written, model: "m".to_owned(), error_message, ..Assistant::default() };
+    RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), said: Arc::new(said) }
+}
+
+fn tool(call: &str) -> RunEvent {
+    let (call, name) = (CallId::parse(call).unwrap(), "read".to_owned());
+    RunEvent::ToolStarted { call, name, arguments: json!({"path": "a"}) }
+}
+
+fn answered(call: &str, written: u64) -> RunEvent {
+    let result = ToolResult {
+        tool_call_id: call.to_owned(),
+        tool_name: "read".to_owned(),
+        content: Vec::new(),
+        details: None,
+        is_error: false,
+        timestamp: BORN + written,
+        extra: serde_json::Map::new(),
+    };
+    RunEvent::ToolEnded { call: CallId::parse(call).unwrap(), result: Arc::new(result), shown: None }
+}
+
+/// The steps in short: from, to, what; those aside in brackets.
+fn told(facts: &[Event], began_before: Option<u64>, until: u64) -> Vec<String> {
+    let span = Span { accepted_at: BORN, began_before: began_before.map(|at| BORN + at), until: BORN + until };
+    let steps = of(facts, span);
+    assert_eq!(steps.accounted(), until, "{steps:#?}");
+    let told = steps.all().iter().map(|step| {
+        let what = serde_json::to_value(&step.what).unwrap()["step"].as_str().unwrap().to_owned();
+        let what = if step.what.is_aside() { format!("[{what}]") } else { what };
+        format!("{}-{} {what}", step.from - BORN, step.to - BORN)
+    });
+    told.collect()
+}
+
+#[test]
+fn a_plain_run_with_tools_is_told_from_end_to_end() {
+    let facts = [
+        at(10, started()),
+        at(12, asking("m")),
+        at(20, RunEvent::Heard),
+        at(30, said(30, None)),
+        at(33, tool("a")),
+        at(34, tool("b")),
+        at(40, answered("b", 40)),
+        at(50, answered("a", 50)),
+        at(51, asking("m")),
+        at(60, said(60, None)),
+    ];
+    let expected = [
+        "0-10 queued",
+        "10-12 prepared",
+        "12-30 model",
+        "30-33 stored",
+        "34-40 [tool]",
+        "33-50 [tool]",
+        "33-50 tools",
+        "50-51 prepared",
+        "51-60 model",
+        "60-63 finished",
+    ];
+    assert_eq!(told(&facts, None, 63), expected);
+}
+
+#[test]
+fn failures_waits_and_those_who_step_in_have_their_names() {
+    let why = || "busy".to_owned();
+    let facts = [
+        at(0, started()),
+        at(2, asking("m")),
+        at(5, RunEvent::Retrying { after: std::time::Duration::from_millis(20), why: why() }),
+        at(25, asking("m")),
+        at(30, RunEvent::Switched { from: "p/m".to_owned(), reason: "rate_limit".to_owned(), why: why() }),
+        at(31, RunEvent::Compacting),
+        at(40, RunEvent::NotCompacted { why: why() }),
+        at(40, asking("n")),
+    ];
+    let expected = [
+        "0-2 prepared",
+        "2-5 model",
+        "5-25 retry",
+        "25-30 model",
+        "30-30 [switched]",
+        "30-31 prepared",
+        "31-40 compaction",
+        "40-44 model",
+    ];
+    assert_eq!(told(&facts, None, 44), expected);
+}
+
+#[test]
+fn one_that_never_began_waited_all_the_time() {
+    assert_eq!(told(&[], None, 9), ["0-9 queued"]);
+    assert!(told(&[], None, 0).is_empty());
+}
+
+#[test]
+fn a_restart_in_the_middle_is_a_time_of_its_own() {
+    let facts = [
+        at(500, started()),
+        at(500, said(30, None)),
+        at(500, answered("a", 40)),
+        at(510, asking("m")),
+        at(530, said(530, None)),
+    ];
+    let expected = [
+        "0-10 queued",
+        "10-30 model",
+        "40-40 [tool]",
+        "30-40 tools",
+        "40-500 down",
+        "500-510 prepared",
+        "510-530 model",
+        "530-531 finished",
+    ];
+    assert_eq!(told(&facts, Some(10), 531), expected);
+    // One that is not taken up again.
+    assert_eq!(told(&facts[1..2], Some(10), 500), ["0-10 queued", "10-30 model", "30-500 down"]);
+    assert_eq!(told(&[], Some(0), 500), ["0-500 down"]);
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_every_moment_has_one_name(
+        kinds in proptest::collection::vec((0_u8..12, 0_u64..50), 0..60), resumed in any::<bool>(), tail in 0_u64..20
+    ) {
+        let mut now = 0;
+        let facts: Vec<_> = kinds.iter().map(|(kind, later)| {
+            now += later;
+            let kind = match kind {
+                0 => started(),
+                1 | 2 => asking("m"),
+                3 => RunEvent::Heard,
+                4 => said(now, None),
+                5 => tool("a"),
+                6 => answered("a", now),
+                7 => RunEvent::Retrying { after: std::time::Duration::ZERO, why: String::new() },
+                8 => RunEvent::Switched { from: String::new(), reason: String::new(), why: String::new() },
+                9 => RunEvent::Compacting,
+                10 => RunEvent::NotCompacted { why: String::new() },
+                _ => said(now / 2, Some("broken")),
+            };
+            at(now, kind)
+        }).collect();
+        let until = BORN + now + tail;
+        let span = Span { accepted_at: BORN, began_before: resumed.then_some(BORN), until };
+        let steps = of(&facts, span);
+        let main: Vec<_> = steps.all().iter().filter(|step| !step.what.is_aside()).collect();
+        prop_assert_eq!(steps.accounted(), until - BORN);
+        prop_assert!(main.windows(2).all(|pair| pair[0].to == pair[1].from));
+    }
+}

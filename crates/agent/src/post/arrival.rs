@@ -1,0 +1,124 @@
+//! Whether what a run said on its channel arrived, for those who ask.
+
+use std::time::Duration;
+
+use homard_proto::RunId;
+use homard_store::{DeliveryRow, DeliveryState, Error as StoreError, Target};
+use tokio::time::timeout;
+
+use super::{Mail, letter::Letter, line::is_withdrawal};
+use crate::hub::Hub;
+
+/// Whether what a run said on its channel arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Arrival {
+    /// It did, or there was nothing to say.
+    Whole,
+    /// Some of it waits to be sent, or to be tried again; why it was not taken, if it was tried.
+    Waiting(Option<String>),
+    /// Nobody knows of some of it.
+    Unknown {
+        /// Who was to hear it.
+        place: String,
+    },
+    /// Some of it never gets there.
+    Refused {
+        /// Who was to hear it.
+        place: String,
+        /// Why it does not.
+        why: String,
+        /// Whether nobody minds.
+        is_best_effort: bool,
+    },
+}
+
+impl Arrival {
+    /// The worst of what is known of deliveries.
+    fn of(rows: &[DeliveryRow]) -> Self {
+        let each = || rows.iter().map(Self::of_one);
+        let refused = each().find(|arrival| matches!(arrival, Self::Refused { .. }));
+        let unknown = || each().find(|arrival| matches!(arrival, Self::Unknown { .. }));
+        let waiting = || each().find(|arrival| matches!(arrival, Self::Waiting(_)));
+        refused.or_else(unknown).or_else(waiting).unwrap_or(Self::Whole)
+    }
+
+    fn of_one(row: &DeliveryRow) -> Self {
+        let Target { channel, to, .. } = &row.delivery.target;
+        let place = format!("{channel}:{to}");
+        match &row.state {
+            DeliveryState::Sent { .. } => Self::Whole,
+            DeliveryState::Queued | DeliveryState::Sending => Self::Waiting(None),
+            DeliveryState::Failed { reason, .. } => Self::Waiting(Some(reason.clone())),
+            DeliveryState::Unknown => Self::Unknown { place },
+            DeliveryState::Dead { reason } if is_withdrawal(reason) => Self::Whole,
+            DeliveryState::Dead { reason } => {
+                Self::Refused { place, why: reason.clone(), is_best_effort: Letter::of(&row.delivery).is_best_effort }
+            }
+        }
+    }
+}
+
+impl Mail {
+    /// Whether something of a run was not tried yet.
+    fn is_untried(&self, run: &RunId) -> bool {
+        let queues = self.lock();
+        let mut items = queues.values().flatten();
+        items.any(|item| item.row.delivery.run.as_ref() == Some(run) && item.row.attempts == 0 && !item.is_withdrawn)
+    }
+}
+
+impl Hub {
+    /// Whether what a run said on its channel arrived. While it was not tried yet, that is waited for, for so long at most.
+    pub async fn arrival(&self, run: &RunId, patience: Duration) -> Result<Arrival, StoreError> {
+        let tried = async {
+            loop {
+                let changed = self.0.mail.changed.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                if !self.0.mail.is_untried(run) {
+                    return;
+                }
+                tokio::select! {
+                    biased;
+                    () = self.0.draining.cancelled() => return,
+                    () = changed => {}
+                }
+            }
+        };
+        // What is known by then is told.
+        timeout(patience, tried).await.ok();
+        let mut rows = self.outbox().await?;
+        rows.retain(|row| row.delivery.run.as_ref() == Some(run));
+        Ok(Arrival::of(&rows))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_store::Delivery;
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(state: DeliveryState) -> DeliveryRow {
+        let target = Target { channel: "telegram".to_owned(), account: String::new(), to: "7".to_owned() };
+        let (id, key, payload) = ("k/0.0".to_owned(), "k/0.0".to_owned(), json!({"text": "x", "isBestEffort": true}));
+        let delivery = Delivery { id, run: None, target, part: 0, key, is_idempotent: false, payload, at: 0 };
+        DeliveryRow { state, ..DeliveryRow::new(delivery) }
+    }
+
+    #[test]
+    fn the_worst_is_told() {
+        let dead = |reason: &str| row(DeliveryState::Dead { reason: reason.to_owned() });
+        let busy = row(DeliveryState::Failed { retry_at: 0, reason: "busy".to_owned() });
+        let (queued, unknown) = (row(DeliveryState::Queued), row(DeliveryState::Unknown));
+        let place = || "telegram:7".to_owned();
+        assert_eq!(Arrival::of(&[]), Arrival::Whole);
+        assert_eq!(Arrival::of(&[dead("aborted"), row(DeliveryState::Sent { provider_id: None })]), Arrival::Whole);
+        assert_eq!(Arrival::of(&[queued]), Arrival::Waiting(None));
+        assert_eq!(Arrival::of(&[busy.clone()]), Arrival::Waiting(Some("busy".to_owned())));
+        assert_eq!(Arrival::of(&[busy.clone(), unknown.clone()]), Arrival::Unknown { place: place() });
+        let refused = Arrival::Refused { place: place(), why: "blocked".to_owned(), is_best_effort: true };
+        assert_eq!(Arrival::of(&[busy, unknown, dead("blocked")]), refused);
+    }
+}

@@ -1,0 +1,108 @@
+//! Where the answer of a job goes, as the job says it. Pure.
+//!
+//! | `delivery` | the answer |
+//! |---|---|
+//! | none, and nothing in the payload | stays in the job's story and its session |
+//! | `{mode: "none"}` | the same |
+//! | `{mode: "announce", channel, to, accountId, threadId, bestEffort}` | goes there |
+//!
+//! Older jobs say it in their payload: `deliver`, `channel`, `to`, `bestEffortDeliver`. What is not said is the place where
+//! the agent's main session was spoken to last.
+
+use homard_proto::{Extra, Route};
+use serde_json::Value;
+
+use super::job::{AgentTurn, Job};
+use crate::post::plan::Wish;
+
+/// Where a job wants its answer.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Address {
+    /// As a request would say it.
+    pub(super) wish: Wish,
+    /// Whether the job is content if it does not get there.
+    pub(super) is_best_effort: bool,
+}
+
+/// Where a job wants its answer.
+pub(super) fn address(job: &Job, turn: &AgentTurn) -> Address {
+    match job.delivery.as_ref().and_then(Value::as_object) {
+        Some(said) => Address {
+            wish: Wish {
+                is_wanted: word(said, "mode").is_none_or(|mode| mode != "none"),
+                route: route(said, "channel"),
+            },
+            is_best_effort: flag(said, "bestEffort") == Some(true),
+        },
+        None => Address {
+            wish: Wish {
+                is_wanted: flag(&turn.extra, "deliver").unwrap_or(word(&turn.extra, "to").is_some()),
+                route: route(&turn.extra, if turn.extra.contains_key("channel") { "channel" } else { "provider" }),
+            },
+            is_best_effort: flag(&turn.extra, "bestEffortDeliver") == Some(true),
+        },
+    }
+}
+
+fn route(said: &Extra, channel: &str) -> Route {
+    let channel = word(said, channel).map(|name| name.to_lowercase());
+    let (to, account) = (word(said, "to"), word(said, "accountId"));
+    Route::new(channel.as_deref(), to.as_deref(), account.as_deref(), word(said, "threadId").as_deref())
+}
+
+/// What a field says; threads and people are numbers on some platforms.
+fn word(said: &Extra, name: &str) -> Option<String> {
+    let text = match said.get(name)? {
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
+    };
+    Some(text).filter(|text| !text.is_empty())
+}
+
+fn flag(said: &Extra, name: &str) -> Option<bool> {
+    said.get(name)?.as_bool()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::schedule::job::Payload;
+
+    fn said(delivery: &Value, payload: &Value) -> (bool, Route, bool) {
+        let mut fields = json!({
+            "id": "j1", "schedule": {"kind": "every", "everyMs": 5}, "sessionTarget": "isolated",
+            "payload": {"kind": "agentTurn", "message": "look"},
+        });
+        if !delivery.is_null() {
+            fields["delivery"] = delivery.clone();
+        }
+        let more = payload.as_object().cloned().unwrap_or_default();
+        fields["payload"].as_object_mut().unwrap().extend(more);
+        let job: Job = serde_json::from_value(fields).unwrap();
+        let Payload::AgentTurn(turn) = &job.payload else { panic!("{job:?}") };
+        let Address { wish, is_best_effort } = address(&job, turn);
+        (wish.is_wanted, wish.route, is_best_effort)
+    }
+
+    #[test]
+    fn a_job_says_where_its_answer_goes() {
+        let nothing = Value::Null;
+        let there = |channel, to| Route::new(Some(channel), to, None, None);
+        assert_eq!(said(&nothing, &nothing), (false, Route::default(), false));
+        assert!(!said(&json!({"mode": "none", "channel": "telegram", "to": "7"}), &nothing).0);
+        assert_eq!(said(&json!({"mode": "announce"}), &nothing), (true, Route::default(), false));
+        let whole = json!({
+            "mode": "announce", "channel": " Telegram ", "to": 7, "accountId": "bot", "threadId": 9, "bestEffort": true,
+        });
+        let route = Route::new(Some("telegram"), Some("7"), Some("bot"), Some("9"));
+        assert_eq!(said(&whole, &json!({"to": "8"})), (true, route, true));
+        assert_eq!(said(&nothing, &json!({"to": "8"})), (true, Route::new(None, Some("8"), None, None), false));
+        assert!(!said(&nothing, &json!({"deliver": false, "to": "8"})).0);
+        let old = json!({"deliver": true, "provider": "telegram", "to": "8", "bestEffortDeliver": true});
+        assert_eq!(said(&nothing, &old), (true, there("telegram", Some("8")), true));
+        assert!(!said(&nothing, &json!({"channel": "telegram"})).0, "a channel alone was a wish for nothing");
+    }
+}

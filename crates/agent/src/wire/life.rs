@@ -1,0 +1,133 @@
+//! The life of a run and what models took, as clients are told. The same for all generations: only Homard has it.
+
+use std::collections::BTreeMap;
+
+use homard_proto::message::Usage;
+use homard_store::{
+    DeliveryState, Outcome, RunRow, RunState, Step,
+    spend::{Spent, day_of},
+};
+use serde_json::{Map, Value, json};
+
+use crate::{ambient::iso, hub::Life};
+
+/// A run in a list.
+pub fn run_row(row: &RunRow) -> Value {
+    let mut told = json!({
+        "runId": row.run, "sessionKey": row.key, "sessionId": row.session, "method": row.method,
+        "principal": row.principal, "acceptedAt": row.accepted_at, "startedAt": row.started_at, "host": row.host,
+    });
+    let more = match &row.state {
+        RunState::Accepted => json!({"status": "accepted"}),
+        RunState::Running => json!({"status": "running"}),
+        RunState::Absorbed(_) => json!({"status": "absorbed"}),
+        RunState::Ended(ended) => {
+            let status = match ended.outcome {
+                Outcome::Done => "ok",
+                Outcome::Aborted(_) => "aborted",
+                Outcome::Failed(_) => "error",
+            };
+            json!({
+                "status": status, "error": ended.outcome.error(), "endedAt": ended.ended_at,
+                "durationMs": ended.ended_at.saturating_sub(row.accepted_at), "provider": ended.model.0,
+                "model": ended.model.1, "usage": sums(&ended.usage),
+            })
+        }
+    };
+    if let (Value::Object(told), Value::Object(more)) = (&mut told, more) {
+        told.extend(more);
+        told.retain(|_, value| !value.is_null());
+    }
+    told
+}
+
+/// The life of a run.
+pub fn life(life: &Life) -> Value {
+    let deliveries: Vec<_> = life
+        .posted
+        .iter()
+        .map(|row| {
+            let (status, more) = match &row.state {
+                DeliveryState::Queued => ("queued", Value::Null),
+                DeliveryState::Sending => ("sending", Value::Null),
+                DeliveryState::Sent { provider_id } => ("sent", json!({"messageId": provider_id})),
+                DeliveryState::Failed { retry_at, reason } => {
+                    ("failed", json!({"retryAt": retry_at, "reason": reason}))
+                }
+                DeliveryState::Unknown => ("unknown", json!({"reason": "the process ended while it was being sent"})),
+                DeliveryState::Dead { reason } => ("dead", json!({"reason": reason})),
+            };
+            let mut told = json!({
+                "id": row.delivery.id, "channel": row.delivery.target.channel, "account": row.delivery.target.account,
+                "to": row.delivery.target.to, "part": row.delivery.part, "queuedAt": row.delivery.at,
+                "attempts": row.attempts, "status": status,
+            });
+            if let (Value::Object(told), Value::Object(more)) = (&mut told, more) {
+                told.extend(more);
+            }
+            told
+        })
+        .collect();
+    let waited = life.until.saturating_sub(life.row.accepted_at);
+    json!({
+        "run": run_row(&life.row), "until": life.until, "totalMs": waited, "accountedMs": life.steps.accounted(),
+        "steps": life.steps.all().iter().map(|step| told_step(step, life.row.accepted_at)).collect::<Vec<_>>(),
+        "deliveries": deliveries,
+    })
+}
+
+fn told_step(step: &Step, since: u64) -> Value {
+    let mut told = Map::new();
+    told.insert("atMs".to_owned(), step.from.saturating_sub(since).into());
+    told.insert("ms".to_owned(), (step.to - step.from).into());
+    told.insert("aside".to_owned(), step.what.is_aside().into());
+    if let Ok(Value::Object(what)) = serde_json::to_value(&step.what) {
+        told.extend(what);
+    }
+    Value::Object(told)
+}
+
+/// Tokens and money, as OpenClaw names them.
+pub fn sums(usage: &Usage) -> Value {
+    json!({
+        "input": usage.input, "output": usage.output, "cacheRead": usage.cache_read, "cacheWrite": usage.cache_write,
+        "totalTokens": usage.input + usage.output + usage.cache_read + usage.cache_write,
+        "totalCost": usage.cost.total, "inputCost": usage.cost.input, "outputCost": usage.cost.output,
+        "cacheReadCost": usage.cost.cache_read, "cacheWriteCost": usage.cost.cache_write, "missingCostEntries": 0,
+    })
+}
+
+/// The name of a day, as `2026-11-15`.
+pub fn date(day: u32) -> String {
+    iso(u64::from(day) * 24 * 60 * 60 * 1000).chars().take(10).collect()
+}
+
+/// The day of such a name.
+pub fn day(name: &str) -> Option<u32> {
+    let day: jiff::civil::Date = name.parse().ok()?;
+    let moment = day.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_millisecond();
+    Some(day_of(u64::try_from(moment).ok()?))
+}
+
+/// What sums come to, by what they have in common.
+pub fn by<'a, K: Ord>(spent: &'a [Spent], key: impl Fn(&'a Spent) -> K) -> BTreeMap<K, (u64, Usage)> {
+    let mut sums: BTreeMap<K, (u64, Usage)> = BTreeMap::new();
+    for one in spent {
+        let (runs, usage) = sums.entry(key(one)).or_default();
+        *runs += one.runs;
+        *usage += &one.usage;
+    }
+    sums
+}
+
+/// What was taken on each of these days, and in all.
+pub fn costs(spent: &[Spent], (days, now): (u32, u64)) -> Value {
+    let daily = by(spent, |one| one.of.day).into_iter().map(|(day, (_, usage))| {
+        let mut told = sums(&usage);
+        told["date"] = date(day).into();
+        told
+    });
+    let daily: Vec<_> = daily.collect();
+    let (_, all) = by(spent, |_| ()).remove(&()).unwrap_or_default();
+    json!({"updatedAt": now, "days": days, "daily": daily, "totals": sums(&all)})
+}

@@ -1,0 +1,216 @@
+//! R50: what strangers send, damaged in every way that a seed gives. `cargo xtask fuzz` runs these for longer.
+//!
+//! Nothing may panic; and of what is let in, a second reading that is as simple as can be must say the same.
+
+use std::{net::IpAddr, ops::Range, sync::Arc};
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use homard_proto::frame::{self, Inbound, MAX_DEPTH};
+
+use crate::{
+    admit::{Afar, Ends, Refused, Rules, check},
+    auth::household,
+};
+
+/// How many damaged copies are read, unless `FUZZ_ROUNDS` says otherwise.
+const ROUNDS: u64 = 20_000;
+
+/// The seeds of the damage: `FUZZ_ROUNDS` of them, from `FUZZ_FROM` on.
+fn seeds() -> Range<u64> {
+    let from = number("FUZZ_FROM").unwrap_or(0);
+    from..from + number("FUZZ_ROUNDS").unwrap_or(ROUNDS)
+}
+
+#[allow(clippy::disallowed_methods, reason = "a switch for whoever runs the tests")]
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Numbers that are the same for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % limit.max(1) as u64) as usize
+    }
+}
+
+/// One of the texts, with none to four wounds: a byte changed, a part cut out, doubled or cut off, or a piece put in.
+fn damaged(texts: &[&[u8]], pieces: &[&[u8]], seed: u64) -> Vec<u8> {
+    let mut dice = Dice(seed);
+    let mut bytes = texts[dice.below(texts.len())].to_vec();
+    for _ in 0..dice.below(5) {
+        let at = dice.below(bytes.len() + 1);
+        let end = (at + dice.below(12)).min(bytes.len());
+        match dice.below(6) {
+            0 if at < bytes.len() => bytes[at] ^= 1 << dice.below(8),
+            1 => drop(bytes.drain(at..end)),
+            2 => {
+                let part = bytes[at..end].to_vec();
+                bytes.splice(end..end, part);
+            }
+            3 => bytes.truncate(at),
+            _ => {
+                let piece = pieces[dice.below(pieces.len())];
+                bytes.splice(at..at, piece.iter().copied());
+            }
+        }
+    }
+    bytes
+}
+
+#[test]
+fn r50_fuzz_frame() {
+    let texts: [&[u8]; 4] = [
+        br#"{"type":"req","id":"1","method":"connect","params":{"minProtocol":3,"maxProtocol":4,"client":{"id":"cli"}}}"#,
+        br#"{"type":"req","id":"a","method":"chat.send","params":{"message":"h\u00e9","n":[1,2.5e3,-0,null,true]}}"#,
+        br#"{"type":"res","id":7,"ok":true}"#,
+        br#"[[[[[[[[[[]]]]]]]]]]"#,
+    ];
+    let deep = "[".repeat(40);
+    let pieces: [&[u8]; 14] = [
+        b"\"",
+        b"\\",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b",",
+        b":",
+        b"\\ud800",
+        b"1e999",
+        b"\xff",
+        b"null",
+        b"\"id\":\"x\",",
+        deep.as_bytes(),
+    ];
+    for seed in seeds() {
+        let bytes = damaged(&texts, &pieces, seed);
+        match frame::read(&bytes) {
+            Inbound::Request(request) => {
+                assert!(!request.id.is_empty() && !request.method.is_empty(), "seed {seed}");
+                let again = serde_json::to_vec(&request).unwrap();
+                assert_eq!(frame::read(&again), Inbound::Request(request), "seed {seed}");
+            }
+            Inbound::Malformed(response) => assert!(response.error.is_some() && !response.ok, "seed {seed}"),
+            Inbound::Garbage => {
+                let is_json = serde_json::from_slice::<serde_json::Value>(&bytes).is_ok();
+                let brackets = bytes.iter().filter(|byte| matches!(byte, b'[' | b'{')).count();
+                assert!(!is_json || brackets > MAX_DEPTH, "seed {seed}");
+            }
+        }
+    }
+}
+
+/// The judgement of a request on this machine with these headers; `None` if they are none.
+fn judged(peer: &str, headers: &[(&'static str, &[u8])]) -> Option<Result<IpAddr, Refused>> {
+    let rules = Rules {
+        afar: Afar::Anybody,
+        origins: vec!["https://desk.example".to_owned()],
+        proxies: Arc::from([IpAddr::from([127, 0, 0, 9]), IpAddr::from([10, 0, 0, 9])]),
+    };
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).ok()?);
+    }
+    let ends = Ends { peer: peer.parse().unwrap(), local: IpAddr::from([127, 0, 0, 1]) };
+    Some(check(&map, ends, &rules).map(|knock| knock.address))
+}
+
+/// Whether there is a port, and nothing else.
+fn is_port(rest: &str) -> bool {
+    rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+const PLACES: [&[u8]; 14] = [
+    b".",
+    b":",
+    b"@",
+    b"/",
+    b"//",
+    b"[",
+    b"]",
+    b"%00",
+    b"localhost",
+    b"evil.example",
+    b"127.0.0.1",
+    b"::ffff:",
+    b" ",
+    b"\t",
+];
+
+#[test]
+fn r50_fuzz_origin() {
+    let texts: [&[u8]; 6] = [
+        b"http://localhost:5173",
+        b"https://127.0.0.1",
+        b"http://[::1]:80",
+        b"https://desk.example",
+        b"http://evil.example",
+        b"null",
+    ];
+    for seed in seeds() {
+        let origin = damaged(&texts, &PLACES, seed);
+        if !matches!(judged("127.0.0.1", &[("host", b"localhost"), ("origin", &origin)]), Some(Ok(_))) {
+            continue;
+        }
+        let text = String::from_utf8(origin).unwrap().to_ascii_lowercase();
+        let place = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://")).unwrap();
+        let is_here = ["localhost", "[::1]"].iter().any(|name| place.strip_prefix(name).is_some_and(is_port));
+        let host = place.rsplit_once(':').map_or(place, |(host, _)| host);
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        let is_loopback = address.is_ok_and(|address| address.to_canonical().is_loopback());
+        assert!(is_here || is_loopback || text == "https://desk.example", "seed {seed}: {text}");
+    }
+}
+
+#[test]
+fn r50_fuzz_host() {
+    let texts: [&[u8]; 5] = [b"localhost:18789", b"127.0.0.1", b"[::1]:80", b"desk.example", b"evil.example:18789"];
+    for seed in seeds() {
+        let host = damaged(&texts, &PLACES, seed);
+        if !matches!(judged("127.0.0.1", &[("host", &host)]), Some(Ok(_))) {
+            continue;
+        }
+        let text = String::from_utf8(host).unwrap().to_ascii_lowercase();
+        assert!(
+            ["localhost", "127.0.0.1", "[::1]"].iter().any(|name| text.strip_prefix(name).is_some_and(is_port)),
+            "seed {seed}: {text}"
+        );
+    }
+}
+
+#[test]
+fn r50_fuzz_ip() {
+    let texts: [&[u8]; 6] = [
+        b"198.51.100.7",
+        b"127.0.0.1, 198.51.100.7, 10.0.0.9",
+        b"::ffff:198.51.100.7",
+        b"2001:db8::1, 127.0.0.9",
+        b"[2001:db8::1]:80",
+        b"unknown",
+    ];
+    let pieces: [&[u8]; 11] =
+        [b",", b", ", b"::", b":", b".", b"0", b"255", b"ffff", b"%lo", b"127.0.0.1", b", 127.0.0.9, 10.0.0.9"];
+    for seed in seeds() {
+        let way = damaged(&texts, &pieces, seed);
+        let Some(Ok(address)) = judged("127.0.0.9", &[("host", b"desk.example"), ("x-forwarded-for", &way)]) else {
+            continue;
+        };
+        // What the last hop saw that is no proxy of ours.
+        let text = String::from_utf8(way).unwrap();
+        let hops = text.rsplit(',').map(|hop| hop.trim().parse::<IpAddr>().map(|hop| hop.to_canonical()));
+        let proxies = [IpAddr::from([127, 0, 0, 9]), IpAddr::from([10, 0, 0, 9])];
+        let last = hops.map(Result::unwrap).find(|hop| !proxies.contains(hop));
+        assert_eq!(Some(address), last, "seed {seed}: {text}");
+        let home = household(address);
+        assert_eq!((household(home), address.to_canonical()), (home, address), "seed {seed}: {text}");
+        if let IpAddr::V4(four) = address {
+            assert_eq!(household(four.to_ipv6_mapped().into()), home, "seed {seed}: {text}");
+        }
+    }
+}

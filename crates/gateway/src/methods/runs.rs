@@ -1,0 +1,52 @@
+//! `runs.*`: what became of messages.
+
+use homard_agent::{
+    hub::{Life, Look},
+    wire::life,
+};
+use homard_proto::{
+    ErrorShape, RunId,
+    method::{
+        Params,
+        runs::{GetParams, ListParams, TraceParams},
+    },
+};
+use serde_json::json;
+
+use super::{session_key, unavailable};
+use crate::router::{Answer, Call};
+
+/// How many runs are listed when the caller does not say.
+const RUNS: usize = 50;
+
+/// The runs that are remembered, the newest first.
+pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: ListParams = call.params()?;
+    let key = params.session_key.map(|key| session_key(&call.server, ListParams::METHOD, &key)).transpose()?;
+    let wrong = |error| ErrorShape::invalid(format!("invalid runs.list params: before: {error}"));
+    let before = params.before.map(|run| RunId::parse(&run).map_err(wrong)).transpose()?;
+    let look = Look { key, before, limit: params.limit.unwrap_or(RUNS) };
+    let rows = call.server.hub.runs(&look).await.map_err(unavailable)?;
+    let ts = call.server.hub.ambient().now_ms();
+    Ok(json!({"ts": ts, "runs": rows.iter().map(life::run_row).collect::<Vec<_>>()}).into())
+}
+
+/// What is known of one run.
+pub(crate) async fn get(mut call: Call) -> Result<Answer, ErrorShape> {
+    let GetParams { id } = call.params()?;
+    let found = find(&call, &id).await?;
+    Ok(json!({"run": life::run_row(&found.row)}).into())
+}
+
+/// The life of one run.
+pub(crate) async fn trace(mut call: Call) -> Result<Answer, ErrorShape> {
+    let TraceParams { id } = call.params()?;
+    Ok(life::life(&find(&call, &id).await?).into())
+}
+
+async fn find(call: &Call, id: &str) -> Result<Life, ErrorShape> {
+    let found = call.server.hub.life(id).await;
+    let nobody =
+        || ErrorShape::invalid(format!("no run of this name is remembered: {id}; runs.list tells those that are"));
+    found.map_err(unavailable)?.ok_or_else(nobody)
+}

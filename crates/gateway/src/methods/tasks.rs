@@ -1,0 +1,122 @@
+//! `tasks.list` and `diagnostics.lanes`: what is at work beside conversations, and how full the house is.
+
+use homard_agent::hub::{Pace, Work};
+use homard_proto::{
+    AgentId, ErrorShape, SessionKey,
+    method::house::{LanesParams, TasksParams},
+    session::Record,
+};
+use serde_json::{Value, json};
+
+use super::{session_key, unavailable};
+use crate::router::{Answer, Call};
+
+/// How many tasks are told when the caller does not say.
+const TASKS: usize = 100;
+
+/// What runs and the schedule started: each has a session of its own, which says how it stands. The newest come first.
+pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: TasksParams = call.params()?;
+    let asked = params.session_key.as_deref().map(|key| session_key(&call.server, "tasks.list", key)).transpose()?;
+    let agent = params.agent_id.as_deref().map(AgentId::normalize);
+    let work = call.server.hub.work();
+    let sessions = call.server.hub.sessions().await.map_err(unavailable)?;
+    let is_task = |key: &SessionKey| key.is_subagent() || key.is_cron();
+    let is_meant = |key: &SessionKey, record: &Record| {
+        is_task(key)
+            && agent.as_ref().is_none_or(|agent| key.agent() == Some(agent))
+            && asked.as_ref().is_none_or(|asked| record.spawned_by.as_deref() == Some(asked.as_str()))
+    };
+    let tasks = sessions.iter().filter(|(key, record)| is_meant(key, record));
+    let tasks = tasks.map(|(key, record)| task(key, record, work.iter().find(|work| work.key == *key)));
+    let tasks = tasks.filter(|task| is_in(&task["status"], &params.status)).take(params.limit.unwrap_or(TASKS));
+    Ok(json!({"tasks": tasks.collect::<Vec<_>>()}).into())
+}
+
+fn is_in(status: &Value, wanted: &Value) -> bool {
+    match wanted {
+        Value::Array(any) => any.contains(status),
+        Value::Null => true,
+        one @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => one == status,
+    }
+}
+
+fn task(key: &SessionKey, record: &Record, work: Option<&Work>) -> Value {
+    let kind = if key.is_cron() { "cron" } else { "subagent" };
+    let status = match work.map(|work| work.pace) {
+        Some(Pace::Queued) => "queued",
+        Some(Pace::Running | Pace::LongRunning | Pace::Stalled | Pace::Stuck) => "running",
+        None if record.aborted_last_run == Some(true) => "cancelled",
+        None => "completed",
+    };
+    let mut task = json!({
+        "id": key, "kind": kind, "runtime": kind, "status": status, "childSessionKey": key,
+        "title": record.label.as_deref().unwrap_or(key.as_str()), "updatedAt": record.updated_at,
+    });
+    if let Some(agent) = key.agent() {
+        task["agentId"] = json!(agent);
+    }
+    if let Some(owner) = &record.spawned_by {
+        task["sessionKey"] = owner.as_str().into();
+    }
+    match work {
+        Some(work) => {
+            task["runId"] = json!(work.run);
+            task["startedAt"] = work.accepted_at.into();
+        }
+        None => task["endedAt"] = record.updated_at.into(),
+    }
+    task
+}
+
+/// How many runs of each kind are at work and wait.
+pub(crate) async fn lanes(mut call: Call) -> Result<Answer, ErrorShape> {
+    let LanesParams {} = call.params()?;
+    let hub = &call.server.hub;
+    let lanes = hub.slots().loads().map(|load| {
+        let blocked = (load.taken >= load.size && load.waiting > 0).then_some("capacity");
+        json!({
+            "lane": load.name, "maxConcurrent": load.size, "activeCount": load.taken, "queuedCount": load.waiting,
+            "draining": false, "generation": 0, "blockedBy": blocked,
+        })
+    });
+    Ok(json!({"ts": hub.ambient().now_ms(), "lanes": lanes, "dynamic": null}).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use homard_proto::{RunId, SessionId};
+
+    use super::*;
+
+    #[test]
+    fn a_task_is_what_its_session_and_its_run_say() {
+        let key = SessionKey::parse("agent:main:subagent:x", &AgentId::main()).unwrap();
+        let mut record = Record::new(SessionId::parse("s").unwrap(), 7);
+        record.spawned_by = Some("agent:main:main".to_owned());
+        record.label = Some("Look it up".to_owned());
+        let run = RunId::parse("r").unwrap();
+        let work = Work { run, key: key.clone(), accepted_at: 3, quiet: Duration::ZERO, pace: Pace::Queued };
+        let mut told = json!({
+            "id": "agent:main:subagent:x", "kind": "subagent", "runtime": "subagent", "status": "queued",
+            "childSessionKey": "agent:main:subagent:x", "title": "Look it up", "updatedAt": 7, "agentId": "main",
+            "sessionKey": "agent:main:main", "runId": "r", "startedAt": 3,
+        });
+        assert_eq!(task(&key, &record, Some(&work)), told);
+        told["status"] = "completed".into();
+        told["endedAt"] = 7.into();
+        told.as_object_mut().unwrap().retain(|name, _| name != "runId" && name != "startedAt");
+        assert_eq!(task(&key, &record, None), told);
+        record.aborted_last_run = Some(true);
+        assert_eq!(task(&key, &record, None)["status"], "cancelled");
+    }
+
+    #[test]
+    fn a_state_is_one_of_those_that_are_wanted() {
+        let is = |wanted: Value| is_in(&json!("running"), &wanted);
+        assert!(is(Value::Null) && is(json!("running")) && is(json!(["queued", "running"])));
+        assert!(!is(json!("queued")) && !is(json!([])));
+    }
+}

@@ -1,0 +1,157 @@
+//! `usage.cost` and `sessions.usage*`: what models took, from the sums that are kept with the runs.
+
+use homard_agent::{
+    hub::{Period, Spent, day_of},
+    wire::life::{by, costs, date, day, sums},
+};
+use homard_proto::{
+    ErrorShape,
+    message::{Message, Usage},
+    method::{
+        Params,
+        usage::{OneParams, PeriodParams},
+    },
+};
+use serde_json::{Value, json};
+
+use super::{session_key, unavailable};
+use crate::router::{Answer, Call};
+
+/// How many days are told when the caller does not say.
+const DAYS: u32 = 30;
+/// How many sessions.
+const SESSIONS: usize = 50;
+/// How much of a message is told, in characters.
+const CONTENT: usize = 500;
+
+/// What was taken day by day.
+pub(crate) async fn cost(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: PeriodParams = call.params()?;
+    let (from, to) = period(&params, call.server.hub.ambient().now_ms())?;
+    let spent = call.server.hub.spent(&Period::Days(from, to)).await.map_err(unavailable)?;
+    Ok(costs(&spent, (to - from + 1, call.server.hub.ambient().now_ms())).into())
+}
+
+/// What was taken session by session.
+pub(crate) async fn sessions(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: PeriodParams = call.params()?;
+    let (hub, now) = (&call.server.hub, call.server.hub.ambient().now_ms());
+    let (from, to) = period(&params, now)?;
+    let key = params.key.as_deref().map(|key| session_key(&call.server, "sessions.usage", key)).transpose()?;
+    let mut spent = hub.spent(&Period::Days(from, to)).await.map_err(unavailable)?;
+    spent.retain(|one| key.as_ref().is_none_or(|key| one.of.key == *key));
+    let records = hub.sessions().await.map_err(unavailable)?;
+    let mut taken = by(&spent, |one| &one.of.key);
+    let rows = records.iter().filter_map(|(key, record)| {
+        let (runs, usage) = taken.remove(key)?;
+        let mut told = sums(&usage);
+        told["runs"] = runs.into();
+        Some(json!({
+            "key": key, "sessionId": record.session_id, "updatedAt": record.updated_at, "agentId": key.agent(),
+            "label": record.label, "modelProvider": record.model_provider, "model": record.model, "usage": told,
+        }))
+    });
+    let rows: Vec<_> = rows.take(params.limit.unwrap_or(SESSIONS)).collect();
+    let (runs, all) = by(&spent, |_| ()).remove(&()).unwrap_or_default();
+    Ok(json!({
+        "updatedAt": now, "startDate": date(from), "endDate": date(to), "sessions": rows, "totals": sums(&all),
+        "aggregates": aggregates(&spent, runs),
+    })
+    .into())
+}
+
+/// What sums have in common. Messages and calls are not counted one by one: a run is told as one message.
+fn aggregates(spent: &[Spent], runs: u64) -> Value {
+    let list = |taken: Vec<(Value, (u64, Usage))>| -> Vec<Value> {
+        let told = taken.into_iter().map(|(mut told, (runs, usage))| {
+            told["count"] = runs.into();
+            told["totals"] = sums(&usage);
+            told
+        });
+        told.collect()
+    };
+    let models = by(spent, |one| (&one.of.provider, &one.of.model));
+    let models =
+        models.into_iter().map(|((provider, model), sum)| (json!({"provider": provider, "model": model}), sum));
+    let providers = by(spent, |one| &one.of.provider);
+    let providers = providers.into_iter().map(|(provider, sum)| (json!({"provider": provider}), sum));
+    let agents = by(spent, |one| one.of.key.agent());
+    let agents = agents.into_iter().map(|(agent, sum)| (json!({"agentId": agent}), sum));
+    let daily = by(spent, |one| one.of.day).into_iter().map(|(day, (runs, usage))| {
+        json!({
+            "date": date(day), "tokens": sums(&usage)["totalTokens"], "cost": usage.cost.total, "messages": runs,
+            "toolCalls": 0, "errors": 0,
+        })
+    });
+    json!({
+        "messages": {"total": runs, "user": runs, "assistant": 0, "toolCalls": 0, "toolResults": 0, "errors": 0},
+        "tools": {"totalCalls": 0, "uniqueTools": 0, "tools": []},
+        "byModel": list(models.collect()), "byProvider": list(providers.collect()), "byAgent": list(agents.collect()),
+        "byChannel": [], "daily": daily.collect::<Vec<_>>(),
+    })
+}
+
+/// What the answers of one session took, one by one.
+pub(crate) async fn timeseries(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: OneParams = call.params()?;
+    let key = session_key(&call.server, OneParams::METHOD, &params.key)?;
+    let found = call.server.hub.history(&key).await.map_err(unavailable)?;
+    let Some((record, messages)) = found else { return Ok(json!({"sessionId": null, "points": []}).into()) };
+    let (mut tokens, mut cost) = (0, 0.0);
+    let points = messages.iter().filter_map(|message| {
+        let Message::Assistant(said) = &**message else { return None };
+        let usage = &said.usage;
+        let taken = usage.input + usage.output + usage.cache_read + usage.cache_write;
+        tokens += taken;
+        cost += usage.cost.total;
+        Some(json!({
+            "timestamp": said.timestamp, "input": usage.input, "output": usage.output, "cacheRead": usage.cache_read,
+            "cacheWrite": usage.cache_write, "totalTokens": taken, "cost": usage.cost.total,
+            "cumulativeTokens": tokens, "cumulativeCost": cost,
+        }))
+    });
+    let points: Vec<_> = points.collect();
+    Ok(json!({"sessionId": record.session_id, "points": points}).into())
+}
+
+/// What was said in one session, with what each line took.
+pub(crate) async fn logs(mut call: Call) -> Result<Answer, ErrorShape> {
+    let params: OneParams = call.params()?;
+    let key = session_key(&call.server, OneParams::METHOD, &params.key)?;
+    let messages = call.server.hub.history(&key).await.map_err(unavailable)?.map(|(_, said)| said).unwrap_or_default();
+    let line = |message: &Message| {
+        let short = |text: String| text.chars().take(CONTENT).collect::<String>();
+        match message {
+            Message::User(user) => {
+                Some(json!({"timestamp": user.timestamp, "role": "user", "content": short(user.content.text())}))
+            }
+            Message::Assistant(said) => Some(json!({
+                "timestamp": said.timestamp, "role": "assistant", "content": short(said.text()),
+                "tokens": said.usage.input + said.usage.output + said.usage.cache_read + said.usage.cache_write,
+                "cost": said.usage.cost.total,
+            })),
+            Message::ToolResult(result) => {
+                Some(json!({"timestamp": result.timestamp, "role": "toolResult", "content": result.tool_name}))
+            }
+            Message::Other(_) => None,
+        }
+    };
+    let limit = params.limit.unwrap_or(200);
+    let mut lines: Vec<_> = messages.iter().rev().filter_map(|message| line(message)).take(limit).collect();
+    lines.reverse();
+    Ok(json!({"logs": lines}).into())
+}
+
+/// The days that are meant, both included.
+fn period(params: &PeriodParams, now: u64) -> Result<(u32, u32), ErrorShape> {
+    let today = day_of(now);
+    let parse = |text: &str| -> Result<u32, ErrorShape> {
+        day(text).ok_or_else(|| ErrorShape::invalid(format!("not a day: {text}; write it as 2026-11-15")))
+    };
+    let to = params.end_date.as_deref().map_or(Ok(today), parse)?;
+    let from = match &params.start_date {
+        Some(date) => parse(date)?,
+        None => (to + 1).saturating_sub(params.days.unwrap_or(DAYS)),
+    };
+    Ok((from.min(to), to))
+}

@@ -1,0 +1,20 @@
+//! What the system says of this process.
+
+use std::fs;
+
+use super::text::MetricsPage;
+
+/// Writes what can be found out; what the system does not tell is left out.
+pub(super) fn write(page: &mut MetricsPage) {
+    let of = |text: &str, name: &str| -> Option<f64> {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        line.split_ascii_whitespace().nth(1)?.parse().ok()
+    };
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kilobytes = |name| of(&status, name).map(|kilobytes| (&[][..], kilobytes * 1024.0));
+    page.gauge("process_resident_memory_bytes", "Memory in use.", kilobytes("VmRSS:"));
+    page.gauge("process_virtual_memory_bytes", "Memory that was asked for.", kilobytes("VmSize:"));
+    page.gauge("process_threads", "Threads.", of(&status, "Threads:").map(|count| (&[][..], count)));
+    let open = fs::read_dir("/proc/self/fd").ok().map(|listing| (&[][..], listing.count() as f64));
+    page.gauge("process_open_fds", "Open files and sockets.", open);
+}

@@ -1,0 +1,125 @@
+//! What is counted of a run.
+
+use std::{sync::Arc, time::Duration};
+
+use homard_agent::{AbortReason, End, Event, Outcome, RunEvent};
+use homard_proto::{
+    CallId, EntryId, SessionId,
+    message::{Assistant, Cost, ToolResult, Usage},
+};
+use serde_json::json;
+
+use super::{Metrics, MetricsPage, Watch};
+
+fn counted(metrics: &Metrics) -> Vec<String> {
+    let mut page = MetricsPage::default();
+    metrics.runs().write(&mut page);
+    let is_number = |line: &&str| !line.starts_with('#') && !line.contains("_bucket");
+    page.text().lines().filter(is_number).map(str::to_owned).collect()
+}
+
+fn ended(outcome: Outcome) -> RunEvent {
+    RunEvent::Ended(Arc::new(End {
+        outcome,
+        replies: Vec::new(),
+        is_quiet: false,
+        lines: Vec::new(),
+        calls: Vec::new(),
+        model: (String::new(), String::new()),
+        usage: Usage::default(),
+        last_usage: Usage::default(),
+        session: None,
+        started_at: None,
+        ended_at: 0,
+    }))
+}
+
+fn tool(call: &CallId, name: &str, is_error: bool) -> RunEvent {
+    let result = ToolResult {
+        tool_call_id: call.to_string(),
+        tool_name: name.to_owned(),
+        content: Vec::new(),
+        details: None,
+        is_error,
+        timestamp: 0,
+        extra: serde_json::Map::new(),
+    };
+    RunEvent::ToolEnded { call: call.clone(), result: Arc::new(result), shown: None }
+}
+
+fn said() -> RunEvent {
+    let usage = Usage { input: 7, output: 5, cost: Cost { total: 0.25, ..Cost::default() }, ..Usage::default() };
+    let said = Assistant { usage, ..Assistant::default() };
+    RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), said: Arc::new(said) }
+}
+
+#[test]
+fn a_run_is_counted_from_its_tape_and_names_that_a_model_makes_up_are_not_kept() {
+    let metrics = Metrics::new(|name| name == "exec", None);
+    let mut watch = Watch::default();
+    let asked =
+        || RunEvent::Asking(Arc::new(serde_json::from_value(json!({"provider": "acme", "model": "m"})).unwrap()));
+    let (one, other) = (CallId::parse("1").unwrap(), CallId::parse("2").unwrap());
+    let started =
+        |call: &CallId| RunEvent::ToolStarted { call: call.clone(), name: String::new(), arguments: json!({}) };
+    let events = [
+        (250, RunEvent::Started { session: SessionId::parse("s").unwrap() }),
+        (250, asked()),
+        (300, RunEvent::Retrying { after: Duration::ZERO, why: String::new() }),
+        (400, asked()),
+        (500, RunEvent::Heard),
+        (900, said()),
+        (900, started(&one)),
+        (900, started(&other)),
+        (950, tool(&one, "exec", false)),
+        (1000, tool(&other, "sk-made-up-by-a-model", true)),
+        (1000, asked()),
+        (1100, RunEvent::Switched { from: "acme/m".to_owned(), reason: "rate_limit".to_owned(), why: String::new() }),
+        (1250, ended(Outcome::Aborted(AbortReason::Timeout))),
+    ];
+    for (at, kind) in events {
+        metrics.see(&mut watch, &Event { at, kind });
+    }
+    assert_eq!(
+        counted(&metrics),
+        [
+            "homard_runs_total{outcome=\"timeout\"} 1",
+            "homard_run_seconds_sum 1",
+            "homard_run_seconds_count 1",
+            "homard_queue_wait_seconds_sum 0.25",
+            "homard_queue_wait_seconds_count 1",
+            "homard_model_calls_total{provider=\"acme\",outcome=\"error\"} 2",
+            "homard_model_calls_total{provider=\"acme\",outcome=\"ok\"} 1",
+            "homard_model_first_token_seconds_sum{provider=\"acme\"} 0.1",
+            "homard_model_first_token_seconds_count{provider=\"acme\"} 1",
+            "homard_model_call_seconds_sum{provider=\"acme\"} 0.5",
+            "homard_model_call_seconds_count{provider=\"acme\"} 1",
+            "homard_model_tokens_total{provider=\"acme\",kind=\"cache_read\"} 0",
+            "homard_model_tokens_total{provider=\"acme\",kind=\"cache_write\"} 0",
+            "homard_model_tokens_total{provider=\"acme\",kind=\"input\"} 7",
+            "homard_model_tokens_total{provider=\"acme\",kind=\"output\"} 5",
+            "homard_model_cost_dollars_total{provider=\"acme\"} 0.25",
+            "homard_model_retries_total{provider=\"acme\"} 1",
+            "homard_model_failovers_total{provider=\"acme\",reason=\"rate_limit\"} 1",
+            "homard_tool_calls_total{tool=\"exec\",outcome=\"ok\"} 1",
+            "homard_tool_calls_total{tool=\"unknown\",outcome=\"error\"} 1",
+            "homard_tool_seconds_sum{tool=\"exec\"} 0.05",
+            "homard_tool_seconds_count{tool=\"exec\"} 1",
+            "homard_tool_seconds_sum{tool=\"unknown\"} 0.1",
+            "homard_tool_seconds_count{tool=\"unknown\"} 1",
+        ]
+    );
+}
+
+#[test]
+fn a_message_that_another_run_answers_is_no_run_that_took_time() {
+    let metrics = Metrics::default();
+    let mut watch = Watch::default();
+    let by = homard_proto::RunId::parse("host").unwrap();
+    for kind in [RunEvent::Absorbed { by }, ended(Outcome::Done)] {
+        metrics.see(&mut watch, &Event { at: 5, kind });
+    }
+    metrics.broke();
+    let expected = ["homard_runs_total{outcome=\"absorbed\"} 1", "homard_runs_total{outcome=\"broken\"} 1"];
+    assert_eq!(counted(&metrics), expected);
+}

@@ -1,0 +1,180 @@
+//! What Prometheus reads: lines of names, labels and numbers.
+
+use std::{
+    collections::BTreeMap,
+    fmt::{Display, Write},
+};
+
+/// How many rows a table has at most. What comes later counts as `other`, so that no name from outside fills the memory.
+const ROWS: usize = 200;
+
+/// How long a label may be, in characters.
+const LABEL: usize = 64;
+
+/// The bounds of durations, in seconds.
+const BOUNDS: [f64; 15] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 600.0];
+
+/// A page of metrics that is being written.
+#[derive(Debug, Default)]
+pub struct MetricsPage(String);
+
+impl MetricsPage {
+    /// A number that only grows.
+    pub fn counter<'a>(&mut self, name: &str, help: &str, rows: impl IntoIterator<Item = (Labels<'a>, f64)>) {
+        self.family(name, help, "counter");
+        self.rows(name, rows);
+    }
+
+    /// A number that goes up and down.
+    pub fn gauge<'a>(&mut self, name: &str, help: &str, rows: impl IntoIterator<Item = (Labels<'a>, f64)>) {
+        self.family(name, help, "gauge");
+        self.rows(name, rows);
+    }
+
+    pub(super) fn table(&mut self, name: &str, help: &str, table: &Table<f64>) {
+        self.family(name, help, "counter");
+        for (values, number) in &table.rows {
+            self.row(name, table.names.iter().copied().zip(values.iter().map(String::as_str)), number);
+        }
+    }
+
+    pub(super) fn durations(&mut self, name: &str, help: &str, table: &Table<Durations>) {
+        self.family(name, help, "histogram");
+        for (values, durations) in &table.rows {
+            let labels = || table.names.iter().copied().zip(values.iter().map(String::as_str));
+            let mut count = 0;
+            for (bound, within) in BOUNDS.iter().zip(durations.within) {
+                count += within;
+                let bound = bound.to_string();
+                self.row(&format!("{name}_bucket"), labels().chain([("le", bound.as_str())]), count);
+            }
+            self.row(&format!("{name}_bucket"), labels().chain([("le", "+Inf")]), durations.count);
+            self.row(&format!("{name}_sum"), labels(), durations.sum);
+            self.row(&format!("{name}_count"), labels(), durations.count);
+        }
+    }
+
+    fn rows<'a>(&mut self, name: &str, rows: impl IntoIterator<Item = (Labels<'a>, f64)>) {
+        for (labels, number) in rows {
+            self.row(name, labels.iter().copied(), number);
+        }
+    }
+
+    fn family(&mut self, name: &str, help: &str, kind: &str) {
+        self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+    }
+
+    fn row<'a>(&mut self, name: &str, labels: impl Iterator<Item = (&'a str, &'a str)>, number: impl Display) {
+        let labels: Vec<_> = labels.map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+        match labels.is_empty() {
+            true => self.line(format_args!("{name} {number}\n")),
+            false => self.line(format_args!("{name}{{{}}} {number}\n", labels.join(","))),
+        }
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        // Writing to a string does not fail.
+        self.0.write_fmt(line).ok();
+    }
+
+    pub(super) fn text(self) -> String {
+        self.0
+    }
+}
+
+/// Names and values that tell one row from another.
+pub type Labels<'a> = &'a [(&'a str, &'a str)];
+
+/// A value as it stands between quotes.
+fn escaped(value: &str) -> String {
+    let short = value.chars().take(LABEL);
+    short.fold(String::new(), |mut text, char| {
+        match char {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            char if char.is_control() => text.push('\u{fffd}'),
+            char => text.push(char),
+        }
+        text
+    })
+}
+
+/// Numbers by labels.
+#[derive(Debug)]
+pub(super) struct Table<T> {
+    names: &'static [&'static str],
+    rows: BTreeMap<Vec<String>, T>,
+}
+
+impl<T: Default> Table<T> {
+    pub(super) fn new(names: &'static [&'static str]) -> Self {
+        Self { names, rows: BTreeMap::new() }
+    }
+
+    /// The number of these labels, or of all others if there are too many.
+    pub(super) fn at(&mut self, values: &[&str]) -> &mut T {
+        let mut row: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
+        if self.rows.len() >= ROWS && !self.rows.contains_key(&row) {
+            row = vec!["other".to_owned(); values.len()];
+        }
+        self.rows.entry(row).or_default()
+    }
+}
+
+/// How long things took.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Durations {
+    /// How many took at most as long as each bound, and longer than the one before.
+    within: [u64; BOUNDS.len()],
+    count: u64,
+    sum: f64,
+}
+
+impl Durations {
+    pub(super) fn add_ms(&mut self, milliseconds: u64) {
+        let seconds = milliseconds as f64 / 1000.0;
+        if let Some(at) = BOUNDS.iter().position(|bound| seconds <= *bound) {
+            self.within[at] += 1;
+        }
+        self.count += 1;
+        self.sum += seconds;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_what_prometheus_reads() {
+        let mut page = MetricsPage::default();
+        page.gauge("up", "Whether it is.", [(&[][..], 1.0)]);
+        page.counter("told_total", "Words.", [(&[("to", "a\"b\\c\nd\u{7}")][..], 2.5)]);
+        let mut table = Table::new(&["tool"]);
+        let took: &mut Durations = table.at(&["exec"]);
+        took.add_ms(40);
+        took.add_ms(700_000);
+        page.durations("took_seconds", "How long.", &table);
+        let text = page.text();
+        assert!(text.starts_with(
+            "# HELP up Whether it is.\n# TYPE up gauge\nup 1\n# HELP told_total Words.\n# TYPE told_total counter\n\
+             told_total{to=\"a\\\"b\\\\c\\nd\u{fffd}\"} 2.5\n# HELP took_seconds How long.\n# TYPE took_seconds histogram\n\
+             took_seconds_bucket{tool=\"exec\",le=\"0.005\"} 0\n"
+        ));
+        assert!(text.contains("took_seconds_bucket{tool=\"exec\",le=\"0.05\"} 1\n"));
+        assert!(text.ends_with(
+            "took_seconds_bucket{tool=\"exec\",le=\"600\"} 1\ntook_seconds_bucket{tool=\"exec\",le=\"+Inf\"} 2\n\
+             took_seconds_sum{tool=\"exec\"} 700.04\ntook_seconds_count{tool=\"exec\"} 2\n"
+        ));
+    }
+
+    #[test]
+    fn no_stranger_fills_a_table() {
+        let mut table = Table::new(&["tool"]);
+        for n in 0..10_000 {
+            *table.at(&[&format!("made-up-{n}")]) += 1.0;
+        }
+        assert_eq!((table.rows.len(), table.at(&["other"])), (ROWS + 1, &mut 9800.0));
+    }
+}

@@ -1,0 +1,231 @@
+//! The requirements of limits, by their numbers: how much strangers can make a gateway keep. What memory that takes is
+//! measured on a real process, in the tests of the binary.
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use homard_gateway::Webhooks;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpSocket, TcpStream},
+    time::{Instant, timeout},
+};
+
+use crate::support::{PATIENCE, TOKEN, World, says};
+
+/// A WebSocket without a library between: what is sent is sent as it is.
+async fn raw(world: &World) -> TcpStream {
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    let head = "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = vec![0; 12];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(answer, b"HTTP/1.1 101");
+    stream
+}
+
+/// Everything until the other side closes.
+pub(crate) async fn rest(mut stream: TcpStream) -> Vec<u8> {
+    let mut heard = Vec::new();
+    // A reset is an end, too.
+    timeout(PATIENCE, stream.read_to_end(&mut heard)).await.expect("it was not closed").ok();
+    heard
+}
+
+/// A connection from another address of this machine.
+async fn from(address: Ipv4Addr, world: &World) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((address, 0).into()).unwrap();
+    socket.connect(world.address).await.unwrap()
+}
+
+fn is_open(stream: &TcpStream) -> bool {
+    matches!(stream.try_read(&mut [0; 1]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+#[tokio::test]
+async fn r21_a_stranger_says_at_most_64_kib_at_once() {
+    let world = World::new(says(&["hi"])).await;
+    let (mut socket, _) = world.open().await;
+    let message = format!("\"{}\"", "x".repeat(65_535));
+    assert_eq!(message.len(), 65_537);
+    socket.say(&message).await;
+    let close = (1009, "message too large: at most 65536 bytes are taken".to_owned());
+    assert_eq!(socket.rest().await, (Vec::new(), Some(close)));
+    for _ in 0..20 {
+        let mut stream = raw(&world).await;
+        // A masked text frame that says it has 1 GiB.
+        stream.write_all(&[0x81, 0xff, 0, 0, 0, 0, 0x40, 0, 0, 0, 1, 2, 3, 4]).await.unwrap();
+        let heard = rest(stream).await;
+        assert!(heard.windows(2).any(|pair| pair == 1009_u16.to_be_bytes()), "it should be closed with 1009");
+    }
+}
+
+#[tokio::test]
+async fn r22_strangers_are_few_and_stay_a_short_while() {
+    let world = World::new(says(&["hi"])).await;
+    // Some who wait elsewhere, and are not sent away for others.
+    let mut elsewhere = Vec::new();
+    for _ in 0..10 {
+        elsewhere.push(from(Ipv4Addr::new(127, 0, 0, 5), &world).await);
+    }
+    let mut silent = Vec::new();
+    for _ in 0..2000 {
+        silent.push(TcpStream::connect(world.address).await.unwrap());
+    }
+    let mut owner = world.client(4, json!({})).await;
+    assert_eq!(owner.ask("1", "health", json!({})).await["ok"], true);
+    let held = silent.iter().filter(|stream| is_open(stream)).count();
+    assert!(held <= 32, "{held} strangers are held");
+    assert_eq!(elsewhere.iter().filter(|stream| is_open(stream)).count(), 10);
+    // From here on time passes as fast as nobody has anything to do.
+    tokio::time::pause();
+    let begun = Instant::now();
+    for mut stream in silent.into_iter().chain(elsewhere) {
+        assert_eq!(timeout(PATIENCE, stream.read(&mut [0; 1])).await.unwrap().unwrap_or(0), 0);
+    }
+    assert!(begun.elapsed() <= Duration::from_secs(11), "they were held for {:?}", begun.elapsed());
+}
+
+/// Slow loris: a request that comes a byte at a time keeps nobody out, and ends.
+#[tokio::test]
+async fn r22_who_speaks_slowly_does_not_stay_longer() {
+    let world = World::new(says(&["hi"])).await;
+    let mut slow = TcpStream::connect(world.address).await.unwrap();
+    slow.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ").await.unwrap();
+    tokio::time::pause();
+    let begun = Instant::now();
+    let mut ticks = tokio::time::interval(Duration::from_millis(200));
+    let mut byte = [0; 1];
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => if slow.write_all(b"a").await.is_err() { break },
+            heard = slow.read(&mut byte) => if heard.unwrap_or(0) == 0 { break },
+        }
+        assert!(begun.elapsed() < Duration::from_secs(12), "it is still there");
+    }
+}
+
+async fn with_webhooks() -> World {
+    World::with(|gateway| gateway.with_webhooks(Webhooks::new("the-hook-token", "/hooks").unwrap())).await
+}
+
+#[tokio::test]
+async fn r23_the_body_of_a_webhook_is_bounded_whoever_sends_it() {
+    let world = with_webhooks().await;
+    let head = |token: &str, length: &str| {
+        format!("POST /hooks/wake HTTP/1.1\r\nHost: localhost\r\nx-openclaw-token: {token}\r\n{length}\r\n\r\n")
+    };
+    let announced = format!("Content-Length: {}", 100 * 1024 * 1024);
+    for (token, length, status) in [
+        ("the-hook-token", announced.as_str(), "HTTP/1.1 413"),
+        ("guess", &announced, "HTTP/1.1 401"),
+        ("the-hook-token", "Transfer-Encoding: chunked", "HTTP/1.1 413"),
+    ] {
+        let (mut reader, mut writer) = TcpStream::connect(world.address).await.unwrap().into_split();
+        writer.write_all(head(token, length).as_bytes()).await.unwrap();
+        let chunk = format!("{:x}\r\n{}\r\n", 1024 * 1024, "x".repeat(1024 * 1024));
+        let send = async {
+            for _ in 0..100 {
+                if writer.write_all(chunk.as_bytes()).await.is_err() {
+                    break;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        let mut answer = [0; 12];
+        tokio::select! {
+            () = send => {}
+            heard = timeout(PATIENCE, reader.read_exact(&mut answer)) => { heard.expect("no answer came").unwrap(); }
+        }
+        assert_eq!(std::str::from_utf8(&answer), Ok(status), "{token}, {length}");
+    }
+}
+
+/// A byte a second: the answer comes after five.
+#[tokio::test]
+async fn r23_a_body_that_drips_is_not_waited_for() {
+    let world = with_webhooks().await;
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    let head =
+        "POST /hooks/wake HTTP/1.1\r\nHost: localhost\r\nx-openclaw-token: the-hook-token\r\nContent-Length: 1000";
+    stream.write_all(format!("{head}\r\n\r\n{{").as_bytes()).await.unwrap();
+    tokio::time::pause();
+    let begun = Instant::now();
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    let mut answer = [0; 12];
+    let (mut reader, mut writer) = stream.split();
+    let mut reading = std::pin::pin!(reader.read_exact(&mut answer));
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => writer.write_all(b" ").await.unwrap(),
+            heard = &mut reading => { heard.unwrap(); break }
+        }
+        assert!(begun.elapsed() < Duration::from_secs(7), "it is still waited for");
+    }
+    assert_eq!(&answer, b"HTTP/1.1 408");
+    assert!(begun.elapsed() <= Duration::from_secs(6), "{:?}", begun.elapsed());
+}
+
+/// Were it decoded first, it would be told that it is not base64.
+#[tokio::test]
+async fn r24_an_attachment_is_measured_before_it_is_decoded() {
+    let world = World::new(says(&["hi"])).await;
+    let mut owner = world.client(4, json!({})).await;
+    let told = async |owner: &mut crate::support::Socket, content: String| {
+        let attachment = json!({"fileName": "a.png", "mimeType": "image/png", "content": content});
+        let params =
+            json!({"sessionKey": "main", "message": "look", "idempotencyKey": "r24", "attachments": [attachment]});
+        owner.ask("1", "chat.send", params).await["error"].clone()
+    };
+    let large = told(&mut owner, "!".repeat(20_000_000)).await;
+    assert_eq!(large["code"], "INVALID_REQUEST", "{large}");
+    let garbled = told(&mut owner, "!".repeat(2_000)).await;
+    assert_eq!(garbled["code"], "INVALID_REQUEST", "{garbled}");
+    assert_ne!(large["message"], garbled["message"]);
+    assert!(large["message"].as_str().unwrap().contains("5000000"), "{large}");
+    // What is announced and never sent is not waited for.
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    let head = format!("POST /tools/invoke HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}");
+    let length = format!("Content-Length: {}", 200 * 1024 * 1024);
+    stream.write_all(format!("{head}\r\n{length}\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    timeout(PATIENCE, stream.read_exact(&mut answer)).await.expect("no answer came").unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 413");
+}
+
+#[tokio::test]
+async fn r25_deep_and_wide_json_is_an_error_and_nothing_else() {
+    let world = World::new(says(&["hi"])).await;
+    let mut owner = world.client(4, json!({})).await;
+    let depths: Vec<_> = (65..=256).chain([1000, 10_000, 100_000, 1_000_000]).collect();
+    for depth in &depths {
+        let (open, close) = ("[".repeat(*depth), "]".repeat(*depth));
+        owner.say(&format!(r#"{{"type":"req","id":"d","method":"health","params":{open}{close}}}"#)).await;
+        owner.say(&open).await;
+        let objects = (r#"{"a":"#.repeat(*depth), "}".repeat(*depth));
+        owner
+            .say(&format!(r#"{{"type":"req","id":"d","method":"health","params":{}1{}}}"#, objects.0, objects.1))
+            .await;
+    }
+    let keys: Vec<_> = (0..1_000_000).map(|at| format!(r#""k{at}":1"#)).collect();
+    owner.say(&format!(r#"{{"type":"req","id":"w","method":"sessions.list","params":{{{}}}}}"#, keys.join(","))).await;
+    // The first answer is that to the wide one: none of the deep ones has any.
+    let wide = owner.next().await;
+    assert_eq!((&wide["id"], &wide["error"]["code"]), (&json!("w"), &json!("INVALID_REQUEST")));
+    assert!(wide.to_string().len() < 100_000, "the refusal has {} bytes", wide.to_string().len());
+    assert_eq!(owner.ask("1", "health", json!({})).await["ok"], true);
+    // Over HTTP it is the same.
+    for depth in depths {
+        let body = format!(r#"{{"tool":"echo","args":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
+        let head = format!("POST /tools/invoke HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}");
+        let request = format!("{head}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let answer = String::from_utf8(rest(stream).await).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 400") || head.starts_with("HTTP/1.1 413"), "{depth}: {head}");
+        assert!(serde_json::from_str::<Value>(body).unwrap()["error"].is_object(), "{depth}: {body}");
+    }
+}

@@ -1,0 +1,138 @@
+//! Many readers, and readers that do not read.
+
+use std::sync::Arc;
+
+use futures_util::{
+    StreamExt,
+    future::{join_all, try_join_all},
+    stream,
+};
+use homard_model::Event;
+use homard_proto::message::StopReason;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::{
+    exchange::{is_end, lawful, text, until},
+    support::{Script, Socket, World, done},
+};
+
+/// Few enough for the files that a test may open.
+const CROWD: usize = 300;
+/// The gateway lets few strangers wait at its door.
+const AT_ONCE: usize = 16;
+
+/// So many clients, protocol 3 and 4 in turns.
+async fn crowd(world: &World, count: usize) -> Vec<Socket> {
+    let mut crowd = Vec::new();
+    while crowd.len() < count {
+        let coming = crowd.len()..count.min(crowd.len() + AT_ONCE);
+        crowd.extend(join_all(coming.map(|number| world.client(3 + number as u64 % 2, json!({})))).await);
+    }
+    crowd
+}
+
+fn message(run: &str) -> Value {
+    json!({"sessionKey": run, "message": "x", "idempotencyKey": run})
+}
+
+/// Each answer is so many bytes at once.
+fn says_much(bytes: usize) -> Script {
+    Arc::new(move |_| stream::iter([Event::Text("x".repeat(bytes)), done(StopReason::Stop)]).boxed())
+}
+
+/// Whoever did not read hears, when it wakes, what came before it was given up on, in order and without holes, and why.
+async fn wakes(mut socket: Socket) {
+    let (frames, close) = socket.rest().await;
+    lawful(&frames);
+    // The last word may be lost with what the socket held.
+    assert!(close.is_none_or(|close| close == (1008, "slow consumer".to_owned())));
+}
+
+#[tokio::test]
+async fn r26_readers_that_stopped_are_given_up_on_and_those_who_read_hear_everything() {
+    const STOPPED: usize = 40;
+    const RUNS: usize = 10;
+    const SIZE: usize = 400_000;
+    let world = World::new(says_much(SIZE)).await;
+    let mut stopped = crowd(&world, STOPPED).await;
+    let mut reader = world.client(4, json!({})).await;
+    let runs: Vec<_> = (0..RUNS).map(|run| format!("r{run}")).collect();
+    let mut frames = Vec::new();
+    for run in &runs {
+        reader.send(run, "chat.send", message(run)).await;
+        frames.extend(until(&mut reader, |frame| is_end(frame, run)).await);
+    }
+    let ends = lawful(&frames);
+    let lengths: Vec<_> = runs.iter().map(|run| text(&ends[run]).map(str::len)).collect();
+    assert_eq!(lengths, vec![Some(SIZE); RUNS]);
+    // All of it is more than the gateway keeps for anybody and the system buffers.
+    stopped.truncate(2);
+    join_all(stopped.into_iter().map(wakes)).await;
+    assert_eq!(reader.ask("h", "health", json!({})).await["ok"], true);
+}
+
+#[tokio::test]
+async fn r27_a_reader_that_slept_hears_the_right_words_and_every_step() {
+    const WORDS: usize = 8;
+    const SIZE: usize = 16_000;
+    for protocol in [3, 4] {
+        let gate = Arc::new(Semaphore::new(0));
+        let world = World::new(speaks(&gate, WORDS, SIZE)).await;
+        let mut sleeper = world.client(protocol, json!({})).await;
+        let mut reader = world.client(protocol, json!({})).await;
+        reader.send("r", "chat.send", message("k")).await;
+        let mut read = Vec::new();
+        for word in 1..=WORDS {
+            gate.add_permits(1);
+            let told =
+                |frame: &Value| frame["payload"]["data"]["text"].as_str().is_some_and(|text| text.len() == word * SIZE);
+            read.extend(until(&mut reader, told).await);
+        }
+        read.extend(until(&mut reader, |frame| is_end(frame, "k")).await);
+        let slept = until(&mut sleeper, |frame| is_end(frame, "k")).await;
+        let (read_end, slept_end) = (&lawful(&read)["k"], &lawful(&slept)["k"]);
+        assert_eq!(text(slept_end).map(str::len), Some(WORDS * SIZE));
+        assert_eq!(slept_end, read_end);
+        // Deltas may be left out; what says how the run goes may not.
+        let steps = |frames: &[Value]| -> Vec<Value> {
+            let steps = frames.iter().filter(|frame| frame["event"] == "agent" && frame["payload"]["runId"] == "k");
+            steps.map(|frame| frame["payload"].clone()).collect()
+        };
+        assert_eq!(steps(&slept), steps(&read));
+    }
+}
+
+/// Says a word of this size each time that the gate lets it.
+fn speaks(gate: &Arc<Semaphore>, words: usize, size: usize) -> Script {
+    let gate = gate.clone();
+    Arc::new(move |_| {
+        let gate = gate.clone();
+        let words = stream::iter(0..words).then(move |_| {
+            let gate = gate.clone();
+            async move {
+                gate.acquire().await.unwrap().forget();
+                Event::Text("x".repeat(size))
+            }
+        });
+        words.chain(stream::iter([done(StopReason::Stop)])).boxed()
+    })
+}
+
+/// The whole of it, ten thousand: `cargo xtask bench sockets`.
+#[tokio::test]
+async fn r28_a_crowd_comes_in_hears_of_a_run_and_is_told_goodbye() {
+    let world = World::new(says_much(10)).await;
+    let mut crowd = crowd(&world, CROWD).await;
+    let mut one = world.client(4, json!({})).await;
+    one.send("r", "chat.send", message("k")).await;
+    let heard = join_all(crowd.iter_mut().map(|socket| until(socket, |frame| is_end(frame, "k")))).await;
+    let words: Vec<_> = heard.iter().map(|frames| text(&lawful(frames)["k"]).map(str::to_owned)).collect();
+    assert_eq!(words, vec![Some("x".repeat(10)); CROWD]);
+    assert_eq!(one.ask("h", "health", json!({})).await["ok"], true);
+    world.stop.cancel();
+    let goodbyes = crowd.into_iter().map(async |mut socket| socket.rest().await.1.ok_or("no goodbye"));
+    let goodbyes = try_join_all(goodbyes).await.unwrap();
+    assert_eq!(goodbyes, vec![(1012, "service restart".to_owned()); CROWD]);
+    world.serving.await.unwrap();
+}

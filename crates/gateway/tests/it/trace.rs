@@ -1,0 +1,104 @@
+//! What became of messages, and what models took.
+
+use std::sync::Arc;
+
+use homard_agent::{
+    Rules,
+    purse::{Limit, Limits},
+};
+use homard_store::MemoryStore;
+use serde_json::{Value, json};
+
+use crate::support::{World, says};
+
+async fn run(socket: &mut crate::support::Socket, id: &str, message: &str) -> Value {
+    let params = json!({"message": message, "idempotencyKey": id, "sessionKey": "main"});
+    socket.ask(&format!("send-{id}"), "agent", params).await;
+    socket.ask(&format!("wait-{id}"), "agent.wait", json!({"runId": id, "timeoutMs": 10_000})).await
+}
+
+#[tokio::test]
+async fn the_life_of_a_run_is_told_and_every_moment_has_a_name() {
+    let world = World::new(says(&["Hi ", "there."])).await;
+    let mut socket = world.client(4, json!({})).await;
+    assert_eq!(run(&mut socket, "r1", "hello").await["payload"]["status"], "ok");
+    let life = socket.ask("1", "runs.trace", json!({"id": "r1"})).await["payload"].clone();
+    assert_eq!(life["run"]["runId"], "r1");
+    assert_eq!(life["run"]["status"], "ok");
+    assert_eq!(life["accountedMs"], life["totalMs"]);
+    let asked: Vec<_> = life["steps"].as_array().unwrap().iter().filter(|step| step["step"] == "model").collect();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0]["prompt"]["messages"], 1);
+    assert!(asked[0]["prompt"]["sections"].as_array().unwrap().len() > 3);
+    assert!(asked[0]["firstMs"].is_u64());
+    // The newest is found without its name, and a second question finds the beginning of the first.
+    assert_eq!(run(&mut socket, "r2", "again").await["payload"]["status"], "ok");
+    let last = socket.ask("2", "runs.trace", json!({"id": "last"})).await["payload"].clone();
+    assert_eq!(last["run"]["runId"], "r2");
+    let asked = last["steps"].as_array().unwrap().iter().find(|step| step["step"] == "model").unwrap();
+    assert_eq!((asked["prompt"].get("changed"), asked["prompt"].get("sections")), (None, None));
+    assert_eq!(socket.ask("3", "runs.get", json!({"id": "r2"})).await["payload"]["run"]["status"], "ok");
+}
+
+#[tokio::test]
+async fn runs_are_listed_newest_first_page_by_page() {
+    let world = World::new(says(&["Hi."])).await;
+    let mut socket = world.client(3, json!({})).await;
+    for id in ["a", "b", "c"] {
+        run(&mut socket, id, "hello").await;
+    }
+    let names = |answer: Value| -> Vec<String> {
+        let runs = answer["payload"]["runs"].as_array().unwrap().clone();
+        runs.iter().map(|run| run["runId"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(socket.ask("1", "runs.list", json!({"limit": 2})).await), ["c", "b"]);
+    assert_eq!(names(socket.ask("2", "runs.list", json!({"before": "b"})).await), ["a"]);
+    assert!(names(socket.ask("3", "runs.list", json!({"sessionKey": "agent:main:other"})).await).is_empty());
+}
+
+#[tokio::test]
+async fn an_unknown_name_and_bad_parameters_are_told() {
+    let world = World::new(says(&["Hi."])).await;
+    let mut socket = world.client(4, json!({})).await;
+    let said = |answer: Value| answer["error"]["message"].as_str().unwrap().to_owned();
+    let unknown = said(socket.ask("1", "runs.trace", json!({"id": "nobody"})).await);
+    assert_eq!(unknown, "no run of this name is remembered: nobody; runs.list tells those that are");
+    assert!(said(socket.ask("2", "runs.list", json!({"limit": 0})).await).starts_with("invalid runs.list params"));
+    let day = said(socket.ask("3", "usage.cost", json!({"startDate": "2026-13-77"})).await);
+    assert_eq!(day, "not a day: 2026-13-77; write it as 2026-11-15");
+}
+
+#[tokio::test]
+async fn what_models_took_is_told_by_day_and_by_session() {
+    let world = World::new(says(&["Hi."])).await;
+    let mut socket = world.client(4, json!({})).await;
+    run(&mut socket, "a", "hello").await;
+    run(&mut socket, "b", "hello").await;
+    let cost = socket.ask("1", "usage.cost", json!({"days": 2})).await["payload"].clone();
+    let sessions = socket.ask("2", "sessions.usage", json!({})).await["payload"].clone();
+    let points = socket.ask("3", "sessions.usage.timeseries", json!({"key": "main"})).await["payload"].clone();
+    let each = points["points"][0]["totalTokens"].as_u64().unwrap();
+    assert!(each > 0, "the scripted model takes something");
+    assert_eq!((cost["days"].clone(), cost["totals"]["totalTokens"].clone()), (json!(2), json!(2 * each)));
+    assert_eq!(cost["daily"].as_array().unwrap().len(), 1);
+    assert_eq!(sessions["sessions"][0]["usage"]["totalTokens"], 2 * each);
+    assert_eq!(sessions["sessions"][0]["usage"]["runs"], 2);
+    assert_eq!(sessions["aggregates"]["byModel"][0]["count"], 2);
+    assert_eq!(points["points"][1]["cumulativeTokens"], 2 * each);
+    let logs = socket.ask("4", "sessions.usage.logs", json!({"key": "main"})).await["payload"]["logs"].clone();
+    let roles: Vec<_> = logs.as_array().unwrap().iter().map(|line| line["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "assistant", "user", "assistant"]);
+}
+
+#[tokio::test]
+async fn at_the_limit_new_work_is_refused_with_what_helps() {
+    let tokens = Limit { tokens: Some(10), cost: None };
+    let rules = Rules { limits: Limits { day: tokens, ..Limits::default() }, ..Rules::default() };
+    let world = World::ruled(Arc::new(MemoryStore::default()), says(&["Hi."]), rules).await;
+    let mut socket = world.client(4, json!({})).await;
+    let waited = run(&mut socket, "a", "hello").await;
+    let error = waited["payload"]["error"].as_str().unwrap().to_owned();
+    assert!(error.starts_with("Your message was not answered: the budget of today is 10 tokens"), "{error}");
+    assert!(error.ends_with("To allow more, set budgets.day.tokens"), "{error}");
+    assert!(world.asked.lock().unwrap().is_empty(), "nobody was asked");
+}

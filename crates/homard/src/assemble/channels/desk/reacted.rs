@@ -1,0 +1,73 @@
+//! Reactions that people put on messages: the agent is told with the next message, and answers none by itself.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, PoisonError},
+};
+
+use homard_channels::{
+    Incoming, PeerKind, Reaction,
+    access::{Caller, Verdict, judge},
+    envelope,
+};
+
+use super::Desk;
+use crate::{assemble::channels::build::label, config::channels::Reactions};
+
+/// How many of our messages are known.
+const KNOWN: usize = 500;
+
+/// Messages that we sent of late. Those before a restart are not known.
+#[derive(Debug, Default)]
+pub(in super::super) struct Ours(Mutex<VecDeque<(String, String)>>);
+
+impl Ours {
+    /// We said this there.
+    pub(in super::super) fn remember(&self, to: &str, message: &str) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KNOWN {
+            known.pop_front();
+        }
+        known.push_back((to.to_owned(), message.to_owned()));
+    }
+
+    fn has(&self, to: &str, message: &str) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().any(|(there, said)| there == to && said == message)
+    }
+}
+
+impl Desk {
+    /// Tells the session of a conversation that somebody reacted, if they are let in and there is one.
+    pub(super) async fn reacted(&self, reaction: Reaction) {
+        let policy = self.policy();
+        // Nobody reacts to their own words, so when two talk it is to ours.
+        let is_ours = || reaction.peer.kind == PeerKind::Direct || self.ours.has(&reaction.peer.id, &reaction.message);
+        let is_wanted = match policy.reactions {
+            Reactions::Off => false,
+            Reactions::Own => is_ours(),
+            Reactions::All => true,
+        };
+        if !is_wanted || reaction.added.is_empty() {
+            return;
+        }
+        let Reaction { event, account, peer, sender, message, added, timestamp_ms, .. } = reaction;
+        let incoming =
+            Incoming { event, account, peer, sender, timestamp_ms, was_mentioned: true, ..Incoming::default() };
+        let paired = tokio::task::block_in_place(|| self.book.approved(&self.place.0)).unwrap_or_default();
+        let caller = Caller { incoming: &incoming, paired: &paired, activation: None, is_control: false };
+        if !matches!(judge(&policy.rules, caller), Verdict::Admit { .. }) {
+            return;
+        }
+        let is_owner = policy.is_owner(&incoming.sender.id, &paired) && incoming.peer.kind == PeerKind::Direct;
+        let Some(key) = self.routed(&policy, &incoming, is_owner).map(|routed| routed.key) else { return };
+        if !matches!(self.hub.record(&key).await, Ok(Some(_))) {
+            return;
+        }
+        let (channel, who) = (label(&self.place.0), envelope::sender(&incoming));
+        let text = format!("{channel} reaction added: {} by {who} on message {message}", added.join(" "));
+        if let Err(error) = self.hub.note_event(&key, text).await {
+            tracing::warn!(channel = self.place.0, %error, "a reaction could not be told");
+        }
+    }
+}

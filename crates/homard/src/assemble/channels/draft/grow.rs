@@ -1,0 +1,167 @@
+//! Following a run, and showing how far its answer has come.
+
+use std::{sync::Arc, time::Duration};
+
+use homard_agent::{Follower, RunEvent, Tape, task};
+use homard_channels::Channel;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::{Drafts, Shown, is_answered};
+use crate::config::channels::Growth;
+
+/// How many characters there are before anything is shown: fewer tell nobody anything, and make the phone ring.
+const FIRST: usize = 30;
+/// How many characters come at once where an answer grows by blocks.
+const BLOCK: usize = 200;
+/// The longest pause that is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How a draft grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct Growing {
+    /// By words or by blocks.
+    pub(in super::super) by: Growth,
+    /// How long to wait between two edits.
+    pub(in super::super) every: Duration,
+    /// How many characters a message has at most.
+    pub(in super::super) most: usize,
+}
+
+/// Shows how far an answer has come until its run is over.
+pub(in super::super) fn grow(
+    drafts: Arc<Drafts>,
+    channel: Arc<dyn Channel>,
+    growing: Growing,
+    tape: Arc<Tape>,
+    stop: CancellationToken,
+) {
+    // Ends with the run.
+    drop(task::spawn("draft", async move {
+        let run = tape.run().clone();
+        let mut follower = Follower::new(tape);
+        let (mut words, mut shown) = (Words::default(), String::new());
+        let mut next = Instant::now();
+        let mut is_growing = true;
+        loop {
+            let text = words.shown(growing);
+            let is_due = is_growing && !text.is_empty() && text != shown;
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = sleep_until(next), if is_due => {
+                    let wait = match drafts.show(channel.as_ref(), &run, &text).await {
+                        Shown::Yes => {
+                            shown = text;
+                            growing.every
+                        }
+                        Shown::Later(after) if after <= PATIENCE => after.max(growing.every),
+                        Shown::Later(_) | Shown::NoMore => {
+                            is_growing = false;
+                            growing.every
+                        }
+                    };
+                    next = Instant::now() + wait;
+                }
+                events = follower.next() => {
+                    let Some(events) = events else { return };
+                    for event in events {
+                        words.hear(&event.kind);
+                        if let RunEvent::Ended(end) = &event.kind
+                            && !is_answered(&end.outcome, &end.replies)
+                        {
+                            return drafts.withdraw(channel.as_ref(), &run).await;
+                        }
+                    }
+                }
+            }
+        }
+    }));
+}
+
+/// What a run has said so far.
+#[derive(Debug, Default)]
+struct Words {
+    /// By message.
+    said: Vec<(u32, String)>,
+}
+
+impl Words {
+    fn hear(&mut self, event: &RunEvent) {
+        if let RunEvent::Text { message, delta } = event {
+            match self.said.last_mut() {
+                Some((last, text)) if last == message => text.push_str(delta),
+                Some(_) | None => self.said.push((*message, delta.clone())),
+            }
+        } else if let RunEvent::Rewound { message } = event {
+            self.said.retain(|(said, _)| said < message);
+        }
+    }
+
+    /// What of it is to be seen.
+    fn shown(&self, growing: Growing) -> String {
+        let texts: Vec<&str> = self.said.iter().map(|(_, text)| text.trim()).filter(|text| !text.is_empty()).collect();
+        // Room for the dots.
+        let text: String = texts.join("\n\n").chars().take(growing.most.saturating_sub(2)).collect();
+        match growing.by {
+            Growth::Words if text.chars().count() >= FIRST => text,
+            Growth::Blocks => whole_blocks(&text).to_owned(),
+            Growth::Words => String::new(),
+        }
+    }
+}
+
+/// The part of a text that ends at a good place, in steps of a block or more.
+fn whole_blocks(text: &str) -> &str {
+    let mut end = 0;
+    loop {
+        let rest = &text[end..];
+        let Some((least, _)) = rest.char_indices().nth(BLOCK) else { return &text[..end] };
+        let break_at = |mark: &str| rest[least..].find(mark).map(|at| least + at + mark.trim_end().len());
+        let ends = ["\n", ". ", "! ", "? "].iter().filter_map(|mark| break_at(mark));
+        match ends.min() {
+            Some(at) => end += at.max(1),
+            None => return &text[..end],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(message: u32, delta: &str) -> RunEvent {
+        RunEvent::Text { message, delta: delta.to_owned() }
+    }
+
+    fn seen(by: Growth, most: usize, events: &[RunEvent]) -> String {
+        let mut words = Words::default();
+        events.iter().for_each(|event| words.hear(event));
+        words.shown(Growing { by, every: Duration::ZERO, most })
+    }
+
+    #[test]
+    fn a_few_words_are_not_shown_and_no_more_than_fits() {
+        let long = "a".repeat(100);
+        assert_eq!(seen(Growth::Words, 4000, &[text(0, &long[..29])]), "");
+        assert_eq!(seen(Growth::Words, 4000, &[text(0, &long[..29]), text(0, "b")]), format!("{}b", &long[..29]));
+        assert_eq!(seen(Growth::Words, 52, &[text(0, &long)]).len(), 50);
+    }
+
+    #[test]
+    fn messages_follow_each_other_and_what_is_void_is_gone() {
+        let first = "This is said before a tool is called.";
+        let events = [text(0, first), text(1, "And this"), RunEvent::Rewound { message: 1 }, text(1, "After it.")];
+        assert_eq!(seen(Growth::Words, 4000, &events), format!("{first}\n\nAfter it."));
+    }
+
+    #[test]
+    fn blocks_end_where_a_sentence_or_a_line_does() {
+        let sentence = format!("{}. ", "é".repeat(150));
+        let three = sentence.repeat(3);
+        assert_eq!(whole_blocks(&sentence), "");
+        assert_eq!(whole_blocks(&three), three[..sentence.len() * 2].trim_end());
+        assert_eq!(whole_blocks(&format!("{}\nmore", "x".repeat(300))).trim_end().len(), 300);
+        assert_eq!(whole_blocks(&"x".repeat(1000)), "");
+    }
+}

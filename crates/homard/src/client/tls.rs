@@ -1,0 +1,112 @@
+//! How a client knows that the gateway at the other end is the one it means.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+use rustls_platform_verifier::BuilderVerifierExt;
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+/// What a certificate is known by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fingerprint(String);
+
+impl Fingerprint {
+    /// A SHA-256 fingerprint as people write it: hex, with or without colons.
+    pub(crate) fn read(text: &str) -> Result<Self> {
+        let bare = text.trim().to_ascii_lowercase();
+        let bare = bare.strip_prefix("sha256:").or_else(|| bare.strip_prefix("sha256 ")).unwrap_or(&bare);
+        let hex: String = bare.chars().filter(|char| *char != ':' && *char != ' ').collect();
+        if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            bail!("{text} is not a SHA-256 fingerprint of a certificate: 64 hex digits, with or without colons");
+        }
+        Ok(Self(hex))
+    }
+}
+
+/// Agrees with the other end on keys. With a fingerprint only that certificate will do; otherwise the system must trust it
+/// for this host.
+pub(super) async fn connect(stream: TcpStream, host: &str, pin: Option<&Fingerprint>) -> Result<TlsStream<TcpStream>> {
+    let provider = Arc::new(ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    let config = match pin {
+        Some(pin) => {
+            let verifier = Pinned { pin: pin.clone(), provider };
+            config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth()
+        }
+        None => config.with_platform_verifier()?.with_no_client_auth(),
+    };
+    let name = ServerName::try_from(host.to_owned()).with_context(|| format!("{host} is not the name of a host"))?;
+    Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
+}
+
+/// One certificate, and no other. Who vouches for it, for which names and until when is not looked at.
+#[derive(Debug)]
+struct Pinned {
+    pin: Fingerprint,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let shown = Fingerprint::read(&homard_gateway::fingerprint(certificate));
+        if shown.is_ok_and(|shown| shown == self.pin) {
+            return Ok(ServerCertVerified::assertion());
+        }
+        Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fingerprint_is_read_as_people_write_it() {
+        let plain = "0f".repeat(32);
+        let colons = vec!["0F"; 32].join(":");
+        let read = |text: &str| Fingerprint::read(text).map_err(|error| error.to_string());
+        for text in [&plain, &colons, &format!("sha256:{colons}"), &format!(" SHA256 {plain} ")] {
+            assert_eq!(read(text), Ok(Fingerprint(plain.clone())), "{text}");
+        }
+        for text in ["", "0f", &plain[1..], &format!("{plain}0"), &"zz".repeat(32)] {
+            let why = "is not a SHA-256 fingerprint of a certificate: 64 hex digits, with or without colons";
+            assert_eq!(read(text), Err(format!("{text} {why}")));
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Whether the config file says something that can be meant.
+
+use super::{
+    Scene,
+    finding::{Finding, Report},
+};
+use crate::config::Config;
+
+/// What `homard config validate` says, too.
+pub(super) fn look(scene: &Scene) -> Report {
+    let file = &scene.paths.config;
+    let loaded = Config::read_file(file);
+    let problem = |problem: &homard_config::Problem| {
+        let to_do = "correct it in the file, or with: homard config set KEY VALUE";
+        Finding::wrong(problem.to_string(), to_do).at(file)
+    };
+    let warning = |warning: &homard_config::Problem| {
+        let key = if warning.path.is_empty() { "KEY" } else { &warning.path };
+        Finding::note(warning.to_string(), format!("if it is not meant: homard config unset '{key}'")).at(file)
+    };
+    let summary = match file.exists() {
+        true => format!("{} is valid", file.display()),
+        false => format!("there is no {}, so the defaults hold", file.display()),
+    };
+    Report::new(summary, loaded.problems.iter().map(problem).chain(loaded.warnings.iter().map(warning)).collect())
+}

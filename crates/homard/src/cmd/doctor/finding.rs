@@ -1,0 +1,163 @@
+//! What a check finds, and how it is told.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::fix::Fix;
+use crate::render;
+
+/// What came of a check.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Report {
+    /// How things are, in a few words.
+    pub(super) summary: String,
+    pub(super) findings: Vec<Finding>,
+}
+
+impl Report {
+    pub(super) fn new(summary: impl Into<String>, findings: Vec<Finding>) -> Self {
+        Self { summary: summary.into(), findings }
+    }
+
+    /// Whether somebody has to do something.
+    pub(super) fn needs_a_hand(&self) -> bool {
+        self.findings.iter().any(Finding::needs_a_hand)
+    }
+
+    /// As programs read it.
+    pub(super) fn document(&self, check: &str) -> Value {
+        let findings: Vec<Value> = self.findings.iter().map(Finding::document).collect();
+        let summary = render::harmless(&self.summary);
+        json!({"check": check, "ok": !self.needs_a_hand(), "summary": summary, "findings": findings})
+    }
+
+    /// As people read it: the check, a word, and a sentence in each row.
+    pub(super) fn rows(&self, check: &str) -> Vec<Vec<String>> {
+        let mut rows = Vec::new();
+        if !self.findings.iter().any(|finding| finding.level == Level::Wrong) {
+            rows.push(["ok", &self.summary].map(str::to_owned));
+        }
+        rows.extend(self.findings.iter().flat_map(Finding::rows));
+        let line = |(at, [word, text]): (usize, [String; 2])| {
+            let text = render::harmless(&text).replace('\n', " ");
+            vec![if at == 0 { check } else { "" }.to_owned(), word, text]
+        };
+        rows.into_iter().enumerate().map(line).collect()
+    }
+}
+
+/// How much something matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    /// Somebody has to do something.
+    Wrong,
+    /// Good to know.
+    Note,
+}
+
+/// Something that is wrong, or good to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) level: Level,
+    /// What it is; a whole sentence that names the thing.
+    pub(super) what: String,
+    /// Where it is, if it is a file or a folder.
+    pub(super) place: Option<PathBuf>,
+    /// What to do about it.
+    pub(super) to_do: String,
+    /// What `--fix` does about it, if that is safe.
+    pub(super) fix: Option<Fix>,
+    /// What came of that.
+    pub(super) fixed: Option<Result<String, String>>,
+}
+
+impl Finding {
+    pub(super) fn wrong(what: impl Into<String>, to_do: impl Into<String>) -> Self {
+        let (what, to_do) = (what.into(), to_do.into());
+        Self { level: Level::Wrong, what, place: None, to_do, fix: None, fixed: None }
+    }
+
+    pub(super) fn note(what: impl Into<String>, to_do: impl Into<String>) -> Self {
+        Self { level: Level::Note, ..Self::wrong(what, to_do) }
+    }
+
+    pub(super) fn at(self, place: impl Into<PathBuf>) -> Self {
+        Self { place: Some(place.into()), ..self }
+    }
+
+    pub(super) fn fixed_by(self, fix: Fix) -> Self {
+        Self { fix: Some(fix), ..self }
+    }
+
+    /// Whether somebody has to do something.
+    pub(super) fn needs_a_hand(&self) -> bool {
+        self.level == Level::Wrong && !matches!(self.fixed, Some(Ok(_)))
+    }
+
+    fn document(&self) -> Value {
+        let level = match self.level {
+            Level::Wrong => "wrong",
+            Level::Note => "note",
+        };
+        let mut document = json!({
+            "level": level, "message": render::harmless(&self.what), "toDo": render::harmless(&self.to_do),
+            "fixable": self.fix.is_some(),
+        });
+        if let Some(place) = &self.place {
+            document["place"] = json!(place);
+        }
+        match &self.fixed {
+            Some(Ok(did)) => document["fixed"] = render::harmless(did).into(),
+            Some(Err(why)) => document["notFixed"] = render::harmless(why).into(),
+            None => {}
+        }
+        document
+    }
+
+    fn rows(&self) -> Vec<[String; 2]> {
+        let level = match self.level {
+            Level::Wrong => "wrong",
+            Level::Note => "note",
+        };
+        let help = if self.fix.is_some() && self.fixed.is_none() { ", or: homard doctor --fix" } else { "" };
+        let mut rows = vec![[level.to_owned(), self.what.clone()]];
+        match &self.fixed {
+            Some(Ok(did)) => rows.push(["fixed".to_owned(), did.clone()]),
+            Some(Err(why)) => {
+                rows.push(["failed".to_owned(), why.clone()]);
+                rows.push(["to do".to_owned(), self.to_do.clone()]);
+            }
+            None => rows.push(["to do".to_owned(), format!("{}{help}", self.to_do)]),
+        }
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_says_what_it_is_and_what_to_do_until_it_is_fixed() {
+        let wrong = Finding::wrong("a is open", "close it").fixed_by(Fix::Remove("/a".into()));
+        let note = Finding::note("b is odd", "look at it").at("/b");
+        let mut report = Report::new("all is well", vec![wrong, note]);
+        let told = |report: &Report| report.rows("x").iter().map(|row| row.join("|")).collect::<Vec<_>>();
+        let odd = ["|note|b is odd", "|to do|look at it"];
+        let open = ["x|wrong|a is open", "|to do|close it, or: homard doctor --fix"];
+        assert_eq!(told(&report), [open, odd].concat());
+        assert!(report.needs_a_hand());
+        report.findings[0].fixed = Some(Ok("closed".to_owned()));
+        let closed = ["x|wrong|a is open", "|fixed|closed"];
+        assert_eq!(told(&report), [closed, odd].concat());
+        assert!(!report.needs_a_hand());
+        assert_eq!(
+            report.document("x"),
+            json!({"check": "x", "ok": true, "summary": "all is well", "findings": [
+                {"level": "wrong", "message": "a is open", "toDo": "close it", "fixable": true, "fixed": "closed"},
+                {"level": "note", "message": "b is odd", "toDo": "look at it", "fixable": false, "place": "/b"},
+            ]})
+        );
+    }
+}

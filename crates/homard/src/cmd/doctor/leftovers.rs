@@ -1,0 +1,111 @@
+//! What processes that were killed left behind: drafts, locks, and files that were set aside.
+
+use std::{fs, path::Path};
+
+use homard_journal::lock;
+use serde_json::Value;
+
+use super::{
+    Scene,
+    finding::{Finding, Report},
+    fix::Fix,
+    walk::Seen,
+};
+
+/// A draft that is younger may be somebody's who is just writing it.
+const YOUNG_MS: u64 = 10 * 60 * 1000;
+/// So many set-aside files are named.
+const NAMED: usize = 3;
+
+/// Whether this is a folder that an install began and did not end.
+pub(super) fn is_install(path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(".install-"))
+}
+
+/// Looks at the names of all that the walk has seen.
+pub(super) fn look(scene: &Scene) -> Report {
+    let seen = || scene.listing.seen.iter();
+    let drafts = seen().filter(|seen| is_draft(seen, scene.now_ms)).map(|seen| {
+        let what = format!("{} was left behind by a process that was stopped while it wrote", seen.path.display());
+        removable(seen, what)
+    });
+    let locks = seen()
+        .filter(|seen| is_dead_lock(seen))
+        .map(|seen| removable(seen, format!("{} is the lock of a process that is gone", seen.path.display())));
+    let mut findings: Vec<Finding> = drafts.chain(locks).collect();
+    findings.extend(set_aside(&seen().filter(|seen| is_aside(seen.name())).collect::<Vec<_>>()));
+    Report::new("nothing that nobody needs", findings)
+}
+
+fn removable(seen: &Seen, what: String) -> Finding {
+    let to_do = format!("rm {}{}", if seen.is_folder { "-r " } else { "" }, seen.path.display());
+    Finding::wrong(what, to_do).at(&seen.path).fixed_by(Fix::Remove(seen.path.clone()))
+}
+
+fn is_draft(seen: &Seen, now_ms: u64) -> bool {
+    let name = seen.name();
+    let is_named_so = match seen.is_folder {
+        true => is_install(&seen.path),
+        false => name.ends_with(".tmp") || name.starts_with(".tmp"),
+    };
+    is_named_so && seen.changed_ms.saturating_add(YOUNG_MS) < now_ms
+}
+
+/// Whether this is a lock as OpenClaw writes them beside its files, of a process that is not there any more.
+fn is_dead_lock(seen: &Seen) -> bool {
+    if seen.is_folder
+        || !seen.name().ends_with(".lock")
+        || seen.name() == "gateway.lock"
+        || cfg!(not(target_os = "linux"))
+    {
+        return false;
+    }
+    let said: Option<Value> = fs::read(&seen.path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let pid = said.and_then(|said| u32::try_from(said.get("pid")?.as_u64()?).ok());
+    pid.is_some_and(|pid| lock::began(pid).is_none())
+}
+
+/// Whether a name is that of a file, or a part of one, that was set aside because it was damaged.
+fn is_aside(name: &str) -> bool {
+    let since = |why: &str| name.rsplit_once(why).is_some_and(|(_, at)| at.bytes().all(|byte| byte.is_ascii_digit()));
+    since(".torn-") || since(".corrupt-")
+}
+
+fn set_aside(seen: &[&Seen]) -> Option<Finding> {
+    let first = seen.first()?;
+    let named: Vec<String> = seen.iter().take(NAMED).map(|seen| seen.path.display().to_string()).collect();
+    let more = match seen.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let what = format!("damaged files, or parts of them, were set aside: {}{more}", named.join(", "));
+    Some(Finding::note(what, "look at them, and remove them when you need nothing of them").at(&first.path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(path: &str, is_folder: bool, changed_ms: u64) -> Seen {
+        Seen { path: path.into(), mode: 0o600, owner: 0, is_folder, changed_ms }
+    }
+
+    #[test]
+    fn drafts_are_old_and_named_so() {
+        let now = YOUNG_MS + 10;
+        let is = |path: &str, is_folder, at| is_draft(&seen(path, is_folder, at), now);
+        assert!(is("/s/sessions.json.tmp", false, 9) && is("/s/.tmpAbC123", false, 9) && is("/s/.install-x", true, 9));
+        assert!(!is("/s/sessions.json.tmp", false, 10), "it may be at work");
+        assert!(!is("/s/sessions.json", false, 0) && !is("/s/x.tmp", true, 0));
+    }
+
+    #[test]
+    fn what_was_set_aside_is_told_once() {
+        assert!(is_aside("s.jsonl.torn-17") && is_aside("sessions.json.corrupt-3"));
+        assert!(!is_aside("s.jsonl") && !is_aside("s.jsonl.deleted.2026") && !is_aside("my.torn-notes"));
+        let all: Vec<Seen> = (0..5).map(|n| seen(&format!("/s/{n}.torn-1"), false, 0)).collect();
+        let told = set_aside(&all.iter().collect::<Vec<_>>()).unwrap();
+        let what = "damaged files, or parts of them, were set aside: /s/0.torn-1, /s/1.torn-1, /s/2.torn-1 and 2 more";
+        assert_eq!((told.what.as_str(), told.needs_a_hand()), (what, false));
+    }
+}

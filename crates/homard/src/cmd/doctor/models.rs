@@ -1,0 +1,68 @@
+//! Whether every agent has a model that can be asked, by the config and the keys. No vendor is called.
+
+use super::{
+    Scene,
+    finding::{Finding, Report},
+};
+use crate::cmd::models::{Standing, standing};
+
+/// What `homard models status` says, for every agent.
+pub(super) fn look(scene: &Scene) -> Report {
+    let (mut summary, mut findings) = (Vec::new(), Vec::new());
+    for agent in scene.chosen.loaded.config.agents.members() {
+        let id = agent.id.to_string();
+        match standing(&scene.chosen.loaded, &scene.paths, &id) {
+            Ok(standing) => {
+                summary.push(format!("{id}: {}", standing.first));
+                findings.extend(judge(&id, &standing));
+            }
+            Err(error) => {
+                let to_do = format!("see: homard models status --agent {id}");
+                findings.push(Finding::wrong(format!("agent {id} has no model to ask: {error:#}"), to_do));
+            }
+        }
+    }
+    Report::new(summary.join(", "), findings)
+}
+
+fn judge(agent: &str, standing: &Standing) -> Vec<Finding> {
+    let all = format!("homard models status --agent {agent}");
+    let mut findings = Vec::new();
+    if standing.is_demo {
+        let what = format!("agent {agent} has no key and no model, so the demo model answers");
+        findings.push(Finding::note(what, "add a key: homard models auth add PROVIDER"));
+    }
+    let is_alone = standing.missing.len() == standing.asked;
+    findings.extend(standing.missing.iter().map(|what| {
+        let what = format!("agent {agent}: {what}");
+        let to_do = format!("add the key: homard models auth add PROVIDER; see: {all}");
+        if is_alone { Finding::wrong(what, to_do) } else { Finding::note(what, to_do) }
+    }));
+    let unusable = standing.unusable.iter().map(|what| {
+        Finding::wrong(format!("agent {agent}: {what}"), "correct it, or remove it: homard models auth remove ID")
+    });
+    findings.extend(unusable);
+    findings.extend(standing.left_out.iter().map(|what| {
+        Finding::note(format!("agent {agent}: {what}"), "put it into agents.defaults.models, or out of the fallbacks")
+    }));
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_key_needs_a_hand_when_there_is_no_other() {
+        let standing = |asked| Standing {
+            first: "p/m".to_owned(),
+            is_demo: false,
+            asked,
+            missing: vec!["p has no key".to_owned()],
+            unusable: Vec::new(),
+            left_out: Vec::new(),
+        };
+        let needs = |asked| judge("main", &standing(asked)).iter().map(Finding::needs_a_hand).collect::<Vec<_>>();
+        assert_eq!((needs(1), needs(2)), (vec![true], vec![false]));
+    }
+}

@@ -1,0 +1,110 @@
+//! Whether the state is ours, and ours alone.
+
+use std::path::Path;
+
+use super::{
+    Scene,
+    finding::{Finding, Report},
+    fix::Fix,
+    walk::Seen,
+};
+
+/// What others may do with a file.
+const OTHERS: u32 = 0o077;
+
+/// Files that hold secrets, by the beginning of their names.
+const SECRET_FILES: [&str; 6] =
+    ["gateway-token", "homard.json", "openclaw.json", "config.last-good.json", "auth-profiles.json", "auth.json"];
+/// Folders that do.
+const SECRET_FOLDERS: [&str; 3] = ["credentials", "devices", "identity"];
+
+/// Looks at what the walk has seen, and at the config file, which may lie elsewhere.
+pub(super) fn look(scene: &Scene) -> Report {
+    let state = &scene.paths.state;
+    if !state.exists() {
+        return Report::new(format!("there is no {} yet", state.display()), Vec::new());
+    }
+    let me = rustix::process::geteuid().as_raw();
+    let config = Seen::look(&scene.paths.config).ok().flatten().filter(|seen| !seen.path.starts_with(state));
+    let seen = scene.listing.seen.iter().chain(&config);
+    let mut findings: Vec<Finding> = seen.clone().filter_map(|seen| open(seen, state)).collect();
+    findings.extend(strangers(seen.filter(|seen| seen.owner != me), me));
+    findings.extend(scene.listing.closed.iter().map(|(path, why)| {
+        let to_do = format!("give it back to the user that runs Homard: chown -R {me} {}", path.display());
+        Finding::wrong(format!("{} cannot be looked at: {why}", path.display()), to_do).at(path)
+    }));
+    if let Err(why) = rustix::fs::access(state, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK) {
+        let to_do = "run Homard as the user that owns it, or choose another directory with HOMARD_STATE_DIR";
+        findings.push(Finding::wrong(format!("{} cannot be written to: {why}", state.display()), to_do).at(state));
+    }
+    Report::new(format!("{} is for its owner only", state.display()), findings)
+}
+
+/// A place that others can get at and should not. Below a folder that is closed to them only secrets matter.
+fn open(seen: &Seen, state: &Path) -> Option<Finding> {
+    let Seen { path, mode, .. } = seen;
+    let is_state = path == state;
+    if mode & OTHERS == 0 || !(is_state || is_secret(seen, state)) {
+        return None;
+    }
+    let wanted = mode & !OTHERS & 0o777;
+    let what = format!("others can get at {} (mode {mode:o})", path.display());
+    let fix = Fix::Mode(path.clone(), wanted);
+    Some(Finding::wrong(what, format!("chmod {wanted:o} {}", path.display())).at(path).fixed_by(fix))
+}
+
+fn is_secret(seen: &Seen, state: &Path) -> bool {
+    let Ok(inside) = seen.path.strip_prefix(state) else { return true };
+    let top = inside.iter().next().and_then(|name| name.to_str()).unwrap_or_default();
+    SECRET_FOLDERS.contains(&top)
+        || (!seen.is_folder && SECRET_FILES.iter().any(|secret| seen.name().starts_with(secret)))
+}
+
+/// What belongs to others: one finding, however much it is.
+fn strangers<'a>(mut seen: impl Iterator<Item = &'a Seen>, me: u32) -> Option<Finding> {
+    let Seen { path, owner, .. } = seen.next()?;
+    let more = match seen.count() {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    let what = format!("{}{more} belongs to user {owner}, and you are user {me}", path.display());
+    let to_do = "run Homard as the user that owns the state directory, or give all of it to one user with chown -R";
+    // Root can do all; what it makes is what the owner cannot use afterwards.
+    Some(if me == 0 { Finding::note(what, to_do) } else { Finding::wrong(what, to_do) }.at(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(path: &str, mode: u32) -> Seen {
+        Seen { path: path.into(), mode, owner: 7, is_folder: !path.contains('.'), changed_ms: 0 }
+    }
+
+    #[test]
+    fn the_directory_and_secrets_are_for_their_owner_only() {
+        let state = Path::new("/s");
+        let fix = |path: &str, mode| open(&seen(path, mode), state).and_then(|finding| finding.fix);
+        let mode = |path: &str, mode| Some(Fix::Mode(path.into(), mode));
+        assert_eq!(fix("/s", 0o755), mode("/s", 0o700));
+        assert_eq!(fix("/s", 0o700), None);
+        assert_eq!(fix("/s/homard.json", 0o644), mode("/s/homard.json", 0o600));
+        assert_eq!(fix("/s/homard.json.bak.1", 0o640), mode("/s/homard.json.bak.1", 0o600));
+        assert_eq!(
+            fix("/s/agents/main/agent/auth-profiles.json", 0o604),
+            mode("/s/agents/main/agent/auth-profiles.json", 0o600)
+        );
+        assert_eq!(fix("/s/credentials/telegram.json", 0o444), mode("/s/credentials/telegram.json", 0o400));
+        assert_eq!(fix("/elsewhere/config.json", 0o664), mode("/elsewhere/config.json", 0o600));
+        assert_eq!(fix("/s/agents/main/sessions/s1.jsonl", 0o644), None);
+    }
+
+    #[test]
+    fn what_belongs_to_others_is_told_once() {
+        let all = [seen("/s/a", 0), seen("/s/b", 0)];
+        let told = |me| strangers(all.iter(), me).map(|finding| (finding.needs_a_hand(), finding.what)).unwrap();
+        assert_eq!(told(8), (true, "/s/a (and 1 more) belongs to user 7, and you are user 8".to_owned()));
+        assert!(!told(0).0);
+        assert_eq!(strangers([].iter(), 0), None);
+    }
+}

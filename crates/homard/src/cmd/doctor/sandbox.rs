@@ -1,0 +1,51 @@
+//! Whether commands of agents are held.
+
+use homard_tools::sandbox::{Mode, Tier};
+
+use super::{
+    Scene,
+    finding::{Finding, Report},
+};
+use crate::assemble::tools;
+
+/// What `homard sandbox explain` says, in short.
+pub(super) fn look(scene: &Scene) -> Report {
+    judge(tools::policy(&scene.chosen.loaded.config, &scene.paths).mode, &tools::tier())
+}
+
+fn judge(mode: Mode, tier: &Tier) -> Report {
+    let install = "install bubblewrap (apt-get install bubblewrap), or see docs/security.md";
+    match (mode, tier) {
+        (Mode::Full, _) => {
+            let to_do = "if that is not meant: homard config unset tools.exec.mode";
+            let what = "there is no sandbox: commands of agents may do what you may do";
+            Report::new("tools.exec says so", vec![Finding::note(what, to_do)])
+        }
+        (_, Tier::A { bwrap }) => {
+            Report::new(format!("tier A: namespaces ({}), a system call filter, and Landlock", bwrap.display()), vec![])
+        }
+        (_, Tier::B { why }) => {
+            let what = format!("tier B is weaker than it could be, because {why}");
+            Report::new("tier B: Landlock and a system call filter", vec![Finding::note(what, install)])
+        }
+        (_, Tier::C { why }) => {
+            let what = format!("agents cannot run commands, because {why}");
+            Report::new("tier C: nothing", vec![Finding::wrong(what, install)])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_machine_that_holds_nothing_needs_a_hand() {
+        let why = || "of x".to_owned();
+        let needs = |mode, tier| judge(mode, &tier).needs_a_hand();
+        assert!(!needs(Mode::Workspace, Tier::A { bwrap: "/usr/bin/bwrap".into() }));
+        assert!(!needs(Mode::Workspace, Tier::B { why: why() }));
+        assert!(needs(Mode::Workspace, Tier::C { why: why() }));
+        assert!(!needs(Mode::Full, Tier::C { why: why() }));
+    }
+}

@@ -1,0 +1,114 @@
+//! Examples in every help text: a command has its own, or those that a command above it has for it.
+
+use clap::Command;
+
+/// Gives every command that has no examples of its own those of the commands above it that show it.
+pub(super) fn spread(command: Command) -> Command {
+    let name = command.get_name().to_owned();
+    walk(command, &name, "")
+}
+
+fn walk(mut command: Command, path: &str, above: &str) -> Command {
+    let own = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    if own.is_empty() {
+        let lines: Vec<&str> = above.lines().filter(|line| shows(line, path)).collect();
+        if !lines.is_empty() {
+            command = command.after_help(format!("Examples:\n{}", lines.join("\n")));
+        }
+    }
+    let known = format!("{own}\n{above}");
+    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    for name in names {
+        let path = format!("{path} {name}");
+        command = command.mut_subcommand(&name, |sub| walk(sub, &path, &known));
+    }
+    command
+}
+
+/// Whether a line is an example of this command: all words of its path stand in it, in order.
+fn shows(line: &str, path: &str) -> bool {
+    let mut words = example(line).split(' ');
+    line.starts_with("  ") && path.split(' ').all(|wanted| words.any(|word| word == wanted))
+}
+
+/// A line without what is said about it, which two blanks or more set apart.
+fn example(line: &str) -> &str {
+    let line = line.trim();
+    line.split("  ").next().unwrap_or(line)
+}
+
+/// The examples in a help text, without what is said about them.
+#[cfg(test)]
+pub(super) fn of(help: &str) -> Vec<String> {
+    let lines = help.lines().skip_while(|line| !line.starts_with("Examples:")).skip(1);
+    let lines = lines.take_while(|line| line.starts_with("  ")).map(example);
+    lines.filter(|line| line.contains("homard")).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+    use crate::cmd::Cli;
+
+    /// The words of a line as a shell reads them: single and double quotes, no variables.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+        for letter in line.chars() {
+            match (quote, letter) {
+                (Some(open), _) if open == letter => quote = None,
+                (None, '"' | '\'') => {
+                    quote = Some(letter);
+                    word.get_or_insert_default();
+                }
+                (None, ' ') => words.extend(word.take()),
+                (Some(_) | None, _) => word.get_or_insert_default().push(letter),
+            }
+        }
+        words.extend(word);
+        words
+    }
+
+    fn leaves(command: &Command, path: &str, found: &mut Vec<(String, String)>) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        if command.get_subcommands().next().is_none() {
+            found.push((path.to_owned(), help));
+        }
+        for sub in command.get_subcommands() {
+            leaves(sub, &format!("{path} {}", sub.get_name()), found);
+        }
+    }
+
+    #[test]
+    fn every_command_has_examples_and_all_of_them_parse() {
+        let mut all = Vec::new();
+        leaves(&spread(Cli::command()), "homard", &mut all);
+        let bare: Vec<&str> =
+            all.iter().filter(|(_, help)| of(help).is_empty()).map(|(path, _)| path.as_str()).collect();
+        assert_eq!(bare, [""; 0], "commands without examples");
+        let examples: Vec<String> = all.iter().flat_map(|(_, help)| of(help)).collect();
+        let mut wrong = Vec::new();
+        for example in &examples {
+            // What stands before a pipe is another program's.
+            let command = &example[example.find("homard").unwrap_or_default()..];
+            let command = command.split(" > ").next().unwrap_or(command);
+            if let Err(error) = Cli::try_parse_from(words(command)) {
+                wrong.push(format!("{example}: {error}"));
+            }
+        }
+        assert_eq!(wrong, [""; 0]);
+    }
+
+    #[test]
+    fn a_command_below_shows_what_is_said_of_it_above() {
+        let above = "Examples:\n  homard a b   one\n  x | homard a b c --d\n  homard a bc\n  homard a x b\n\nhomard a b is not one";
+        let command =
+            Command::new("homard").subcommand(Command::new("a").after_help(above).subcommand(Command::new("b")));
+        let spread = spread(command);
+        let b = spread.find_subcommand("a").and_then(|a| a.find_subcommand("b")).unwrap();
+        let help = b.get_after_help().unwrap().to_string();
+        assert_eq!(help, "Examples:\n  homard a b   one\n  x | homard a b c --d\n  homard a x b");
+        assert_eq!(of(&help), ["homard a b", "x | homard a b c --d", "homard a x b"]);
+    }
+}

@@ -1,0 +1,206 @@
+//! `homard logs`: what the gateway has to say of its work; from the gateway if one answers, else from its file.
+
+use std::{
+    fs,
+    io::{self, IsTerminal},
+    path::Path,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::ask::Setup;
+use crate::{
+    client::{Client, Reached},
+    logging::{self, file::before},
+    render,
+};
+
+/// How often it is looked for news.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// The levels, the loudest first.
+const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
+
+/// What `homard logs` takes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  homard logs
+  homard logs --follow --level warn
+  homard logs -n 1000 --json")]
+pub(super) struct Args {
+    /// Go on with what comes, until it is interrupted
+    #[arg(short, long)]
+    follow: bool,
+    /// How many lines
+    #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 200)]
+    limit: usize,
+    /// Only this level and those above it: error, warn, info, debug, trace
+    #[arg(long, value_name = "LEVEL", default_value = "trace", value_parser = LEVELS)]
+    level: String,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// A line, wherever it comes from.
+#[derive(Debug, PartialEq, Eq)]
+struct Line {
+    time: String,
+    level: String,
+    subsystem: String,
+    message: String,
+}
+
+/// Shows the newest lines, and those to come if that is wanted.
+pub(super) async fn run(args: &Args) -> Result<()> {
+    let setup = Setup::find()?;
+    match Client::connect(&setup.target, &["operator.read"], &[]).await? {
+        Reached::Gateway(client) => ask(args, client).await,
+        Reached::Nobody if setup.target.is_own => {
+            look(args, &logging::place(&setup.loaded.config.logging, &setup.paths)).await
+        }
+        Reached::Nobody => Err(setup.nobody().into()),
+    }
+}
+
+/// From a gateway.
+async fn ask(args: &Args, mut client: Box<Client>) -> Result<()> {
+    let limit = args.limit.clamp(1, 5000);
+    // More than are wanted, as some may be of another level.
+    let mut answer = client.call("logs.tail", json!({"limit": 5000, "maxBytes": 1_000_000})).await?;
+    let lines = |answer: &Value| -> Vec<Line> {
+        let lines = answer["lines"].as_array().map(Vec::as_slice).unwrap_or_default();
+        lines.iter().filter_map(Value::as_str).map(Line::read).filter(|line| line.is_wanted(&args.level)).collect()
+    };
+    let newest = lines(&answer);
+    show(args, &newest[newest.len().saturating_sub(limit)..])?;
+    while args.follow {
+        sleep(LOOK).await;
+        answer =
+            client.call("logs.tail", json!({"cursor": answer["cursor"], "limit": 5000, "maxBytes": 1_000_000})).await?;
+        if answer["reset"] == true || answer["truncated"] == true {
+            render::remark("some lines were missed: there were too many");
+        }
+        show(args, &lines(&answer))?;
+    }
+    Ok(())
+}
+
+/// From the file that a gateway has left.
+async fn look(args: &Args, path: &Path) -> Result<()> {
+    let (mut place, mut found) = (0, Vec::new());
+    // Older files first, as far back as there are lines wanted.
+    for times in (0..10).rev() {
+        let path = if times == 0 { path.to_owned() } else { before(path, times) };
+        let text = read(&path, 0)?;
+        place = text.len();
+        found.extend(text.lines().map(Line::read).filter(|line| line.is_wanted(&args.level)));
+    }
+    if found.is_empty() && !args.follow {
+        render::remark(&format!("there are no lines in {}; no gateway answers", path.display()));
+    }
+    show(args, &found[found.len().saturating_sub(args.limit)..])?;
+    while args.follow {
+        sleep(LOOK).await;
+        let size = fs::metadata(path).map_or(0, |found| usize::try_from(found.len()).unwrap_or_default());
+        if size < place {
+            // Another file was begun.
+            place = 0;
+        }
+        let text = read(path, place)?;
+        let whole = text.rfind('\n').map_or(0, |at| at + 1);
+        place += whole;
+        let lines: Vec<_> = text[..whole].lines().map(Line::read).filter(|line| line.is_wanted(&args.level)).collect();
+        show(args, &lines)?;
+    }
+    Ok(())
+}
+
+fn read(path: &Path, from: usize) -> Result<String> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(error).with_context(|| format!("{} cannot be read", path.display())),
+    };
+    Ok(String::from_utf8_lossy(bytes.get(from..).unwrap_or_default()).into_owned())
+}
+
+fn show(args: &Args, lines: &[Line]) -> Result<()> {
+    let colours = io::stdout().is_terminal() && render::colours_wanted();
+    for line in lines {
+        render::print(&if args.json { line.document().to_string() } else { line.text(colours) })?;
+    }
+    Ok(())
+}
+
+impl Line {
+    /// A line of the book, or of the file.
+    fn read(text: &str) -> Self {
+        let value: Value = serde_json::from_str(text).unwrap_or_default();
+        let of = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
+        if value.get("fields").is_none() {
+            let message = if value.is_object() { of("message") } else { text.to_owned() };
+            return Self { time: of("time"), level: of("level"), subsystem: of("subsystem"), message };
+        }
+        let fields = value["fields"].as_object().into_iter().flatten().filter(|(name, _)| *name != "message");
+        let more: String = fields.map(|(name, value)| format!(" {name}={value}")).collect();
+        let message = format!("{}{more}", value["fields"]["message"].as_str().unwrap_or_default());
+        Self { time: of("timestamp"), level: of("level").to_lowercase(), subsystem: of("target"), message }
+    }
+
+    fn is_wanted(&self, level: &str) -> bool {
+        let place = |level: &str| LEVELS.iter().position(|known| *known == level);
+        // What has no level is somebody's words all the same.
+        place(&self.level).is_none_or(|own| place(level).is_none_or(|asked| own <= asked))
+    }
+
+    fn document(&self) -> Value {
+        let Self { time, level, subsystem, message } = self;
+        json!({"time": time, "level": level, "subsystem": subsystem, "message": message})
+    }
+
+    fn text(&self, colours: bool) -> String {
+        let Self { time, level, subsystem, message } = self;
+        let paint = match level.as_str() {
+            "error" => "31",
+            "warn" => "33",
+            "info" => "32",
+            _ => "2",
+        };
+        let level = format!("{level:5}");
+        let level = if colours { format!("\u{1b}[{paint}m{level}\u{1b}[0m") } else { level };
+        format!(
+            "{} {level} {} {}",
+            render::harmless(time),
+            render::harmless(subsystem),
+            render::harmless(message).replace('\n', " ")
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_the_same_from_the_book_and_from_the_file() {
+        let book = r#"{"0":"gone port=5","time":"T","level":"warn","subsystem":"homard","message":"gone port=5"}"#;
+        let file = r#"{"timestamp":"T","level":"WARN","fields":{"message":"gone","port":5},"target":"homard"}"#;
+        assert_eq!(Line::read(book), Line::read(file));
+        assert_eq!(Line::read(file).text(false), "T warn  homard gone port=5");
+        assert_eq!(Line::read("no json").message, "no json");
+    }
+
+    #[test]
+    fn only_what_is_loud_enough_is_shown() {
+        let wanted = |own: &str, asked: &str| {
+            Line { time: String::new(), level: own.to_owned(), subsystem: String::new(), message: String::new() }
+                .is_wanted(asked)
+        };
+        assert_eq!(["error", "warn", "info"].map(|own| wanted(own, "warn")), [true, true, false]);
+        assert!(wanted("", "error"));
+    }
+}

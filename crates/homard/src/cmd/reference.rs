@@ -1,0 +1,71 @@
+//! The reference of the command line in docs/cli.md, written from the commands themselves.
+
+use std::fmt::Write as _;
+
+use clap::{Arg, Command, CommandFactory};
+
+use super::{Cli, examples};
+
+/// Every command with its flags and examples, as Markdown.
+fn reference() -> String {
+    let mut command = examples::spread(Cli::command());
+    command.build();
+    let mut text = String::new();
+    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+        section(sub, &format!("homard {}", sub.get_name()), &mut text);
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+fn section(command: &Command, path: &str, text: &mut String) {
+    let depth = "#".repeat(path.split(' ').count().min(4));
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    writeln!(text, "{depth} {path}\n\n{about}.\n").unwrap();
+    let subs: Vec<&Command> = command.get_subcommands().filter(|sub| sub.get_name() != "help").collect();
+    let is_own = |arg: &&Arg| !arg.is_hide_set() && !["help", "version"].contains(&arg.get_id().as_str());
+    let args: Vec<&Arg> = command.get_arguments().filter(is_own).collect();
+    // What a command hands down to those below it is told there.
+    if !args.is_empty() && (subs.is_empty() || args.iter().any(|arg| !arg.is_global_set())) {
+        text.push_str("| Argument | Meaning |\n|---|---|\n");
+        for arg in args {
+            let help = arg.get_help().map(|help| help.to_string().replace('|', "\\|")).unwrap_or_default();
+            writeln!(text, "| `{}` | {help} |", shape(arg).replace('|', "\\|")).unwrap();
+        }
+        text.push('\n');
+    }
+    let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    if subs.is_empty() && !help.is_empty() {
+        let lines: Vec<&str> = help.lines().filter(|line| line.starts_with("  ")).map(str::trim).collect();
+        writeln!(text, "```text\n{}\n```\n", lines.join("\n")).unwrap();
+    }
+    for sub in subs {
+        section(sub, &format!("{path} {}", sub.get_name()), text);
+    }
+}
+
+/// How an argument is written.
+fn shape(arg: &Arg) -> String {
+    let names = arg.get_value_names().unwrap_or_default();
+    let value: Vec<String> = names.iter().map(ToString::to_string).collect();
+    let value = if arg.get_action().takes_values() { value.join(" ") } else { String::new() };
+    let long = arg.get_long().map(|long| format!("--{long}"));
+    let short = arg.get_short().map(|short| format!("-{short}"));
+    let flag = short.into_iter().chain(long).collect::<Vec<_>>().join(", ");
+    let value = if flag.is_empty() && !arg.is_required_set() { format!("[{value}]") } else { value };
+    [flag, value].iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_reference_of_commands_is_up_to_date() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
+    let written = std::fs::read_to_string(file).unwrap();
+    let again = "UPDATE_DOCS=1 cargo test -p homard the_reference_of_commands_is_up_to_date";
+    let mark = format!("<!-- From here on this is generated; write it anew with: {again} -->\n\n");
+    let (by_hand, _) = written.split_once(&mark).expect("docs/cli.md has lost its mark");
+    let wanted = format!("{by_hand}{mark}{}", reference());
+    if crate::paths::env("UPDATE_DOCS").is_some() {
+        std::fs::write(file, &wanted).unwrap();
+    } else {
+        assert!(written == wanted, "docs/cli.md is not what the commands are; write it anew with: {again}");
+    }
+}

@@ -1,0 +1,79 @@
+//! `homard usage`: what models took, and what they may take.
+
+use anyhow::Result;
+use homard_agent::{Ambient, wire::life};
+use homard_store::{
+    Store,
+    spend::{Period, day_of},
+};
+use serde_json::{Value, json};
+
+use super::{ask::Setup, trace::money};
+use crate::{config::budgets::Limit, render};
+
+/// What `homard usage` takes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  homard usage                  what models took in the last 30 days, day by day
+  homard usage --days 7 --json  the same of a week, for programs
+
+To set a limit: homard config set budgets.day.cost 5")]
+pub(super) struct Args {
+    /// How many days
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=400))]
+    days: u32,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Tells it: from the gateway, or from the state directory if none answers.
+pub(super) async fn run(args: &Args) -> Result<()> {
+    let setup = Setup::find()?;
+    let mut told = match setup.ask_with("usage.cost", json!({"days": args.days})).await? {
+        Some(told) => told,
+        None => {
+            let now = Ambient::system().now_ms();
+            let period = Period::Days((day_of(now) + 1).saturating_sub(args.days), day_of(now));
+            let spent = setup.look(async move |journal| Ok(journal.spent(&period).await?)).await?.unwrap_or_default();
+            life::costs(&spent, (args.days, now))
+        }
+    };
+    let budgets = &setup.loaded.config.budgets;
+    let limits =
+        [("run", &budgets.run), ("session", &budgets.session), ("agent", &budgets.agent), ("day", &budgets.day)];
+    told["budgets"] = limits
+        .iter()
+        .map(|(name, limit)| ((*name).to_owned(), json!({"cost": limit.cost, "tokens": limit.tokens})))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    if args.json {
+        return Ok(render::print_json(&told)?);
+    }
+    Ok(render::print(&whole(&told, &limits))?)
+}
+
+fn whole(told: &Value, limits: &[(&str, &Limit)]) -> String {
+    let days = told["daily"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let row = |name: &str, sum: &Value| {
+        let count = |name: &str| sum[name].as_u64().unwrap_or_default().to_string();
+        let cost = money(sum["totalCost"].as_f64().unwrap_or_default());
+        vec![name.to_owned(), count("input"), count("cacheRead"), count("cacheWrite"), count("output"), cost]
+    };
+    let mut rows = vec![["DAY (UTC)", "READ", "FROM CACHE", "TO CACHE", "WRITTEN", "COST"].map(str::to_owned).to_vec()];
+    rows.extend(days.iter().map(|day| row(day["date"].as_str().unwrap_or_default(), day)));
+    rows.push(row("in all", &told["totals"]));
+    let mut text = render::table(&rows);
+    for (name, limit) in limits {
+        let cost = limit.cost.map(|cost| format!("{} dollars", cost));
+        let tokens = limit.tokens.map(|tokens| format!("{tokens} tokens"));
+        let allowed: Vec<_> = cost.into_iter().chain(tokens).collect();
+        if !allowed.is_empty() {
+            text.push_str(&format!("\nbudgets.{name}: {}", allowed.join(", ")));
+        }
+    }
+    if limits.iter().all(|(_, limit)| limit.cost.is_none() && limit.tokens.is_none()) {
+        text.push_str("\nno budget is set; set one with: homard config set budgets.day.cost 5");
+    }
+    text
+}

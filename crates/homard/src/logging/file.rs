@@ -1,0 +1,183 @@
+//! A log file that does not grow for ever: a new one each day and each so many bytes, and only so many are kept.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+/// A day, in milliseconds.
+const DAY: u64 = 24 * 60 * 60 * 1000;
+
+/// How much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// How many bytes a file has at most.
+    pub(crate) bytes: u64,
+    /// How many files are kept beside the one that is written.
+    pub(crate) files: usize,
+    /// How long they are kept.
+    pub(crate) age: Duration,
+}
+
+/// A log file.
+#[derive(Debug)]
+pub(super) struct LogFile {
+    path: PathBuf,
+    bounds: Bounds,
+    now_ms: fn() -> u64,
+    file: File,
+    size: u64,
+    day: u64,
+}
+
+/// The file that a log was in before, so many times.
+pub(crate) fn before(path: &Path, times: usize) -> PathBuf {
+    path.with_added_extension(times.to_string())
+}
+
+impl LogFile {
+    pub(super) fn open(path: &Path, bounds: Bounds, now_ms: fn() -> u64) -> io::Result<Self> {
+        if let Some(folder) = path.parent() {
+            let is_new = !folder.exists();
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            if is_new {
+                // The state directory may be among what was made, and its owner would not know that it is new.
+                folder.ancestors().skip(1).take(2).filter_map(|above| File::open(above).ok()).for_each(|above| {
+                    above.sync_all().ok();
+                });
+            }
+        }
+        let file = add_to(path)?;
+        let found = file.metadata()?;
+        let since = found.modified()?.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let day = match found.len() {
+            0 => now_ms() / DAY,
+            _ => u64::try_from(since.as_millis()).unwrap_or_default() / DAY,
+        };
+        let log = Self { path: path.to_owned(), bounds, now_ms, file, size: found.len(), day };
+        log.forget();
+        Ok(log)
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds a line, in a new file if this one is full or of another day.
+    pub(super) fn add(&mut self, line: &str) -> io::Result<()> {
+        let today = (self.now_ms)() / DAY;
+        let is_full = self.size + line.len() as u64 + 1 > self.bounds.bytes;
+        if self.size > 0 && (is_full || today != self.day) {
+            self.turn()?;
+        }
+        self.day = today;
+        self.file.write_all(format!("{line}\n").as_bytes())?;
+        self.size += line.len() as u64 + 1;
+        Ok(())
+    }
+
+    fn turn(&mut self) -> io::Result<()> {
+        for times in (1..self.bounds.files).rev() {
+            missing_is_fine(fs::rename(before(&self.path, times), before(&self.path, times + 1)))?;
+        }
+        match self.bounds.files {
+            0 => missing_is_fine(fs::remove_file(&self.path))?,
+            _ => missing_is_fine(fs::rename(&self.path, before(&self.path, 1)))?,
+        }
+        (self.file, self.size) = (add_to(&self.path)?, 0);
+        self.forget();
+        Ok(())
+    }
+
+    /// Lets go of files that are too old, or too many.
+    fn forget(&self) {
+        let now = Duration::from_millis((self.now_ms)());
+        for times in 1..1000 {
+            let path = before(&self.path, times);
+            let Ok(found) = fs::metadata(&path) else { break };
+            let since = found.modified().ok().and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+            let is_old = since.is_some_and(|since| now.saturating_sub(since) > self.bounds.age);
+            if is_old || times > self.bounds.files {
+                // It is tried again the next time.
+                fs::remove_file(&path).ok();
+            }
+        }
+    }
+}
+
+/// It is for its owner only: a log tells whom one talks to.
+fn add_to(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+fn missing_is_fine(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    thread_local! {
+        static NOW: Cell<u64> = const { Cell::new(0) };
+    }
+
+    fn now() -> u64 {
+        NOW.get()
+    }
+
+    const BOUNDS: Bounds = Bounds { bytes: 20, files: 2, age: Duration::from_secs(10 * 24 * 60 * 60) };
+
+    fn kept(path: &Path) -> Vec<String> {
+        let all = std::iter::once(path.to_owned()).chain((1..5).map(|times| before(path, times)));
+        all.filter_map(|path| fs::read_to_string(path).ok()).collect()
+    }
+
+    #[test]
+    fn a_full_file_makes_room_and_only_so_many_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("logs/homard.log");
+        NOW.set(1000 * DAY);
+        let mut log = LogFile::open(&path, BOUNDS, now).unwrap();
+        for n in 0..9 {
+            log.add(&format!("line {n}..")).unwrap();
+        }
+        assert_eq!(kept(&path), ["line 8..\n", "line 6..\nline 7..\n", "line 4..\nline 5..\n"]);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(path.parent().unwrap()), mode(&path), mode(&before(&path, 1))), (0o700, 0o600, 0o600));
+    }
+
+    #[test]
+    fn a_day_has_its_own_file_and_a_line_that_is_too_long_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("homard.log");
+        NOW.set(1000 * DAY);
+        let mut log = LogFile::open(&path, BOUNDS, now).unwrap();
+        log.add("one").unwrap();
+        NOW.set(1001 * DAY);
+        log.add("two").unwrap();
+        log.add(&"x".repeat(40)).unwrap();
+        assert_eq!(kept(&path), [&format!("{}\n", "x".repeat(40)), "two\n", "one\n"]);
+    }
+
+    #[test]
+    fn what_is_old_is_let_go_at_the_next_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("homard.log");
+        fs::write(before(&path, 1), "old\n").unwrap();
+        let ages = fs::metadata(before(&path, 1)).unwrap().modified().unwrap();
+        let since = ages.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        NOW.set(u64::try_from(since.as_millis()).unwrap() + 11 * DAY);
+        LogFile::open(&path, BOUNDS, now).unwrap().add("new").unwrap();
+        assert_eq!(kept(&path), ["new\n"]);
+    }
+}

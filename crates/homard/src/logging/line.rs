@@ -1,0 +1,114 @@
+//! A log line as it is kept: one line of JSON, every text short, nothing in it that acts on a screen, no known secret.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+use super::Masks;
+
+/// How many bytes of a text are kept.
+const TEXT: usize = 512;
+
+/// Makes a line of JSON fit to be kept.
+pub(super) fn clean(line: &str, masks: &Masks) -> String {
+    let mut value = serde_json::from_str(line).unwrap_or_else(|_| json!({"fields": {"message": line.trim_end()}}));
+    shorten(&mut value, masks);
+    escape(&value.to_string())
+}
+
+fn shorten(value: &mut Value, masks: &Masks) {
+    match value {
+        Value::String(text) => {
+            // First, so that no half of a secret is left.
+            let clear = masks.mask(text);
+            if matches!(clear, Cow::Owned(_)) || clear.len() > TEXT {
+                *text = cut(&clear);
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| shorten(value, masks)),
+        Value::Object(fields) => fields.values_mut().for_each(|value| shorten(value, masks)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn cut(text: &str) -> String {
+    let dots = "…";
+    if text.len() <= TEXT {
+        return text.to_owned();
+    }
+    let end = (0..=TEXT - dots.len()).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    format!("{}{dots}", &text[..end])
+}
+
+/// JSON with what acts on a screen spelled out. Below a space JSON does that itself.
+fn escape(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for char in json.chars() {
+        match char {
+            '\u{7f}'..='\u{9f}'
+            | '\u{61c}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' => escaped.push_str(&format!("\\u{:04x}", u32::from(char))),
+            char => escaped.push(char),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_agent::secrets::Secrets;
+
+    use super::*;
+
+    /// What attackers write into headers, names and messages.
+    fn hostile() -> Vec<String> {
+        let long = "A".repeat(15 * 1024);
+        let mut all: Vec<String> = [
+            "\r\n{\"level\":\"ERROR\"}\r\n",
+            "\u{1b}[2J\u{1b}]0;x\u{7}",
+            "\u{9b}31m",
+            "\u{2028}\u{2029}",
+            "\u{202e}txt.exe",
+            "\u{0}",
+            "\"}\n{\"",
+            "\u{feff}\u{200b}",
+            "é\u{301}🦞",
+        ]
+        .map(str::to_owned)
+        .into();
+        all.push(long);
+        all.push("\u{1b}".repeat(5000));
+        all.push("é".repeat(4000));
+        all
+    }
+
+    #[test]
+    fn r74_whatever_is_written_becomes_one_line_of_json_with_short_texts_and_no_controls() {
+        for text in hostile() {
+            let event =
+                json!({"level": "WARN", "fields": {"message": text, "origin": text}, "spans": [{"name": text}]});
+            for line in [event.to_string(), text.clone()] {
+                let clean = clean(&line, &Masks::default());
+                let acts =
+                    |char: char| char.is_control() || matches!(char, '\u{2028}'..='\u{202e}' | '\u{200b}'..='\u{200f}');
+                assert!(!clean.contains(acts), "{clean:?}");
+                let value: Value = serde_json::from_str(&clean).unwrap();
+                let message = value["fields"]["message"].as_str().unwrap();
+                assert!(message.len() <= TEXT, "{}", message.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_known_secret_is_hidden_also_where_a_text_is_cut() {
+        let masks = Masks::default();
+        masks.hide_all(vec![Secrets::new(["sk-canary-0123456789".to_owned()])]);
+        let text = format!("{}sk-canary-0123456789", "x".repeat(TEXT - 10));
+        let clean = clean(&json!({"fields": {"message": text}}).to_string(), &masks);
+        assert!(!clean.contains("sk-canary"), "{clean}");
+        assert!(clean.contains("[secret]") || clean.contains('…'), "{clean}");
+    }
+}

@@ -1,0 +1,45 @@
+//! `plugins.list`: which plugins there are, and how each stands.
+
+use homard_gateway::{Asked, Method, Scope};
+use homard_plugins::{Origin, Status};
+use homard_proto::{ErrorShape, method::house::NothingParams};
+use serde_json::{Value, json};
+
+use crate::assemble::guests::Guests;
+
+/// The method, answered by the plugins of this house.
+pub(crate) fn method(guests: &Guests) -> Method {
+    let guests = guests.clone();
+    Method::new("plugins.list", Scope::Read, move |asked| list(asked, guests.clone()))
+}
+
+async fn list(mut asked: Asked, guests: Guests) -> Result<Value, ErrorShape> {
+    let NothingParams {} = asked.params()?;
+    let plugins: Vec<Value> = guests.status().iter().map(row).collect();
+    // They are switched in the config, and put in place by hand: `homard plugins`.
+    Ok(json!({"plugins": plugins, "diagnostics": [], "mutationAllowed": false}))
+}
+
+fn row(status: &Status) -> Value {
+    let state = match (status.verdict.is_on, &status.error) {
+        (false, _) => "disabled",
+        (true, None) => "enabled",
+        (true, Some(_)) => "error",
+    };
+    let origin = match status.origin {
+        Origin::Config => "config",
+        Origin::Workspace => "workspace",
+        Origin::State => "global",
+    };
+    let mut row = json!({
+        "id": status.id, "name": status.title, "origin": origin, "installed": true, "enabled": status.verdict.is_on,
+        "state": state, "removable": false,
+    });
+    let more = [("version", &status.version), ("description", &status.description), ("error", &status.error)];
+    for (name, value) in more {
+        if let Some(value) = value {
+            row[name] = value.as_str().into();
+        }
+    }
+    row
+}

@@ -1,0 +1,175 @@
+//! Runs as traces of OpenTelemetry: each run that is over becomes a span, with one for every call of a model or a tool.
+//!
+//! They are made of the run's tape, so nothing is added to a run. OTLP over HTTP, in JSON, to the collector that
+//! `OTEL_EXPORTER_OTLP_ENDPOINT` names. What cannot be sent is told and let go.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use homard_agent::{Cursor, Event, RunEvent, Tape, task};
+use homard_gateway::RunEnds;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc::{self, Receiver};
+
+use crate::paths;
+
+/// So many runs wait to be sent; one more is let go.
+const WAITING: usize = 1024;
+/// So many runs are sent together.
+const BATCH: usize = 64;
+/// How long the collector may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Who hears of runs that are over; nobody if no collector is named.
+pub(crate) fn start() -> Result<Option<RunEnds>> {
+    let Some(endpoint) = paths::env("OTEL_EXPORTER_OTLP_ENDPOINT") else { return Ok(None) };
+    let endpoint = endpoint.into_string().ok().context("OTEL_EXPORTER_OTLP_ENDPOINT is not valid UTF-8")?;
+    let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
+    let client = reqwest::Client::builder().timeout(PATIENCE).build().context("HTTP cannot be set up")?;
+    let (tell, told) = mpsc::channel(WAITING);
+    drop(task::spawn("otel", send(client, url, told)));
+    Ok(Some(Arc::new(move |tape: &Tape| {
+        let run = tape.run().to_string();
+        let spans = spans(&run, tape.key().as_str(), tape.accepted_at(), &tape.read(&mut Cursor::default()));
+        if tell.try_send(spans).is_err() {
+            tracing::debug!(run, "a run is not traced: too many wait");
+        }
+    })))
+}
+
+async fn send(client: reqwest::Client, url: String, mut told: Receiver<Vec<Value>>) {
+    let mut batch = Vec::new();
+    while told.recv_many(&mut batch, BATCH).await > 0 {
+        let body = document(&batch.drain(..).flatten().collect::<Vec<_>>()).to_string();
+        let sent = client.post(&url).header("content-type", "application/json").body(body).send().await;
+        if let Err(error) = sent.and_then(reqwest::Response::error_for_status) {
+            tracing::warn!(error = %error.without_url(), "runs could not be sent to the collector of traces");
+        }
+    }
+}
+
+fn document(spans: &[Value]) -> Value {
+    let about = [("service.name", "homard".into()), ("service.version", env!("CARGO_PKG_VERSION").into())];
+    json!({"resourceSpans": [{
+        "resource": {"attributes": attributes(&about)},
+        "scopeSpans": [{"scope": {"name": "homard"}, "spans": spans}],
+    }]})
+}
+
+/// A run's spans in the making.
+struct Trace<'a> {
+    run: &'a str,
+    spans: Vec<Value>,
+}
+
+impl Trace<'_> {
+    fn id(&self, what: &str, bytes: usize) -> String {
+        let digest = Sha256::digest(format!("{} {what}", self.run));
+        digest.iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// A part of the run. The run itself is the first of all.
+    fn add(&mut self, name: &str, (from, to): (u64, u64), about: &[(&str, Value)], error: Option<&str>) {
+        let number = self.spans.len();
+        let mut span = json!({
+            "traceId": self.id("trace", 16), "spanId": self.id(&format!("span {number}"), 8), "name": name, "kind": 1,
+            "startTimeUnixNano": nanos(from), "endTimeUnixNano": nanos(to), "attributes": attributes(about),
+        });
+        if number > 0 {
+            span["parentSpanId"] = self.id("span 0", 8).into();
+        }
+        if let Some(why) = error {
+            span["status"] = json!({"code": 2, "message": why});
+        }
+        self.spans.push(span);
+    }
+}
+
+/// The spans of a run: itself first.
+fn spans(run: &str, session: &str, accepted_at: u64, events: &[Event]) -> Vec<Value> {
+    let mut trace = Trace { run, spans: Vec::new() };
+    let ended_at = events.last().map_or(accepted_at, |event| event.at);
+    let error = events.iter().find_map(|event| {
+        let RunEvent::Ended(end) = &event.kind else { return None };
+        end.outcome.error()
+    });
+    let about = [("homard.run", run.into()), ("homard.session", session.into())];
+    trace.add("run", (accepted_at, ended_at), &about, error);
+    let (mut asked, mut tools) = (None, Vec::new());
+    for Event { at, kind } in events {
+        if let RunEvent::Started { .. } = kind {
+            trace.add("queue", (accepted_at, *at), &[], None);
+        } else if let RunEvent::Asking(question) = kind {
+            asked = Some((question.clone(), *at));
+        } else if let RunEvent::Assistant { said, .. } = kind
+            && let Some((question, since)) = asked.take()
+        {
+            let about = [
+                ("gen_ai.provider.name", question.provider.as_str().into()),
+                ("gen_ai.request.model", question.model.as_str().into()),
+                ("gen_ai.usage.input_tokens", said.usage.input.into()),
+                ("gen_ai.usage.output_tokens", said.usage.output.into()),
+            ];
+            let error = said.error_message.as_deref();
+            trace.add(&format!("chat {}", question.model), (since, *at), &about, error);
+        } else if let RunEvent::Retrying { why, .. } | RunEvent::Switched { why, .. } = kind
+            && let Some((question, since)) = asked.take()
+        {
+            let about = [("gen_ai.provider.name", question.provider.as_str().into())];
+            trace.add(&format!("chat {}", question.model), (since, *at), &about, Some(why));
+        } else if let RunEvent::ToolStarted { call, .. } = kind {
+            tools.push((call.clone(), *at));
+        } else if let RunEvent::ToolEnded { call, result, .. } = kind
+            && let Some(place) = tools.iter().position(|(begun, _)| begun == call)
+        {
+            let (_, since) = tools.swap_remove(place);
+            let about = [("gen_ai.tool.name", result.tool_name.as_str().into())];
+            let error = result.is_error.then_some("the tool failed");
+            trace.add(&format!("execute_tool {}", result.tool_name), (since, *at), &about, error);
+        }
+    }
+    trace.spans
+}
+
+fn nanos(at_ms: u64) -> String {
+    at_ms.saturating_mul(1_000_000).to_string()
+}
+
+/// Names and values as OTLP writes them: whole numbers are texts there.
+fn attributes(all: &[(&str, Value)]) -> Vec<Value> {
+    let value = |value: &Value| match value {
+        Value::Number(number) => json!({"intValue": number.to_string()}),
+        Value::String(text) => json!({"stringValue": text}),
+        other @ (Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
+            json!({"stringValue": other.to_string()})
+        }
+    };
+    all.iter().map(|(name, said)| json!({"key": name, "value": value(said)})).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::SessionId;
+
+    use super::*;
+
+    #[test]
+    fn a_run_is_a_span_with_its_parts_beneath_it() {
+        let asked = Arc::new(serde_json::from_value(json!({"provider": "acme", "model": "m"})).unwrap());
+        let events = [
+            (20, RunEvent::Started { session: SessionId::parse("s").unwrap() }),
+            (30, RunEvent::Asking(asked)),
+            (50, RunEvent::Retrying { after: Duration::ZERO, why: "busy".to_owned() }),
+        ];
+        let events = events.map(|(at, kind)| Event { at, kind });
+        let spans = spans("r", "agent:main:main", 10, &events);
+        let text = |span: &Value, name: &str| span[name].as_str().unwrap_or_default().to_owned();
+        let told: Vec<_> = spans.iter().map(|span| (text(span, "name"), text(span, "endTimeUnixNano"))).collect();
+        let expected = [("run", "50000000"), ("queue", "20000000"), ("chat m", "50000000")];
+        assert_eq!(told, expected.map(|(name, end)| (name.to_owned(), end.to_owned())));
+        assert_eq!(spans[2]["status"]["message"], "busy");
+        assert!(spans[1..].iter().all(|span| span["parentSpanId"] == spans[0]["spanId"]));
+        assert_eq!((text(&spans[0], "traceId").len(), text(&spans[0], "spanId").len()), (32, 16));
+    }
+}

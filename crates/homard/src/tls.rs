@@ -1,0 +1,107 @@
+//! The certificate of the gateway of this state directory: named by the config, or made once and kept.
+//!
+//! One that we made is vouched for by nobody, so clients know it by its fingerprint; those of this state directory read
+//! that from the file.
+
+use std::{
+    fs,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use homard_agent::Ambient;
+use homard_gateway::Tls;
+use jiff::{Span, Timestamp, ToSpan, tz::TimeZone};
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, date_time_ymd};
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+
+use crate::{
+    config::{Config, Text},
+    paths::{self, Paths},
+    secret::keep,
+};
+
+/// How long a certificate is good that we make: as long as OpenClaw's.
+const YEARS: i64 = 10;
+
+/// Where the certificate and its key are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Files {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+impl Files {
+    fn find(config: &Config, paths: &Paths) -> Self {
+        let (tls, folder) = (&config.gateway.tls, paths.state.join("gateway").join("tls"));
+        let place = |said: &Option<Text>, name: &str| match said {
+            Some(path) => paths::expand(Path::new(path.as_str()), paths::home().as_deref()),
+            None => folder.join(name),
+        };
+        Self { certificate: place(&tls.cert_path, "gateway-cert.pem"), key: place(&tls.key_path, "gateway-key.pem") }
+    }
+}
+
+/// The certificate that the gateway shows, if it is to speak TLS. `addresses` are those that it will be called by.
+pub(crate) fn open(config: &Config, paths: &Paths, addresses: &[IpAddr]) -> Result<Option<Tls>> {
+    if !config.gateway.tls.enabled {
+        return Ok(None);
+    }
+    let files = Files::find(config, paths);
+    let (certificate, key) = (&files.certificate, &files.key);
+    match (certificate.exists(), key.exists()) {
+        (true, true) => {}
+        (false, false) if config.gateway.tls.auto_generate => {
+            make(&files, addresses).with_context(|| format!("cannot make {}", certificate.display()))?;
+        }
+        (false, false) => bail!(
+            "gateway.tls.enabled is true, and there is no certificate {}; put one there, or set gateway.tls.autoGenerate to true",
+            certificate.display()
+        ),
+        (has_certificate, _) => {
+            let (there, missing) = if has_certificate { (certificate, key) } else { (key, certificate) };
+            bail!(
+                "{} is missing, and {} is there; put it back, or remove the other and start again: the gateway then makes both",
+                missing.display(),
+                there.display()
+            );
+        }
+    }
+    let read = |file: &Path| fs::read(file).with_context(|| format!("cannot read {}", file.display()));
+    let tls = Tls::new(&read(certificate)?, &read(key)?).map_err(|error| {
+        let (certificate, key) = (certificate.display(), key.display());
+        anyhow!("TLS cannot be used with {certificate} and {key}: {error}")
+    })?;
+    Ok(Some(tls))
+}
+
+/// What the certificate of the gateway of this state directory is known by; `None` if there is none yet.
+pub(crate) fn fingerprint(config: &Config, paths: &Paths) -> Option<String> {
+    let certificate = CertificateDer::from_pem_file(Files::find(config, paths).certificate).ok()?;
+    Some(homard_gateway::fingerprint(&certificate))
+}
+
+fn make(files: &Files, addresses: &[IpAddr]) -> Result<()> {
+    let host = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
+    let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into_iter();
+    let named = addresses.iter().filter(|address| !address.is_unspecified() && !address.is_loopback());
+    let mut names: Vec<_> = names.chain(named.map(IpAddr::to_string)).collect();
+    names.extend(host.filter(|host| host != "localhost" && host.is_ascii()));
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name.push(DnType::CommonName, "homard-gateway");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let today = Timestamp::from_millisecond(i64::try_from(Ambient::system().now_ms())?)?.to_zoned(TimeZone::UTC);
+    let day = |distance: Span| {
+        let day = today.checked_add(distance)?;
+        anyhow::Ok(date_time_ymd(i32::from(day.year()), u8::try_from(day.month())?, u8::try_from(day.day())?))
+    };
+    // A clock that is a little slow shall not find it too new.
+    params.not_before = day((-1).day())?;
+    params.not_after = day(YEARS.years())?;
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?;
+    keep(&files.key, &key.serialize_pem())?;
+    keep(&files.certificate, &certificate.pem())?;
+    Ok(())
+}

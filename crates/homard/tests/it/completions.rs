@@ -1,0 +1,31 @@
+//! `homard completions`: scripts that shells take.
+
+use std::{fs, process::Command};
+
+use crate::home::Home;
+
+#[test]
+fn each_shell_gets_a_script_that_knows_the_commands() {
+    let home = Home::new();
+    for word in ["completions", "completion"] {
+        for (shell, mark) in
+            [("bash", "complete -F _homard"), ("zsh", "#compdef homard"), ("fish", "complete -c homard")]
+        {
+            let said = home.run(&[word, shell]);
+            assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+            assert!(said.stdout.contains(mark) && said.stdout.contains("doctor"), "{shell}");
+        }
+    }
+    assert_eq!(home.run(&["completions", "abacus"]).code, Some(2));
+    assert!(!home.state().exists());
+}
+
+#[test]
+fn bash_completes_with_it() {
+    let home = Home::new();
+    let script = home.work().join("homard.bash");
+    fs::write(&script, home.run(&["completions", "bash"]).stdout).unwrap();
+    let asked = "source ./homard.bash; COMP_WORDS=(homard doct); COMP_CWORD=1; _homard homard doct homard; echo ${COMPREPLY[@]}";
+    let told = Command::new("bash").args(["--norc", "-c", asked]).current_dir(home.work()).output().unwrap();
+    assert_eq!(String::from_utf8(told.stdout).unwrap().trim(), "doctor");
+}

@@ -1,0 +1,127 @@
+//! The pages of docs/: every command block is run as a reader runs it, in an empty home, and every config is valid.
+
+mod page;
+mod stage;
+
+use std::{fs, path::Path, sync::Mutex, thread};
+
+use self::{
+    page::{What, folder, steps},
+    stage::Stage,
+};
+
+/// So many pages are followed at a time.
+const READERS: usize = 4;
+
+/// Follows a page from its beginning to its end, and says what does not work.
+fn follow(page: &str) -> Vec<String> {
+    let mut stage = Stage::new();
+    let mut wrong = Vec::new();
+    for step in steps(page) {
+        let done = match &step.what {
+            What::Block(block) | What::First(block) => stage.run(block),
+            What::Parsed { block, .. } => stage.parse(block),
+            What::Skipped(_) => Ok(()),
+            What::Gateway => stage.gateway(),
+            What::Config(config) => Stage::validate(config),
+        };
+        wrong.extend(done.err().map(|why| format!("docs/{page}, line {}:\n{why}", step.line)));
+    }
+    wrong
+}
+
+/// All pages, by their path from docs/.
+fn pages() -> Vec<String> {
+    let mut pages = vec!["../README.md".to_owned()];
+    for (folder, prefix) in [(folder(), ""), (folder().join("channels"), "channels/")] {
+        let names = fs::read_dir(folder).unwrap().map(|item| item.unwrap().file_name().into_string().unwrap());
+        pages.extend(names.filter(|name| name.ends_with(".md")).map(|name| format!("{prefix}{name}")));
+    }
+    pages.sort();
+    pages
+}
+
+#[test]
+fn every_page_works_as_written() {
+    let pages = Mutex::new(pages());
+    let next = || pages.lock().unwrap().pop();
+    let wrong: Vec<String> = thread::scope(|scope| {
+        let work = || {
+            let mut wrong = Vec::new();
+            while let Some(page) = next() {
+                wrong.extend(follow(&page));
+            }
+            wrong
+        };
+        let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(work)).collect();
+        readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect()
+    });
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// Blocks that are not run, and why. Nothing else is passed by.
+const NOT_RUN: &[(&str, &str)] = &[
+    ("../README.md", "it would run itself"),
+    ("agents.md", "belongs to the agents above"),
+    ("approvals.md", "nothing waits for an approval"),
+    ("channels/telegram.md", "nobody asks to be let in"),
+    ("channels/telegram.md", "nobody asks to be let in"),
+    ("channels/telegram.md", "there is no bot"),
+    ("compaction.md", "nothing was made short"),
+    ("configuration.md", "needs other files"),
+    ("durability.md", "hours of work, and for developers"),
+    ("gateway.md", "needs another machine"),
+    ("gateway.md", "downloads OpenClaw"),
+    ("gateway.md", "no device waits"),
+    ("gateway.md", "needs OpenClaw"),
+    ("gateway.md", "needs OpenClaw"),
+    ("mcp.md", "downloads a server"),
+    ("models.md", "needs a real key"),
+    ("schedule.md", "ids are made up anew each time"),
+];
+
+#[test]
+fn what_is_not_run_is_known() {
+    let mut found = Vec::new();
+    for page in pages() {
+        for step in steps(&page) {
+            match step.what {
+                What::Skipped(why) | What::Parsed { why, .. } => found.push((page.clone(), why)),
+                What::Block(_) | What::First(_) | What::Gateway | What::Config(_) => {}
+            }
+        }
+    }
+    let found: Vec<(&str, &str)> = found.iter().map(|(page, why)| (page.as_str(), why.as_str())).collect();
+    assert_eq!(found, NOT_RUN);
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let mut lost = Vec::new();
+    for page in pages() {
+        let path = folder().join(&page);
+        let text = fs::read_to_string(&path).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") || link.is_empty() {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { path.clone() } else { path.with_file_name("").join(file) };
+            if !target.exists() || !has_heading(&target, anchor) {
+                lost.push(format!("{page}: {link}"));
+            }
+        }
+    }
+    assert_eq!(lost, [""; 0]);
+}
+
+/// Whether a page has the heading that an anchor names, as GitHub names them.
+fn has_heading(page: &Path, anchor: &str) -> bool {
+    let name = |heading: &str| -> String {
+        let heading = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading.chars().filter(|letter| letter.is_alphanumeric() || [' ', '-', '_'].contains(letter));
+        kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
+    };
+    anchor.is_empty()
+        || fs::read_to_string(page).unwrap().lines().any(|line| line.starts_with('#') && name(line) == anchor)
+}

@@ -1,0 +1,98 @@
+//! A page of docs/ as the test reads it: its command blocks, and what hidden comments say of them.
+//!
+//! A comment on the lines before a block is for the test, and not shown to readers:
+//! `<!-- test: skip: WHY -->` has it passed by, `<!-- test: parse: WHY -->` has its commands read and not run,
+//! `<!-- test: first`, shell lines, `-->` is what must be there before, and `<!-- test: gateway -->` starts a gateway.
+
+use std::{fs, path::PathBuf};
+
+/// Where the pages are.
+pub(super) fn folder() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"))
+}
+
+/// What happens in a page, in its order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Step {
+    /// The line of the page.
+    pub(super) line: usize,
+    pub(super) what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum What {
+    /// Commands that the reader runs.
+    Block(String),
+    /// Commands that the reader would run if all were there.
+    Parsed { block: String, why: String },
+    /// Commands that cannot be run here.
+    Skipped(String),
+    /// Commands that readers do not see.
+    First(String),
+    /// A gateway is started that readers started elsewhere.
+    Gateway,
+    /// A config that is shown.
+    Config(String),
+}
+
+/// Reads a page.
+pub(super) fn steps(page: &str) -> Vec<Step> {
+    let text = fs::read_to_string(folder().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
+    parse(&text)
+}
+
+fn parse(text: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut lines = text.lines().enumerate();
+    let mut remark: Option<String> = None;
+    while let Some((at, line)) = lines.next() {
+        let line_number = at + 1;
+        let mut step = |what| steps.push(Step { line: line_number, what });
+        if let Some(said) = line.trim_start().strip_prefix("<!-- test: ") {
+            match said.strip_suffix(" -->") {
+                Some("gateway") => step(What::Gateway),
+                Some(said) => remark = Some(said.to_owned()),
+                None if said == "first" => {
+                    let hidden: Vec<&str> =
+                        lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "-->").collect();
+                    step(What::First(hidden.join("\n")));
+                }
+                None => panic!("line {line_number}: a remark for the test that it does not know: {line}"),
+            }
+        } else if let Some(kind) = line.trim_start().strip_prefix("```") {
+            let block: Vec<&str> =
+                lines.by_ref().map(|(_, line)| line).take_while(|line| line.trim() != "```").collect();
+            let block = block.join("\n");
+            let remark = remark.take();
+            let split = remark.as_deref().map(|remark| remark.split_once(": ").unwrap_or((remark, "")));
+            match (kind, split) {
+                ("sh", None) => step(What::Block(block)),
+                ("sh", Some(("parse", why))) if !why.is_empty() => step(What::Parsed { block, why: why.to_owned() }),
+                ("sh" | "json5", Some(("skip", why))) if !why.is_empty() => step(What::Skipped(why.to_owned())),
+                ("json5", None) => step(What::Config(block)),
+                (_, None) => {}
+                (_, Some(_)) => panic!("line {line_number}: a remark for the test that it does not know: {remark:?}"),
+            }
+        }
+    }
+    steps
+}
+
+#[test]
+fn blocks_are_found_with_what_is_said_of_them() {
+    let page = "# T\n<!-- test: first\nmkdir a\ncd a\n-->\n```sh\nhomard a\nhomard b\n```\n```text\nx\n```\n\
+                <!-- test: skip: needs a key -->\n```sh\nhomard c\n```\n<!-- test: gateway -->\n\
+                <!-- test: parse: no such id -->\n```sh\nhomard d\n```\n```json5\n{}\n```\n";
+    let found: Vec<(usize, What)> = parse(page).into_iter().map(|step| (step.line, step.what)).collect();
+    assert_eq!(
+        found,
+        [
+            (2, What::First("mkdir a\ncd a".to_owned())),
+            (6, What::Block("homard a\nhomard b".to_owned())),
+            (14, What::Skipped("needs a key".to_owned())),
+            (17, What::Gateway),
+            (19, What::Parsed { block: "homard d".to_owned(), why: "no such id".to_owned() }),
+            (22, What::Config("{}".to_owned())),
+        ]
+    );
+}

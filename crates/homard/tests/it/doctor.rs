@@ -1,0 +1,247 @@
+//! `homard doctor`: state directories that are broken in each way, what it says of them, and what `--fix` does.
+
+use std::{
+    fs::{self, File, Permissions},
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use serde_json::{Value, json};
+
+use crate::home::{Home, Said};
+
+/// The findings of one check that need a hand, as texts.
+fn wrong(said: &Said, check: &str) -> Vec<String> {
+    told(said, check, "wrong")
+}
+
+fn told(said: &Said, check: &str, level: &str) -> Vec<String> {
+    let document = said.json();
+    let checks = document["checks"].as_array().unwrap();
+    let report = checks.iter().find(|report| report["check"] == check).unwrap();
+    let findings = report["findings"].as_array().unwrap().iter();
+    findings
+        .filter(|finding| finding["level"] == level)
+        .map(|finding| {
+            assert!(!finding["toDo"].as_str().unwrap().is_empty(), "{finding}");
+            finding["message"].as_str().unwrap().to_owned()
+        })
+        .collect()
+}
+
+/// A home in which something was said.
+fn lived_in() -> Home {
+    let home = Home::new();
+    assert_eq!(home.run(&["agent", "-m", "What time is it?"]).code, Some(0));
+    home
+}
+
+fn doctor(home: &Home) -> Said {
+    home.run(&["doctor", "--json"])
+}
+
+/// What is wrong, what `--fix` says of it, and that nothing is wrong afterwards.
+fn is_mended(home: &Home, check: &str) -> (Vec<String>, Vec<Value>) {
+    let before = doctor(home);
+    assert_eq!(before.code, Some(1), "{before:?}");
+    assert_eq!(wrong(&doctor(home), check), wrong(&before, check), "looking changes nothing");
+    let fixing = home.run(&["doctor", "--fix", "--json"]);
+    assert_eq!(fixing.code, Some(0), "{fixing:?}");
+    let document = fixing.json();
+    let fixed = document["checks"].as_array().unwrap().iter().flat_map(|report| report["findings"].as_array().unwrap());
+    let fixed = fixed.filter(|finding| finding["level"] == "wrong").map(|finding| finding["fixed"].clone()).collect();
+    let after = doctor(home);
+    assert_eq!((after.code, wrong(&after, check)), (Some(0), vec![]), "{after:?}");
+    (wrong(&before, check), fixed)
+}
+
+fn transcript(home: &Home) -> PathBuf {
+    let folder = home.state().join("agents/main/sessions");
+    let mut names = fs::read_dir(folder).unwrap().map(|item| item.unwrap().path());
+    names.find(|path| path.extension().is_some_and(|end| end == "jsonl")).unwrap()
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+fn set_time(path: &Path, at: SystemTime) {
+    File::options().append(true).open(path).unwrap().set_modified(at).unwrap();
+}
+
+fn changed(path: &Path) -> SystemTime {
+    fs::metadata(path).unwrap().modified().unwrap()
+}
+
+#[test]
+fn where_nothing_is_kept_nothing_needs_a_hand_and_nothing_is_made() {
+    let home = Home::new();
+    let said = home.run(&["doctor"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.stdout.ends_with("\nnothing needs a hand\n"), "{said:?}");
+    assert!(!home.state().exists());
+    for check in
+        ["config", "permissions", "disk", "clock", "sessions", "leftovers", "models", "sandbox", "gateway", "plugins"]
+    {
+        assert!(said.stdout.lines().any(|line| line.starts_with(check)), "{check}: {said:?}");
+    }
+}
+
+#[test]
+fn a_home_that_was_lived_in_is_well_with_and_without_its_gateway() {
+    let home = lived_in();
+    let said = doctor(&home);
+    assert_eq!((said.code, said.json()["ok"].clone()), (Some(0), json!(true)), "{said:?}");
+    let gateway = home.gateway();
+    let said = gateway.run(&["doctor"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let url = format!("it answers at ws://127.0.0.1:{}", gateway.port);
+    assert!(said.stdout.contains(&url) && said.stdout.contains("the journal is in use"), "{said:?}");
+}
+
+#[test]
+fn a_config_that_is_wrong_is_told_with_its_place() {
+    let home = Home::new();
+    home.configure("{\n  gateway: { port: \"many\" },\n  session: { mainKey: 'work' },\n}");
+    set_mode(&home.state(), 0o700);
+    set_mode(&home.state().join("homard.json"), 0o600);
+    let said = doctor(&home);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    let [problem] = &wrong(&said, "config")[..] else { panic!("{said:?}") };
+    assert!(problem.contains("line 2") && problem.contains("gateway.port"), "{problem}");
+    let [warning] = &told(&said, "config", "note")[..] else { panic!("{said:?}") };
+    assert!(warning.contains("session.mainKey"), "{warning}");
+    let text = home.run(&["doctor"]);
+    assert!(text.stdout.contains("to do  correct it in the file"), "{text:?}");
+    assert_eq!(text.stderr, "error: 1 thing needs a hand\n");
+}
+
+#[test]
+fn what_others_can_read_is_closed() {
+    let home = lived_in();
+    home.configure("{}");
+    let (state, config) = (home.state(), home.state().join("homard.json"));
+    set_mode(&state, 0o755);
+    set_mode(&config, 0o644);
+    let at = |path: &Path, mode: &str| format!("others can get at {} (mode {mode})", path.display());
+    let (found, fixed) = is_mended(&home, "permissions");
+    assert_eq!(found, [at(&state, "755"), at(&config, "644")]);
+    let now = |path: &Path, mode: &str| json!(format!("{} has mode {mode} now", path.display()));
+    assert_eq!(fixed, [now(&state, "700"), now(&config, "600")]);
+    assert_eq!((mode(&state), mode(&config)), (0o700, 0o600));
+}
+
+#[test]
+fn a_torn_transcript_is_put_right_and_nothing_of_it_is_lost() {
+    let home = lived_in();
+    let path = transcript(&home);
+    let whole = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{whole}{{\"type\":\"mess")).unwrap();
+    let (found, _) = is_mended(&home, "sessions");
+    assert_eq!(found, [format!("{} ends in the middle of a line, as a crash leaves it", path.display())]);
+    assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+    let aside = told(&doctor(&home), "leftovers", "note");
+    assert!(aside.len() == 1 && aside[0].contains(".jsonl.torn-"), "{aside:?}");
+}
+
+#[test]
+fn records_and_a_journal_that_make_no_sense_are_set_aside() {
+    let home = lived_in();
+    let records = home.state().join("agents/main/sessions/sessions.json");
+    fs::write(&records, "{\"agent:main:main\": ").unwrap();
+    let (found, _) = is_mended(&home, "sessions");
+    assert!(found.len() == 1 && found[0].contains("sessions.json is not what it should be"), "{found:?}");
+    let sessions = home.run(&["sessions", "--json"]).json();
+    assert_eq!(sessions["sessions"][0]["key"], "agent:main:main", "{sessions}");
+
+    let database = home.state().join("journal/journal.db");
+    fs::write(&database, "this is no database, but it is long enough to look like one").unwrap();
+    let (found, _) = is_mended(&home, "sessions");
+    assert!(found.len() == 1 && found[0].starts_with("the journal is damaged"), "{found:?}");
+    let sessions = home.run(&["sessions", "--json"]).json();
+    assert_eq!(sessions["sessions"][0]["key"], "agent:main:main", "{sessions}");
+}
+
+#[test]
+fn leftovers_of_dead_processes_are_removed_and_what_is_young_or_alive_stays() {
+    let home = lived_in();
+    let sessions = home.state().join("agents/main/sessions");
+    let [draft, young, dead, alive] =
+        ["sessions.json.tmp", "new.json.tmp", "s1.jsonl.lock", "s2.jsonl.lock"].map(|name| sessions.join(name));
+    for (path, text) in [
+        (&draft, "{"),
+        (&young, "{"),
+        (&dead, &*json!({"pid": u32::MAX - 1}).to_string()),
+        (&alive, &*json!({"pid": std::process::id()}).to_string()),
+    ] {
+        fs::write(path, text).unwrap();
+    }
+    let old = changed(&draft) - Duration::from_secs(3600);
+    set_time(&draft, old);
+    let install = home.state().join("extensions/.install-abc");
+    fs::create_dir_all(&install).unwrap();
+    File::open(&install).unwrap().set_modified(old).unwrap();
+    let (found, fixed) = is_mended(&home, "leftovers");
+    let stopped =
+        |path: &Path| format!("{} was left behind by a process that was stopped while it wrote", path.display());
+    let gone = format!("{} is the lock of a process that is gone", dead.display());
+    assert_eq!(found, [stopped(&draft), stopped(&install), gone]);
+    assert_eq!(fixed.len(), 3);
+    let there = [&draft, &young, &dead, &alive, &install].map(|path| path.exists());
+    assert_eq!(there, [false, true, false, true, false]);
+}
+
+#[test]
+fn a_clock_that_went_back_is_told() {
+    let home = lived_in();
+    let path = transcript(&home);
+    set_time(&path, changed(&path) + Duration::from_secs(86_400));
+    let said = doctor(&home);
+    let [what] = &wrong(&said, "clock")[..] else { panic!("{said:?}") };
+    assert!(what.starts_with(&format!("{} was changed at ", path.display())), "{what}");
+    assert_eq!(said.code, Some(1));
+}
+
+#[test]
+fn a_port_that_a_stranger_has_is_told() {
+    let home = Home::new();
+    let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = stranger.local_addr().unwrap().port();
+    let mut command = home.command(&["doctor", "--json"]);
+    command.env("HOMARD_GATEWAY_PORT", port.to_string());
+    let said = crate::home::said(command);
+    let what = format!("port {port} is taken by a program that is not the gateway of this state directory");
+    assert_eq!((said.code, wrong(&said, "gateway")), (Some(1), vec![what]));
+}
+
+#[test]
+fn a_model_without_a_key_is_told_and_so_is_a_plugin_that_is_not_there() {
+    let home = Home::new();
+    home.configure("{agents: {defaults: {model: 'openai/gpt-5.2'}}, plugins: {entries: {tidy: {enabled: true}}}}");
+    set_mode(&home.state(), 0o700);
+    set_mode(&home.state().join("homard.json"), 0o600);
+    let said = doctor(&home);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    let models = wrong(&said, "models");
+    assert!(models.len() == 1 && models[0].contains("OPENAI_API_KEY"), "{models:?}");
+    assert_eq!(wrong(&said, "plugins"), ["tidy is switched on in the config, but there is no such plugin"]);
+}
+
+#[test]
+fn while_a_gateway_has_the_directory_its_transcripts_are_its_own_to_put_right() {
+    let home = lived_in();
+    let path = transcript(&home);
+    let gateway = home.gateway();
+    let damaged = format!("{}nonsense\n", fs::read_to_string(&path).unwrap());
+    fs::write(&path, &damaged).unwrap();
+    let said = gateway.run(&["doctor", "--fix", "--json"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert_eq!(wrong(&said, "sessions").len(), 1, "{said:?}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), damaged);
+}

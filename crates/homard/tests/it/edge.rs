@@ -1,0 +1,256 @@
+//! Where other machines come in: networks and TLS; and how much memory a stranger can make a gateway take, measured on a
+//! real process.
+
+use std::{
+    fs,
+    io::{ErrorKind, Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
+    time::Duration,
+};
+
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+
+use crate::{
+    home::{Gateway, Home, Said},
+    puppet::{Puppet, call},
+    socket,
+};
+
+const MIB: u64 = 1024 * 1024;
+
+/// A gateway with this config.
+fn configured(text: &str) -> Home {
+    let home = Home::new();
+    home.configure(text);
+    home
+}
+
+/// The fingerprint that a gateway prints after where it listens.
+fn fingerprint(gateway: &mut Gateway<'_>) -> String {
+    let line = gateway.line();
+    line.split("SHA-256 ").nth(1).unwrap_or_else(|| panic!("{line}")).trim().to_owned()
+}
+
+#[test]
+fn a_gateway_with_tls_is_reached_by_its_own_commands_and_by_those_who_know_its_certificate() {
+    let home = configured("{gateway: {tls: {enabled: true}}}");
+    let mut gateway = home.gateway();
+    assert!(gateway.greeting().contains("wss://127.0.0.1:"), "{}", gateway.greeting());
+    let known = fingerprint(&mut gateway);
+    let health = gateway.run(&["health", "--json"]);
+    assert_eq!((health.code, &health.json()["ok"]), (Some(0), &json!(true)), "{health:?}");
+    let folder = home.state().join("gateway").join("tls");
+    for name in ["gateway-cert.pem", "gateway-key.pem"] {
+        assert_eq!(fs::metadata(folder.join(name)).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+    }
+    // From a home that knows nothing of it.
+    let other = Home::new();
+    let (url, token) = (format!("wss://127.0.0.1:{}", gateway.port), gateway.token());
+    let call = |more: &[&str]| {
+        other.run(&[&["gateway", "call", "health", "--url", &url, "--token", &token][..], more].concat())
+    };
+    assert_eq!(call(&["--tls-fingerprint", &known]).code, Some(0));
+    let refused = |said: Said, words: &str| {
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert!(said.stderr.contains("is not trusted") && said.stderr.contains(words), "{said:?}");
+    };
+    refused(call(&["--tls-fingerprint", &"ab".repeat(32)]), "gateway.remote.tlsFingerprint");
+    refused(call(&[]), "--tls-fingerprint");
+    let remote = |pin: &str| {
+        let text = format!(
+            "{{gateway: {{mode: 'remote', remote: {{url: '{url}', token: '{token}', tlsFingerprint: '{pin}'}}}}}}"
+        );
+        configured(&text).run(&["health"])
+    };
+    assert_eq!(remote(&known).code, Some(0));
+    refused(remote(&"cd".repeat(32)), "set gateway.remote.tlsFingerprint anew");
+    assert!(remote("nonsense").stderr.contains("nonsense is not a SHA-256 fingerprint"));
+    // The same certificate after a restart.
+    drop(gateway);
+    assert_eq!(fingerprint(&mut home.gateway()), known);
+    // And one of one's own, of which a half is missing.
+    fs::remove_file(folder.join("gateway-key.pem")).unwrap();
+    let half = home.run(&["gateway", "run", "--port", "0"]);
+    assert_eq!(half.code, Some(1), "{half:?}");
+    assert!(half.stderr.contains("gateway-key.pem is missing"), "{half:?}");
+    fs::remove_file(folder.join("gateway-cert.pem")).unwrap();
+    home.configure("{gateway: {tls: {enabled: true, autoGenerate: false}}}");
+    let none = home.run(&["gateway", "run", "--port", "0"]);
+    assert!(none.stderr.contains("there is no certificate") && none.stderr.contains("autoGenerate"), "{none:?}");
+}
+
+#[test]
+fn r34_a_gateway_is_not_exposed_unasked() {
+    let home = Home::new();
+    for (text, args) in [
+        ("{}", &["--bind", "lan"][..]),
+        ("{gateway: {bind: 'lan'}}", &[]),
+        ("{gateway: {bind: 'custom', customBindHost: '192.0.2.1'}}", &[]),
+    ] {
+        home.configure(text);
+        let refused = home.run(&[&["gateway", "run", "--port", "0"][..], args].concat());
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""), "{refused:?}");
+        for way_out in ["gateway.tls.enabled", "gateway.trustedProxies", "gateway.allowInsecure", "gateway.bind"] {
+            assert!(refused.stderr.contains(way_out), "{refused:?}");
+        }
+    }
+    home.configure("{gateway: {bind: 'custom'}}");
+    assert!(home.run(&["gateway"]).stderr.contains("gateway.customBindHost is missing"));
+    home.configure("{gateway: {bind: 'lan', allowInsecure: true, auth: {token: 'short'}}}");
+    let guessable = home.run(&["gateway", "run", "--port", "0"]);
+    assert!(guessable.stderr.contains("a token of 5 characters can be guessed"), "{guessable:?}");
+}
+
+#[test]
+fn a_gateway_that_is_open_by_choice_says_so_for_as_long_as_it_is() {
+    let home = configured("{gateway: {bind: 'lan', allowInsecure: true}}");
+    let mut gateway = home.gateway();
+    let network = gateway.line();
+    assert!(network.starts_with("network") && network.ends_with("from other machines"), "{network}");
+    let status = gateway.run(&["status", "--json"]).json();
+    let notice = status["notice"].as_str().unwrap();
+    assert!(notice.contains("gateway.allowInsecure is true") && notice.contains("gateway.tls.enabled"), "{notice}");
+    // The flag comes before the config, and this machine is nothing to tell of.
+    drop(gateway);
+    let gateway = home.listening(home.command(&["gateway", "run", "--port", "0", "--bind", "loopback"]));
+    assert_eq!(gateway.run(&["status", "--json"]).json().get("notice"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r31_no_tool_speaks_to_another_gateway() {
+    let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+    elsewhere.set_nonblocking(true).unwrap();
+    let address = elsewhere.local_addr().unwrap();
+    let puppet = Puppet::with(json!({})).await;
+    let gateway = puppet.home.gateway();
+    for (tool, action) in [("cron", "status"), ("gateway", "config.get")] {
+        for url in [format!("ws://{address}"), format!("wss://{address}"), format!(" http://{address}/ ")] {
+            let said = call(&gateway, tool, &json!({"action": action, "gatewayUrl": url, "gatewayToken": "x"}));
+            assert!(said.contains("to no other"), "{tool} at {url}: {said}");
+        }
+    }
+    assert_eq!(elsewhere.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+/// Memory of a process, in bytes: what it has, and the most that it had since the last look.
+fn memory(gateway: &Gateway<'_>) -> (u64, u64) {
+    let status = fs::read_to_string(format!("/proc/{}/status", gateway.process.0.id())).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    };
+    (field("VmRSS:"), field("VmHWM:"))
+}
+
+/// How much more memory a gateway takes at most while something is done that it has done before.
+fn growth(gateway: &Gateway<'_>, mut work: impl FnMut()) -> u64 {
+    work();
+    work();
+    fs::write(format!("/proc/{}/clear_refs", gateway.process.0.id()), "5").unwrap();
+    let (before, _) = memory(gateway);
+    work();
+    memory(gateway).1.saturating_sub(before)
+}
+
+/// Sends bytes on a connection of their own, and returns what is heard until the gateway hangs up or nothing more comes.
+fn sent(port: u16, parts: &[&[u8]]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    for part in parts {
+        if stream.write_all(part).is_err() {
+            break;
+        }
+    }
+    let (mut heard, mut some) = (Vec::new(), [0; 4096]);
+    loop {
+        match stream.read(&mut some) {
+            Ok(0) => return heard,
+            Ok(count) => heard.extend_from_slice(&some[..count]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return heard,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+const UPGRADE: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+/// The head of a masked text frame that says it has so many bytes.
+fn head(length: u64) -> Vec<u8> {
+    [&[0x81, 0xff], &length.to_be_bytes()[..], &[0; 4]].concat()
+}
+
+#[test]
+fn r21_what_a_stranger_announces_takes_no_memory() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    let message = vec![b' '; 65_537];
+    let try_it = |length: u64| {
+        let heard = sent(gateway.port, &[UPGRADE, &head(length), &message]);
+        assert!(heard.windows(2).any(|pair| pair == 1009_u16.to_be_bytes()), "it should be closed with 1009");
+    };
+    // Side by side, because the last words are given a second to be heard.
+    let grown = growth(&gateway, || {
+        std::thread::scope(|scope| {
+            for length in [65_537, 1024 * MIB, 65_537, 1024 * MIB] {
+                scope.spawn(move || try_it(length));
+            }
+        });
+    });
+    assert!(grown <= MIB, "memory grew by {grown} bytes");
+}
+
+#[test]
+fn r23_the_body_of_a_webhook_takes_no_memory() {
+    let home = configured("{hooks: {enabled: true, token: 'a-token-of-webhooks', path: '/hooks'}}");
+    let gateway = home.gateway();
+    let request = |token: &str, length: &str| {
+        let head = "POST /hooks/wake HTTP/1.1\r\nHost: localhost\r\nConnection: close";
+        format!("{head}\r\nx-openclaw-token: {token}\r\n{length}\r\n\r\n").into_bytes()
+    };
+    let announced = format!("Content-Length: {}", 100 * MIB);
+    let chunk = [format!("{MIB:x}\r\n").into_bytes(), vec![b'x'; MIB as usize], b"\r\n".to_vec()].concat();
+    let grown = growth(&gateway, || {
+        for (token, length, status) in [
+            ("a-token-of-webhooks", announced.as_str(), "413"),
+            ("a-token-of-webhooks", "Transfer-Encoding: chunked", "413"),
+        ] {
+            let head = request(token, length);
+            let body: Vec<&[u8]> = [head.as_slice()].into_iter().chain([chunk.as_slice(); 100]).collect();
+            let heard = String::from_utf8_lossy(&sent(gateway.port, &body)).into_owned();
+            // Who goes on sending may lose the answer with the connection.
+            assert!(heard.is_empty() || heard.starts_with(&format!("HTTP/1.1 {status}")), "{heard}");
+        }
+    });
+    assert!(grown <= 2 * MIB, "memory grew by {grown} bytes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r24_what_a_client_announces_takes_no_memory() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    let token = gateway.token();
+    let runtime = tokio::runtime::Handle::current();
+    let request = format!(
+        "POST /tools/invoke HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
+         Content-Length: {}\r\n\r\n",
+        200 * MIB
+    );
+    let grown = tokio::task::block_in_place(|| {
+        growth(&gateway, || {
+            for _ in 0..5 {
+                let heard = String::from_utf8_lossy(&sent(gateway.port, &[request.as_bytes()])).into_owned();
+                assert!(heard.starts_with("HTTP/1.1 413"), "{heard}");
+                runtime.block_on(async {
+                    let mut socket = socket::connect(gateway.port, &token).await;
+                    let bytes = [head(200 * MIB), br#"{"type":"req","id":"1","method":"chat.send""#.to_vec()].concat();
+                    socket.get_mut().write_all(&bytes).await.unwrap();
+                    while socket::hear(&mut socket).await.is_some() {}
+                });
+            }
+        })
+    });
+    assert!(grown <= MIB, "memory grew by {grown} bytes");
+}

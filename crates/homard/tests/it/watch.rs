@@ -1,0 +1,315 @@
+//! What can be seen of a gateway from outside: the audit log, the metrics, the log; and what cannot be.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    home::{Gateway, Home, said, until},
+    puppet::{Puppet, call},
+    socket::{Socket, connect_as, hear, tell},
+};
+
+/// An answer over HTTP: the status, and the body.
+fn get(port: u16, path: &str, token: Option<&str>) -> (String, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let shown = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n{shown}\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().to_owned(), body.to_owned())
+}
+
+async fn ask(socket: &mut Socket, method: &str, params: Value) -> Value {
+    tell(socket, &json!({"type": "req", "id": method, "method": method, "params": params})).await;
+    loop {
+        let frame = hear(socket).await.unwrap();
+        if frame["id"] == method {
+            return frame;
+        }
+    }
+}
+
+/// Everything that is in the audit log, as it is in the files.
+fn audited(home: &Home) -> String {
+    let mut files: Vec<_> = fs::read_dir(home.state().join("audit")).into_iter().flatten().flatten().collect();
+    files.sort_by_key(fs::DirEntry::path);
+    let is_log = |file: &fs::DirEntry| file.path().extension().is_some_and(|end| end == "jsonl");
+    files.iter().filter(|file| is_log(file)).map(|file| fs::read_to_string(file.path()).unwrap()).collect()
+}
+
+/// How often each thing is in it.
+fn counted(home: &Home) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for line in audited(home).lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        *counts.entry(row["what"].as_str().unwrap().to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+/// What a guard would want to know happens, by the owner, by agents, by strangers and by the system.
+async fn script(puppet: &Puppet, gateway: &Gateway<'_>) {
+    for args in
+        [&["config", "set", "tools.web.fetch.maxChars", "5000"][..], &["config", "unset", "tools.web.fetch.maxChars"]]
+    {
+        assert_eq!(gateway.run(args).code, Some(0));
+    }
+    let admin = (&["operator.admin"][..], &[][..]);
+    let mut owner = connect_as(gateway.port, &gateway.token(), 4, admin).await;
+    let config = ask(&mut owner, "config.get", json!({})).await["payload"]["hash"].take();
+    let patch = json!({"raw": "{messages: {queue: {debounceMs: 1}}}", "baseHash": config});
+    assert_eq!(ask(&mut owner, "config.patch", patch).await["ok"], true);
+    call(gateway, "exec", &json!({"command": "echo canary-content"}));
+    call(gateway, "exec", &json!({"command": "echo canary-content; false"}));
+    call(gateway, "write", &json!({"path": "canary.txt", "content": "canary-content"}));
+    call(gateway, "web_fetch", &json!({"url": "http://127.0.0.1:9/canary-content"}));
+    call(gateway, "web_fetch", &json!({"url": "http://169.254.169.254/canary-content"}));
+    for (id, decision) in [("one", "deny"), ("two", "allow-once")] {
+        let request = json!({"id": id, "command": "rm canary-content", "twoPhase": true});
+        assert_eq!(ask(&mut owner, "exec.approval.request", request).await["ok"], true);
+        let decided = ask(&mut owner, "exec.approval.resolve", json!({"id": id, "decision": decision})).await;
+        assert_eq!(decided["ok"], true, "{decided}");
+    }
+    assert_eq!(ask(&mut owner, "exec.approvals.set", json!({"file": {"version": 1}})).await["ok"], true);
+    let mut reader = connect_as(gateway.port, &gateway.token(), 4, (&["operator.read"], &[])).await;
+    assert_eq!(ask(&mut reader, "config.patch", json!({"raw": "{}"})).await["ok"], false);
+    assert_eq!(get(gateway.port, "/metrics", Some("canary-wrong-token")).0, "401");
+    // A command that a crash cuts off.
+    let order = format!("CALL exec {}", json!({"command": "sleep 600 # canary-content"}));
+    let mut cut_off = gateway.command(&["agent", "-m", &order]);
+    let mut cut_off = cut_off.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("the last command was started", || counted(&puppet.home).get("exec.started") == Some(&3));
+    gateway.process.signal(Signal::KILL);
+    cut_off.wait().unwrap();
+}
+
+// R76, R89.
+#[tokio::test(flavor = "multi_thread")]
+async fn r76_what_matters_is_in_the_audit_log_and_nothing_that_was_said() {
+    let puppet = Puppet::with(json!({"tools": {"deny": ["write"], "exec": {"sandbox": {"mode": "full"}}}})).await;
+    let gateway = puppet.home.gateway();
+    script(&puppet, &gateway).await;
+    gateway.end();
+    let sessions = puppet.home.state().join("agents/main/sessions");
+    let is_transcript = |path: &PathBuf| path.extension().is_some_and(|end| end == "jsonl");
+    let transcript = fs::read_dir(sessions).unwrap().map(|file| file.unwrap().path()).find(is_transcript).unwrap();
+    let torn = [fs::read(&transcript).unwrap(), b"{\"type\":\"canary-content".to_vec()].concat();
+    fs::write(&transcript, torn).unwrap();
+    let gateway = puppet.home.gateway();
+    until("the torn line was cut off", || counted(&puppet.home).contains_key("repair"));
+    let repairs = |page: &str| page.lines().filter(|line| line.starts_with("homard_repairs_total{")).count();
+    let (status, page) = get(gateway.port, "/metrics", Some(&gateway.token()));
+    assert_eq!((status.as_str(), repairs(&page) > 0), ("200", true), "{page}");
+    assert!(page.contains("homard_audit_facts_total{what=\"repair\"}"), "{page}");
+    for _ in 0..10 {
+        get(gateway.port, "/metrics", Some("canary-wrong-token"));
+    }
+    assert_eq!(get(gateway.port, "/metrics", Some(&gateway.token())).0, "429", "locked out");
+    gateway.process.signal(Signal::TERM);
+    assert_eq!(gateway.end().0, Some(0));
+    let mut counts = counted(&puppet.home);
+    // How the system puts right what was torn is its own business; that it told is not.
+    assert!(counts.remove("repair") > Some(0));
+    let expected = [
+        ("approval.asked", 2),
+        ("approval.decided", 2),
+        ("approval.rules", 1),
+        ("auth.failed", 11),
+        ("auth.locked_out", 1),
+        ("config.written", 3),
+        ("egress", 2),
+        ("exec.ended", 2),
+        ("exec.started", 3),
+        ("policy.denied", 1),
+        ("recovery", 1),
+        ("scope.denied", 1),
+    ];
+    assert_eq!(counts, expected.map(|(what, count)| (what.to_owned(), count)).into());
+    assert!(!audited(&puppet.home).contains("canary"), "{}", audited(&puppet.home));
+    let verified = puppet.home.run(&["audit", "verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+}
+
+// R75, through the binary.
+#[test]
+fn r75_an_audit_log_that_was_changed_is_told_with_and_without_a_gateway() {
+    let home = Home::new();
+    home.configure("{}");
+    let gateway = home.gateway();
+    for number in 0..3 {
+        assert_eq!(get(gateway.port, "/metrics", Some(&format!("wrong-{number}"))).0, "401");
+    }
+    until("it is in the log", || audited(&home).lines().count() == 3);
+    let verify = || {
+        let said = gateway.run(&["audit", "verify", "--json"]);
+        (said.code, said.json())
+    };
+    until("the journal knows of all", || verify().1["kept"] == verify().1["end"]);
+    let (code, whole) = verify();
+    assert_eq!((code, &whole["ok"], &whole["rows"]), (Some(0), &json!(true), &json!(3)), "{whole}");
+    let file = fs::read_dir(home.state().join("audit")).unwrap().map(|file| file.unwrap().path());
+    let file = file.into_iter().find(|path| path.extension().is_some_and(|end| end == "jsonl")).unwrap();
+    let text = fs::read_to_string(&file).unwrap();
+    let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+    let lines: Vec<_> = text.lines().collect();
+    let changed = text.replacen("wrong token", "right token", 1);
+    let cut = format!("{}\n{}\n", lines[0], lines[1]);
+    let moved = format!("{}\n{}\n{}\n", lines[1], lines[0], lines[2]);
+    fs::write(&file, &changed).unwrap();
+    assert_eq!(
+        verify().1["problems"],
+        json!([format!("{name} line 2: the row before row 2 is not the one that was written: it was changed")])
+    );
+    fs::write(&file, &cut).unwrap();
+    assert_eq!(
+        verify(),
+        (
+            Some(1),
+            json!({
+                "ok": false, "rows": 2, "end": verify().1["end"], "kept": whole["kept"], "unkept": 0, "folder": home.state().join("audit"),
+                "problems": ["the end was cut off: there are 2 rows, and the journal knows of 3"],
+            })
+        )
+    );
+    fs::write(&file, &text).unwrap();
+    gateway.process.signal(Signal::TERM);
+    gateway.end();
+    let code = |text: &str| {
+        fs::write(&file, text).unwrap();
+        home.run(&["audit", "verify"]).code
+    };
+    assert_eq!([&text, &changed, &cut, &moved, ""].map(code), [Some(0), Some(1), Some(1), Some(1), Some(1)]);
+    fs::write(&file, &text).unwrap();
+    let listed = home.run(&["audit", "list", "--what", "auth", "-n", "2"]).stdout;
+    assert_eq!(listed.lines().filter(|line| line.contains("auth.failed")).count(), 2, "{listed}");
+}
+
+#[test]
+fn an_audit_log_that_cannot_be_written_hurts_nothing_else() {
+    let home = Home::new();
+    home.configure("{}");
+    // Where the folder belongs, so that not even root can write there.
+    fs::write(home.state().join("audit"), "in the way").unwrap();
+    let log = home.state().join("stderr");
+    let gateway = home.gateway_with_log(fs::File::create(&log).unwrap(), "warn");
+    assert_eq!(get(gateway.port, "/metrics", Some("wrong")).0, "401");
+    assert_eq!(gateway.run(&["agent", "-m", "hello"]).code, Some(0));
+    let page = || get(gateway.port, "/metrics", Some(&gateway.token())).1;
+    until("it is counted", || page().contains("homard_audit_rows_total{outcome=\"lost\"} 1"));
+    let told = fs::read_to_string(log).unwrap();
+    assert!(told.contains("cannot be written") && told.contains("not audited until it can"), "{told}");
+    gateway.process.signal(Signal::TERM);
+    assert_eq!(gateway.end().0, Some(0));
+    assert_eq!(home.run(&["config", "set", "logging.level", "info"]).code, Some(0));
+}
+
+#[test]
+fn metrics_are_for_those_who_know_the_secret_and_count_what_happens() {
+    let home = Home::new();
+    home.configure("{}");
+    let gateway = home.gateway();
+    assert_eq!(get(gateway.port, "/metrics", None).0, "401");
+    assert_eq!(get(gateway.port, "/metrics", Some("wrong")).0, "401");
+    assert_eq!(gateway.run(&["agent", "-m", "hello"]).code, Some(0));
+    let page = || get(gateway.port, "/metrics", Some(&gateway.token())).1;
+    until("the run is counted", || page().contains("homard_runs_total{outcome=\"ok\"} 1\n"));
+    let page = page();
+    for name in [
+        "homard_build_info{version=",
+        "homard_model_calls_total{provider=\"homard\",outcome=\"ok\"} 1",
+        "homard_journal_commits_total ",
+        "homard_outbox_messages{state=\"queued\"} 0",
+        "process_resident_memory_bytes ",
+        "process_open_fds ",
+        "homard_run_seconds_count 1",
+    ] {
+        assert!(page.contains(name), "{name}: {page}");
+    }
+    let told: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
+    for line in &told {
+        let (name, number) = line.rsplit_once(' ').unwrap();
+        assert!(number.parse::<f64>().is_ok() && name.starts_with(char::is_alphabetic), "{line}");
+    }
+    assert!(!page.contains("agent:main"), "no session: {page}");
+}
+
+#[test]
+fn logs_are_shown_with_and_without_a_gateway() {
+    let home = Home::new();
+    home.configure("{}");
+    let gateway = home.gateway_with_log(Stdio::null(), "info");
+    assert_eq!(get(gateway.port, "/metrics", Some("wrong")).0, "401");
+    let told = |text: &str| text.lines().filter(|line| line.contains("a request for metrics was refused")).count();
+    let shown = gateway.run(&["logs", "--level", "warn"]);
+    assert_eq!((shown.code, told(&shown.stdout), shown.stdout.lines().count()), (Some(0), 1, 1), "{shown:?}");
+    let document: Value = serde_json::from_str(gateway.run(&["logs", "--json", "-n", "1"]).stdout.trim()).unwrap();
+    assert_eq!((&document["level"], &document["subsystem"]), (&json!("warn"), &json!("homard_gateway::metrics")));
+    gateway.process.signal(Signal::TERM);
+    gateway.end();
+    let shown = home.run(&["logs"]);
+    assert_eq!((shown.code, told(&shown.stdout)), (Some(0), 1), "{shown:?}");
+    assert!(shown.stdout.contains("stopping"), "{shown:?}");
+    assert_eq!(home.run(&["logs", "--level", "loud"]).code, Some(2));
+    let nothing = Home::new().run(&["logs"]);
+    assert!(nothing.stderr.starts_with("there are no lines in "), "{nothing:?}");
+}
+
+/// Files and folders that others may look into.
+fn open_to_others(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for item in fs::read_dir(folder).unwrap() {
+        let path = item.unwrap().path();
+        let about = fs::symlink_metadata(&path).unwrap();
+        if about.permissions().mode() & 0o077 != 0 && !about.is_symlink() {
+            found.push(format!("{:o} {}", about.permissions().mode() & 0o777, path.display()));
+        }
+        if about.is_dir() {
+            found.extend(open_to_others(&path));
+        }
+    }
+    found
+}
+
+// R78.
+#[test]
+fn r78_nothing_in_the_state_directory_is_for_others_whatever_the_umask() {
+    let home = Home::new();
+    let lax = |command: std::process::Command| {
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(["-c", "umask 000; exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
+        shell.current_dir(command.get_current_dir().unwrap()).env_clear();
+        shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        shell
+    };
+    assert_eq!(said(lax(home.command(&["config", "set", "logging.level", "info"]))).code, Some(0));
+    assert_eq!(said(lax(home.command(&["agent", "-m", "hello"]))).code, Some(0));
+    let gateway = home.listening(lax(home.command(&["gateway", "run", "--port", "0"])));
+    assert_eq!(said(lax(gateway.command(&["agent", "-m", "Run `echo hi`"]))).code, Some(0));
+    assert_eq!(get(gateway.port, "/metrics", Some("wrong")).0, "401");
+    gateway.process.signal(Signal::TERM);
+    assert_eq!(gateway.end().0, Some(0));
+    assert_eq!(open_to_others(&home.state()), Vec::<String>::new());
+    assert_eq!(fs::metadata(home.state()).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+// R79.
+#[test]
+fn r79_a_gateway_that_crashes_leaves_no_core() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    let limits = fs::read_to_string(format!("/proc/{}/limits", gateway.process.0.id())).unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(core.split_ascii_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"], "{core}");
+}

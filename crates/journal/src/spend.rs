@@ -1,0 +1,135 @@
+//! What models took, summed up by day, session and model.
+//!
+//! A run's end is stored with what it took; the sums follow with the next thing that is tidied up, so that a run costs no
+//! page more. Ends are numbered: after a crash, those behind the last one in the sums are added.
+
+use homard_proto::{AgentId, SessionId, SessionKey, message::Usage};
+use homard_store::{
+    Ended,
+    spend::{KEEP_DAYS, Of, Period, Spent, Sums, day_of},
+};
+use rusqlite::{Connection, Row, named_params, params};
+
+use crate::{
+    db::{self, named},
+    runs,
+    sessions::{meta, set_meta},
+};
+
+type Result<T> = rusqlite::Result<T>;
+
+/// The number of the last end that is in the sums.
+const SUMMED: &str = "summed_ends";
+
+/// What the runs took whose ends are on disk and not yet in the sums.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tally {
+    sums: Sums,
+    /// The number of the last end.
+    pub(crate) last: i64,
+}
+
+impl Tally {
+    /// What a crash left behind.
+    pub(crate) fn find(db: &Connection) -> Result<Self> {
+        let summed: Option<String> = meta(db, SUMMED)?;
+        runs::ended_after(db, summed.and_then(|number| number.parse().ok()).unwrap_or(0))
+    }
+
+    /// An empty one behind an end of this number.
+    pub(crate) fn after(last: i64) -> Self {
+        Self { sums: Sums::default(), last }
+    }
+
+    /// An empty one that goes on with the numbers.
+    pub(crate) fn next(&self) -> Self {
+        Self::after(self.last)
+    }
+
+    /// A run has ended.
+    pub(crate) fn add(&mut self, key: &SessionKey, session: Option<&SessionId>, ended: &Ended) {
+        self.last += 1;
+        self.sums.add(key, session, ended);
+    }
+
+    /// Adds what is on disk by now.
+    pub(crate) fn grow(&mut self, more: Self) {
+        self.sums.merge(more.sums);
+        self.last = more.last;
+    }
+
+    /// Puts it into the sums, and forgets those that are old.
+    pub(crate) fn store(&self, db: &Connection, now_ms: u64) -> Result<()> {
+        if self.sums.is_empty() {
+            return Ok(());
+        }
+        for spent in self.sums.all() {
+            put(db, &spent)?;
+        }
+        set_meta(db, SUMMED, &self.last.to_string())?;
+        let oldest = day_of(now_ms).saturating_sub(KEEP_DAYS);
+        db.prepare_cached("DELETE FROM spend WHERE day < ?1")?.execute([oldest])?;
+        Ok(())
+    }
+
+    /// What is looked for, here and in the sums.
+    pub(crate) fn look(&self, db: &Connection, period: &Period) -> Result<Vec<Spent>> {
+        let mut found = self.sums.find(period);
+        match period {
+            Period::Days(from, to) => {
+                let mut statement = db.prepare_cached("SELECT * FROM spend WHERE day BETWEEN ?1 AND ?2")?;
+                found.extend(statement.query_map(params![from, to], decode)?.collect::<Result<Vec<_>>>()?);
+            }
+            Period::Session(session) => {
+                let mut statement = db.prepare_cached("SELECT * FROM spend WHERE session_id = ?1")?;
+                found.extend(statement.query_map([session.as_str()], decode)?.collect::<Result<Vec<_>>>()?);
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn put(db: &Connection, Spent { of, runs, usage }: &Spent) -> Result<()> {
+    let sql =
+        "INSERT INTO spend VALUES (:day, :key, :session, :provider, :model, :runs, :input, :output, :read, :write,
+                   :tokens, :cost_input, :cost_output, :cost_read, :cost_write, :cost)
+               ON CONFLICT DO UPDATE SET runs = runs + excluded.runs, input = input + excluded.input,
+                   output = output + excluded.output, cache_read = cache_read + excluded.cache_read,
+                   cache_write = cache_write + excluded.cache_write, tokens = tokens + excluded.tokens,
+                   cost_input = cost_input + excluded.cost_input, cost_output = cost_output + excluded.cost_output,
+                   cost_read = cost_read + excluded.cost_read, cost_write = cost_write + excluded.cost_write,
+                   cost = cost + excluded.cost";
+    let values = named_params! {
+        ":day": of.day, ":key": of.key.as_str(), ":session": of.session.as_str(), ":provider": of.provider,
+        ":model": of.model, ":runs": runs, ":input": usage.input, ":output": usage.output, ":read": usage.cache_read,
+        ":write": usage.cache_write, ":tokens": usage.total_tokens, ":cost_input": usage.cost.input,
+        ":cost_output": usage.cost.output, ":cost_read": usage.cost.cache_read, ":cost_write": usage.cost.cache_write,
+        ":cost": usage.cost.total,
+    };
+    db.prepare_cached(sql)?.execute(values)?;
+    Ok(())
+}
+
+fn decode(row: &Row<'_>) -> Result<Spent> {
+    let of = Of {
+        day: row.get("day")?,
+        key: SessionKey::parse(&row.get::<_, String>("skey")?, &AgentId::main()).map_err(db::nonsense)?,
+        session: named(row, "session_id", SessionId::parse)?.ok_or_else(db::missing)?,
+        provider: row.get("provider")?,
+        model: row.get("model")?,
+    };
+    let mut usage = Usage {
+        input: row.get("input")?,
+        output: row.get("output")?,
+        cache_read: row.get("cache_read")?,
+        cache_write: row.get("cache_write")?,
+        total_tokens: row.get("tokens")?,
+        ..Usage::default()
+    };
+    usage.cost.input = row.get("cost_input")?;
+    usage.cost.output = row.get("cost_output")?;
+    usage.cost.cache_read = row.get("cost_read")?;
+    usage.cost.cache_write = row.get("cost_write")?;
+    usage.cost.total = row.get("cost")?;
+    Ok(Spent { of, runs: row.get("runs")?, usage })
+}

@@ -1,0 +1,117 @@
+//! What the journal puts right is told and counted, and what others have it note is there after a restart.
+
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use homard_journal::{Journal, noted};
+use homard_store::DeliveryState;
+
+use crate::words::*;
+
+/// What was told of repairs, from the start on.
+fn told(journal: &Journal) -> Arc<Mutex<Vec<&'static str>>> {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let ear = told.clone();
+    journal.tell_repairs(move |kind| ear.lock().unwrap().push(kind));
+    told
+}
+
+/// A state directory with one session, whose process ended well.
+async fn closed(state: &Path) {
+    let journal = open(state);
+    keep(&journal, vec![patch("main", None, record("s1")), said(MAIN, "a"), said(MAIN, "b")]).await;
+    journal.flush().await.unwrap();
+}
+
+#[tokio::test]
+async fn r89_every_repair_of_a_transcript_is_told_and_counted() {
+    let cases: [(&str, fn(&Path, &str), &[&str]); 4] = [
+        ("torn", |path, text| fs::write(path, format!("{text}{{\"type\":\"mes")).unwrap(), &["transcript_torn"]),
+        (
+            "damaged",
+            |path, text| fs::write(path, format!("{text}no line\n{}", text.lines().last().unwrap())).unwrap(),
+            &["transcript_damaged"],
+        ),
+        (
+            "short",
+            |path, text| fs::write(path, &text[..text.trim_end().rfind('\n').unwrap() + 1]).unwrap(),
+            &["transcript_shorter"],
+        ),
+        ("no end", |path, text| fs::write(path, text.trim_end()).unwrap(), &["transcript_shorter", "line_end_added"]),
+    ];
+    for (name, damage, expected) in cases {
+        let state = tempfile::tempdir().unwrap();
+        closed(state.path()).await;
+        let path = sessions(state.path()).join("s1.jsonl");
+        damage(&path, &fs::read_to_string(&path).unwrap());
+        let journal = open(state.path());
+        let told = told(&journal);
+        keep(&journal, vec![said(MAIN, "c")]).await;
+        assert_eq!(*told.lock().unwrap(), expected, "{name}");
+        let counted: Vec<_> = journal.figures().unwrap().repairs.into_iter().collect();
+        let mut expected: Vec<_> = expected.iter().map(|kind| (*kind, 1)).collect();
+        expected.sort_unstable();
+        assert_eq!(counted, expected, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn r89_what_a_start_puts_right_is_told_as_soon_as_somebody_listens() {
+    let state = tempfile::tempdir().unwrap();
+    closed(state.path()).await;
+    fs::write(sessions(state.path()).join("sessions.json"), "no json").unwrap();
+    assert_eq!(*told(&open(state.path())).lock().unwrap(), ["session_records_set_aside"]);
+
+    let state = tempfile::tempdir().unwrap();
+    closed(state.path()).await;
+    let database = state.path().join("journal").join("journal.db");
+    fs::write(&database, vec![7; 4096]).unwrap();
+    assert_eq!(*told(&open(state.path())).lock().unwrap(), ["journal_set_aside"]);
+
+    // The file never got the lines that were committed.
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    keep(&journal, vec![patch("main", None, record("s1")), said(MAIN, "a")]).await;
+    let after = crash(state.path());
+    let path = sessions(after.path()).join("s1.jsonl");
+    fs::write(&path, "").unwrap();
+    assert_eq!(*told(&open(after.path())).lock().unwrap(), ["lines_replayed"]);
+
+    // Nobody knows whether the channel has it.
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    keep(&journal, vec![queue(&delivery("d", "x", None)), deliver("d", DeliveryState::Sending)]).await;
+    let after = crash(state.path());
+    let journal = open(after.path());
+    assert_eq!(*told(&journal).lock().unwrap(), ["delivery_unknown"]);
+    assert_eq!(journal.figures().unwrap().outbox.into_iter().collect::<Vec<_>>(), [("unknown".to_owned(), 1)]);
+}
+
+#[tokio::test]
+async fn what_was_noted_is_there_after_a_restart_and_without_one() {
+    let state = tempfile::tempdir().unwrap();
+    assert_eq!(noted(state.path(), "audit").unwrap(), None);
+    let journal = open(state.path());
+    assert_eq!(journal.noted("audit").await.unwrap(), None);
+    journal.note("audit", "1:a".to_owned());
+    journal.note("audit", "2:b".to_owned());
+    assert_eq!(journal.noted("audit").await.unwrap().as_deref(), Some("2:b"));
+    assert!(noted(state.path(), "audit").is_err(), "a process has it");
+    journal.flush().await.unwrap();
+    drop(journal);
+    assert_eq!(noted(state.path(), "audit").unwrap().as_deref(), Some("2:b"));
+    assert_eq!(open(state.path()).noted("audit").await.unwrap().as_deref(), Some("2:b"));
+}
+
+#[tokio::test]
+async fn commits_are_counted() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = open(state.path());
+    keep(&journal, vec![patch("main", None, record("s1")), said(MAIN, "a")]).await;
+    keep(&journal, vec![said(MAIN, "b")]).await;
+    let figures = journal.figures().unwrap();
+    assert_eq!((figures.commits, figures.bytes > 0, figures.took.is_zero()), (2, true, false));
+}

@@ -1,0 +1,90 @@
+//! R50: names of hosts, damaged in every way that a seed gives. `cargo xtask fuzz` runs this for longer.
+
+use std::net::IpAddr;
+
+use super::{
+    address::inside,
+    destination::{check, parse},
+};
+
+/// How many damaged copies are read, unless `FUZZ_ROUNDS` says otherwise.
+const ROUNDS: u64 = 20_000;
+
+#[allow(clippy::disallowed_methods, reason = "a switch for whoever runs the tests")]
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Numbers that are the same for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        ((mixed ^ (mixed >> 31)) % limit.max(1) as u64) as usize
+    }
+}
+
+const HOSTS: [&str; 9] = [
+    "example.com",
+    "www.example.co.uk.",
+    "127.0.0.1",
+    "0x7f.1",
+    "[::ffff:10.0.0.1]",
+    "localhost",
+    "b\u{fc}cher.example",
+    "router.local",
+    "8.8.8.8",
+];
+const PIECES: [&str; 16] = [
+    ".", "..", "-", "_", "%00", "%2e", "\u{3002}", "\u{ff0e}", "@", ":80", "\\", "\u{200b}", "\u{ff11}", "0x", "xn--",
+    "#",
+];
+
+fn damaged(seed: u64) -> String {
+    let mut dice = Dice(seed);
+    let mut host: Vec<char> = HOSTS[dice.below(HOSTS.len())].chars().collect();
+    for _ in 0..dice.below(5) {
+        let at = dice.below(host.len() + 1);
+        let end = (at + dice.below(8)).min(host.len());
+        match dice.below(5) {
+            0 if at < host.len() => host[at] = char::from(dice.below(128) as u8),
+            1 => drop(host.drain(at..end)),
+            2 => {
+                let part = host[at..end].to_vec();
+                host.splice(end..end, part);
+            }
+            _ => {
+                let piece = PIECES[dice.below(PIECES.len())];
+                host.splice(at..at, piece.chars());
+            }
+        }
+    }
+    format!("https://{}/", host.into_iter().collect::<String>())
+}
+
+/// Whatever name is let through is plain labels or a public address, and reads the same when it is read again: the name
+/// that was decided about is the name that is dialled.
+#[test]
+fn r50_fuzz_hostname() {
+    let from = number("FUZZ_FROM").unwrap_or(0);
+    for seed in from..from + number("FUZZ_ROUNDS").unwrap_or(ROUNDS) {
+        let text = damaged(seed);
+        let Ok(url) = parse(&text, &[]) else { continue };
+        let host = url.host_str().unwrap_or_default().to_owned();
+        let bare = host.trim_matches(['[', ']']);
+        match bare.parse::<IpAddr>() {
+            Ok(address) => assert_eq!(inside(address), None, "seed {seed}: {text}"),
+            Err(_) => {
+                let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+                let is_label = |label: &str| !label.is_empty() && label.len() < 64 && label.bytes().all(is_plain);
+                assert!(bare.split('.').all(is_label), "seed {seed}: {text} was read as {host}");
+                assert!(!bare.ends_with("localhost") && !bare.ends_with(".local"), "seed {seed}: {text}");
+            }
+        }
+        let again = check(url.clone(), &[]).ok();
+        assert_eq!(again.as_ref(), Some(&url), "seed {seed}: {text}");
+        assert_eq!(parse(url.as_str(), &[]).ok(), Some(url), "seed {seed}: {text}");
+    }
+}

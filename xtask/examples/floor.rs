@@ -1,0 +1,178 @@
+//! The least that a gateway can do: a WebSocket in, a model's stream out. It has no auth, no tools, no history and keeps
+//! nothing, so no gateway of this shape can be cheaper; `bench --peers` measures the others beside it.
+//!
+//! `floor serve PORT MODEL_PORT` is the gateway, `floor once MODEL_PORT TEXT` one question on the command line.
+#![allow(clippy::print_stdout, reason = "one way to use it is to print an answer")]
+
+use std::{cell::RefCell, collections::HashMap, rc::Rc};
+
+use anyhow::{Context, Result, bail, ensure};
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::{
+        Mutex,
+        mpsc::{self, UnboundedSender},
+    },
+    task::{LocalSet, spawn_local},
+};
+use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+
+/// What is read from the model at once.
+const READ: usize = 64 << 10;
+
+/// All that the gateway knows.
+struct Floor {
+    model: u16,
+    /// Connections to the model that nobody uses.
+    idle: RefCell<Vec<TcpStream>>,
+    /// Everybody hears every event.
+    sockets: RefCell<HashMap<u64, UnboundedSender<Utf8Bytes>>>,
+    /// One run at a time in a session, in the order of their coming.
+    sessions: RefCell<HashMap<String, Rc<Mutex<()>>>>,
+}
+
+fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    match words[..] {
+        ["serve", port, model] => {
+            LocalSet::new().block_on(&runtime, serve(port.parse()?, Rc::new(Floor::new(model.parse()?))))
+        }
+        ["once", model, text] => runtime.block_on(once(&Floor::new(model.parse()?), text)),
+        _ => bail!("say `floor serve PORT MODEL_PORT` or `floor once MODEL_PORT TEXT`"),
+    }
+}
+
+async fn serve(port: u16, floor: Rc<Floor>) -> Result<()> {
+    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    for number in 0.. {
+        let (stream, _) = listener.accept().await?;
+        let floor = Rc::clone(&floor);
+        spawn_local(async move {
+            // Whoever goes away mid-way hears nothing more, and that is all.
+            floor.listen(number, stream).await.ok();
+            floor.sockets.borrow_mut().remove(&number);
+        });
+    }
+    Ok(())
+}
+
+async fn once(floor: &Floor, text: &str) -> Result<()> {
+    let mut answer = String::new();
+    floor.ask(text, |delta| answer.push_str(delta)).await?;
+    println!("{answer}");
+    Ok(())
+}
+
+impl Floor {
+    fn new(model: u16) -> Self {
+        let (idle, sockets, sessions) = Default::default();
+        Self { model, idle, sockets, sessions }
+    }
+
+    /// One socket, from its handshake to its end.
+    async fn listen(self: &Rc<Self>, number: u64, stream: TcpStream) -> Result<()> {
+        stream.set_nodelay(true)?;
+        let (mut write, mut read) = tokio_tungstenite::accept_async(stream).await?.split();
+        // Without bounds: this gateway defends itself against nobody.
+        let (out, mut waiting) = mpsc::unbounded_channel::<Utf8Bytes>();
+        self.sockets.borrow_mut().insert(number, out.clone());
+        spawn_local(async move {
+            while let Some(text) = waiting.recv().await {
+                write.feed(Message::Text(text)).await?;
+                // What waits already goes out together.
+                while let Ok(text) = waiting.try_recv() {
+                    write.feed(Message::Text(text)).await?;
+                }
+                write.flush().await?;
+            }
+            anyhow::Ok(())
+        });
+        while let Some(message) = read.next().await {
+            let Message::Text(text) = message? else { continue };
+            let request: Value = serde_json::from_str(&text)?;
+            if request["method"] == "agent" {
+                let floor = Rc::clone(self);
+                let out = out.clone();
+                spawn_local(async move { floor.run(&request, &out).await.ok() });
+            } else {
+                out.send(answer(&request, &json!({"type": "hello-ok", "protocol": 4})))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn run(&self, request: &Value, out: &UnboundedSender<Utf8Bytes>) -> Result<()> {
+        let params = &request["params"];
+        let key = params["sessionKey"].as_str().context("no session")?;
+        let (run, text) = (&params["idempotencyKey"], params["message"].as_str().unwrap_or_default());
+        let session = Rc::clone(self.sessions.borrow_mut().entry(key.to_owned()).or_default());
+        out.send(answer(request, &json!({"runId": run, "status": "accepted"})))?;
+        let _turn = session.lock().await;
+        let mut whole = String::new();
+        self.ask(text, |delta| {
+            whole.push_str(delta);
+            let data = json!({"delta": delta});
+            self.tell("agent", &json!({"runId": run, "sessionKey": key, "stream": "assistant", "data": data}));
+        })
+        .await?;
+        let message = json!({"role": "assistant", "content": [{"type": "text", "text": whole}]});
+        self.tell("chat", &json!({"runId": run, "sessionKey": key, "state": "final", "message": message}));
+        let result = json!({"payloads": [{"text": whole}]});
+        Ok(out.send(answer(request, &json!({"runId": run, "status": "ok", "result": result})))?)
+    }
+
+    /// Tells everybody; written once.
+    fn tell(&self, event: &str, payload: &Value) {
+        let frame = Utf8Bytes::from(format!(r#"{{"type":"event","event":"{event}","payload":{payload}}}"#));
+        self.sockets.borrow_mut().retain(|_, socket| socket.send(frame.clone()).is_ok());
+    }
+
+    /// Asks the model, and hands on what it says.
+    async fn ask(&self, text: &str, mut hear: impl FnMut(&str)) -> Result<()> {
+        let waiting = self.idle.borrow_mut().pop();
+        let mut stream = match waiting {
+            Some(stream) => stream,
+            None => TcpStream::connect(("127.0.0.1", self.model)).await.context("cannot reach the model")?,
+        };
+        stream.set_nodelay(true)?;
+        let body = json!({"model": "fake-1", "stream": true, "messages": [{"role": "user", "content": text}]});
+        let body = body.to_string();
+        let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n";
+        let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(request.as_bytes()).await?;
+        let mut buffer = Vec::with_capacity(READ);
+        loop {
+            ensure!(stream.read_buf(&mut buffer).await? > 0, "the model hung up");
+            let mut done = 0;
+            while let Some(length) = buffer[done..].iter().position(|byte| *byte == b'\n') {
+                let line = &buffer[done..done + length];
+                done += length + 1;
+                if line == b"data: [DONE]" {
+                    // Chunks of HTTP hold one event each here, so its lines are all that must be understood; the last
+                    // chunk is on its way, and is read before the connection is used again.
+                    while !buffer.ends_with(b"\r\n0\r\n\r\n") {
+                        ensure!(stream.read_buf(&mut buffer).await? > 0, "the model hung up");
+                    }
+                    self.idle.borrow_mut().push(stream);
+                    return Ok(());
+                }
+                if let Some(event) = line.strip_prefix(b"data: ") {
+                    let event: Value = serde_json::from_slice(event)?;
+                    if let Some(delta) = event["choices"][0]["delta"]["content"].as_str() {
+                        hear(delta);
+                    }
+                }
+            }
+            buffer.drain(..done);
+        }
+    }
+}
+
+fn answer(request: &Value, payload: &Value) -> Utf8Bytes {
+    format!(r#"{{"type":"res","id":{},"ok":true,"payload":{payload}}}"#, request["id"]).into()
+}

@@ -1,0 +1,118 @@
+//! The lines of the table: what each is called, what is aimed at, and what was written of ZeroClaw elsewhere.
+
+use clap::ValueEnum;
+
+use crate::bench::report::Aim::{self, AtLeast, AtMost};
+
+/// What is measured together, and can be measured alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
+pub(in crate::bench) enum Row {
+    /// What an installation holds on disk
+    Install,
+    /// From the start of the process to an accepted handshake, and memory then
+    Start,
+    /// The same with 10,000 sessions and 50 plugins
+    FullStart,
+    /// One warm run after the other, beside the disk
+    Runs,
+    /// The same with files on the disk
+    Commit,
+    /// Runs a second, with 1 to 1,000 sessions at once
+    Load,
+    /// Memory and processor time after many runs
+    After,
+    /// Long streams
+    Stream,
+    /// Messages to one busy session
+    Busy,
+    /// A turn after a long history
+    History,
+    /// One run that many sockets watch
+    Fanout,
+    /// What a run writes to files
+    Writes,
+    /// One question on the command line
+    Once,
+    /// Memory of sockets and sessions that do nothing
+    Idle,
+}
+
+/// One line of the table.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) row: Row,
+    /// As the figures name it.
+    pub(super) key: &'static str,
+    pub(super) title: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) aim: Aim,
+    /// What was measured of ZeroClaw 0.8.4 on another day: quoted, with the value that is compared.
+    pub(super) zeroclaw: Option<(&'static str, f64)>,
+}
+
+const fn line(row: Row, key: &'static str, title: &'static str, unit: &'static str, aim: Aim) -> Line {
+    Line { row, key, title, unit, aim, zeroclaw: None }
+}
+
+impl Line {
+    const fn zeroclaw(mut self, quoted: &'static str, value: f64) -> Self {
+        self.zeroclaw = Some((quoted, value));
+        self
+    }
+}
+
+/// All of them, as the table has them.
+pub(super) const LINES: &[Line] = &[
+    line(Row::Install, "install", "install", "MB", AtMost(30.0)).zeroclaw("52", 52.0),
+    line(Row::Start, "start", "cold start to an accepted handshake", "ms", AtMost(40.0)).zeroclaw("34–40", 34.0),
+    line(Row::FullStart, "full-start", "… with 10,000 sessions and 50 plugins", "ms", AtMost(40.0)),
+    line(Row::Start, "idle-rss", "memory, idle", "MB", AtMost(25.0)).zeroclaw("37", 37.0),
+    line(Row::After, "rss-after", "memory after load", "MB", AtMost(60.0)).zeroclaw("136", 136.0),
+    line(Row::After, "runs-before", "… which was so many runs", "", Aim::None),
+    line(Row::Runs, "overhead-50", "overhead of a run, p50", "ms", AtMost(2.0)).zeroclaw("10.9", 10.9),
+    line(Row::Runs, "overhead-95", "… p95", "ms", Aim::None).zeroclaw("19.8", 19.8),
+    line(Row::Runs, "overhead-99", "… p99", "ms", AtMost(10.0)),
+    line(Row::Commit, "commit-50", "… with the commits, p50", "ms", Aim::None),
+    line(Row::Commit, "commit-99", "… with the commits, p99", "ms", Aim::None),
+    line(Row::Commit, "sync", "… one bare sync of the disk then", "ms", Aim::None),
+    line(Row::Runs, "cpu", "processor time of a run", "ms", AtMost(2.0)).zeroclaw("10.7", 10.7),
+    line(Row::After, "cpu-after", "… after that load", "ms", AtMost(2.0)).zeroclaw("24", 24.0),
+    line(Row::Load, "load-1", "runs a second, 1 session", "/s", AtLeast(500.0)),
+    line(Row::Load, "load-10", "… 10 sessions", "/s", AtLeast(500.0)).zeroclaw("135", 135.0),
+    line(Row::Load, "load-100", "… 100 sessions", "/s", AtLeast(500.0)).zeroclaw("119", 119.0),
+    line(Row::Load, "load-1000", "… 1,000 sessions", "/s", AtLeast(500.0)),
+    line(Row::Load, "load-bad", "… runs that failed", "", AtMost(0.0)),
+    line(Row::Stream, "stream", "4,000-chunk stream, processor time", "ms", AtMost(80.0)),
+    line(Row::Stream, "chunk-250", "… a chunk of a stream of 250", "µs", AtMost(20.0)),
+    line(Row::Stream, "chunk-4000", "… a chunk of a stream of 4,000", "µs", AtMost(20.0)),
+    line(Row::Busy, "busy", "50 messages to one busy session (model: 1.0 s)", "s", AtMost(1.2)),
+    line(Row::Busy, "disorder", "… answers that were not in their place", "", AtMost(0.0)),
+    line(Row::History, "history", "history of 5,000 × 1 KB, more a turn", "ms", AtMost(20.0)),
+    line(Row::Fanout, "fanout", "fan-out, processor time of a delivered frame", "µs", AtMost(6.0)),
+    line(Row::Fanout, "sockets", "… to so many sockets", "", Aim::None),
+    line(Row::Writes, "write-calls", "write calls of a run", "", AtMost(10.0)).zeroclaw("124", 124.0),
+    line(Row::Writes, "written", "KB written by a run", "KB", AtMost(6.0)).zeroclaw("663", 663.0),
+    line(Row::Once, "once", "one question on the command line", "ms", AtMost(40.0)).zeroclaw("183", 183.0),
+    line(Row::Idle, "session", "memory of an idle session", "KB", AtMost(1.0)),
+    line(Row::Idle, "session-files", "… open files of it", "", AtMost(0.0)),
+    line(Row::Idle, "socket", "memory of an idle socket", "KB", AtMost(70.0)),
+];
+
+/// The lines of a row.
+pub(super) fn of(row: Row) -> impl Iterator<Item = &'static Line> {
+    LINES.iter().filter(move |line| line.row == row)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_row_has_lines_and_no_two_have_one_name() {
+        assert!(Row::value_variants().iter().all(|row| of(*row).next().is_some()));
+        let keys: HashSet<&str> = LINES.iter().map(|line| line.key).collect();
+        assert_eq!(keys.len(), LINES.len());
+    }
+}

@@ -1,0 +1,69 @@
+//! What is seen from outside: the files that a run writes, and one question on the command line.
+
+use std::{fs, process::Stdio, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use tokio::{
+    process::Command,
+    time::{Instant, sleep},
+};
+
+use super::{
+    peer::{Ground, Peer},
+    stage::{Figure, Stage},
+};
+use crate::{
+    bench::{disk, report::percentile},
+    setup,
+};
+
+/// Runs whose writes are counted, the quick ones and the others, and the words of each.
+const RUNS: [usize; 2] = [200, 20];
+const CHUNKS: usize = 20;
+/// How long what is done in the background may take: it belongs to the runs before it.
+const BACKGROUND: Duration = Duration::from_secs(4);
+
+/// How often a question is asked.
+const QUESTIONS: [usize; 2] = [15, 2];
+
+/// What a plain run writes, as `strace` sees it.
+pub(super) async fn writes(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
+    ensure!(setup::is_there("strace"), "there is no strace on this machine");
+    let home = stage.home(peer, Ground::Disk)?;
+    // Beside the home: what the tracer writes there must not count.
+    let trace = stage.folder.join("strace.txt");
+    fs::write(&trace, "")?;
+    let running = home.start_below(&disk::strace(&trace)).await?;
+    let mut client = running.client().await?;
+    let runs = RUNS[usize::from(!peer.is_quick())];
+    let folder = home.folder().canonicalize()?;
+    let read = || anyhow::Ok(disk::count(&fs::read_to_string(&trace).context("strace wrote nothing")?, &folder));
+    for _ in 0..3 {
+        client.run("agent:main:writes", CHUNKS).await?;
+    }
+    sleep(BACKGROUND).await;
+    let before = read()?;
+    for _ in 0..runs {
+        client.run("agent:main:writes", CHUNKS).await?;
+    }
+    sleep(BACKGROUND).await;
+    let after = read()?;
+    let each = |after: u64, before: u64| (after - before) as f64 / runs as f64;
+    Ok(vec![("write-calls", each(after.calls, before.calls)), ("written", each(after.bytes, before.bytes) / 1024.0)])
+}
+
+/// One question, from the start of the program to its end.
+pub(super) async fn once(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
+    let home = stage.home(peer, Ground::Disk)?;
+    let mut took = Vec::new();
+    // The first one makes the home.
+    for _ in 0..=QUESTIONS[usize::from(!peer.is_quick())] {
+        let start = Instant::now();
+        let mut command = Command::from(home.once("chunks=20"));
+        let said = command.stderr(Stdio::piped()).kill_on_drop(true).output().await?;
+        took.push(start.elapsed());
+        let (told, why) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+        ensure!(told.contains("tok0 tok1 tok2"), "the answer should be on stdout: {told:?} {why:?}");
+    }
+    Ok(vec![("once", percentile(&took[1..], 50))])
+}

@@ -1,0 +1,271 @@
+//! `docs/benchmarks.md`: what was measured, how, where and when, and the pictures. What people write below the mark at its
+//! end stays as it is.
+
+use std::{fmt::Write as _, fs, path::Path, process::Command, time::Duration};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{
+    Cell, Figures,
+    line::{LINES, Line},
+    plot::{self, Lines},
+};
+use crate::{bench::report::Aim, shell};
+
+/// What stands below this line is written by hand.
+const MARK: &str = "<!-- What follows is written by hand, and kept. -->";
+const OURS: &str = "Homard";
+const FLOOR: &str = "floor";
+const NEWEST: &str = "OpenClaw 2026.9.6";
+
+/// What is compared in one go with the newest OpenClaw: the line, and how many times less it must be.
+const TIMES: [(&str, f64); 4] = [("start", 100.0), ("idle-rss", 20.0), ("cpu", 100.0), ("overhead-50", 50.0)];
+/// Lines on which Homard must be within ten times of the floor.
+const NEAR: [&str; 7] = ["start", "idle-rss", "rss-after", "overhead-50", "cpu", "stream", "once"];
+/// Lines of which there is a picture.
+const PICTURES: [&str; 6] = ["start", "idle-rss", "overhead-50", "cpu", "stream", "once"];
+
+/// A figure as people read it: three digits that count.
+pub(in crate::bench) fn number(value: f64) -> String {
+    let digits = match value.abs() {
+        0.0 => 0,
+        size if size < 0.1 => 3,
+        size if size < 10.0 => 2,
+        size if size < 100.0 => 1,
+        _ => 0,
+    };
+    let text = format!("{value:.digits$}");
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let mut grouped = String::new();
+    for (place, digit) in whole.chars().enumerate() {
+        if place > 0 && digit.is_ascii_digit() && (whole.len() - place) % 3 == 0 && !grouped.ends_with('-') {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped + rest
+}
+
+fn aim(line: &Line) -> String {
+    match line.aim {
+        Aim::AtMost(most) => format!("≤ {most}"),
+        Aim::AtLeast(least) => format!("≥ {least}"),
+        Aim::None => String::new(),
+    }
+}
+
+/// The table, and why some cells are empty.
+pub(super) fn table(figures: &Figures) -> String {
+    let mut text = String::from("| | | ");
+    let mut notes: Vec<&str> = Vec::new();
+    for peer in &figures.peers {
+        text += &format!("{peer} | ");
+        if peer == FLOOR {
+            text += "ZeroClaw 0.8.4 (quoted) | ";
+        }
+    }
+    let columns = figures.peers.len() + 4 + usize::from(figures.peers.iter().any(|peer| peer == FLOOR));
+    text += &format!("aim | |\n|{}\n", "---|".repeat(columns));
+    for line in LINES.iter().filter(|line| figures.cells.contains_key(line.key)) {
+        let mut row = format!("| {} | {} |", line.title, line.unit);
+        for peer in &figures.peers {
+            match figures.get(line.key, peer) {
+                Some(Cell::Is(value)) if peer == OURS => row += &format!(" **{}** |", number(*value)),
+                Some(Cell::Is(value)) => row += &format!(" {} |", number(*value)),
+                Some(Cell::Not(why)) => row += &format!(" – [{}] |", note(&mut notes, why)),
+                None => row += " |",
+            }
+            if peer == FLOOR {
+                row += &format!(" {} |", line.zeroclaw.map_or("–", |(quoted, _)| quoted));
+            }
+        }
+        let verdict = match figures.value(line.key, OURS).and_then(|value| line.aim.is_met(value)) {
+            Some(true) => "met",
+            Some(false) => "**missed**",
+            None => "",
+        };
+        text += &format!("{row} {} | {verdict} |\n", aim(line));
+    }
+    for (place, why) in notes.iter().enumerate() {
+        text += &format!("\n[{}] {}\n", place + 1, why.lines().next().unwrap_or_default());
+    }
+    text
+}
+
+/// The number of a footnote.
+fn note<'a>(notes: &mut Vec<&'a str>, why: &'a str) -> usize {
+    if let Some(place) = notes.iter().position(|note| *note == why) {
+        return place + 1;
+    }
+    notes.push(why);
+    notes.len()
+}
+
+/// Writes the page, the pictures and the figures.
+pub(super) fn write(figures: &Figures, took: Duration) -> Result<()> {
+    let docs = shell::root().join("docs");
+    let folder = docs.join("benchmarks");
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join("figures.json"), format!("{:#}\n", figures.to_json()))?;
+    let path = docs.join("benchmarks.md");
+    let before = fs::read_to_string(&path).unwrap_or_default();
+    let by_hand = before.split_once(MARK).map_or("\n", |(_, by_hand)| by_hand);
+    let page = format!(
+        "{}{}\n{}\n{}\n{}\n{}\n{MARK}{by_hand}",
+        head(took)?,
+        table(figures),
+        compared(figures),
+        pictures(figures, &folder)?,
+        soak(&folder),
+        METHOD,
+    );
+    fs::write(&path, page)?;
+    println!("written: docs/benchmarks.md");
+    Ok(())
+}
+
+fn head(took: Duration) -> Result<String> {
+    let told = |command: &str, args: &[&str]| -> Result<String> {
+        Ok(String::from_utf8_lossy(&shell::output(Command::new(command).args(args))?).trim().to_owned())
+    };
+    let of = |file: &str, name: &str| -> Option<String> {
+        let text = fs::read_to_string(file).ok()?;
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let kilobytes = of("/proc/meminfo", "MemTotal").and_then(|size| size.split(' ').next()?.parse::<u64>().ok());
+    let cores = std::thread::available_parallelism()?;
+    Ok(format!(
+        "# Benchmarks\n\n\
+         What a running gateway costs, measured: Homard beside two generations of OpenClaw and beside a *floor*, a gateway \
+         that only forwards.\nThis page is written by `cargo xtask bench --peers`; the figures alone are in \
+         [figures.json](benchmarks/figures.json).\n\n\
+         - Date: {}. It took {:.0} minutes.\n\
+         - Machine: {} ({cores} cores), {} GB of memory, Linux {}.\n\
+         - Homard {}, built with the profile `dist`.\n\n",
+        told("date", &["-u", "+%Y-%m-%d"])?,
+        took.as_secs_f64() / 60.0,
+        of("/proc/cpuinfo", "model name").unwrap_or_else(|| "an unknown processor".to_owned()),
+        kilobytes.map_or_else(|| "?".to_owned(), |kilobytes| (kilobytes >> 20).to_string()),
+        told("uname", &["-r"])?,
+        env!("CARGO_PKG_VERSION"),
+    ))
+}
+
+/// Against the newest OpenClaw, the floor, and what is quoted of ZeroClaw.
+fn compared(figures: &Figures) -> String {
+    let mut text = String::from("## In the same run\n\n");
+    let title = |key: &str| LINES.iter().find(|line| line.key == key).map_or("", |line| line.title);
+    let verdict = |is_met: bool| if is_met { "met" } else { "**missed**" };
+    text += "| against OpenClaw 2026.9.6 | times less | aim | |\n|---|---|---|---|\n";
+    for (key, least) in TIMES {
+        if let (Some(ours), Some(theirs)) = (figures.value(key, OURS), figures.value(key, NEWEST)) {
+            let times = theirs / ours;
+            let (told, met) = (number(times), verdict(times >= least));
+            text += &format!("| {} | {told} | ≥ {least} | {met} |\n", title(key));
+        }
+    }
+    text += "\n| against the floor | times more | aim | |\n|---|---|---|---|\n";
+    for key in NEAR {
+        if let (Some(ours), Some(theirs)) = (figures.value(key, OURS), figures.value(key, FLOOR)) {
+            let times = ours / theirs;
+            text += &format!("| {} | {} | ≤ 10 | {} |\n", title(key), number(times), verdict(times <= 10.0));
+        }
+    }
+    text += "\n| against ZeroClaw, as quoted | Homard | ZeroClaw | |\n|---|---|---|---|\n";
+    for line in LINES {
+        let (Some((quoted, value)), Some(ours)) = (line.zeroclaw, figures.value(line.key, OURS)) else { continue };
+        let is_ahead = match line.aim {
+            Aim::AtLeast(_) => ours > value,
+            Aim::AtMost(_) | Aim::None => ours < value,
+        };
+        let (told, unit) = (number(ours), line.unit);
+        text += &format!(
+            "| {} | {told} {unit} | {quoted} {unit} | {} |\n",
+            line.title,
+            if is_ahead { "ahead" } else { "**behind**" }
+        );
+    }
+    text
+}
+
+/// Draws, and says where.
+fn pictures(figures: &Figures, folder: &Path) -> Result<String> {
+    let mut text = String::from("## Pictures\n\n");
+    for key in PICTURES {
+        let Some(line) = LINES.iter().find(|line| line.key == key) else { continue };
+        let values = figures.peers.iter().filter_map(|peer| Some((peer.clone(), figures.value(key, peer)?)));
+        let values: Vec<(String, f64)> = values.collect();
+        fs::write(folder.join(format!("{key}.svg")), plot::bars(line.title, line.unit, &values))?;
+        writeln!(text, "![{}](benchmarks/{key}.svg)\n", line.title)?;
+    }
+    let loads = [(1.0, "load-1"), (10.0, "load-10"), (100.0, "load-100"), (1e3, "load-1000")];
+    let rates = |peer: &String| {
+        let points = loads.iter().filter_map(|(sessions, key)| Some((*sessions, figures.value(key, peer)?)));
+        (peer.clone(), points.filter(|(_, rate)| *rate > 0.0).collect())
+    };
+    let lines = figures.peers.iter().map(rates).collect();
+    let picture = Lines { title: "Runs a second", axes: ["sessions at once", "/s"], is_logarithmic: true, lines };
+    fs::write(folder.join("load.svg"), picture.to_svg())?;
+    text += "![Runs a second, by sessions at once](benchmarks/load.svg)\n";
+    Ok(text)
+}
+
+/// What the last soak told, if there was one.
+fn soak(folder: &Path) -> String {
+    let told =
+        fs::read_to_string(folder.join("soak.json")).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
+    let sentence = told.as_ref().and_then(|told| told["sentence"].as_str());
+    let Some(sentence) = sentence else { return String::new() };
+    format!("## Soak\n\n{sentence}\n\n![Memory during the soak](benchmarks/soak.svg)\n")
+}
+
+/// What the page says when there is no soak yet is nothing, so a new one is put in its place.
+pub(in crate::bench) fn put_soak() -> Result<()> {
+    let docs = shell::root().join("docs");
+    let path = docs.join("benchmarks.md");
+    let Ok(page) = fs::read_to_string(&path) else { return Ok(()) };
+    let (above, method) = page.split_once("## Method").context("docs/benchmarks.md has no method")?;
+    let above = above.split_once("## Soak").map_or(above, |(above, _)| above).trim_end();
+    fs::write(&path, format!("{above}\n\n{}\n## Method{method}", soak(&docs.join("benchmarks"))))?;
+    Ok(())
+}
+
+const METHOD: &str = "## Method
+
+One program is the load generator and the model server for all; it is the same for each. The model server speaks OpenAI chat
+completions on loopback and answers at full speed: a plain run is a stream of 20 chunks, written at once. Everybody gets the
+same config for it and is otherwise as installed. Homard and the floor are spoken to in protocol 4, OpenClaw 2026.2.9 in
+protocol 3 and 2026.9.6 in protocol 4, all with the method `agent`. A process counts with all that it started.
+
+- **install**: the binary; of OpenClaw what npm installs, without Node.
+- **cold start**: from the start of the process to an accepted handshake, in a home that was lived in before; median of 15, of
+  OpenClaw 3. **Memory, idle**: ten seconds later.
+- **overhead of a run**: from the request to the last answer, minus the same stream read straight from the model server, in
+  turns, at the same percentile; warm, in ten sessions, up to 1,000 runs, of slow ones as many as fit in 15 s. The files are in
+  memory, so that this is the cost *beside the commit*; the lines *with the commits* are the same on the disk, and the bare
+  sync is an append of 1 KB and `fdatasync` there. **Processor time** is of those runs in memory.
+- **runs a second**: for 12 s so many sessions have one run after the other, on the disk; a session gets 20 turns, then a new
+  one takes its place. Each number has a fresh gateway.
+- **memory after load**: 10,000 runs in ten sessions at once, of slow ones as many as fit in a minute.
+- **4,000-chunk stream**: processor time of the gateway, files in memory.
+- **50 messages**: sent at once to one session; the model takes 20 ms for each. Until the last answer; the order is checked.
+- **history**: a transcript of 5,000 messages of 1 KB that all go to the model. What a warm turn takes more than in a new session,
+  minus what the model server takes more to read it.
+- **fan-out**: a stream of two seconds that many sockets watch; processor time by frames that were delivered.
+- **writes**: calls of the `write` family on files below the home, as `strace` sees them.
+- **one question**: `homard agent --local`, `openclaw agent --local`: the whole process, model included.
+- **idle session**: memory that 4,000 more sessions leave, each after one run and half a minute. **Idle socket**: memory of 2,000
+  more sockets, of OpenClaw 200.
+
+The floor is [a gateway of 170 lines](../xtask/examples/floor.rs): a WebSocket in, the model's stream out, no auth, tools,
+history or durability. What is quoted of ZeroClaw was measured on another day on a machine of the same kind.
+
+```sh
+cargo xtask bench --peers
+cargo xtask bench --peers --row load
+cargo xtask bench --peers --row runs --peer homard
+cargo xtask bench --soak 30
+```
+";

@@ -1,0 +1,262 @@
+//! Who is measured: each in a home of its own, started the same way, spoken to with the same client, and surely ended.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    net::{Ipv4Addr, TcpListener},
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{
+    bench::{client::Client, process},
+    conform::Installed,
+    gateway::TOKEN,
+};
+
+/// How long a gateway may take to shake hands, how long one try may take, and how often it is tried.
+const PATIENCE: Duration = Duration::from_secs(60);
+const TRY: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_micros(500);
+/// Where programs find programs.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Files that are never on a disk.
+const MEMORY: &str = "/dev/shm";
+
+/// One who is measured.
+#[derive(Debug)]
+pub(super) enum Peer {
+    Floor(PathBuf),
+    Homard(PathBuf),
+    OpenClaw(Installed),
+}
+
+/// Where a gateway keeps its files.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ground {
+    Disk,
+    /// So that what a disk takes to keep something is not measured.
+    Memory,
+}
+
+impl Peer {
+    /// As a column is called.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Floor(_) => "floor".to_owned(),
+            Self::Homard(_) => "Homard".to_owned(),
+            Self::OpenClaw(installed) => format!("OpenClaw {}", installed.version),
+        }
+    }
+
+    /// Whether it makes thousands of runs in a few seconds.
+    pub(super) fn is_quick(&self) -> bool {
+        !matches!(self, Self::OpenClaw(_))
+    }
+
+    fn protocol(&self) -> u8 {
+        match self {
+            Self::Floor(_) | Self::Homard(_) => 4,
+            Self::OpenClaw(installed) => installed.protocol,
+        }
+    }
+
+    /// A home for it, whose model is on this port and takes so many tokens.
+    pub(super) fn home(&self, ground: Ground, model: u16, window: u32) -> Result<Home<'_>> {
+        let folder = match ground {
+            Ground::Disk => tempfile::tempdir(),
+            Ground::Memory => tempfile::tempdir_in(MEMORY),
+        };
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let home = Home { peer: self, folder: folder.context("cannot make a home")?, model, port };
+        fs::create_dir(home.state())?;
+        let mut config = config(model, window);
+        let name = match self {
+            Self::Floor(_) => return Ok(home),
+            Self::Homard(_) => "homard.json",
+            Self::OpenClaw(_) => {
+                let auth = json!({"mode": "token", "token": TOKEN});
+                // The older one does not hear of a port otherwise.
+                config["gateway"] = json!({"mode": "local", "bind": "loopback", "port": home.port, "auth": auth});
+                config["logging"] = json!({"file": home.folder.path().join("openclaw.log")});
+                "openclaw.json"
+            }
+        };
+        fs::write(home.state().join(name), config.to_string())?;
+        Ok(home)
+    }
+}
+
+/// The same words for everybody.
+pub(super) fn config(model: u16, window: u32) -> Value {
+    let fake = json!({
+        "id": "fake-1", "name": "Fake One", "reasoning": false, "input": ["text"], "maxTokens": 4096,
+        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}, "contextWindow": window,
+    });
+    let url = format!("http://127.0.0.1:{model}/v1");
+    let provider = json!({"baseUrl": url, "apiKey": "none", "api": "openai-completions", "models": [fake]});
+    json!({
+        "models": {"mode": "merge", "providers": {"fake": provider}},
+        "agents": {"defaults": {"model": {"primary": "fake/fake-1"}}},
+    })
+}
+
+/// Where one of them lives. Dropping it removes everything.
+#[derive(Debug)]
+pub(super) struct Home<'a> {
+    peer: &'a Peer,
+    folder: TempDir,
+    model: u16,
+    /// Where its gateway listens: one that was free a moment ago.
+    port: u16,
+}
+
+impl Home<'_> {
+    /// All of it.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The state directory.
+    pub(super) fn state(&self) -> PathBuf {
+        self.folder.path().join(match self.peer {
+            Peer::Floor(_) | Peer::Homard(_) => "state",
+            Peer::OpenClaw(_) => ".openclaw",
+        })
+    }
+
+    /// Starts the gateway and waits until it has shaken hands.
+    pub(super) async fn start(&self) -> Result<Running> {
+        self.start_below(&[]).await
+    }
+
+    /// The same, started by another program, which gets it as its last arguments.
+    pub(super) async fn start_below(&self, program: &[OsString]) -> Result<Running> {
+        let (port, number) = (self.port, self.port.to_string());
+        let model = self.model.to_string();
+        let words: Vec<&str> = match self.peer {
+            Peer::Floor(_) => vec!["serve", &number, &model],
+            Peer::Homard(_) => vec!["gateway", "run", "--recover", "--port", &number],
+            Peer::OpenClaw(_) => vec!["gateway", "run", "--port", &number],
+        };
+        let log = self.folder.path().join("said.log");
+        let said = File::create(&log)?;
+        let mut command = self.command(program, &words);
+        command.stdout(said.try_clone()?).stderr(said).process_group(0);
+        let start = Instant::now();
+        let child = command.spawn().with_context(|| format!("cannot start {}", self.peer.name()))?;
+        let mut running = Running { child, port, protocol: self.peer.protocol(), took: Duration::ZERO, log };
+        running.shake_hands(start).await?;
+        Ok(running)
+    }
+
+    /// One question on the command line: how to ask it.
+    pub(super) fn once(&self, text: &str) -> Command {
+        let model = self.model.to_string();
+        match self.peer {
+            Peer::Floor(_) => self.command(&[], &["once", &model, text]),
+            Peer::Homard(_) => self.command(&[], &["agent", "--local", "-m", text]),
+            Peer::OpenClaw(_) => self.command(&[], &["agent", "--local", "--agent", "main", "--message", text]),
+        }
+    }
+
+    /// Nothing of this machine's environment reaches it.
+    fn command(&self, below: &[OsString], words: &[&str]) -> Command {
+        let program: Vec<OsString> = match self.peer {
+            Peer::Floor(binary) | Peer::Homard(binary) => vec![binary.into()],
+            Peer::OpenClaw(installed) => vec![(&installed.node).into(), (&installed.script).into()],
+        };
+        let all: Vec<OsString> = below.iter().cloned().chain(program).chain(words.iter().map(OsString::from)).collect();
+        let mut command = Command::new(&all[0]);
+        command.args(&all[1..]).current_dir(self.folder.path()).stdin(Stdio::null());
+        command.env_clear().env("PATH", PATH).env("HOME", self.folder.path()).env("NO_COLOR", "1");
+        match self.peer {
+            Peer::Floor(_) => {}
+            Peer::Homard(_) => {
+                command.env("HOMARD_STATE_DIR", self.state()).env("HOMARD_GATEWAY_TOKEN", TOKEN);
+            }
+            Peer::OpenClaw(_) => {
+                command.env("OPENCLAW_NO_RESPAWN", "1");
+            }
+        }
+        command
+    }
+}
+
+/// A running gateway. Dropping it ends its processes.
+#[derive(Debug)]
+pub(super) struct Running {
+    child: Child,
+    port: u16,
+    protocol: u8,
+    took: Duration,
+    log: PathBuf,
+}
+
+impl Running {
+    async fn shake_hands(&mut self, start: Instant) -> Result<()> {
+        loop {
+            if let Ok(Ok(_)) = timeout(TRY, self.client()).await {
+                self.took = start.elapsed();
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("it ended before it shook hands ({status}): {}", self.last_words());
+            }
+            if start.elapsed() > PATIENCE {
+                bail!("it did not shake hands within {PATIENCE:?}: {}", self.last_words());
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// From the start of the process to the first accepted handshake.
+    pub(super) fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// A new connection.
+    pub(super) async fn client(&self) -> Result<Client> {
+        Client::connect_as(self.port, TOKEN, self.protocol).await
+    }
+
+    /// What its processes hold in memory, in bytes.
+    pub(super) fn memory(&self) -> Result<u64> {
+        process::tree_memory(self.child.id())
+    }
+
+    /// The processor time that they used so far.
+    pub(super) fn used(&self) -> Result<Duration> {
+        process::tree_used(self.child.id())
+    }
+
+    /// How many files it has open.
+    pub(super) fn open_files(&self) -> Result<usize> {
+        process::open_files(self.child.id())
+    }
+
+    fn last_words(&self) -> String {
+        let said = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = said.lines().collect();
+        lines[lines.len().saturating_sub(3)..].join(" | ")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.child.id());
+        // Some may have left the group; they are known as long as the first one lives.
+        let pids = process::tree(self.child.id()).into_iter().skip(1).map(|pid| pid.to_string());
+        let targets: Vec<String> = pids.chain([group]).collect();
+        // Whoever has ended by itself cannot be ended.
+        Command::new("kill").args(["-KILL", "--"]).args(targets).stderr(Stdio::null()).status().ok();
+        self.child.wait().ok();
+    }
+}

@@ -1,0 +1,128 @@
+//! Runs: what one costs beside the model, how many go through in a second, and what many leave behind.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    peer::{Ground, Peer, Running},
+    stage::{Figure, Stage, megabytes},
+};
+use crate::bench::{
+    acks,
+    direct::Direct,
+    report::{milliseconds, percentile},
+};
+
+/// Sessions that warm runs go round.
+const ROUND: usize = 10;
+/// The words of a plain run, and what asks for them.
+const CHUNKS: usize = 20;
+const PLAIN: &str = "chunks=20";
+/// At most so many warm runs, at least so many, and as many between as fit in this time.
+const MOST: usize = 1_000;
+const LEAST: usize = 20;
+const WARM: Duration = Duration::from_secs(15);
+
+/// How many sessions run at once, the line of each, and for how long.
+const LOADS: [(usize, &str); 4] = [(1, "load-1"), (10, "load-10"), (100, "load-100"), (1_000, "load-1000")];
+const LOADING: Duration = Duration::from_secs(12);
+
+/// What comes before memory is read: so many runs in ten sessions, or as many as fit in this time, in slices.
+const MANY: usize = 10_000;
+const MANY_TAKE: Duration = Duration::from_secs(60);
+const SLICE: Duration = Duration::from_secs(5);
+/// How long it is left alone then.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// Warm runs: how long each took through the gateway and straight, and the gateway's processor time.
+struct Warm {
+    through: Vec<Duration>,
+    straight: Vec<Duration>,
+    used: Duration,
+}
+
+impl Warm {
+    fn overhead(&self, percent: usize) -> f64 {
+        percentile(&self.through, percent) - percentile(&self.straight, percent)
+    }
+}
+
+async fn warm(stage: &Stage, running: &Running) -> Result<Warm> {
+    let key = |run: usize| format!("agent:main:warm-{}", run % ROUND);
+    let (mut client, mut direct) = (running.client().await?, Direct::connect(stage.model.port()).await?);
+    for run in 0..ROUND {
+        client.run(&key(run), CHUNKS).await?;
+        direct.read(CHUNKS).await?;
+    }
+    let (served, before, begun) = (stage.model.served(), running.used()?, Instant::now());
+    let (mut through, mut straight) = (Vec::new(), Vec::new());
+    while through.len() < MOST && (through.len() < LEAST || begun.elapsed() < WARM) {
+        through.push(client.run(&key(through.len()), CHUNKS).await?);
+        straight.push(direct.read(CHUNKS).await?);
+    }
+    let used = running.used()?.saturating_sub(before);
+    let (asked, runs) = (stage.model.served() - served - straight.len(), through.len());
+    ensure!(asked >= runs, "{runs} runs asked the model only {asked} times");
+    Ok(Warm { through, straight, used })
+}
+
+/// Beside the commit: the files are in memory.
+pub(super) async fn runs(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
+    let home = stage.home(peer, Ground::Memory)?;
+    let warm = warm(stage, &home.start().await?).await?;
+    Ok(vec![
+        ("overhead-50", warm.overhead(50)),
+        ("overhead-95", warm.overhead(95)),
+        ("overhead-99", warm.overhead(99)),
+        ("cpu", milliseconds(warm.used) / warm.through.len() as f64),
+    ])
+}
+
+/// With the commits: the files are on the disk.
+pub(super) async fn commit(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
+    let home = stage.home(peer, Ground::Disk)?;
+    let sync = 1e3 / acks::bare_syncs(home.folder())?;
+    let warm = warm(stage, &home.start().await?).await?;
+    Ok(vec![("commit-50", warm.overhead(50)), ("commit-99", warm.overhead(99)), ("sync", sync)])
+}
+
+/// Each number of sessions has a gateway of its own, which is ended whatever is still under way.
+pub(super) async fn load(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    let mut bad = 0;
+    for (sessions, line) in LOADS {
+        let home = stage.home(peer, Ground::Disk)?;
+        let running = home.start().await?;
+        let mut client = running.client().await?;
+        client.run("agent:main:first", CHUNKS).await?;
+        let load = client.load_for(sessions, "load", LOADING, PLAIN).await?;
+        figures.push((line, load.good as f64 / load.took.as_secs_f64()));
+        bad += load.bad;
+    }
+    figures.push(("load-bad", bad as f64));
+    Ok(figures)
+}
+
+/// Memory and processor time after many runs.
+pub(super) async fn after(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
+    let home = stage.home(peer, Ground::Disk)?;
+    let running = home.start().await?;
+    let mut client = running.client().await?;
+    let (begun, mut made, mut slice) = (Instant::now(), 0, 0);
+    while made < MANY && begun.elapsed() < MANY_TAKE {
+        made += client.load_for(10, &format!("after-{slice}"), SLICE, PLAIN).await?.good;
+        slice += 1;
+    }
+    let before = running.used()?;
+    let last = client.load_for(10, "last", 2 * SLICE, PLAIN).await?;
+    let used = running.used()?.saturating_sub(before);
+    ensure!(last.good > 0, "no run ended within {:?}", last.took);
+    sleep(SETTLE).await;
+    Ok(vec![
+        ("rss-after", megabytes(running.memory()?)),
+        ("runs-before", (made + last.good) as f64),
+        ("cpu-after", milliseconds(used) / last.good as f64),
+    ])
+}

@@ -1,0 +1,80 @@
+//! What an installation holds, how soon a gateway is there, and what it holds then.
+
+use std::{path::Path, process::Command, rc::Rc, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    peer::{self, Ground, Peer},
+    stage::{Figure, Stage, WINDOW, megabytes},
+};
+use crate::{
+    bench::{client::Client, hooks, recovery, report::percentile},
+    gateway::{self, Gateway},
+    setup, shell,
+};
+
+/// How often each is started, the quick ones and the others.
+const STARTS: [usize; 2] = [15, 3];
+/// How long it is left alone before its memory is read.
+const SETTLE: Duration = Duration::from_secs(10);
+
+/// What is installed, without Node.
+pub(super) fn install(peer: &Peer) -> Result<Vec<Figure>> {
+    let bytes = match peer {
+        Peer::Floor(binary) | Peer::Homard(binary) => binary.metadata()?.len(),
+        Peer::OpenClaw(installed) => {
+            let modules = installed.script.ancestors().nth(2).context("OpenClaw is in no folder")?;
+            let node = installed.node.ancestors().nth(2).context("Node is in no folder")?;
+            on_disk(modules)? - on_disk(node)?
+        }
+    };
+    Ok(vec![("install", megabytes(bytes))])
+}
+
+fn on_disk(folder: &Path) -> Result<u64> {
+    let told = shell::output(Command::new("du").args(["-s", "--block-size=1"]).arg(folder))?;
+    let told = String::from_utf8_lossy(&told);
+    told.split_whitespace().next().and_then(|bytes| bytes.parse().ok()).context("du told no size")
+}
+
+/// Starts in a home that was lived in before; and memory, which is read when nothing has happened for a while.
+pub(super) async fn start(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
+    let home = stage.home(peer, Ground::Disk)?;
+    drop(home.start().await?);
+    let mut took = Vec::new();
+    for _ in 1..STARTS[usize::from(!peer.is_quick())] {
+        took.push(home.start().await?.took());
+    }
+    let running = home.start().await?;
+    took.push(running.took());
+    sleep(SETTLE).await;
+    Ok(vec![("start", percentile(&took, 50)), ("idle-rss", megabytes(running.memory()?))])
+}
+
+/// Starts with ten thousand sessions and fifty plugins, half of them ours and half of them OpenClaw's.
+pub(super) async fn full_start(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
+    let Peer::Homard(binary) = peer else { bail!("measured of Homard only") };
+    let node = setup::node()?;
+    let plugins = stage.folder.join("plugins");
+    let ids: Vec<String> = (0..hooks::PLUGINS).map(|number| format!("plugin-{number}")).collect();
+    for (number, id) in ids.iter().enumerate() {
+        let make = if number % 2 == 0 { hooks::python } else { hooks::javascript };
+        make(&plugins.join(id), id, &["agent_end"])?;
+    }
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let config = hooks::with_plugins(&peer::config(stage.model.port(), WINDOW), &node, &plugins, &ids);
+    let home = Rc::new(gateway::Home::new(binary, &config, &stage.folder.join("full-start.log"))?);
+    recovery::fill(&home.state())?;
+    let unknown: Vec<&str> = ids.iter().skip(1).step_by(2).copied().collect();
+    hooks::learned(&Gateway::start_at(home.clone())?, &unknown)?;
+    let mut took = Vec::new();
+    for _ in 0..STARTS[0] {
+        let start = Instant::now();
+        let gateway = Gateway::start_at(home.clone())?;
+        drop(Client::connect(gateway.port(), gateway::TOKEN).await?);
+        took.push(start.elapsed());
+    }
+    Ok(vec![("full-start", percentile(&took, 50))])
+}

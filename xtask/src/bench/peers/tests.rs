@@ -1,0 +1,52 @@
+//! What the page says of figures, and what a picture is.
+
+use anyhow::anyhow;
+
+use super::{page::number, plot::Lines, *};
+
+#[test]
+fn figures_are_told_in_three_digits_that_count() {
+    let told = [0.0, 0.0421, 1.234, 45.67, 123.4, 12_345.6, 1_234_567.0, -2.5, -123_456.0].map(number);
+    assert_eq!(told, ["0", "0.042", "1.23", "45.7", "123", "12,346", "1,234,567", "-2.50", "-123,456"]);
+}
+
+#[test]
+fn a_cell_without_a_figure_says_why() {
+    let mut figures = Figures { peers: vec!["floor".to_owned(), "Homard".to_owned()], ..Figures::default() };
+    figures.enter(Row::History, "floor", Err(anyhow!("it keeps no history")));
+    figures.enter(Row::History, "Homard", Ok(vec![("history", 25.0)]));
+    figures.enter(Row::Start, "floor", Ok(vec![("start", 7.0), ("idle-rss", 2.5)]));
+    figures.enter(Row::Start, "Homard", Ok(vec![("start", 20.0)]));
+    assert_eq!(
+        page::table(&figures),
+        "| | | floor | ZeroClaw 0.8.4 (quoted) | Homard | aim | |\n\
+         |---|---|---|---|---|---|---|\n\
+         | cold start to an accepted handshake | ms | 7.00 | 34–40 | **20.0** | ≤ 40 | met |\n\
+         | memory, idle | MB | 2.50 | 37 | – [1] | ≤ 25 |  |\n\
+         | history of 5,000 × 1 KB, more a turn | ms | – [2] | – | **25.0** | ≤ 20 | **missed** |\n\
+         \n[1] not measured of it\n\
+         \n[2] it keeps no history\n"
+    );
+    assert_eq!(
+        figures.to_json()["history"]["figures"],
+        json!({"Homard": 25.0, "floor": {"not": "it keeps no history"}})
+    );
+}
+
+#[test]
+fn bars_grow_with_what_they_show_and_names_are_escaped() {
+    let svg = plot::bars("a < b", "ms", &[("Homard".to_owned(), 1.0), ("A & B".to_owned(), 1000.0)]);
+    let widths: Vec<f64> = svg
+        .lines()
+        .filter_map(|line| line.strip_prefix("<rect x")?.split("width=\"").nth(1)?.split('"').next()?.parse().ok())
+        .collect();
+    assert!(matches!(widths[..], [short, long] if short > 1.0 && long > 4.0 * short), "{widths:?}");
+    assert!(svg.contains("a &lt; b") && svg.contains("A &amp; B") && svg.ends_with("</svg>\n"), "{svg}");
+}
+
+#[test]
+fn lines_stay_in_the_picture() {
+    let lines = vec![("Homard".to_owned(), vec![(1.0, 3.0), (1000.0, 0.0)])];
+    let svg = Lines { title: "x", axes: ["a", "b"], is_logarithmic: true, lines }.to_svg();
+    assert!(svg.contains(r#"<path d="M70.0 "#) && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+}

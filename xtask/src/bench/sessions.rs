@@ -1,0 +1,43 @@
+//! A list of ten thousand sessions: how soon it is there, beside a question that needs nothing, asked in turns.
+
+use std::{path::Path, rc::Rc, time::Duration};
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use super::{
+    client::Client,
+    recovery::{self, SESSIONS},
+    report::Report,
+};
+use crate::gateway::{self, Gateway, Home};
+
+/// How often each is asked.
+const TIMES: usize = 200;
+/// A page of the list, as clients ask for it.
+const PAGE: usize = 100;
+
+/// Measures a gateway of its own.
+pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut Report) -> Result<()> {
+    let home = Home::new(binary, config, &logs.join("sessions.log"))?;
+    recovery::fill(&home.state())?;
+    let gateway = Gateway::start_at(Rc::new(home))?;
+    let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
+    let questions = [
+        ("all", "sessions.list", json!({}), SESSIONS),
+        ("a page", "sessions.list", json!({"limit": PAGE}), PAGE),
+        ("nothing", "system-presence", json!({}), 0),
+    ];
+    let mut took: [Vec<Duration>; 3] = Default::default();
+    for _ in 0..TIMES {
+        for ((_, method, params, rows), took) in questions.iter().zip(&mut took) {
+            let (time, answer) = client.call(method, params.clone()).await?;
+            let told = answer.matches(r#""sessionId":"#).count();
+            ensure!(told == *rows, "{method} should have told of {rows} sessions, and told of {told}");
+            took.push(time);
+        }
+    }
+    let [all, page, empty] = took;
+    report.sessions(&all, &page, &empty);
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! `bench --soak`: the same load for long, and whether memory stays where it is.
+//!
+//! Runs come at a steady pace, whether those before have ended or not. They go round some sessions, each of which is begun
+//! anew after some turns, as people do; so what is worked with is as much at the end as at the beginning.
+
+use std::{fs, path::Path, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::{client::Client, config, model::Model, peers::plot::Lines, process, report::percentile};
+use crate::{
+    gateway::{self, Gateway},
+    shell,
+};
+
+/// Runs a second.
+const PACE: u32 = 50;
+/// Sessions that they go round, and after how many turns each of these is begun anew.
+const SESSIONS: usize = 200;
+const TURNS: usize = 20;
+/// How often memory is read.
+const LOOK: Duration = Duration::from_secs(5);
+/// What a run asks for.
+const TEXT: &str = "chunks=20";
+/// The share of the time that counts as warming up.
+const WARM_UP: f64 = 0.2;
+/// How long those that are under way get at the end.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Growth below this, in MiB an hour, is called flat.
+const FLAT: f64 = 5.0;
+
+/// What was seen.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Seconds since the beginning, and mebibytes.
+    memory: Vec<(f64, f64)>,
+    took: Vec<Duration>,
+    bad: usize,
+}
+
+/// Runs for so many minutes, tells on the way, and keeps the figures.
+pub(super) async fn run(binary: &Path, minutes: f64) -> Result<()> {
+    let model = Model::start().context("cannot start the model server")?;
+    let logs = tempfile::tempdir()?;
+    let gateway = Gateway::start(binary, &config(model.port()), &logs.path().join("soak.log"))?;
+    let seen = load(&gateway, Duration::from_secs_f64(minutes * 60.0)).await?;
+    ensure!(!seen.took.is_empty(), "no run ended");
+    let warm: Vec<(f64, f64)> = seen.memory.iter().copied().filter(|(at, _)| *at >= minutes * 60.0 * WARM_UP).collect();
+    let slope = slope(&warm) * 3600.0;
+    let (first, last) = (warm.first().map_or(f64::NAN, |it| it.1), warm.last().map_or(f64::NAN, |it| it.1));
+    let sentence = format!(
+        "{minutes:.0} minutes at {PACE} runs a second: {} runs, {} failed. Memory after the warm-up {first:.1} MiB, at the \
+         end {last:.1} MiB; the line through it rises by {slope:.2} MiB an hour{}. A run took {:.1} ms (p50), {:.1} ms (p99).",
+        seen.took.len(),
+        seen.bad,
+        if slope.abs() < FLAT { " (flat)" } else { "" },
+        percentile(&seen.took, 50),
+        percentile(&seen.took, 99),
+    );
+    println!("{sentence}");
+    keep(&sentence, &seen, slope)
+}
+
+/// Sends at a steady pace and reads what comes.
+async fn load(gateway: &Gateway, time: Duration) -> Result<Seen> {
+    let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
+    let begun = Instant::now();
+    let mut seen = Seen::default();
+    let mut pace = interval(Duration::from_secs(1) / PACE);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut look = interval(LOOK);
+    let (mut sent, mut under_way) = (0, std::collections::HashMap::new());
+    while begun.elapsed() < time || (!under_way.is_empty() && begun.elapsed() < time + PATIENCE) {
+        tokio::select! {
+            biased;
+            _ = look.tick() => {
+                let memory = process::memory(gateway.pid())? as f64 / f64::from(1 << 20);
+                seen.memory.push((begun.elapsed().as_secs_f64(), memory));
+                if seen.memory.len() % 12 == 1 {
+                    eprintln!("{:>6.0} s  {memory:>7.1} MiB  {} runs, {} under way", begun.elapsed().as_secs_f64(), seen.took.len(), under_way.len());
+                }
+            }
+            _ = pace.tick(), if begun.elapsed() < time => {
+                let (session, turn) = (sent % SESSIONS, sent / SESSIONS);
+                let key = format!("agent:main:soak-{session}");
+                if turn > 0 && turn.is_multiple_of(TURNS) {
+                    client.ask("sessions.reset", json!({"key": key})).await?;
+                }
+                under_way.insert(client.begin_text(&key, TEXT).await?, Instant::now());
+                sent += 1;
+            }
+            answer = client.answer() => {
+                let answer = answer?;
+                let id = answer["id"].as_str().unwrap_or_default();
+                if answer["payload"]["status"] == "accepted" {
+                    continue;
+                }
+                // What is not a run was a reset.
+                if let Some(start) = under_way.remove(id) {
+                    seen.took.push(start.elapsed());
+                    seen.bad += usize::from(answer["payload"]["status"] != "ok");
+                }
+            }
+        }
+    }
+    seen.bad += under_way.len();
+    Ok(seen)
+}
+
+/// By how much the line through these points rises, by the method of least squares.
+fn slope(points: &[(f64, f64)]) -> f64 {
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let above: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
+    let below: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
+    above / below
+}
+
+/// For the page of benchmarks.
+fn keep(sentence: &str, seen: &Seen, slope: f64) -> Result<()> {
+    let folder = shell::root().join("docs").join("benchmarks");
+    fs::create_dir_all(&folder)?;
+    let told = json!({"sentence": sentence, "runs": seen.took.len(), "failed": seen.bad, "mebibytesAnHour": slope});
+    fs::write(folder.join("soak.json"), format!("{told:#}\n"))?;
+    let points = seen.memory.iter().map(|(at, memory)| (at / 60.0, *memory)).collect();
+    let picture = Lines {
+        title: "Memory during the soak",
+        axes: ["minutes", "MiB"],
+        is_logarithmic: false,
+        lines: vec![("Homard".to_owned(), points)],
+    };
+    fs::write(folder.join("soak.svg"), picture.to_svg())?;
+    super::peers::put_soak()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slope_of_a_line_is_found() {
+        assert_eq!(slope(&[(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]), 2.0);
+        assert_eq!(slope(&[(0.0, 4.0), (10.0, 4.0)]), 0.0);
+    }
+}

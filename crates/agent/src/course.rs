@@ -54,8 +54,8 @@ enum Phase {
     Model(Box<Asked>, u64),
     /// It waits before it asks again.
     Retry(String),
-    /// Tools are at work: so many.
-    Tools(usize),
+    /// Tools are at work.
+    Tools,
     /// The conversation is being made short.
     Compacting,
     /// A model has answered, and what it said is on its way to disk.
@@ -112,9 +112,8 @@ impl Course {
                 self.aside(at, at, What::Switched { from_model, reason, why });
             }
             RunEvent::ToolStarted { call, arguments, .. } => {
-                match &mut self.phase {
-                    Phase::Tools(count) => *count += 1,
-                    _ => self.turn(at, Phase::Tools(1)),
+                if !matches!(self.phase, Phase::Tools) {
+                    self.turn(at, Phase::Tools);
                 }
                 self.tools.insert(call.clone(), (at, digest(arguments)));
             }
@@ -125,8 +124,8 @@ impl Course {
                 self.aside(from, at, What::Tool { name, call, digest, is_error: result.is_error });
                 if self.tools.is_empty() {
                     // One that was refused, or that answered before a restart, was not seen to begin.
-                    if !matches!(self.phase, Phase::Tools(_)) && at > self.mark {
-                        self.phase = Phase::Tools(0);
+                    if !matches!(self.phase, Phase::Tools) && at > self.mark {
+                        self.phase = Phase::Tools;
                     }
                     self.turn(at, Phase::Between);
                 }
@@ -189,7 +188,7 @@ impl Course {
             Phase::Between | Phase::Compacting => What::Prepared,
             Phase::Model(asked, _) => What::Model(asked),
             Phase::Retry(why) => What::Retry { why },
-            Phase::Tools(_) => What::Tools,
+            Phase::Tools => What::Tools,
             Phase::Said => What::Stored,
         };
         self.cover(at, what);
@@ -234,7 +233,7 @@ impl Course {
         self.come_back();
         match self.phase {
             Phase::Said | Phase::Between => self.cover(until, What::Finished),
-            Phase::Waiting | Phase::Model(..) | Phase::Retry(_) | Phase::Tools(_) | Phase::Compacting => {
+            Phase::Waiting | Phase::Model(..) | Phase::Retry(_) | Phase::Tools | Phase::Compacting => {
                 self.turn(until, Phase::Between)
             }
         }

@@ -217,7 +217,7 @@ async fn ask(model: &dyn Model, ask: Ask, (payer, usage): (&Payer, &mut Usage)) 
         ..Request::default()
     };
     // There are ways without a model.
-    let hold = payer.reserve(model.spec(), prompt, &mut request).await.map_err(|_| Refused::Failed)?;
+    let Ok(hold) = payer.reserve(model.spec(), prompt, &mut request).await else { return Err(Refused::Failed) };
     let mut stream = model.stream(request);
     let mut said = String::new();
     while let Some(event) = stream.next().await {

@@ -173,8 +173,10 @@ fn is_loopback(host: &str) -> bool {
 }
 
 fn address(host: &str) -> Option<IpAddr> {
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    bare.parse().ok()
+    match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(bare) => bare.parse().ok().map(IpAddr::V6),
+        None => host.parse().ok().map(IpAddr::V4),
+    }
 }
 
 /// Whether a host is this machine, or the address of ours by which the request came: an address cannot be pointed
@@ -185,9 +187,11 @@ fn is_ours(host: &Authority, local: IpAddr) -> bool {
 }
 
 fn may_connect(origin: &str, (host, is_proxied, is_direct): (&Authority, bool, bool), allowed: &[String]) -> bool {
-    let Ok(uri) = origin.to_ascii_lowercase().parse::<Uri>() else { return false };
-    let (Some("http" | "https"), Some(from)) = (uri.scheme_str(), uri.authority()) else { return false };
-    if !is_plain(from) || origin.ends_with('/') || uri.path() != "/" || uri.query().is_some() {
+    let plain = origin.to_ascii_lowercase();
+    let Ok(uri) = plain.parse::<Uri>() else { return false };
+    let (Some(scheme @ ("http" | "https")), Some(from)) = (uri.scheme_str(), uri.authority()) else { return false };
+    // Nothing but a scheme and a place: what a parser passes over could hide another one.
+    if !is_plain(from) || plain != format!("{scheme}://{from}") {
         return false;
     }
     let listed = |allowed: &String| allowed.trim_end_matches('/').eq_ignore_ascii_case(origin);
@@ -318,6 +322,9 @@ mod tests {
             "local host",
             "[::1].evil.example",
             "[::1]evil:80",
+            "[127.0.0.1]",
+            "[127.0.0.7]:80",
+            "::1",
         ];
         for host in foreign {
             assert_eq!(judged(&[("host", host)]), Err(Refused::Host), "{host}");
@@ -377,6 +384,9 @@ mod tests {
             "http://[::1].evil.example",
             "http://[::ffff:7f00:1].evil.example",
             "http://localhost:80evil",
+            "http://localhost:517#",
+            "http://localhost?",
+            "http://[127.0.0.1]",
         ];
         for origin in bad {
             assert_eq!(from(origin), Err(Refused::Origin), "{origin}");

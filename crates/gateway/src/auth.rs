@@ -399,7 +399,6 @@ mod tests {
                 password: shown(2, "y"),
                 device_token: shown(4, "d"),
                 bootstrap_token: shown(8, "b"),
-                ..Auth::default()
             };
             let bouncer = bouncer(Some("s"), None);
             let now = Instant::now();

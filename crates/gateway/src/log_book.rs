@@ -145,12 +145,22 @@ fn told(line: &str) -> String {
     let (message, time) = (text(&mut fields, "message"), text(&mut event, "timestamp"));
     let (level, target) = (text(&mut event, "level"), text(&mut event, "target"));
     let more: String = fields.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+    let words = tame(&format!("{message}{more}"));
     let line = json!({
-        "0": format!("{message}{more}"), "time": time, "level": level.to_lowercase(), "subsystem": target,
-        "message": format!("{message}{more}"), "_meta": {"logLevelName": level, "date": time, "name": target},
+        "0": words, "time": time, "level": level.to_lowercase(), "subsystem": target,
+        "message": words, "_meta": {"logLevelName": level, "date": time, "name": target},
     });
     let line = line.to_string();
     if line.len() <= LINE { line } else { json!({"0": cut(&message), "time": time}).to_string() }
+}
+
+/// A text without what acts on a screen and JSON does not spell out.
+fn tame(text: &str) -> String {
+    let acts = |char: char| {
+        let is_break = matches!(char, '\u{2028}'..='\u{202e}' | '\u{200e}' | '\u{200f}' | '\u{2066}'..='\u{2069}');
+        is_break || (char.is_control() && char > ' ')
+    };
+    text.chars().map(|char| if acts(char) { '\u{fffd}' } else { char }).collect()
 }
 
 fn cut(text: &str) -> String {
@@ -216,6 +226,13 @@ mod tests {
                 "_meta": {"logLevelName": "WARN", "date": "2026-01-02T03:04:05Z", "name": "homard"},
             })
         );
+    }
+
+    #[test]
+    fn r74_what_acts_on_a_screen_is_not_told() {
+        let event = json!({"fields": {"message": "a\u{9b}31m\u{202e}b\n\u{1b}[2J", "origin": "\u{2028}"}});
+        let line = book(&[&event.to_string()]).read(None, 1, 1000).lines.remove(0);
+        assert!(!line.contains(|char: char| char.is_control() || matches!(char, '\u{2028}' | '\u{202e}')), "{line:?}");
     }
 
     #[test]

@@ -140,7 +140,11 @@ impl WebFetch {
         Self { egress, settings, ambient, recent }
     }
 
-    async fn answer(&self, (cancel, asker): (&CancellationToken, Asker), arguments: Value) -> Result<ToolResult, Error> {
+    async fn answer(
+        &self,
+        (cancel, asker): (&CancellationToken, Asker),
+        arguments: Value,
+    ) -> Result<ToolResult, Error> {
         let begun = Instant::now();
         let asked: Arguments =
             serde_json::from_value(arguments).map_err(|error| Error::Arguments(error.to_string()))?;

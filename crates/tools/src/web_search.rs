@@ -177,7 +177,11 @@ impl WebSearch {
         Self { settings, provider, ambient, recent }
     }
 
-    async fn answer(&self, (cancel, asker): (&CancellationToken, Asker), arguments: Value) -> Result<ToolResult, Error> {
+    async fn answer(
+        &self,
+        (cancel, asker): (&CancellationToken, Asker),
+        arguments: Value,
+    ) -> Result<ToolResult, Error> {
         let begun = Instant::now();
         let asked = self.provider.as_ref().ok_or(Error::Unconfigured)?;
         let arguments: Arguments =

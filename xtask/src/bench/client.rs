@@ -152,6 +152,9 @@ impl Client {
             if answer["payload"]["status"] == "ok" {
                 load.good += 1;
             } else {
+                if load.bad == 0 {
+                    eprintln!("a run failed: {answer}");
+                }
                 load.bad += 1;
             }
             waiting.insert(self.begin_text(&key(session, run + 1), text).await?, (session, run + 1));

@@ -85,10 +85,12 @@ async fn load(gateway: &Gateway, time: Duration) -> Result<Seen> {
             _ = pace.tick(), if begun.elapsed() < time => {
                 let (session, turn) = (sent % SESSIONS, sent / SESSIONS);
                 let key = format!("agent:main:soak-{session}");
-                if turn > 0 && turn.is_multiple_of(TURNS) {
+                // A run that is under way would be stopped.
+                let is_at_work = under_way.values().any(|(_, at_work)| *at_work == session);
+                if turn > 0 && turn.is_multiple_of(TURNS) && !is_at_work {
                     client.ask("sessions.reset", json!({"key": key})).await?;
                 }
-                under_way.insert(client.begin_text(&key, TEXT).await?, Instant::now());
+                under_way.insert(client.begin_text(&key, TEXT).await?, (Instant::now(), session));
                 sent += 1;
             }
             answer = client.answer() => {
@@ -98,9 +100,12 @@ async fn load(gateway: &Gateway, time: Duration) -> Result<Seen> {
                     continue;
                 }
                 // What is not a run was a reset.
-                if let Some(start) = under_way.remove(id) {
+                if let Some((start, _)) = under_way.remove(id) {
                     seen.took.push(start.elapsed());
-                    seen.bad += usize::from(answer["payload"]["status"] != "ok");
+                    if answer["payload"]["status"] != "ok" {
+                        seen.bad += 1;
+                        eprintln!("a run failed: {answer}");
+                    }
                 }
             }
         }

@@ -98,7 +98,12 @@ pub(super) const TIME: u64 = 1_767_225_600_000;
 const DATE: &str = "2026-01-01T00:00:00.000Z";
 
 /// Writes a transcript of so many messages of some size.
-pub(super) fn write(mut file: BufWriter<File>, id: &str, (length, size): (usize, usize), is_compacted: bool) -> Result<()> {
+pub(super) fn write(
+    mut file: BufWriter<File>,
+    id: &str,
+    (length, size): (usize, usize),
+    is_compacted: bool,
+) -> Result<()> {
     writeln!(file, "{}", json!({"type": "session", "version": 3, "id": id, "timestamp": DATE, "cwd": "/"}))?;
     let text = "All about the house by the sea. ".repeat(size / 32 + 1);
     let name = |place: usize| format!("{place:08x}");

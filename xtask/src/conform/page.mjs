@@ -112,6 +112,8 @@ async function say(words) {
 async function answered(words, seconds = 60) {
   const answer = `I have heard: ${words}`;
   await until(`"${answer}"`, async () => (await text()).includes(answer), seconds);
+  // The page puts the question in its place when it has read the history again.
+  await until(`"${words}" and its answer`, async () => count(await text(), words) >= 2, 20);
   await page.waitForTimeout(1500);
   const all = await text();
   demand(count(all, answer) === 1, `the answer should be there once, but is ${count(all, answer)} times`);

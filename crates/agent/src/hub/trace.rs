@@ -75,10 +75,7 @@ impl Hub {
         let tape = self.0.lock().runs.get(row.host.as_ref().unwrap_or(&row.run)).map(|run| run.tape.clone());
         let Some(tape) = tape else { return (Steps::default(), until) };
         let facts = tape.facts();
-        let began = facts.iter().find_map(|fact| match fact.kind {
-            crate::RunEvent::Started { .. } => Some(fact.at),
-            _ => None,
-        });
+        let began = facts.iter().find(|fact| matches!(fact.kind, crate::RunEvent::Started { .. })).map(|fact| fact.at);
         // One that began before this process did.
         let began_before = row.started_at.filter(|before| began.is_none_or(|began| *before < began));
         (course::of(&facts, Span { accepted_at: tape.accepted_at(), began_before, until }), until)

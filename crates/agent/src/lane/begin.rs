@@ -9,7 +9,7 @@ use homard_proto::{
     transcript::{Entry, Header, Kind, ModelChange},
 };
 use homard_reply::blocks::Blocks;
-use homard_store::{Input, Rec, Start, branch};
+use homard_store::{Input, Rec, Start, branch, recovery::assistant};
 
 use super::{
     Lane, Queued,
@@ -60,14 +60,7 @@ pub(crate) struct Resume {
 impl Resume {
     /// What its answers took before the process ended.
     fn took(&self) -> Sum {
-        let usage = self.entries.iter().filter_map(|entry| match &entry.kind {
-            Kind::Message(said) => match &said.message {
-                Message::Assistant(said) => Some(Sum::from(&said.usage)),
-                Message::User(_) | Message::ToolResult(_) | Message::Other(_) => None,
-            },
-            _ => None,
-        });
-        usage.sum()
+        self.entries.iter().filter_map(assistant).map(|said| Sum::from(&said.usage)).sum()
     }
 }
 

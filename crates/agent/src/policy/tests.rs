@@ -542,3 +542,19 @@ fn a_tool_that_was_taken_away_is_neither_told_nor_found() {
     assert_eq!(answer("exec"), Err(ToolResult::error("Tool exec not found")));
     assert_eq!(toolbox.specs().len(), 3);
 }
+
+#[test]
+fn what_is_told_of_a_selection_is_written_once() {
+    let toolbox = Toolbox::new(["exec", "read", "write"].map(|name| Arc::new(Named(name)) as Arc<dyn Tool>));
+    let names = |left: &Toolbox| left.specs().iter().map(|spec| spec.name.clone()).collect::<Vec<_>>();
+    let all = toolbox.only(|_| true);
+    let (first, again) = (toolbox.only(|name| name != "exec"), toolbox.only(|name| name != "exec"));
+    let other = toolbox.only(|name| name != "read");
+    assert_eq!(
+        (names(&first), names(&other)),
+        (vec!["read".into(), "write".into()], vec!["exec".into(), "write".into()])
+    );
+    assert!(Arc::ptr_eq(&all.specs(), &toolbox.specs()));
+    assert!(Arc::ptr_eq(&first.specs(), &again.specs()) && Arc::ptr_eq(&first.brief_specs(), &again.brief_specs()));
+    assert!(!Arc::ptr_eq(&first.specs(), &other.specs()));
+}

@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(Arrival::of(&[]), Arrival::Whole);
         assert_eq!(Arrival::of(&[dead("aborted"), row(DeliveryState::Sent { provider_id: None })]), Arrival::Whole);
         assert_eq!(Arrival::of(&[queued]), Arrival::Waiting(None));
-        assert_eq!(Arrival::of(&[busy.clone()]), Arrival::Waiting(Some("busy".to_owned())));
+        assert_eq!(Arrival::of(std::slice::from_ref(&busy)), Arrival::Waiting(Some("busy".to_owned())));
         assert_eq!(Arrival::of(&[busy.clone(), unknown.clone()]), Arrival::Unknown { place: place() });
         let refused = Arrival::Refused { place: place(), why: "blocked".to_owned(), is_best_effort: true };
         assert_eq!(Arrival::of(&[busy, unknown, dead("blocked")]), refused);

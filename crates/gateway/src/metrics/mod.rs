@@ -40,11 +40,14 @@ pub type RunEnds = Arc<dyn Fn(&Tape) + Send + Sync>;
 #[derive(Clone, Default)]
 pub(crate) struct Metrics(Arc<Inner>);
 
+/// Says whether there is a tool of a name.
+type Knows = Box<dyn Fn(&str) -> bool + Send + Sync>;
+
 #[derive(Default)]
 struct Inner {
     runs: Mutex<Runs>,
     /// Whether there is a tool of a name: a model may make one up.
-    knows: Option<Box<dyn Fn(&str) -> bool + Send + Sync>>,
+    knows: Option<Knows>,
     /// Who else wants to know of a run that is over.
     ends: Option<RunEnds>,
 }

@@ -1,9 +1,6 @@
 //! A conversation with an agent that is not busy with anything else: `chat.send`, its events, and how it is stopped.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use homard_model::{Error as ModelError, ErrorKind, Event, stream::CallDelta};
@@ -39,7 +36,7 @@ fn started(protocol: u64, run: &str) -> Value {
 async fn an_older_client_hears_of_its_run_a_moment_after_the_answer() {
     let world = World::new(says(&["at once"])).await;
     let mut socket = world.client(3, json!({})).await;
-    let asked = Instant::now();
+    let asked = tokio::time::Instant::now();
     socket.send("r1", "chat.send", message("k", "hello")).await;
     let frames = until(&mut socket, |frame| frame["event"] == "agent").await;
     assert_eq!(lines(&frames), ["r1 true", "agent k 1 lifecycle start"]);

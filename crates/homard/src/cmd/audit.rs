@@ -125,7 +125,9 @@ fn cells(row: &Value) -> Vec<String> {
     let more = row["more"].as_object().into_iter().flatten().map(|(name, value)| match value {
         Value::String(value) if value.len() == 64 => format!("{name}={}…", &value[..12]),
         Value::String(value) => format!("{name}={}", render::harmless(value)),
-        value => format!("{name}={value}"),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            format!("{name}={value}")
+        }
     });
     vec![at, text("what"), text("outcome"), text("who"), more.collect::<Vec<_>>().join(" ")]
 }

@@ -46,7 +46,7 @@ enum Command {
         all: bool,
     },
     /// Make a job
-    Add(Add),
+    Add(Box<Add>),
     /// Remove a job; the story of its runs stays
     Rm {
         /// The job's id

@@ -32,14 +32,14 @@ const SHOWN: usize = 60;
 /// What `homard hooks` takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  homard hooks                          what there is
-  homard hooks list --eligible          what lacks nothing
-  homard hooks info session-memory      one of them, and what it lacks
-  homard hooks check                    what is on, what the others lack, and what is wrong with files
-  homard hooks enable session-memory    switch one on; a gateway that runs must be restarted
-  homard hooks disable session-memory   switch it off again
-  homard hooks install ./my-hook        copy a folder with a HOOK.md into the state directory
-  homard hooks install ./my-hook --link use it where it is")]
+  homard hooks                           what there is
+  homard hooks list --eligible           what lacks nothing
+  homard hooks info session-memory       one of them, and what it lacks
+  homard hooks check                     what is on, what the others lack, and what is wrong with files
+  homard hooks enable session-memory     switch one on; a gateway that runs must be restarted
+  homard hooks disable session-memory    switch it off again
+  homard hooks install ./my-hook         copy a folder with a HOOK.md into the state directory
+  homard hooks install ./my-hook --link  use it where it is")]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Option<Command>,

@@ -77,7 +77,10 @@ async fn ask(args: &Args, mut client: Box<Client>) -> Result<()> {
     };
     let newest = lines(&answer);
     show(args, &newest[newest.len().saturating_sub(limit)..])?;
-    while args.follow {
+    if !args.follow {
+        return Ok(());
+    }
+    loop {
         sleep(LOOK).await;
         answer =
             client.call("logs.tail", json!({"cursor": answer["cursor"], "limit": 5000, "maxBytes": 1_000_000})).await?;
@@ -86,7 +89,6 @@ async fn ask(args: &Args, mut client: Box<Client>) -> Result<()> {
         }
         show(args, &lines(&answer))?;
     }
-    Ok(())
 }
 
 /// From the file that a gateway has left.
@@ -103,7 +105,10 @@ async fn look(args: &Args, path: &Path) -> Result<()> {
         render::remark(&format!("there are no lines in {}; no gateway answers", path.display()));
     }
     show(args, &found[found.len().saturating_sub(args.limit)..])?;
-    while args.follow {
+    if !args.follow {
+        return Ok(());
+    }
+    loop {
         sleep(LOOK).await;
         let size = fs::metadata(path).map_or(0, |found| usize::try_from(found.len()).unwrap_or_default());
         if size < place {
@@ -116,7 +121,6 @@ async fn look(args: &Args, path: &Path) -> Result<()> {
         let lines: Vec<_> = text[..whole].lines().map(Line::read).filter(|line| line.is_wanted(&args.level)).collect();
         show(args, &lines)?;
     }
-    Ok(())
 }
 
 fn read(path: &Path, from: usize) -> Result<String> {

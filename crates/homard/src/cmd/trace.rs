@@ -53,11 +53,10 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         let (life, is_live) = find(&setup, &args.id).await?;
         let is_over = !matches!(life["run"]["status"].as_str(), Some("accepted" | "running" | "absorbed"));
         if !args.follow || is_over || !is_live {
-            return Ok(if args.json {
-                render::print_json(&life)?
-            } else {
-                render::print(&told::whole(&life, bars()))?
-            });
+            return match args.json {
+                true => Ok(render::print_json(&life)?),
+                false => Ok(render::print(&told::whole(&life, render::is_terminal()))?),
+            };
         }
         let line = told::now(&life);
         if line != shown && !args.json {
@@ -66,11 +65,6 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         }
         tokio::time::sleep(LOOK).await;
     }
-}
-
-/// Whether the timeline is drawn.
-fn bars() -> bool {
-    render::is_terminal()
 }
 
 /// The life of a run, and whether a gateway told it.

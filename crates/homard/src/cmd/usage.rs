@@ -65,7 +65,7 @@ fn whole(told: &Value, limits: &[(&str, &Limit)]) -> String {
     rows.push(row("in all", &told["totals"]));
     let mut text = render::table(&rows);
     for (name, limit) in limits {
-        let cost = limit.cost.map(|cost| format!("{} dollars", cost));
+        let cost = limit.cost.map(|cost| format!("{cost} dollars"));
         let tokens = limit.tokens.map(|tokens| format!("{tokens} tokens"));
         let allowed: Vec<_> = cost.into_iter().chain(tokens).collect();
         if !allowed.is_empty() {

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use homard_config::{Env, Loaded, Used, read, read_or_last_good, read_text};
 
 pub(crate) use sections::{
-    Config, agents, bindings, budgets, channels, gateway, internal_hooks, logging, mcp, schedule::span, session, skills, tools,
-    typing,
+    Config, agents, bindings, budgets, channels, gateway, internal_hooks, logging, mcp, schedule::span, session,
+    skills, tools, typing,
 };
 pub(crate) use text::Text;
 

@@ -144,8 +144,6 @@ fn wrong_usage_is_exit_code_two() {
         told(&["agent", "-m", "x", "--deliver", "--local"]),
         error("the argument '--deliver' cannot be used with '--local'")
     );
-    let nobody = format!("error: no gateway answers at ws://127.0.0.1:{}, and only a gateway talks to channels", home.port);
-    assert_eq!(told(&["agent", "-m", "x", "--deliver"]), (Some(1), nobody));
     assert_eq!(
         told(&["gateway", "run", "--bind", "everywhere"]),
         error("--bind everywhere means nothing; use loopback, lan, tailnet, custom or auto")
@@ -153,6 +151,9 @@ fn wrong_usage_is_exit_code_two() {
     assert_eq!(told(&["gateway", "--token", ""]), error("--token is empty"));
     assert_eq!(told(&["gateway", "run", "--password", " "]), error("--password is empty"));
     assert!(!home.state().exists());
+    let nobody =
+        format!("error: no gateway answers at ws://127.0.0.1:{}, and only a gateway talks to channels", home.port);
+    assert_eq!(told(&["agent", "-m", "x", "--deliver"]), (Some(1), nobody));
 }
 
 #[test]

@@ -67,6 +67,8 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("channels/telegram.md", "nobody asks to be let in"),
     ("channels/telegram.md", "nobody asks to be let in"),
     ("channels/telegram.md", "there is no bot"),
+    ("clients.md", "downloads OpenClaw and a browser"),
+    ("clients.md", "downloads OpenClaw and a browser"),
     ("compaction.md", "nothing was made short"),
     ("configuration.md", "needs other files"),
     ("durability.md", "hours of work, and for developers"),

@@ -28,7 +28,8 @@ async fn closed(state: &Path) {
 
 #[tokio::test]
 async fn r89_every_repair_of_a_transcript_is_told_and_counted() {
-    let cases: [(&str, fn(&Path, &str), &[&str]); 4] = [
+    type Harm = fn(&Path, &str);
+    let cases: [(&str, Harm, &[&str]); 4] = [
         ("torn", |path, text| fs::write(path, format!("{text}{{\"type\":\"mes")).unwrap(), &["transcript_torn"]),
         (
             "damaged",

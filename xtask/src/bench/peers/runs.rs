@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use futures_util::future::try_join_all;
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -27,6 +28,8 @@ const WARM: Duration = Duration::from_secs(15);
 
 /// How many sessions run at once, the line of each, and for how long.
 const LOADS: [(usize, &str); 4] = [(1, "load-1"), (10, "load-10"), (100, "load-100"), (1_000, "load-1000")];
+/// How many of them share a socket: a gateway may work on only so many questions of one client at once.
+const EACH: usize = 100;
 const LOADING: Duration = Duration::from_secs(12);
 
 /// What comes before memory is read: so many runs in ten sessions, or as many as fit in this time, in slices.
@@ -97,9 +100,17 @@ pub(super) async fn load(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
         let running = home.start().await?;
         let mut client = running.client().await?;
         client.run("agent:main:first", CHUNKS).await?;
-        let load = client.load_for(sessions, "load", LOADING, PLAIN).await?;
-        figures.push((line, load.good as f64 / load.took.as_secs_f64()));
-        bad += load.bad;
+        let mut clients = vec![client];
+        while clients.len() * EACH < sessions {
+            clients.push(running.client().await?);
+        }
+        let loading = clients.iter_mut().enumerate().map(|(number, client)| {
+            let share = EACH.min(sessions - number * EACH);
+            async move { client.load_for(share, &format!("load-{number}"), LOADING, PLAIN).await }
+        });
+        let loads = try_join_all(loading).await?;
+        figures.push((line, loads.iter().map(|load| load.good as f64 / load.took.as_secs_f64()).sum()));
+        bad += loads.iter().map(|load| load.bad).sum::<usize>();
     }
     figures.push(("load-bad", bad as f64));
     Ok(figures)

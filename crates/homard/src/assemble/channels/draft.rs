@@ -241,6 +241,16 @@ impl Drafts {
         }
     }
 
+    /// A run is over. What it showed waits for its answer, or is taken back if there will be none.
+    pub(super) async fn end(&self, channel: &dyn Channel, run: &RunId, is_answered: bool) {
+        let was_shown = self.find(run).is_some_and(|draft| draft.known().is_some());
+        if was_shown && !is_answered {
+            self.withdraw(channel, run).await;
+        } else if !was_shown {
+            self.forget(run);
+        }
+    }
+
     /// Takes a draft back: its run says nothing.
     pub(super) async fn withdraw(&self, channel: &dyn Channel, run: &RunId) {
         let Some(draft) = self.find(run) else { return };

@@ -14,7 +14,9 @@ pub(super) fn look(scene: &Scene) -> Report {
     let is_held = scene.holder.is_some();
     let journal = match database(state) {
         Database::InUse if !is_held => Database::Sound,
-        found => found,
+        found @ (Database::None | Database::Sound | Database::InUse | Database::Damaged(_) | Database::Unusable(_)) => {
+            found
+        }
     };
     let found = match transcripts(state) {
         Ok(found) => found,

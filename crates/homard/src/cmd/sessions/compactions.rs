@@ -217,7 +217,8 @@ mod tests {
 
     fn without_gateway(state: &Path) -> Setup {
         let paths = Paths { config: state.join("homard.json"), state: state.to_owned() };
-        let target = Target { url: "ws://127.0.0.1:9".to_owned(), secret: None, pin: None, is_own: true, is_down: true };
+        let target =
+            Target { url: "ws://127.0.0.1:9".to_owned(), secret: None, pin: None, is_own: true, is_down: true };
         Setup { loaded: Config::read(&paths.config, "{}"), paths, complaint: None, target }
     }
 

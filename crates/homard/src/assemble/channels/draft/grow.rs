@@ -67,10 +67,9 @@ pub(in super::super) fn grow(
                     let Some(events) = events else { return };
                     for event in events {
                         words.hear(&event.kind);
-                        if let RunEvent::Ended(end) = &event.kind
-                            && !is_answered(&end.outcome, &end.replies)
-                        {
-                            return drafts.withdraw(channel.as_ref(), &run).await;
+                        if let RunEvent::Ended(end) = &event.kind {
+                            let is_answered = is_answered(&end.outcome, &end.replies);
+                            return drafts.end(channel.as_ref(), &run, is_answered).await;
                         }
                     }
                 }

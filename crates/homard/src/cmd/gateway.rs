@@ -44,6 +44,15 @@ impl Args {
     pub(super) fn serves(&self) -> bool {
         matches!(self.command, None | Some(Command::Run(_)))
     }
+
+    /// Whether it does, and nothing is wrong with how it was asked to.
+    pub(super) fn can_serve(&self) -> bool {
+        match &self.command {
+            None => self.serve.check().is_ok(),
+            Some(Command::Run(args)) => args.check().is_ok(),
+            Some(_) => false,
+        }
+    }
 }
 
 /// Does it.

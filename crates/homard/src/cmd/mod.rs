@@ -194,7 +194,8 @@ impl Cli {
     /// What the config says of logging, and where to; only a gateway goes by it.
     pub(crate) fn logging(&self) -> (Logging, Option<PathBuf>) {
         let Command::Gateway(args) = &self.command else { return Default::default() };
-        let Some(paths) = args.serves().then(Paths::find).and_then(Result::ok) else { return Default::default() };
+        // Wrong usage leaves nothing behind.
+        let Some(paths) = args.can_serve().then(Paths::find).and_then(Result::ok) else { return Default::default() };
         let logging = Config::choose(&paths).loaded.config.logging;
         let place = logging::place(&logging, &paths);
         (logging, Some(place))

@@ -11,7 +11,9 @@ const TEXT: usize = 512;
 
 /// Makes a line of JSON fit to be kept.
 pub(super) fn clean(line: &str, masks: &Masks) -> String {
-    let mut value = serde_json::from_str(line).unwrap_or_else(|_| json!({"fields": {"message": line.trim_end()}}));
+    // Only what the logger wrote is an event; whatever else comes is the text of one.
+    let event = serde_json::from_str(line).ok().filter(|value: &Value| value["fields"].is_object());
+    let mut value = event.unwrap_or_else(|| json!({"fields": {"message": line.trim_end()}}));
     shorten(&mut value, masks);
     escape(&value.to_string())
 }

@@ -282,7 +282,7 @@ mod tests {
         );
         assert_eq!(
             complaint("at 0ms shout \"a\""),
-            "x.trace:1: expected `say`, `chat`, `agent`, `wait`, `abort`, `event`, `reset`, `undo`, `resize`, `drain`, `shutdown` or `restart`, found `shout`"
+            "x.trace:1: expected `say`, `chat`, `phone`, `agent`, `wait`, `abort`, `event`, `reset`, `undo`, `resize`, `drain`, `shutdown` or `restart`, found `shout`"
         );
         assert_eq!(complaint("at 0ms say hello"), "x.trace:1: expected a \"text\", found `hello`");
         assert_eq!(complaint("at 0ms say \"a"), "x.trace:1: expected a \"text\", found `\"a`");

@@ -81,7 +81,7 @@ pub(super) struct Args {
 
 impl Args {
     /// Refuses what cannot work, before anything is touched.
-    fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Result<(), Failure> {
         open::bind(self.bind.as_deref(), &Config::default())?;
         // Another secret would count in its place, which is not what was said.
         for (flag, secret) in [("--token", &self.token), ("--password", &self.password)] {

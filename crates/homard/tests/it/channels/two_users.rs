@@ -68,7 +68,10 @@ fn attempt(dice: &mut Dice, asker: Person) -> Call {
         2 => ("sessions_send", json!({"sessionKey": key, "message": message, "timeoutSeconds": 0})),
         3 => ("session_status", json!({"sessionKey": key})),
         4 => ("memory_search", json!({"query": "canary"})),
-        5 => ("message", json!({"action": "send", "channel": other.channel, "target": other.id, "message": message})),
+        // Words that it sent to whom it answers are not said to them again, so that nobody could wait for an answer.
+        5 if other != asker => {
+            ("message", json!({"action": "send", "channel": other.channel, "target": other.id, "message": message}))
+        }
         6 => ("exec", json!({"command": "cat -r $HOME/state"})),
         _ => ("read", json!({"path": "../state/agents/main/sessions/sessions.json"})),
     };

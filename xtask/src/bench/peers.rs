@@ -1,7 +1,7 @@
 //! `bench --peers`: Homard beside OpenClaw and beside the least that a gateway can do, with one model server and one load
 //! generator for all, on one machine, in one go.
 //!
-//! [`peer`] is who is measured, [`line`] what the lines of the table are called and what is aimed at. What is measured:
+//! [`peer`] is who is measured, [`mod@line`] what the lines of the table are called and what is aimed at. What is measured:
 //! [`start`], [`runs`], what is [`long`], [`many`] at once, and what is seen from [`outside`]. [`page`] writes
 //! `docs/benchmarks.md`, and [`plot`] the pictures in it.
 

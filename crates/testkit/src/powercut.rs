@@ -153,6 +153,15 @@ enum Place {
     End,
 }
 
+/// Whether a call that opens something does it to read only.
+fn only_looks(call: &Call<'_>) -> Result<bool> {
+    let is_reading = |word: &Word| match word {
+        Word::Plain(flags) => flags.contains("flags=O_RDONLY") && !flags.contains("O_CREAT"),
+        Word::Text(_) => false,
+    };
+    Ok(call.words()?.iter().any(is_reading))
+}
+
 impl Life<'_> {
     fn take(&mut self, call: &Call<'_>, moment: Moment) -> Result<()> {
         if moment == Moment::Begin {
@@ -194,6 +203,8 @@ impl Life<'_> {
                     self.recording.push(Event::Synced { node, begun });
                 }
             }
+            // Only looking changes nothing; its number stands for nothing that is followed here.
+            "openat2" if only_looks(call)? => drop(self.open.remove(&call.result)),
             "mkdir" | "linkat" | "link" | "rename" | "renameat" | "unlink" => self.name(call)?,
             other => {
                 let is_ours = call.words()?.iter().any(|word| match word {

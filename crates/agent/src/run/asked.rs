@@ -79,11 +79,16 @@ impl RunScope {
         Asked {
             provider: spec.provider.clone(),
             model: spec.model.clone(),
-            profile: Some(self.failover.candidate().profile.to_string()).filter(|name| !name.is_empty()),
+            profile: named(&self.failover.candidate().profile),
             prompt,
             ..Asked::default()
         }
     }
+}
+
+/// The name of a credential, where there is one.
+fn named(profile: &str) -> Option<String> {
+    Some(profile.to_owned()).filter(|name| !matches!(name.as_str(), "" | "none"))
 }
 
 /// What a message of a request says, in a number.

@@ -169,6 +169,17 @@ fn a_number_may_be_given_anew_before_its_close_has_ended() {
 }
 
 #[test]
+fn whoever_only_looks_changes_nothing_and_takes_over_the_number() {
+    let trace = r#"7 openat(AT_FDCWD, "/s/a", O_RDWR|O_CREAT|O_CLOEXEC, 0600) = 3
+7 openat(AT_FDCWD, "/s/b", O_RDWR|O_CREAT|O_CLOEXEC, 0600) = 4
+7 openat2(3, ".", {flags=O_RDONLY|O_CLOEXEC|O_DIRECTORY, resolve=RESOLVE_BENEATH}, 24) = 4
+7 write(4, "x", 1) = 1
+"#;
+    let files = ["a", "b"].map(|path| (PathBuf::from(path), Vec::new()));
+    assert_eq!(recorded(trace).files(), files.into());
+}
+
+#[test]
 fn a_call_that_the_replay_does_not_know_is_an_error() {
     let mut recording = Recording::default();
     let trace = "7 openat(AT_FDCWD, \"/s/a\", O_RDWR|O_CREAT|O_CLOEXEC, 0600) = 3\n7 fallocate(3, 0, 0, 9) = 0\n";

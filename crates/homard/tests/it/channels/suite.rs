@@ -100,6 +100,10 @@ async fn three_messages(side: Side, mode: &str) -> Vec<String> {
     until("the model is asked", || stage.asked() == 1);
     side.says(&stage, &gateway, "two.");
     side.says(&stage, &gateway, "three.");
+    until("all are taken in", || {
+        let listed = gateway.run(&["trace", "list", "--json"]).json();
+        listed["runs"].as_array().is_some_and(|runs| runs.len() == 3)
+    });
     gate.open();
     side.until_reads(&stage, "the last answer", |read| read.iter().any(|text| text.contains("three")))
 }

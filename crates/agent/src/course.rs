@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use homard_proto::{CallId, message::Usage};
 use homard_store::{
@@ -257,9 +257,4 @@ fn short(why: &str) -> String {
 fn digest(arguments: &Value) -> String {
     let sum = Sha256::digest(arguments.to_string());
     sum.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// What a question is about, for the event.
-pub(crate) fn asking(asked: Asked) -> RunEvent {
-    RunEvent::Asking(Arc::new(asked))
 }

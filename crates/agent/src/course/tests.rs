@@ -1,5 +1,7 @@
 //! Every moment of a run has a name, whatever happened in it.
 
+use std::sync::Arc;
+
 use homard_proto::{
     EntryId, SessionId,
     message::{Assistant, ToolResult},

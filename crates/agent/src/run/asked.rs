@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use homard_model::{Request, Spec};
 use homard_store::timeline::{Asked, Prompt};
 
-use super::{RunScope, compact::overhead};
+use super::RunScope;
 use crate::context::prompt::Part;
 
 /// What the last question of a session began with. Small: it is kept with every open session.
@@ -61,8 +61,8 @@ impl Prefix {
 }
 
 impl RunScope {
-    /// What a question is about.
-    pub(super) fn asked(&self, spec: &Spec, request: &Request) -> Asked {
+    /// What a question is about that takes so many tokens.
+    pub(super) fn asked(&self, spec: &Spec, request: &Request, tokens: u64) -> Asked {
         let parts = self.written.as_ref().map(|written| written.prompt.parts.as_slice()).unwrap_or_default();
         let prefix = Prefix::of(spec, parts, request);
         let before = self.margin.ask(prefix.clone());
@@ -73,7 +73,7 @@ impl RunScope {
             system: parts.iter().map(|part| part.chars as u64).sum(),
             tools: request.tools.len() as u64,
             messages: request.messages.len() as u64,
-            tokens: self.tokens(spec, overhead(request)),
+            tokens,
             changed: before.map_or_else(|| Some(String::new()), |before| prefix.changed(&before, request)),
         };
         Asked {

@@ -38,14 +38,14 @@ pub(crate) enum Wish {
 }
 
 impl RunScope {
-    /// Whether a request is so long that the conversation is to be made short before it is sent.
-    pub(super) fn is_due(&self, spec: &Spec, request: &Request) -> bool {
+    /// Whether the conversation is to be made short before it is sent with so many tokens besides.
+    pub(super) fn is_due(&self, spec: &Spec, overhead: u64) -> bool {
         let settings = &self.profile.compaction;
         if !settings.enabled || spec.context_window == 0 || self.is_tried {
             return false;
         }
-        let limits = settings.limits(spec.context_window, overhead(request), Scale::ONE);
-        self.tokens(spec, overhead(request)) > limits.threshold
+        let limits = settings.limits(spec.context_window, overhead, Scale::ONE);
+        self.tokens(spec, overhead) > limits.threshold
     }
 
     /// How full the conversation is, as far as is known when the model has answered.
@@ -69,8 +69,8 @@ impl RunScope {
     }
 
     /// Makes the conversation short before a request that might not fit. If it cannot be, it is sent as it is.
-    pub(super) async fn make_room(&mut self, spec: &Spec, request: &Request) -> Result<(), RunError> {
-        match self.compact(spec, overhead(request), (Ladder::default(), None), true).await? {
+    pub(super) async fn make_room(&mut self, spec: &Spec, overhead: u64) -> Result<(), RunError> {
+        match self.compact(spec, overhead, (Ladder::default(), None), true).await? {
             Ok(_) => {}
             Err(NotShort::Stopped) => return Err(RunError::Stopped),
             // It will not be otherwise until more was said.

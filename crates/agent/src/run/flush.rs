@@ -95,12 +95,12 @@ async fn store(scope: &mut RunScope, model: &dyn Model) -> Result<(), String> {
         if let Some(more) = &settings.system_prompt {
             request.system = format!("{}\n\n{}", request.system, complete(more)).into();
         }
-        if let Some(error) =
-            budget::overflow(spec, compact::overhead(&request), Said { messages: &view, ..scope.history.said() })
-        {
+        let overhead = compact::overhead(&request);
+        let said = Said { messages: &view, ..scope.history.said() };
+        if let Some(error) = budget::overflow(spec, overhead, said) {
             return Err(error.message);
         }
-        let hold = scope.payer.reserve(spec, scope.tokens(spec, compact::overhead(&request)), &mut request).await?;
+        let hold = scope.payer.reserve(spec, scope.tokens(spec, overhead), &mut request).await?;
         let (content, usage) = listen(model.stream(request)).await?;
         hold.settle(&usage);
         scope.beside += &usage;

@@ -24,7 +24,6 @@ use crate::{
         self,
         budget::{self, Window},
     },
-    course,
     event::RunEvent,
 };
 
@@ -169,17 +168,20 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
         Window::Tight | Window::Fine => {}
     }
     let mut request = scope.request(spec);
-    if scope.is_due(spec, &request) {
-        scope.make_room(spec, &request).await?;
+    // The prompt and the tools are long, so they are weighed once.
+    let mut overhead = compact::overhead(&request);
+    if scope.is_due(spec, overhead) {
+        scope.make_room(spec, overhead).await?;
         request = scope.request(spec);
+        overhead = compact::overhead(&request);
     }
-    if let Some(error) = budget::overflow(spec, compact::overhead(&request), scope.history.said()) {
+    if let Some(error) = budget::overflow(spec, overhead, scope.history.said()) {
         return Ok(Heard::Refused(error, Unfit::Long));
     }
     if scope.cancel.is_cancelled() {
         return Err(RunError::Stopped);
     }
-    let prompt = scope.tokens(spec, compact::overhead(&request));
+    let prompt = scope.tokens(spec, overhead);
     let (payer, cancel) = (scope.payer.clone(), scope.cancel.clone());
     let hold = tokio::select! {
         biased;
@@ -187,8 +189,8 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
         hold = payer.reserve(spec, prompt, &mut request) => hold.map_err(RunError::Budget)?,
     };
     scope.tell_question(spec, &request);
-    let asking = course::asking(scope.asked(spec, &request));
-    scope.tape.note(scope.hub.ambient.now_ms(), asking);
+    let asked = scope.asked(spec, &request, prompt);
+    scope.tape.note(scope.hub.ambient.now_ms(), RunEvent::Asking(Arc::new(asked)));
     let heard = listen(scope, spec, model.stream(request)).await?;
     match &heard {
         Heard::Whole(_, _, usage) => hold.settle(usage),

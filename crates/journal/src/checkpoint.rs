@@ -13,7 +13,7 @@ use tracing::warn;
 
 use crate::{
     Room,
-    desk::{Desk, Late, Move},
+    desk::{Desk, IN_MIND, Late, Move},
     disk,
     layout::FileId,
     outbox, runs, sessions,
@@ -136,7 +136,7 @@ impl Desk {
     }
 
     /// Removes from the database what is safe in files, in a commit of its own.
-    fn forget_now(&mut self, now_ms: u64) -> Result<(), Error> {
+    pub(crate) fn forget_now(&mut self, now_ms: u64) -> Result<(), Error> {
         let mut forget = || {
             let tx = self.db.transaction()?;
             self.done.forget(&tx, (&self.tally, self.keep), now_ms)?;
@@ -183,6 +183,7 @@ impl Room {
             // No commit came by since the last time.
             desk.forget_now(now)?;
         }
+        desk.forget_resting(IN_MIND);
         desk.finish_moves()?;
         let syncing: Vec<_> = desk.unsafe_files().into_iter().filter_map(|file| begin(&mut desk, file)).collect();
         drop(desk);

@@ -19,6 +19,9 @@ use crate::{
     transcript,
 };
 
+/// So many transcripts are kept in mind at least; the database tells how the others end.
+pub(crate) const IN_MIND: usize = 1_024;
+
 /// What the one writer has before it.
 #[derive(Debug)]
 pub(crate) struct Desk {
@@ -71,6 +74,11 @@ impl State {
     /// Where the next line goes.
     pub(crate) fn length(&self) -> u64 {
         self.disk + self.pending.len() as u64
+    }
+
+    /// Whether the database knows as much about it, or the file does.
+    fn is_at_rest(&self) -> bool {
+        self.rows.is_empty() && self.pending.is_empty() && !self.is_partial && !self.is_flawed
     }
 
     fn fits(&self, actual: u64) -> bool {
@@ -157,6 +165,19 @@ impl Desk {
             None => {}
         }
         self.look(file, Some(session))
+    }
+
+    /// Forgets the transcripts that nothing is on its way to, once there are more than `limit`. To be called when the
+    /// database knows how they end.
+    pub(crate) fn forget_resting(&mut self, limit: usize) {
+        if self.names.len().max(self.files.len()) <= limit {
+            return;
+        }
+        self.files.retain(|_, state| !state.is_at_rest());
+        let files = &self.files;
+        let is_known =
+            |agent: &AgentId, name: &str| files.contains_key(&FileId { agent: agent.clone(), name: name.to_owned() });
+        self.names.retain(|(agent, _), name| is_known(agent, name));
     }
 
     /// Learns the state of a transcript from the file itself.

@@ -8,6 +8,7 @@ use std::sync::{
 use homard_proto::{
     AgentId, RunId,
     message::{Message, Usage, User},
+    transcript::Kind,
 };
 use homard_store::{Accept, Ended, Options, Outcome, Store};
 use rusqlite::ffi;
@@ -40,6 +41,38 @@ fn terminal(run: &str) -> Rec {
         ended_at: 2,
     };
     Rec::Terminal { run: RunId::parse(run).unwrap(), ended: Box::new(ended) }
+}
+
+#[tokio::test]
+async fn a_transcript_that_was_forgotten_goes_on_where_it_ended() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = Journal::open(state.path(), || 1).unwrap();
+    let (key, session) = (AgentId::main().main_session(), SessionId::parse("s").unwrap());
+    let say = async |id: &str| {
+        let entry = Entry {
+            id: EntryId::parse(id).unwrap(),
+            parent_id: None,
+            timestamp: "2026-01-01T00:00:00.000Z".to_owned(),
+            kind: Kind::message(Message::User(User::text("hi", 0))),
+        };
+        let rec = Rec::Entry { run: None, key: key.clone(), session: session.clone(), entry: Box::new(entry) };
+        journal.commit(&journal.fence(), vec![rec]).await.unwrap()
+    };
+    say("00000001").await;
+    journal.room.desk().forget_resting(0);
+    assert_eq!(journal.room.desk().files.len(), 1, "its line is on its way");
+    journal.room.checkpoint().unwrap();
+    journal.room.desk().forget_now(1).unwrap();
+    journal.room.desk().forget_resting(1);
+    assert_eq!(journal.room.desk().files.len(), 1, "there are not many");
+    journal.room.desk().forget_resting(0);
+    let desk = journal.room.desk();
+    assert_eq!((desk.files.len(), desk.names.len()), (0, 0));
+    drop(desk);
+    say("00000002").await;
+    let read = journal.transcript(&key, &session).await.unwrap().unwrap();
+    let chain: Vec<_> = read.iter().map(|it| (it.id.as_str(), it.parent_id.as_ref().map(EntryId::as_str))).collect();
+    assert_eq!(chain, [("00000001", None), ("00000002", Some("00000001"))]);
 }
 
 // R11, F10: what is at work may end, what is known is answered, new work is refused early.

@@ -84,6 +84,9 @@ pub(crate) struct Args {
     /// A steady load for so long, and what it does to memory
     #[arg(long, value_name = "MINUTES", conflicts_with_all = ["part", "peers"])]
     soak: Option<f64>,
+    /// How many runs a second that load has
+    #[arg(long, value_name = "RUNS", requires = "soak", default_value_t = 50)]
+    pace: u32,
 }
 
 /// Something that is measured by itself.
@@ -122,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if let Some(minutes) = args.soak {
-        return runtime.block_on(soak::run(&binary, minutes));
+        return runtime.block_on(soak::run(&binary, minutes, args.pace));
     }
     let report = match args.part {
         None => runtime.block_on(measure(&binary))?,

@@ -15,8 +15,6 @@ use crate::{
     shell,
 };
 
-/// Runs a second.
-const PACE: u32 = 50;
 /// Sessions that they go round, and after how many turns each of these is begun anew.
 const SESSIONS: usize = 200;
 const TURNS: usize = 20;
@@ -41,17 +39,17 @@ struct Seen {
 }
 
 /// Runs for so many minutes, tells on the way, and keeps the figures.
-pub(super) async fn run(binary: &Path, minutes: f64) -> Result<()> {
+pub(super) async fn run(binary: &Path, minutes: f64, pace: u32) -> Result<()> {
     let model = Model::start().context("cannot start the model server")?;
     let logs = tempfile::tempdir()?;
     let gateway = Gateway::start(binary, &config(model.port()), &logs.path().join("soak.log"))?;
-    let seen = load(&gateway, Duration::from_secs_f64(minutes * 60.0)).await?;
+    let seen = load(&gateway, Duration::from_secs_f64(minutes * 60.0), pace).await?;
     ensure!(!seen.took.is_empty(), "no run ended");
     let warm: Vec<(f64, f64)> = seen.memory.iter().copied().filter(|(at, _)| *at >= minutes * 60.0 * WARM_UP).collect();
     let slope = slope(&warm) * 3600.0;
     let (first, last) = (warm.first().map_or(f64::NAN, |it| it.1), warm.last().map_or(f64::NAN, |it| it.1));
     let sentence = format!(
-        "{minutes:.0} minutes at {PACE} runs a second: {} runs, {} failed. Memory after the warm-up {first:.1} MiB, at the \
+        "{minutes:.0} minutes at {pace} runs a second: {} runs, {} failed. Memory after the warm-up {first:.1} MiB, at the \
          end {last:.1} MiB; the line through it rises by {slope:.2} MiB an hour{}. A run took {:.1} ms (p50), {:.1} ms (p99).",
         seen.took.len(),
         seen.bad,
@@ -64,11 +62,11 @@ pub(super) async fn run(binary: &Path, minutes: f64) -> Result<()> {
 }
 
 /// Sends at a steady pace and reads what comes.
-async fn load(gateway: &Gateway, time: Duration) -> Result<Seen> {
+async fn load(gateway: &Gateway, time: Duration, pace: u32) -> Result<Seen> {
     let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
     let begun = Instant::now();
     let mut seen = Seen::default();
-    let mut pace = interval(Duration::from_secs(1) / PACE);
+    let mut pace = interval(Duration::from_secs(1) / pace);
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut look = interval(LOOK);
     let (mut sent, mut under_way) = (0, std::collections::HashMap::new());

@@ -3,18 +3,18 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::Stdio,
+    process::{ChildStdout, Command, Stdio},
 };
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    home::{Gateway, Home, said, until},
+    home::{Gateway, Home, Process, said, until},
     puppet::{Puppet, call},
     socket::{Socket, connect_as, hear, tell},
 };
@@ -263,6 +263,35 @@ fn logs_are_shown_with_and_without_a_gateway() {
     assert_eq!(home.run(&["logs", "--level", "loud"]).code, Some(2));
     let nothing = Home::new().run(&["logs"]);
     assert!(nothing.stderr.starts_with("there are no lines in "), "{nothing:?}");
+}
+
+/// The lines that a command prints as they come.
+fn following(mut command: Command) -> (Process, std::io::Lines<BufReader<ChildStdout>>) {
+    let mut process = Process(command.spawn().unwrap());
+    let lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
+    (process, lines)
+}
+
+#[test]
+fn logs_are_followed_with_and_without_a_gateway() {
+    let home = Home::new();
+    home.configure("{}");
+    let gateway = home.gateway_with_log(Stdio::null(), "info");
+    let refuse = || assert_eq!(get(gateway.port, "/metrics", Some("wrong")).0, "401");
+    refuse();
+    let (_follower, mut lines) = following(gateway.command(&["logs", "--follow", "--level", "warn"]));
+    let is_refusal = |line: Option<std::io::Result<String>>| line.unwrap().unwrap().contains("metrics was refused");
+    assert!(is_refusal(lines.next()), "what was said before comes first");
+    refuse();
+    assert!(is_refusal(lines.next()), "and then what is said since");
+    gateway.process.signal(Signal::TERM);
+    gateway.end();
+
+    let (_follower, mut lines) = following(home.command(&["logs", "--follow", "-n", "1"]));
+    assert!(lines.next().is_some(), "the last line of the gateway that is gone");
+    let again = home.gateway_with_log(Stdio::null(), "info");
+    assert_eq!(get(again.port, "/metrics", Some("wrong")).0, "401");
+    assert!(lines.any(|line| is_refusal(Some(line))));
 }
 
 /// Files and folders that others may look into.

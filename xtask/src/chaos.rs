@@ -68,6 +68,8 @@ enum Step {
     Families,
     /// R60: a million paths while a directory and a link that leads out change places
     Paths,
+    /// Five hundred messages and twenty-five kills: all of the time of every run has a name, and a trace is what was heard
+    Trace,
     /// R92: a thousand replies on each channel with a kill among every ten; R48: what one person says is not read by another
     Channels,
 }
@@ -126,6 +128,10 @@ impl Step {
             }
             Self::Families => grid("homard-tools", "sandbox_grids", "r56"),
             Self::Paths => grid("homard-tools", "sandbox_grids", "r60"),
+            Self::Trace => {
+                grid("homard-testkit", "soak", "every_moment")?;
+                grid("homard", "it", "chaos::soak")
+            }
             Self::Channels => {
                 grid("homard", "it", "channels::kills")?;
                 grid("homard", "it", "channels::two_users")

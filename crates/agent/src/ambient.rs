@@ -94,6 +94,11 @@ pub fn iso(ms: u64) -> String {
     format!("{time:.3}")
 }
 
+/// A time that a transcript has, in milliseconds since the epoch.
+pub(crate) fn from_iso(text: &str) -> Option<u64> {
+    u64::try_from(text.parse::<jiff::Timestamp>().ok()?.as_millisecond()).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +106,8 @@ mod tests {
     #[test]
     fn times_are_written_as_transcripts_have_them() {
         assert_eq!(iso(1_794_709_851_780), "2026-11-15T02:30:51.780Z");
+        assert_eq!(from_iso("2026-11-15T02:30:51.780Z"), Some(1_794_709_851_780));
+        assert_eq!(from_iso("yesterday"), None);
         assert_eq!(iso(u64::MAX).len(), "9999-12-30T22:00:00.000Z".len());
     }
 }

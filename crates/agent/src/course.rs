@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use homard_proto::{CallId, message::Usage};
 use homard_store::{
@@ -20,26 +20,34 @@ const WHY: usize = 300;
 
 /// When a run was accepted, and up to when it is told. Milliseconds since the epoch.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Span {
+pub(crate) struct Span<'a> {
     pub(crate) accepted_at: u64,
-    /// When it began first, if a restart found it.
-    pub(crate) began_before: Option<u64>,
+    /// When it began, each time, before this process had it; empty unless a restart found it at work.
+    pub(crate) begun: &'a [u64],
     pub(crate) until: u64,
 }
 
 /// What these events come to.
-pub(crate) fn of(facts: &[Event], span: Span) -> Steps {
+pub(crate) fn of(facts: &[Event], span: Span<'_>) -> Steps {
     let mut course = Course { mark: span.accepted_at, until: span.until, ..Course::default() };
-    if let Some(began) = span.began_before {
-        course.cover(began, What::Queued { slot_ms: 0 });
+    if let [first, again @ ..] = span.begun {
+        course.cover(*first, What::Queued { slot_ms: 0 });
         course.phase = Phase::Between;
-        let started = facts.iter().find(|fact| matches!(fact.kind, RunEvent::Started { .. }));
-        course.took_up = Some(started.map_or(span.until, |started| started.at));
+        course.again = again.iter().copied().collect();
+        course.took_up = Some(took_up(facts).unwrap_or(span.until));
     }
     for Event { at, kind } in facts {
         course.hear((*at).min(span.until), kind);
     }
     course.end()
+}
+
+/// When a run was taken up on whose tape these are.
+fn took_up(facts: &[Event]) -> Option<u64> {
+    let started = facts.iter().find(|fact| matches!(fact.kind, RunEvent::Started { .. }));
+    // A disk that failed may have kept its beginning; only compactions are told with a time from before.
+    let is_new = |fact: &&Event| !matches!(fact.kind, RunEvent::Compacting | RunEvent::Compacted { .. });
+    started.or_else(|| facts.iter().find(is_new)).map(|fact| fact.at)
 }
 
 /// What a run is doing.
@@ -72,7 +80,10 @@ struct Course {
     slot_ms: u64,
     /// When this process took up a run that another had begun, as long as what that did is being told.
     took_up: Option<u64>,
-    tools: HashMap<CallId, (u64, String)>,
+    /// When others had taken it up before this one, as far as that is not told yet.
+    again: VecDeque<u64>,
+    /// Since when a call is at work, the tool, and a digest of the arguments.
+    tools: BTreeMap<CallId, (u64, String, String)>,
 }
 
 impl Course {
@@ -87,19 +98,27 @@ impl Course {
                     asked.first_ms = Some(at.saturating_sub(*since));
                 }
             }
+            RunEvent::Discarded { why, usage } => {
+                self.fail(why);
+                if let Phase::Model(asked, _) = &mut self.phase {
+                    took(asked, usage);
+                }
+            }
             RunEvent::Assistant { said, .. } => {
+                let is_of_before = self.is_of_before(said.timestamp);
                 let at = self.when(at, said.timestamp);
                 if let Phase::Model(asked, _) = &mut self.phase {
                     took(asked, &said.usage);
                     asked.error = said.error_message.as_deref().map(short);
-                } else if self.took_up.is_some() {
+                } else if is_of_before {
                     // It was asked before the restart, and nobody noted how.
                     let mut asked = Asked { provider: said.provider.clone(), ..Asked::default() };
                     (asked.model, asked.prompt) = (said.model.clone(), Prompt::default());
                     took(&mut asked, &said.usage);
+                    asked.error = said.error_message.as_deref().map(short);
                     self.phase = Phase::Model(Box::new(asked), self.mark);
                 }
-                self.turn(at, Phase::Said);
+                self.pass((at, is_of_before), Phase::Said);
             }
             RunEvent::Retrying { why, .. } => {
                 self.fail(why);
@@ -111,25 +130,29 @@ impl Course {
                 let (from_model, reason, why) = (from.clone(), reason.clone(), short(why));
                 self.aside(at, at, What::Switched { from_model, reason, why });
             }
-            RunEvent::ToolStarted { call, arguments, .. } => {
+            RunEvent::ToolStarted { call, name, arguments } => {
                 if !matches!(self.phase, Phase::Tools) {
                     self.turn(at, Phase::Tools);
                 }
-                self.tools.insert(call.clone(), (at, digest(arguments)));
+                self.tools.insert(call.clone(), (at, name.clone(), digest(arguments)));
             }
             RunEvent::ToolEnded { call, result, .. } => {
+                let is_of_before = self.is_of_before(result.timestamp);
                 let at = self.when(at, result.timestamp);
-                let (from, digest) = self.tools.remove(call).unwrap_or((at, String::new()));
-                let (name, call) = (result.tool_name.clone(), call.to_string());
+                let (from, name, digest) =
+                    self.tools.remove(call).unwrap_or_else(|| (at, result.tool_name.clone(), String::new()));
+                let call = call.to_string();
                 self.aside(from, at, What::Tool { name, call, digest, is_error: result.is_error });
                 if self.tools.is_empty() {
                     // One that was refused, or that answered before a restart, was not seen to begin.
                     if !matches!(self.phase, Phase::Tools) && at > self.mark {
                         self.phase = Phase::Tools;
                     }
-                    self.turn(at, Phase::Between);
+                    self.pass((at, is_of_before), Phase::Between);
                 }
             }
+            // Of one before a restart, only the end is known.
+            RunEvent::Compacting if self.is_of_before(at) => {}
             RunEvent::Compacting => self.turn(at, Phase::Compacting),
             RunEvent::Compacted { before, after, way, .. } => {
                 self.made_short(at, Some((*before, *after)), (*way).to_owned());
@@ -165,8 +188,19 @@ impl Course {
     }
 
     /// When something was said: what is told again after a restart happened when its line says.
-    fn when(&self, at: u64, written: u64) -> u64 {
-        if self.took_up.is_some_and(|took_up| written < took_up) { written } else { at }
+    fn when(&mut self, at: u64, written: u64) -> u64 {
+        let is_of_before = self.is_of_before(written);
+        // Between the line before this one and this one, somebody else may have taken the run up.
+        while is_of_before && let Some(again) = self.again.pop_front_if(|again| *again <= written) {
+            self.phase = Phase::Between;
+            self.cover(again, What::Down);
+        }
+        if is_of_before { written } else { at }
+    }
+
+    /// Whether something was written before this process took the run up.
+    fn is_of_before(&self, written: u64) -> bool {
+        self.took_up.is_some_and(|took_up| written < took_up)
     }
 
     /// This process took the run up.
@@ -177,12 +211,23 @@ impl Course {
         }
     }
 
-    /// Something else begins: what was done until now gets its name.
+    /// Something new begins: what was done until now gets its name.
     fn turn(&mut self, at: u64, next: Phase) {
-        // What was written before the process took the run up comes first.
-        if self.took_up.is_some_and(|took_up| at >= took_up) {
-            self.come_back();
+        // What was written before the process took the run up is all told.
+        self.come_back();
+        self.name(at, next);
+    }
+
+    /// Something else begins, or began before this process took the run up.
+    fn pass(&mut self, (at, is_of_before): (u64, bool), next: Phase) {
+        match is_of_before {
+            true => self.name(at, next),
+            false => self.turn(at, next),
         }
+    }
+
+    /// What was done until now gets its name.
+    fn name(&mut self, at: u64, next: Phase) {
         let what = match std::mem::replace(&mut self.phase, next) {
             Phase::Waiting => What::Queued { slot_ms: self.slot_ms },
             Phase::Between | Phase::Compacting => What::Prepared,
@@ -195,7 +240,12 @@ impl Course {
     }
 
     fn made_short(&mut self, at: u64, tokens: Option<(u64, u64)>, how: String) {
-        self.turn(self.mark, Phase::Between);
+        let is_of_before = self.is_of_before(at);
+        let at = self.when(at, at);
+        if !is_of_before {
+            self.come_back();
+        }
+        self.name(self.mark, Phase::Between);
         self.cover(at, What::Compaction { tokens, how });
     }
 
@@ -225,9 +275,8 @@ impl Course {
     fn end(mut self) -> Steps {
         let until = self.until;
         // Whoever is still at work was stopped.
-        let open: Vec<_> = self.tools.drain().collect();
-        for (call, (from, digest)) in open {
-            let what = What::Tool { name: String::new(), call: call.to_string(), digest, is_error: true };
+        for (call, (from, name, digest)) in std::mem::take(&mut self.tools) {
+            let what = What::Tool { name, call: call.to_string(), digest, is_error: true };
             self.aside(from, until, what);
         }
         self.come_back();

@@ -42,6 +42,13 @@ pub enum RunEvent {
     Asking(Arc<homard_store::timeline::Asked>),
     /// The model began to answer. Nobody is woken for it.
     Heard,
+    /// What the model said counts for nothing, and it or another is asked instead. Nobody is woken for it.
+    Discarded {
+        /// What went wrong.
+        why: String,
+        /// What it took.
+        usage: Usage,
+    },
     /// The model said more.
     Text {
         /// Which assistant message of this run, from 0.

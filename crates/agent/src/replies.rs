@@ -70,6 +70,7 @@ impl Replies {
                 | RunEvent::Switched { .. }
                 | RunEvent::Asking(_)
                 | RunEvent::Heard
+                | RunEvent::Discarded { .. }
                 | RunEvent::Hooked(_)
                 | RunEvent::ToolStarted { .. }
                 | RunEvent::ToolProgress { .. }

@@ -12,7 +12,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{disk, layout::Layout};
 
 /// The tables, one step per version.
-const STEPS: [&str; 4] = ["
+const STEPS: [&str; 5] = ["
     CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE boot(epoch INTEGER PRIMARY KEY, at INTEGER NOT NULL, clean INTEGER NOT NULL);
     CREATE TABLE run(
@@ -57,6 +57,8 @@ const STEPS: [&str; 4] = ["
     CREATE INDEX spend_session ON spend(session_id);
     CREATE INDEX outbox_run ON outbox(delivery ->> 'run');
     ",
+    // Times at which restarts took a run up again; most have none.
+    "ALTER TABLE run ADD COLUMN taken_up TEXT",
 ];
 
 /// A log of at most this many bytes is left behind after a large batch.

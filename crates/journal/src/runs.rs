@@ -67,7 +67,9 @@ pub(crate) fn judge(db: &Connection, rec: &Rec, door: &mut Door) -> Result<Verdi
         Rec::Accept(accept) => return take_in(db, accept, door),
         Rec::Start(start) => {
             let sql = "UPDATE run SET st = 'running', session_id = ?2, attempts = attempts + 1,
-                       started_at = coalesce(started_at, ?3) WHERE run_id = ?1 AND st <> 'ended'";
+                       started_at = coalesce(started_at, ?3),
+                       taken_up = iif(started_at IS NULL, NULL, json_insert(coalesce(taken_up, '[]'), '$[#]', ?3))
+                       WHERE run_id = ?1 AND st <> 'ended'";
             change(db, sql, params![run.as_str(), start.header.id.as_str(), start.at])?
         }
         Rec::Input(input) => {
@@ -242,6 +244,7 @@ fn decode(row: &Row<'_>) -> Result<RunRow> {
         session: named(row, "session_id", SessionId::parse)?,
         accepted_at: row.get("accepted_at")?,
         started_at: row.get("started_at")?,
+        taken_up: parsed(row, "taken_up")?.unwrap_or_default(),
         host: named(row, "absorbed_by", RunId::parse)?,
         state,
     })

@@ -67,7 +67,10 @@ impl Ledger {
         match rec {
             Rec::Start(start) => {
                 known.row.session = Some(start.header.id.clone());
-                known.row.started_at.get_or_insert(start.at);
+                match known.row.started_at {
+                    Some(_) => known.row.taken_up.push(start.at),
+                    None => known.row.started_at = Some(start.at),
+                }
                 known.row.state = RunState::Running;
             }
             Rec::Input(input) => {
@@ -130,6 +133,7 @@ impl Ledger {
             session: None,
             accepted_at: accept.at,
             started_at: None,
+            taken_up: Vec::new(),
             host: None,
             state: RunState::Accepted,
         };

@@ -339,6 +339,8 @@ pub struct RunRow {
     pub accepted_at: u64,
     /// When it began first, or that into which it went; `None` if it never did. Milliseconds since the epoch.
     pub started_at: Option<u64>,
+    /// When restarts took it up again, oldest first. Milliseconds since the epoch.
+    pub taken_up: Vec<u64>,
     /// The run into which its message went, also when that is over.
     pub host: Option<RunId>,
     /// How far it has come.

@@ -163,6 +163,7 @@ mod tests {
                 accepted_at: NOW - 1000,
                 host: None,
                 started_at: None,
+                taken_up: Vec::new(),
                 state,
             },
             accept: Accept {

@@ -375,6 +375,7 @@ fn host(tape: &Tape) -> Option<RunId> {
         | RunEvent::Block(_)
         | RunEvent::Asking(_)
         | RunEvent::Heard
+        | RunEvent::Discarded { .. }
         | RunEvent::Hooked(_)
         | RunEvent::Ended(_) => None,
     })

@@ -2,6 +2,7 @@
 //!
 //! Here is what holds within a life of the hub; what holds over all of them is in `lives`.
 
+mod course;
 mod lives;
 mod messages;
 mod post;
@@ -15,7 +16,7 @@ use homard_proto::{
     message::{Message, StopReason, ToolResult},
     transcript::{Entry, Kind},
 };
-use homard_store::{RunRow, RunState, Steps, What};
+use homard_store::{RunRow, RunState};
 
 use crate::{
     play::Played,
@@ -32,9 +33,8 @@ pub fn broken(played: &Played) -> Vec<String> {
         sequence(heard, &told).into_iter().for_each(&mut say);
         words(played, heard, &told).into_iter().for_each(&mut say);
         kept(played, heard).into_iter().for_each(&mut say);
-        course(played, heard).into_iter().for_each(&mut say);
     }
-    broken.extend(played.rows.values().filter_map(unaccounted));
+    broken.extend(course::broken(played));
     broken.extend(no_overlap(played));
     for (key, session) in &played.sessions {
         let mut say = |wrong: String| broken.push(format!("transcript of {key}: {wrong}"));
@@ -55,46 +55,6 @@ pub fn broken(played: &Played) -> Vec<String> {
     broken.extend(lives::broken(played));
     broken.extend(post::broken(played));
     broken
-}
-
-/// Every moment of a run that is over has a name.
-fn unaccounted(row: &RunRow) -> Option<String> {
-    let RunState::Ended(ended) = &row.state else { return None };
-    let (named, all) = (ended.steps.since(row.accepted_at).accounted(), ended.ended_at.saturating_sub(row.accepted_at));
-    (named != all).then(|| format!("run {}: {named} of {all} ms have a name: {:?}", row.run, ended.steps.all()))
-}
-
-/// What is stored of a run's course agrees with what those who followed it saw.
-fn course(played: &Played, heard: &Heard) -> Vec<String> {
-    // What a guest's host did is told with the host.
-    let row = played.rows.get(heard.tape.run()).filter(|row| row.host.is_none());
-    let Some(RunState::Ended(ended)) = row.map(|row| &row.state) else { return Vec::new() };
-    let State::Ended(end) = heard.tape.state() else { return Vec::new() };
-    let steps = ended.steps.all();
-    if played.disk_failed || steps.len() == Steps::MAX || end.started_at.is_none() {
-        return Vec::new();
-    }
-    let seen = |is_meant: fn(&RunEvent) -> bool| heard.events.iter().filter(|event| is_meant(&event.kind)).count();
-    let told = |is_meant: fn(&What) -> bool| steps.iter().filter(|step| is_meant(&step.what)).count();
-    let counts = [
-        (
-            "tools",
-            seen(|event| matches!(event, RunEvent::ToolEnded { .. })),
-            told(|what| matches!(what, What::Tool { .. })),
-        ),
-        (
-            "switches",
-            seen(|event| matches!(event, RunEvent::Switched { .. })),
-            told(|what| matches!(what, What::Switched { .. })),
-        ),
-        (
-            "compactions",
-            seen(|event| matches!(event, RunEvent::Compacted { .. } | RunEvent::NotCompacted { .. })),
-            told(|what| matches!(what, What::Compaction { .. })),
-        ),
-    ];
-    let wrong = counts.iter().filter(|(_, seen, told)| seen != told);
-    wrong.map(|(what, seen, told)| format!("{seen} {what} were seen, its course tells {told}: {steps:?}")).collect()
 }
 
 /// Whether the process died or stopped before the end of this run could be told.
@@ -210,6 +170,7 @@ fn kept(played: &Played, heard: &Heard) -> Vec<String> {
         | RunEvent::Block(_)
         | RunEvent::Asking(_)
         | RunEvent::Heard
+        | RunEvent::Discarded { .. }
         | RunEvent::Hooked(_)
         | RunEvent::Ended(_) => true,
     };
@@ -236,9 +197,10 @@ fn words(played: &Played, heard: &Heard, told: &[&Told]) -> Vec<String> {
         }
     }
     // What a command is answered stands in no transcript. What the house says for a model that said nothing is not told
-    // piece by piece.
+    // piece by piece. A guest is told nothing: its host is.
+    let row = played.rows.get(heard.tape.run()).filter(|row| row.host.is_none());
     if said.is_empty()
-        && let Some(RunState::Ended(ended)) = played.rows.get(heard.tape.run()).map(|row| &row.state)
+        && let Some(RunState::Ended(ended)) = row.map(|row| &row.state)
         && let Some(answer) = &ended.words
     {
         said.push((answer.clone(), false));
@@ -279,7 +241,10 @@ fn words(played: &Played, heard: &Heard, told: &[&Told]) -> Vec<String> {
 fn said_before(heard: &Heard) -> usize {
     let kinds = heard.events.iter().map(|event| &event.kind);
     let told = kinds.skip_while(|kind| matches!(kind, RunEvent::Started { .. } | RunEvent::Waited(_)));
-    let before = told.take_while(|kind| matches!(kind, RunEvent::Assistant { .. } | RunEvent::ToolEnded { .. }));
+    // What is said anew comes after a question.
+    let is_line = |kind: &&RunEvent| matches!(kind, RunEvent::Assistant { .. } | RunEvent::ToolEnded { .. });
+    let is_short = |kind: &&RunEvent| matches!(kind, RunEvent::Compacting | RunEvent::Compacted { .. });
+    let before = told.take_while(|kind| is_line(kind) || is_short(kind));
     before.filter(|kind| matches!(kind, RunEvent::Assistant { .. })).count()
 }
 

@@ -90,6 +90,8 @@ pub struct Played {
     pub(crate) stopped: bool,
     /// Whether it was played until every run had ended.
     pub(crate) is_played_out: bool,
+    /// How long the process was gone each time.
+    pub(crate) down: Duration,
     /// What hooks were told.
     pub(crate) rung: Vec<Rung>,
     /// What was on disk besides.
@@ -136,6 +138,21 @@ impl Played {
     /// Each run that was heard of, and what is on its tape. One that a restart took up again is heard of twice.
     pub fn runs(&self) -> impl Iterator<Item = (&Tape, &[Event])> {
         self.log.runs.iter().map(|heard| (&*heard.tape, heard.events.as_slice()))
+    }
+
+    /// What the store knows of each run.
+    pub fn rows(&self) -> impl Iterator<Item = &RunRow> {
+        self.rows.values()
+    }
+
+    /// How often the hub died or stopped and began again.
+    pub fn restarts(&self) -> usize {
+        self.log.restarts.len()
+    }
+
+    /// Whether the disk was told to fail.
+    pub fn has_bad_disk(&self) -> bool {
+        self.disk_failed
     }
 
     /// What models were asked, in order.
@@ -214,6 +231,7 @@ struct World {
     calls: Vec<Call>,
     /// When the present life began, and how many ids and answers were given before it.
     began: Duration,
+    down: Duration,
     ids: u64,
     seen_before: usize,
     stopped: bool,
@@ -262,6 +280,7 @@ impl World {
             acts: trace.acts.iter().cloned().collect(),
             calls: Vec::new(),
             began: Duration::ZERO,
+            down: setup.down,
             ids: 0,
             seen_before: 0,
             stopped: false,
@@ -284,6 +303,7 @@ impl World {
                 End::Again => {
                     self.store.inner().restart();
                     self.logbook.lock().restart(self.began);
+                    self.began += self.down;
                 }
             }
         }
@@ -448,6 +468,7 @@ impl World {
             disk_failed: self.disk_failed,
             stopped: self.stopped,
             is_played_out: self.rigour == Rigour::EveryRunEnds,
+            down: self.down,
             folder: self.folder,
             zone: self.zone,
         })

@@ -3,6 +3,10 @@
 //!
 //! A seed is a trace without `model` lines; the model throws dice of its own, so that it may say something else when it
 //! is asked again. Everything is played out, and then all [laws](crate::laws) must hold.
+//!
+//! A [rough](Weather::Rough) world is the same with more that goes wrong on the way to an answer: [`troubles`].
+
+mod troubles;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -29,8 +33,18 @@ const ANSWERS: usize = 4;
 /// How many commits may meet a fault.
 const FAULTS: u64 = 60;
 
+/// What a world is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    /// Models fail now and then, and the disk does.
+    Fair,
+    /// Models fail in every way and are asked again, others step in, conversations get too long, hooks take part, and the
+    /// process is gone for a while when it died.
+    Rough,
+}
+
 /// The trace of a seed, as a file would have it.
-pub fn write(seed: u64) -> String {
+pub fn write(seed: u64, weather: Weather) -> String {
     let mut dice = Dice::new(seed);
     let mode = dice.pick(&["parallel", "sequential"]);
     let mut lines = vec![format!("set tools={mode} slots={} timeout=20s", 1 + dice.below(3))];
@@ -51,6 +65,9 @@ pub fn write(seed: u64) -> String {
     // Where the disk never fails, more can be asked for.
     let is_bad = dice.percent(33);
     lines.extend((1..FAULTS).filter_map(|commit| fault(&mut dice, commit, is_bad)));
+    if weather == Weather::Rough {
+        lines.extend(troubles::lines(&mut dice, (seed, at)));
+    }
     lines.join("\n")
 }
 
@@ -131,13 +148,13 @@ fn fault(dice: &mut Dice, commit: u64, is_bad: bool) -> Option<String> {
 }
 
 /// Plays a seed. The same seed always gives the same.
-pub fn simulate(seed: u64) -> anyhow::Result<Played> {
-    let trace = Trace::read(&format!("seed {seed}"), &write(seed))?;
+pub fn simulate(seed: u64, weather: Weather) -> anyhow::Result<Played> {
+    let trace = Trace::read(&format!("seed {seed}"), &write(seed, weather))?;
     let mut asked = BTreeMap::new();
-    play_out(&trace, Box::new(move |request| say(seed, request, &mut asked)))
+    play_out(&trace, Box::new(move |request| say((seed, weather), request, &mut asked)))
 }
 
-fn say(seed: u64, request: &Request, asked: &mut BTreeMap<Question, u64>) -> Turn {
+fn say((seed, weather): (u64, Weather), request: &Request, asked: &mut BTreeMap<Question, u64>) -> Turn {
     let question = question(request);
     if question.0.starts_with(ENCORE) {
         return fine();
@@ -146,6 +163,11 @@ fn say(seed: u64, request: &Request, asked: &mut BTreeMap<Question, u64>) -> Tur
     *times += 1;
     let place = question.0.bytes().fold(seed, |sum, byte| sum.wrapping_mul(131).wrapping_add(u64::from(byte)));
     let mut dice = Dice::new(place.wrapping_mul(131).wrapping_add(question.1 as u64 * 17 + *times));
+    if weather == Weather::Rough
+        && let Some(turn) = troubles::say(&mut dice, seed, request)
+    {
+        return turn;
+    }
     let mut steps = vec![Step::Pause(Duration::from_millis(dice.below(4) * dice.below(300)))];
     if dice.percent(70) {
         steps.push(Step::Text(format!("words {}", dice.below(1_000))));

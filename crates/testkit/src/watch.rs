@@ -123,6 +123,7 @@ fn untold(event: &RunEvent) -> Option<String> {
         | RunEvent::ToolEnded { .. }
         | RunEvent::Asking(_)
         | RunEvent::Heard
+        | RunEvent::Discarded { .. }
         | RunEvent::Hooked(_)
         | RunEvent::Ended(_) => None,
     }

@@ -1,7 +1,11 @@
 //! R1, R3, R6, R7, R12: worlds made by chance break no law. `SIM_SEEDS=<number>` plays more of them, `SIM_SEED=<number>` one and tells it.
 #![allow(clippy::disallowed_methods, reason = "whoever runs the tests says how many seeds they want")]
 
-use homard_testkit::{laws, simulation, tell::tell};
+use homard_testkit::{
+    laws,
+    simulation::{self, Weather},
+    tell::tell,
+};
 
 /// How many seeds are played unless somebody wants another number.
 const SEEDS: u64 = 200;
@@ -18,11 +22,11 @@ fn no_seed_breaks_a_law() {
     };
     let mut broken = Vec::new();
     for seed in seeds {
-        let wrong = match simulation::simulate(seed) {
+        let wrong = match simulation::simulate(seed, Weather::Fair) {
             Ok(played) => {
                 let wrong = laws::broken(&played);
                 if number("SIM_SEED").is_some() {
-                    println!("{}\n\n{}", simulation::write(seed), tell(&played));
+                    println!("{}\n\n{}", simulation::write(seed, Weather::Fair), tell(&played));
                 }
                 wrong
             }

@@ -50,8 +50,9 @@ fn answered(call: &str, written: u64) -> RunEvent {
 }
 
 /// The steps in short: from, to, what; those aside in brackets.
-fn told(facts: &[Event], began_before: Option<u64>, until: u64) -> Vec<String> {
-    let span = Span { accepted_at: BORN, began_before: began_before.map(|at| BORN + at), until: BORN + until };
+fn told(facts: &[Event], begun: &[u64], until: u64) -> Vec<String> {
+    let begun: Vec<_> = begun.iter().map(|at| BORN + at).collect();
+    let span = Span { accepted_at: BORN, begun: &begun, until: BORN + until };
     let steps = of(facts, span);
     assert_eq!(steps.accounted(), until, "{steps:#?}");
     let told = steps.all().iter().map(|step| {
@@ -88,7 +89,7 @@ fn a_plain_run_with_tools_is_told_from_end_to_end() {
         "51-60 model",
         "60-63 finished",
     ];
-    assert_eq!(told(&facts, None, 63), expected);
+    assert_eq!(told(&facts, &[], 63), expected);
 }
 
 #[test]
@@ -114,13 +115,13 @@ fn failures_waits_and_those_who_step_in_have_their_names() {
         "31-40 compaction",
         "40-44 model",
     ];
-    assert_eq!(told(&facts, None, 44), expected);
+    assert_eq!(told(&facts, &[], 44), expected);
 }
 
 #[test]
 fn one_that_never_began_waited_all_the_time() {
-    assert_eq!(told(&[], None, 9), ["0-9 queued"]);
-    assert!(told(&[], None, 0).is_empty());
+    assert_eq!(told(&[], &[], 9), ["0-9 queued"]);
+    assert!(told(&[], &[], 0).is_empty());
 }
 
 #[test]
@@ -142,10 +143,41 @@ fn a_restart_in_the_middle_is_a_time_of_its_own() {
         "510-530 model",
         "530-531 finished",
     ];
-    assert_eq!(told(&facts, Some(10), 531), expected);
+    assert_eq!(told(&facts, &[10], 531), expected);
     // One that is not taken up again.
-    assert_eq!(told(&facts[1..2], Some(10), 500), ["0-10 queued", "10-30 model", "30-500 down"]);
-    assert_eq!(told(&[], Some(0), 500), ["0-500 down"]);
+    assert_eq!(told(&facts[1..2], &[10], 500), ["0-10 queued", "10-30 model", "30-500 down"]);
+    assert_eq!(told(&[], &[0], 500), ["0-500 down"]);
+}
+
+#[test]
+fn every_restart_is_a_time_of_its_own() {
+    let facts = [
+        at(500, started()),
+        at(500, said(30, None)),
+        at(500, answered("a", 40)),
+        at(220, RunEvent::Compacting),
+        at(220, RunEvent::NotCompacted { why: "no".to_owned() }),
+        at(500, said(250, None)),
+        at(510, asking("m")),
+        at(512, RunEvent::Discarded { why: "empty".to_owned(), usage: Usage::default() }),
+        at(512, asking("m")),
+        at(530, said(530, None)),
+    ];
+    let expected = [
+        "0-10 queued",
+        "10-30 model",
+        "40-40 [tool]",
+        "30-40 tools",
+        "40-200 down",
+        "200-220 compaction",
+        "220-250 model",
+        "250-500 down",
+        "500-510 prepared",
+        "510-512 model",
+        "512-530 model",
+        "530-531 finished",
+    ];
+    assert_eq!(told(&facts, &[10, 200, 300], 531), expected);
 }
 
 proptest! {
@@ -172,7 +204,7 @@ proptest! {
             at(now, kind)
         }).collect();
         let until = BORN + now + tail;
-        let span = Span { accepted_at: BORN, began_before: resumed.then_some(BORN), until };
+        let span = Span { accepted_at: BORN, begun: if resumed { &[BORN, BORN + 40, BORN + 80] } else { &[] }, until };
         let steps = of(&facts, span);
         let main: Vec<_> = steps.all().iter().filter(|step| !step.what.is_aside()).collect();
         prop_assert_eq!(steps.accounted(), until - BORN);

@@ -34,7 +34,7 @@ impl Hub {
                 Plan::Resume(answers) => {
                     let resume = Resume {
                         session: found.row.session,
-                        started_at: found.row.started_at,
+                        begun: found.row.started_at.into_iter().chain(found.row.taken_up).collect(),
                         entries: found.entries,
                         answers,
                     };

@@ -44,7 +44,7 @@ pub(super) fn interrupted(accepted_at: u64, at: u64) -> Ended {
         replies: Vec::new(),
         model: (String::new(), String::new()),
         usage: Usage::default(),
-        steps: course::of(&[], Span { accepted_at, began_before: Some(accepted_at), until: at }),
+        steps: course::of(&[], Span { accepted_at, begun: &[accepted_at], until: at }),
         ended_at: at,
         words: None,
     }

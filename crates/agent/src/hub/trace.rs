@@ -77,8 +77,9 @@ impl Hub {
         let facts = tape.facts();
         let began = facts.iter().find(|fact| matches!(fact.kind, crate::RunEvent::Started { .. })).map(|fact| fact.at);
         // One that began before this process did.
-        let began_before = row.started_at.filter(|before| began.is_none_or(|began| *before < began));
-        (course::of(&facts, Span { accepted_at: tape.accepted_at(), began_before, until }), until)
+        let begun = row.started_at.into_iter().chain(row.taken_up.iter().copied());
+        let begun: Vec<_> = begun.filter(|before| began.is_none_or(|began| *before < began)).collect();
+        (course::of(&facts, Span { accepted_at: tape.accepted_at(), begun: &begun, until }), until)
     }
 
     /// The runs that are remembered, the newest first.

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Inbound, access,
-    ambient::iso,
+    ambient::{from_iso, iso},
     command::{Command, OWNER},
     context::{
         brief::{Brief, Found},
@@ -49,8 +49,8 @@ pub(super) const AUTO_FLUSH: &str = "memory-flush";
 pub(crate) struct Resume {
     /// The transcript that it worked in.
     pub(crate) session: Option<SessionId>,
-    /// When it began first. Milliseconds since the epoch.
-    pub(crate) started_at: Option<u64>,
+    /// When it began, each time. Milliseconds since the epoch.
+    pub(crate) begun: Vec<u64>,
     /// What it added to the transcript after its own message.
     pub(crate) entries: Vec<Entry>,
     /// Answers to open calls that are known; the other open calls are run again.
@@ -270,7 +270,7 @@ impl Queued {
     pub(super) fn take_up(&mut self, at: u64) {
         if let Some(resume) = self.resume.take() {
             self.session = resume.session;
-            self.started_at = resume.started_at;
+            self.begun = resume.begun;
             self.said = replay(&self.tape, at, &resume.entries);
             self.answers = resume.answers;
         }
@@ -283,6 +283,8 @@ fn replay(tape: &Arc<crate::tape::Tape>, at: u64, entries: &[Entry]) -> u32 {
     let mut made: Vec<_> = branch::compactions(entries).into_iter().filter(|made| !made.is_undone).collect();
     for entry in entries {
         if let Some(place) = made.iter().position(|made| made.id == entry.id) {
+            // An answer says itself when it was written; this does not.
+            let at = from_iso(&entry.timestamp).map_or(at, |written| written.min(at));
             tape.pass(at, RunEvent::Compacting);
             tape.pass(at, shorten::told(made.remove(place), true));
         }

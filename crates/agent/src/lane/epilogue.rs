@@ -44,7 +44,7 @@ const SUSPENDED: &str = "gateway_draining: the gateway is stopping; the run goes
 impl Lane {
     /// Ends a run, whatever became of it.
     pub(super) async fn end(&mut self, mut queued: Queued, profile: &Profile, driven: Driven) {
-        let Driven { result, told, void } = driven;
+        let Driven { result, told, void, beside } = driven;
         let guests = std::mem::take(&mut queued.guests);
         self.open_line(&mut queued, profile);
         let queued = &queued;
@@ -58,7 +58,7 @@ impl Lane {
             return guests.iter().chain([queued]).for_each(|queued| self.suspend(queued));
         };
         let facts = tape.facts();
-        let span = Span { accepted_at: tape.accepted_at(), began_before: queued.started_at, until: at };
+        let span = Span { accepted_at: tape.accepted_at(), begun: &queued.begun, until: at };
         let mut story = Story::of(&facts);
         story.compactions.retain(|(made, _)| !void.contains(made));
         // Last words after a hole would not be the answer to what is on disk.
@@ -79,7 +79,7 @@ impl Lane {
             said.stop();
         }
         let mut usage = story.usage;
-        usage += &last.beside;
+        usage += &beside;
         let replies = match &last.words {
             Some(words) => vec![Payload::answer(words)],
             // Nobody asked, so nobody is told.
@@ -98,7 +98,7 @@ impl Lane {
             usage,
             last_usage: story.last_usage,
             session: story.session,
-            started_at: queued.started_at.or(story.started_at),
+            started_at: queued.begun.first().copied().or(story.started_at),
             ended_at: at,
         });
         last.records.extend(self.settle(
@@ -210,7 +210,9 @@ impl Lane {
         // Lines keep the order of the calls, so those before the first open call are in the transcript already.
         let known = |asked: &Asked| {
             let mut answers = queued.answers.iter().filter(|_| story.said == queued.said);
-            answers.find(|answer| answer.tool_call_id == asked.call.as_str()).cloned()
+            let known = answers.find(|answer| answer.tool_call_id == asked.call.as_str());
+            // It has the time of its line, as it would have if the run had gone on.
+            known.map(|answer| ToolResult { timestamp: at, ..answer.clone() })
         };
         for asked in story.calls.iter().skip_while(|asked| asked.answer.is_some()) {
             let unanswered = || Arc::new(known(asked).unwrap_or_else(|| asked.unanswered(at)));
@@ -298,9 +300,9 @@ pub(crate) fn ending(
     facts.extend(blocks.into_iter().map(|block| Event { at, kind: RunEvent::Block(Arc::new(block)) }));
     let story = Story::of(&facts);
     let row = &found.row;
-    let span =
-        Span { accepted_at: row.accepted_at, began_before: Some(row.started_at.unwrap_or(row.accepted_at)), until: at };
-    let steps = course::of(&facts, span);
+    let first = row.started_at.unwrap_or(row.accepted_at);
+    let begun: Vec<_> = std::iter::once(first).chain(row.taken_up.iter().copied()).collect();
+    let steps = course::of(&facts, Span { accepted_at: row.accepted_at, begun: &begun, until: at });
     let run = &row.run;
     let mut records = Vec::new();
     // Where the session went on without the run, an answer would stand behind the wrong message.
@@ -464,6 +466,7 @@ impl Story {
                     story.compactions.push((entry.clone(), *after));
                     story.is_counted = false;
                 }
+                RunEvent::Discarded { usage, .. } => story.usage += usage,
                 RunEvent::Answering { provider, model } => story.model = Some((provider.clone(), model.clone())),
                 RunEvent::Input(_)
                 | RunEvent::Absorbed { .. }

@@ -238,6 +238,7 @@ fn told(queued: &Queued) -> Vec<Arc<Message>> {
         | RunEvent::ToolProgress { .. }
         | RunEvent::Asking(_)
         | RunEvent::Heard
+        | RunEvent::Discarded { .. }
         | RunEvent::Hooked(_)
         | RunEvent::Compacting
         | RunEvent::Compacted { .. }

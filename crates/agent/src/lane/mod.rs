@@ -113,8 +113,8 @@ pub(crate) struct Queued {
     answers: Vec<ToolResult>,
     /// The transcript that the run works in, once it began.
     session: Option<SessionId>,
-    /// When it began, if that was before this process did.
-    started_at: Option<u64>,
+    /// When it began, each time, before this process had it.
+    begun: Vec<u64>,
     /// Whether its run makes the conversation short at the moment.
     compacting: Flag,
     /// Tells its run that somebody waits for it to end.
@@ -152,7 +152,7 @@ impl Queued {
             said: 0,
             answers: Vec::new(),
             session: None,
-            started_at: None,
+            begun: Vec::new(),
             compacting: Flag::default(),
             hurry: CancellationToken::new(),
             line: None,

@@ -191,7 +191,7 @@ pub(super) async fn on_wish(scope: &mut RunScope, wish: Wish) -> Result<Last, Ru
     flush(scope).await?;
     let (focus, is_quiet) = match wish {
         Wish::Foreign { .. } => return Ok(Last::default()),
-        Wish::Notes => return Ok(Last { beside: scope.beside.clone(), ..Last::default() }),
+        Wish::Notes => return Ok(Last::default()),
         Wish::Short { focus, is_quiet } => (focus, is_quiet),
     };
     let model = scope.failover.candidate().model.clone();
@@ -220,7 +220,7 @@ pub(super) async fn on_wish(scope: &mut RunScope, wish: Wish) -> Result<Last, Ru
     if let Some(words) = &words {
         scope.tape.text(scope.hub.ambient.now_ms(), scope.said, words);
     }
-    Ok(Last { words, beside: scope.beside.clone(), ..Last::default() })
+    Ok(Last { words, ..Last::default() })
 }
 
 /// What a model is told besides the conversation, in tokens.

@@ -175,7 +175,7 @@ pub(crate) struct RunScope {
     pub(crate) blocks: Option<Blocks>,
     /// What the run says on a channel, if it does.
     pub(crate) post: Option<Arc<Line>>,
-    /// What answers took that left no line.
+    /// What was taken by those who sum up and write notes, which leave no line.
     pub(crate) beside: Usage,
     /// How many assistant messages there were in this run.
     pub(crate) said: u32,
@@ -217,8 +217,6 @@ pub(crate) struct Last {
     pub(crate) credential: Option<Arc<str>>,
     /// Calls that are handed to whoever sent the message.
     pub(crate) calls: Vec<ToolCall>,
-    /// What answers took that left no line.
-    pub(crate) beside: Usage,
     /// What is said without a model, and stands in no transcript.
     pub(crate) words: Option<String>,
     /// How full the conversation is.
@@ -319,11 +317,11 @@ impl RunScope {
         }
     }
 
-    /// The last words, with what is to be known of the run: what it took beside its lines, how full the conversation is.
+    /// The last words, with how full the conversation is.
     fn leave(&mut self, last: Last) -> Last {
         let rest = self.blocks.as_mut().map(Blocks::finish).unwrap_or_default();
         self.send(rest);
-        Last { beside: std::mem::take(&mut self.beside), fill: self.fill(), ..last }
+        Last { fill: self.fill(), ..last }
     }
 
     /// Waits until every fact so far is on disk. Nothing with an effect happens before.
@@ -350,11 +348,13 @@ pub(crate) struct Driven {
     pub(crate) told: Option<Conversation>,
     /// The compactions that it made void again.
     pub(crate) void: Vec<EntryId>,
+    /// What was taken by those who sum up and write notes, which leave no line.
+    pub(crate) beside: Usage,
 }
 
 impl From<RunError> for Driven {
     fn from(error: RunError) -> Self {
-        Self { result: Err(error), told: None, void: Vec::new() }
+        Self { result: Err(error), told: None, void: Vec::new(), beside: Usage::default() }
     }
 }
 
@@ -363,7 +363,7 @@ pub(crate) async fn drive(mut scope: RunScope) -> Driven {
     let result = work(&mut scope).await;
     // What counts again stands in the transcript only.
     let told = Some(scope.history.undressed()).filter(|_| scope.void.is_empty());
-    Driven { result, told, void: scope.void }
+    Driven { result, told, void: scope.void, beside: scope.beside }
 }
 
 async fn work(scope: &mut RunScope) -> Result<Last, RunError> {

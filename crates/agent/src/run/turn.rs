@@ -67,8 +67,8 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
                     return Ok(keep(scope, content, stop, usage).await);
                 }
                 scope.guard.answered(usage.cost.total);
-                scope.beside += &usage;
                 scope.pass(RunEvent::Rewound { message: scope.said });
+                discard(scope, "it said nothing to the user", usage);
                 continue;
             }
             Heard::CutShort(content, error) => {
@@ -103,6 +103,7 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
                     }
                     scope.pass(RunEvent::Rewound { message: scope.said });
                 }
+                discard(scope, &error.message, Usage::default());
                 match scope.recover(error).await? {
                     Ok(()) => continue,
                     Err(error) => {
@@ -120,6 +121,7 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
             }
             scope.pass(RunEvent::Rewound { message: scope.said });
         }
+        discard(scope, &error.message, Usage::default());
         if !wait.is_zero() {
             scope.pass(RunEvent::Retrying { after: wait, why: error.message });
             let cancel = scope.cancel.clone();
@@ -132,6 +134,11 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
             }
         }
     }
+}
+
+/// What was just heard counts for nothing. After what takes the words back, so that they are not told once more.
+fn discard(scope: &RunScope, why: &str, usage: Usage) {
+    scope.tape.note(scope.hub.ambient.now_ms(), RunEvent::Discarded { why: why.to_owned(), usage });
 }
 
 /// Records a whole answer.

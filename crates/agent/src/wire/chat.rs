@@ -213,6 +213,7 @@ impl Talk {
             | RunEvent::ToolEnded { .. }
             | RunEvent::Asking(_)
             | RunEvent::Heard
+            | RunEvent::Discarded { .. }
             | RunEvent::Hooked(_)
             | RunEvent::Compacting
             | RunEvent::Compacted { .. }

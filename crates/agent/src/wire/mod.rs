@@ -218,6 +218,7 @@ impl Projection {
             | RunEvent::Block(_)
             | RunEvent::Asking(_)
             | RunEvent::Heard
+            | RunEvent::Discarded { .. }
             | RunEvent::Hooked(_)
             | RunEvent::Assistant { .. } => None,
         }

@@ -137,6 +137,7 @@ impl Runs {
             | RunEvent::Thinking { .. }
             | RunEvent::Answering { .. }
             | RunEvent::Rewound { .. }
+            | RunEvent::Discarded { .. }
             | RunEvent::ToolProgress { .. }
             | RunEvent::Compacting
             | RunEvent::Block(_) => {}

@@ -55,6 +55,7 @@ impl Words {
             | RunEvent::Block(_)
             | RunEvent::Asking(_)
             | RunEvent::Heard
+            | RunEvent::Discarded { .. }
             | RunEvent::Hooked(_)
             | RunEvent::Ended(_) => {}
         }

@@ -7,6 +7,7 @@ mod effects;
 mod export;
 pub(crate) mod life;
 mod power;
+mod soak;
 mod storm;
 
 use std::{collections::BTreeMap, fs};

@@ -2,8 +2,8 @@
 
 use homard_proto::CallId;
 use homard_store::{
-    AbortReason, Delivery, DeliveryRow, DeliveryState, Fence, Look, Outcome, Rec, RunState, Store, ToolClass, ToolRow,
-    Unfinished, Verdict,
+    AbortReason, Delivery, DeliveryRow, DeliveryState, Fence, Look, Outcome, Rec, RunState, Start, Store, ToolClass,
+    ToolRow, Unfinished, Verdict,
     outbox::due,
     spend::{Period, day_of},
 };
@@ -287,6 +287,11 @@ async fn all_is_known_of_a_run_that_was_at_work(store: &dyn Store, fence: &Fence
         posted: Vec::new(),
     };
     assert_eq!(store.recover().await, Ok(vec![expected]));
+    // A second restart is told beside the first.
+    let Rec::Start(again) = start("r1", "main", "s1") else { unreachable!() };
+    store.commit(fence, vec![Rec::Start(Start { at: NOW + 7, ..again })]).await.unwrap();
+    let row = store.run(&run("r1")).await.unwrap().unwrap();
+    assert_eq!((row.started_at, row.taken_up), (Some(NOW), vec![NOW, NOW + 7]));
 }
 
 async fn an_event_of_a_channel_leads_to_one_run(store: &dyn Store, fence: &Fence) {

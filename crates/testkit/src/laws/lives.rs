@@ -281,10 +281,13 @@ fn lines(played: &Played) -> Vec<String> {
     wrong
 }
 
-/// Whether a message has all the words of another one, and more around them.
+/// Whether a message has all the words of another one, and more around them or between what was noted and what was said.
 fn frames(message: &Message, line: &Message) -> bool {
     match (message, line) {
-        (Message::User(more), Message::User(said)) => more.content.text().contains(&said.content.text()),
+        (Message::User(more), Message::User(said)) => {
+            let more = more.content.text();
+            said.content.text().split("\n\n").all(|part| more.contains(part))
+        }
         (Message::User(_) | Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_), _) => false,
     }
 }

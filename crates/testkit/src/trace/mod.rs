@@ -7,7 +7,7 @@
 //! set    session agent:main:main {"sessionId":"old","sendPolicy":"deny"}
 //! set    line agent:main:main {"type":"message","message":{…},"id":"a1","parentId":null,"timestamp":"t"}
 //! set    api=google-generative-ai idle=5m
-//! set    retries=3 turns=9 calls=20 repeats=3 errors=5 cost=0.5
+//! set    retries=3 down=300ms turns=9 calls=20 repeats=3 errors=5 cost=0.5
 //! set    queue="collect debounce:1s cap:2" queue.slack=followup reset=daily
 //! set    window=12000 fallback=40000 thinks="low high" thinking=high style=lean zone=UTC
 //! set    file "AGENTS.md" "Be kind."
@@ -40,7 +40,7 @@
 //! - **set**: how the world is before it begins. Every trace has the agent `main` and the tools `exec {cmd}`, which has
 //!   effects, and `read {path}`, which has none. A run is ended after so many `turns=`, `calls=`, `repeats=` of one call,
 //!   `errors=` in a row, or dollars (`cost=`; each answer costs what its `usage` says). A model that fails is asked again
-//!   as often as `retries=` says. `queue=` is how messages wait, as it is typed behind `/queue`, `history.slack=2` how many turns of a direct chat are shown. The
+//!   as often as `retries=` says. A process that went down is gone for `down=`. `queue=` is how messages wait, as it is typed behind `/queue`, `history.slack=2` how many turns of a direct chat are shown. The
 //!   model has a `window=`, is of an `api=` and a `provider=`, may be asked to think (`thinks=` levels) and sees pictures unless `sees=no`;
 //!   each `fallback=` is one more, with that window. `sums=` names the model that sums up: `script/sums` reads the script
 //!   too, any other cannot be had. With `pruning=5m` old tool results are left out of requests after so long.
@@ -69,7 +69,7 @@
 //!   does not, and nobody learns of that), `panics "…"` or `hangs`. Without a line it hears at once.
 //! - **fault**: what goes wrong: the number of a commit, counted over all restarts, and why (`ENOSPC`, `EIO`) or for how
 //!   long (`takes`). With `dies` the process dies before that commit takes effect, with `stored dies` after it did but
-//!   before anybody is told; either way it is started again at once.
+//!   before anybody is told; either way it is started again.
 //! - **hook**: somebody takes part at a point of the loop (`priority=`, `guard`), where something is signalled
 //!   (`signal=`), or in the chat (`command`): `takes`, and then `answers <json>`, `fails "…"` or `hangs`. A listener's
 //!   answer may have `says` (in the chat), `drops` (a file of the prompt) and `bootstrapFiles`.

@@ -34,6 +34,8 @@ pub struct Setup {
     pub bounds: Bounds,
     /// How often a model that fails is asked again.
     pub retries: u32,
+    /// How long the process is gone before it is started again.
+    pub down: Duration,
     /// How several calls of one message are run.
     pub tool_mode: ToolMode,
     /// How many conversations may be at work at once.
@@ -84,6 +86,7 @@ impl Default for Setup {
             timeout: Duration::from_secs(600),
             bounds: Bounds::default(),
             retries: 0,
+            down: Duration::ZERO,
             tool_mode: ToolMode::default(),
             slots: 4,
             queue: QueueRules::default(),
@@ -207,6 +210,7 @@ impl Setup {
             ("errors", _) => self.bounds.errors = number(&before, &value)?,
             ("cost", _) => self.bounds.cost = Some(number(&before, &value)?),
             ("retries", _) => self.retries = number(&before, &value)?,
+            ("down", _) => self.down = Scanner::new(&value).time()?,
             ("tools", "sequential") => self.tool_mode = ToolMode::Sequential,
             ("tools", "parallel") => self.tool_mode = ToolMode::Parallel,
             ("slots", _) => self.slots = number(&before, &value)?,
@@ -265,7 +269,7 @@ impl Setup {
             ("reasoning", _) => self.reasoning = word(command::Level::Reasoning)?,
             _ => {
                 return before.wrong(
-                    "`timeout=`, `idle=`, `retries=`, `turns=`, `calls=`, `repeats=`, `errors=`, `cost=`, `tools=sequential`, `slots=`, `queue=`, `history.channel=`, `reset=daily`, \
+                    "`timeout=`, `idle=`, `retries=`, `down=`, `turns=`, `calls=`, `repeats=`, `errors=`, `cost=`, `tools=sequential`, `slots=`, `queue=`, `history.channel=`, `reset=daily`, \
                      `agent=`, `api=`, `window=`, `sees=no`, `thinks=`, `fallback=`, `sums=`, `pruning=`, `style=`, `zone=`, \
                      `pictures=confined`, `thinking=`, `verbose=`, `reasoning=`, `blocks=yes`, `delay=natural`, `prefix=`, `channel`, `session`, `line`, `tool`, `file`, \
                      `link`, `picture` or `huge`",

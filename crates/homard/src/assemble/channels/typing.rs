@@ -96,6 +96,7 @@ impl Signs {
             RunEvent::Waited(_)
             | RunEvent::Asking(_)
             | RunEvent::Heard
+            | RunEvent::Discarded { .. }
             | RunEvent::Input(_)
             | RunEvent::Answering { .. }
             | RunEvent::Rewound { .. }

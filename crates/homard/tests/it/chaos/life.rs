@@ -18,7 +18,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::{
     home::{Home, Process},
-    socket::{Socket, connect, hear, tell},
+    socket::{Socket, connect, connect_as, hear, tell},
 };
 
 /// Whether all of the grids is wanted, as `cargo xtask chaos` does, and not a slice.
@@ -31,6 +31,7 @@ pub(crate) fn is_long() -> bool {
 pub(crate) struct Life {
     pub(crate) process: Process,
     pub(crate) socket: Socket,
+    pub(crate) port: u16,
     asked: usize,
 }
 
@@ -40,6 +41,15 @@ impl Life {
         let args = [&["gateway", "run", "--port", "0", "--recover"], more].concat();
         let process = Process(home.command(&args).stderr(Stdio::null()).spawn().unwrap());
         Self::of(home, process).await.ok().expect("it ended before it listened")
+    }
+
+    /// The same with a client that has these caps.
+    pub(crate) async fn begin_with(home: &Home, caps: &[&str]) -> Self {
+        let mut life = Self::begin(home, &[]).await;
+        let token = fs::read_to_string(home.state().join("gateway-token")).unwrap();
+        let scopes = ["operator.read", "operator.write"];
+        life.socket = connect_as(life.port, token.trim(), 4, (&scopes, caps)).await;
+        life
     }
 
     /// A gateway that was just started; the process alone if it ended before it listened.
@@ -54,7 +64,7 @@ impl Life {
             Path::new("/proc").join(process.0.id().to_string()).join("root").join(token.strip_prefix("/").unwrap());
         let token = fs::read_to_string(&token).or_else(|_| fs::read_to_string(seen)).unwrap();
         let socket = connect(port, token.trim()).await;
-        Ok(Self { process, socket, asked: 0 })
+        Ok(Self { process, socket, port, asked: 0 })
     }
 
     pub(crate) async fn ask(&mut self, method: &str, params: &Value) -> String {

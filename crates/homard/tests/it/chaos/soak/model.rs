@@ -1,0 +1,199 @@
+//! The model of the soak: what a message asks for is in its words, such as `soak r17 tools`, so that it means the same
+//! after a restart. It counts what it is asked, as a witness of its own.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use serde_json::{Value, json};
+
+/// What a message may ask for, each as often as it stands here.
+pub(super) const KINDS: &[&str] = &[
+    "plain", "plain", "plain", "plain", "tools", "tools", "fails", "slow", "slow", "slow", "busy", "down", "refused",
+    "overflow", "empty", "cut", "hold", "hold", "long",
+];
+
+/// What makes a conversation long.
+const LONG: &str = "All about the house by the sea. ";
+
+/// What a summary must be like to count as one.
+const SUMMARY: &str = "## Goal\nKeep the house.\n## Constraints\nnone\n## Progress\n### Done\nmuch of it\n### In progress\n\
+    more\n### Blocked\nnothing\n## Decisions\nto go on\n## Next steps\ngo on\n## Critical context\nthe word is tide, and \
+    the house stands by the sea where it always stood";
+
+/// A server that speaks Chat Completions.
+pub(super) struct Model {
+    address: SocketAddr,
+    asked: Counts,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How often each message was at hand when the model was asked.
+type Counts = Arc<Mutex<BTreeMap<String, usize>>>;
+
+impl Model {
+    pub(super) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (asked, is_over) = (Counts::default(), Arc::<AtomicBool>::default());
+        let (address, counts, ended) = (listener.local_addr().unwrap(), asked.clone(), is_over.clone());
+        let thread = thread::spawn(move || {
+            for stream in listener.incoming() {
+                if ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (stream, counts) = (stream.unwrap(), counts.clone());
+                // Ends with its connection.
+                thread::spawn(move || answer(&stream, &counts));
+            }
+        });
+        Self { address, asked, is_over, thread: Some(thread) }
+    }
+
+    /// A config whose agent asks this one, and if that does not answer, another.
+    pub(super) fn config(&self) -> Value {
+        let model = |id: &str| json!({"id": id, "contextWindow": 40_000, "maxTokens": 4_096});
+        let provider = |id: &str| {
+            json!({
+                "baseUrl": format!("http://{}/v1", self.address), "apiKey": "none", "api": "openai-completions",
+                "models": [model(id)],
+            })
+        };
+        let models = json!({"primary": "first/one", "fallbacks": ["second/two"]});
+        json!({
+            "agents": {"defaults": {"model": models, "maxConcurrent": 8}},
+            "models": {"providers": {"first": provider("one"), "second": provider("two")}},
+        })
+    }
+
+    /// How often it was asked with this message as the last one.
+    pub(super) fn asked(&self, run: &str) -> usize {
+        self.asked.lock().unwrap().get(run).copied().unwrap_or_default()
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        TcpStream::connect(self.address).unwrap();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// The words of a message.
+fn words(message: &Value) -> String {
+    let content = &message["content"];
+    let blocks = content.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
+    content.as_str().into_iter().chain(blocks).collect()
+}
+
+/// The body of a request; `None` if whoever asked was killed before it was whole.
+fn read(stream: &TcpStream) -> Option<Value> {
+    let mut reader = BufReader::new(stream);
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
+        if line.trim().is_empty() {
+            break;
+        }
+        if let Some(text) = line.to_lowercase().strip_prefix("content-length:") {
+            length = text.trim().parse().ok()?;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    serde_json::from_slice(&body).ok()
+}
+
+fn answer(stream: &TcpStream, counts: &Counts) -> Option<()> {
+    let body = read(stream)?;
+    let messages = body["messages"].as_array()?;
+    // Only who sums up has no tools.
+    if body["tools"].as_array().is_none_or(Vec::is_empty) {
+        return tell(stream, &[SUMMARY], None);
+    }
+    let meant = |message: &Value| {
+        let words = words(message);
+        let mut rest = words.rsplit_once("soak ")?.1.split_whitespace();
+        Some((rest.next()?.to_owned(), rest.next()?.to_owned()))
+    };
+    let said = messages.iter().enumerate().rev().filter(|(_, message)| message["role"] == "user");
+    let (place, (run, kind)) = said.into_iter().find_map(|(place, message)| Some((place, meant(message)?)))?;
+    let answers = messages[place..].iter().filter(|message| message["role"] == "assistant").count();
+    let times = {
+        let mut counts = counts.lock().unwrap();
+        let times = counts.entry(run.clone()).or_default();
+        *times += 1;
+        *times
+    };
+    let call = |command: &str| json!({"id": format!("call_{run}_{answers}_{times}"), "name": "exec", "arguments": {"command": command}});
+    match (kind.as_str(), answers) {
+        ("tools", 0 | 1) => tell(stream, &["Looking. "], Some(&call("true"))),
+        ("fails", 0) => tell(stream, &[], Some(&call("exit 3"))),
+        ("slow", 0) => tell(stream, &["One moment. "], Some(&call("sleep 0.2"))),
+        ("busy", _) if times <= 2 => refuse(stream, 429, "retry-after-ms: 60\r\n", "slow down"),
+        // Another has to step in.
+        ("down", _) if body["model"] == "one" => refuse(stream, 500, "", "out of order"),
+        ("refused", _) => refuse(stream, 400, "", "this makes no sense"),
+        ("overflow", _) if times == 1 => {
+            refuse(stream, 400, "", "This model's maximum context length is 40000 tokens, and the prompt is too long")
+        }
+        ("empty", _) if times == 1 => tell(stream, &[], None),
+        ("cut", _) if times == 1 => cut(stream),
+        // Somebody has to stop it, or its time is up.
+        ("hold", _) if times == 1 => hold(stream),
+        ("long", _) => tell(stream, &[&LONG.repeat(900)], None),
+        _ => tell(stream, &["All ", "is ", "well."], None),
+    }
+}
+
+const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+
+fn event(delta: &Value, finish: Option<&str>) -> String {
+    format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}))
+}
+
+/// Whoever asked may be gone by now.
+fn write(mut stream: &TcpStream, text: &str) -> Option<()> {
+    stream.write_all(text.as_bytes()).ok()
+}
+
+fn tell(stream: &TcpStream, pieces: &[&str], call: Option<&Value>) -> Option<()> {
+    write(stream, HEAD)?;
+    for piece in pieces {
+        write(stream, &event(&json!({"content": piece}), None))?;
+    }
+    if let Some(call) = call {
+        let function = json!({"name": call["name"], "arguments": call["arguments"].to_string()});
+        let calls = json!([{"index": 0, "id": call["id"], "type": "function", "function": function}]);
+        write(stream, &event(&json!({"tool_calls": calls}), None))?;
+    }
+    write(stream, &event(&json!({}), Some(if call.is_some() { "tool_calls" } else { "stop" })))?;
+    let usage = json!({"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13});
+    write(stream, &format!("data: {}\n\ndata: [DONE]\n\n", json!({"choices": [], "usage": usage})))
+}
+
+fn refuse(stream: &TcpStream, status: u16, headers: &str, why: &str) -> Option<()> {
+    let body = json!({"error": {"message": why, "type": "error"}}).to_string();
+    let head = "content-type: application/json\r\nconnection: close\r\n";
+    write(stream, &format!("HTTP/1.1 {status} No\r\n{head}{headers}content-length: {}\r\n\r\n{body}", body.len()))
+}
+
+fn cut(stream: &TcpStream) -> Option<()> {
+    write(stream, HEAD)?;
+    write(stream, &event(&json!({"content": "I would "}), None))
+}
+
+/// Says something, and nothing more until nobody listens.
+fn hold(mut stream: &TcpStream) -> Option<()> {
+    cut(stream)?;
+    stream.read(&mut [0]).ok().map(drop)
+}

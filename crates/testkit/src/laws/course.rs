@@ -1,0 +1,292 @@
+//! What must hold of a run's course: every moment has one name, and what it tells is what those who followed it saw.
+
+use homard_agent::{RunEvent, event::End, tape::State};
+use homard_store::{Ended, RunRow, RunState, Step, Steps, What};
+
+use crate::{
+    play::{EPOCH_MS, Played},
+    watch::Heard,
+};
+
+/// Everything that is wrong with the courses of all runs that are over.
+pub(super) fn broken(played: &Played) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for row in played.rows.values() {
+        let RunState::Ended(ended) = &row.state else { continue };
+        let steps = seen(row, &ended.steps);
+        let told = [tiled(row, &steps, ended.ended_at), asides(row, &steps, ended.ended_at), down(played, row, &steps)];
+        wrong.extend(told.into_iter().flatten().map(|wrong| format!("run {}: {wrong}: {:?}", row.run, steps.all())));
+    }
+    for heard in &played.log.runs {
+        let row = played.rows.get(heard.tape.run());
+        let (Some(row), State::Ended(end)) = (row, heard.tape.state()) else { continue };
+        wrong.extend(agrees(played, row, (heard, &end)).into_iter().map(|wrong| format!("run {}: {wrong}", row.run)));
+    }
+    wrong
+}
+
+/// The course as it is told of this run: one that went into another has to do with what that did since it came.
+fn seen(row: &RunRow, steps: &Steps) -> Steps {
+    if row.host.is_some() { steps.since(row.accepted_at) } else { steps.clone() }
+}
+
+fn main_steps(steps: &Steps) -> impl Iterator<Item = &Step> {
+    steps.all().iter().filter(|step| !step.what.is_aside())
+}
+
+/// Main steps follow one another from the acceptance to the end: no gap, no overlap, to the millisecond.
+fn tiled(row: &RunRow, steps: &Steps, ended_at: u64) -> Option<String> {
+    let mut mark = row.accepted_at;
+    for step in main_steps(steps) {
+        if step.from != mark || step.to < step.from {
+            return Some(format!("a step is {}..{} where {mark} is next", step.from, step.to));
+        }
+        mark = step.to;
+    }
+    let all = ended_at.saturating_sub(row.accepted_at);
+    let is_whole = mark == ended_at && steps.accounted() == all;
+    (!is_whole).then(|| format!("{} of {all} ms have a name, up to {mark} of {ended_at}", steps.accounted()))
+}
+
+/// What happened beside the main steps happened between the acceptance and the end, and says what it was.
+fn asides(row: &RunRow, steps: &Steps, ended_at: u64) -> Option<String> {
+    let is_fine = |step: &Step| {
+        let has_name = match &step.what {
+            What::Tool { name, call, .. } => !name.is_empty() && !call.is_empty(),
+            What::Hook { point, hook, .. } => !point.is_empty() && !hook.is_empty(),
+            What::Switched { from_model, reason, .. } => !from_model.is_empty() && !reason.is_empty(),
+            What::Joined | What::Block => true,
+            What::Model(asked) => !asked.model.is_empty() && !asked.provider.is_empty(),
+            What::Queued { .. }
+            | What::Prepared
+            | What::Retry { .. }
+            | What::Stored
+            | What::Tools
+            | What::Compaction { .. }
+            | What::Down
+            | What::Finished
+            | What::More { .. } => true,
+        };
+        has_name && row.accepted_at <= step.from && step.from <= step.to && step.to <= ended_at
+    };
+    let wrong = steps.all().iter().find(|step| !is_fine(step))?;
+    Some(format!("a step without a name, or outside of the run: {wrong:?}"))
+}
+
+/// While the process was gone, nothing is said to have been done: a run in line waited, one at work was left alone.
+fn down(played: &Played, row: &RunRow, steps: &Steps) -> Option<String> {
+    let (began, ended) = (row.started_at?, main_steps(steps).last()?.to);
+    let gone = played.log.restarts.iter().map(|(at, _)| {
+        let at = EPOCH_MS + at.as_millis() as u64;
+        (at.max(began), (at + played.down.as_millis() as u64).min(ended))
+    });
+    let is_at_work = |from: u64, to: u64| {
+        main_steps(steps).find(|step| step.from.max(from) < step.to.min(to) && !is_idle(&step.what)).cloned()
+    };
+    gone.filter(|(from, to)| from < to).find_map(|(from, to)| {
+        let step = is_at_work(from, to)?;
+        Some(format!("nobody was there from {from} to {to}, and it tells {step:?}"))
+    })
+}
+
+fn is_idle(what: &What) -> bool {
+    matches!(what, What::Down | What::Queued { .. } | What::More { .. })
+}
+
+/// What is stored of a run is what those who followed it saw.
+fn agrees(played: &Played, row: &RunRow, (heard, end): (&Heard, &End)) -> Vec<String> {
+    let RunState::Ended(ended) = &row.state else { return Vec::new() };
+    let mut wrong = Vec::new();
+    if (&ended.outcome, ended.ended_at) != (&end.outcome, end.ended_at) {
+        wrong.push(format!("ended with {:?} at {}, and it was told {end:?}", ended.outcome, ended.ended_at));
+    }
+    // What a guest's host did is told with the host; what never began has nothing to tell.
+    if row.host.is_some() || played.disk_failed || ended.steps.all().len() == Steps::MAX || end.started_at.is_none() {
+        return wrong;
+    }
+    wrong.extend(adds_up(row, ended).filter(|_| !is_at_once(heard)));
+    for (what, seen, told) in counts(heard, &ended.steps) {
+        if seen != told {
+            wrong.push(format!("of {what}, {seen:?} was seen, its course tells {told:?}: {:?}", ended.steps.all()));
+        }
+    }
+    wrong
+}
+
+/// Whether an answer was written in the very millisecond in which a restart took the run up: then nobody can tell which
+/// came first. It takes a process that starts in no time.
+fn is_at_once(heard: &Heard) -> bool {
+    let began = heard.events.iter().find(|event| matches!(event.kind, RunEvent::Started { .. }));
+    let is_at = |at: u64| {
+        let mut events = heard.events.iter();
+        events.any(|event| matches!(&event.kind, RunEvent::Assistant { said, .. } if said.timestamp == at))
+    };
+    began.is_some_and(|began| is_at(began.at))
+}
+
+/// What the questions took is what the run took. Whoever sums up or writes notes is not told as a question.
+fn adds_up(row: &RunRow, ended: &Ended) -> Option<String> {
+    let is_more = |step: &Step| matches!(step.what, What::Compaction { .. });
+    if ended.steps.all().iter().any(is_more) || row.method == "memory-flush" {
+        return None;
+    }
+    let (mut took, usage) = (0, &ended.usage);
+    for step in ended.steps.all() {
+        if let What::Model(asked) = &step.what {
+            took += asked.input + asked.output + asked.cache_read + asked.cache_write;
+        }
+    }
+    let whole = usage.input + usage.output + usage.cache_read + usage.cache_write;
+    (took != whole).then(|| format!("its questions took {took} tokens, and it took {whole}: {:?}", ended.steps.all()))
+}
+
+/// What was seen of each kind, and what is told of it.
+fn counts(heard: &Heard, steps: &Steps) -> Vec<(&'static str, Vec<String>, Vec<String>)> {
+    let (seen, told) = (saw(heard), tells(steps));
+    KINDS.iter().zip(seen).zip(told).map(|((kind, seen), told)| (*kind, seen, told)).collect()
+}
+
+/// What is compared, each in its order.
+const KINDS: [&str; 8] =
+    ["models", "retries", "tools", "switches", "compactions", "hooks", "messages that joined", "blocks"];
+
+/// What the events tell.
+fn saw(heard: &Heard) -> [Vec<String>; 8] {
+    let mut seen: [Vec<String>; 8] = Default::default();
+    let [models, retries, tools, switches, compactions, hooks, joined, blocks] = &mut seen;
+    let began = heard.events.iter().find(|event| matches!(event.kind, RunEvent::Started { .. })).map(|event| event.at);
+    // The question that is open, and why it failed.
+    let mut open: Option<(String, Option<&str>)> = None;
+    for event in &heard.events {
+        match &event.kind {
+            RunEvent::Asking(asked) => {
+                models.extend(
+                    open.map(|(model, error)| question(&model, error.or(Some("nobody said what became of it")))),
+                );
+                open = Some((format!("{}/{}", asked.provider, asked.model), None));
+            }
+            // Of a question before a restart, only the answer is known.
+            RunEvent::Assistant { said, .. } => {
+                let before = began.is_none_or(|began| said.timestamp < began);
+                let model = open.take().map(|(model, _)| model);
+                let model = model.or_else(|| before.then(|| format!("{}/{}", said.provider, said.model)));
+                models.extend(model.map(|model| question(&model, said.error_message.as_deref())));
+            }
+            RunEvent::Discarded { why, .. } => open = open.map(|(model, _)| (model, Some(why.as_str()))),
+            RunEvent::Retrying { why, .. } => retries.push(why.clone()),
+            RunEvent::ToolEnded { call, result, .. } => {
+                tools.push(format!("{} {call} {}", result.tool_name, result.is_error));
+            }
+            RunEvent::Switched { from, reason, why } => switches.push(format!("{from} {reason} {why}")),
+            // What is said after it is no answer to the question before it.
+            RunEvent::Compacting => models.extend(open.take().map(|(model, error)| question(&model, error))),
+            RunEvent::Compacted { before, after, way, .. } => compactions.push(format!("{before} {after} {way}")),
+            RunEvent::NotCompacted { why } => compactions.push(why.clone()),
+            RunEvent::Hooked(note) => hooks.push(format!("{} {} {}", note.point.name(), note.hook, note.decision)),
+            RunEvent::Input(_) if !models.is_empty() || open.is_some() => joined.push(String::new()),
+            RunEvent::Block(_) => blocks.push(String::new()),
+            RunEvent::Started { .. }
+            | RunEvent::Waited(_)
+            | RunEvent::Input(_)
+            | RunEvent::Absorbed { .. }
+            | RunEvent::Heard
+            | RunEvent::Text { .. }
+            | RunEvent::Thinking { .. }
+            | RunEvent::Answering { .. }
+            | RunEvent::Rewound { .. }
+            | RunEvent::ToolStarted { .. }
+            | RunEvent::ToolProgress { .. }
+            | RunEvent::Ended(_) => {}
+        }
+    }
+    models.extend(open.map(|(model, error)| question(&model, error)));
+    seen
+}
+
+/// A question to a model, in a line.
+fn question(model: &str, error: Option<&str>) -> String {
+    format!("{model} {:?}", error.map(|error| error.chars().take(300).collect::<String>()))
+}
+
+/// What the steps tell.
+fn tells(steps: &Steps) -> [Vec<String>; 8] {
+    let mut told: [Vec<String>; 8] = Default::default();
+    let [models, retries, tools, switches, compactions, hooks, joined, blocks] = &mut told;
+    for step in steps.all() {
+        match &step.what {
+            What::Model(asked) => {
+                models.push(question(&format!("{}/{}", asked.provider, asked.model), asked.error.as_deref()));
+            }
+            What::Retry { why } => retries.push(why.clone()),
+            What::Tool { name, call, is_error, .. } => tools.push(format!("{name} {call} {is_error}")),
+            What::Switched { from_model, reason, why } => switches.push(format!("{from_model} {reason} {why}")),
+            What::Compaction { tokens: Some((before, after)), how } => {
+                compactions.push(format!("{before} {after} {how}"));
+            }
+            What::Compaction { tokens: None, how } => compactions.push(how.clone()),
+            What::Hook { point, hook, decision } => hooks.push(format!("{point} {hook} {decision}")),
+            What::Joined => joined.push(String::new()),
+            What::Block => blocks.push(String::new()),
+            What::Queued { .. }
+            | What::Prepared
+            | What::Stored
+            | What::Tools
+            | What::Down
+            | What::Finished
+            | What::More { .. } => {}
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Trace, play::play};
+
+    const TRACE: &str = "set retries=1 down=1s\nat 0ms say \"look\" run=k1\nmodel pause 10ms ; fail overloaded \"busy\"\n\
+                         model pause 10ms ; call c1 read {\"path\":\"a\"} ; usage in=5 out=1\ntool c1 takes 50ms says \"A\"\n\
+                         model hang\nat 9s restart\nmodel pause 20ms ; text \"There.\" ; usage in=6 out=1\n";
+
+    /// How the complaints begin about a trace whose steps were spoilt.
+    fn complaints(spoil: impl FnOnce(&mut Vec<Step>)) -> Vec<String> {
+        let mut played = play(&Trace::read("x.trace", TRACE).unwrap()).unwrap();
+        let row = played.rows.values_mut().next().unwrap();
+        let RunState::Ended(ended) = &mut row.state else { panic!("it has not ended") };
+        let mut steps = ended.steps.all().to_vec();
+        spoil(&mut steps);
+        ended.steps = Steps::new(steps);
+        broken(&played).iter().map(|wrong| wrong.chars().take(40).collect()).collect()
+    }
+
+    fn first(steps: &mut [Step], is_meant: fn(&What) -> bool) -> &mut Step {
+        steps.iter_mut().find(|step| is_meant(&step.what)).unwrap()
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_course_is_found() {
+        let down = |what: &What| *what == What::Down;
+        let tool = |what: &What| matches!(what, What::Tool { .. });
+        let model = |what: &What| matches!(what, What::Model(_));
+        assert_eq!(complaints(|_| {}), Vec::<String>::new());
+        let found = complaints(|steps| first(steps, down).to -= 1);
+        assert!(found[0].starts_with("run k1: a step is "), "{found:?}");
+        let found = complaints(|steps| steps.retain(|step| !model(&step.what)));
+        assert!(found[0].starts_with("run k1: a step is "), "{found:?}");
+        let found = complaints(Vec::clear);
+        assert!(found[0].starts_with("run k1: 0 of "), "{found:?}");
+        let found = complaints(|steps| first(steps, down).what = What::Tools);
+        assert!(found[0].starts_with("run k1: nobody was there from"), "{found:?}");
+        let found = complaints(|steps| steps.retain(|step| !tool(&step.what)));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("run k1: of tools, "), "{found:?}");
+        let found = complaints(|steps| first(steps, model).what = What::Prepared);
+        assert!(found.iter().any(|wrong| wrong.starts_with("run k1: of models, ")), "{found:?}");
+        let found = complaints(|steps| {
+            if let What::Tool { name, .. } = &mut first(steps, tool).what {
+                name.clear();
+            }
+        });
+        assert!(found[0].starts_with("run k1: a step without a name"), "{found:?}");
+    }
+}

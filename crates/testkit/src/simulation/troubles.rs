@@ -1,0 +1,106 @@
+//! What goes wrong in a rough world on the way to an answer.
+
+use std::time::Duration;
+
+use homard_model::{Error, ErrorKind, Request, stream::Done};
+use homard_proto::message::{StopReason, Usage};
+
+use serde_json::{Value, json};
+
+use crate::{
+    chance::Dice,
+    play::EPOCH_MS,
+    script::{Step, Turn},
+};
+
+/// In one of so many worlds much is said.
+const TALKATIVE: u64 = 5;
+
+/// Something that can be said at any length.
+const LONG: &str = "All about the house by the sea. ";
+
+/// What a summary must be like to count as one.
+const SUMMARY: &str = "## Goal\nKeep the house.\n## Constraints\nnone\n## Progress\n### Done\nmuch of it\n### In progress\n\
+    more\n### Blocked\nnothing\n## Decisions\nto go on\n## Next steps\ngo on\n## Critical context\nthe word is tide, and \
+    the house stands by the sea where it always stood";
+
+/// More lines for the trace of a seed that ends at this time.
+pub(super) fn lines(dice: &mut Dice, (seed, end): (u64, u64)) -> Vec<String> {
+    let mut lines = vec![format!("set retries={} down={}ms", dice.below(3), 20 + dice.below(600))];
+    if dice.percent(60) {
+        lines.push("set fallback=200000 fallback=200000".to_owned());
+    }
+    if is_talkative(seed) {
+        lines.push("set window=40000".to_owned());
+        lines.push(format!("set session agent:main:a {}", json!({"sessionId": "old", "updatedAt": EPOCH_MS - 1})));
+        lines.extend(long_ago().into_iter().map(|line| format!("set line agent:main:a {line}")));
+    }
+    if dice.percent(30) {
+        lines.push(format!("set timeout={}ms", 500 + dice.below(2_000)));
+    }
+    for number in 0..dice.below(5) {
+        let more = dice.pick(&["\"/compact\"", "\"now\" mode=steer", "\"now\" mode=steer", "\"now\" mode=interrupt"]);
+        let key = dice.pick(&["a", "a", "b"]);
+        lines.push(format!("at {}ms chat {more} run=x{number} key={key}", dice.below(end + 2_000)));
+    }
+    let hooks = [
+        "hook build before_prompt_build takes 30ms answers {\"prependContext\":\"It is Monday.\"}",
+        "hook guard before_tool_call takes 15ms answers {\"block\":true,\"blockReason\":\"not today\"}",
+        "hook watch before_tool_call takes 5ms fails \"no idea\"",
+        "hook after after_tool_call takes 5ms",
+        "hook start before_agent_start takes 20ms answers {\"prependContext\":\"Now.\"}",
+    ];
+    lines.extend(hooks.iter().filter(|_| dice.percent(15)).map(|hook| (*hook).to_owned()));
+    lines
+}
+
+/// A conversation that nearly fills the window.
+fn long_ago() -> Vec<Value> {
+    let roles = ["user", "assistant"].into_iter().cycle().take(6);
+    let text = |role| if role == "user" { "go on".to_owned() } else { LONG.repeat(900) };
+    let line = |(number, role): (u64, _)| {
+        let at = EPOCH_MS - 100 + number;
+        let mut message = json!({"role": role, "content": [{"type": "text", "text": text(role)}], "timestamp": at});
+        if role == "assistant" {
+            message["stopReason"] = "stop".into();
+        }
+        let parent = number.checked_sub(1).map(|before| format!("old-{before}"));
+        json!({"type": "message", "message": message, "id": format!("old-{number}"), "parentId": parent, "timestamp": "t"})
+    };
+    (0..).zip(roles).map(line).collect()
+}
+
+fn is_talkative(seed: u64) -> bool {
+    seed.is_multiple_of(TALKATIVE)
+}
+
+/// What a model does instead of what it would do in a fair world.
+pub(super) fn say(dice: &mut Dice, seed: u64, request: &Request) -> Option<Turn> {
+    let pause = Step::Pause(Duration::from_millis(dice.below(300)));
+    let done = || Step::Done(Done { stop: StopReason::Stop, usage: Usage::default() });
+    let text = |text: &str| Step::Text(text.to_owned());
+    // Only who sums up has no tools.
+    if request.tools.is_empty() {
+        let bad = Step::Fail(Error::new(ErrorKind::Server, "nobody sums up"));
+        return Some(Turn(if dice.percent(80) { vec![pause, text(SUMMARY), done()] } else { vec![pause, bad] }));
+    }
+    let fails = |kind, why: &str| Step::Fail(Error::new(kind, why));
+    let last = match dice.below(100) {
+        0..5 => fails(ErrorKind::RateLimit, "slow down"),
+        5..9 => fails(ErrorKind::Overloaded, "busy"),
+        9..12 => fails(ErrorKind::Connect, "nobody answers"),
+        12..14 => fails(ErrorKind::Auth, "who are you"),
+        14..16 => fails(ErrorKind::Rejected, "no such thing"),
+        16..18 => fails(ErrorKind::Billing, "pay first"),
+        18..22 => fails(ErrorKind::Overflow, "prompt is too long"),
+        22..24 => return Some(Turn(vec![pause, done()])),
+        24..60 if is_talkative(seed) => {
+            return Some(Turn(vec![pause, Step::Text(LONG.repeat(900)), done()]));
+        }
+        _ => return None,
+    };
+    let mut steps = vec![pause];
+    steps.extend(dice.percent(30).then(|| text("Well, ")));
+    steps.push(last);
+    Some(Turn(steps))
+}

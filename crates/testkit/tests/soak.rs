@@ -1,0 +1,156 @@
+//! Every moment of every run has a name, and what a trace tells is what was seen: runs made by chance in rough worlds, with
+//! errors, retries, fallbacks, steers, aborts, compactions, hooks and deaths. `SOAK_SEEDS=<number>` plays more worlds,
+//! `SOAK_SEED=<number>` one and tells it.
+//!
+//! What is checked of each run is the law of courses, which holds for every trace; here it is counted that there was
+//! something to check.
+#![allow(clippy::disallowed_methods, reason = "whoever runs the tests says how many seeds they want")]
+
+use std::collections::BTreeMap;
+
+use homard_agent::{AbortReason, Outcome, RunEvent};
+use homard_store::{RunRow, RunState, Steps, What};
+use homard_testkit::{
+    Played, laws,
+    simulation::{self, Weather},
+    tell::tell,
+};
+
+/// How many worlds are played unless somebody wants another number.
+const SEEDS: u64 = 160;
+
+/// So many runs must be checked, and so many of each kind must be among them.
+const RUNS: usize = 500;
+const OF_EACH: usize = 10;
+
+/// What must have happened.
+const KINDS: &[&str] = &[
+    "runs that are done",
+    "runs that failed",
+    "runs that a client stopped",
+    "runs that a newer message stopped",
+    "runs that took too long",
+    "runs that joined another",
+    "runs that waited in line",
+    "runs that a restart took up",
+    "runs that ended with a restart",
+    "answers of models",
+    "failures of models",
+    "models asked again after a while",
+    "models that others stepped in for",
+    "conversations made short",
+    "conversations not made short",
+    "tools that answered",
+    "tools that failed",
+    "messages that joined",
+    "decisions of hooks",
+    "deaths",
+];
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+#[derive(Default)]
+struct Tally(BTreeMap<&'static str, usize>);
+
+impl Tally {
+    fn count(&mut self, what: &'static str, times: usize) {
+        *self.0.entry(what).or_default() += times;
+    }
+
+    fn of(&self, what: &str) -> usize {
+        self.0.get(what).copied().unwrap_or_default()
+    }
+
+    /// Counts what happened in a world.
+    fn world(&mut self, played: &Played) {
+        self.count("deaths", played.restarts());
+        played.rows().for_each(|row| self.run(row));
+        let lives = played.runs().fold(BTreeMap::<_, usize>::new(), |mut lives, (tape, events)| {
+            let began = events.iter().any(|event| matches!(event.kind, RunEvent::Started { .. }));
+            *lives.entry(tape.run()).or_default() += usize::from(began);
+            lives
+        });
+        self.count("runs that a restart took up", lives.values().filter(|lives| **lives > 1).count());
+    }
+
+    fn run(&mut self, row: &RunRow) {
+        let RunState::Ended(ended) = &row.state else { return };
+        self.count("runs", 1);
+        self.count(
+            match &ended.outcome {
+                Outcome::Done => "runs that are done",
+                Outcome::Failed(failure) if failure.message.starts_with("INTERRUPTED") => {
+                    "runs that ended with a restart"
+                }
+                Outcome::Failed(_) => "runs that failed",
+                Outcome::Aborted(AbortReason::User | AbortReason::Stop) => "runs that a client stopped",
+                Outcome::Aborted(AbortReason::Timeout) => "runs that took too long",
+                Outcome::Aborted(AbortReason::Interrupted | AbortReason::Dropped) => {
+                    "runs that a newer message stopped"
+                }
+            },
+            1,
+        );
+        // What a run did is counted once, not with those that joined it.
+        if row.host.is_some() {
+            return self.count("runs that joined another", 1);
+        }
+        self.steps(&ended.steps);
+    }
+
+    fn steps(&mut self, steps: &Steps) {
+        for step in steps.all() {
+            let what = match &step.what {
+                What::Queued { .. } => "runs that waited in line",
+                What::Model(asked) if asked.error.is_none() => "answers of models",
+                What::Model(_) => "failures of models",
+                What::Retry { .. } => "models asked again after a while",
+                What::Switched { .. } => "models that others stepped in for",
+                What::Compaction { tokens: Some(_), .. } => "conversations made short",
+                What::Compaction { tokens: None, .. } => "conversations not made short",
+                What::Tool { is_error: false, .. } => "tools that answered",
+                What::Tool { is_error: true, .. } => "tools that failed",
+                What::Joined => "messages that joined",
+                What::Hook { .. } => "decisions of hooks",
+                What::Down => "times without a process",
+                What::Prepared | What::Stored | What::Tools | What::Finished | What::Block | What::More { .. } => {
+                    continue;
+                }
+            };
+            self.count(what, 1);
+        }
+    }
+}
+
+#[test]
+fn every_moment_of_five_hundred_rough_runs_has_a_name() {
+    let only = number("SOAK_SEED");
+    let seeds = only.map_or(0..number("SOAK_SEEDS").unwrap_or(SEEDS), |seed| seed..seed + 1);
+    let (mut tally, mut broken) = (Tally::default(), Vec::new());
+    for seed in seeds {
+        let wrong = match simulation::simulate(seed, Weather::Rough) {
+            Ok(played) => {
+                if only.is_some() {
+                    println!("{}\n\n{}", simulation::write(seed, Weather::Rough), tell(&played));
+                }
+                // Where the disk failed, less can be asked for.
+                if !played.has_bad_disk() {
+                    tally.world(&played);
+                }
+                laws::broken(&played)
+            }
+            Err(error) => vec![error.to_string()],
+        };
+        if !wrong.is_empty() {
+            broken.push(format!("seed {seed}:\n  {}", wrong.join("\n  ")));
+        }
+    }
+    println!("{:#?}", tally.0);
+    assert!(broken.is_empty(), "{} worlds broke a law (SOAK_SEED=n tells one):\n{}", broken.len(), broken.join("\n"));
+    if only.is_none() {
+        let rare: Vec<_> = KINDS.iter().filter(|kind| tally.of(kind) < OF_EACH).collect();
+        assert!(tally.of("runs") >= RUNS && rare.is_empty(), "too few of {rare:?} in {:#?}", tally.0);
+    }
+}

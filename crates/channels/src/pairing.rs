@@ -107,7 +107,7 @@ impl Requests {
     }
 
     /// Takes out the request with a code.
-    fn approve(&mut self, code: &str, now: Timestamp) -> Option<Request> {
+    fn take(&mut self, code: &str, now: Timestamp) -> Option<Request> {
         self.expire(now);
         let code = code.trim().to_ascii_uppercase();
         let at = self.requests.iter().position(|request| request.code == code)?;
@@ -188,10 +188,10 @@ mod tests {
         let mut requests = Requests::default();
         requests.ask("7", Map::new(), at(0), || [1; 8]);
         requests.ask("8", Map::new(), at(10), || [2; 8]);
-        assert_eq!(requests.approve("nonsense", at(1)), None);
-        assert_eq!(requests.approve(" bbbbbbbb\n", at(1)).map(|request| request.id), Some("7".to_owned()));
-        assert_eq!(requests.approve("BBBBBBBB", at(1)), None);
-        assert_eq!(requests.approve("CCCCCCCC", at(70)), None);
+        assert_eq!(requests.take("nonsense", at(1)), None);
+        assert_eq!(requests.take(" bbbbbbbb\n", at(1)).map(|request| request.id), Some("7".to_owned()));
+        assert_eq!(requests.take("BBBBBBBB", at(1)), None);
+        assert_eq!(requests.take("CCCCCCCC", at(70)), None);
     }
 
     #[test]

@@ -5,10 +5,7 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
@@ -31,14 +28,16 @@ use tracing::Instrument;
 
 use crate::{
     admit::Knock,
+    client::Client,
     handshake::{self, Facts, Session},
     hello,
     lobby::{self, Guest},
     methods::health,
     news::Audience,
     outbox::{self, Farewell, Next, Outbox},
+    presence::Stay,
     router,
-    scope::{Scope, Scopes},
+    scope::Scope,
     server::Server,
 };
 
@@ -50,8 +49,8 @@ const PING: Duration = Duration::from_secs(25);
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long a client may take to hear the last words.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long a client of protocol 3 has to take in that its message was accepted, before it hears of the run. OpenClaw's older
-/// TUI then says "waiting"; if it reads the end of the run in the same breath, it says so for ever.
+/// How long a client that needs it has to take in that its message was accepted, before it hears of the run. OpenClaw's TUI
+/// then says "waiting"; if it reads the end of the run in the same breath, it says so for ever.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How many questions of one client are worked on at once.
 const QUESTIONS: usize = 256;
@@ -74,55 +73,6 @@ impl Visitor {
     /// It has said who it is: the lobby's rules do not bind it any more.
     pub(crate) fn welcome(&self) {
         self.guest.welcome();
-    }
-}
-
-/// A connection whose `connect` was good.
-#[derive(Debug)]
-pub(crate) struct Client {
-    /// Its number.
-    pub(crate) id: u64,
-    /// The protocol that it speaks.
-    pub(crate) generation: Generation,
-    /// What it may do.
-    pub(crate) scopes: Scopes,
-    /// Whether it wants to be told of tools.
-    pub(crate) tool_events: bool,
-    /// How it is told anything.
-    pub(crate) outbox: Arc<Outbox>,
-    /// Whether it wants to hear when conversations change.
-    follows: AtomicBool,
-    /// How many do, this one included if it does.
-    followers: Arc<AtomicUsize>,
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.follow(false);
-    }
-}
-
-impl Client {
-    /// Whether it hears what happens in runs.
-    pub(crate) fn hears_runs(&self) -> bool {
-        self.scopes.allow(Scope::Read)
-    }
-
-    /// Whether it wants to hear when conversations change, and may.
-    pub(crate) fn follows(&self) -> bool {
-        self.follows.load(Ordering::Relaxed) && self.hears_runs()
-    }
-
-    /// Begins or ends to hear when conversations change.
-    pub(crate) fn follow(&self, wants: bool) {
-        if self.follows.swap(wants, Ordering::Relaxed) == wants {
-            return;
-        }
-        if wants {
-            self.followers.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.followers.fetch_sub(1, Ordering::Relaxed);
-        }
     }
 }
 
@@ -283,7 +233,8 @@ async fn get_to_know(
     };
     visitor.welcome();
     let revoked = session.params.device.as_ref().map(|device| server.devices.follow(&device.id));
-    let client = welcome(server, outbox, (&request, session), token.as_deref()).await;
+    let stay = server.presence.enter(&session.params, visitor.address(), server.hub.ambient().now_ms());
+    let client = welcome(server, outbox, (&request, session, stay), token.as_deref()).await;
     Ok((client, revoked))
 }
 
@@ -368,24 +319,17 @@ async fn recognise(server: &Server, session: &Session, facts: Facts<'_>) -> Resu
 async fn welcome(
     server: &Server,
     outbox: &Arc<Outbox>,
-    (request, session): (&str, Session),
+    (request, session, stay): (&str, Session, Option<Stay>),
     token: Option<&str>,
 ) -> Arc<Client> {
     outbox.set_limit(outbox::limit(session.generation));
     let health = health::report(server).await.unwrap_or_else(|error| json!({"ok": false, "error": error.message}));
     let payload: Arc<str> = health.to_string().into();
-    let hello = hello::ok(server, (&session, token), &server.hub.ambient().nonce(), &health);
+    let (here, state) = hello::here(server, &session);
+    let hello = hello::ok(server, (&session, token), &server.hub.ambient().nonce(), (&health, here, state));
     outbox.respond(&Response::ok(request, json!(hello)));
-    outbox.tell_if_room("health", payload);
-    Arc::new(Client {
-        id: server.next_connection(),
-        generation: session.generation,
-        scopes: session.scopes,
-        tool_events: session.tool_events,
-        outbox: outbox.clone(),
-        follows: AtomicBool::new(false),
-        followers: server.projector.followers_count(),
-    })
+    outbox.tell_state_if_room("health", payload, state);
+    Arc::new(Client::new(server, session, outbox.clone(), (state.presence, stay)))
 }
 
 /// Answers questions until somebody leaves.

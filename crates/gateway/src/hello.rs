@@ -7,13 +7,21 @@ use homard_proto::{
 };
 use serde_json::{Value, json};
 
-use crate::{connection::TICK, handshake::Session, methods::health, outbox, router, server::Server};
+use crate::{
+    connection::TICK,
+    handshake::Session,
+    outbox::{self, StateVersion},
+    presence, router,
+    scope::Scope,
+    server::Server,
+};
 
 /// What the gateway tells without being asked.
-const EVENTS: [&str; 14] = [
+const EVENTS: [&str; 16] = [
     "connect.challenge",
     "agent",
     "chat",
+    "presence",
     "health",
     "tick",
     "shutdown",
@@ -23,9 +31,13 @@ const EVENTS: [&str; 14] = [
     "exec.approval.resolved",
     "config.changed",
     "sessions.changed",
+    "session.message",
     "device.pair.requested",
     "device.pair.resolved",
 ];
+
+/// What clients of protocol 4 look for before they ask: that `models.list` tells the models that this gateway has.
+const CAPABILITIES: [&str; 1] = ["published-model-catalog"];
 
 /// How large a frame of a known client may be.
 pub(crate) fn max_frame(generation: Generation) -> usize {
@@ -35,13 +47,20 @@ pub(crate) fn max_frame(generation: Generation) -> usize {
     }
 }
 
+/// Who is here, for somebody who may know, and which state of the list this is.
+pub(crate) fn here(server: &Server, session: &Session) -> (Vec<Value>, StateVersion) {
+    let now = server.hub.ambient().now_ms();
+    let (rows, state) = server.presence.list(now);
+    if session.scopes.allow(Scope::Read) { (rows, state) } else { (vec![presence::gateway(now)], state) }
+}
+
 /// The answer to a good `connect`. Both generations get all members but one: an old client would keep what it finds
 /// in `auth` and use it at other gateways, so it gets none.
 pub(crate) fn ok(
     server: &Server,
     (session, token): (&Session, Option<&str>),
     connection: &str,
-    report: &Value,
+    (report, here, state): (&Value, Vec<Value>, StateVersion),
 ) -> HelloOk {
     let generation = session.generation;
     let agents = server.hub.agents();
@@ -60,7 +79,7 @@ pub(crate) fn ok(
         }
     };
     let mut snapshot = json!({
-        "presence": health::here(server), "health": report, "stateVersion": {"presence": 0, "health": 0},
+        "presence": here, "health": report, "stateVersion": state,
         "uptimeMs": server.uptime_ms(), "stateDir": server.state_dir, "authMode": secret,
         "sessionDefaults": {
             "defaultAgentId": default, "mainKey": "main", "mainSessionKey": default.main_session(),
@@ -74,14 +93,16 @@ pub(crate) fn ok(
         "maxPayload": max_frame(generation), "maxBufferedBytes": outbox::limit(generation),
         "tickIntervalMs": TICK.as_millis() as u64,
     });
+    let mut features = json!({"methods": router::all_names(server), "events": EVENTS});
     if generation == Generation::Four {
+        features["capabilities"] = json!(CAPABILITIES);
         policy["attachments"] = json!({"maxBytes": MOST_BYTES, "maxImageBytes": MOST_BYTES});
     }
     HelloOk {
         r#type: HelloType::HelloOk,
         protocol: generation.number(),
         server: json!({"version": env!("CARGO_PKG_VERSION"), "connId": connection}),
-        features: json!({"methods": router::all_names(server), "events": EVENTS}),
+        features,
         snapshot,
         auth,
         policy,

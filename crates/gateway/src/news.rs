@@ -3,7 +3,7 @@
 use homard_proto::Generation;
 use serde_json::Value;
 
-use crate::{connection::Client, projector::Projector, scope::Scope};
+use crate::{client::Client, projector::Projector, scope::Scope};
 
 /// Who is told an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,6 +12,7 @@ use std::{
 use axum::extract::ws::{CloseFrame, Message};
 use bytes::Bytes;
 use homard_proto::{Generation, frame::Response};
+use serde::Serialize;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
@@ -48,13 +49,22 @@ impl Farewell {
     }
 }
 
+/// Which state of the house an event tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct StateVersion {
+    /// How often the list of who is here has changed.
+    pub(crate) presence: u64,
+    /// Always the same: health is looked at anew whenever it is told.
+    pub(crate) health: u64,
+}
+
 /// Something on its way to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Frame {
     /// A whole frame.
     Whole(String),
     /// An event; its payload is shared by all who are told.
-    Event { name: &'static str, payload: Arc<str>, seq: u64 },
+    Event { name: &'static str, payload: Arc<str>, seq: u64, state: Option<StateVersion> },
     /// A sign of life.
     Ping,
     /// Nothing for a moment.
@@ -74,7 +84,7 @@ impl Frame {
         let size = self.size();
         let message = match self {
             Self::Whole(text) => Message::Text(text.into()),
-            Self::Event { name, payload, seq } => Message::Text(event(name, &payload, Some(seq)).into()),
+            Self::Event { name, payload, seq, state } => Message::Text(numbered(name, &payload, seq, state).into()),
             Self::Ping => Message::Ping(Bytes::new()),
             Self::Pause => return Next::Pause,
         };
@@ -83,10 +93,12 @@ impl Frame {
 }
 
 /// An event's frame around a payload that is JSON already.
-fn event(name: &str, payload: &str, seq: Option<u64>) -> String {
-    match seq {
-        Some(seq) => format!(r#"{{"type":"event","event":"{name}","payload":{payload},"seq":{seq}}}"#),
-        None => format!(r#"{{"type":"event","event":"{name}","payload":{payload}}}"#),
+fn numbered(name: &str, payload: &str, seq: u64, state: Option<StateVersion>) -> String {
+    match state {
+        None => format!(r#"{{"type":"event","event":"{name}","payload":{payload},"seq":{seq}}}"#),
+        Some(StateVersion { presence, health }) => format!(
+            r#"{{"type":"event","event":"{name}","payload":{payload},"seq":{seq},"stateVersion":{{"presence":{presence},"health":{health}}}}}"#
+        ),
     }
 }
 
@@ -160,17 +172,23 @@ impl Outbox {
 
     /// Tells an event that does not count: it has no number.
     pub(crate) fn tell_unnumbered(&self, name: &str, payload: &str) {
-        self.push(Room::OrGiveUp, |_| Frame::Whole(event(name, payload, None)));
+        let text = format!(r#"{{"type":"event","event":"{name}","payload":{payload}}}"#);
+        self.push(Room::OrGiveUp, |_| Frame::Whole(text));
     }
 
     /// Tells an event that must arrive.
     pub(crate) fn tell(&self, name: &'static str, payload: Arc<str>) {
-        self.push(Room::OrGiveUp, |seq| Frame::Event { name, payload, seq: next(seq) });
+        self.push(Room::OrGiveUp, |seq| Frame::Event { name, payload, seq: next(seq), state: None });
     }
 
     /// Tells an event that a slow client can do without; says whether it was taken in.
     pub(crate) fn tell_if_room(&self, name: &'static str, payload: Arc<str>) -> bool {
-        self.push(Room::OrSkip, |seq| Frame::Event { name, payload, seq: next(seq) })
+        self.push(Room::OrSkip, |seq| Frame::Event { name, payload, seq: next(seq), state: None })
+    }
+
+    /// The same, for an event that tells how things are.
+    pub(crate) fn tell_state_if_room(&self, name: &'static str, payload: Arc<str>, state: StateVersion) -> bool {
+        self.push(Room::OrSkip, |seq| Frame::Event { name, payload, seq: next(seq), state: Some(state) })
     }
 
     /// Sends a sign of life.
@@ -316,6 +334,12 @@ mod tests {
         let text = |message: Option<Message>| message.unwrap().into_text().unwrap().to_string();
         assert_eq!(text(take(&outbox)), r#"{"type":"event","event":"connect.challenge","payload":{"ts":1}}"#);
         assert_eq!(text(take(&outbox)), r#"{"type":"event","event":"tick","payload":{"ts":2},"seq":1}"#);
+        outbox.tell_state_if_room("presence", "{}".into(), StateVersion { presence: 7, health: 0 });
+        let state = r#""stateVersion":{"presence":7,"health":0}"#;
+        assert_eq!(
+            text(take(&outbox)),
+            format!(r#"{{"type":"event","event":"presence","payload":{{}},"seq":2,{state}}}"#)
+        );
         assert_eq!(take(&outbox), None);
     }
 

@@ -17,12 +17,12 @@ use std::sync::{
 };
 
 use homard_agent::{HubEvent, Tape, schedule::Schedule, task};
-use homard_proto::RunId;
+use homard_proto::{RunId, SessionKey};
 use serde_json::Value;
 use tokio::{
     sync::{
         broadcast::error::RecvError,
-        mpsc::{self, UnboundedReceiver, UnboundedSender},
+        mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender},
         oneshot,
     },
     task::JoinHandle,
@@ -32,7 +32,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use self::resume::{Known, Missed, Resume};
 use self::{story::Waiter, teller::Teller};
-use crate::{changes::Change, connection::Client, metrics::Metrics, news::Audience};
+use crate::{
+    changes::Change,
+    client::Client,
+    metrics::Metrics,
+    news::Audience,
+    outbox::StateVersion,
+    said::{Said, WAITING},
+};
 
 /// How much a client is told of a tool's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,10 +55,50 @@ pub(crate) enum Detail {
 pub(crate) struct Projector {
     // Unbounded: every request sends a few, and a connection's requests are bounded.
     wishes: UnboundedSender<Wish>,
+    board: Board,
+}
+
+/// Where it is announced what becomes of conversations, for those who follow them.
+#[derive(Debug, Clone)]
+struct Board {
     // Unbounded: what is in it is read several times a second, and one message a conversation is enough.
     changes: UnboundedSender<Change>,
-    /// How many clients follow conversations.
-    followers: Arc<AtomicUsize>,
+    /// Bounded: whoever follows reads the conversation again at the end of a run.
+    said: Sender<(SessionKey, Said)>,
+    followers: Arc<Followers>,
+}
+
+impl Board {
+    fn session_changed(&self, change: Change) {
+        // Nobody tells it any more once the server has stopped.
+        self.changes.send(change).ok();
+    }
+
+    fn is_followed(&self) -> bool {
+        self.followers.are_there()
+    }
+
+    fn announce(&self, key: &SessionKey, said: Said) {
+        if self.is_followed() && self.said.try_send((key.clone(), said)).is_err() {
+            tracing::debug!("a message is not told: too many wait, or the server stops");
+        }
+    }
+}
+
+/// How many want to hear of conversations.
+#[derive(Debug, Default)]
+pub(crate) struct Followers {
+    /// Clients that want to hear of all of them.
+    pub(crate) of_all: AtomicUsize,
+    /// Wishes to hear what is said in one.
+    pub(crate) of_one: AtomicUsize,
+}
+
+impl Followers {
+    /// Whether somebody may want to hear what is said.
+    pub(crate) fn are_there(&self) -> bool {
+        self.of_all.load(Ordering::Relaxed) > 0 || self.of_one.load(Ordering::Relaxed) > 0
+    }
 }
 
 /// What a connection wants.
@@ -76,8 +123,12 @@ enum Wish {
     Release(RunId),
     /// Everybody in the audience is told this event.
     Tell(&'static str, Arc<str>, Audience),
+    /// Everybody who may look, and does not know it yet, is told who is here.
+    TellPresence(Arc<str>, StateVersion),
     /// Everybody who follows conversations is told that one changed.
     TellFollowers(Arc<str>),
+    /// Everybody who follows what is said in this conversation is told that something was.
+    TellSaid(SessionKey, Arc<str>),
     /// Everything that was announced so far is told; then this is.
     Drain(oneshot::Sender<()>),
 }
@@ -114,13 +165,19 @@ pub(crate) struct Unstarted {
     projector: Projector,
     wished: UnboundedReceiver<Wish>,
     changed: UnboundedReceiver<Change>,
+    said: Receiver<(SessionKey, Said)>,
 }
+
+/// What is announced while it is told: changes of conversations, and what is said in them.
+pub(crate) type Announced = (UnboundedReceiver<Change>, Receiver<(SessionKey, Said)>);
 
 impl Unstarted {
     pub(crate) fn new() -> Self {
         let (wishes, wished) = mpsc::unbounded_channel();
         let (changes, changed) = mpsc::unbounded_channel();
-        Self { projector: Projector { wishes, changes, followers: Arc::default() }, wished, changed }
+        let (tell, said) = mpsc::channel(WAITING);
+        let projector = Projector { wishes, board: Board { changes, said: tell, followers: Arc::default() } };
+        Self { projector, wished, changed, said }
     }
 
     /// A handle on what it will be.
@@ -133,9 +190,9 @@ impl Unstarted {
         self,
         feed: UnboundedReceiver<HubEvent>,
         metrics: Metrics,
-    ) -> (Projector, JoinHandle<()>, UnboundedReceiver<Change>) {
-        let teller = Teller::announcing(self.projector.changes.clone(), metrics);
-        (self.projector, task::spawn("projector", run(teller, feed, self.wished)), self.changed)
+    ) -> (Projector, JoinHandle<()>, Announced) {
+        let teller = Teller::announcing(self.projector.board.clone(), metrics);
+        (self.projector, task::spawn("projector", run(teller, feed, self.wished)), (self.changed, self.said))
     }
 }
 
@@ -192,20 +249,39 @@ impl Projector {
         self.wish(Wish::Tell(event, payload.to_string().into(), audience));
     }
 
+    /// Tells who is here; a slow client can do without it.
+    pub(crate) fn tell_presence(&self, payload: &Value, state: StateVersion) {
+        self.wish(Wish::TellPresence(payload.to_string().into(), state));
+    }
+
     /// Says that a conversation changed; those who follow hear of it a moment later.
     pub(crate) fn session_changed(&self, change: Change) {
-        // Nobody tells it any more once the server has stopped.
-        self.changes.send(change).ok();
+        self.board.session_changed(change);
     }
 
-    /// How many clients follow conversations.
+    /// How many clients follow all conversations.
     pub(crate) fn followers(&self) -> usize {
-        self.followers.load(Ordering::Relaxed)
+        self.board.followers.of_all.load(Ordering::Relaxed)
     }
 
-    /// The number itself, for a client that begins or ends following.
-    pub(crate) fn followers_count(&self) -> Arc<AtomicUsize> {
-        self.followers.clone()
+    /// Whether somebody may want to hear what is said.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.board.is_followed()
+    }
+
+    /// The numbers themselves, for a client that begins or ends following.
+    pub(crate) fn followers_count(&self) -> Arc<Followers> {
+        self.board.followers.clone()
+    }
+
+    /// Says that something was said; those who follow hear of it a moment later.
+    pub(crate) fn announce(&self, key: &SessionKey, said: Said) {
+        self.board.announce(key, said);
+    }
+
+    /// Tells those who follow a conversation what was said in it.
+    pub(crate) fn tell_said(&self, key: SessionKey, payload: &Value) {
+        self.wish(Wish::TellSaid(key, payload.to_string().into()));
     }
 
     /// Tells those who follow conversations that one changed.

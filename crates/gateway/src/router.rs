@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use homard_agent::Tape;
 use homard_audit::{Fact, What};
 use homard_proto::{
-    ErrorShape, Generation,
+    ErrorShape,
     frame::{Request, Response},
     method::Params,
 };
@@ -14,11 +14,11 @@ use serde_json::Value;
 
 use crate::{
     added::{Asked, Method},
-    connection::Client,
+    client::Client,
     methods::{
         absent, agent, agents,
         chat::{history, inject, resume, send},
-        commands, cron, devices, follow, health, house, logs, models, runs,
+        commands, cron, devices, follow, health, house, logs, machine, models, runs,
         sessions::{self, change, compact, look},
         startup, tasks, usage,
     },
@@ -132,6 +132,7 @@ const BUILT_IN: &[BuiltIn] = &[
     BuiltIn { name: "sessions.usage.timeseries", needs: Scope::Read, answer: |call| Box::pin(usage::timeseries(call)) },
     BuiltIn { name: "sessions.usage.logs", needs: Scope::Read, answer: |call| Box::pin(usage::logs(call)) },
     BuiltIn { name: "usage.status", needs: Scope::Read, answer: |call| Box::pin(house::usage(call)) },
+    BuiltIn { name: "system.info", needs: Scope::Read, answer: |call| Box::pin(machine::info(call)) },
     BuiltIn { name: "system-event", needs: Scope::Admin, answer: |call| Box::pin(house::system_event(call)) },
     BuiltIn { name: "question.list", needs: Scope::Questions, answer: |call| Box::pin(house::questions(call)) },
     BuiltIn {
@@ -241,7 +242,7 @@ pub(crate) async fn answer(server: Arc<Server>, client: Arc<Client>, request: Re
         Ok(Answer::Once(payload, error)) => respond(id, payload, error),
         Ok(Answer::Held(payload, error, hold)) => {
             respond(id, payload, error);
-            if client.generation == Generation::Three {
+            if client.needs_pause {
                 client.outbox.pause();
             }
             drop(hold);

@@ -33,12 +33,14 @@ use crate::{
     http,
     lobby::{Door, Lobby, Peer},
     log_book::LogBook,
+    methods::machine::Meter,
     metrics::{Metrics, MoreMetrics, RunEnds},
     news::News,
     notices::Notices,
     openai::Endpoints,
+    presence::{self, Presence},
     projector::{Projector, Unstarted},
-    router,
+    router, said,
     tls::Tls,
     webhooks::{self, Hooks, Webhooks},
 };
@@ -312,8 +314,9 @@ impl Gateway {
         let tools = hub.clone();
         let knows = move |name: &str| tools.agents().iter().any(|agent| agent.toolbox.has(name));
         let metrics = Metrics::new(knows, self.run_ends);
-        let (projector, told, changed) = self.projector.start(feed, metrics.clone());
+        let (projector, told, (changed, said)) = self.projector.start(feed, metrics.clone());
         let changes = changes::tell(hub.clone(), projector.clone(), changed);
+        let messages = said::tell(hub.clone(), projector.clone(), said);
         let told = AbortOnDropHandle::new(told);
         let news = self.schedule.as_ref().ok().map(|schedule| projector.follow(schedule));
         let closing = CancellationToken::new();
@@ -337,11 +340,14 @@ impl Gateway {
             foreign: self.foreign,
             metrics,
             more_metrics: self.more_metrics,
+            presence: Arc::default(),
+            meter: Meter::new(),
             started: Instant::now(),
             stop: closing.clone(),
             connections: TaskTracker::new(),
             count: AtomicU64::new(0),
         });
+        let presence = presence::tell(server.clone());
         if let Some(hooks) = &server.webhooks {
             webhooks::take_up(&server, hooks).await;
         }
@@ -362,7 +368,7 @@ impl Gateway {
             tracing::warn!("some clients did not say goodbye in time");
         }
         // Whatever is left of these ends here.
-        drop((doors, news, changes, told));
+        drop((doors, news, changes, messages, presence, told));
     }
 }
 
@@ -398,6 +404,10 @@ pub(crate) struct Server {
     pub(crate) metrics: Metrics,
     /// What others add to that.
     pub(crate) more_metrics: Option<MoreMetrics>,
+    /// Who is here.
+    pub(crate) presence: Arc<Presence>,
+    /// How busy it is.
+    pub(crate) meter: Meter,
     pub(crate) stop: CancellationToken,
     /// Every connection holds a token, so that stopping can wait for all of them.
     pub(crate) connections: TaskTracker,

@@ -62,11 +62,14 @@ pub(super) fn stale_token(scene: &Scene<'_>) -> Result<()> {
 }
 
 pub(super) fn others(scene: &Scene<'_>) -> Result<()> {
-    let commands: [(&str, &[&str]); 6] = [
+    let commands: [(&str, &[&str]); 9] = [
         ("logs", &["logs", "--limit", "5", "--json"]),
         ("cron-list", &["cron", "list", "--json"]),
         ("nodes-status", &["nodes", "status", "--json"]),
         ("devices-list", &["devices", "list", "--json"]),
+        ("nodes-list", &["nodes", "list"]),
+        ("models-list", &["models", "list"]),
+        ("usage-cost", &["gateway", "usage-cost"]),
         ("channels-status", &["channels", "status"]),
         ("system-event", &["system", "event", "--text", "hello from conform", "--mode", "now"]),
     ];

@@ -65,7 +65,7 @@ async function until(what, is, seconds = 60) {
 // What no page should say.
 async function healthy() {
   const all = await text();
-  for (const bad of ['event gap', 'unknown method', 'Connect a provider', 'missing scope', 'Disconnected from gateway', 'INVALID_REQUEST']) {
+  for (const bad of ['event gap', 'unknown method', 'Connect a provider', 'missing scope', 'Disconnected from gateway', 'INVALID_REQUEST', 'refresh failed']) {
     demand(!all.includes(bad), `the page says "${bad}": …${all.slice(Math.max(0, all.indexOf(bad) - 80), all.indexOf(bad) + 160)}…`);
   }
   const banner = page.locator('.callout.danger:visible, [role=alert]:visible, .error-banner:visible');

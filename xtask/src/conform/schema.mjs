@@ -20,6 +20,7 @@ const KNOWN = [
   [/^HelloOk \/auth\/method must NOT/, 'hello-ok tells by what the client was let in, as 2026.9.6 does'],
   [/^AgentEvent \/(sessionKey|sessionId|agentId) must NOT/, 'events of runs name their session and agent, as 2026.9.6 does'],
   [/^ChannelsPairingListResult \/channels must NOT/, 'channels.pairing.list tells by channel who was let in, too: `homard pairing list` shows it'],
+  [/^SystemInfoResult \/(eventLoop|processMemory) must NOT/, 'system.info tells how busy the process is, as 2026.9.6 does: its page of the connection shows it'],
   [/^SkillsProposalsListResult \/installedSkills must NOT/, 'skills.proposals.list names installed skills, without which the page of 2026.9.6 breaks'],
   [/^ConfigSchemaLookupResult (\/(protocol|principal|may) must NOT| must have required property '(schema|children)')/, 'a test of methods that are added answers config.schema.lookup by itself'],
   [/ .*\/(work|notice) must NOT have additional properties/, 'health tells which runs do not get on, and what is wrong'],
@@ -64,6 +65,8 @@ for (const line of readFileSync(record, 'utf8').split('\n').filter(Boolean)) {
   if (frame.type === 'event') {
     judge('EventFrame', frame, 'frame');
     judge(EVENTS[frame.event], frame.payload, `event ${frame.event}`);
+    // The schema has the rows of this list, not the list.
+    if (frame.event === 'presence') frame.payload.presence.forEach((row) => judge('PresenceEntry', row, 'row of presence'));
   } else {
     // A number for an id is echoed as it came.
     judge('ResponseFrame', { ...frame, id: String(frame.id) || 'empty' }, 'frame');

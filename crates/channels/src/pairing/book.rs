@@ -86,13 +86,22 @@ impl Book {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut requests: Requests = read(&path)?;
         let mut approved: Approved = read(&list)?;
-        let request =
-            requests.approve(code, at(now_ms)).ok_or_else(|| Error::Code(code.trim().chars().take(20).collect()))?;
+        let request = requests.take(code, at(now_ms)).ok_or_else(|| nobody(code))?;
         // The list first: a crash between the two leaves a request that can be approved again, not one that is lost.
         if !approved.allow_from.contains(&request.id) {
             approved.allow_from.push(request.id.clone());
             write(&list, &approved)?;
         }
+        write(&path, &requests)?;
+        Ok(request)
+    }
+
+    /// Lets go of the request of whoever was told this code. They are not in, and may ask again.
+    pub fn dismiss(&self, channel: &str, code: &str, now_ms: u64) -> Result<Request, Error> {
+        let path = self.path(channel, "pairing")?;
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests: Requests = read(&path)?;
+        let request = requests.take(code, at(now_ms)).ok_or_else(|| nobody(code))?;
         write(&path, &requests)?;
         Ok(request)
     }
@@ -137,6 +146,10 @@ pub struct Who<'a> {
     pub meta: Map<String, Value>,
     /// When they ask, in milliseconds since the epoch.
     pub now_ms: u64,
+}
+
+fn nobody(code: &str) -> Error {
+    Error::Code(code.trim().chars().take(20).collect())
 }
 
 fn at(now_ms: u64) -> Timestamp {
@@ -220,6 +233,21 @@ mod tests {
             gone.to_string(),
             "no request waits with the code BBBBBBBB; codes are good for an hour: see homard pairing list"
         );
+    }
+
+    #[test]
+    fn a_request_that_is_dismissed_is_gone_and_lets_nobody_in() {
+        let home = tempfile::tempdir().unwrap();
+        let book = Book::new(home.path());
+        book.ask("telegram", who("7"), || [1; 8]).unwrap();
+        book.ask("telegram", who("8"), || [2; 8]).unwrap();
+        assert_eq!(book.dismiss("telegram", " bbbbbbbb ", NOON).unwrap().id, "7");
+        let waiting: Vec<_> = book.pending("telegram", NOON).unwrap().into_iter().map(|request| request.id).collect();
+        assert_eq!((waiting, book.approved("telegram").unwrap()), (vec!["8".to_owned()], Vec::new()));
+        for gone in [book.dismiss("telegram", "BBBBBBBB", NOON), book.approve("telegram", "BBBBBBBB", NOON)] {
+            assert!(matches!(gone, Err(Error::Code(code)) if code == "BBBBBBBB"));
+        }
+        assert_eq!(book.ask("telegram", who("7"), || [3; 8]).unwrap(), Asked::New("DDDDDDDD".to_owned()));
     }
 
     #[test]

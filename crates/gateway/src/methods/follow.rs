@@ -1,15 +1,18 @@
 //! `sessions.subscribe` and `sessions.messages.subscribe`: who wants to hear what becomes of conversations.
 
 use homard_proto::{
-    ErrorShape,
+    ErrorShape, SessionKey,
     method::follow::{MessagesParams, SubscribeParams},
 };
 use serde_json::json;
 
 use super::sessions::change::meant;
-use crate::router::{Answer, Call};
+use crate::{
+    client::READS,
+    router::{Answer, Call},
+};
 
-/// From here on the connection hears when conversations change.
+/// From here on the connection hears when conversations change, and what is said in them.
 pub(crate) async fn subscribe(call: Call) -> Result<Answer, ErrorShape> {
     follow(call, true)
 }
@@ -25,18 +28,24 @@ fn follow(mut call: Call, wants: bool) -> Result<Answer, ErrorShape> {
     Ok(json!({"subscribed": wants}).into())
 }
 
-/// The connection hears of this conversation, as everybody who may read hears of all of them.
-pub(crate) async fn follow_messages(call: Call) -> Result<Answer, ErrorShape> {
-    messages(call, true)
+/// From here on the connection hears what is said in this conversation.
+pub(crate) async fn follow_messages(mut call: Call) -> Result<Answer, ErrorShape> {
+    let key = named(&mut call)?;
+    if !call.client.read_along(key.clone()) {
+        let why = format!("this connection follows {READS} conversations; end some with sessions.messages.unsubscribe");
+        return Err(ErrorShape::invalid(why));
+    }
+    Ok(json!({"subscribed": true, "key": key}).into())
 }
 
-/// It need not hear of it any more; nothing is kept back from those who do not listen.
-pub(crate) async fn leave_messages(call: Call) -> Result<Answer, ErrorShape> {
-    messages(call, false)
+/// From here on it does not, unless it hears of all conversations.
+pub(crate) async fn leave_messages(mut call: Call) -> Result<Answer, ErrorShape> {
+    let key = named(&mut call)?;
+    call.client.look_away(&key);
+    Ok(json!({"subscribed": false, "key": key}).into())
 }
 
-fn messages(mut call: Call, wants: bool) -> Result<Answer, ErrorShape> {
+fn named(call: &mut Call) -> Result<SessionKey, ErrorShape> {
     let params: MessagesParams = call.params()?;
-    let key = meant::<MessagesParams>(&call.server, &params.key, params.agent_id.as_deref())?;
-    Ok(json!({"subscribed": wants, "key": key}).into())
+    meant::<MessagesParams>(&call.server, &params.key, params.agent_id.as_deref())
 }

@@ -94,19 +94,11 @@ fn add_work(server: &Server, report: &mut Value) {
     }
 }
 
-/// Who is here: for now the gateway itself.
+/// Who is here.
 pub(crate) async fn presence(mut call: Call) -> Result<Answer, ErrorShape> {
     let HealthParams {} = call.params()?;
-    Ok(here(&call.server).into())
-}
-
-/// Who is here, as `system-presence` and `hello-ok` carry it.
-pub(crate) fn here(server: &Server) -> Value {
-    let version = env!("CARGO_PKG_VERSION");
-    json!([{
-        "host": "homard", "version": version, "platform": std::env::consts::OS, "mode": "gateway", "reason": "self",
-        "text": format!("Gateway: homard {version}"), "ts": server.hub.ambient().now_ms(),
-    }])
+    let (rows, _) = call.server.presence.list(call.server.hub.ambient().now_ms());
+    Ok(json!(rows).into())
 }
 
 /// What there is, for people who look after it.

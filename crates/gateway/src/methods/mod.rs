@@ -11,6 +11,7 @@ pub(crate) mod follow;
 pub(crate) mod health;
 pub(crate) mod house;
 pub(crate) mod logs;
+pub(crate) mod machine;
 pub(crate) mod models;
 pub(crate) mod runs;
 pub(crate) mod sessions;

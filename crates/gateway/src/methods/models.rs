@@ -17,7 +17,9 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let agents = call.server.hub.agents();
     let now = call.server.hub.ambient().now_ms();
     let profile = profile(&agents, params.agent_id.as_deref(), "models.list")?;
-    Ok(json!({"models": choices(profile, now, call.client.generation)}).into())
+    let mut models = choices(profile, now, call.client.generation);
+    models.retain(|model| params.provider.as_ref().is_none_or(|provider| model["provider"] == **provider));
+    Ok(json!({"models": models}).into())
 }
 
 /// Whether the providers of an agent's models know who asks. All that can be asked do: who is asked without a key, or with

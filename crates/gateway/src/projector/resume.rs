@@ -10,7 +10,7 @@ use homard_proto::{ErrorShape, RunId, SessionKey, frame::Response};
 use serde_json::{Value, json};
 
 use super::{Detail, past::Over, teller::Teller};
-use crate::connection::Client;
+use crate::client::Client;
 
 /// Somebody comes back to runs.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use homard_proto::{ErrorShape, event::Chat, frame::Response};
 use serde_json::json;
 
 use super::{log::Log, teller::Beat};
-use crate::{connection::Client, metrics::Watch};
+use crate::{client::Client, metrics::Watch};
 
 /// One run on its way to clients.
 #[derive(Debug)]

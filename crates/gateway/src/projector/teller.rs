@@ -7,7 +7,7 @@
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -17,22 +17,19 @@ use homard_agent::{
     wire::{News, Telling, whole},
 };
 use homard_proto::{
-    Generation, RunId,
+    Generation, RunId, SessionKey,
     event::{Agent, Chat, Stream},
 };
 use serde::Serialize;
-use tokio::{
-    sync::{mpsc::UnboundedSender, oneshot},
-    time::Instant,
-};
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Detail, Wish,
+    Board, Detail, Wish,
     log::brief,
     past::{Over, Past},
     story::Story,
 };
-use crate::{changes::Change, connection::Client, metrics::Metrics};
+use crate::{changes::Change, client::Client, metrics::Metrics, outbox::StateVersion, said::Said};
 
 /// Something that is told at a pace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +64,7 @@ impl Beat {
 }
 
 /// Everything that is being told, and to whom.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Teller {
     clients: HashMap<u64, Listener>,
     /// How many clients have come.
@@ -82,8 +79,8 @@ pub(super) struct Teller {
     held: HashMap<RunId, Held>,
     /// Who wants to know when all that was announced is told.
     pub(super) drains: Vec<oneshot::Sender<()>>,
-    /// Where changes of conversations are announced.
-    changes: Option<UnboundedSender<Change>>,
+    /// Where changes of conversations, and what is said in them, are announced.
+    board: Board,
     /// Where runs are counted.
     metrics: Metrics,
     /// How many stories make it worth while to look for those that are over.
@@ -106,9 +103,21 @@ struct Held {
 }
 
 impl Teller {
-    /// One that announces changes of conversations here.
-    pub(super) fn announcing(changes: UnboundedSender<Change>, metrics: Metrics) -> Self {
-        Self { changes: Some(changes), metrics, ..Self::default() }
+    /// One that announces here what becomes of conversations.
+    pub(super) fn announcing(board: Board, metrics: Metrics) -> Self {
+        Self {
+            clients: HashMap::new(),
+            came: 0,
+            watchers: HashMap::new(),
+            stories: HashMap::new(),
+            past: Past::default(),
+            paced: Default::default(),
+            held: HashMap::new(),
+            drains: Vec::new(),
+            board,
+            metrics,
+            sweep_at: 0,
+        }
     }
 
     pub(super) fn heed(&mut self, wish: Wish) {
@@ -147,12 +156,35 @@ impl Teller {
                     client.outbox.tell(event, payload.clone());
                 }
             }
+            Wish::TellPresence(payload, state) => self.tell_presence(&payload, state),
             Wish::TellFollowers(payload) => {
                 for Listener { client, .. } in self.clients.values().filter(|one| one.client.follows()) {
                     client.outbox.tell("sessions.changed", payload.clone());
                 }
             }
+            Wish::TellSaid(key, payload) => {
+                for Listener { client, .. } in self.clients.values().filter(|one| one.client.hears_messages(&key)) {
+                    client.outbox.tell("session.message", payload.clone());
+                }
+            }
             Wish::Drain(done) => self.drains.push(done),
+        }
+    }
+
+    /// Whether anybody wants to hear what is said in a conversation. Mostly a look at two numbers.
+    fn is_followed(&self, key: &SessionKey) -> bool {
+        self.board.is_followed() && self.clients.values().any(|one| one.client.hears_messages(key))
+    }
+
+    /// Tells who is here. A client that is slow hears it the next time somebody comes or goes.
+    fn tell_presence(&self, payload: &Arc<str>, state: StateVersion) {
+        for Listener { client, .. } in self.clients.values() {
+            if client.hears_runs()
+                && client.presence.load(Ordering::Relaxed) < state.presence
+                && client.outbox.tell_state_if_room("presence", payload.clone(), state)
+            {
+                client.presence.store(state.presence, Ordering::Relaxed);
+            }
         }
     }
 
@@ -205,6 +237,8 @@ impl Teller {
             return;
         }
         let metrics = self.metrics.clone();
+        let is_followed = self.is_followed(tape.key());
+        let mut said = Vec::new();
         let story = self.story(tape);
         let Some(telling) = &mut story.telling else { return };
         let mut is_over = false;
@@ -220,6 +254,9 @@ impl Teller {
             is_over |= matches!(event.kind, RunEvent::Ended(_));
             has_begun |= matches!(event.kind, RunEvent::Started { .. });
             metrics.see(&mut story.watch, &event);
+            if is_followed {
+                said.extend(Said::of(&event.kind));
+            }
             told.extend(telling.push(event));
         }
         let is_paced = story.paced[Beat::Steps.place()];
@@ -232,12 +269,12 @@ impl Teller {
             is_over = true;
         }
         self.tell(tape.run(), told);
-        if (is_over || has_begun)
-            && let Some(changes) = &self.changes
-        {
+        for said in said {
+            self.board.announce(tape.key(), said);
+        }
+        if is_over || has_begun {
             let reason = if is_over { "agent.run.ended" } else { "agent.run.started" };
-            // Without anybody to hear it the server is stopping.
-            changes.send(Change { key: tape.key().clone(), reason }).ok();
+            self.board.session_changed(Change { key: tape.key().clone(), reason });
         }
         if is_over {
             return self.end(tape);

@@ -31,16 +31,19 @@ fn started(protocol: u64, run: &str) -> Value {
     answer
 }
 
-/// OpenClaw's older TUI must have taken in the answer before it hears of the run's end.
+/// OpenClaw's TUI must have taken in the answer before it hears of the run's end.
 #[tokio::test]
-async fn an_older_client_hears_of_its_run_a_moment_after_the_answer() {
-    let world = World::new(says(&["at once"])).await;
-    let mut socket = world.client(3, json!({})).await;
-    let asked = tokio::time::Instant::now();
-    socket.send("r1", "chat.send", message("k", "hello")).await;
-    let frames = until(&mut socket, |frame| frame["event"] == "agent").await;
-    assert_eq!(lines(&frames), ["r1 true", "agent k 1 lifecycle start"]);
-    assert!(asked.elapsed() >= Duration::from_millis(50), "its run was told after {:?}", asked.elapsed());
+async fn older_clients_and_the_tui_hear_of_their_run_a_moment_after_the_answer() {
+    let tui = json!({"id": "openclaw-tui", "mode": "ui", "version": "1", "platform": "linux"});
+    for (protocol, change) in [(3, json!({})), (4, json!({"client": tui}))] {
+        let world = World::new(says(&["at once"])).await;
+        let mut socket = world.client(protocol, change).await;
+        let asked = tokio::time::Instant::now();
+        socket.send("r1", "chat.send", message("k", "hello")).await;
+        let frames = until(&mut socket, |frame| frame["event"] == "agent").await;
+        assert_eq!(lines(&frames), ["r1 true", "agent k 1 lifecycle start"]);
+        assert!(asked.elapsed() >= Duration::from_millis(50), "its run was told after {:?}", asked.elapsed());
+    }
 }
 
 #[tokio::test]

@@ -320,7 +320,7 @@ async fn hello_says_what_can_be_asked_and_nothing_else() {
                     "sessions.subscribe", "sessions.unsubscribe", "sessions.messages.subscribe",
                     "sessions.messages.unsubscribe", "tools.catalog", "tools.effective", "logs.tail", "node.list",
                     "runs.list", "runs.get", "runs.trace", "usage.cost", "sessions.usage", "sessions.usage.timeseries",
-                    "sessions.usage.logs", "usage.status", "system-event", "question.list", "plugin.approval.list",
+                    "sessions.usage.logs", "usage.status", "system.info", "system-event", "question.list", "plugin.approval.list",
                     "openclaw.approval.list", "themes.list", "models.authStatus", "tasks.list", "diagnostics.lanes",
                     "environments.list", "doctor.memory.status", "webSearch.status", "update.status", "node.pair.list",
                     "diagnostics.stability", "plugins.catalog.browse", "exec.approval.grants.list", "artifacts.list",
@@ -334,8 +334,8 @@ async fn hello_says_what_can_be_asked_and_nothing_else() {
                     "cron.run", "wake", "last-heartbeat", "set-heartbeats",
                 ],
                 "events": [
-                    "connect.challenge", "agent", "chat", "health", "tick", "shutdown", "cron", "heartbeat",
-                    "exec.approval.requested", "exec.approval.resolved", "config.changed", "sessions.changed",
+                    "connect.challenge", "agent", "chat", "presence", "health", "tick", "shutdown", "cron", "heartbeat",
+                    "exec.approval.requested", "exec.approval.resolved", "config.changed", "sessions.changed", "session.message",
                     "device.pair.requested", "device.pair.resolved",
                 ],
             },
@@ -345,6 +345,7 @@ async fn hello_says_what_can_be_asked_and_nothing_else() {
             expected["policy"]["maxPayload"] = 26_214_400.into();
             expected["policy"]["maxBufferedBytes"] = 4_194_304.into();
             expected["policy"]["attachments"] = json!({"maxBytes": 5_000_000, "maxImageBytes": 5_000_000});
+            expected["features"]["capabilities"] = json!(["published-model-catalog"]);
             let scopes = connect(4)["scopes"].take();
             expected["auth"] = json!({"role": "operator", "scopes": scopes, "method": "token"});
         }

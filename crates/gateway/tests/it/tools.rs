@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::support::{Script, Socket, World, done, says};
 
 /// Calls `echo`, then says a word.
-fn calls_a_tool() -> Script {
+pub(crate) fn calls_a_tool() -> Script {
     let words = says(&["done"]);
     Arc::new(move |answer| {
         if answer % 2 == 1 {

@@ -25,6 +25,10 @@ async fn models_commands_and_tools_are_those_of_the_house() {
         assert_eq!(models["models"].as_array().unwrap().len(), 1);
         let model = &models["models"][0];
         assert_eq!((&model["id"], &model["provider"]), (&json!("scripted"), &json!("test")));
+        for (provider, count) in [("test", 1), ("other", 0)] {
+            let models = get(&mut socket, "models.list", json!({"provider": provider, "includeDetails": true})).await;
+            assert_eq!(models["models"].as_array().unwrap().len(), count, "{provider}");
+        }
         let commands = get(&mut socket, "commands.list", json!({"scope": "text", "includeArgs": true})).await;
         let names: Vec<_> =
             commands["commands"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();

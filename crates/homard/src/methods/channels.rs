@@ -14,7 +14,8 @@ use homard_gateway::{Asked, Method, Scope};
 use homard_proto::{
     ErrorShape,
     method::channels::{
-        LogoutParams, LogsParams, PairingApproveParams, PairingListParams, PairingRevokeParams, StatusParams,
+        LogoutParams, LogsParams, PairingApproveParams, PairingDismissParams, PairingListParams, PairingRevokeParams,
+        StatusParams,
     },
 };
 use homard_store::{DeliveryRow, DeliveryState, Target};
@@ -54,6 +55,7 @@ pub(super) fn methods(channels: &Channels, live: &Live, paths: &Paths) -> Vec<Me
         method("channels.logout", Scope::Admin, &house, logout),
         method("channels.pairing.list", Scope::Pairing, &house, pairing_list),
         method("channels.pairing.approve", Scope::Admin, &house, pairing_approve),
+        method("channels.pairing.dismiss", Scope::Pairing, &house, pairing_dismiss),
         method("channels.pairing.revoke", Scope::Admin, &house, pairing_revoke),
         method("send", Scope::Write, &house, say::send),
         method("poll", Scope::Write, &house, say::poll),
@@ -276,6 +278,16 @@ async fn pairing_approve(mut asked: Asked, house: House) -> Result<Value, ErrorS
         "notifyError": told, "requestId": request, "senderId": approved.id, "notification": notification,
         "commandOwnerBootstrap": if approved.is_owner { "configured" } else { "not-requested" },
     }))
+}
+
+async fn pairing_dismiss(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
+    let PairingDismissParams { channel, request_id } = asked.params()?;
+    let channel = channel.trim().to_lowercase();
+    let dismissing = tokio::task::spawn_blocking(move || {
+        house.channels.book().dismiss(&channel, &request_id, Ambient::system().now_ms())
+    });
+    let request = dismissing.await.map_err(unavailable)?.map_err(refusal)?;
+    Ok(json!({"requestId": request.code, "senderId": request.id}))
 }
 
 async fn pairing_revoke(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {

@@ -77,6 +77,21 @@ params!(PairingApproveParams, "channels.pairing.approve", &["channel"], |_| (
     Others::PassedOver
 ));
 
+/// What `channels.pairing.dismiss` takes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PairingDismissParams {
+    /// The platform.
+    pub channel: String,
+    /// What the person was told.
+    pub request_id: String,
+}
+
+params!(PairingDismissParams, "channels.pairing.dismiss", &["channel", "requestId"], |_| (
+    json!({"channel": text(), "requestId": text()}),
+    Others::PassedOver
+));
+
 /// What `channels.pairing.revoke` takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

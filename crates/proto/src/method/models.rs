@@ -12,7 +12,10 @@ pub struct ListParams {
     /// Whose models; without one, the default agent's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
+    /// Only the models of this provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
 }
 
 // Views and details are for lists that are longer than ours.
-params!(ListParams, "models.list", &[], |_| (json!({"agentId": text()}), Others::PassedOver));
+params!(ListParams, "models.list", &[], |_| (json!({"agentId": text(), "provider": text()}), Others::PassedOver));

@@ -130,6 +130,29 @@ fn placed(mut message: Value, place: &Place, generation: Generation) -> Value {
     message
 }
 
+/// A message as people are shown it, and where it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Shown {
+    /// Its line in the transcript.
+    pub(crate) id: EntryId,
+    /// Its place in the conversation, from 1.
+    pub(crate) seq: u64,
+    /// In which run it was said, if that is known.
+    pub(crate) run: Option<String>,
+    /// The message, for clients of protocol 4.
+    pub(crate) message: Value,
+}
+
+/// Those of the messages that are wanted, by their place in the list, and that people read.
+pub(crate) fn show_lines(messages: &[(EntryId, Arc<Message>)], wanted: &[usize]) -> Vec<Shown> {
+    let wanted = places(messages).enumerate().filter(|(at, (_, message))| wanted.contains(at) && is_read(message));
+    let show = |(place, message): (Place, &Arc<Message>)| {
+        let message = placed(show(message, None), &place, Generation::Four);
+        Shown { id: place.id, seq: place.seq, run: place.run, message }
+    };
+    wanted.map(|(_, said)| show(said)).collect()
+}
+
 /// As many of the newest messages as fit, and at least one, oldest first.
 fn fitting(newest_first: impl Iterator<Item = Value>, bytes: usize) -> Vec<Value> {
     let mut room = Some(bytes);

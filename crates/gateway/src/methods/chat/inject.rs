@@ -11,6 +11,7 @@ use crate::{
     methods::{session_key, sessions::change::refusal},
     news::Audience,
     router::{Answer, Call},
+    said::Said,
 };
 
 /// Appends a note to a session's transcript and tells everybody.
@@ -39,6 +40,7 @@ pub(crate) async fn inject(mut call: Call) -> Result<Answer, ErrorShape> {
     };
     let projector = &call.server.projector;
     projector.tell("chat", &json!(told), Audience::READERS);
+    projector.announce(&key, Said::Line(entry.clone()));
     projector.drain().await;
     Ok(json!({"ok": true, "messageId": entry}).into())
 }

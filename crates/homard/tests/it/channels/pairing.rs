@@ -55,6 +55,27 @@ async fn a_stranger_gets_one_code_and_is_heard_when_it_is_approved() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_is_dismissed_is_not_in_and_may_ask_again() {
+    let stage = Stage::telegram(json!({})).await;
+    let gateway = stage.gateway();
+    stage.telegram.writes(7, "hello?");
+    soon("a code", stage.telegram.until(|telegram| telegram.seen().len() == 1)).await;
+    let code = code(&stage.answers()[0].1);
+    let call = |params: serde_json::Value| {
+        gateway.run(&["gateway", "call", "channels.pairing.dismiss", "--params", &params.to_string()])
+    };
+    let params = json!({"channel": "telegram", "accountId": "default", "requestId": code});
+    assert_eq!(ok(call(params.clone())).json(), json!({"requestId": code, "senderId": "7"}));
+    let again = call(params);
+    assert!(again.code == Some(1) && again.stderr.contains("no request waits with the code"), "{again:?}");
+    let nameless = call(json!({"channel": "telegram"}));
+    assert!(nameless.stderr.contains("must have required property 'requestId'"), "{nameless:?}");
+    stage.telegram.writes(7, "hello again?");
+    soon("a new code", stage.telegram.until(|telegram| telegram.seen().len() == 2)).await;
+    assert!(stage.answers()[1].1.contains("Pairing code: "));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pairing_works_without_a_gateway_and_is_there_afterwards() {
     let stage = Stage::telegram(json!({})).await;
     let gateway = stage.gateway();

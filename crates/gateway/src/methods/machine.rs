@@ -1,0 +1,151 @@
+//! `system.info`: the machine that the gateway is on, and what the gateway takes of it. What the system does not tell is
+//! left out.
+
+use std::{
+    env::consts::{ARCH, OS},
+    fs,
+    sync::{Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use homard_proto::{ErrorShape, method::house::NothingParams};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::unavailable;
+use crate::router::{Answer, Call};
+
+/// How often the processor's time is read at most: it is told in hundredths of a second.
+const APART: Duration = Duration::from_secs(1);
+
+/// In how many parts Linux tells a second of the processor's time, whatever its own clock does.
+const TICKS: f64 = 100.0;
+
+/// How busy the gateway was since somebody last wanted to know.
+#[derive(Debug)]
+pub(crate) struct Meter(Mutex<Reading>);
+
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    at: Instant,
+    /// Seconds of the processor's time since the process began.
+    used: Option<f64>,
+    /// How long was looked, and how many cores were busy meanwhile.
+    busy: Option<(Duration, f64)>,
+}
+
+impl Meter {
+    /// One that begins here.
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Reading { at: Instant::now(), used: used(), busy: None }))
+    }
+
+    /// How long was looked, and how many cores were busy meanwhile.
+    fn busy(&self) -> Option<(Duration, f64)> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, took) = (Instant::now(), last.at.elapsed());
+        if took >= APART {
+            let used = used();
+            let busy = used.zip(last.used).map(|(now, before)| (took, (now - before).max(0.0) / took.as_secs_f64()));
+            *last = Reading { at, used, busy };
+        }
+        last.busy
+    }
+}
+
+fn used() -> Option<f64> {
+    seconds(&fs::read_to_string("/proc/self/stat").ok()?)
+}
+
+/// The processor's time in `/proc/self/stat`, in seconds. The name of the program comes first and may hold anything.
+fn seconds(stat: &str) -> Option<f64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<f64>().ok();
+    Some((ticks()? + ticks()?) / TICKS)
+}
+
+/// What the machine is, and how much of it is in use.
+pub(crate) async fn info(mut call: Call) -> Result<Answer, ErrorShape> {
+    let NothingParams {} = call.params()?;
+    let server = call.server.clone();
+    let looking = tokio::task::spawn_blocking(move || {
+        let mut told = machine();
+        told["pid"] = std::process::id().into();
+        told["uptimeMs"] = server.uptime_ms().into();
+        if let Some(rss) = number(&read("/proc/self/status"), "VmRSS:") {
+            told["processMemory"] = json!({"rssBytes": rss * 1024});
+        }
+        if let Some((looked, cores)) = server.meter.busy() {
+            told["eventLoop"] = json!({"intervalMs": looked.as_millis() as u64, "cpuCoreRatio": cores});
+        }
+        told
+    });
+    Ok(looking.await.map_err(unavailable)?.into())
+}
+
+fn machine() -> Value {
+    let name = read("/proc/sys/kernel/hostname").trim().to_owned();
+    let (memory, processor) = (read("/proc/meminfo"), read("/proc/cpuinfo"));
+    let bytes = |name| number(&memory, name).unwrap_or_default() * 1024;
+    let mut told = json!({
+        "machineName": name, "hostname": name, "platform": OS, "release": read("/proc/sys/kernel/osrelease").trim(),
+        "arch": ARCH, "osLabel": label(&read("/etc/os-release")).unwrap_or_else(|| OS.to_owned()),
+        // Pages say which Node.js the gateway runs on.
+        "nodeVersion": format!("none (homard {})", env!("CARGO_PKG_VERSION")),
+        "cpuCount": thread::available_parallelism().map_or(1, usize::from),
+        "memoryTotalBytes": bytes("MemTotal:"), "memoryFreeBytes": bytes("MemAvailable:"),
+    });
+    let model = processor.lines().find(|line| line.starts_with("model name"));
+    if let Some((_, model)) = model.and_then(|line| line.split_once(':')) {
+        told["cpuModel"] = model.trim().into();
+    }
+    let load = read("/proc/loadavg");
+    let load: Vec<f64> = load.split_ascii_whitespace().take(3).filter_map(|number| number.parse().ok()).collect();
+    if load.len() == 3 {
+        told["loadAverage"] = json!(load);
+    }
+    told
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The number behind a name.
+fn number(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name))?.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// What the system calls itself.
+fn label(release: &str) -> Option<String> {
+    let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
+    Some(name.trim_matches('"').to_owned()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_tells_is_read_whatever_a_program_calls_itself() {
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194304 9 0 0 0 150 50 0 0 20 0 1 0 5 1 1";
+        assert_eq!(seconds(stat), Some(2.0));
+        assert_eq!((seconds("7 (a) S 1"), seconds("")), (None, None));
+        let memory = "MemTotal:       2048 kB\nMemFree: 1 kB\n";
+        assert_eq!((number(memory, "MemTotal:"), number(memory, "MemAvailable:")), (Some(2048), None));
+        assert_eq!(label("ID=debian\nPRETTY_NAME=\"Debian 13\"\n"), Some("Debian 13".to_owned()));
+        assert_eq!(label("PRETTY_NAME=\"\"\n"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn how_busy_it_was_is_told_of_a_while() {
+        let meter = Meter::new();
+        assert_eq!(meter.busy(), None);
+        tokio::time::advance(APART).await;
+        let told = meter.busy();
+        assert!(told.is_some_and(|(looked, cores)| looked == APART && cores >= 0.0), "{told:?}");
+        tokio::time::advance(APART / 2).await;
+        assert_eq!(meter.busy(), told);
+    }
+}

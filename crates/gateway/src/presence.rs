@@ -1,0 +1,269 @@
+//! Who is here: the gateway, and the programs that are connected to it. Whoever may look is told when that changes.
+//!
+//! A crowd that comes at once must not be told of each who comes: ten thousand who hear of ten thousand are a hundred
+//! million frames. So connections that say the same of themselves are one row, and nothing changes when one more of them
+//! comes; a list has at most [`MOST`] rows; after a change a while passes, longer for more listeners ([`pause`]), and then
+//! all that changed is told once; and whoever knows already, because its own hello said so, is not told at all.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use homard_agent::task;
+use homard_proto::method::connect::ConnectParams;
+use serde_json::{Map, Value, json};
+use tokio::sync::Notify;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::{outbox::StateVersion, server::Server};
+
+/// How many programs are listed; of more, those who came last.
+const MOST: usize = 64;
+/// How much is listed of what a program says of itself, in characters.
+const LONGEST: usize = 100;
+/// How long is waited for more before a change is told.
+const MOMENT: Duration = Duration::from_secs(1);
+/// How much longer for each connection: about a thousand of them are told in a second, however many there are.
+const EACH: Duration = Duration::from_millis(1);
+
+/// Who is here.
+#[derive(Debug, Default)]
+pub(crate) struct Presence {
+    guests: Mutex<Guests>,
+    /// Rung when somebody came or went.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Guests {
+    /// By the order in which they came.
+    here: BTreeMap<u64, Guest>,
+    /// Where somebody who says this of itself is in that order.
+    places: HashMap<String, u64>,
+    came: u64,
+    /// How often the list has changed.
+    version: u64,
+}
+
+/// Connections that say the same of themselves.
+#[derive(Debug)]
+struct Guest {
+    row: Map<String, Value>,
+    since: u64,
+    connections: usize,
+}
+
+/// A connection's place in the list; dropping it is leaving.
+#[derive(Debug)]
+pub(crate) struct Stay {
+    place: u64,
+    presence: Arc<Presence>,
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        self.presence.leave(self.place);
+    }
+}
+
+impl Presence {
+    /// Puts a connection on the list. A command that asks and goes is nobody who is here.
+    pub(crate) fn enter(self: &Arc<Self>, params: &ConnectParams, address: IpAddr, now_ms: u64) -> Option<Stay> {
+        if matches!(params.client.mode.as_str(), "cli" | "probe") {
+            return None;
+        }
+        let row = row(params, address);
+        let name = json!(row).to_string();
+        let mut guests = self.lock();
+        if let Some(&place) = guests.places.get(&name) {
+            if let Some(guest) = guests.here.get_mut(&place) {
+                guest.connections += 1;
+            }
+            return Some(Stay { place, presence: self.clone() });
+        }
+        guests.came += 1;
+        guests.version += 1;
+        let place = guests.came;
+        guests.places.insert(name, place);
+        guests.here.insert(place, Guest { row, since: now_ms, connections: 1 });
+        drop(guests);
+        self.changed.notify_one();
+        Some(Stay { place, presence: self.clone() })
+    }
+
+    fn leave(&self, place: u64) {
+        let mut guests = self.lock();
+        let Some(guest) = guests.here.get_mut(&place) else { return };
+        guest.connections -= 1;
+        if guest.connections > 0 {
+            return;
+        }
+        let name = json!(guest.row).to_string();
+        guests.here.remove(&place);
+        guests.places.remove(&name);
+        guests.version += 1;
+        drop(guests);
+        self.changed.notify_one();
+    }
+
+    /// The gateway and who is connected to it, and which state of the list this is.
+    pub(crate) fn list(&self, now_ms: u64) -> (Vec<Value>, StateVersion) {
+        let guests = self.lock();
+        let newest = guests.here.values().rev().take(MOST).map(|guest| {
+            let mut row = guest.row.clone();
+            row.insert("ts".to_owned(), now_ms.into());
+            row.insert("onlineSince".to_owned(), guest.since.into());
+            Value::Object(row)
+        });
+        let mut rows: Vec<Value> = newest.collect();
+        rows.push(gateway(now_ms));
+        rows.reverse();
+        (rows, StateVersion { presence: guests.version, health: 0 })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Guests> {
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The gateway's own row.
+pub(crate) fn gateway(now_ms: u64) -> Value {
+    let version = env!("CARGO_PKG_VERSION");
+    json!({
+        "host": "homard", "version": version, "platform": std::env::consts::OS, "mode": "gateway", "reason": "self",
+        "text": format!("Gateway: homard {version}"), "ts": now_ms,
+    })
+}
+
+/// What a connection says of itself. Where it is, is told if it is elsewhere.
+fn row(params: &ConnectParams, address: IpAddr) -> Map<String, Value> {
+    let client = &params.client;
+    let extra = |name: &str| client.extra.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let cut = |text: &str| text.chars().take(LONGEST).collect::<String>();
+    let host = cut(extra("displayName").unwrap_or(&client.id));
+    let text = format!("{host} {} · {}", cut(&client.version), client.mode);
+    let mut row = Map::new();
+    let mut put = |name: &str, text: Option<&str>| {
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            row.insert(name.to_owned(), cut(text).into());
+        }
+    };
+    put("host", Some(&host));
+    put("ip", Some(address.to_string().as_str()).filter(|_| !address.is_loopback()));
+    put("version", Some(&client.version));
+    put("platform", Some(&client.platform));
+    put("deviceFamily", client.device_family.as_deref());
+    put("modelIdentifier", extra("modelIdentifier"));
+    put("mode", Some(&client.mode));
+    put("deviceId", params.device.as_ref().map(|device| device.id.as_str()));
+    put("instanceId", extra("instanceId"));
+    put("reason", Some("connect"));
+    row.insert("text".to_owned(), text.into());
+    row.insert("roles".to_owned(), json!(["operator"]));
+    row
+}
+
+/// How long is waited before so many are told that somebody came or went.
+fn pause(connections: usize) -> Duration {
+    MOMENT + EACH.saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX))
+}
+
+/// Tells those who are connected who comes and goes, for as long as the handle lives.
+pub(crate) fn tell(server: Arc<Server>) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(task::spawn("presence", async move {
+        loop {
+            server.presence.changed.notified().await;
+            tokio::time::sleep(pause(server.connections.len())).await;
+            if !server.connections.is_empty() {
+                let (rows, version) = server.presence.list(server.hub.ambient().now_ms());
+                server.projector.tell_presence(&json!({"presence": rows}), version);
+            }
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use homard_proto::Generation;
+
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const AWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
+
+    fn connect(client: &Value) -> ConnectParams {
+        let mut params = json!({
+            "minProtocol": 4, "maxProtocol": 4,
+            "client": {"id": "openclaw-control-ui", "mode": "webchat", "version": "1", "platform": "web"},
+        });
+        for (name, value) in client.as_object().unwrap() {
+            params["client"][name] = value.clone();
+        }
+        homard_proto::method::Params::decode(Generation::Four, Some(params)).unwrap()
+    }
+
+    fn hosts((rows, version): (Vec<Value>, StateVersion)) -> (Vec<String>, u64) {
+        (rows.iter().map(|row| row["host"].as_str().unwrap().to_owned()).collect(), version.presence)
+    }
+
+    #[test]
+    fn connections_that_say_the_same_are_one_until_the_last_of_them_goes() {
+        let presence = Arc::new(Presence::default());
+        let page = connect(&json!({"displayName": "desk"}));
+        let (first, second) = (presence.enter(&page, HERE, 1), presence.enter(&page, HERE, 2));
+        let away = presence.enter(&page, AWAY, 3);
+        let told = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        assert_eq!(hosts(presence.list(9)), (told(&["homard", "desk", "desk"]), 2));
+        drop(first);
+        assert_eq!(hosts(presence.list(9)), (told(&["homard", "desk", "desk"]), 2));
+        drop(second);
+        let (rows, version) = presence.list(9);
+        assert_eq!(
+            rows[1],
+            json!({
+                "host": "desk", "ip": "192.0.2.7", "version": "1", "platform": "web", "mode": "webchat",
+                "reason": "connect", "text": "desk 1 · webchat", "roles": ["operator"], "ts": 9, "onlineSince": 3,
+            })
+        );
+        assert_eq!((rows.len(), version.presence), (2, 3));
+        drop(away);
+        assert_eq!(hosts(presence.list(9)), (told(&["homard"]), 4));
+        let guests = presence.lock();
+        assert!(guests.here.is_empty() && guests.places.is_empty());
+    }
+
+    #[test]
+    fn commands_are_not_here() {
+        let presence = Arc::new(Presence::default());
+        for mode in ["cli", "probe"] {
+            assert!(presence.enter(&connect(&json!({"mode": mode})), HERE, 1).is_none());
+        }
+        assert_eq!(hosts(presence.list(9)), (vec!["homard".to_owned()], 0));
+    }
+
+    #[test]
+    fn a_list_is_short_whoever_comes_and_whatever_they_say() {
+        let presence = Arc::new(Presence::default());
+        let name = |number: usize| format!("{number}{}", "é".repeat(50_000));
+        let coming =
+            (0..MOST * 2).map(|number| connect(&json!({"displayName": name(number), "instanceId": name(number)})));
+        let _all: Vec<_> = coming.map(|params| presence.enter(&params, HERE, 1).unwrap()).collect();
+        let (rows, version) = presence.list(9);
+        assert_eq!((rows.len(), version.presence), (MOST + 1, 2 * MOST as u64));
+        let hosts: Vec<_> = rows.iter().map(|row| row["host"].as_str().unwrap()).collect();
+        assert!(hosts[0] == "homard" && hosts[1].starts_with("64é") && hosts[MOST].starts_with("127é"), "{hosts:?}");
+        assert!(json!(rows).to_string().len() < MOST * 1000);
+    }
+
+    #[test]
+    fn a_crowd_is_told_seldom() {
+        let a_second = |connections: usize| connections as f64 / pause(connections).as_secs_f64();
+        assert_eq!((pause(0), pause(1000)), (Duration::from_secs(1), Duration::from_secs(2)));
+        assert!([1, 100, 10_000, 1_000_000].into_iter().all(|connections| a_second(connections) <= 1000.0));
+    }
+}

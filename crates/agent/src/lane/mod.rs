@@ -244,12 +244,13 @@ async fn live(lane: &mut Lane) {
     loop {
         let wake = match lane.inbox.ready(lane.now()) {
             _ if lane.hub.draining.is_cancelled() => {
-                lane.leave().await;
+                Box::pin(lane.leave()).await;
                 None
             }
             Ready::Now(_) => {
-                lane.next().await;
-                lane.delete().await;
+                // Apart from the lane, so that one with nothing to do is small.
+                Box::pin(lane.next()).await;
+                Box::pin(lane.delete()).await;
                 continue;
             }
             Ready::Later(at) => Some(lane.origin + Duration::from_millis(at)),
@@ -258,7 +259,7 @@ async fn live(lane: &mut Lane) {
         let is_idle = lane.inbox.is_empty();
         tokio::select! {
             biased;
-            Some(job) = lane.jobs.recv() => lane.take(job, None).await,
+            Some(job) = lane.jobs.recv() => Box::pin(lane.take(job, None)).await,
             () = lane.hub.draining.cancelled() => if is_idle && lane.hub.retire(&lane.key, &lane.jobs) { return },
             () = until(wake), if wake.is_some() => {}
             () = tokio::time::sleep(IDLE), if is_idle => if lane.hub.retire(&lane.key, &lane.jobs) { return },

@@ -64,6 +64,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("../README.md", "it would run itself"),
     ("agents.md", "belongs to the agents above"),
     ("approvals.md", "nothing waits for an approval"),
+    ("benchmarks.md", "half an hour of work, and for developers"),
     ("channels/telegram.md", "nobody asks to be let in"),
     ("channels/telegram.md", "nobody asks to be let in"),
     ("channels/telegram.md", "there is no bot"),

@@ -262,6 +262,7 @@ protocol 3 and 2026.9.6 in protocol 4, all with the method `agent`. A process co
 The floor is [a gateway of 170 lines](../xtask/examples/floor.rs): a WebSocket in, the model's stream out, no auth, tools,
 history or durability. What is quoted of ZeroClaw was measured on another day on a machine of the same kind.
 
+<!-- test: skip: half an hour of work, and for developers -->
 ```sh
 cargo xtask bench --peers
 cargo xtask bench --peers --row load

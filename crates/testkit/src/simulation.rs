@@ -4,7 +4,7 @@
 //! A seed is a trace without `model` lines; the model throws dice of its own, so that it may say something else when it
 //! is asked again. Everything is played out, and then all [laws](crate::laws) must hold.
 //!
-//! A [rough](Weather::Rough) world is the same with more that goes wrong on the way to an answer: [`troubles`].
+//! A [rough](Weather::Rough) world is the same with more that goes wrong on the way to an answer: `troubles`.
 
 mod troubles;
 

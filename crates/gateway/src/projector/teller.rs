@@ -237,7 +237,6 @@ impl Teller {
             return;
         }
         let metrics = self.metrics.clone();
-        let is_followed = self.is_followed(tape.key());
         let mut said = Vec::new();
         let story = self.story(tape);
         let Some(telling) = &mut story.telling else { return };
@@ -254,9 +253,7 @@ impl Teller {
             is_over |= matches!(event.kind, RunEvent::Ended(_));
             has_begun |= matches!(event.kind, RunEvent::Started { .. });
             metrics.see(&mut story.watch, &event);
-            if is_followed {
-                said.extend(Said::of(&event.kind));
-            }
+            said.extend(Said::of(&event.kind));
             told.extend(telling.push(event));
         }
         let is_paced = story.paced[Beat::Steps.place()];
@@ -269,8 +266,9 @@ impl Teller {
             is_over = true;
         }
         self.tell(tape.run(), told);
-        for said in said {
-            self.board.announce(tape.key(), said);
+        // Seldom: a message at a time, not a word.
+        if !said.is_empty() && self.is_followed(tape.key()) {
+            said.into_iter().for_each(|said| self.board.announce(tape.key(), said));
         }
         if is_over || has_begun {
             let reason = if is_over { "agent.run.ended" } else { "agent.run.started" };

@@ -36,6 +36,7 @@ use crate::{
     lane::{
         Job, Queued,
         chores::{ChangeError, Chore, Deleted, Deletion, Patch},
+        rest::Rest,
         slots::Slots,
     },
     post::Mail,
@@ -98,6 +99,7 @@ impl Hub {
             writer,
             setup: Setup::new(agents, rules),
             slots,
+            rest: Rest::default(),
             draining: CancellationToken::new(),
             stopping: CancellationToken::new(),
             feed,

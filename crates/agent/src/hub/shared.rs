@@ -26,7 +26,7 @@ use crate::{
     approval::Desk,
     course::{self, Span},
     event::AbortReason,
-    lane::{self, Job, slots::Slots},
+    lane::{self, Job, rest::Rest, slots::Slots},
     post::Mail,
     purse::Purse,
     tape::Tape,
@@ -57,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) writer: Writer,
     pub(crate) setup: Setup,
     pub(crate) slots: Slots,
+    pub(crate) rest: Rest,
     /// Nothing begins any more.
     pub(crate) draining: CancellationToken,
     /// Everything lets go.

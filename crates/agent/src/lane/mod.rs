@@ -16,6 +16,7 @@ mod line;
 mod open;
 mod outward;
 mod prelude;
+pub(crate) mod rest;
 pub(crate) mod slots;
 
 use std::{
@@ -27,12 +28,12 @@ use std::{
     time::Duration,
 };
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::OptionFuture};
 use homard_proto::{RunId, SessionId, SessionKey, message::ToolResult};
 use homard_store::{DeliveryRow, Rec};
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -55,7 +56,7 @@ use inbox::{Inbox, Ready, Turn};
 use open::OpenSession;
 use slots::{Lender, Slot};
 
-/// How long a lane with nothing to do keeps its history at hand.
+/// How long a lane with nothing to do keeps its history at hand, at most.
 const IDLE: Duration = Duration::from_secs(30);
 
 /// How much longer a run may take whose time is up while it makes the conversation short.
@@ -257,12 +258,13 @@ async fn live(lane: &mut Lane) {
             Ready::Nothing => None,
         };
         let is_idle = lane.inbox.is_empty();
+        let rest = OptionFuture::from(is_idle.then(|| timeout(IDLE, lane.rest())));
         tokio::select! {
             biased;
             Some(job) = lane.jobs.recv() => Box::pin(lane.take(job, None)).await,
             () = lane.hub.draining.cancelled() => if is_idle && lane.hub.retire(&lane.key, &lane.jobs) { return },
             () = until(wake), if wake.is_some() => {}
-            () = tokio::time::sleep(IDLE), if is_idle => if lane.hub.retire(&lane.key, &lane.jobs) { return },
+            Some(_) = rest => if lane.hub.retire(&lane.key, &lane.jobs) { return },
         }
     }
 }
@@ -285,6 +287,11 @@ impl Lane {
     /// Milliseconds since the lane began.
     fn now(&self) -> u64 {
         u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Takes a place among the lanes with nothing to do; what is returned ends when the lane has to go.
+    fn rest(&self) -> oneshot::Receiver<()> {
+        self.hub.rest.take(self.session.as_ref().map_or(0, |session| session.history.len()))
     }
 
     /// Does what a job asks for. `active` is the run at work.

@@ -1,7 +1,5 @@
 //! Which keys there are: those of the sections, and OpenClaw's, from a list of all that its versions know.
 
-use std::{collections::BTreeMap, sync::LazyLock};
-
 use serde_json::Value;
 
 use crate::{
@@ -16,48 +14,61 @@ use crate::{
 /// One key a line, indented beneath its parent; `*` is a free name, `[]` an item of a list.
 const LIST: &str = include_str!("../data/openclaw-keys.txt");
 
-static OPENCLAW: LazyLock<Known> = LazyLock::new(|| Known::parse(LIST));
-
 /// A key of OpenClaw's. Without keys of its own it may hold anything.
-#[derive(Debug, Default, PartialEq, Eq)]
+///
+/// It is a part of the list as it is: thousands of keys are not worth a tree for the few that a config has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Known {
-    keys: BTreeMap<&'static str, Self>,
+    /// The lines beneath it.
+    list: &'static str,
+    /// How far the keys among them are indented that are its own.
+    depth: usize,
 }
 
 impl Known {
-    fn parse(list: &'static str) -> Self {
-        let mut lines = list.lines().filter(|line| !line.starts_with('#')).peekable();
-        Self { keys: Self::below(&mut lines, 0) }
-    }
-
-    fn below(
-        lines: &mut std::iter::Peekable<impl Iterator<Item = &'static str>>,
-        depth: usize,
-    ) -> BTreeMap<&'static str, Self> {
-        let mut keys = BTreeMap::new();
-        while let Some(line) = lines.next_if(|line| line.len() - line.trim_start().len() == depth) {
-            keys.insert(line.trim_start(), Self { keys: Self::below(lines, depth + 1) });
+    /// The whole list, without the comment that it begins with.
+    fn all(mut list: &'static str) -> Self {
+        while let Some((_, rest)) = list.split_once('\n').filter(|(line, _)| line.starts_with('#')) {
+            list = rest;
         }
-        keys
+        Self { list, depth: 0 }
     }
 
-    fn is_leaf(&self) -> bool {
-        self.keys.is_empty()
+    /// Its keys by name.
+    fn keys(self) -> impl Iterator<Item = (&'static str, Self)> {
+        let depth = self.depth;
+        let is_beneath = move |line: &&str| line.len() - line.trim_start_matches(' ').len() > depth;
+        let mut rest = self.list;
+        std::iter::from_fn(move || {
+            let (line, after) = rest.split_once('\n')?;
+            let beneath = after.split_inclusive('\n').take_while(is_beneath).map(str::len).sum();
+            let (list, next) = after.split_at(beneath);
+            rest = next;
+            Some((&line[depth..], Self { list, depth: depth + 1 }))
+        })
     }
 
-    fn key(&self, name: &str) -> Option<&Self> {
+    fn get(self, name: &str) -> Option<Self> {
+        self.keys().find(|(key, _)| *key == name).map(|(_, known)| known)
+    }
+
+    fn is_leaf(self) -> bool {
+        self.list.is_empty()
+    }
+
+    fn key(self, name: &str) -> Option<Self> {
         if self.is_leaf() {
             return Some(self);
         }
-        self.keys.get(name).or_else(|| self.keys.get("*"))
+        self.get(name).or_else(|| self.get("*"))
     }
 
-    fn item(&self) -> Option<&Self> {
-        if self.is_leaf() { Some(self) } else { self.keys.get("[]") }
+    fn item(self) -> Option<Self> {
+        if self.is_leaf() { Some(self) } else { self.get("[]") }
     }
 
-    fn names(&self) -> impl Iterator<Item = &str> {
-        self.keys.keys().copied().filter(|name| !["*", "[]"].contains(name))
+    fn names(self) -> impl Iterator<Item = &'static str> {
+        self.keys().map(|(name, _)| name).filter(|name| !["*", "[]"].contains(name))
     }
 }
 
@@ -71,7 +82,7 @@ pub(crate) struct Unknown {
 /// Looks for keys that the schema does not have.
 pub(crate) fn look(root: &Node, schema: &Value, files: &Files) -> Unknown {
     let mut look = Look { files, way: Vec::new(), unknown: Unknown::default() };
-    look.ours(root, &Shape::root(schema), Some(&OPENCLAW));
+    look.ours(root, &Shape::root(schema), Some(Known::all(LIST)));
     look.unknown
 }
 
@@ -83,7 +94,7 @@ struct Look<'a> {
 
 impl Look<'_> {
     /// A value that the sections know, and maybe OpenClaw.
-    fn ours(&mut self, node: &Node, shape: &Shape<'_>, theirs: Option<&Known>) {
+    fn ours(&mut self, node: &Node, shape: &Shape<'_>, theirs: Option<Known>) {
         match &node.kind {
             Kind::Object(members) if !shape.says_nothing() => {
                 for member in members {
@@ -116,7 +127,7 @@ impl Look<'_> {
     }
 
     /// A value that only OpenClaw knows.
-    fn theirs(&mut self, node: &Node, theirs: &Known) {
+    fn theirs(&mut self, node: &Node, theirs: Known) {
         match &node.kind {
             Kind::Object(members) => {
                 for member in members {
@@ -152,9 +163,10 @@ impl Look<'_> {
         self
     }
 
-    fn refuse(&mut self, member: &Member, ours: &[&str], theirs: Option<&Known>) {
+    fn refuse(&mut self, member: &Member, ours: &[&str], theirs: Option<Known>) {
         if self.unknown.problems.len() < problem::MOST {
-            let names = ours.iter().copied().chain(theirs.into_iter().flat_map(Known::names));
+            let theirs = theirs.into_iter().flat_map(Known::names);
+            let names = ours.iter().copied().chain(theirs.map(|name| -> &str { name }));
             let help = nearest(&member.name, names).map(|name| format!("did you mean {name:?}?"));
             let problem = self.problem(member, "is not a known key", help);
             self.unknown.problems.push(problem);
@@ -267,11 +279,25 @@ mod tests {
 
     #[test]
     fn the_list_is_a_tree() {
-        let list = Known::parse("# a comment\na\n *\n  x\n []\nb\n");
-        let leaf = Known::default;
-        let free = Known { keys: BTreeMap::from([("x", leaf())]) };
-        let a = Known { keys: BTreeMap::from([("*", free), ("[]", leaf())]) };
-        assert_eq!(list, Known { keys: BTreeMap::from([("a", a), ("b", leaf())]) });
+        let list = Known::all("# a comment\n# and more\na\n *\n  x\n []\nb\n");
+        let names = |known: Known| known.keys().map(|(name, _)| name).collect::<Vec<_>>();
+        let [a, b] = ["a", "b"].map(|name| list.key(name).unwrap());
+        assert_eq!((names(list), names(a), names(b)), (vec!["a", "b"], vec!["*", "[]"], vec![]));
+        assert_eq!((list.key("c"), list.key("x"), list.item()), (None, None, None));
+        let free = a.key("whatever").unwrap();
+        assert_eq!((names(free), a.names().count()), (vec!["x"], 0));
+        assert!([b, a.item().unwrap(), free.key("x").unwrap()].into_iter().all(Known::is_leaf));
+    }
+
+    /// Every line is a key that is found where it stands, so none is indented too far or ends the list.
+    #[test]
+    fn the_whole_list_can_be_walked() {
+        fn walk(known: Known) -> usize {
+            known.keys().map(|(_, key)| 1 + walk(key)).sum()
+        }
+        let lines = LIST.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(walk(Known::all(LIST)), lines);
+        assert!(LIST.ends_with('\n'));
     }
 
     #[test]

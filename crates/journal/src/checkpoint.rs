@@ -135,15 +135,20 @@ impl Desk {
         Ok(())
     }
 
-    /// Removes from the database what is safe in files, in a commit of its own.
-    pub(crate) fn forget_now(&mut self, now_ms: u64) -> Result<(), Error> {
+    /// Removes from the database what is safe in files, in a commit of its own. One that is the last of a process says
+    /// that this process ended well.
+    pub(crate) fn forget_now(&mut self, now_ms: u64, ends: Option<u64>) -> Result<(), Error> {
         let mut forget = || {
             let tx = self.db.transaction()?;
             self.done.forget(&tx, (&self.tally, self.keep), now_ms)?;
+            if let Some(epoch) = ends {
+                tx.execute("UPDATE boot SET clean = 1 WHERE epoch = ?1", [epoch])?;
+            }
             tx.commit()
         };
         let forgotten = forget();
         self.health.sql(forgotten)?;
+        self.is_marked_clean |= ends.is_some();
         if !std::mem::take(&mut self.done).is_empty() {
             self.tally = self.tally.next();
         }
@@ -181,7 +186,7 @@ impl Room {
         self.health.check()?;
         if !desk.done.is_empty() {
             // No commit came by since the last time.
-            desk.forget_now(now)?;
+            desk.forget_now(now, None)?;
         }
         desk.forget_resting(IN_MIND);
         desk.finish_moves()?;
@@ -236,14 +241,9 @@ impl Room {
         self.checkpoint()?;
         let now = (self.now_ms)();
         let mut desk = self.desk();
-        desk.forget_now(now)?;
-        let epoch = self.fence.0;
-        let close = |db: &Connection| {
-            db.execute("UPDATE boot SET clean = 1 WHERE epoch = ?1", [epoch])?;
-            db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-        };
+        desk.forget_now(now, Some(self.fence.0))?;
+        let close = |db: &Connection| db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         self.health.sql(close(&desk.db))?;
-        desk.is_marked_clean = true;
         Ok(())
     }
 }

@@ -62,7 +62,7 @@ async fn a_transcript_that_was_forgotten_goes_on_where_it_ended() {
     journal.room.desk().forget_resting(0);
     assert_eq!(journal.room.desk().files.len(), 1, "its line is on its way");
     journal.room.checkpoint().unwrap();
-    journal.room.desk().forget_now(1).unwrap();
+    journal.room.desk().forget_now(1, None).unwrap();
     journal.room.desk().forget_resting(1);
     assert_eq!(journal.room.desk().files.len(), 1, "there are not many");
     journal.room.desk().forget_resting(0);

@@ -3,7 +3,10 @@
 //! A compaction must know which line it keeps first, and what the last one wrote. Both are at hand here, so that it costs
 //! what the conversation holds and not what the transcript does.
 
-use std::{ops::Deref, sync::Arc};
+use std::{
+    ops::Deref,
+    sync::{Arc, OnceLock},
+};
 
 use homard_compact::{Line, escalate};
 use homard_proto::{EntryId, message::Message, transcript::Entry};
@@ -19,6 +22,8 @@ pub(crate) struct Conversation {
     view: View,
     /// As a model reads it.
     told: Vec<Arc<Message>>,
+    /// What each of these weighs, once it was weighed: every question asks how long the conversation is.
+    weights: Vec<OnceLock<u64>>,
     /// The message that a run shows otherwise than it is, and where it stands.
     bare: Option<(usize, Arc<Message>)>,
 }
@@ -45,14 +50,16 @@ impl Conversation {
             short.map_or_else(|| message.clone(), Arc::new)
         };
         let summary = view.summary.iter().map(|summary| summary.message.clone());
-        let told = summary.chain(view.lines.iter().enumerate().map(shown)).collect();
-        Self { view, told, bare: None }
+        let told: Vec<_> = summary.chain(view.lines.iter().enumerate().map(shown)).collect();
+        let weights = vec![OnceLock::new(); told.len()];
+        Self { view, told, weights, bare: None }
     }
 
     /// Shows a message otherwise than it is, until the run is over or the conversation is made short.
     pub(crate) fn dress(&mut self, place: usize, message: Arc<Message>) {
         if let Some(told) = self.told.get_mut(place) {
             let bare = std::mem::replace(told, message);
+            self.weights[place] = OnceLock::new();
             self.bare.get_or_insert((place, bare));
         }
     }
@@ -61,6 +68,7 @@ impl Conversation {
     pub(crate) fn undressed(mut self) -> Self {
         if let Some((place, bare)) = self.bare.take() {
             self.told[place] = bare;
+            self.weights[place] = OnceLock::new();
         }
         self
     }
@@ -68,6 +76,7 @@ impl Conversation {
     /// Adds what a new line says.
     pub(crate) fn push(&mut self, line: EntryId, message: Arc<Message>) {
         self.told.push(message.clone());
+        self.weights.push(OnceLock::new());
         self.view.lines.push((line, message));
     }
 
@@ -94,6 +103,7 @@ impl Conversation {
         let known = |summary: &Summary| summary.details.get(TOKENS_AFTER).and_then(Value::as_u64);
         Said {
             messages: &self.told,
+            weights: &self.weights,
             old: self.view.kept + usize::from(self.view.summary.is_some()),
             known: self.view.summary.as_ref().and_then(known),
         }
@@ -111,10 +121,12 @@ pub(crate) const TOKENS_AFTER: &str = "tokensAfter";
 
 #[cfg(test)]
 mod tests {
+    use homard_model::Spec;
     use homard_proto::{message::User, transcript::Kind};
     use serde_json::{from_value, json};
 
     use super::*;
+    use crate::context::budget;
 
     fn id(number: usize) -> EntryId {
         EntryId::parse(&format!("l{number}")).unwrap()
@@ -158,6 +170,7 @@ mod tests {
             conversation.push(id(entries.len()), Arc::new(message.clone()));
             entries.push(entry(entries.len(), Kind::message(message)));
             let read = Conversation::read(&entries);
+            assert_eq!(weight(&conversation), weight(&read));
             assert_eq!(conversation.to_vec(), read.to_vec());
             assert_eq!(conversation.lines(), read.lines());
             assert_eq!((conversation.said().old, conversation.said().known), (read.said().old, read.said().known));
@@ -165,13 +178,24 @@ mod tests {
         assert_eq!(conversation.len(), 2);
     }
 
+    /// What it weighs, which must be what it weighs to somebody who weighs all of it anew.
+    fn weight(conversation: &Conversation) -> u64 {
+        let weigh = |said| budget::weigh(&Spec::default(), 0, said).tokens();
+        let weight = weigh(conversation.said());
+        assert_eq!(weight, weigh(Said { weights: &[], ..conversation.said() }));
+        weight
+    }
+
     #[test]
     fn what_a_run_shows_otherwise_is_not_summed_up_or_kept() {
         let plain = Conversation::read(&transcript(2));
+        let before = weight(&plain);
         let mut dressed = plain.clone();
         dressed.dress(3, Arc::new(Message::User(User::text("request 1, by the way", 0))));
         assert_ne!(dressed.to_vec(), plain.to_vec());
+        assert!(weight(&dressed) > before);
         assert_eq!(dressed.lines(), plain.lines());
-        assert_eq!(dressed.undressed().to_vec(), plain.to_vec());
+        let undressed = dressed.undressed();
+        assert_eq!((undressed.to_vec(), weight(&undressed)), (plain.to_vec(), before));
     }
 }

@@ -11,7 +11,7 @@ use homard_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Line, cut, notice};
+use crate::{cut, notice};
 
 /// What a picture counts as, in characters.
 const PICTURE: u64 = 8_000;
@@ -79,7 +79,16 @@ pub enum Cut {
     Whole,
 }
 
-/// Which results were cut, by their lines in the transcript.
+/// One message of a conversation, under the name by which it is remembered if it is cut.
+#[derive(Debug, Clone)]
+pub struct Named {
+    /// Its name. Only results of tools are cut, so that the others need none of their own.
+    pub entry: EntryId,
+    /// What was said.
+    pub message: Arc<Message>,
+}
+
+/// Which results were cut, by their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Cuts(BTreeMap<EntryId, Cut>);
@@ -112,10 +121,10 @@ pub fn applies(provider: &str, model: &str) -> bool {
 }
 
 /// What a request shows of the lines. `window` is the model's, in tokens.
-pub fn prune(lines: &[Line], before: &Cuts, times: Times, settings: &Settings, window: u64) -> Pruned {
+pub fn prune(lines: &[Named], before: &Cuts, times: Times, settings: &Settings, window: u64) -> Pruned {
     let mut shown: Vec<_> = lines.iter().map(|line| before.show(line, settings)).collect();
     // What is no longer shown at all need not be remembered.
-    let is_there = |line: &&Line| before.0.contains_key(&line.entry);
+    let is_there = |line: &&Named| before.0.contains_key(&line.entry);
     let mut cuts = Cuts(
         lines
             .iter()
@@ -137,7 +146,7 @@ pub fn prune(lines: &[Line], before: &Cuts, times: Times, settings: &Settings, w
 }
 
 impl Cuts {
-    fn show(&self, line: &Line, settings: &Settings) -> Arc<Message> {
+    fn show(&self, line: &Named, settings: &Settings) -> Arc<Message> {
         match (self.0.get(&line.entry), &*line.message) {
             (Some(cut), Message::ToolResult(result)) => Arc::new(Message::ToolResult(cut.of(result, settings))),
             _ => line.message.clone(),
@@ -177,8 +186,8 @@ struct Prunable {
 }
 
 /// Which lines may be cut: results of tools between the first user's message and the last answers.
-fn prunable(lines: &[Line], before: &Cuts, settings: &Settings) -> Option<Vec<Prunable>> {
-    let is_answer = |line: &Line| matches!(*line.message, Message::Assistant(_));
+fn prunable(lines: &[Named], before: &Cuts, settings: &Settings) -> Option<Vec<Prunable>> {
+    let is_answer = |line: &Named| matches!(*line.message, Message::Assistant(_));
     let first = lines.iter().position(|line| matches!(*line.message, Message::User(_)))?;
     let end = match settings.keep_last_assistants.checked_sub(1) {
         Some(others) => (0..lines.len()).rev().filter(|&at| is_answer(&lines[at])).nth(others)?,

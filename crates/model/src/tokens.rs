@@ -22,7 +22,18 @@ const TOOL: u64 = 12;
 /// The weight of a text. One pass, no allocation.
 pub fn estimate(text: &str) -> u64 {
     let mut run = Run { class: Class::Newline, last: '\n', length: 0 };
-    let tenths: u64 = text.chars().map(|letter| run.weigh(letter)).sum();
+    let mut tenths = 0;
+    let mut rest = text;
+    while let Some(letter) = rest.chars().next() {
+        tenths += run.weigh(letter);
+        rest = &rest[letter.len_utf8()..];
+        if run.class == Class::Lower {
+            // Most of a text is words, and the rest of one is weighed at once.
+            let end = rest.bytes().position(|byte| !byte.is_ascii_lowercase()).unwrap_or(rest.len());
+            tenths += run.go_on(end);
+            rest = &rest[end..];
+        }
+    }
     tenths.div_ceil(10)
 }
 
@@ -65,7 +76,7 @@ fn of_json(value: &Value) -> u64 {
 struct Run {
     class: Class,
     last: char,
-    length: u32,
+    length: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,6 +92,13 @@ enum Class {
 }
 
 impl Run {
+    /// What so many more letters of a word add, in tenths of a token.
+    fn go_on(&mut self, more: usize) -> u64 {
+        let before = word(self.length);
+        self.length = self.length.saturating_add(more as u64);
+        word(self.length) - before
+    }
+
     /// What one more letter adds, in tenths of a token.
     fn weigh(&mut self, letter: char) -> u64 {
         let class = Class::of(letter);
@@ -95,11 +113,7 @@ impl Run {
             (Class::Lower, 1) if before == Class::Upper => 7,
             (Class::Lower | Class::Upper, 1) if before == Class::Far => 5,
             (Class::Lower | Class::Upper, 1) => 10,
-            (Class::Lower, 2..=4) => 0,
-            (Class::Lower, 5..=8) => 1,
-            (Class::Lower, 9..=20) => 3,
-            // No word is that long.
-            (Class::Lower, _) => 5,
+            (Class::Lower, length) => word(length) - word(length - 1),
             (Class::Upper, _) => 4,
             // A number does not take in the space before it, as a word does.
             (Class::Digit, 1) if before == Class::Space => 20,
@@ -118,6 +132,13 @@ impl Run {
             (Class::Far, _) => far(letter),
         }
     }
+}
+
+/// What a word adds to the weight of its first letter.
+fn word(length: u64) -> u64 {
+    let letters = |from: u64, to: u64| length.min(to).saturating_sub(from);
+    // No word is that long.
+    letters(4, 8) + 3 * letters(8, 20) + 5 * letters(20, u64::MAX)
 }
 
 impl Class {

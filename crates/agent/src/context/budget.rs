@@ -1,6 +1,6 @@
 //! Whether a request fits into a model's context. It is looked at before every question, between tool calls too.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use homard_model::{Error, ErrorKind, Spec, tokens};
 use homard_proto::message::Message;
@@ -69,10 +69,23 @@ pub(crate) fn overflow(spec: &Spec, overhead: u64, said: Said<'_>) -> Option<Err
 pub(crate) struct Said<'a> {
     /// The messages.
     pub(crate) messages: &'a [Arc<Message>],
+    /// What each of them weighs, once it was weighed. Those behind the last of these are weighed each time.
+    pub(crate) weights: &'a [OnceLock<u64>],
     /// How many of them are older than the last compaction.
     pub(crate) old: usize,
     /// How many tokens these take, with everything that is told besides, as the compaction says.
     pub(crate) known: Option<u64>,
+}
+
+impl Said<'_> {
+    /// What the messages from here on weigh.
+    fn weight(&self, from: usize) -> u64 {
+        let weight = |(at, message): (usize, &Arc<Message>)| match self.weights.get(at) {
+            Some(weight) => *weight.get_or_init(|| tokens::of_message(message)),
+            None => tokens::of_message(message),
+        };
+        self.messages.iter().enumerate().skip(from).map(weight).sum()
+    }
 }
 
 /// How much a request weighs, in tokens. It is the one measure: it says when a conversation is made short, and people
@@ -95,7 +108,7 @@ impl Weight {
 /// Weighs a request: what this model counted when it answered last, and an estimate of the rest. What was counted before a
 /// compaction is no longer true. `overhead` is what is told besides the conversation.
 pub(crate) fn weigh(spec: &Spec, overhead: u64, said: Said<'_>) -> Weight {
-    let Said { messages, old, known } = said;
+    let Said { messages, old, known, .. } = said;
     let counted = |message: &Arc<Message>| match &**message {
         Message::Assistant(said) if spec.wrote(said) => {
             let usage = &said.usage;
@@ -105,11 +118,10 @@ pub(crate) fn weigh(spec: &Spec, overhead: u64, said: Said<'_>) -> Weight {
     };
     let fresh = messages.iter().enumerate().skip(old).rev();
     let last = fresh.into_iter().find_map(|(at, message)| Some((at, counted(message)?)));
-    let sum = |messages: &[Arc<Message>]| messages.iter().map(|message| tokens::of_message(message)).sum::<u64>();
     match (last, known) {
-        (Some((at, counted)), _) => Weight { counted, estimated: sum(&messages[at + 1..]) },
-        (None, Some(known)) => Weight { counted: 0, estimated: known + sum(&messages[old..]) },
-        (None, None) => Weight { counted: 0, estimated: overhead + sum(messages) },
+        (Some((at, counted)), _) => Weight { counted, estimated: said.weight(at + 1) },
+        (None, Some(known)) => Weight { counted: 0, estimated: known + said.weight(old) },
+        (None, None) => Weight { counted: 0, estimated: overhead + said.weight(0) },
     }
 }
 
@@ -136,7 +148,7 @@ mod tests {
     }
 
     fn fresh(messages: &[Arc<Message>]) -> Said<'_> {
-        Said { messages, old: 0, known: None }
+        Said { messages, weights: &[], old: 0, known: None }
     }
 
     #[test]

@@ -96,7 +96,7 @@ async fn store(scope: &mut RunScope, model: &dyn Model) -> Result<(), String> {
             request.system = format!("{}\n\n{}", request.system, complete(more)).into();
         }
         let overhead = compact::overhead(&request);
-        let said = Said { messages: &view, ..scope.history.said() };
+        let said = Said { messages: &view, weights: &[], ..scope.history.said() };
         if let Some(error) = budget::overflow(spec, overhead, said) {
             return Err(error.message);
         }

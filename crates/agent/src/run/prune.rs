@@ -3,10 +3,7 @@
 
 use std::sync::Arc;
 
-use homard_compact::{
-    Line,
-    prune::{self, Times},
-};
+use homard_compact::prune::{self, Named, Times};
 use homard_model::Spec;
 use homard_proto::{
     EntryId,
@@ -19,7 +16,8 @@ impl RunScope {
     /// The conversation as a request to this model shows it: what was cut once is cut the same way again.
     pub(super) fn shown(&self, spec: &Spec) -> Vec<Arc<Message>> {
         let settings = self.profile.pruning.as_ref().filter(|_| prune::applies(&spec.provider, &spec.model));
-        let (Some(settings), Some(lines)) = (settings, lines(&self.history)) else { return self.history.to_vec() };
+        let lines = settings.and_then(|settings| Some((settings, lines(&self.history)?)));
+        let Some((settings, lines)) = lines else { return self.history.to_vec() };
         let times = Times { touched: touched(spec, &self.history), now: self.hub.ambient.now_ms() };
         let pruned = prune::prune(&lines, &self.margin.cuts(), times, settings, spec.context_window);
         self.margin.keep_cuts(pruned.cuts);
@@ -36,13 +34,13 @@ fn touched(spec: &Spec, history: &[Arc<Message>]) -> Option<u64> {
 }
 
 /// The messages, each result under a name of its own. The others are never cut, so that they need none.
-fn lines(history: &[Arc<Message>]) -> Option<Vec<Line>> {
+fn lines(history: &[Arc<Message>]) -> Option<Vec<Named>> {
     let other = EntryId::parse("other").ok()?;
     let name = |message: &Message| match message {
         Message::ToolResult(result) => name(result),
         Message::User(_) | Message::Assistant(_) | Message::Other(_) => Some(other.clone()),
     };
-    history.iter().map(|message| Some(Line::new(name(message)?, message.clone()))).collect()
+    history.iter().map(|message| Some(Named { entry: name(message)?, message: message.clone() })).collect()
 }
 
 /// The name of a result. A model may use the id of a call again, but not at the same moment; and of long ids the end

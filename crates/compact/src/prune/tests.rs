@@ -10,12 +10,13 @@ use crate::sample::{assistant, call, image, lines, result, user};
 const MINUTE: u64 = 60_000;
 
 /// A conversation with one result of that many characters in each of its turns.
-fn conversation(results: &[usize]) -> Vec<Line> {
+fn conversation(results: &[usize]) -> Vec<Named> {
     let turn = |(at, &size): (usize, &usize)| {
         let id = format!("c{at}");
         [user("go"), call(&id), result(&id, &"0123456789".repeat(size / 10)), assistant("done")]
     };
-    lines(results.iter().enumerate().flat_map(turn))
+    let lines = lines(results.iter().enumerate().flat_map(turn));
+    lines.into_iter().map(|line| Named { entry: line.entry, message: line.message }).collect()
 }
 
 fn at(minutes: u64) -> Times {
@@ -27,7 +28,7 @@ fn text(message: &Message) -> String {
     words(result)
 }
 
-fn originals(lines: &[Line]) -> Vec<Arc<Message>> {
+fn originals(lines: &[Named]) -> Vec<Arc<Message>> {
     lines.iter().map(|line| line.message.clone()).collect()
 }
 
@@ -80,7 +81,7 @@ fn a_result_that_was_cut_before_says_one_thing_of_its_length() {
     let mut lines = conversation(&[10_000; 4]);
     let Message::ToolResult(mut stored) = (*lines[2].message).clone() else { panic!() };
     stored.content.push(Block::text(notice::kept(90_000, 10_000)));
-    lines[2] = Line::new(lines[2].entry.clone(), Arc::new(Message::ToolResult(stored)));
+    lines[2].message = Arc::new(Message::ToolResult(stored));
     let pruned = prune(&lines, &Cuts::default(), at(6), &Settings::default(), 25_000);
     let half = "0123456789".repeat(150);
     let short = format!("{half}\n...\n{half}\n\n[Shortened: characters 1 to 1500 and 8501 to 10000 of 90000.]");
@@ -99,7 +100,7 @@ fn pictures_and_denied_tools_stay() {
     let mut lines = conversation(&[10_000; 4]);
     let Message::ToolResult(mut seen) = result("c0", &"x".repeat(9_000)) else { panic!() };
     seen.content.push(image());
-    lines[2] = Line::new(lines[2].entry.clone(), Arc::new(Message::ToolResult(seen)));
+    lines[2].message = Arc::new(Message::ToolResult(seen));
     let cuts = |settings: Settings| {
         let pruned = prune(&lines, &Cuts::default(), at(6), &settings, 20_000);
         serde_json::to_value(pruned.cuts).unwrap()

@@ -244,6 +244,14 @@ proptest! {
     }
 
     #[test]
+    fn words_at_once_weigh_what_their_letters_weigh(text in any_text(), long in "[A-Z]?[a-z]{0,40}") {
+        let text = format!("{text}{long}{text}");
+        let mut run = Run { class: Class::Newline, last: '\n', length: 0 };
+        let tenths: u64 = text.chars().map(|letter| run.weigh(letter)).sum();
+        prop_assert_eq!(estimate(&text), tenths.div_ceil(10));
+    }
+
+    #[test]
     fn no_text_is_grossly_too_light_or_too_heavy(text in any_text()) {
         let visible = text.chars().filter(|letter| !letter.is_whitespace()).count() as u64;
         let estimated = estimate(&text);

@@ -1,5 +1,7 @@
 //! A session as lists show it, through the gateway and without it.
 
+use std::{cmp::Ordering, sync::Arc};
+
 use homard_proto::{Generation, SessionKey, session::Record};
 use serde_json::{Map, Value, json};
 
@@ -25,6 +27,11 @@ const CARRIED: [&str; 19] = [
     "color",
     "category",
 ];
+
+/// The order of lists.
+pub fn newest_first((a_key, a): &(SessionKey, Arc<Record>), (b_key, b): &(SessionKey, Arc<Record>)) -> Ordering {
+    b.updated_at.cmp(&a.updated_at).then_with(|| a_key.cmp(b_key))
+}
 
 /// A conversation as lists show it.
 pub fn session_row(key: &SessionKey, record: &Record, generation: Generation) -> Value {

@@ -1,7 +1,7 @@
 //! News of conversations: which of them changed, for clients that show a list of them.
 //!
-//! What changes is announced by whoever sees it, a moment is waited for more, and then the rows are read once for all of
-//! it: a busy house costs a few readings a second, not one for each step of each run.
+//! What changes is announced by whoever sees it, a moment is waited for more, and then each of them is read once: a busy
+//! one costs a few readings a second, not one for each step of each run.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -39,18 +39,15 @@ pub(crate) fn tell(hub: Hub, projector: Projector, mut changes: UnboundedReceive
             if projector.followers() == 0 {
                 continue;
             }
-            let rows = match hub.sessions().await {
-                Ok(rows) => rows,
-                Err(error) => {
-                    tracing::warn!(%error, "changes of sessions are not told");
-                    continue;
-                }
-            };
             let at_work = AtWork::now(&hub);
             for change in all {
-                let found = rows.iter().find(|(key, _)| *key == change.key);
-                let row = found.map(|(key, record)| at_work.row(key, record, Generation::Four));
-                projector.tell_followers(&payload(&change, row, hub.ambient().now_ms()));
+                match hub.session(&change.key).await {
+                    Ok(found) => {
+                        let row = found.map(|record| at_work.row(&change.key, &record, Generation::Four));
+                        projector.tell_followers(&payload(&change, row, hub.ambient().now_ms()));
+                    }
+                    Err(error) => tracing::warn!(key = %change.key, %error, "a change of a session is not told"),
+                }
             }
         }
     }))

@@ -262,6 +262,10 @@ impl Store for Journal {
         self.ask(move |desk| runs::row(&desk.db, &run)).await
     }
 
+    async fn record(&self, key: &SessionKey) -> Result<Option<Arc<Record>>, Error> {
+        Ok(self.room.known().get(key))
+    }
+
     async fn list(&self) -> Result<Vec<(SessionKey, Arc<Record>)>, Error> {
         Ok(self.room.known().all())
     }

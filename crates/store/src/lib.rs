@@ -68,6 +68,9 @@ pub trait Store: Send + Sync {
     /// What is known of a run.
     async fn run(&self, run: &RunId) -> Result<Option<RunRow>, Error>;
 
+    /// A session's record, without its transcript.
+    async fn record(&self, key: &SessionKey) -> Result<Option<Arc<session::Record>>, Error>;
+
     /// The sessions' records, in no particular order, without their transcripts.
     async fn list(&self) -> Result<Vec<(SessionKey, Arc<session::Record>)>, Error>;
 

@@ -65,6 +65,10 @@ impl Store for MemoryStore {
         Ok(self.lock().ledger.row(run))
     }
 
+    async fn record(&self, key: &SessionKey) -> Result<Option<Arc<session::Record>>, Error> {
+        Ok(self.lock().records.get(key).cloned().map(Arc::new))
+    }
+
     async fn list(&self) -> Result<Vec<(SessionKey, Arc<session::Record>)>, Error> {
         Ok(self.lock().records.iter().map(|(key, record)| (key.clone(), Arc::new(record.clone()))).collect())
     }

@@ -268,6 +268,10 @@ impl Store for Counting {
         self.inner.run(run).await
     }
 
+    async fn record(&self, key: &SessionKey) -> Result<Option<Arc<Record>>, StoreError> {
+        self.inner.record(key).await
+    }
+
     async fn list(&self) -> Result<Vec<(SessionKey, Arc<Record>)>, StoreError> {
         self.inner.list().await
     }

@@ -404,10 +404,20 @@ impl Hub {
         }
     }
 
+    /// A session's record.
+    pub async fn session(&self, key: &SessionKey) -> Result<Option<Arc<session::Record>>, StoreError> {
+        self.0.store.record(key).await
+    }
+
+    /// The sessions' records, in no particular order.
+    pub async fn unsorted_sessions(&self) -> Result<Vec<(SessionKey, Arc<session::Record>)>, StoreError> {
+        self.0.store.list().await
+    }
+
     /// The sessions' records, newest first.
     pub async fn sessions(&self) -> Result<Vec<(SessionKey, Arc<session::Record>)>, StoreError> {
-        let mut sessions = self.0.store.list().await?;
-        sessions.sort_by(|(a_key, a), (b_key, b)| b.updated_at.cmp(&a.updated_at).then_with(|| a_key.cmp(b_key)));
+        let mut sessions = self.unsorted_sessions().await?;
+        sessions.sort_by(crate::row::newest_first);
         Ok(sessions)
     }
 

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use homard_agent::hub::{Pace, Work};
+use homard_agent::{
+    hub::{Pace, Work},
+    row::newest_first,
+};
 use homard_proto::{
     AgentId, ErrorShape, SessionKey,
     method::gateway::{HealthParams, StatusParams},
@@ -34,13 +37,13 @@ pub(crate) async fn health(mut call: Call) -> Result<Answer, ErrorShape> {
 pub(crate) async fn report(server: &Server) -> Result<Value, ErrorShape> {
     let begun = Instant::now();
     let hub = &server.hub;
-    let all = hub.sessions().await.map_err(unavailable)?;
+    let all = hub.unsorted_sessions().await.map_err(unavailable)?;
     let now = hub.ambient().now_ms();
-    let row = |(key, record): &(SessionKey, Arc<Record>)| json!({"key": key, "updatedAt": record.updated_at, "age": now.saturating_sub(record.updated_at)});
+    let row = |(key, record): &Row| json!({"key": key, "updatedAt": record.updated_at, "age": now.saturating_sub(record.updated_at)});
+    let rows = |own: Vec<&Row>| -> Vec<_> { newest(own, HEALTH_RECENT).into_iter().map(row).collect() };
     let summary = |agent: &AgentId| {
-        let own = || all.iter().filter(|(key, _)| key.agent() == Some(agent));
-        let recent: Vec<_> = own().take(HEALTH_RECENT).map(row).collect();
-        json!({"path": sessions::path(server, agent), "count": own().count(), "recent": recent})
+        let own: Vec<_> = all.iter().filter(|(key, _)| key.agent() == Some(agent)).collect();
+        json!({"path": sessions::path(server, agent), "count": own.len(), "recent": rows(own)})
     };
     let agents = hub.agents();
     let default = agents.default_id();
@@ -51,7 +54,7 @@ pub(crate) async fn report(server: &Server) -> Result<Value, ErrorShape> {
         })
     };
     let agents: Vec<_> = agents.iter().map(|profile| agent(&profile.id)).collect();
-    let recent: Vec<_> = all.iter().take(HEALTH_RECENT).map(row).collect();
+    let recent = rows(all.iter().collect());
     let mut report = json!({
         "ok": true, "ts": now, "durationMs": begun.elapsed().as_millis() as u64,
         "channels": {}, "channelOrder": [], "channelLabels": {}, "heartbeatSeconds": heartbeat(server, default)["everyMs"].as_u64().unwrap_or_default() / 1000,
@@ -60,6 +63,19 @@ pub(crate) async fn report(server: &Server) -> Result<Value, ErrorShape> {
     });
     add_work(server, &mut report);
     Ok(report)
+}
+
+/// A session as the hub lists it.
+type Row = (SessionKey, Arc<Record>);
+
+/// The newest of them, newest first. The others are not sorted: there may be thousands, and every client asks.
+fn newest(mut rows: Vec<&Row>, most: usize) -> Vec<&Row> {
+    if rows.len() > most {
+        rows.select_nth_unstable_by(most, |a, b| newest_first(a, b));
+        rows.truncate(most);
+    }
+    rows.sort_by(|a, b| newest_first(a, b));
+    rows
 }
 
 /// How often an agent looks by itself whether something is to be done.
@@ -105,16 +121,14 @@ pub(crate) async fn presence(mut call: Call) -> Result<Answer, ErrorShape> {
 pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
     let StatusParams {} = call.params()?;
     let (server, hub) = (&call.server, &call.server.hub);
-    let all = hub.sessions().await.map_err(unavailable)?;
+    let all = hub.unsorted_sessions().await.map_err(unavailable)?;
     let now = hub.ambient().now_ms();
-    let recent = |rows: &mut dyn Iterator<Item = &(SessionKey, Arc<Record>)>| -> Vec<_> {
-        rows.take(STATUS_RECENT).map(|(key, record)| status_row(key, record, now)).collect()
+    let recent = |own: Vec<&Row>| -> Vec<_> {
+        newest(own, STATUS_RECENT).into_iter().map(|(key, record)| status_row(key, record, now)).collect()
     };
     let by_agent = |id: &AgentId| {
-        let own = || all.iter().filter(|(key, _)| key.agent() == Some(id));
-        json!({
-            "agentId": id, "path": sessions::path(server, id), "count": own().count(), "recent": recent(&mut own()),
-        })
+        let own: Vec<_> = all.iter().filter(|(key, _)| key.agent() == Some(id)).collect();
+        json!({"agentId": id, "path": sessions::path(server, id), "count": own.len(), "recent": recent(own)})
     };
     let agents = hub.agents();
     let ids = || agents.iter().map(|profile| &profile.id);
@@ -132,7 +146,7 @@ pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
         "sessions": {
             "paths": ids().map(|id| sessions::path(server, id)).collect::<Vec<_>>(), "count": all.len(),
             "defaults": {"model": defaults["model"], "contextTokens": defaults["contextTokens"]},
-            "recent": recent(&mut all.iter()), "byAgent": ids().map(by_agent).collect::<Vec<_>>(),
+            "recent": recent(all.iter().collect()), "byAgent": ids().map(by_agent).collect::<Vec<_>>(),
         },
     });
     add_work(server, &mut report);

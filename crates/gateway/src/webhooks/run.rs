@@ -193,8 +193,7 @@ async fn route(server: &Server, key: &SessionKey, target: Option<&Target>) -> Re
 
 /// A session's record.
 pub(super) async fn record(server: &Server, key: &SessionKey) -> Result<Option<Arc<Record>>, Refusal> {
-    let sessions = server.hub.sessions().await.map_err(|error| Refusal::unavailable(error.to_string()))?;
-    Ok(sessions.into_iter().find(|(known, _)| known == key).map(|(_, record)| record))
+    server.hub.session(key).await.map_err(|error| Refusal::unavailable(error.to_string()))
 }
 
 /// What the agent reads.

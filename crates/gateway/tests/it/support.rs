@@ -183,6 +183,10 @@ impl Store for Bent {
         self.store.run(run).await
     }
 
+    async fn record(&self, key: &SessionKey) -> Result<Option<Arc<Record>>, StoreError> {
+        self.store.record(key).await
+    }
+
     async fn list(&self) -> Result<Vec<(SessionKey, Arc<Record>)>, StoreError> {
         self.store.list().await
     }

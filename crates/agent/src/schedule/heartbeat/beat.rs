@@ -213,8 +213,8 @@ impl Beating {
 
     /// Whether something happened that the session was not told yet.
     async fn has_event(&mut self, key: &SessionKey) -> bool {
-        let sessions = self.hub.sessions().await.unwrap_or_default();
-        sessions.iter().any(|(other, record)| other == key && notes::are_waiting(record))
+        let record = self.hub.session(key).await.ok().flatten();
+        record.is_some_and(|record| notes::are_waiting(&record))
     }
 
     /// Tells how a heartbeat went.

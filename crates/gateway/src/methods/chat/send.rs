@@ -106,9 +106,8 @@ fn is_stop(call: &Call, inbound: &Inbound) -> bool {
 
 /// A session that takes no messages takes no such word, either.
 async fn check_policy(call: &Call, key: &SessionKey) -> Result<(), ErrorShape> {
-    let sessions = call.server.hub.sessions().await.map_err(unavailable)?;
-    let record = sessions.iter().find(|(known, _)| known == key).map(|(_, record)| record);
-    match record.and_then(|record| record.send_policy.as_deref()) {
+    let record = call.server.hub.session(key).await.map_err(unavailable)?;
+    match record.as_ref().and_then(|record| record.send_policy.as_deref()) {
         Some("deny") => Err(ErrorShape::invalid(SubmitError::Blocked.to_string())),
         Some(_) | None => Ok(()),
     }

@@ -91,12 +91,10 @@ fn one(
 pub(crate) async fn describe(mut call: Call) -> Result<Answer, ErrorShape> {
     let params: DescribeParams = call.params()?;
     let key = session_key(&call.server, DescribeParams::METHOD, &params.key)?;
-    let rows = call.server.hub.sessions().await.map_err(unavailable)?;
-    let found = rows.iter().find(|(found, _)| *found == key);
-    let row = |(key, record): &(SessionKey, Arc<Record>)| {
-        AtWork::now(&call.server.hub).row(key, record, call.client.generation)
-    };
-    Ok(json!({"session": found.map(row)}).into())
+    let hub = &call.server.hub;
+    let found = hub.session(&key).await.map_err(unavailable)?;
+    let row = found.map(|record| AtWork::now(hub).row(&key, &record, call.client.generation));
+    Ok(json!({"session": row}).into())
 }
 
 /// The last words of some conversations.

@@ -77,8 +77,9 @@ pub(crate) fn take(layout: &Layout, now_ms: u64) -> Result<File, Error> {
         thread::sleep(RETRY);
     }
     let pid = std::process::id();
-    let holder = serde_json::json!(Holder { pid, started_at: now_ms, started: began(pid) });
-    file.set_len(0).and_then(|()| writeln!(file, "{holder}")).map_err(disk::failed("write", &path))?;
+    let holder = format!("{}\n", serde_json::json!(Holder { pid, started_at: now_ms, started: began(pid) }));
+    let written = file.write_all(holder.as_bytes()).and_then(|()| file.set_len(holder.len() as u64));
+    written.map_err(disk::failed("write", &path))?;
     Ok(file)
 }
 

@@ -36,7 +36,7 @@ fn with_time(message: &Message, zone: &TimeZone) -> Option<Message> {
             Content::Blocks(blocks)
         }
     };
-    Some(Message::User(User { content, ..user.clone() }))
+    Some(Message::User(User { content, timestamp: user.timestamp, extra: user.extra.clone() }))
 }
 
 fn words(block: &mut Block) -> Option<&mut String> {

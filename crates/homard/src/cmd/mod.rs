@@ -123,7 +123,9 @@ enum Command {
 impl Cli {
     /// What the command line says. Ends the process if that makes no sense, or asks for help.
     pub(crate) fn read() -> Self {
-        let matches = examples::spread(Self::command()).get_matches();
+        // Examples are for those who ask for help or need it; the others do not wait for them.
+        let matches = Self::command().try_get_matches();
+        let matches = matches.unwrap_or_else(|_| examples::spread(Self::command()).get_matches());
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 

@@ -220,6 +220,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.run(run).await
     }
 
+    async fn record(&self, key: &SessionKey) -> Result<Option<Arc<session::Record>>, Error> {
+        self.inner.record(key).await
+    }
+
     async fn list(&self) -> Result<Vec<(SessionKey, Arc<session::Record>)>, Error> {
         self.inner.list().await
     }

@@ -1,6 +1,6 @@
 //! What can only be seen between values that are fine each.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -10,11 +10,18 @@ use crate::{
     check::original,
     path::{Path, Step},
     problem::{self, Place, Problem},
+    schema,
     tree::dotted,
 };
 
 /// The typed sections of a config.
 pub trait Sections: DeserializeOwned + Default + JsonSchema {
+    /// The list of its keys, as [`schema::list`] writes it. To have it ready is quicker than to have it written whenever a
+    /// config is read.
+    fn keys() -> Cow<'static, str> {
+        schema::list::<Self>().into()
+    }
+
     /// What can only be seen between values that are fine each, such as two things with one name.
     fn cross_check(&self) -> Findings {
         Findings::default()

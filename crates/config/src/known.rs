@@ -1,33 +1,32 @@
 //! Which keys there are: those of the sections, and OpenClaw's, from a list of all that its versions know.
-
-use serde_json::Value;
+//!
+//! A list has one key a line, indented beneath its parent; `*` is a free name, `[]` an item of a list. What has no keys
+//! beneath it may hold anything.
 
 use crate::{
     file::Files,
     path::Step,
     problem::{self, Problem},
-    shape::Shape,
     tree::{Kind, Member, Node, dotted},
     variables::{SECTION, SHELL},
 };
 
-/// One key a line, indented beneath its parent; `*` is a free name, `[]` an item of a list.
+/// OpenClaw's.
 const LIST: &str = include_str!("../data/openclaw-keys.txt");
 
-/// A key of OpenClaw's. Without keys of its own it may hold anything.
-///
-/// It is a part of the list as it is: thousands of keys are not worth a tree for the few that a config has.
+/// A key that is known: a part of a list as it is, since thousands of keys are not worth a tree for the few that a
+/// config has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Known {
+struct Known<'a> {
     /// The lines beneath it.
-    list: &'static str,
+    list: &'a str,
     /// How far the keys among them are indented that are its own.
     depth: usize,
 }
 
-impl Known {
-    /// The whole list, without the comment that it begins with.
-    fn all(mut list: &'static str) -> Self {
+impl<'a> Known<'a> {
+    /// A whole list, without the comment that it begins with.
+    fn all(mut list: &'a str) -> Self {
         while let Some((_, rest)) = list.split_once('\n').filter(|(line, _)| line.starts_with('#')) {
             list = rest;
         }
@@ -35,7 +34,7 @@ impl Known {
     }
 
     /// Its keys by name.
-    fn keys(self) -> impl Iterator<Item = (&'static str, Self)> {
+    fn keys(self) -> impl Iterator<Item = (&'a str, Self)> {
         let depth = self.depth;
         let is_beneath = move |line: &&str| line.len() - line.trim_start_matches(' ').len() > depth;
         let mut rest = self.list;
@@ -56,6 +55,11 @@ impl Known {
         self.list.is_empty()
     }
 
+    /// Whether it says which names there are, be they free.
+    fn has_names(self) -> bool {
+        self.keys().any(|(name, _)| name != "[]")
+    }
+
     fn key(self, name: &str) -> Option<Self> {
         if self.is_leaf() {
             return Some(self);
@@ -67,7 +71,7 @@ impl Known {
         if self.is_leaf() { Some(self) } else { self.get("[]") }
     }
 
-    fn names(self) -> impl Iterator<Item = &'static str> {
+    fn names(self) -> impl Iterator<Item = &'a str> {
         self.keys().map(|(name, _)| name).filter(|name| !["*", "[]"].contains(name))
     }
 }
@@ -79,10 +83,10 @@ pub(crate) struct Unknown {
     pub(crate) warnings: Vec<Problem>,
 }
 
-/// Looks for keys that the schema does not have.
-pub(crate) fn look(root: &Node, schema: &Value, files: &Files) -> Unknown {
+/// Looks for keys that are not in the list of the sections.
+pub(crate) fn look(root: &Node, ours: &str, files: &Files) -> Unknown {
     let mut look = Look { files, way: Vec::new(), unknown: Unknown::default() };
-    look.ours(root, &Shape::root(schema), Some(Known::all(LIST)));
+    look.ours(root, Known::all(ours), Some(Known::all(LIST)));
     look.unknown
 }
 
@@ -94,28 +98,28 @@ struct Look<'a> {
 
 impl Look<'_> {
     /// A value that the sections know, and maybe OpenClaw.
-    fn ours(&mut self, node: &Node, shape: &Shape<'_>, theirs: Option<Known>) {
+    fn ours(&mut self, node: &Node, ours: Known<'_>, theirs: Option<Known<'_>>) {
         match &node.kind {
-            Kind::Object(members) if !shape.says_nothing() => {
+            Kind::Object(members) if ours.has_names() || self.way.is_empty() => {
                 for member in members {
                     self.way.push(Step::Key(member.name.clone()));
                     let key = theirs.and_then(|theirs| theirs.key(&member.name));
-                    match shape.member(&member.name).or_else(|| shape.free().filter(|_| !self.is_shell())) {
-                        Some(shape) => self.ours(&member.node, &shape, key),
+                    match ours.get(&member.name).or_else(|| ours.get("*").filter(|_| !self.is_shell())) {
+                        Some(ours) => self.ours(&member.node, ours, key),
                         // An editor's hint, which is no business of a program.
                         None if self.way.len() == 1 && member.name == "$schema" => {}
                         None => match key {
                             Some(key) => self.warn(member).theirs(&member.node, key),
-                            None => self.refuse(member, &shape.names(), theirs),
+                            None => self.refuse(member, Some(ours), theirs),
                         },
                     }
                     self.way.pop();
                 }
             }
             Kind::Array(nodes) => {
-                let Some(shape) = shape.item() else { return };
+                let Some(ours) = ours.get("[]") else { return };
                 let key = theirs.and_then(Known::item);
-                self.items(nodes, |look, node| look.ours(node, &shape, key));
+                self.items(nodes, |look, node| look.ours(node, ours, key));
             }
             Kind::Object(_) | Kind::Scalar(_) => {}
         }
@@ -127,14 +131,14 @@ impl Look<'_> {
     }
 
     /// A value that only OpenClaw knows.
-    fn theirs(&mut self, node: &Node, theirs: Known) {
+    fn theirs(&mut self, node: &Node, theirs: Known<'_>) {
         match &node.kind {
             Kind::Object(members) => {
                 for member in members {
                     self.way.push(Step::Key(member.name.clone()));
                     match theirs.key(&member.name) {
                         Some(key) => self.theirs(&member.node, key),
-                        None => self.refuse(member, &[], Some(theirs)),
+                        None => self.refuse(member, None, Some(theirs)),
                     }
                     self.way.pop();
                 }
@@ -163,10 +167,9 @@ impl Look<'_> {
         self
     }
 
-    fn refuse(&mut self, member: &Member, ours: &[&str], theirs: Option<Known>) {
+    fn refuse(&mut self, member: &Member, ours: Option<Known<'_>>, theirs: Option<Known<'_>>) {
         if self.unknown.problems.len() < problem::MOST {
-            let theirs = theirs.into_iter().flat_map(Known::names);
-            let names = ours.iter().copied().chain(theirs.map(|name| -> &str { name }));
+            let names = ours.into_iter().chain(theirs).flat_map(Known::names);
             let help = nearest(&member.name, names).map(|name| format!("did you mean {name:?}?"));
             let problem = self.problem(member, "is not a known key", help);
             self.unknown.problems.push(problem);
@@ -212,28 +215,19 @@ fn distance(one: &[char], other: &[char]) -> usize {
 mod tests {
     use std::path::Path;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn looked(tree: Value) -> (Vec<String>, Vec<String>) {
-        let schema = json!({
-            "type": "object",
-            "properties": {
-                "gateway": {"type": "object", "properties": {"port": {}, "bind": {}}},
-                "agents": {"type": "object", "properties": {
-                    "list": {"type": "array", "items": {"type": "object", "properties": {"id": {}}}},
-                }},
-                "names": {"type": "object", "additionalProperties": {"type": "object", "properties": {"x": {}}}},
-            },
-        });
-        let unknown = look(&Node::placeless(tree), &schema, &Files::new(Path::new("config.json")));
+        let ours = "agents\n list\n  []\n   id\ngateway\n bind\n port\nnames\n *\n  x\n";
+        let unknown = look(&Node::placeless(tree), ours, &Files::new(Path::new("config.json")));
         let told = |problems: &[Problem]| problems.iter().map(ToString::to_string).collect();
         (told(&unknown.problems), told(&unknown.warnings))
     }
 
     #[test]
-    fn keys_of_the_schema_are_fine() {
+    fn keys_of_the_sections_are_fine() {
         let tree = json!({"$schema": "x", "gateway": {"port": {"any": 1}}, "names": {"free": {"x": 1}}});
         assert_eq!(looked(tree), (vec![], vec![]));
     }
@@ -280,7 +274,7 @@ mod tests {
     #[test]
     fn the_list_is_a_tree() {
         let list = Known::all("# a comment\n# and more\na\n *\n  x\n []\nb\n");
-        let names = |known: Known| known.keys().map(|(name, _)| name).collect::<Vec<_>>();
+        let names = |known: Known<'static>| known.keys().map(|(name, _)| name).collect::<Vec<_>>();
         let [a, b] = ["a", "b"].map(|name| list.key(name).unwrap());
         assert_eq!((names(list), names(a), names(b)), (vec!["a", "b"], vec!["*", "[]"], vec![]));
         assert_eq!((list.key("c"), list.key("x"), list.item()), (None, None, None));
@@ -292,7 +286,7 @@ mod tests {
     /// Every line is a key that is found where it stands, so none is indented too far or ends the list.
     #[test]
     fn the_whole_list_can_be_walked() {
-        fn walk(known: Known) -> usize {
+        fn walk(known: Known<'_>) -> usize {
             known.keys().map(|(_, key)| 1 + walk(key)).sum()
         }
         let lines = LIST.lines().filter(|line| !line.starts_with('#')).count();

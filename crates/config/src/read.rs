@@ -17,7 +17,6 @@ use crate::{
     include::Include,
     known,
     problem::Problem,
-    schema::schema,
     tree::{Kind, Node, OPTIONS, without},
     variables,
 };
@@ -147,7 +146,7 @@ pub(crate) fn sections<T: Sections>(mut node: Node, env: &Env<'_>, files: &Files
     let Checked { config, problems: unfit, gone } = check::<T>(&tree, filled.unfilled.clone(), &place);
     let found = config.cross_check();
     let [crossed, warnings] = [found.problems, found.warnings].map(|found| placed(found, (&tree, &gone), &place));
-    let unknown = known::look(&node, &schema::<T>(), files);
+    let unknown = known::look(&node, &T::keys(), files);
     Loaded {
         config,
         source,

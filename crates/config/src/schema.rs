@@ -53,6 +53,29 @@ pub fn keys<T: JsonSchema>() -> Vec<String> {
     rows(&schema).into_iter().map(|row| row.path).collect()
 }
 
+/// Every key in the form in which the reader looks for keys that nobody knows: one a line, indented beneath its parent;
+/// `*` is a free name, `[]` an item of a list. What has no keys beneath it may hold anything.
+pub fn list<T: JsonSchema>() -> String {
+    let schema = schema::<T>();
+    let mut list = String::new();
+    lines(&Shape::root(&schema), 0, &mut list);
+    list
+}
+
+fn lines(shape: &Shape<'_>, depth: usize, list: &mut String) {
+    if depth > DEEPEST {
+        return;
+    }
+    let mut names = shape.names();
+    names.sort_unstable();
+    let named = names.into_iter().filter_map(|name| Some((name, shape.member(name)?)));
+    let members = named.chain(shape.free().map(|free| ("*", free))).filter(|_| !shape.says_nothing());
+    for (name, below) in members.chain(shape.item().map(|item| ("[]", item))) {
+        list.push_str(&format!("{}{name}\n", " ".repeat(depth)));
+        lines(&below, depth + 1, list);
+    }
+}
+
 /// Every key with its type, default and description, as Markdown with a table for each section.
 pub fn reference<T: JsonSchema>() -> String {
     let schema = schema::<T>();
@@ -272,6 +295,17 @@ mod tests {
                 "providers.*.weights",
             ]
         );
+    }
+
+    #[test]
+    fn keys_are_listed_as_the_reader_wants_them() {
+        let list = list::<Config>();
+        let shallow: Vec<&str> = list.lines().filter(|line| line.len() - line.trim_start().len() < 3).collect();
+        let agents = ["agents", " []", "  below", "  id", "  weights", "anything"];
+        let rest = ["env", " vars", "  *", " *", "gateway", " bind", " isOn", " port"];
+        let providers = ["providers", " *", "  below", "  id", "  weights"];
+        assert_eq!(shallow, [agents.as_slice(), &rest, &providers].concat());
+        assert!(list.starts_with("agents\n []\n  below\n   []\n    below\n"), "{list}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod replies;
 mod tool_names;
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     path::{Path as File, PathBuf},
 };
@@ -23,7 +24,14 @@ use super::{
 };
 use crate::paths::{self, Paths};
 
+/// All keys, as a test writes them.
+const KEYS: &str = include_str!("../../data/config-keys.txt");
+
 impl Sections for Config {
+    fn keys() -> Cow<'static, str> {
+        KEYS.into()
+    }
+
     fn cross_check(&self) -> Findings {
         let mut problems = Vec::new();
         self.names(&mut problems);

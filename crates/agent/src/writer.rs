@@ -2,7 +2,10 @@
 //!
 //! Under load many runs share one sync; alone, a run waits for nobody. Records keep the order in which they were sent.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use homard_store::{Error, Fence, Rec, Store, Verdict};
 use tokio::{
@@ -20,6 +23,8 @@ const BATCH: usize = 512;
 pub(crate) struct Writer {
     // Unbounded: a run sends a few records a step and waits at its barriers, so what is queued is bounded by the runs.
     queue: mpsc::UnboundedSender<Write>,
+    /// How many of them are not on disk yet, nor refused by it.
+    open: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
@@ -73,16 +78,21 @@ impl Writer {
     /// Starts the writer; it ends when the last handle is gone.
     pub(crate) fn start(store: Arc<dyn Store>, fence: Fence) -> (Self, JoinHandle<()>) {
         let (queue, waiting) = mpsc::unbounded_channel();
-        (Self { queue }, task::spawn("writer", write(store, fence, waiting)))
+        let open = Arc::default();
+        (Self { queue, open: Arc::clone(&open) }, task::spawn("writer", write((store, fence), waiting, open)))
     }
 
     /// Puts records in line. Whoever waits on `then` learns of a writer that is gone by its silence.
     pub(crate) fn send(&self, records: Vec<Rec>, then: Then) {
+        self.open.fetch_add(1, Ordering::AcqRel);
         self.queue.send(Write { records, then }).ok();
     }
 
     /// Waits until everything sent before is on disk, or was refused by it.
     pub(crate) async fn barrier(&self) -> Result<(), Error> {
+        if self.open.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
         self.commit(Vec::new()).await
     }
 
@@ -99,7 +109,11 @@ impl Writer {
     }
 }
 
-async fn write(store: Arc<dyn Store>, fence: Fence, mut waiting: mpsc::UnboundedReceiver<Write>) {
+async fn write(
+    (store, fence): (Arc<dyn Store>, Fence),
+    mut waiting: mpsc::UnboundedReceiver<Write>,
+    open: Arc<AtomicUsize>,
+) {
     while let Some(first) = waiting.recv().await {
         let mut writes = vec![first];
         let mut count = writes[0].records.len();
@@ -119,6 +133,7 @@ async fn write(store: Arc<dyn Store>, fence: Fence, mut waiting: mpsc::Unbounded
         for (write, size) in writes.into_iter().zip(sizes) {
             let own = verdicts.as_mut().map(|verdicts| verdicts.take(size).collect()).map_err(|error| error.clone());
             settle(write.then, own);
+            open.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }

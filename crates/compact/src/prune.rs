@@ -83,7 +83,7 @@ pub enum Cut {
 #[derive(Debug, Clone)]
 pub struct Named {
     /// Its name. Only results of tools are cut, so that the others need none of their own.
-    pub entry: EntryId,
+    pub name: EntryId,
     /// What was said.
     pub message: Arc<Message>,
 }
@@ -124,12 +124,12 @@ pub fn applies(provider: &str, model: &str) -> bool {
 pub fn prune(lines: &[Named], before: &Cuts, times: Times, settings: &Settings, window: u64) -> Pruned {
     let mut shown: Vec<_> = lines.iter().map(|line| before.show(line, settings)).collect();
     // What is no longer shown at all need not be remembered.
-    let is_there = |line: &&Named| before.0.contains_key(&line.entry);
+    let is_there = |line: &&Named| before.0.contains_key(&line.name);
     let mut cuts = Cuts(
         lines
             .iter()
             .filter(is_there)
-            .filter_map(|line| Some((line.entry.clone(), *before.0.get(&line.entry)?)))
+            .filter_map(|line| Some((line.name.clone(), *before.0.get(&line.name)?)))
             .collect(),
     );
     let has_expired = times.touched.is_some_and(|touched| times.now.saturating_sub(touched) >= settings.ttl);
@@ -137,7 +137,7 @@ pub fn prune(lines: &[Named], before: &Cuts, times: Times, settings: &Settings, 
     if let Some(prunable) = has_expired.then(|| prunable(lines, before, settings)).flatten() {
         for (at, cut) in more(&shown, &prunable, settings, window.saturating_mul(4)) {
             let line = &lines[at];
-            cuts.0.insert(line.entry.clone(), cut);
+            cuts.0.insert(line.name.clone(), cut);
             shown[at] = cuts.show(line, settings);
             has_changed = true;
         }
@@ -147,7 +147,7 @@ pub fn prune(lines: &[Named], before: &Cuts, times: Times, settings: &Settings, 
 
 impl Cuts {
     fn show(&self, line: &Named, settings: &Settings) -> Arc<Message> {
-        match (self.0.get(&line.entry), &*line.message) {
+        match (self.0.get(&line.name), &*line.message) {
             (Some(cut), Message::ToolResult(result)) => Arc::new(Message::ToolResult(cut.of(result, settings))),
             _ => line.message.clone(),
         }
@@ -200,7 +200,7 @@ fn prunable(lines: &[Named], before: &Cuts, settings: &Settings) -> Option<Vec<P
         }
         Message::User(_) | Message::Assistant(_) | Message::Other(_) => false,
     };
-    let prunable = |at: usize| Prunable { at, was_cut: before.0.contains_key(&lines[at].entry) };
+    let prunable = |at: usize| Prunable { at, was_cut: before.0.contains_key(&lines[at].name) };
     Some((first..end).filter(may).map(prunable).collect())
 }
 

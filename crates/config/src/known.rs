@@ -1,7 +1,7 @@
 //! Which keys there are: those of the sections, and OpenClaw's, from a list of all that its versions know.
 //!
 //! A list has one key a line, indented beneath its parent; `*` is a free name, `[]` an item of a list. What has no keys
-//! beneath it may hold anything.
+//! beneath it may hold anything, so a schema of an object has to name its keys.
 
 use crate::{
     file::Files,
@@ -86,7 +86,7 @@ pub(crate) struct Unknown {
 /// Looks for keys that are not in the list of the sections.
 pub(crate) fn look(root: &Node, ours: &str, files: &Files) -> Unknown {
     let mut look = Look { files, way: Vec::new(), unknown: Unknown::default() };
-    look.ours(root, Known::all(ours), Some(Known::all(LIST)));
+    look.ours(root, Known::all(ours));
     look.unknown
 }
 
@@ -97,20 +97,19 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// A value that the sections know, and maybe OpenClaw.
-    fn ours(&mut self, node: &Node, ours: Known<'_>, theirs: Option<Known<'_>>) {
+    /// A value that the sections know.
+    fn ours(&mut self, node: &Node, ours: Known<'_>) {
         match &node.kind {
             Kind::Object(members) if ours.has_names() || self.way.is_empty() => {
                 for member in members {
                     self.way.push(Step::Key(member.name.clone()));
-                    let key = theirs.and_then(|theirs| theirs.key(&member.name));
                     match ours.get(&member.name).or_else(|| ours.get("*").filter(|_| !self.is_shell())) {
-                        Some(ours) => self.ours(&member.node, ours, key),
+                        Some(ours) => self.ours(&member.node, ours),
                         // An editor's hint, which is no business of a program.
                         None if self.way.len() == 1 && member.name == "$schema" => {}
-                        None => match key {
+                        None => match self.openclaws(0) {
                             Some(key) => self.warn(member).theirs(&member.node, key),
-                            None => self.refuse(member, Some(ours), theirs),
+                            None => self.refuse(member, Some(ours), self.openclaws(1)),
                         },
                     }
                     self.way.pop();
@@ -118,11 +117,19 @@ impl Look<'_> {
             }
             Kind::Array(nodes) => {
                 let Some(ours) = ours.get("[]") else { return };
-                let key = theirs.and_then(Known::item);
-                self.items(nodes, |look, node| look.ours(node, ours, key));
+                self.items(nodes, |look, node| look.ours(node, ours));
             }
             Kind::Object(_) | Kind::Scalar(_) => {}
         }
+    }
+
+    /// What OpenClaw knows so many steps above here.
+    fn openclaws(&self, above: usize) -> Option<Known<'static>> {
+        let mut steps = self.way.iter().take(self.way.len() - above);
+        steps.try_fold(Known::all(LIST), |known, step| match step {
+            Step::Key(name) => known.key(name),
+            Step::Index(_) => known.item(),
+        })
     }
 
     /// Whether this is the one key among the free names of `env` that is no variable.

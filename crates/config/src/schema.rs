@@ -69,8 +69,10 @@ fn lines(shape: &Shape<'_>, depth: usize, list: &mut String) {
     let mut names = shape.names();
     names.sort_unstable();
     let named = names.into_iter().filter_map(|name| Some((name, shape.member(name)?)));
-    let members = named.chain(shape.free().map(|free| ("*", free))).filter(|_| !shape.says_nothing());
-    for (name, below) in members.chain(shape.item().map(|item| ("[]", item))) {
+    let mut members: Vec<_> = named.chain(shape.free().map(|free| ("*", free))).collect();
+    debug_assert!(depth == 0 || shape.says_nothing() || !members.is_empty(), "an object has to name its keys: {list}");
+    members.retain(|_| !shape.says_nothing());
+    for (name, below) in members.into_iter().chain(shape.item().map(|item| ("[]", item))) {
         list.push_str(&format!("{}{name}\n", " ".repeat(depth)));
         lines(&below, depth + 1, list);
     }

@@ -131,7 +131,8 @@ impl House {
         let audit = self.office.audit.clone();
         audit.catch_up();
         tokio::task::spawn_blocking(move || audit.flush()).await.context("the audit log broke")?;
-        self.journal.flush().await.context("the list of sessions could not be written")
+        let (flushed, ()) = tokio::join!(self.journal.flush(), self.office.write_rest());
+        flushed.context("the list of sessions could not be written")
     }
 }
 

@@ -137,7 +137,7 @@ impl Run {
 /// What a word adds to the weight of its first letter.
 fn word(length: u64) -> u64 {
     let letters = |from: u64, to: u64| length.min(to).saturating_sub(from);
-    // No word is that long.
+    // No word has more than twenty.
     letters(4, 8) + 3 * letters(8, 20) + 5 * letters(20, u64::MAX)
 }
 

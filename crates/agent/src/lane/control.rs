@@ -164,6 +164,10 @@ impl Lane {
         queued.tape.hold(at, RunEvent::Ended(Arc::new(end)));
         let then = if is_new { Then::admit(queued.admit.clone(), &queued.tape) } else { Then::default() };
         self.hub.mail_out((records, then.and_publish(&queued.tape, 1)), outgoing, None);
+        // One that a restart found was taken in then. What it changes has to be stored before anybody reads it again.
+        if !is_new && self.hub.writer.barrier().await.is_err() {
+            self.is_stale = true;
+        }
         if super::is_admitted(&queued).await {
             self.hub.forget(&queued.tape);
         } else {

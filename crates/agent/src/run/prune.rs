@@ -40,7 +40,7 @@ fn lines(history: &[Arc<Message>]) -> Option<Vec<Named>> {
         Message::ToolResult(result) => name(result),
         Message::User(_) | Message::Assistant(_) | Message::Other(_) => Some(other.clone()),
     };
-    history.iter().map(|message| Some(Named { entry: name(message)?, message: message.clone() })).collect()
+    history.iter().map(|message| Some(Named { name: name(message)?, message: message.clone() })).collect()
 }
 
 /// The name of a result. A model may use the id of a call again, but not at the same moment; and of long ids the end

@@ -16,7 +16,7 @@ fn conversation(results: &[usize]) -> Vec<Named> {
         [user("go"), call(&id), result(&id, &"0123456789".repeat(size / 10)), assistant("done")]
     };
     let lines = lines(results.iter().enumerate().flat_map(turn));
-    lines.into_iter().map(|line| Named { entry: line.entry, message: line.message }).collect()
+    lines.into_iter().map(|line| Named { name: line.entry, message: line.message }).collect()
 }
 
 fn at(minutes: u64) -> Times {

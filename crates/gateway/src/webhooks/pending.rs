@@ -75,7 +75,7 @@ async fn change(
 
 /// All that are noted, with the main sessions that are yet to hear of them.
 pub(super) async fn all(server: &Server) -> Vec<(SessionKey, RunId, Mark)> {
-    let sessions = match server.hub.sessions().await {
+    let sessions = match server.hub.unsorted_sessions().await {
         Ok(sessions) => sessions,
         Err(error) => {
             tracing::warn!(%error, "it is not known of which webhooks main sessions are yet to hear");

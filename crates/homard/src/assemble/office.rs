@@ -146,10 +146,14 @@ impl Office {
         }
     }
 
-    /// Ends servers, and writes what is not written yet of what was learned about credentials.
+    /// Ends servers.
     pub(super) async fn close(&self) {
         self.guests.close().await;
         self.bench.outside.close().await;
+    }
+
+    /// Writes what is not written yet of what was learned about credentials.
+    pub(super) async fn write_rest(&self) {
         let keeping = std::mem::take(&mut self.kept().keeping);
         for keeping in keeping {
             keeping.end().await;

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     /// A file that is written by this test when it is told to, and otherwise is what it would write.
-    fn is_up_to_date(file: &str, wanted: &str) {
+    fn keep_up_to_date(file: &str, wanted: &str) {
         if crate::paths::env("UPDATE_DOCS").is_some() {
             fs::write(file, wanted).unwrap();
         }
@@ -126,12 +126,12 @@ mod tests {
     #[test]
     fn the_reference_is_up_to_date() {
         let keys = concat!(env!("CARGO_MANIFEST_DIR"), "/data/config-keys.txt");
-        is_up_to_date(keys, &schema::list::<Config>());
+        keep_up_to_date(keys, &schema::list::<Config>());
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
         let written = fs::read_to_string(file).unwrap();
         let mark = "<!-- From here on this is generated; write it anew with: \
                     UPDATE_DOCS=1 cargo test -p homard the_reference_is_up_to_date -->\n\n";
         let (by_hand, _) = written.split_once(mark).expect("docs/configuration.md has lost its mark");
-        is_up_to_date(file, &format!("{by_hand}{mark}{}", schema::reference::<Config>()));
+        keep_up_to_date(file, &format!("{by_hand}{mark}{}", schema::reference::<Config>()));
     }
 }

@@ -194,6 +194,16 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_a_value_that_may_be_a_word_are_known_too() {
+        let told = |member: &str| told(&format!("{{channels: {{telegram: {{streaming: {{{member}}}}}}}}}"));
+        let place = "channels.telegram.streaming";
+        assert_eq!(told("mode: 'partial'"), [""; 0]);
+        assert_eq!(told("mod: 'partial'"), [format!("{place}.mod is not a known key; did you mean \"mode\"?")]);
+        let theirs = format!("{place}.chunkMode is OpenClaw's and has no effect in Homard yet");
+        assert_eq!(told("chunkMode: 'length'"), [theirs]);
+    }
+
+    #[test]
     fn no_two_agents_share_a_directory() {
         let state = Paths::find().unwrap().state;
         let text = format!(

@@ -234,9 +234,10 @@ async fn damage_that_is_found_late_ends_the_journal_and_the_next_start_heals_it(
     let db = rusqlite::Connection::open(&database).unwrap();
     let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_run_1'";
     let page: u64 = db.query_row(sql, [], |row| row.get(0)).unwrap();
+    let size: u64 = db.pragma_query_value(None, "page_size", |row| row.get(0)).unwrap();
     drop(db);
     let file = OpenOptions::new().write(true).open(&database).unwrap();
-    file.write_all_at(&[0x5a; 4096], (page - 1) * 4096).unwrap();
+    file.write_all_at(&vec![0x5a; size as usize], (page - 1) * size).unwrap();
 
     let journal = open(state.path());
     let failed = journal.commit(&journal.fence(), vec![accept("r2", "x")]).await.unwrap_err();

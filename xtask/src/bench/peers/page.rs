@@ -248,7 +248,8 @@ protocol 3 and 2026.9.6 in protocol 4, all with the method `agent`. A process co
   sync is an append of 1 KB and `fdatasync` there. **Processor time** is of those runs in memory.
 - **runs a second**: for 12 s so many sessions have one run after the other, on the disk; a session gets 20 turns, then a new
   one takes its place. Each number has a fresh gateway.
-- **memory after load**: 10,000 runs in ten sessions at once, of slow ones as many as fit in a minute.
+- **memory after load**: two seconds after at least 10,000 runs, ten at once, of slow ones as many as fit in a minute. Here, too, a
+  session gets 20 turns, then a new one takes its place.
 - **4,000-chunk stream**: processor time of the gateway, files in memory.
 - **50 messages**: sent at once to one session; the model takes 20 ms for each. Until the last answer; the order is checked.
 - **history**: a transcript of 5,000 messages of 1 KB that all go to the model. What a warm turn takes more than in a new session,

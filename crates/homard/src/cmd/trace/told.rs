@@ -105,7 +105,7 @@ fn prompt(life: &Value) -> Vec<String> {
     )];
     lines.push(match prompt["changed"].as_str() {
         None => "cache: everything before the new messages is as in the question before".to_owned(),
-        Some("") => "cache: the first question of this session since the program started".to_owned(),
+        Some("") => "cache: the first question of this session since it was opened".to_owned(),
         Some(changed) => format!("cache: ends at what is other than before: {}", render::harmless(changed)),
     });
     let sections = prompt["sections"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -272,7 +272,7 @@ mod tests {
 in agent:main:main, received 1970-01-01T00:00:00.000Z by agent from owner
 models took 120 tokens: 90 read, 10 from the cache, 20 written; $0.0123
 prompt: 900 characters of system prompt, 3 tools, 1 messages; about 250 tokens
-cache: the first question of this session since the program started
+cache: the first question of this session since it was opened
 sections: Identity 900
 
 AT     TOOK    STEP

@@ -188,7 +188,7 @@ impl JsonSchema for Streaming {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": ["string", "boolean", "object"]})
+        json_schema!({"type": ["string", "boolean", "object"], "properties": {"mode": {"type": ["string", "boolean"]}}})
     }
 }
 

@@ -57,8 +57,6 @@ fn start(cli: Cli) -> Result<()> {
     // Fails only where one was installed before, and nobody did.
     rustls::crypto::ring::default_provider().install_default().ok();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    // Whoever asks for the time zone first has to wait until all that there are were found. Nobody has asked yet.
-    runtime.spawn_blocking(jiff::tz::TimeZone::system);
     let done = runtime.block_on(cli.run(log));
     // Whatever is left has nobody who waits for it.
     runtime.shutdown_background();

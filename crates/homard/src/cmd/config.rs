@@ -112,26 +112,17 @@ mod tests {
     use std::fs;
 
     use super::*;
-
-    /// A file that is written by this test when it is told to, and otherwise is what it would write.
-    fn keep_up_to_date(file: &str, wanted: &str) {
-        if crate::paths::env("UPDATE_DOCS").is_some() {
-            fs::write(file, wanted).unwrap();
-        }
-        let written = fs::read_to_string(file).unwrap_or_default();
-        let again = "UPDATE_DOCS=1 cargo test -p homard the_reference_is_up_to_date";
-        assert!(written == wanted, "{file} is not what the config is; write it anew with: {again}");
-    }
+    use crate::cmd::reference::keep_up_to_date;
 
     #[test]
     fn the_reference_is_up_to_date() {
         let keys = concat!(env!("CARGO_MANIFEST_DIR"), "/data/config-keys.txt");
-        keep_up_to_date(keys, &schema::list::<Config>());
+        let again = "UPDATE_DOCS=1 cargo test -p homard the_reference_is_up_to_date";
+        keep_up_to_date(keys, &schema::list::<Config>(), again);
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
         let written = fs::read_to_string(file).unwrap();
-        let mark = "<!-- From here on this is generated; write it anew with: \
-                    UPDATE_DOCS=1 cargo test -p homard the_reference_is_up_to_date -->\n\n";
-        let (by_hand, _) = written.split_once(mark).expect("docs/configuration.md has lost its mark");
-        keep_up_to_date(file, &format!("{by_hand}{mark}{}", schema::reference::<Config>()));
+        let mark = format!("<!-- From here on this is generated; write it anew with: {again} -->\n\n");
+        let (by_hand, _) = written.split_once(&mark).expect("docs/configuration.md has lost its mark");
+        keep_up_to_date(file, &format!("{by_hand}{mark}{}", schema::reference::<Config>()), again);
     }
 }

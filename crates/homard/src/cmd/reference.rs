@@ -55,6 +55,16 @@ fn shape(arg: &Arg) -> String {
     [flag, value].iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(" ")
 }
 
+/// Sees to it that a file is what it would be if it were written now. Told to by `UPDATE_DOCS`, it writes it.
+#[cfg(test)]
+pub(super) fn keep_up_to_date(file: &str, wanted: &str, again: &str) {
+    if crate::paths::env("UPDATE_DOCS").is_some() {
+        std::fs::write(file, wanted).unwrap();
+    }
+    let written = std::fs::read_to_string(file).unwrap_or_default();
+    assert!(written == wanted, "{file} is not what it would be now; write it anew with: {again}");
+}
+
 #[test]
 fn the_reference_of_commands_is_up_to_date() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
@@ -62,10 +72,5 @@ fn the_reference_of_commands_is_up_to_date() {
     let again = "UPDATE_DOCS=1 cargo test -p homard the_reference_of_commands_is_up_to_date";
     let mark = format!("<!-- From here on this is generated; write it anew with: {again} -->\n\n");
     let (by_hand, _) = written.split_once(&mark).expect("docs/cli.md has lost its mark");
-    let wanted = format!("{by_hand}{mark}{}", reference());
-    if crate::paths::env("UPDATE_DOCS").is_some() {
-        std::fs::write(file, &wanted).unwrap();
-    } else {
-        assert!(written == wanted, "docs/cli.md is not what the commands are; write it anew with: {again}");
-    }
+    keep_up_to_date(file, &format!("{by_hand}{mark}{}", reference()), again);
 }

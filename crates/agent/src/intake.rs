@@ -112,6 +112,7 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         origin: None,
         sender: None,
         words: None,
+        cwd: None,
     })
 }
 
@@ -172,6 +173,7 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         origin: None,
         sender: None,
         words: None,
+        cwd: None,
     })
 }
 

@@ -122,6 +122,14 @@ impl Profile {
         }
     }
 
+    /// The same agent with another working directory, if one is given.
+    pub(crate) fn working_in(self: Arc<Self>, cwd: Option<&PathBuf>) -> Arc<Self> {
+        match cwd {
+            Some(cwd) => Arc::new(Self { workdir: cwd.clone(), ..Self::clone(&self) }),
+            None => self,
+        }
+    }
+
     /// Where its files are: its workspace, or where its tools work if it has none.
     pub(crate) fn home(&self) -> &PathBuf {
         self.setting.workspace.as_ref().unwrap_or(&self.workdir)

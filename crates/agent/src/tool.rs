@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Hub, command::OWNER, context::lean, schedule::SCHEDULE};
+use crate::{Hub, Inbound, command::OWNER, context::lean, schedule::SCHEDULE};
 
 pub use crate::lane::slots::Lender;
 
@@ -79,9 +79,17 @@ pub struct Origin {
     pub principal: String,
     /// Where the message came from, and where answers go.
     pub route: Route,
+    /// Working directory that the request asked for; `None` for the agent's workspace. Runs that this one starts work
+    /// there, too.
+    pub cwd: Option<PathBuf>,
 }
 
 impl Origin {
+    /// Origin of the run that a message asks for.
+    pub(crate) fn of(inbound: &Inbound) -> Self {
+        Self { principal: inbound.principal.clone(), route: inbound.route.clone(), cwd: inbound.cwd.clone() }
+    }
+
     /// Whether the owner asked, now or when a job was made.
     pub fn is_owner(&self) -> bool {
         self.principal == OWNER || self.principal == SCHEDULE

@@ -17,7 +17,7 @@ pub(crate) mod servers;
 pub(crate) mod skills;
 pub(crate) mod tools;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use homard_agent::{Ambient, ChannelLimits, Class, Hub, HubEvent, Rules, Slots};
@@ -53,13 +53,13 @@ const FLUSH: Duration = Duration::from_secs(2);
 /// How long MCP servers are waited for where their tools are needed at once.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// Where the tools of this process work.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// All in this directory.
-    Here(PathBuf),
-    /// Each agent in its own workspace, which is made if it is not there.
-    Workspaces,
+/// What a process opens the state directory for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To run one turn and exit: nothing is started that would need the process later.
+    OneTurn,
+    /// To serve as the gateway.
+    Gateway,
 }
 
 /// A hub at work on a state directory that this process owns.
@@ -77,7 +77,7 @@ pub(crate) struct House {
 
 impl House {
     /// Takes the state directory and opens the hub.
-    pub(crate) fn open(chosen: &Chosen, paths: &Paths, place: &Place) -> Result<(Self, UnboundedReceiver<HubEvent>)> {
+    pub(crate) fn open(chosen: &Chosen, paths: &Paths, purpose: Purpose) -> Result<(Self, UnboundedReceiver<HubEvent>)> {
         // Whoever asks for the time zone first waits until all that there are were found: meanwhile the journal is opened.
         tokio::task::spawn_blocking(TimeZone::system);
         let config = &chosen.loaded.config;
@@ -90,7 +90,7 @@ impl House {
         // Before any command, and before anybody reads what one that was cut off has left.
         let tidied = sandbox::tidy(&paths.state);
         let audit = audit::open(paths, &journal);
-        let (office, wrong) = Office::new((paths, place), &chosen.loaded, audit);
+        let (office, wrong) = Office::new((paths, purpose), &chosen.loaded, audit);
         let Staff { agents, remark, mut troubles } = office.staff(&chosen.loaded, knows_tools(chosen))?;
         troubles.extend(tidied);
         troubles.extend(wrong);

@@ -155,6 +155,9 @@ pub struct Options {
     /// Who said it, as its channel knows them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sender: Option<Sender>,
+    /// Working directory of the run's tools; `None` for the agent's workspace. A restart resumes the run in the same one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<PathBuf>,
 }
 
 /// Somebody on a channel.

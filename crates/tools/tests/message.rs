@@ -51,7 +51,7 @@ impl Desk {
     fn new(principal: &str, rules: MessageRules) -> Self {
         let bag = Arc::new(Bag::default());
         let route = Route::new(Some("telegram"), Some("42"), Some("bot"), Some("7"));
-        let origin = Origin { principal: principal.to_owned(), route };
+        let origin = Origin { principal: principal.to_owned(), route, ..Origin::default() };
         Self { tool: Message::new(Some(bag.clone()), rules), bag, origin }
     }
 

@@ -6,7 +6,7 @@
 
 mod report;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use homard_proto::{
     AgentId, Extra, Route, RunId, SessionKey,
@@ -95,6 +95,9 @@ pub struct Errand {
     /// Where the answer of whoever started it goes.
     #[serde(default)]
     route: Route,
+    /// Working directory of the child and of the run that reports its result; `None` for the agent's workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cwd: Option<PathBuf>,
     #[serde(default)]
     cleanup: Cleanup,
 }
@@ -181,6 +184,7 @@ impl Hub {
             ended: None,
             principal: origin.principal.clone(),
             route: origin.route.clone(),
+            cwd: origin.cwd.clone(),
             cleanup: spawn.cleanup,
         };
         // First of all, what is owed: a crash from here on finds a child that was told, or one that never began.
@@ -207,6 +211,7 @@ impl Hub {
             thinking: spawn.thinking,
             class: Class::Subagent,
             queue: None,
+            cwd: errand.cwd.clone(),
             ..self.internal(errand.run.clone(), &errand.principal, key, message)
         }
     }
@@ -310,7 +315,8 @@ impl Hub {
         message.extra.insert("inputProvenance".to_owned(), provenance);
         let route = errand.route.clone();
         let post = self.post_back(parent, &route);
-        let inbound = Inbound { route, post, ..self.internal(run, &errand.principal, parent, message) };
+        let cwd = errand.cwd.clone();
+        let inbound = Inbound { route, post, cwd, ..self.internal(run, &errand.principal, parent, message) };
         match self.submit(inbound).await {
             Ok(_) => Ok(()),
             // It does not become true by being said again.

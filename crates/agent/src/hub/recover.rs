@@ -41,8 +41,9 @@ impl Hub {
                     going_on.push((found.accept, Some(resume), found.guests, found.posted));
                 }
                 Plan::End(outcome, answers) => {
-                    let style = Style::of(&self.agents().of(found.row.key.agent()));
-                    let line = self.0.line(&Inbound::from(found.accept.clone()), style);
+                    let inbound = Inbound::from(found.accept.clone());
+                    let style = Style::of(&self.agents().of(found.row.key.agent()).working_in(inbound.cwd.as_ref()));
+                    let line = self.0.line(&inbound, style);
                     endings.extend(ending(&self.0.ambient, (&found, line.as_deref()), outcome, &answers));
                 }
             }

@@ -1,6 +1,6 @@
 //! What goes in and out of the front door.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use homard_audit::Audit;
 use homard_hooks::Hooks;
@@ -76,6 +76,8 @@ pub struct Inbound {
     pub sender: Option<Sender>,
     /// What they said there, if the message says more than that. It is not stored.
     pub words: Option<String>,
+    /// Working directory of the run's tools; `None` for the agent's workspace.
+    pub cwd: Option<PathBuf>,
 }
 
 impl Inbound {
@@ -107,6 +109,7 @@ impl Inbound {
             origin: None,
             sender: None,
             words: None,
+            cwd: None,
         }
     }
 }
@@ -328,6 +331,7 @@ impl From<Accept> for Inbound {
             origin: accept.origin,
             sender: accept.options.sender,
             words: None,
+            cwd: accept.options.cwd,
         }
     }
 }

@@ -104,7 +104,7 @@ impl Lane {
             answerer::choose(profile, &mut session.record, (&run, queued.inbound.thinking.as_deref()), (at, limit));
         let spec = failover.candidate().model.clone();
         let spec = spec.spec();
-        let origin = Origin { principal: queued.inbound.principal.clone(), route: queued.inbound.route.clone() };
+        let origin = Origin::of(&queued.inbound);
         let ceiling = access::ceiling(&hub.setup.agents(), (&self.key, &session.record), &origin);
         let mut scope = RunScope {
             hub: hub.clone(),

@@ -39,7 +39,7 @@ pub(crate) async fn report(
     (record, history): (&Record, &Conversation),
     (run, extra_prompt, origin): (&RunId, Option<&str>, &Origin),
 ) -> Report {
-    let profile = hub.setup.agents().of(key.agent());
+    let profile = hub.setup.agents().of(key.agent()).working_in(origin.cwd.as_ref());
     let (mut record, at) = (record.clone(), hub.ambient.now_ms());
     let failover = answerer::choose(&profile, &mut record, (run, None), (at, None)).failover;
     let model = failover.candidate().model.clone();
@@ -191,7 +191,7 @@ impl Lane {
     /// What the next run would tell its model, and how much that is.
     async fn report(&self, queued: &Queued) -> Option<Report> {
         let (session, inbound) = (self.session.as_ref()?, &queued.inbound);
-        let origin = Origin { principal: inbound.principal.clone(), route: inbound.route.clone() };
+        let origin = Origin::of(inbound);
         let told_by = (&inbound.run, inbound.extra_prompt.as_deref(), &origin);
         Some(report(&self.hub, &self.key, (&session.record, &session.history), told_by).await)
     }

@@ -324,7 +324,7 @@ impl Lane {
         let Turn { host: mut queued, guests, prompt } = turn;
         queued.host(guests);
         queued.prompt = prompt;
-        let profile = self.hub.setup.agents().of(self.key.agent());
+        let profile = self.profile_for(&queued.inbound);
         if let Err(error) = self.open_for(&queued).await {
             tracing::warn!(key = %self.key, %error, "could not read the session");
         }
@@ -362,13 +362,18 @@ impl Lane {
         self.end(queued, &profile, ended).await;
     }
 
+    /// The agent of this session, in the working directory that the message asks for.
+    fn profile_for(&self, inbound: &Inbound) -> Arc<Profile> {
+        self.hub.setup.agents().of(self.key.agent()).working_in(inbound.cwd.as_ref())
+    }
+
     /// Ends a run that was stopped before it began; says whether it was one.
     async fn turn_down(&mut self, mut queued: Queued) -> bool {
         queued.accept(&self.hub.writer);
         let is_admitted = is_admitted(&queued).await;
         if is_admitted {
             queued.take_up(self.hub.ambient.now_ms());
-            let profile = self.hub.setup.agents().of(self.key.agent());
+            let profile = self.profile_for(&queued.inbound);
             self.end(queued, &profile, RunError::Stopped.into()).await;
         } else {
             self.never_was(&queued);

@@ -213,6 +213,7 @@ fn options(inbound: &Inbound) -> Options {
         queue: inbound.queue.map(|inline| inline.to_string()).unwrap_or_default(),
         post: inbound.post.clone(),
         sender: inbound.sender.clone(),
+        cwd: inbound.cwd.clone(),
     }
 }
 

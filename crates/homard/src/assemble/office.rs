@@ -26,7 +26,7 @@ use homard_workspace::{Limits, Reader, Starter};
 use jiff::tz::TimeZone;
 
 use super::{
-    Place,
+    Purpose,
     chain::{Chain, Why},
     channels::Channels,
     guests::Guests,
@@ -55,7 +55,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct Office {
     paths: Paths,
-    place: Place,
+    purpose: Purpose,
     reader: Arc<Reader>,
     pub(super) bench: Bench,
     /// Plugins and hooks. It takes a restart to change who they are.
@@ -94,18 +94,18 @@ pub(super) struct Staff {
 
 impl Office {
     /// An office, and what is wrong with some plugin or hook of the config.
-    pub(super) fn new((paths, place): (&Paths, &Place), loaded: &Loaded<Config>, audit: Audit) -> (Self, Vec<String>) {
+    pub(super) fn new((paths, purpose): (&Paths, Purpose), loaded: &Loaded<Config>, audit: Audit) -> (Self, Vec<String>) {
         let hub = Arc::default();
         let (guests, wrong) = Guests::open(loaded, paths, &hub);
         let channels = Channels::new(paths, &hub);
         let office = Self {
             paths: paths.clone(),
-            place: place.clone(),
+            purpose,
             reader: Arc::default(),
             bench: Bench {
-                gateway: match place {
-                    Place::Workspaces => Some(tools::Desk::default()),
-                    Place::Here(_) => None,
+                gateway: match purpose {
+                    Purpose::Gateway => Some(tools::Desk::default()),
+                    Purpose::OneTurn => None,
                 },
                 hub,
                 courier: Some(Arc::new(channels.clone())),
@@ -251,10 +251,6 @@ impl Office {
             pictures: Some(Pictures { home: paths::home(), is_confined: false }),
         };
         desk.libraries.push(library);
-        let workdir = match &self.place {
-            Place::Here(directory) => directory.clone(),
-            Place::Workspaces => workspace.clone(),
-        };
         let (toolbox, rules) = desk.tools(agent);
         let (said, defaults) = (agent.said, &config.agents.defaults);
         let identity = said.identity.clone();
@@ -262,7 +258,7 @@ impl Office {
         let own = self.reader.file(&workspace, "IDENTITY.md", 20_000).ok().flatten().unwrap_or_default();
         let own = homard_workspace::Identity::parse(&own);
         Ok(Profile {
-            is_passing: matches!(self.place, Place::Here(_)),
+            is_passing: self.purpose == Purpose::OneTurn,
             name: said.name.clone(),
             identity: Identity {
                 name: identity.name.or(own.name),
@@ -272,7 +268,7 @@ impl Office {
             },
             toolbox,
             rules,
-            workdir,
+            workdir: workspace,
             setting,
             timeout: timeout(config),
             bounds: bounds(config),

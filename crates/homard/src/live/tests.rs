@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::*;
-use crate::assemble::Place;
+use crate::assemble::Purpose;
 
 /// A gateway's house, and what looks at its config.
 struct Bench {
@@ -34,7 +34,7 @@ impl Bench {
             fs::write(&paths.config, text).unwrap();
         }
         let chosen = Config::choose(&paths);
-        let (house, _feed) = House::open(&chosen, &paths, &Place::Workspaces).unwrap();
+        let (house, _feed) = House::open(&chosen, &paths, Purpose::Gateway).unwrap();
         let settings = Settings {
             bind: vec![([127, 0, 0, 1], 0).into()],
             secret: Secret::new(Some("hush".to_owned()), None),

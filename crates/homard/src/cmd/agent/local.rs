@@ -1,10 +1,10 @@
 //! A turn in this process.
 
-use std::env;
+use std::{env, path::PathBuf};
 
 use anyhow::{Context, Result};
 use homard_agent::{
-    Follower, Hub,
+    Follower, Hub, Inbound,
     approval::Desk,
     event::{AbortReason, RunEvent},
     hub::Disposition,
@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::{Answer, LEAVING, Turn, interrupted};
 use crate::{
-    assemble::{House, Place, approvals},
+    assemble::{House, Purpose, approvals},
     config::Chosen,
     failure::Failure,
     paths::Paths,
@@ -34,7 +34,7 @@ const PRINCIPAL: &str = "owner";
 /// state directory, `way_out` says what to do.
 pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, way_out: &str) -> Result<Answer> {
     let here = env::current_dir().context("the current directory is gone")?;
-    let (house, _) = House::open(chosen, paths, &Place::Here(here)).map_err(|error| match error.downcast_ref() {
+    let (house, _) = House::open(chosen, paths, Purpose::OneTurn).map_err(|error| match error.downcast_ref() {
         Some(StoreError::Locked(who)) => Failure::new("locked", format!("{who}\n{way_out}")).into(),
         Some(StoreError::Disk(_) | StoreError::Corrupt(_)) | None => error,
     })?;
@@ -46,7 +46,7 @@ pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, way_out
     }
     tell_of_others(&house.hub).await?;
     approvals::open(&house.hub, paths).await?;
-    let answer = drive(&house.hub, turn).await;
+    let answer = drive(&house.hub, turn, here).await;
     approvals::finish(&house, &chosen.loaded.config, paths).await;
     tell_of_waiting(&house.hub);
     let closed = house.close().await;
@@ -77,9 +77,10 @@ fn tell_of_waiting(hub: &Hub) {
     }
 }
 
-async fn drive(hub: &Hub, turn: &mut Turn) -> Result<Answer> {
+async fn drive(hub: &Hub, turn: &mut Turn, here: PathBuf) -> Result<Answer> {
     let refused = |error: ErrorShape| Failure::new(json!(error.code).as_str().unwrap_or("failed"), error.message);
     let inbound = intake::agent(hub, PRINCIPAL, turn.params.clone()).await.map_err(refused)?;
+    let inbound = Inbound { cwd: Some(here), ..inbound };
     let key = inbound.key.clone();
     let tape = match hub.submit(inbound).await?.disposition {
         Disposition::New(tape) | Disposition::InFlight(tape) => tape,

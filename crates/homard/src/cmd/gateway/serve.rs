@@ -27,7 +27,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use self::claim::Claim;
 use crate::{
     assemble::{
-        self, DEMO, House, Place,
+        self, DEMO, House, Purpose,
         channels::Doors,
         guests::{Rooms, Transforms},
     },
@@ -117,7 +117,7 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     }
     allow_many_files();
     let mut signals = Signals::listen()?;
-    let open = || House::open(&chosen, &paths, &Place::Workspaces);
+    let open = || House::open(&chosen, &paths, Purpose::Gateway);
     let claim = if args.takeover { Claim::Takeover } else { Claim::Polite };
     let openclaw = openclaw::Lock::find(&paths.state);
     openclaw.check()?;

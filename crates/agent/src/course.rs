@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use homard_proto::{CallId, message::Usage};
 use homard_store::{
-    Step, Steps, What,
+    Hold, Step, Steps, What,
     timeline::{Asked, Prompt},
 };
 use serde_json::Value;
@@ -24,12 +24,14 @@ pub(crate) struct Span<'a> {
     pub(crate) accepted_at: u64,
     /// When it began, each time, before this process had it; empty unless a restart found it at work.
     pub(crate) begun: &'a [u64],
+    /// When it was held before this process took it up, if it was.
+    pub(crate) held: Option<Hold>,
     pub(crate) until: u64,
 }
 
 /// What these events come to.
 pub(crate) fn of(facts: &[Event], span: Span<'_>) -> Steps {
-    let mut course = Course { mark: span.accepted_at, until: span.until, ..Course::default() };
+    let mut course = Course { mark: span.accepted_at, until: span.until, held: span.held, ..Course::default() };
     if let [first, again @ ..] = span.begun {
         course.cover(*first, What::Queued { slot_ms: 0 });
         course.phase = Phase::Between;
@@ -80,6 +82,8 @@ struct Course {
     slot_ms: u64,
     /// When this process took up a run that another had begun, as long as what that did is being told.
     took_up: Option<u64>,
+    /// When it was held, as long as that is not told.
+    held: Option<Hold>,
     /// When others had taken it up before this one, as far as that is not told yet.
     again: VecDeque<u64>,
     /// Since when a call is at work, the tool, and a digest of the arguments.
@@ -195,6 +199,11 @@ impl Course {
             self.phase = Phase::Between;
             self.cover(again, What::Down);
         }
+        // Lines of that moment or later only complete the transcript.
+        if let Some(hold) = self.held.filter(|hold| is_of_before && hold.held_at <= written) {
+            self.phase = Phase::Between;
+            self.cover(hold.held_at, What::Down);
+        }
         if is_of_before { written } else { at }
     }
 
@@ -207,6 +216,10 @@ impl Course {
     fn come_back(&mut self) {
         if let Some(took_up) = self.took_up.take() {
             self.phase = Phase::Between;
+            if let Some(Hold { held_at, released_at, .. }) = self.held.take() {
+                self.cover(held_at.min(took_up), What::Down);
+                self.cover(released_at.unwrap_or(took_up).min(took_up), What::Held);
+            }
             self.cover(took_up, What::Down);
         }
     }
@@ -260,7 +273,13 @@ impl Course {
         let (from, to) = (self.mark, at.max(self.mark).min(self.until.max(self.mark)));
         let says_nothing = matches!(
             what,
-            What::Queued { .. } | What::Prepared | What::Stored | What::Tools | What::Finished | What::Down
+            What::Queued { .. }
+                | What::Prepared
+                | What::Stored
+                | What::Tools
+                | What::Finished
+                | What::Down
+                | What::Held
         );
         if to > from || !says_nothing {
             self.steps.push(Step { from, to, what });

@@ -77,7 +77,11 @@ pub(crate) struct House {
 
 impl House {
     /// Takes the state directory and opens the hub.
-    pub(crate) fn open(chosen: &Chosen, paths: &Paths, purpose: Purpose) -> Result<(Self, UnboundedReceiver<HubEvent>)> {
+    pub(crate) fn open(
+        chosen: &Chosen,
+        paths: &Paths,
+        purpose: Purpose,
+    ) -> Result<(Self, UnboundedReceiver<HubEvent>)> {
         // Whoever asks for the time zone first waits until all that there are were found: meanwhile the journal is opened.
         tokio::task::spawn_blocking(TimeZone::system);
         let config = &chosen.loaded.config;

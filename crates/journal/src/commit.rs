@@ -123,7 +123,11 @@ impl Room {
             room: self,
             places,
             known: &desk.files,
-            door: Door::new(is_shut.then(|| volume::full(self.layout.state()).to_string()), &desk.tally),
+            door: Door::new(
+                is_shut.then(|| volume::full(self.layout.state()).to_string()),
+                &desk.tally,
+                self.fence.0.cast_signed(),
+            ),
             grown: BTreeMap::new(),
             gone: Vec::new(),
             records: BTreeMap::new(),
@@ -158,6 +162,8 @@ impl Room {
                 | Rec::ToolIntent { .. }
                 | Rec::ToolDone { .. }
                 | Rec::Abort { .. }
+                | Rec::Hold { .. }
+                | Rec::Release { .. }
                 | Rec::Terminal { .. }
                 | Rec::Patch { .. }
                 | Rec::Queue(_)
@@ -253,6 +259,8 @@ impl Draft<'_> {
             | Rec::ToolIntent { .. }
             | Rec::ToolDone { .. }
             | Rec::Abort { .. }
+            | Rec::Hold { .. }
+            | Rec::Release { .. }
             | Rec::Terminal { .. } => {}
         }
         Ok(Verdict::Stored)
@@ -273,6 +281,8 @@ impl Draft<'_> {
             | Rec::ToolIntent { .. }
             | Rec::ToolDone { .. }
             | Rec::Abort { .. }
+            | Rec::Hold { .. }
+            | Rec::Release { .. }
             | Rec::Terminal { .. }
             | Rec::Patch { .. }
             | Rec::Delete { .. }

@@ -12,7 +12,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{disk, layout::Layout};
 
 /// The tables, one step per version.
-const STEPS: [&str; 5] = ["
+const STEPS: [&str; 6] = ["
     CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE boot(epoch INTEGER PRIMARY KEY, at INTEGER NOT NULL, clean INTEGER NOT NULL);
     CREATE TABLE run(
@@ -59,6 +59,10 @@ const STEPS: [&str; 5] = ["
     ",
     // Times at which restarts took a run up again; most have none.
     "ALTER TABLE run ADD COLUMN taken_up TEXT",
+    // The processes in which a run started, as epochs with spaces between; and when it was held, as JSON.
+    "ALTER TABLE run ADD COLUMN epochs TEXT;
+    ALTER TABLE run ADD COLUMN hold TEXT;
+    ",
 ];
 
 /// A log of at most this many bytes is left behind after a large batch.
@@ -246,6 +250,27 @@ pub(crate) fn nonsense(reason: impl std::error::Error + Send + Sync + 'static) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Format 5 is the last one that landed before this.
+    #[test]
+    fn an_open_run_of_format_5_is_found_without_attempts_and_is_not_held() {
+        let state = tempfile::tempdir().unwrap();
+        let layout = Layout::create(state.path()).unwrap();
+        disk::make_folder(&layout.journal()).unwrap();
+        let mut old = Connection::open(layout.database()).unwrap();
+        migrate(&mut old, 0, &STEPS[..5]).unwrap();
+        let asked = r#"{"message":{"role":"user","content":"hi","timestamp":1},"options":{"lane":"main"}}"#;
+        let sql = "INSERT INTO run(run_id, principal, method, fingerprint, skey, accepted_at, st, attempts, started_at, taken_up, asked)
+                   VALUES ('a', 'owner', 'agent', 'f', 'agent:main:main', 1, 'running', 2, 2, '[3]', ?1)";
+        old.execute(sql, [asked]).unwrap();
+        drop(old);
+        let db = open(&layout).unwrap();
+        let [(open, _)] = &crate::runs::unfinished(&db).unwrap()[..] else { panic!("one is open") };
+        assert_eq!(
+            (&open.row.state, open.row.hold, &open.attempts[..]),
+            (&homard_store::RunState::Running, None, &[][..])
+        );
+    }
 
     #[test]
     fn runs_of_the_first_version_keep_when_they_began() {

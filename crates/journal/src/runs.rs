@@ -2,12 +2,12 @@
 //!
 //! [`homard_store::ledger`] says the same of the memory store, and the tests ask both the same questions.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use homard_proto::{AgentId, CallId, EntryId, RunId, SessionId, SessionKey, message::Message, message::ToolResult};
 use homard_store::{
-    AbortReason, Accept, Ended, Input, Look, Options, Rec, RunRow, RunState, ToolClass, ToolRow, Unfinished, Verdict,
-    recovery::assistant,
+    AbortReason, Accept, Attempt, Ended, Input, Look, Options, ProcessEnd, Rec, RunRow, RunState, ToolClass, ToolRow,
+    Unfinished, Verdict, recovery::assistant,
 };
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use serde::{Deserialize, Serialize};
@@ -41,12 +41,14 @@ pub(crate) struct Door {
     pub(crate) turned_away: bool,
     /// What the runs that ended took.
     pub(crate) tally: Tally,
+    /// The process that writes.
+    epoch: i64,
 }
 
 impl Door {
     /// `tally` tells how many ends there were before.
-    pub(crate) fn new(shut: Option<String>, tally: &Tally) -> Self {
-        Self { shut, tally: tally.next(), ..Self::default() }
+    pub(crate) fn new(shut: Option<String>, tally: &Tally, epoch: i64) -> Self {
+        Self { shut, tally: tally.next(), epoch, ..Self::default() }
     }
 }
 
@@ -68,12 +70,17 @@ pub(crate) fn judge(db: &Connection, rec: &Rec, door: &mut Door) -> Result<Verdi
         Rec::Start(start) => {
             let sql = "UPDATE run SET st = 'running', session_id = ?2, attempts = attempts + 1,
                        started_at = coalesce(started_at, ?3),
-                       taken_up = iif(started_at IS NULL, NULL, json_insert(coalesce(taken_up, '[]'), '$[#]', ?3))
+                       taken_up = iif(started_at IS NULL, NULL, json_insert(coalesce(taken_up, '[]'), '$[#]', ?3)),
+                       epochs = iif(epochs IS NULL, ?4, epochs || ' ' || ?4)
                        WHERE run_id = ?1 AND st <> 'ended'";
-            change(db, sql, params![run.as_str(), start.header.id.as_str(), start.at])?
+            change(db, sql, params![run.as_str(), start.header.id.as_str(), start.at, door.epoch])?
         }
         Rec::Input(input) => {
-            let sql = "UPDATE run SET input_entry = coalesce(input_entry, ?2) WHERE run_id = ?1 AND st <> 'ended'";
+            // The message of a run that was held and released enters once more.
+            let sql = "UPDATE run SET input_entry = iif(input_entry IS NULL OR (hold ->> 'releasedAt' IS NOT NULL AND
+                       hold ->> 'isReentered' IS NULL), ?2, input_entry),
+                       hold = iif(hold ->> 'releasedAt' IS NULL, hold, json_set(hold, '$.isReentered', json('true')))
+                       WHERE run_id = ?1 AND st <> 'ended'";
             let own = input.entries.last().map(|entry| entry.id.as_str());
             change(db, sql, params![run.as_str(), own])? && absorb(db, input)?
         }
@@ -82,6 +89,19 @@ pub(crate) fn judge(db: &Connection, rec: &Rec, door: &mut Door) -> Result<Verdi
         Rec::Abort { reason, .. } => {
             let sql = "UPDATE run SET aborted = coalesce(aborted, ?2) WHERE run_id = ?1 AND st <> 'ended'";
             change(db, sql, params![run.as_str(), json(reason)?])?
+        }
+        Rec::Hold { at, .. } => {
+            let sql =
+                "UPDATE run SET st = 'held', hold = json_object('heldAt', ?2) WHERE run_id = ?1 AND st = 'running'";
+            change(db, sql, params![run.as_str(), at])? && {
+                change(db, "DELETE FROM tool WHERE run_id = ?1", [run.as_str()])?;
+                true
+            }
+        }
+        Rec::Release { at, .. } => {
+            let sql = "UPDATE run SET st = 'accepted', hold = json_set(hold, '$.releasedAt', ?2)
+                       WHERE run_id = ?1 AND st = 'held'";
+            change(db, sql, params![run.as_str(), at])?
         }
         Rec::Terminal { ended, .. } => end(db, run, ended, &mut door.tally)?,
         // The calls of earlier messages are answered, and a model may use their ids again.
@@ -233,6 +253,7 @@ fn decode(row: &Row<'_>) -> Result<RunRow> {
         "accepted" => RunState::Accepted,
         "running" => RunState::Running,
         "absorbed" => RunState::Absorbed(named(row, "absorbed_by", RunId::parse)?.ok_or_else(db::missing)?),
+        "held" => RunState::Held,
         _ => RunState::Ended(Box::new(parsed(row, "ended")?.ok_or_else(db::missing)?)),
     };
     Ok(RunRow {
@@ -246,6 +267,7 @@ fn decode(row: &Row<'_>) -> Result<RunRow> {
         started_at: row.get("started_at")?,
         taken_up: parsed(row, "taken_up")?.unwrap_or_default(),
         host: named(row, "absorbed_by", RunId::parse)?,
+        hold: parsed(row, "hold")?,
         state,
     })
 }
@@ -255,8 +277,9 @@ pub(crate) type Open = (Unfinished, Option<EntryId>);
 
 /// The runs that have not ended, in the order in which they were accepted; their lines are yet to be found.
 pub(crate) fn unfinished(db: &Connection) -> Result<Vec<Open>> {
-    let sql = "SELECT * FROM run WHERE seq >= ?1 AND st IN ('accepted', 'running') ORDER BY seq";
+    let sql = "SELECT * FROM run WHERE seq >= ?1 AND st IN ('accepted', 'running', 'held') ORDER BY seq";
     let mut statement = db.prepare_cached(sql)?;
+    let processes = processes(db)?;
     let open = statement.query_map([first_open(db)?], |row| {
         let Asked { message, options } = parsed(row, "asked")?.ok_or_else(db::missing)?;
         let known = decode(row)?;
@@ -272,13 +295,45 @@ pub(crate) fn unfinished(db: &Connection) -> Result<Vec<Open>> {
             at: known.accepted_at,
         };
         let aborted: Option<AbortReason> = parsed(row, "aborted")?;
-        let (attempts, tools) = (row.get("attempts")?, tools(db, &known.run)?);
+        let (attempts, tools) = (attempts(row, &known, &processes)?, tools(db, &known.run)?);
         let guests = guests(db, &known.run)?;
         let posted = outbox::of_run(db, &known.run)?;
         let found = Unfinished { row: known, accept, attempts, aborted, entries: Vec::new(), tools, guests, posted };
         Ok((found, named(row, "input_entry", EntryId::parse)?))
     })?;
     open.collect()
+}
+
+/// How processes ended, by their epoch. Only the newest are remembered.
+fn processes(db: &Connection) -> Result<HashMap<i64, ProcessEnd>> {
+    let mut statement = db.prepare_cached("SELECT epoch, clean, epoch = (SELECT max(epoch) FROM boot) FROM boot")?;
+    let ended = statement.query_map([], |row| {
+        let how = match (row.get(1)?, row.get(2)?) {
+            (_, true) => ProcessEnd::Running,
+            (true, false) => ProcessEnd::Stopped,
+            (false, false) => ProcessEnd::Crashed,
+        };
+        Ok((row.get(0)?, how))
+    })?;
+    ended.collect()
+}
+
+/// Every start of a run that noted its process; versions before format 6 did not. A process that is not remembered any more
+/// counts as one that was stopped.
+fn attempts(row: &Row<'_>, known: &RunRow, processes: &HashMap<i64, ProcessEnd>) -> Result<Vec<Attempt>> {
+    let epochs: Option<String> = row.get("epochs")?;
+    let epochs: Vec<i64> =
+        epochs.iter().flat_map(|all| all.split(' ')).filter_map(|epoch| epoch.parse().ok()).collect();
+    let starts: Vec<_> = known.started_at.into_iter().chain(known.taken_up.iter().copied()).collect();
+    let noted = starts.into_iter().rev().zip(epochs.into_iter().rev());
+    let mut attempts: Vec<_> = noted
+        .map(|(started_at, epoch)| {
+            let process = processes.get(&epoch).copied().unwrap_or(ProcessEnd::Stopped);
+            Attempt { started_at, process }
+        })
+        .collect();
+    attempts.reverse();
+    Ok(attempts)
 }
 
 fn guests(db: &Connection, run: &RunId) -> Result<Vec<RunRow>> {

@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use homard_proto::{CallId, EntryId, RunId, message::ToolResult, transcript::Entry};
 
 use crate::{
-    AbortReason, Accept, Look, Origin, Rec, RunRow, RunState, ToolClass, ToolRow, Unfinished, Verdict,
-    recovery::assistant,
+    AbortReason, Accept, Attempt, Hold, Look, Origin, ProcessEnd, Rec, RunRow, RunState, ToolClass, ToolRow,
+    Unfinished, Verdict, recovery::assistant,
 };
 
 /// How many ended runs are remembered; the oldest go first.
@@ -20,6 +20,8 @@ pub struct Ledger {
     origins: HashMap<Origin, RunId>,
     accepted: u64,
     ended: VecDeque<RunId>,
+    /// How the processes before this one ended.
+    processes: Vec<ProcessEnd>,
 }
 
 #[derive(Debug)]
@@ -36,7 +38,8 @@ struct Known {
 #[derive(Debug)]
 struct Open {
     accept: Accept,
-    attempts: u32,
+    /// When it started, and in which process.
+    attempts: Vec<(u64, usize)>,
     aborted: Option<AbortReason>,
     /// The line of its own message.
     input: Option<EntryId>,
@@ -62,7 +65,7 @@ impl Ledger {
             return Verdict::Skipped;
         }
         if let Some(open) = &mut known.open {
-            open.note(rec);
+            open.note(rec, (&known.row, self.processes.len()));
         }
         match rec {
             Rec::Start(start) => {
@@ -74,6 +77,7 @@ impl Ledger {
                 known.row.state = RunState::Running;
             }
             Rec::Input(input) => {
+                known.row.hold.iter_mut().for_each(|hold| hold.is_reentered = hold.released_at.is_some());
                 let waiting =
                     |guest: &&RunId| self.runs.get(*guest).is_some_and(|guest| guest.row.state == RunState::Accepted);
                 let guests: Vec<_> =
@@ -91,6 +95,15 @@ impl Ledger {
                     host.absorbed.extend(guests);
                 }
             }
+            Rec::Hold { at, .. } if known.row.state == RunState::Running => {
+                known.row.state = RunState::Held;
+                known.row.hold = Some(Hold { held_at: *at, released_at: None, is_reentered: false });
+            }
+            Rec::Release { at, .. } if known.row.state == RunState::Held => {
+                known.row.state = RunState::Accepted;
+                known.row.hold.iter_mut().for_each(|hold| hold.released_at = Some(*at));
+            }
+            Rec::Hold { .. } | Rec::Release { .. } => return Verdict::Skipped,
             Rec::Terminal { ended, .. } => {
                 let mut over = std::mem::take(&mut known.absorbed);
                 over.retain(|guest| self.runs.get(guest).is_some_and(|guest| guest.open.is_some()));
@@ -135,10 +148,11 @@ impl Ledger {
             started_at: None,
             taken_up: Vec::new(),
             host: None,
+            hold: None,
             state: RunState::Accepted,
         };
         self.accepted += 1;
-        let open = Open { accept: accept.clone(), attempts: 0, aborted: None, input: None, tools: Vec::new() };
+        let open = Open { accept: accept.clone(), attempts: Vec::new(), aborted: None, input: None, tools: Vec::new() };
         let origin = accept.origin.clone();
         self.origins.extend(origin.clone().map(|origin| (origin, accept.run.clone())));
         let known = Known { order: self.accepted, row, origin, open: Some(Box::new(open)), absorbed: Vec::new() };
@@ -158,6 +172,11 @@ impl Ledger {
         {
             self.origins.remove(&origin);
         }
+    }
+
+    /// Notes that the process ended that had the store.
+    pub fn process_ended(&mut self, how: ProcessEnd) {
+        self.processes.push(how);
     }
 
     /// What is known of a run.
@@ -193,7 +212,11 @@ impl Ledger {
             Some(Unfinished {
                 row: known.row.clone(),
                 accept: open.accept.clone(),
-                attempts: open.attempts,
+                attempts: open
+                    .attempts
+                    .iter()
+                    .map(|&(started_at, process)| self.attempt(started_at, process))
+                    .collect(),
                 aborted: open.aborted,
                 entries: open.input.as_ref().map(|input| after(&known.row, input)).unwrap_or_default(),
                 tools: open.tools.clone(),
@@ -203,14 +226,18 @@ impl Ledger {
         };
         open.into_iter().filter_map(unfinished).collect()
     }
+
+    fn attempt(&self, started_at: u64, process: usize) -> Attempt {
+        Attempt { started_at, process: self.processes.get(process).copied().unwrap_or(ProcessEnd::Running) }
+    }
 }
 
 impl Open {
-    fn note(&mut self, rec: &Rec) {
+    fn note(&mut self, rec: &Rec, (row, process): (&RunRow, usize)) {
         match rec {
-            Rec::Start(_) => self.attempts += 1,
+            Rec::Start(start) => self.attempts.push((start.at, process)),
             // The first is its own message; later ones came while it was at work.
-            Rec::Input(input) if self.input.is_none() => {
+            Rec::Input(input) if self.input.is_none() || row.hold.is_some_and(|hold| hold.is_released()) => {
                 self.input = input.entries.last().map(|entry| entry.id.clone());
             }
             Rec::ToolIntent { call, class, .. } => {
@@ -222,9 +249,13 @@ impl Open {
             }
             // The calls of earlier messages are answered, and a model may use their ids again.
             Rec::Entry { entry, .. } if assistant(entry).is_some() => self.tools.clear(),
+            // Its transcript is complete: no call is open.
+            Rec::Hold { .. } if row.state == RunState::Running => self.tools.clear(),
             Rec::Accept(_)
             | Rec::Input(_)
             | Rec::Entry { .. }
+            | Rec::Hold { .. }
+            | Rec::Release { .. }
             | Rec::Terminal { .. }
             | Rec::Patch { .. }
             | Rec::Delete { .. }

@@ -23,7 +23,7 @@ use homard_proto::{CallId, RunId, SessionId, SessionKey, message::ToolResult, se
 pub use memory::MemoryStore;
 pub use outbox::{Delivery, DeliveryRow, DeliveryState, Post, Target};
 pub use record::{
-    AbortReason, Accept, Ended, Failure, FailureKind, Input, OnRestart, Options, Origin, Outcome, Rec, RunRow,
+    AbortReason, Accept, Ended, Failure, FailureKind, Hold, Input, OnRestart, Options, Origin, Outcome, Rec, RunRow,
     RunState, Sender, Start, ToolClass, Verdict,
 };
 pub use timeline::{Step, Steps, What};
@@ -130,8 +130,8 @@ pub struct Unfinished {
     pub row: RunRow,
     /// What its sender asked for.
     pub accept: Accept,
-    /// How often it began.
-    pub attempts: u32,
+    /// Every time it started, oldest first.
+    pub attempts: Vec<Attempt>,
     /// Whether somebody wanted it stopped.
     pub aborted: Option<AbortReason>,
     /// The lines of its transcript after its own message, oldest first.
@@ -142,6 +142,26 @@ pub struct Unfinished {
     pub guests: Vec<RunRow>,
     /// What it has queued to be said on channels, in order, whatever became of it.
     pub posted: Vec<DeliveryRow>,
+}
+
+/// One start of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    /// Milliseconds since the epoch.
+    pub started_at: u64,
+    /// How the process ended in which it started.
+    pub process: ProcessEnd,
+}
+
+/// How a process that had the store ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessEnd {
+    /// It has not.
+    Running,
+    /// It closed the store.
+    Stopped,
+    /// It was killed, crashed, or lost power.
+    Crashed,
 }
 
 /// What is known of a tool call of an unfinished run.

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, session, transcript::Entry};
 
 use crate::{
-    DeliveryRow, Error, Fence, Look, Rec, RunRow, Session, Store, Unfinished, Verdict,
+    DeliveryRow, Error, Fence, Look, ProcessEnd, Rec, RunRow, Session, Store, Unfinished, Verdict,
     ledger::{Ledger, Refused},
     outbox::Outbox,
     spend::{Period, Spent, Sums},
@@ -33,9 +33,11 @@ struct Inner {
 }
 
 impl MemoryStore {
-    /// Makes it what the next process would find.
-    pub fn restart(&self) {
-        self.lock().outbox.lose_track();
+    /// Makes it what the next process would find after one that ended like this.
+    pub fn restart(&self, how: ProcessEnd) {
+        let mut inner = self.lock();
+        inner.ledger.process_ended(how);
+        inner.outbox.lose_track();
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -147,7 +149,13 @@ impl Inner {
             }
             Rec::Queue(delivery) => return kept(self.outbox.queue(*delivery)),
             Rec::Deliver { id, state, at } => return kept(self.outbox.mark(&id, &state, at)),
-            Rec::Accept(_) | Rec::Start(_) | Rec::ToolIntent { .. } | Rec::ToolDone { .. } | Rec::Abort { .. } => {}
+            Rec::Accept(_)
+            | Rec::Start(_)
+            | Rec::ToolIntent { .. }
+            | Rec::ToolDone { .. }
+            | Rec::Abort { .. }
+            | Rec::Hold { .. }
+            | Rec::Release { .. } => {}
             Rec::Terminal { run, ended } => {
                 if let Some(row) = self.ledger.row(&run) {
                     self.spent.add(&row.key, row.session.as_ref(), &ended);

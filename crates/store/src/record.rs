@@ -56,6 +56,20 @@ pub enum Rec {
         /// Why.
         reason: AbortReason,
     },
+    /// A started run is held: no restart takes it up until it is released. Its transcript is complete.
+    Hold {
+        /// The run.
+        run: RunId,
+        /// Milliseconds since the epoch.
+        at: u64,
+    },
+    /// A held run is queued again; its message enters the transcript once more when it starts.
+    Release {
+        /// The run.
+        run: RunId,
+        /// Milliseconds since the epoch.
+        at: u64,
+    },
     /// The run is over. Only the first such record of a run counts.
     Terminal {
         /// The run.
@@ -319,6 +333,8 @@ pub enum RunState {
     Running,
     /// Its message went into another run and ends with it.
     Absorbed(RunId),
+    /// Started, active at several crashes in a row, and waiting for the owner to release or drop it.
+    Held,
     /// Over.
     Ended(Box<Ended>),
 }
@@ -346,8 +362,31 @@ pub struct RunRow {
     pub taken_up: Vec<u64>,
     /// The run into which its message went, also when that is over.
     pub host: Option<RunId>,
+    /// When it was held, if it ever was. Of several times the last.
+    pub hold: Option<Hold>,
     /// How far it has come.
     pub state: RunState,
+}
+
+/// A period in which a run was held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Hold {
+    /// Since when. Milliseconds since the epoch.
+    pub held_at: u64,
+    /// Until when; `None` while it is held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released_at: Option<u64>,
+    /// Whether the message entered the transcript again after the release.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_reentered: bool,
+}
+
+impl Hold {
+    /// Whether the run was released and has not started since.
+    pub fn is_released(&self) -> bool {
+        self.released_at.is_some() && !self.is_reentered
+    }
 }
 
 /// What a store says to one record.
@@ -379,6 +418,8 @@ impl Rec {
             Self::ToolIntent { run, .. }
             | Self::ToolDone { run, .. }
             | Self::Abort { run, .. }
+            | Self::Hold { run, .. }
+            | Self::Release { run, .. }
             | Self::Terminal { run, .. } => Some(run),
             Self::Entry { run, .. } | Self::Patch { run, .. } => run.as_ref(),
             Self::Queue(delivery) => delivery.run.as_ref(),

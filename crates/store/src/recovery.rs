@@ -7,13 +7,29 @@ use homard_proto::{
 };
 use serde_json::Value;
 
-use crate::{AbortReason, Failure, FailureKind, OnRestart, Outcome, RunState, ToolClass, ToolRow, Unfinished};
+use crate::{
+    AbortReason, Failure, FailureKind, OnRestart, Outcome, ProcessEnd, RunRow, RunState, ToolClass, ToolRow, Unfinished,
+};
 
 /// Older runs are not taken up again: whoever waited has gone.
 pub const MAX_AGE_MS: u64 = 60 * 60 * 1000;
 
-/// How often a run begins at most. One that never gets through would keep the process in a circle.
-pub const MAX_ATTEMPTS: u32 = 3;
+/// Crash-loop guard: a run that was active at this many crashes in a row within [`CRASH_WINDOW_MS`] is held, because it may
+/// be their cause.
+pub const MAX_CRASHES: usize = 3;
+
+/// The period in which crashes count as a loop.
+pub const CRASH_WINDOW_MS: u64 = 5 * 60 * 1000;
+
+/// A run that was active at this many crashes is held, however far apart they were.
+pub const MAX_CRASHES_EVER: usize = 10;
+
+/// A held run that nobody released or dropped ends after this time.
+pub const MAX_HOLD_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// Why a held run ended that nobody released.
+pub const HOLD_EXPIRED: &str =
+    "the run was active at several crashes in a row, was held, and was not released within a day";
 
 /// What a model reads in place of the result of a tool that was at work when the process ended.
 const UNKNOWN: &str = "The program was restarted while this call was at work. Whether it took effect is not known; \
@@ -26,6 +42,13 @@ pub enum Plan {
     Requeue,
     /// It was at work: it goes on from what is on disk. These of its open calls are answered; the others are run again.
     Resume(Vec<ToolResult>),
+    /// It was held and released: its message enters the transcript again, behind what was said meanwhile.
+    Reenter,
+    /// It was active at several crashes in a row: it is held from now on. These of its open calls are answered; the others
+    /// get the answer of a stopped run.
+    Hold(Vec<ToolResult>),
+    /// It is held and stays so.
+    StayHeld,
     /// It is over, and says so now. These of its open calls are answered; the others get the answer of a stopped run.
     End(Outcome, Vec<ToolResult>),
 }
@@ -53,22 +76,44 @@ pub fn plan(found: &Unfinished, now_ms: u64) -> Plan {
         Some((_, said)) if said.tool_calls().next().is_none() => return Plan::End(Outcome::Done, Vec::new()),
         Some(_) | None => {}
     }
+    let hold = found.row.hold;
+    match (&found.row.state, hold) {
+        (RunState::Held, Some(hold)) if now_ms.saturating_sub(hold.held_at) <= MAX_HOLD_MS => return Plan::StayHeld,
+        (RunState::Held, _) => return interrupted(HOLD_EXPIRED),
+        (RunState::Accepted, Some(hold)) if hold.is_released() => return Plan::Reenter,
+        (RunState::Accepted | RunState::Running | RunState::Absorbed(_) | RunState::Ended(_), _) => {}
+    }
     if own.len() < found.entries.len() {
         return interrupted("its end could not be stored, and the session went on without it");
     }
     if found.accept.options.on_restart == OnRestart::Interrupt {
         return interrupted("the program was restarted, and the sender wanted a report instead of a resume");
     }
-    if now_ms.saturating_sub(found.row.accepted_at) > MAX_AGE_MS {
+    if now_ms.saturating_sub(queued_at(&found.row)) > MAX_AGE_MS {
         return interrupted("the program was restarted, and the run was accepted more than an hour ago");
-    }
-    if found.attempts >= MAX_ATTEMPTS {
-        return interrupted(&format!("the program went down {} times while it was at work", found.attempts));
     }
     match found.row.state {
         RunState::Accepted => Plan::Requeue,
-        RunState::Running | RunState::Absorbed(_) | RunState::Ended(_) => Plan::Resume(answers()),
+        RunState::Running if is_crash_loop(found, now_ms) => Plan::Hold(answers()),
+        RunState::Running | RunState::Absorbed(_) | RunState::Ended(_) | RunState::Held => Plan::Resume(answers()),
     }
+}
+
+/// When the run was accepted, or released after it was held.
+fn queued_at(row: &RunRow) -> u64 {
+    row.hold.and_then(|hold| hold.released_at).unwrap_or(row.accepted_at)
+}
+
+/// Whether a run was active at so many crashes that it may be their cause. A crash is known to have happened before the
+/// run's next start.
+fn is_crash_loop(found: &Unfinished, now_ms: u64) -> bool {
+    let since = queued_at(&found.row);
+    let attempts: Vec<_> = found.attempts.iter().filter(|attempt| attempt.started_at >= since).collect();
+    let noticed_at = |n: usize| attempts.get(n + 1).map_or(now_ms, |next| next.started_at);
+    let crashed = |n: &usize| attempts[*n].process == ProcessEnd::Crashed;
+    let in_a_row: Vec<_> = (0..attempts.len()).rev().take_while(crashed).map(noticed_at).collect();
+    let is_recent = |at: &u64| now_ms.saturating_sub(*at) <= CRASH_WINDOW_MS;
+    in_a_row.len() >= MAX_CRASHES_EVER || in_a_row.get(MAX_CRASHES - 1).is_some_and(is_recent)
 }
 
 /// The member of a user's message that names the run which took it in while it was at work.
@@ -146,7 +191,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{Accept, Options, RunRow};
+    use crate::{Accept, Attempt, Hold, Options};
 
     const NOW: u64 = 10_000_000;
 
@@ -164,6 +209,7 @@ mod tests {
                 host: None,
                 started_at: None,
                 taken_up: Vec::new(),
+                hold: None,
                 state,
             },
             accept: Accept {
@@ -177,13 +223,17 @@ mod tests {
                 origin: None,
                 at: NOW - 1000,
             },
-            attempts: 1,
+            attempts: vec![attempt(NOW - 500, ProcessEnd::Crashed)],
             aborted: None,
             entries: Vec::new(),
             tools: Vec::new(),
             guests: Vec::new(),
             posted: Vec::new(),
         }
+    }
+
+    fn attempt(started_at: u64, process: ProcessEnd) -> Attempt {
+        Attempt { started_at, process }
     }
 
     fn entry(message: Message) -> Entry {
@@ -235,7 +285,9 @@ mod tests {
     fn a_recorded_stop_an_old_run_a_report_and_a_circle_end() {
         let ended = |run: &Unfinished| match plan(run, NOW) {
             Plan::End(outcome, _) => outcome.error().unwrap().to_owned(),
-            other @ (Plan::Requeue | Plan::Resume(_)) => panic!("{other:?}"),
+            other @ (Plan::Requeue | Plan::Resume(_) | Plan::Reenter | Plan::Hold(_) | Plan::StayHeld) => {
+                panic!("{other:?}")
+            }
         };
         let mut stopped = found(RunState::Running);
         stopped.aborted = Some(AbortReason::User);
@@ -249,8 +301,44 @@ mod tests {
         let mut left = found(RunState::Running);
         left.entries = vec![entry(Message::User(User::text("next", 0))), says(&[], StopReason::Stop)];
         assert!(ended(&left).contains("went on without it"));
-        let mut circle = found(RunState::Running);
-        circle.attempts = MAX_ATTEMPTS;
-        assert!(ended(&circle).contains("3 times"));
+    }
+
+    // D72
+    #[test]
+    fn only_a_run_that_was_active_at_every_crash_of_a_loop_is_held() {
+        use ProcessEnd::{Crashed, Stopped};
+        let minute = 60_000;
+        let held = |state, starts: &[(u64, ProcessEnd)]| {
+            let mut run = found(state);
+            run.row.accepted_at = NOW - 59 * minute;
+            run.attempts = starts.iter().map(|&(ago, process)| attempt(NOW - ago, process)).collect();
+            plan(&run, NOW) == Plan::Hold(Vec::new())
+        };
+        let loop_of_three = [(30 * minute, Crashed), (2 * minute, Crashed), (minute, Crashed)];
+        assert!(held(RunState::Running, &loop_of_three), "the first start may be long ago, the crashes are not");
+        assert!(!held(RunState::Accepted, &[]));
+        assert!(!held(RunState::Running, &loop_of_three[1..]), "two crashes");
+        assert!(!held(RunState::Running, &[(3 * minute, Crashed), (2 * minute, Stopped), (minute, Crashed)]));
+        let slow: Vec<_> = (1..=9).rev().map(|n| (n * 6 * minute, Crashed)).collect();
+        assert!(!held(RunState::Running, &slow), "crashes that are far apart");
+        let mut more = slow;
+        more.insert(0, (58 * minute, Crashed));
+        assert!(held(RunState::Running, &more), "ten of them");
+    }
+
+    #[test]
+    fn a_held_run_waits_a_day_and_a_released_one_starts_over() {
+        let mut run = found(RunState::Held);
+        run.row.accepted_at = 0;
+        run.row.hold = Some(Hold { held_at: NOW - 5, released_at: None, is_reentered: false });
+        assert_eq!(plan(&run, NOW), Plan::StayHeld);
+        assert!(matches!(plan(&run, NOW + MAX_HOLD_MS), Plan::End(Outcome::Failed(_), _)));
+        run.row.state = RunState::Accepted;
+        run.row.hold = Some(Hold { held_at: NOW - 5, released_at: Some(NOW - 1), is_reentered: false });
+        assert_eq!(plan(&run, NOW), Plan::Reenter);
+        run.row.state = RunState::Running;
+        run.row.hold = Some(Hold { held_at: NOW - 5, released_at: Some(NOW - 1), is_reentered: true });
+        run.attempts = (1..=4).map(|ago| attempt(NOW - 2 - ago, ProcessEnd::Crashed)).collect();
+        assert_eq!(plan(&run, NOW), Plan::Resume(Vec::new()), "crashes before the release do not count");
     }
 }

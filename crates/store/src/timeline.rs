@@ -48,6 +48,8 @@ pub enum What {
     },
     /// The program was not there, or did not know of the run.
     Down,
+    /// It was held after several crashes in a row, until its owner released it.
+    Held,
     /// Its end was written.
     Finished,
     /// So many more steps, which are not kept one by one.
@@ -103,6 +105,7 @@ impl What {
             | Self::Tools
             | Self::Compaction { .. }
             | Self::Down
+            | Self::Held
             | Self::Finished
             | Self::More { .. } => false,
         }

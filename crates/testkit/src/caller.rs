@@ -8,7 +8,7 @@ use std::{
 use homard_agent::{
     Cursor, Follower, Hub, Inbound, Placed, RunEvent, Slots, Tape,
     event::AbortReason,
-    hub::{Disposition, SubmitError, Waited},
+    hub::{Disposition, HeldError, SubmitError, Waited},
     intake::{self, Arrived},
     post::Arrival,
     tape::State,
@@ -156,8 +156,17 @@ impl Caller {
                 self.hub.shut_down().await;
                 self.both("stopped");
             }
+            Deed::Release(run) => self.decided("released", self.hub.release(&run).await),
+            Deed::Drop(run) => self.decided("dropped", self.hub.drop_held(&run).await),
             // Nobody outside asks for it.
-            Deed::Restart => {}
+            Deed::Restart(_) => {}
+        }
+    }
+
+    fn decided(&self, word: &str, decided: Result<(), HeldError>) {
+        match decided {
+            Ok(()) => self.both(word),
+            Err(error) => self.both(&format!("refused {error}")),
         }
     }
 

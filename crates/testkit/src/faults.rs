@@ -180,6 +180,8 @@ impl Fact {
             | Rec::ToolIntent { .. }
             | Rec::ToolDone { .. }
             | Rec::Abort { .. }
+            | Rec::Hold { .. }
+            | Rec::Release { .. }
             | Rec::Patch { .. }
             | Rec::Delete { .. }
             | Rec::Deliver { .. } => Self::Other,

@@ -81,7 +81,7 @@ fn one_end(played: &Played, place: usize) -> Vec<String> {
     }
     let stored = match played.rows.get(heard.tape.run()).map(|row| &row.state) {
         Some(RunState::Ended(ended)) => Some(ended),
-        Some(RunState::Accepted | RunState::Running | RunState::Absorbed(_)) | None => None,
+        Some(RunState::Accepted | RunState::Running | RunState::Absorbed(_) | RunState::Held) | None => None,
     };
     match (stored, &state) {
         (None, State::Ended(_)) => wrong.push("told to be over, but the store does not know that".to_owned()),

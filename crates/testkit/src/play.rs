@@ -11,7 +11,11 @@ use std::{
 };
 
 use homard_agent::{
-    Agents, Ambient, Event, Hub, Profile, Rules, Setting, Slots, Tape, hub::Waited, profile::Choose, tape::State, task,
+    Agents, Ambient, Event, Hub, Profile, Rules, Setting, Slots, Tape,
+    hub::{CrashLoops, Waited},
+    profile::Choose,
+    tape::State,
+    task,
 };
 use homard_model::{
     Model, Spec,
@@ -19,7 +23,7 @@ use homard_model::{
     roster::{Candidate, Credential, Order, Rank, Roster},
 };
 use homard_proto::{AgentId, Generation, RunId, SessionId, SessionKey, transcript::Entry};
-use homard_store::{DeliveryRow, Fence, MemoryStore, Rec, RunRow, Session, Store};
+use homard_store::{DeliveryRow, Fence, MemoryStore, ProcessEnd, Rec, RunRow, Session, Store};
 use jiff::tz::TimeZone;
 use serde_json::json;
 use tokio::{
@@ -38,7 +42,7 @@ use crate::{
     laws,
     script::{Answers, SUMS, Script, Seen, Understudy},
     tools::{Bench, Launch, Numbering},
-    trace::{Act, Deed, Setup, Trace},
+    trace::{Act, Deed, Process, Setup, Trace},
     watch::{Log, Logbook},
 };
 
@@ -235,6 +239,8 @@ struct World {
     ids: u64,
     seen_before: usize,
     stopped: bool,
+    /// What the process at hand is for.
+    process: Process,
     encored: bool,
     waited: Vec<(RunId, Waited)>,
     complaints: Vec<String>,
@@ -284,6 +290,7 @@ impl World {
             ids: 0,
             seen_before: 0,
             stopped: false,
+            process: Process::default(),
             encored: false,
             waited: Vec::new(),
             complaints: Vec::new(),
@@ -301,7 +308,8 @@ impl World {
             match end? {
                 End::Over => return crate::play::runtime()?.block_on(self.close()),
                 End::Again => {
-                    self.store.inner().restart();
+                    let how = if self.stopped { ProcessEnd::Stopped } else { ProcessEnd::Crashed };
+                    self.store.inner().restart(how);
                     self.logbook.lock().restart(self.began);
                     self.began += self.down;
                 }
@@ -355,14 +363,19 @@ impl World {
 
     /// What happens in a life, from the start of the hub until it is needed no more.
     async fn stage(&mut self, hub: &Hub) -> anyhow::Result<End> {
-        if hub.recover().await.is_err() {
+        // Nothing else comes: whoever is left is taken up by a gateway.
+        if self.acts.is_empty() {
+            self.process = Process::Gateway;
+        }
+        if self.process == Process::Gateway && self.recover(hub).await.is_err() {
             return Ok(End::Again);
         }
         loop {
             while let Some(act) = self.acts.front() {
                 self.clock.sleep_until(act.at).await;
                 let Some(act) = self.acts.pop_front() else { break };
-                if act.deed == Deed::Restart {
+                if let Deed::Restart(process) = act.deed {
+                    self.process = process;
                     self.calls.push(Call::silent(act));
                     return Ok(End::Again);
                 }
@@ -393,6 +406,17 @@ impl World {
             self.waited.push((run, waited));
         }
         Ok(End::Over)
+    }
+
+    /// Takes up what is unfinished. At the very end the owner releases what is held.
+    async fn recover(&self, hub: &Hub) -> anyhow::Result<()> {
+        hub.recover(CrashLoops::Hold).await?;
+        if self.rigour == Rigour::EveryRunEnds && self.acts.is_empty() {
+            for held in hub.held().await? {
+                hub.release(&held.run).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the runs that nobody else waits for; says whether some are left that are not at work.

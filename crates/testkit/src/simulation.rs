@@ -6,6 +6,7 @@
 //!
 //! A [rough](Weather::Rough) world is the same with more that goes wrong on the way to an answer: `troubles`.
 
+pub mod processes;
 mod troubles;
 
 use std::{collections::BTreeMap, time::Duration};

@@ -676,7 +676,7 @@ async fn hostile_names_make_nothing() {
 
 /// What a life of the house is asked for: a sub-agent, whose end is waited for.
 async fn errand(house: &House, cleanup: &str) {
-    house.hub.recover().await.unwrap();
+    house.hub.recover(Default::default()).await.unwrap();
     let main = key("main");
     let spawn = order("sessions_spawn", json!({"task": "take 2\nsay Found.", "label": "finder", "cleanup": cleanup}));
     house.begin("r1", &main, &spawn).await;

@@ -115,6 +115,7 @@ impl Tally {
                 What::Joined => "messages that joined",
                 What::Hook { .. } => "decisions of hooks",
                 What::Down => "times without a process",
+                What::Held => "held",
                 What::Prepared | What::Stored | What::Tools | What::Finished | What::Block | What::More { .. } => {
                     continue;
                 }

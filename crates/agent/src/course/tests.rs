@@ -52,7 +52,7 @@ fn answered(call: &str, written: u64) -> RunEvent {
 /// The steps in short: from, to, what; those aside in brackets.
 fn told(facts: &[Event], begun: &[u64], until: u64) -> Vec<String> {
     let begun: Vec<_> = begun.iter().map(|at| BORN + at).collect();
-    let span = Span { accepted_at: BORN, begun: &begun, until: BORN + until };
+    let span = Span { accepted_at: BORN, begun: &begun, held: None, until: BORN + until };
     let steps = of(facts, span);
     assert_eq!(steps.accounted(), until, "{steps:#?}");
     let told = steps.all().iter().map(|step| {
@@ -204,7 +204,7 @@ proptest! {
             at(now, kind)
         }).collect();
         let until = BORN + now + tail;
-        let span = Span { accepted_at: BORN, begun: if resumed { &[BORN, BORN + 40, BORN + 80] } else { &[] }, until };
+        let span = Span { accepted_at: BORN, begun: if resumed { &[BORN, BORN + 40, BORN + 80] } else { &[] }, held: None, until };
         let steps = of(&facts, span);
         let main: Vec<_> = steps.all().iter().filter(|step| !step.what.is_aside()).collect();
         prop_assert_eq!(steps.accounted(), until - BORN);

@@ -252,7 +252,7 @@ impl Hub {
     }
 
     /// Does something in the background that a process that goes down need not finish.
-    fn tend(&self, work: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn tend(&self, work: impl Future<Output = ()> + Send + 'static) {
         let draining = self.0.draining.clone();
         self.0.spawn("child", async move {
             draining.run_until_cancelled(work).await;
@@ -318,16 +318,16 @@ impl Hub {
         let cwd = errand.cwd.clone();
         let inbound = Inbound { route, post, cwd, ..self.internal(run, &errand.principal, parent, message) };
         match self.submit(inbound).await {
-            Ok(_) => Ok(()),
+            // A held one is on disk.
+            Ok(_) | Err(SubmitError::Held(_)) => Ok(()),
             // It does not become true by being said again.
             Err(error @ (SubmitError::Conflict(_) | SubmitError::Blocked)) => {
                 tracing::warn!(%parent, %child, %error, "a report was not taken in");
                 Ok(())
             }
-            Err(
-                error
-                @ (SubmitError::Overloaded | SubmitError::Store(_) | SubmitError::Stopping | SubmitError::Held(_)),
-            ) => Err(error.to_string()),
+            Err(error @ (SubmitError::Overloaded | SubmitError::Store(_) | SubmitError::Stopping)) => {
+                Err(error.to_string())
+            }
         }
     }
 

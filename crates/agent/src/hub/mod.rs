@@ -1,7 +1,9 @@
 //! The front door: take a message in, stop a run, wait for one, look at what is there.
 
+mod backlog;
 mod children;
 mod compact;
+mod held;
 mod received;
 mod recover;
 mod registry;
@@ -45,12 +47,15 @@ use crate::{
     wire::Reported,
     writer::Writer,
 };
+use backlog::Backlog;
 pub use children::{Child, Cleanup, Errand, Fate, Spawn, SpawnError, parent_of};
 pub use compact::CompactReport;
+pub use held::{HeldError, HeldRun, dropping};
 pub use homard_store::{
     Look,
     spend::{Period, Spent, day_of},
 };
+pub use recover::{CrashLoops, Recovered};
 use setup::Setup;
 use shared::LiveRun;
 pub(crate) use shared::Shared;
@@ -109,6 +114,8 @@ impl Hub {
             desk: OnceLock::new(),
             mail: Mail::default(),
             purse: Arc::default(),
+            backlog: Backlog::default(),
+            deciding_held: tokio::sync::Mutex::default(),
         };
         (Self(Arc::new(shared)), follow)
     }
@@ -165,12 +172,13 @@ impl Hub {
 
     /// Takes a message in. When this returns `Ok`, it is on disk and its run will end exactly once.
     ///
-    /// The run's id is claimed before anything is awaited: of two equal requests at the same time one runs, and both
-    /// get the same answer.
+    /// What earlier processes left unfinished in the session is queued first. Then the run's id is claimed before anything
+    /// is awaited: of two equal requests at the same time one runs, and both get the same answer.
     pub async fn submit(&self, inbound: Inbound) -> Result<Accepted, SubmitError> {
         if self.0.draining.is_cancelled() {
             return Err(SubmitError::Stopping);
         }
+        self.recover_session(&inbound.key).await?;
         let (run, key) = (inbound.run.clone(), inbound.key.clone());
         self.await_rival(&inbound).await;
         let news = self.received(&inbound);
@@ -190,6 +198,7 @@ impl Hub {
             Admission::Duplicate(row) => match (self.report(&row).await?, self.host_of(&row)) {
                 (Some(report), _) => accepted(row.accepted_at, Disposition::Finished(Box::new(report))),
                 (None, Some(host)) => accepted(row.accepted_at, Disposition::InFlight(host)),
+                (None, None) if row.state == RunState::Held => Err(SubmitError::Held(row.run)),
                 (None, None) => {
                     let report = self.bury(&row).await?;
                     accepted(row.accepted_at, Disposition::Finished(Box::new(report)))
@@ -228,9 +237,6 @@ impl Hub {
     /// Claims the id and hands the message to its lane, all under one lock.
     fn claim(&self, inbound: Inbound) -> Result<(Arc<Tape>, watch::Receiver<Admission>, bool), SubmitError> {
         let mut live = self.0.lock();
-        if let Some(why) = &live.held {
-            return Err(SubmitError::Held(why.clone()));
-        }
         if live.runs.len() >= MAX_LIVE {
             return Err(SubmitError::Overloaded);
         }
@@ -329,6 +335,7 @@ impl Hub {
         if self.0.stopping.is_cancelled() {
             return Err(ChangeError::Stopping);
         }
+        self.recover_session(key).await?;
         let (tell, told) = oneshot::channel();
         self.0.send(&mut self.0.lock(), key, Job::Change(chore(tell)));
         // Silence means that the lane went away before it looked at the job.

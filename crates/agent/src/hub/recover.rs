@@ -1,6 +1,7 @@
 //! What the hub does with runs that nobody is at work on: those that a restart finds, and those whose end was not stored.
 
 use homard_audit::{Fact, What};
+use homard_proto::{SessionKey, message::ToolResult};
 use homard_store::{
     Accept, DeliveryRow, Error as StoreError, Failure, FailureKind, Outcome, Rec, RunRow, RunState, Unfinished,
     recovery::{self, Plan},
@@ -9,6 +10,7 @@ use tokio::sync::watch;
 
 use super::{
     Admission, Hub, Inbound,
+    held::Held,
     shared::{Live, LiveRun, interrupted},
 };
 use crate::{
@@ -20,54 +22,130 @@ use crate::{
     wire::Reported,
 };
 
+/// What became of unfinished runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Recovered {
+    /// Runs that are queued again or go on.
+    pub resumed: usize,
+    /// Runs that are held.
+    pub held: usize,
+}
+
+/// What happens to runs that were active at several crashes in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CrashLoops {
+    /// They are held.
+    #[default]
+    Hold,
+    /// They go on, and so do those that are held.
+    Resume,
+}
+
+/// A run that goes on, and what is needed for that.
+pub(super) struct GoingOn {
+    pub(super) accept: Accept,
+    pub(super) resume: Option<Resume>,
+    pub(super) absorbed: Vec<RunRow>,
+    pub(super) posted: Vec<DeliveryRow>,
+}
+
 impl Hub {
-    /// Takes up what a restart finds unfinished: to be called once, before anything is submitted.
+    /// Takes up everything that earlier processes left unfinished, and what they did not send. For the gateway's start.
     ///
-    /// Returns how many runs go on. The others have ended, and say so.
-    pub async fn recover(&self) -> Result<usize, StoreError> {
-        let (mut going_on, mut endings) = (Vec::new(), Vec::new());
-        for found in self.0.store.recover().await? {
-            let plan = self.plan(&found).await?;
+    /// Runs that do not go on have ended when this returns, or are held.
+    pub async fn recover(&self, loops: CrashLoops) -> Result<Recovered, StoreError> {
+        let mut backlog = self.0.backlog.open(&*self.0.store).await?;
+        let (going_on, recovered) = self.settle_found(backlog.all(), loops).await?;
+        // Before anything else is said to those who are to hear it.
+        self.0.take_up_mail().await?;
+        backlog.all_done();
+        drop(backlog);
+        self.requeue_all(going_on);
+        self.take_up_children().await?;
+        Ok(recovered)
+    }
+
+    /// Takes up what earlier processes left unfinished in one session: it comes before anything new there. Every request
+    /// does this; a caller that wants to know what it has to wait for may do it first.
+    pub async fn recover_session(&self, key: &SessionKey) -> Result<Recovered, StoreError> {
+        if self.0.backlog.is_empty() {
+            return Ok(Recovered::default());
+        }
+        let mut backlog = self.0.backlog.open(&*self.0.store).await?;
+        let found = backlog.of(key);
+        if found.is_empty() {
+            return Ok(Recovered::default());
+        }
+        let (going_on, recovered) = self.settle_found(found, CrashLoops::Hold).await?;
+        // While the backlog is open, so that whoever comes next finds them in the queue.
+        self.requeue_all(going_on);
+        backlog.done(key);
+        Ok(recovered)
+    }
+
+    /// Ends and holds those that do not go on, in one commit.
+    async fn settle_found(
+        &self,
+        all: Vec<Unfinished>,
+        loops: CrashLoops,
+    ) -> Result<(Vec<GoingOn>, Recovered), StoreError> {
+        let (mut going_on, mut records, mut held) = (Vec::new(), Vec::new(), Vec::new());
+        for found in all {
+            let plan = self.plan(&found, loops).await?;
             self.note_recovery(&found, &plan);
+            let begun = found.row.started_at.into_iter().chain(found.row.taken_up.iter().copied()).collect();
+            let go_on = |resume| GoingOn {
+                accept: found.accept.clone(),
+                resume,
+                absorbed: found.guests.clone(),
+                posted: found.posted.clone(),
+            };
             match plan {
-                Plan::Requeue => going_on.push((found.accept, None, Vec::new(), found.posted)),
+                Plan::Requeue => going_on.push(go_on(None)),
                 Plan::Resume(answers) => {
-                    let resume = Resume {
-                        session: found.row.session,
-                        begun: found.row.started_at.into_iter().chain(found.row.taken_up).collect(),
-                        entries: found.entries,
-                        answers,
-                    };
-                    going_on.push((found.accept, Some(resume), found.guests, found.posted));
+                    let (session, entries) = (found.row.session.clone(), found.entries.clone());
+                    going_on.push(go_on(Some(Resume { session, begun, entries, answers, reentry: None })));
                 }
-                Plan::End(outcome, answers) => {
-                    let inbound = Inbound::from(found.accept.clone());
-                    let style = Style::of(&self.agents().of(found.row.key.agent()).working_in(inbound.cwd.as_ref()));
-                    let line = self.0.line(&inbound, style);
-                    endings.extend(ending(&self.0.ambient, (&found, line.as_deref()), outcome, &answers));
+                Plan::Reenter => going_on.push(go_on(Some(Resume::reentry(&found)))),
+                Plan::Hold(answers) => {
+                    records.extend(self.holding(&found, &answers));
+                    held.push(Held { run: found.row.run.clone(), held_at: self.0.ambient.now_ms() });
                 }
+                Plan::StayHeld => {
+                    let held_at = found.row.hold.map_or(found.row.accepted_at, |hold| hold.held_at);
+                    held.push(Held { run: found.row.run.clone(), held_at });
+                }
+                Plan::End(outcome, answers) => records.extend(self.ending(&found, outcome, &answers)),
             }
         }
         // The ends first: a run that goes on reads the transcript behind them.
-        self.0.writer.commit(endings).await?;
+        self.0.writer.commit(records).await?;
         // What was at work is at the end of its transcript, also before a message that the disk once kept from beginning.
-        going_on.sort_by_key(|(_, resume, ..)| resume.is_none());
-        let count = going_on.len();
-        // Before anything else is said to those who are to hear it.
-        self.0.take_up_mail().await?;
-        for (accept, resume, guests, posted) in going_on {
-            self.requeue(accept, resume, (guests, posted));
-        }
-        self.take_up_children().await?;
-        Ok(count)
+        going_on.sort_by_key(|run: &GoingOn| run.resume.as_ref().is_none_or(|resume| resume.reentry.is_some()));
+        let recovered = Recovered { resumed: going_on.len(), held: held.len() };
+        held.into_iter().for_each(|held| self.expire_later(held));
+        Ok((going_on, recovered))
+    }
+
+    /// The records that end a run which is not taken up again.
+    pub(super) fn ending(&self, found: &Unfinished, outcome: Outcome, answers: &[ToolResult]) -> Vec<Rec> {
+        let inbound = Inbound::from(found.accept.clone());
+        let style = Style::of(&self.agents().of(found.row.key.agent()).working_in(inbound.cwd.as_ref()));
+        let line = self.0.line(&inbound, style);
+        ending(&self.0.ambient, (found, line.as_deref()), outcome, answers)
+    }
+
+    fn requeue_all(&self, all: Vec<GoingOn>) {
+        all.into_iter().for_each(|run| self.requeue(run));
     }
 
     /// What becomes of a run that a restart found. One whose session got a new transcript meanwhile cannot go on: its
     /// lane works in the new one.
-    async fn plan(&self, found: &Unfinished) -> Result<Plan, StoreError> {
+    async fn plan(&self, found: &Unfinished, loops: CrashLoops) -> Result<Plan, StoreError> {
         let answers = match recovery::plan(found, self.0.ambient.now_ms()) {
             Plan::Resume(answers) => answers,
-            plan @ (Plan::Requeue | Plan::End(..)) => return Ok(plan),
+            Plan::Hold(answers) if loops == CrashLoops::Resume => answers,
+            plan @ (Plan::Requeue | Plan::Reenter | Plan::Hold(_) | Plan::StayHeld | Plan::End(..)) => return Ok(plan),
         };
         if let Some(session) = &found.row.session
             && self.0.store.find(session).await?.as_ref() != Some(&found.row.key)
@@ -82,29 +160,30 @@ impl Hub {
         let decision = match plan {
             Plan::Requeue => "queued again",
             Plan::Resume(_) => "goes on",
+            Plan::Reenter => "released",
+            Plan::Hold(_) | Plan::StayHeld => "held",
             Plan::End(..) => "ended",
         };
         let fact = Fact::new(What::Recovered).by(found.row.key.as_str()).ended(decision);
         self.audit().note(fact.with("run", found.row.run.as_str()));
     }
 
-    /// How many runs are unfinished on disk.
+    /// How many runs of earlier processes nobody has taken up yet.
     pub async fn unfinished(&self) -> Result<usize, StoreError> {
-        Ok(self.0.store.recover().await?.len())
-    }
-
-    /// Takes nothing in from here on, and says why. For a start at which what is unfinished is better left alone.
-    pub fn hold(&self, why: &str) {
-        self.0.lock().held = Some(why.to_owned());
+        if self.0.backlog.is_empty() {
+            return Ok(0);
+        }
+        Ok(self.0.backlog.open(&*self.0.store).await?.len())
     }
 
     /// Puts a run that is on disk back in line, with the runs that end with it.
-    fn requeue(&self, accept: Accept, resume: Option<Resume>, (guests, posted): (Vec<RunRow>, Vec<DeliveryRow>)) {
+    pub(super) fn requeue(&self, run: GoingOn) {
+        let GoingOn { accept, resume, absorbed, posted } = run;
         let key = accept.key.clone();
         let mut live = self.0.lock();
         let at = accept.at;
         let mut queued = self.revive(&mut live, Inbound::from(accept), at);
-        queued.host(guests.into_iter().map(|row| {
+        queued.host(absorbed.into_iter().map(|row| {
             let at = row.accepted_at;
             self.revive(&mut live, Inbound::from(row), at)
         }));
@@ -114,6 +193,7 @@ impl Hub {
             None => queued,
         };
         self.0.send(&mut live, &key, Job::Run(Box::new(queued)));
+        self.0.arrivals.notify_waiters();
     }
 
     /// A run that is on disk is alive again.
@@ -137,7 +217,7 @@ impl Hub {
         let ended = interrupted(row.accepted_at, self.0.ambient.now_ms());
         let run = match &row.state {
             RunState::Absorbed(host) => host,
-            RunState::Accepted | RunState::Running | RunState::Ended(_) => &row.run,
+            RunState::Accepted | RunState::Running | RunState::Held | RunState::Ended(_) => &row.run,
         };
         let terminal = Rec::Terminal { run: run.clone(), ended: Box::new(ended.clone()) };
         self.0.writer.commit(vec![terminal]).await?;

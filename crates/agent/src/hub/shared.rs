@@ -17,6 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Admission, HubEvent, Inbound,
+    backlog::Backlog,
     registry::{Mailbox, Registry},
     setup::Setup,
     waits::Waits,
@@ -44,7 +45,7 @@ pub(super) fn interrupted(accepted_at: u64, at: u64) -> Ended {
         replies: Vec::new(),
         model: (String::new(), String::new()),
         usage: Usage::default(),
-        steps: course::of(&[], Span { accepted_at, begun: &[accepted_at], until: at }),
+        steps: course::of(&[], Span { accepted_at, begun: &[accepted_at], held: None, until: at }),
         ended_at: at,
         words: None,
     }
@@ -73,6 +74,10 @@ pub(crate) struct Shared {
     pub(crate) mail: Mail,
     /// What models may take.
     pub(crate) purse: Arc<Purse>,
+    /// Unfinished runs of earlier processes that are still to be taken up.
+    pub(super) backlog: Backlog,
+    /// Locked while a held run is released or ended, so that of two decisions one counts.
+    pub(super) deciding_held: tokio::sync::Mutex<()>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -88,8 +93,6 @@ pub(super) struct Live {
     pub(super) runs: HashMap<RunId, LiveRun>,
     /// Which sessions wait for which.
     pub(super) waits: Waits,
-    /// Why nothing is taken in.
-    pub(super) held: Option<String>,
 }
 
 #[derive(Debug)]

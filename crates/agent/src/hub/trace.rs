@@ -31,7 +31,9 @@ impl Life {
         let posted = store.posted(row.host.as_ref().unwrap_or(&row.run)).await?;
         let (steps, until) = match &row.state {
             RunState::Ended(ended) => (ended.steps.clone(), ended.ended_at),
-            RunState::Accepted | RunState::Running | RunState::Absorbed(_) => (Steps::default(), row.accepted_at),
+            RunState::Accepted | RunState::Running | RunState::Absorbed(_) | RunState::Held => {
+                (Steps::default(), row.accepted_at)
+            }
         };
         Ok(Some(Self { row, steps, until, posted }.seen()))
     }
@@ -79,7 +81,7 @@ impl Hub {
         // One that began before this process did.
         let begun = row.started_at.into_iter().chain(row.taken_up.iter().copied());
         let begun: Vec<_> = begun.filter(|before| began.is_none_or(|began| *before < began)).collect();
-        (course::of(&facts, Span { accepted_at: tape.accepted_at(), begun: &begun, until }), until)
+        (course::of(&facts, Span { accepted_at: tape.accepted_at(), begun: &begun, held: row.hold, until }), until)
     }
 
     /// The runs that are remembered, the newest first.

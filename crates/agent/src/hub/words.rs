@@ -213,9 +213,9 @@ pub enum SubmitError {
     /// The process is going down.
     #[error("gateway_draining: the gateway is stopping; send it again when it is back")]
     Stopping,
-    /// Nothing is taken in for now; the text says why and what helps.
-    #[error("{0}")]
-    Held(String),
+    /// The same request was accepted before, and its run is held.
+    #[error("run {0} was active at several crashes in a row and is held; continue it with: homard runs release {0}")]
+    Held(RunId),
 }
 
 /// Whether a message was taken in, once that is known.

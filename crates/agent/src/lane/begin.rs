@@ -9,7 +9,10 @@ use homard_proto::{
     transcript::{Entry, Header, Kind, ModelChange},
 };
 use homard_reply::blocks::Blocks;
-use homard_store::{Input, Rec, Start, branch, recovery::assistant};
+use homard_store::{
+    Hold, Input, Rec, Start, Unfinished, branch,
+    recovery::{assistant, own_lines},
+};
 
 use super::{
     Lane, Queued,
@@ -55,9 +58,27 @@ pub(crate) struct Resume {
     pub(crate) entries: Vec<Entry>,
     /// Answers to open calls that are known; the other open calls are run again.
     pub(crate) answers: Vec<ToolResult>,
+    /// Set for a run that was held and released: its message enters the transcript again.
+    pub(crate) reentry: Option<Hold>,
 }
 
+/// What a model reads beside a message that enters the transcript again.
+const REENTERED: &str = "Work on this message was interrupted several times. It stands in this conversation once before, with \
+                         what was done until then. Do not repeat what is done already.";
+
 impl Resume {
+    /// For a run that was held and released. Its calls were answered when it was held, and it works in whichever transcript
+    /// its session has by now.
+    pub(crate) fn reentry(found: &Unfinished) -> Self {
+        Self {
+            session: None,
+            begun: found.row.started_at.into_iter().chain(found.row.taken_up.iter().copied()).collect(),
+            entries: own_lines(&found.row.run, &found.entries).to_vec(),
+            answers: Vec::new(),
+            reentry: found.row.hold,
+        }
+    }
+
     /// What its answers took before the process ended.
     fn took(&self) -> Sum {
         self.entries.iter().filter_map(assistant).map(|said| Sum::from(&said.usage)).sum()
@@ -167,9 +188,11 @@ impl Lane {
             queued.take_up(at);
             scope.said = queued.said;
             scope.answers = queued.answers.clone();
-        } else if scope.wish.is_none() {
+        }
+        if (!queued.is_resumed || queued.reentry.is_some()) && scope.wish.is_none() {
             let mut message = queued.first_message();
-            let told: Vec<_> = told.into_iter().chain(std::mem::take(&mut brought.notes)).collect();
+            let reentered = queued.reentry.map(|_| REENTERED.to_owned());
+            let told: Vec<_> = told.into_iter().chain(std::mem::take(&mut brought.notes)).chain(reentered).collect();
             notes::attach(&mut message, &told);
             brought.show(&mut message);
             scope.dispatch = brought.dispatch;

@@ -149,7 +149,10 @@ impl Lane {
             replies: Vec::new(),
             model: end.model.clone(),
             usage: Usage::default(),
-            steps: course::of(&[], course::Span { accepted_at: queued.tape.accepted_at(), begun: &[], until: at }),
+            steps: course::of(
+                &[],
+                course::Span { accepted_at: queued.tape.accepted_at(), begun: &[], held: None, until: at },
+            ),
             ended_at: at,
             words: end.replies.first().map(|reply| reply.text.clone()),
         };

@@ -58,7 +58,7 @@ impl Lane {
             return guests.iter().chain([queued]).for_each(|queued| self.suspend(queued));
         };
         let facts = tape.facts();
-        let span = Span { accepted_at: tape.accepted_at(), begun: &queued.begun, until: at };
+        let span = Span { accepted_at: tape.accepted_at(), begun: &queued.begun, held: queued.reentry, until: at };
         let mut story = Story::of(&facts);
         story.compactions.retain(|(made, _)| !void.contains(made));
         // Last words after a hole would not be the answer to what is on disk.
@@ -302,20 +302,10 @@ pub(crate) fn ending(
     let row = &found.row;
     let first = row.started_at.unwrap_or(row.accepted_at);
     let begun: Vec<_> = std::iter::once(first).chain(row.taken_up.iter().copied()).collect();
-    let steps = course::of(&facts, Span { accepted_at: row.accepted_at, begun: &begun, until: at });
+    let span = Span { accepted_at: row.accepted_at, begun: &begun, held: row.hold, until: at };
+    let steps = course::of(&facts, span);
     let run = &row.run;
-    let mut records = Vec::new();
-    // Where the session went on without the run, an answer would stand behind the wrong message.
-    let is_last = own.len() == found.entries.len();
-    for asked in story.calls.iter().filter(|asked| is_last && asked.answer.is_none()) {
-        let known = answers.iter().find(|answer| answer.tool_call_id == asked.call.as_str()).cloned();
-        let message = Message::ToolResult(known.unwrap_or_else(|| asked.unanswered(at)));
-        let (kind, id) = (Kind::message(message), ambient.entry_id());
-        let entry = Box::new(Entry { kind, id, parent_id: None, timestamp: iso(at) });
-        if let Some(session) = found.row.session.clone() {
-            records.push(Rec::Entry { run: Some(run.clone()), key: found.row.key.clone(), session, entry });
-        }
-    }
+    let mut records = closing(ambient, found, answers);
     let mut said = Replies::of(&facts, &found.accept.options.route);
     let lines = std::mem::take(&mut said.lines);
     if let Some(line) = line {
@@ -337,6 +327,25 @@ pub(crate) fn ending(
     };
     records.push(Rec::Terminal { run: run.clone(), ended: Box::new(ended) });
     records
+}
+
+/// The lines that answer the open calls of a run which a restart found, so that its transcript is whole.
+pub(crate) fn closing(ambient: &Ambient, found: &Unfinished, answers: &[ToolResult]) -> Vec<Rec> {
+    let (at, run) = (ambient.now_ms(), &found.row.run);
+    let own = own_lines(run, &found.entries);
+    // Where the session went on without the run, an answer would stand behind the wrong message.
+    let (Some(session), true) = (&found.row.session, own.len() == found.entries.len()) else { return Vec::new() };
+    let facts: Vec<_> = own.iter().filter_map(|entry| told_before(entry, at)).collect();
+    let story = Story::of(&facts);
+    let open = story.calls.iter().filter(|asked| asked.answer.is_none());
+    let lines = open.map(|asked| {
+        let known = answers.iter().find(|answer| answer.tool_call_id == asked.call.as_str()).cloned();
+        let message = Message::ToolResult(known.unwrap_or_else(|| asked.unanswered(at)));
+        let (kind, id) = (Kind::message(message), ambient.entry_id());
+        let entry = Box::new(Entry { kind, id, parent_id: None, timestamp: iso(at) });
+        Rec::Entry { run: Some(run.clone()), key: found.row.key.clone(), session: session.clone(), entry }
+    });
+    lines.collect()
 }
 
 /// How full the context was at the last model call.

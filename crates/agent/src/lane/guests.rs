@@ -19,7 +19,7 @@ impl Lane {
                     guest.tape.pass(end.ended_at, RunEvent::Ended(Arc::new(end)));
                     self.hub.forget(&guest.tape);
                 }
-                Ok(Some(RunState::Absorbed(_))) => {
+                Ok(Some(RunState::Absorbed(_) | RunState::Held)) => {
                     guest.tape.break_off("the end of the run that it became a part of could not be stored");
                     self.hub.forget(&guest.tape);
                 }

@@ -30,7 +30,7 @@ use std::{
 
 use futures_util::{FutureExt, future::OptionFuture};
 use homard_proto::{RunId, SessionId, SessionKey, message::ToolResult};
-use homard_store::{DeliveryRow, Rec};
+use homard_store::{DeliveryRow, Hold, Rec};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::{Instant, sleep_until, timeout},
@@ -116,6 +116,8 @@ pub(crate) struct Queued {
     session: Option<SessionId>,
     /// When it began, each time, before this process had it.
     begun: Vec<u64>,
+    /// Set for a run that was held and released.
+    reentry: Option<Hold>,
     /// Whether its run makes the conversation short at the moment.
     compacting: Flag,
     /// Tells its run that somebody waits for it to end.
@@ -154,6 +156,7 @@ impl Queued {
             answers: Vec::new(),
             session: None,
             begun: Vec::new(),
+            reentry: None,
             compacting: Flag::default(),
             hurry: CancellationToken::new(),
             line: None,
@@ -164,6 +167,7 @@ impl Queued {
 
     /// A run that was at work when the process ended.
     pub(crate) fn resuming(mut self, resume: Resume) -> Self {
+        self.reentry = resume.reentry;
         self.resume = Some(resume);
         self.is_resumed = true;
         self

@@ -129,7 +129,7 @@ impl Lane {
     /// Reads the session for a run that begins. One that was deleted since the message was taken in is made anew.
     pub(super) async fn open_for(&mut self, queued: &Queued) -> Result<(), StoreError> {
         self.open().await?;
-        if self.session.is_none() && !queued.is_resumed {
+        if self.session.is_none() && (!queued.is_resumed || queued.reentry.is_some()) {
             let id = queued.inbound.session.clone().unwrap_or_else(|| self.hub.ambient.session_id());
             self.session = Some(OpenSession::new(id, self.hub.ambient.now_ms()));
         }

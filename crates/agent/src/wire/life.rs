@@ -9,7 +9,10 @@ use homard_store::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{ambient::iso, hub::Life};
+use crate::{
+    ambient::iso,
+    hub::{HeldRun, Life},
+};
 
 /// A run in a list.
 pub fn run_row(row: &RunRow) -> Value {
@@ -21,6 +24,7 @@ pub fn run_row(row: &RunRow) -> Value {
         RunState::Accepted => json!({"status": "accepted"}),
         RunState::Running => json!({"status": "running"}),
         RunState::Absorbed(_) => json!({"status": "absorbed"}),
+        RunState::Held => json!({"status": "held", "heldAt": row.hold.map(|hold| hold.held_at)}),
         RunState::Ended(ended) => {
             let status = match ended.outcome {
                 Outcome::Done => "ok",
@@ -37,6 +41,28 @@ pub fn run_row(row: &RunRow) -> Value {
     if let (Value::Object(told), Value::Object(more)) = (&mut told, more) {
         told.extend(more);
         told.retain(|_, value| !value.is_null());
+    }
+    told
+}
+
+/// A held run.
+pub fn held_run(held: &HeldRun) -> Value {
+    json!({
+        "runId": held.run, "sessionKey": held.key, "message": held.message, "acceptedAt": held.accepted_at,
+        "heldAt": held.held_at, "expiresAt": held.expires_at, "attempts": held.attempts,
+    })
+}
+
+/// A run in a list, as read from a state directory that no gateway serves: nobody works on it.
+pub fn run_row_at_rest(row: &RunRow) -> Value {
+    let mut told = run_row(row);
+    let at_rest = match row.state {
+        RunState::Accepted => Some(("queued", "starts when the gateway starts")),
+        RunState::Running | RunState::Absorbed(_) => Some(("interrupted", "resumes when the gateway starts")),
+        RunState::Held | RunState::Ended(_) => None,
+    };
+    if let Some((status, next)) = at_rest {
+        (told["status"], told["next"]) = (status.into(), next.into());
     }
     told
 }

@@ -1,14 +1,14 @@
 //! `runs.*`: what became of messages.
 
 use homard_agent::{
-    hub::{Life, Look},
+    hub::{HeldError, Life, Look},
     wire::life,
 };
 use homard_proto::{
     ErrorShape, RunId,
     method::{
         Params,
-        runs::{GetParams, ListParams, TraceParams},
+        runs::{DropParams, GetParams, HeldParams, ListParams, ReleaseParams, TraceParams},
     },
 };
 use serde_json::json;
@@ -42,6 +42,34 @@ pub(crate) async fn get(mut call: Call) -> Result<Answer, ErrorShape> {
 pub(crate) async fn trace(mut call: Call) -> Result<Answer, ErrorShape> {
     let TraceParams { id } = call.params()?;
     Ok(life::life(&find(&call, &id).await?).into())
+}
+
+/// The runs that are held after several crashes in a row.
+pub(crate) async fn held(mut call: Call) -> Result<Answer, ErrorShape> {
+    let HeldParams {} = call.params()?;
+    let held = call.server.hub.held().await.map_err(unavailable)?;
+    Ok(json!({"runs": held.iter().map(life::held_run).collect::<Vec<_>>()}).into())
+}
+
+/// Queues a held run again.
+pub(crate) async fn release(mut call: Call) -> Result<Answer, ErrorShape> {
+    let ReleaseParams { run_id } = call.params()?;
+    call.server.hub.release(&run_id).await.map_err(not_held)?;
+    Ok(json!({"runId": run_id, "status": "queued"}).into())
+}
+
+/// Ends a held run.
+pub(crate) async fn drop_held(mut call: Call) -> Result<Answer, ErrorShape> {
+    let DropParams { run_id } = call.params()?;
+    call.server.hub.drop_held(&run_id).await.map_err(not_held)?;
+    Ok(json!({"runId": run_id, "status": "dropped"}).into())
+}
+
+fn not_held(error: HeldError) -> ErrorShape {
+    match error {
+        HeldError::NotHeld(_) => ErrorShape::invalid(error.to_string()),
+        HeldError::Store(error) => unavailable(error),
+    }
 }
 
 async fn find(call: &Call, id: &str) -> Result<Life, ErrorShape> {

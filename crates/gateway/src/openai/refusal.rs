@@ -124,8 +124,8 @@ impl From<SubmitError> for Refusal {
                 Self { again: Again::Soon, ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", why) }
             }
             // Nothing was taken in, so it can be sent again when the gateway is back.
-            SubmitError::Stopping | SubmitError::Held(_) => Self { again: Again::Soon, ..Self::unavailable(why) },
-            SubmitError::Store(_) => Self::failed(why),
+            SubmitError::Stopping => Self { again: Again::Soon, ..Self::unavailable(why) },
+            SubmitError::Store(_) | SubmitError::Held(_) => Self::failed(why),
         }
     }
 }

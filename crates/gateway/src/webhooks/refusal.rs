@@ -80,9 +80,10 @@ impl From<SubmitError> for Refusal {
         match error {
             SubmitError::Conflict(_) => Self::new(StatusCode::CONFLICT, why),
             SubmitError::Blocked => Self::new(StatusCode::FORBIDDEN, why),
+            SubmitError::Held(_) => Self::new(StatusCode::CONFLICT, why),
             SubmitError::Overloaded => Self { again: Some(AGAIN), ..Self::new(StatusCode::TOO_MANY_REQUESTS, why) },
             // Nothing was taken in, so the same request may come again.
-            SubmitError::Stopping | SubmitError::Held(_) | SubmitError::Store(_) => Self::unavailable(why),
+            SubmitError::Stopping | SubmitError::Store(_) => Self::unavailable(why),
         }
     }
 }

@@ -67,11 +67,11 @@ pub(super) async fn start(
         (_, None) => {}
         (Ok(Disposition::New(tape)), Some(main)) => follow((server, hooks), Follower::new(tape.clone()), (main, mark)),
         // Whoever started it follows it.
-        (Ok(Disposition::InFlight(_)), Some(_)) => {}
+        (Ok(Disposition::InFlight(_)) | Err(SubmitError::Held(_)), Some(_)) => {}
         (Ok(Disposition::Finished(_)), Some(_)) if known.is_some() => {}
         (Ok(Disposition::Finished(_)), Some(main)) => pending::forget((server, hooks), &main, &run).await,
         // Nothing was taken in.
-        (Err(SubmitError::Blocked | SubmitError::Overloaded | SubmitError::Held(_)), Some(main)) => {
+        (Err(SubmitError::Blocked | SubmitError::Overloaded), Some(main)) => {
             pending::forget((server, hooks), &main, &run).await;
         }
         // The run is another's, or nobody knows whether it is on disk: the next start finds out.

@@ -319,7 +319,7 @@ async fn hello_says_what_can_be_asked_and_nothing_else() {
                     "chat.inject", "chat.resume", "chat.startup", "chat.metadata", "commands.list", "models.list",
                     "sessions.subscribe", "sessions.unsubscribe", "sessions.messages.subscribe",
                     "sessions.messages.unsubscribe", "tools.catalog", "tools.effective", "logs.tail", "node.list",
-                    "runs.list", "runs.get", "runs.trace", "usage.cost", "sessions.usage", "sessions.usage.timeseries",
+                    "runs.list", "runs.get", "runs.trace", "runs.held", "runs.release", "runs.drop", "usage.cost", "sessions.usage", "sessions.usage.timeseries",
                     "sessions.usage.logs", "usage.status", "system.info", "system-event", "question.list", "plugin.approval.list",
                     "openclaw.approval.list", "themes.list", "models.authStatus", "tasks.list", "diagnostics.lanes",
                     "environments.list", "doctor.memory.status", "webSearch.status", "update.status", "node.pair.list",

@@ -362,7 +362,7 @@ async fn a_run_whose_session_got_a_new_transcript_does_not_go_on_after_a_restart
     socket.ask("1", "sessions.reset", json!({"key": "main"})).await;
     // The first process is as good as dead: its model never says another word.
     let next = World::over(store, says(&["hi"])).await;
-    assert_eq!(next.hub.recover().await, Ok(0));
+    assert_eq!(next.hub.recover(Default::default()).await.map(|recovered| recovered.resumed), Ok(0));
     let mut socket = next.client(4, json!({})).await;
     let waited = socket.ask("1", "agent.wait", json!({"runId": "k1"})).await;
     let why = "INTERRUPTED: the program was restarted, and the session had got a new transcript";

@@ -94,7 +94,11 @@ pub(super) struct Staff {
 
 impl Office {
     /// An office, and what is wrong with some plugin or hook of the config.
-    pub(super) fn new((paths, purpose): (&Paths, Purpose), loaded: &Loaded<Config>, audit: Audit) -> (Self, Vec<String>) {
+    pub(super) fn new(
+        (paths, purpose): (&Paths, Purpose),
+        loaded: &Loaded<Config>,
+        audit: Audit,
+    ) -> (Self, Vec<String>) {
         let hub = Arc::default();
         let (guests, wrong) = Guests::open(loaded, paths, &hub);
         let channels = Channels::new(paths, &hub);

@@ -57,11 +57,20 @@ impl Setup {
 
     /// The gateway's answer to a question with parameters; `None` when nobody listens there.
     pub(super) async fn ask_with(&self, method: &str, params: Value) -> Result<Option<Value>> {
-        let Reached::Gateway(mut client) = Client::connect(&self.target, &["operator.read"], &[]).await? else {
+        self.call(&["operator.read"], method, params).await
+    }
+
+    async fn call(&self, scopes: &[&str], method: &str, params: Value) -> Result<Option<Value>> {
+        let Reached::Gateway(mut client) = Client::connect(&self.target, scopes, &[]).await? else {
             return Ok(None);
         };
         let slow = |_| Failure::new("connection", format!("the gateway at {} does not answer", self.target.url));
         Ok(Some(timeout(PATIENCE, client.call(method, params)).await.map_err(slow)??))
+    }
+
+    /// The gateway's answer to a request that changes something; `None` when nobody listens there.
+    pub(super) async fn order(&self, method: &str, params: Value) -> Result<Option<Value>> {
+        self.call(&["operator.read", "operator.write"], method, params).await
     }
 
     /// The failure of a command that needs the gateway.

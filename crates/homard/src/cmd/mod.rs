@@ -24,6 +24,7 @@ mod pairing;
 mod plugins;
 #[cfg(test)]
 mod reference;
+mod runs;
 mod sandbox;
 mod sessions;
 mod skills;
@@ -75,6 +76,8 @@ enum Command {
     Status(ask::Args),
     /// What became of a message, step by step, and where the time went
     Trace(trace::Args),
+    /// List runs, and release or drop those held after repeated crashes
+    Runs(runs::Args),
     /// What models took, day by day, and what they may take
     Usage(usage::Args),
     /// What was talked about: list the sessions, newest first, or make one short
@@ -152,6 +155,7 @@ impl Cli {
             Command::Import(args) => args.wants_json(),
             Command::Sessions(args) => args.json,
             Command::Trace(args) => args.json,
+            Command::Runs(args) => args.json,
             Command::Usage(args) => args.json,
             Command::Health(args) | Command::Status(args) => args.json,
             // Their reports are documents, also when they fail.
@@ -171,6 +175,7 @@ impl Cli {
             | Command::Health(_)
             | Command::Status(_)
             | Command::Trace(_)
+            | Command::Runs(_)
             | Command::Usage(_)
             | Command::Sessions(_)
             | Command::Agents(_)
@@ -211,6 +216,7 @@ impl Cli {
             Command::Health(args) => health::run(&args).await,
             Command::Status(args) => status::run(&args).await,
             Command::Trace(args) => trace::run(&args).await,
+            Command::Runs(args) => runs::run(&args).await,
             Command::Usage(args) => usage::run(&args).await,
             Command::Sessions(args) => sessions::run(&args).await,
             Command::Agents(args) => agents::run(&args),

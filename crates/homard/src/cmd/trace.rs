@@ -46,12 +46,12 @@ pub(super) struct Args {
 pub(super) async fn run(args: &Args) -> Result<()> {
     let setup = Setup::find()?;
     if args.id == "list" {
-        return list(&setup, args).await;
+        return list(&setup, args.limit, args.json).await;
     }
     let mut shown = String::new();
     loop {
         let (life, is_live) = find(&setup, &args.id).await?;
-        let is_over = !matches!(life["run"]["status"].as_str(), Some("accepted" | "running" | "absorbed"));
+        let is_over = !matches!(life["run"]["status"].as_str(), Some("accepted" | "running" | "absorbed" | "held"));
         if !args.follow || is_over || !is_live {
             return match args.json {
                 true => Ok(render::print_json(&life)?),
@@ -82,20 +82,24 @@ async fn find(setup: &Setup, id: &str) -> Result<(Value, bool)> {
         };
         Failure::new("not_found", format!("{what}\nhomard trace list tells those that are"))
     };
-    Ok((life::life(&found.ok_or_else(nobody)?), false))
+    let found = found.ok_or_else(nobody)?;
+    let mut told = life::life(&found);
+    told["run"] = life::run_row_at_rest(&found.row);
+    Ok((told, false))
 }
 
-async fn list(setup: &Setup, args: &Args) -> Result<()> {
-    let limit = usize::from(args.limit);
+/// Lists runs, newest first.
+pub(super) async fn list(setup: &Setup, limit: u16, is_json: bool) -> Result<()> {
+    let limit = usize::from(limit);
     let listed = match setup.ask_with("runs.list", json!({"limit": limit})).await? {
         Some(listed) => listed,
         None => {
             let look = homard_store::Look { limit, ..homard_store::Look::default() };
             let rows = setup.look(async move |journal| Ok(journal.runs(&look).await?)).await?.unwrap_or_default();
-            json!({"runs": rows.iter().map(life::run_row).collect::<Vec<_>>()})
+            json!({"runs": rows.iter().map(life::run_row_at_rest).collect::<Vec<_>>()})
         }
     };
-    if args.json {
+    if is_json {
         return Ok(render::print_json(&listed)?);
     }
     let runs = listed["runs"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -219,37 +219,27 @@ async fn crash_three_times(home: &Home) {
     fs::write(home.state().join("workspace/go"), "").unwrap();
 }
 
+// D72: a power supply that flaps is not a bad run.
 #[tokio::test]
-async fn after_three_crashes_runs_are_held_and_everybody_says_so() {
+async fn after_three_crashes_a_run_that_was_active_at_one_of_them_goes_on_and_all_is_served() {
     let home = Home::new();
     crash_three_times(&home).await;
     let gateway = home.gateway();
-    let told = "safe mode: the gateway went down 3 times in 5 minutes, so its unfinished runs (1) are held";
-    let status = gateway.run(&["status"]);
-    assert!(status.stdout.contains(told), "{}", status.stdout);
-    let health = gateway.run(&["health", "--json"]).json();
-    assert!(health["notice"].as_str().unwrap().starts_with(told), "{health}");
-    let refused = gateway.run(&["agent", "-m", "What time is it?"]);
-    assert_eq!(refused.code, Some(1));
-    assert!(refused.stderr.contains(told), "{}", refused.stderr);
-    let params = r#"{"runId": "k", "timeoutMs": 0}"#;
+    let params = r#"{"runId": "k", "timeoutMs": 60000}"#;
     let waited = gateway.run(&["gateway", "call", "agent.wait", "--params", params]).json();
-    assert_eq!(waited["status"], "timeout");
-    gateway.process.signal(Signal::TERM);
-    let (code, words) = gateway.end();
-    assert_eq!(code, Some(0));
-    assert!(words.contains(told), "{words}");
-    let mut life = Life::begin(&home, &[]).await;
-    assert_eq!(life.wait("k").await["status"], "ok");
+    assert_eq!(waited["status"], "ok");
+    assert_eq!(gateway.run(&["agent", "-m", "What time is it?"]).code, Some(0));
+    assert_eq!(gateway.run(&["runs", "held"]).stdout, "no run is held\n");
+    assert_eq!(gateway.run(&["health", "--json"]).json()["notice"], json!(null));
 }
 
 #[tokio::test]
-async fn a_turn_here_says_how_many_runs_wait_for_the_gateway() {
+async fn a_local_turn_says_how_many_runs_of_other_sessions_are_unfinished() {
     let home = Home::new();
     crash_three_times(&home).await;
     let said = home.run(&["agent", "--local", "--session-key", "other", "-m", "What files are here?"]);
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    let told = "(1 unfinished run waits for the gateway; start it with: homard gateway)\n";
+    let told = "(1 unfinished run in other sessions; start the gateway to continue: homard gateway)\n";
     assert!(said.stderr.starts_with(told), "{}", said.stderr);
     let mut life = Life::begin(&home, &[]).await;
     assert_eq!(life.wait("k").await["status"], "ok");

@@ -24,6 +24,7 @@ mod models;
 mod owner_tools;
 mod plugins;
 mod probe;
+mod processes;
 mod provider;
 mod puppet;
 mod reload;

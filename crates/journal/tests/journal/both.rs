@@ -2,8 +2,8 @@
 
 use homard_proto::CallId;
 use homard_store::{
-    AbortReason, Delivery, DeliveryRow, DeliveryState, Fence, Look, Outcome, Rec, RunState, Start, Store, ToolClass,
-    ToolRow, Unfinished, Verdict,
+    AbortReason, Attempt, Delivery, DeliveryRow, DeliveryState, Fence, Hold, Look, Outcome, ProcessEnd, Rec, RunState,
+    Start, Store, ToolClass, ToolRow, Unfinished, Verdict,
     outbox::due,
     spend::{Period, day_of},
 };
@@ -52,6 +52,38 @@ asked_of_both! {
     a_delivery_cannot_go_where_it_cannot
     runs_are_listed_newest_first_and_found_by_any_name
     what_models_took_is_summed_up
+    a_held_run_waits_until_it_is_released
+}
+
+async fn a_held_run_waits_until_it_is_released(store: &dyn Store, fence: &Fence) {
+    let hold = |at| Rec::Hold { run: run("r1"), at };
+    let release = |at| Rec::Release { run: run("r1"), at };
+    let batch = vec![accept("r1", "x"), hold(NOW), release(NOW)];
+    let verdicts = vec![Verdict::Stored, Verdict::Skipped, Verdict::Skipped];
+    assert_eq!(store.commit(fence, batch).await, Ok(verdicts), "only a started run is held");
+    let batch = vec![
+        patch("main", None, record("s1")),
+        start("r1", "main", "s1"),
+        input("r1", MAIN, &[], &["own"]),
+        intent("r1", "c1", ToolClass::Effect),
+        hold(NOW + 1),
+    ];
+    store.commit(fence, batch).await.unwrap();
+    let row = store.run(&run("r1")).await.unwrap().unwrap();
+    let held = Hold { held_at: NOW + 1, released_at: None, is_reentered: false };
+    assert_eq!((row.state, row.hold), (RunState::Held, Some(held)));
+    assert_eq!(store.recover().await.unwrap()[0].tools, []);
+    store.commit(fence, vec![said(MAIN, "meanwhile"), release(NOW + 2)]).await.unwrap();
+    let row = store.run(&run("r1")).await.unwrap().unwrap();
+    let released = Hold { released_at: Some(NOW + 2), ..held };
+    assert_eq!((row.state, row.hold), (RunState::Accepted, Some(released)));
+    assert_eq!(store.recover().await.unwrap()[0].entries, vec![under(Some("own"), "meanwhile")]);
+    let batch =
+        vec![start("r1", "main", "s1"), input("r1", MAIN, &[], &["again"]), input("r1", MAIN, &[], &["steered"])];
+    store.commit(fence, batch).await.unwrap();
+    let [open] = &store.recover().await.unwrap()[..] else { panic!("one is open") };
+    assert_eq!(open.row.hold, Some(Hold { is_reentered: true, ..released }));
+    assert_eq!(open.entries, vec![under(Some("again"), "steered")], "what it did is counted from its new line");
 }
 
 async fn runs_are_listed_newest_first_and_found_by_any_name(store: &dyn Store, fence: &Fence) {
@@ -275,7 +307,7 @@ async fn all_is_known_of_a_run_that_was_at_work(store: &dyn Store, fence: &Fence
     let expected = Unfinished {
         row: store.run(&run("r1")).await.unwrap().unwrap(),
         accept: *asked,
-        attempts: 2,
+        attempts: vec![Attempt { started_at: NOW, process: ProcessEnd::Running }; 2],
         aborted: Some(AbortReason::Timeout),
         entries: vec![under(Some("own"), "calls"), under(Some("calls"), "after")],
         tools: vec![

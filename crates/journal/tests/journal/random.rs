@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use homard_journal::Journal;
-use homard_store::{AbortReason, Delivery, DeliveryState, Fence, MemoryStore, Outcome, Rec, Store, ToolClass};
+use homard_store::{
+    AbortReason, Delivery, DeliveryState, Fence, MemoryStore, Outcome, ProcessEnd, Rec, Store, ToolClass,
+};
 use proptest::{collection::vec, prelude::*};
 use tempfile::TempDir;
 
@@ -21,6 +23,8 @@ enum Word {
     Intent(Name, Name),
     Done(Name, Name),
     Abort(Name),
+    Hold(Name),
+    Release(Name),
     End(Name),
     Said(Option<Name>, Name),
     Patch { at: Name, fresh: bool, believes: bool },
@@ -63,6 +67,8 @@ fn word() -> impl Strategy<Value = Word> {
         1 => (run(), call()).prop_map(|(run, call)| Word::Intent(run, call)),
         1 => (run(), call()).prop_map(|(run, call)| Word::Done(run, call)),
         1 => run().prop_map(Word::Abort),
+        1 => run().prop_map(Word::Hold),
+        1 => run().prop_map(Word::Release),
         1 => run().prop_map(Word::End),
         3 => (prop::option::of(run()), at()).prop_map(|(run, at)| Word::Said(run, at)),
         3 => (at(), any::<bool>(), believes()).prop_map(|(at, fresh, believes)| Word::Patch { at, fresh, believes }),
@@ -105,6 +111,8 @@ impl Speaker {
             Word::Intent(run, call) => intent(run, call, ToolClass::Effect),
             Word::Done(run, call) => done(run, call, &new),
             Word::Abort(run) => abort(run, AbortReason::User),
+            Word::Hold(name) => Rec::Hold { run: run(name), at: NOW + 1 },
+            Word::Release(name) => Rec::Release { run: run(name), at: NOW + 2 },
             Word::End(run) => terminal(run, Outcome::Done),
             Word::Said(None, at) => said((at, &place(at)), &new),
             Word::Said(Some(run), at) => said_by(run, (at, &place(at)), &new),
@@ -147,32 +155,36 @@ async fn compare(story: Vec<(Vec<Word>, Between)>) {
     let mut state: TempDir = tempfile::tempdir().unwrap();
     let mut journal = open(state.path());
     let memory = MemoryStore::default();
-    let mut speaker = Speaker::default();
+    let (mut speaker, mut end) = (Speaker::default(), ProcessEnd::Crashed);
     for (words, between) in &story {
         let batch: Vec<_> = words.iter().map(|word| speaker.say(word)).collect();
         let expected = memory.commit(&Fence::default(), batch.clone()).await;
         assert_eq!(journal.commit(&journal.fence(), batch).await.map(anywhere), expected);
+        end = ProcessEnd::Crashed;
         match between {
             Between::Nothing => {}
-            Between::Flush => journal.flush().await.unwrap(),
+            Between::Flush => {
+                journal.flush().await.unwrap();
+                end = ProcessEnd::Stopped;
+            }
             Between::Reopen => {
                 drop(journal);
                 journal = open(state.path());
-                memory.restart();
+                memory.restart(std::mem::replace(&mut end, ProcessEnd::Crashed));
             }
             Between::Crash => {
                 let copy = crash(state.path());
                 drop(journal);
                 state = copy;
                 journal = open(state.path());
-                memory.restart();
+                memory.restart(std::mem::replace(&mut end, ProcessEnd::Crashed));
             }
         }
     }
     same(&journal, &memory).await;
     // And once more as the next process finds it.
     drop(journal);
-    memory.restart();
+    memory.restart(end);
     same(&open(state.path()), &memory).await;
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::text;
+use crate::RunId;
 
 /// What `runs.list` takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,3 +46,30 @@ pub struct TraceParams {
 }
 
 params!(TraceParams, "runs.trace", &["id"], |_| json!({"id": text()}));
+
+/// What `runs.held` takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HeldParams {}
+
+params!(HeldParams, "runs.held", &[], |_| json!({}));
+
+/// What `runs.release` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReleaseParams {
+    /// The held run.
+    pub run_id: RunId,
+}
+
+params!(ReleaseParams, "runs.release", &["runId"], |_| json!({"runId": text()}));
+
+/// What `runs.drop` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DropParams {
+    /// The held run.
+    pub run_id: RunId,
+}
+
+params!(DropParams, "runs.drop", &["runId"], |_| json!({"runId": text()}));

@@ -64,6 +64,7 @@ fn asides(row: &RunRow, steps: &Steps, ended_at: u64) -> Option<String> {
             | What::Tools
             | What::Compaction { .. }
             | What::Down
+            | What::Held
             | What::Finished
             | What::More { .. } => true,
         };
@@ -90,7 +91,7 @@ fn down(played: &Played, row: &RunRow, steps: &Steps) -> Option<String> {
 }
 
 fn is_idle(what: &What) -> bool {
-    matches!(what, What::Down | What::Queued { .. } | What::More { .. })
+    matches!(what, What::Down | What::Held | What::Queued { .. } | What::More { .. })
 }
 
 /// What is stored of a run is what those who followed it saw.
@@ -232,6 +233,7 @@ fn tells(steps: &Steps) -> [Vec<String>; 8] {
             | What::Stored
             | What::Tools
             | What::Down
+            | What::Held
             | What::Finished
             | What::More { .. } => {}
         }

@@ -7,7 +7,7 @@ use std::{
 
 use homard_agent::{CUT, FLUSH, PLEA, hub::Waited, spelled_out, tape::State};
 use homard_proto::{
-    RunId,
+    EntryId, RunId,
     message::{Block, Content, Message, User},
     transcript::Entry,
 };
@@ -39,7 +39,7 @@ pub(super) fn broken(played: &Played) -> Vec<String> {
 fn outcome<'a>(played: &'a Played, run: &RunId) -> Option<&'a Outcome> {
     match &played.rows.get(run)?.state {
         RunState::Ended(ended) => Some(&ended.outcome),
-        RunState::Accepted | RunState::Running | RunState::Absorbed(_) => None,
+        RunState::Accepted | RunState::Running | RunState::Absorbed(_) | RunState::Held => None,
     }
 }
 
@@ -59,6 +59,7 @@ fn ends(played: &Played) -> Vec<String> {
             }
             (1, Some(_)) => {}
             (0, None) if !played.is_played_out && (played.stopped || played.disk_failed) => {}
+            (0, None) if !played.is_played_out && played.rows[run].state == RunState::Held => {}
             (count, outcome) => wrong.push(format!("run {run} ended {count} times in the store, with {outcome:?}")),
         }
     }
@@ -128,17 +129,18 @@ fn events(played: &Played) -> Vec<String> {
     wrong
 }
 
-/// What is stored as the reply of a run was said in it.
+/// What is stored as the reply of a run was said in it. A run that was held and released stands in its transcript twice.
 fn replies(played: &Played) -> Vec<String> {
-    let mut wrong = Vec::new();
+    let mut said: BTreeMap<&str, BTreeSet<&EntryId>> = BTreeMap::new();
     for part in played.transcripts().flat_map(|(_, entries)| parts(entries)) {
-        let Some(RunState::Ended(ended)) =
-            played.rows.values().find(|row| row.run.as_str() == part.run).map(|row| &row.state)
-        else {
-            continue;
-        };
-        let strange = ended.replies.iter().filter(|reply| !part.said.contains(reply));
-        wrong.extend(strange.map(|reply| format!("run {}: its stored reply {reply} is not its own", part.run)));
+        said.entry(part.run).or_default().extend(part.said);
+    }
+    let mut wrong = Vec::new();
+    for (run, said) in said {
+        let row = played.rows.values().find(|row| row.run.as_str() == run);
+        let Some(RunState::Ended(ended)) = row.map(|row| &row.state) else { continue };
+        let strange = ended.replies.iter().filter(|reply| !said.contains(reply));
+        wrong.extend(strange.map(|reply| format!("run {run}: its stored reply {reply} is not its own")));
     }
     wrong
 }

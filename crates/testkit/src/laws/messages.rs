@@ -114,6 +114,14 @@ fn disorder(played: &Played, key: &SessionKey, lines: &[Line<'_>]) -> Option<Str
     if played.disk_failed {
         return None;
     }
+    // A run that was held and released stands in it again, behind what was said meanwhile.
+    let is_again = |place: usize| {
+        let run = lines[place].run;
+        let row = played.rows.values().find(|row| row.run.as_str() == run);
+        let is_released = row.and_then(|row| row.hold).is_some_and(|hold| hold.is_reentered);
+        is_released && lines[..place].iter().any(|line| line.run == run)
+    };
+    let lines: Vec<_> = (0..lines.len()).filter(|place| !is_again(*place)).map(|place| &lines[place]).collect();
     let due = |line: &Line<'_>| played.taken.accepted.iter().position(|(run, _)| run.as_str() == line.run);
     let (found, order): (Vec<_>, Vec<_>) = lines.iter().map(|line| (line.run, due(line))).unzip();
     let is_wrong = |(place, first): (usize, &Option<usize>)| {
@@ -149,7 +157,9 @@ fn alone(played: &Played, row: &RunRow, lines: &[Line<'_>]) -> Option<String> {
             RunState::Ended(ended) if ended.outcome == Outcome::Done && ended.words.is_none() => {
                 Some("is in no transcript, and its run is done".to_owned())
             }
-            RunState::Ended(_) | RunState::Accepted | RunState::Running | RunState::Absorbed(_) => None,
+            RunState::Ended(_) | RunState::Accepted | RunState::Running | RunState::Absorbed(_) | RunState::Held => {
+                None
+            }
         },
         ([line], true) if line.host.is_some() => Some(format!("was taken in by {:?}, who does not know", line.host)),
         ([line], true) => {
@@ -162,6 +172,8 @@ fn alone(played: &Played, row: &RunRow, lines: &[Line<'_>]) -> Option<String> {
             }
         }
         ([_], false) => Some("is in a transcript, and its run never began".to_owned()),
+        // It was held and released.
+        ([_, _], true) if row.hold.is_some_and(|hold| hold.is_reentered) => None,
         (_, _) => Some(format!("is in transcripts {} times", lines.len())),
     }
 }

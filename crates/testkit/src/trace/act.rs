@@ -13,7 +13,7 @@ use homard_store::{Origin, Sender};
 use serde_json::{Value, json};
 
 use super::{
-    Act, Deed, Phone, Trace,
+    Act, Deed, Phone, Process, Trace,
     scan::{Scanner, Wrong},
 };
 
@@ -21,8 +21,8 @@ use super::{
 pub(super) fn read(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
     let at = scan.time()?;
     let text = scan.rest().to_owned();
-    let expected = "`say`, `chat`, `phone`, `agent`, `wait`, `abort`, `event`, `reset`, `undo`, `resize`, `drain`, `shutdown` \
-                    or `restart`";
+    let expected = "`say`, `chat`, `phone`, `agent`, `wait`, `abort`, `event`, `reset`, `undo`, `resize`, `drain`, `shutdown`, \
+                    `restart`, `release` or `drop`";
     let deed = match scan.word(expected)? {
         "say" => say(scan, trace)?,
         "chat" => chat(scan, trace)?,
@@ -37,7 +37,10 @@ pub(super) fn read(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wron
         "resize" => resize(scan)?,
         "drain" => Deed::Drain(scan.time()?),
         "shutdown" => Deed::ShutDown,
-        "restart" => Deed::Restart,
+        "restart" if scan.take("local") => Deed::Restart(Process::LocalTurn),
+        "restart" => Deed::Restart(Process::Gateway),
+        "release" => Deed::Release(run(scan)?),
+        "drop" => Deed::Drop(run(scan)?),
         word => return Err(format!("expected {expected}, found `{word}`")),
     };
     scan.end()?;
@@ -240,7 +243,9 @@ mod tests {
             | Deed::Resize(..)
             | Deed::Drain(_)
             | Deed::ShutDown
-            | Deed::Restart) => panic!("{other:?}"),
+            | Deed::Restart(_)
+            | Deed::Release(_)
+            | Deed::Drop(_)) => panic!("{other:?}"),
         }
     }
 

@@ -25,6 +25,8 @@
 //! at     520ms  resize main=3
 //! at     600ms  drain 5s
 //! at     700ms  restart
+//! at     800ms  restart local
+//! at     900ms  release run-1
 //! model  text "On " | 50ms | "it." ; call c1 exec {"cmd":"make"} ; usage in=10 out=2 cost=0.01
 //! tool   c1 takes 1s reports "50 %" at 500ms says "built"
 //! courier #2 takes 1s busy "flood" after 30s
@@ -57,7 +59,8 @@
 //!   them for the older protocol. `event` is something that the session's next run is told, `reset` gives it a
 //!   new transcript, `undo` makes its last compaction void, `resize` changes how many
 //!   runs may be at work. `shutdown` stops the process in good order, `drain` when what is at work has ended or the time
-//!   is up; `restart` starts it again, and without either kills it first.
+//!   is up; `restart` starts it again, and without either kills it first; `restart local` starts a local turn instead of a
+//!   gateway. `release` and `drop` decide about a held run.
 //! - **model**: the next answer: `text`, `think`, `call <id> <name> <json>` (`-` for a missing id, `raw "…"` for
 //!   arguments that are not JSON), `pause`, `usage`, `stop <reason>`; and, instead of a good end, `fail <kind> "…"`,
 //!   `cut`, `hang` or `panic "…"`. Pieces joined by `|` arrive one by one; a time among them is a pause.
@@ -182,8 +185,22 @@ pub enum Deed {
     Drain(Duration),
     /// The process goes down, in good order.
     ShutDown,
-    /// The process dies, if it is still there, and is started again.
-    Restart,
+    /// The process dies, if it is still there, and another is started.
+    Restart(Process),
+    /// A held run is queued again.
+    Release(RunId),
+    /// A held run ends.
+    Drop(RunId),
+}
+
+/// What a process is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Process {
+    /// It takes up everything that is unfinished when it starts.
+    #[default]
+    Gateway,
+    /// It takes up only what is unfinished in the sessions that it works in.
+    LocalTurn,
 }
 
 /// A message from a chat platform, from somebody who was let in.
@@ -282,7 +299,7 @@ mod tests {
         );
         assert_eq!(
             complaint("at 0ms shout \"a\""),
-            "x.trace:1: expected `say`, `chat`, `phone`, `agent`, `wait`, `abort`, `event`, `reset`, `undo`, `resize`, `drain`, `shutdown` or `restart`, found `shout`"
+            "x.trace:1: expected `say`, `chat`, `phone`, `agent`, `wait`, `abort`, `event`, `reset`, `undo`, `resize`, `drain`, `shutdown`, `restart`, `release` or `drop`, found `shout`"
         );
         assert_eq!(complaint("at 0ms say hello"), "x.trace:1: expected a \"text\", found `hello`");
         assert_eq!(complaint("at 0ms say \"a"), "x.trace:1: expected a \"text\", found `\"a`");

@@ -416,7 +416,7 @@ async fn after_a_restart_only_a_run_that_somebody_can_come_back_to_goes_on() {
         let (answer, tape) = answer_at_stop(&before, user, async || before.hub.shut_down().await).await;
         assert_eq!((answer.status, &answer.json()["error"]["message"]), (503, &json!(message)));
         let after = built(says(&["ok"])).await;
-        assert_eq!(after.hub.recover().await.unwrap(), usize::from(goes_on));
+        assert_eq!(after.hub.recover(Default::default()).await.unwrap().resumed, usize::from(goes_on));
         let waited = after.hub.wait(tape.run(), PATIENCE).await;
         let Waited::Ended(reported) = waited.unwrap() else { panic!("the run has no end") };
         let asked = after.asked.lock().unwrap().len();

@@ -7,7 +7,7 @@ use homard_agent::{
     Follower, Hub, Inbound,
     approval::Desk,
     event::{AbortReason, RunEvent},
-    hub::Disposition,
+    hub::{Disposition, Recovered},
     intake,
     tape::State,
     wire::{Projection, Reported},
@@ -44,23 +44,31 @@ pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, way_out
     for trouble in house.settle(&chosen.loaded).await? {
         render::remark(&trouble);
     }
-    tell_of_others(&house.hub).await?;
     approvals::open(&house.hub, paths).await?;
     let answer = drive(&house.hub, turn, here).await;
     approvals::finish(&house, &chosen.loaded.config, paths).await;
     tell_of_waiting(&house.hub);
+    // What an earlier run of the session said on a channel; what is not sent by then, the gateway sends.
+    timeout(LEAVING, house.hub.posted()).await.ok();
     let closed = house.close().await;
     let answer = answer?;
     closed.map(|()| answer)
 }
 
-/// Says that there are runs that only a gateway takes up: whoever waits for them does not wait for this turn.
-async fn tell_of_others(hub: &Hub) -> Result<()> {
-    let waiting = hub.unfinished().await?;
-    if waiting > 0 {
-        let runs =
-            if waiting == 1 { "1 unfinished run waits".to_owned() } else { format!("{waiting} unfinished runs wait") };
-        render::remark(&format!("({runs} for the gateway; start it with: homard gateway)"));
+/// Takes up what earlier processes left unfinished in this session, which comes before this turn, and says so.
+async fn take_up_earlier(hub: &Hub, key: &SessionKey) -> Result<()> {
+    let runs =
+        |count: usize| if count == 1 { "1 unfinished run".to_owned() } else { format!("{count} unfinished runs") };
+    let Recovered { resumed, held } = hub.recover_session(key).await?;
+    if resumed > 0 {
+        render::remark(&format!("(finishing {} of this session first)", runs(resumed)));
+    }
+    if held > 0 {
+        render::remark(&format!("({} held after several crashes in a row; list: homard runs held)", runs(held)));
+    }
+    let others = hub.unfinished().await?;
+    if others > 0 {
+        render::remark(&format!("({} in other sessions; start the gateway to continue: homard gateway)", runs(others)));
     }
     Ok(())
 }
@@ -82,6 +90,7 @@ async fn drive(hub: &Hub, turn: &mut Turn, here: PathBuf) -> Result<Answer> {
     let inbound = intake::agent(hub, PRINCIPAL, turn.params.clone()).await.map_err(refused)?;
     let inbound = Inbound { cwd: Some(here), ..inbound };
     let key = inbound.key.clone();
+    take_up_earlier(hub, &key).await?;
     let tape = match hub.submit(inbound).await?.disposition {
         Disposition::New(tape) | Disposition::InFlight(tape) => tape,
         Disposition::Finished(report) => return finished(turn, &report),

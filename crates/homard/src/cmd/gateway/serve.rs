@@ -14,9 +14,12 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, anyhow};
-use homard_agent::{Hub, HubEvent, task};
-use homard_audit::{Fact, What};
+use anyhow::{Context, Result};
+use homard_agent::{
+    Hub, HubEvent,
+    hub::{CrashLoops, Recovered},
+    task,
+};
 use homard_gateway::{ControlUi, Tls};
 use homard_store::Error as StoreError;
 use homard_tools::sandbox::{self, Tier};
@@ -43,8 +46,6 @@ use crate::{
     tls,
 };
 
-/// After so many crashes in five minutes unfinished runs are held.
-const CRASHES: u32 = 3;
 /// How long runs at work may take to end after SIGTERM: well within the 90 s that systemd gives.
 const DRAIN: Duration = Duration::from_secs(60);
 /// The exit code when the disk has failed: the system's EX_IOERR.
@@ -74,7 +75,7 @@ pub(super) struct Args {
     /// Kill the process that has the state directory, and go on with what it was at
     #[arg(long)]
     takeover: bool,
-    /// Take up unfinished runs even after several crashes in a short time
+    /// Resume runs even if they were active at several crashes in a row, instead of holding them
     #[arg(long)]
     recover: bool,
 }
@@ -182,32 +183,27 @@ fn broken(error: &StoreError) -> Failure {
     Failure { exit: DISK_FAILED, ..Failure::new("disk", error.to_string()) }
 }
 
-/// Takes up what was unfinished, unless the gateway went down too often of late: then a run may be the reason. Says what
-/// people should know.
-async fn recover(hub: &Hub, crashes: u32, is_told_to: bool) -> Result<Found, StoreError> {
-    if crashes < CRASHES || is_told_to {
-        let going_on = hub.recover().await?;
-        tracing::info!(runs = going_on, "unfinished runs go on");
-        return Ok(Found::GoOn(going_on));
+/// Takes up unfinished runs.
+async fn recover(hub: &Hub, loops: CrashLoops) -> Result<Recovered> {
+    let mut recovered = hub.recover(loops).await?;
+    if loops == CrashLoops::Resume {
+        for held in hub.held().await? {
+            hub.release(&held.run).await?;
+            recovered = Recovered { resumed: recovered.resumed + 1, held: recovered.held.saturating_sub(1) };
+        }
     }
-    let (held, minutes) = (hub.unfinished().await?, 5);
-    let text = format!(
-        "safe mode: the gateway went down {crashes} times in {minutes} minutes, so its unfinished runs ({held}) are held and no \
-         new ones are taken in; to go on, start it with: homard gateway run --recover"
-    );
-    tracing::warn!(crashes, held, "{text}");
-    hub.audit().note(Fact::new(What::Recovered).ended("held").count("runs", held as u64));
-    hub.hold(&text);
-    Ok(Found::Held(text))
+    tracing::info!(resumed = recovered.resumed, held = recovered.held, "took up unfinished runs");
+    Ok(recovered)
 }
 
-/// What became of unfinished runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Found {
-    /// So many go on.
-    GoOn(usize),
-    /// They are held; the text says why and what helps.
-    Held(String),
+/// What people should know of held runs.
+fn held_notice(held: usize) -> Option<String> {
+    let runs = match held {
+        0 => return None,
+        1 => "1 run was active at several crashes in a row and is held".to_owned(),
+        held => format!("{held} runs were active at several crashes in a row and are held"),
+    };
+    Some(format!("{runs}; everything else is served. List: homard runs held. Continue: homard runs release RUN"))
 }
 
 /// Takes up what was unfinished, and answers until it is told to stop.
@@ -233,8 +229,8 @@ async fn serve(
         // Runs that go on may need the tools that they had.
         house.settle(&chosen.loaded).await?;
     }
-    let crashes = house.journal.boots().unclean_in_5_min;
-    let found = recover(&house.hub, crashes, args.recover).await.context("unfinished runs cannot be taken up")?;
+    let loops = if args.recover { CrashLoops::Resume } else { CrashLoops::Hold };
+    let recovered = recover(&house.hub, loops).await.context("cannot take up unfinished runs")?;
     let address = gateway.local_addrs().first().copied().context("the gateway listens nowhere")?;
     let port_file = paths.port_file();
     let private = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&port_file);
@@ -248,41 +244,29 @@ async fn serve(
     let mut rows = open::told(&gateway.local_addrs(), tls.as_ref());
     rows.extend(greeting(house, paths, (&secret, &source)));
     rows.push(["exec".to_owned(), holding.await.context("the sandbox could not be tried")?]);
-    let notice = match found {
-        Found::GoOn(0) => None,
-        Found::GoOn(runs) => {
-            rows.push(["runs".to_owned(), format!("{runs} unfinished; they go on")]);
-            None
-        }
-        Found::Held(text) => {
-            rows.push(["notice".to_owned(), text.clone()]);
-            Some(text)
-        }
-    };
-    let scheduled = match &notice {
-        None => assemble::schedule::start(&house.hub, config, paths, stop.clone()).await,
-        Some(held) => Err(anyhow!("{held}")),
-    };
-    let (schedule, planned) = match scheduled {
+    if recovered.resumed > 0 {
+        rows.push(["runs".to_owned(), format!("{} unfinished; they go on", recovered.resumed)]);
+    }
+    let notice = held_notice(recovered.held);
+    if let Some(notice) = &notice {
+        tracing::warn!("{notice}");
+        rows.push(["notice".to_owned(), notice.clone()]);
+    }
+    let (schedule, planned) = match assemble::schedule::start(&house.hub, config, paths, stop.clone()).await {
         Ok((schedule, tasks)) => (Ok(schedule), Some(tasks)),
         Err(error) => {
-            if notice.is_none() {
-                tracing::error!("{error:#}");
-                rows.push(["notice".to_owned(), format!("{error:#}")]);
-            }
+            tracing::error!("{error:#}");
+            rows.push(["notice".to_owned(), format!("{error:#}")]);
             (Err(format!("{error:#}")), None)
         }
     };
     let planner = schedule.as_ref().ok().cloned();
-    let is_held = notice.is_some();
     let gateway = gateway.with_schedule(schedule).with_log(log.book);
     gateway.notices().set("start", notice);
     let live = Live::new(paths, chosen, house, (gateway.notices(), gateway.news()));
     house.office.open_gateway(&live, planner.as_ref());
     let approvals = assemble::approvals::start(&desk, gateway.news(), stop.clone());
-    if !is_held {
-        assemble::approvals::resume(house, config, paths);
-    }
+    assemble::approvals::resume(house, config, paths);
     let mut added = methods::all(&live, paths, (&desk, &house.office.channels));
     added.push(methods::audit::method(&house.journal));
     added.push(methods::plugins::method(&house.office.guests));
@@ -323,9 +307,7 @@ async fn serve(
     let channels = house.office.channels.clone();
     let doors = Doors { plugins: Rooms(house.office.guests.clone()), channels: channels.clone() };
     let gateway = gateway.with_foreign(Arc::new(doors));
-    if !is_held {
-        channels.begin(stop.child_token()).iter().for_each(|trouble| tracing::error!("{trouble}"));
-    }
+    channels.begin(stop.child_token()).iter().for_each(|trouble| tracing::error!("{trouble}"));
     let mut serving = task::spawn("gateway", gateway.serve(house.hub.clone(), feed, closing.clone()));
     let (hub, guests, port) = (house.hub.clone(), house.office.guests.clone(), address.port());
     // Nobody waits for plugins until somebody needs one.

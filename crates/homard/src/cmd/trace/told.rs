@@ -68,6 +68,16 @@ fn head(run: &Value, total: u64) -> String {
         word(run, "method"),
         word(run, "principal"),
     );
+    if let Some(next) = run["next"].as_str() {
+        text.push_str(&format!("\nit {}", render::harmless(next)));
+    }
+    if let Some(held_at) = run["heldAt"].as_u64() {
+        let id = word(run, "runId");
+        text.push_str(&format!(
+            "\nheld since {} after several crashes in a row; continue it with: homard runs release {id}",
+            iso(held_at)
+        ));
+    }
     if let Some(host) = run["host"].as_str() {
         text.push_str(&format!("\nits message was answered in run {}", render::harmless(host)));
     }
@@ -168,6 +178,7 @@ fn words(step: &Value) -> String {
             _ => format!("did not make the conversation short: {}", said("how")),
         },
         "down" => "the program was not there".to_owned(),
+        "held" => "held after several crashes in a row".to_owned(),
         "finished" => "wrote the end".to_owned(),
         "more" => format!("{} more steps", number(step, "steps")),
         "tool" => {

@@ -79,12 +79,9 @@ impl Desk {
                     tracing::warn!(channel = self.place.0, %error, "a message was not taken in");
                     return true;
                 }
-                Err(
-                    error @ (SubmitError::Overloaded
-                    | SubmitError::Store(_)
-                    | SubmitError::Stopping
-                    | SubmitError::Held(_)),
-                ) => error,
+                // It is on disk already, and waits for its owner.
+                Err(SubmitError::Held(_)) => return true,
+                Err(error @ (SubmitError::Overloaded | SubmitError::Store(_) | SubmitError::Stopping)) => error,
             };
             tracing::debug!(channel = self.place.0, %why, "a message has to wait");
             tokio::select! {

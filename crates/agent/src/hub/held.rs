@@ -1,0 +1,181 @@
+//! Held runs: those that were active at several crashes in a row, and may be their cause.
+//!
+//! A held run keeps its place in the store and nothing else: its session serves new messages, and no restart takes it up.
+//! The owner releases it (its message enters the session again, behind what was said meanwhile) or drops it (it ends). After
+//! a day it ends by itself.
+
+use std::time::Duration;
+
+use homard_audit::{Fact, What};
+use homard_proto::{RunId, SessionKey, message::ToolResult};
+use homard_store::{
+    Error as StoreError, Failure, FailureKind, Outcome, Rec, RunState, Unfinished, Verdict,
+    recovery::{HOLD_EXPIRED, MAX_HOLD_MS},
+};
+
+use super::{Hub, recover::GoingOn};
+use crate::{
+    Ambient,
+    lane::{
+        Resume,
+        epilogue::{closing, ending},
+    },
+    writer::Then,
+};
+
+/// Maximum characters of a held run's message that are shown.
+const EXCERPT: usize = 120;
+
+/// A held run, as its owner sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldRun {
+    /// The run.
+    pub run: RunId,
+    /// The session.
+    pub key: SessionKey,
+    /// The beginning of its message.
+    pub message: String,
+    /// When it was accepted. Milliseconds since the epoch.
+    pub accepted_at: u64,
+    /// When it was held. Milliseconds since the epoch.
+    pub held_at: u64,
+    /// When it ends by itself. Milliseconds since the epoch.
+    pub expires_at: u64,
+    /// How often it was started.
+    pub attempts: usize,
+}
+
+impl HeldRun {
+    /// What is shown of an unfinished run; `None` if it is not held.
+    pub fn of(found: &Unfinished) -> Option<Self> {
+        let held_at = found.row.hold.filter(|_| found.row.state == RunState::Held)?.held_at;
+        let homard_proto::message::Message::User(user) = &found.accept.message else { return None };
+        let text = user.content.text();
+        let mut message: String = text.chars().take(EXCERPT).collect();
+        if message.len() < text.len() {
+            message.push('…');
+        }
+        Some(Self {
+            run: found.row.run.clone(),
+            key: found.row.key.clone(),
+            message,
+            accepted_at: found.row.accepted_at,
+            held_at,
+            expires_at: held_at.saturating_add(MAX_HOLD_MS),
+            attempts: found.attempts.len(),
+        })
+    }
+}
+
+/// Why a held run was neither released nor dropped.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HeldError {
+    /// No held run has this id.
+    #[error("run {0} is not held; list held runs with: homard runs held")]
+    NotHeld(RunId),
+    /// It could not be stored.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The records that drop a held run where there is no hub. Its channel is not told.
+pub fn dropping(ambient: &Ambient, found: &Unfinished) -> Vec<Rec> {
+    ending(ambient, (found, None), interrupted(DROPPED), &[])
+}
+
+/// Why a run ended that the owner dropped.
+const DROPPED: &str = "the run was active at several crashes in a row, was held, and was dropped";
+
+fn interrupted(why: &str) -> Outcome {
+    Outcome::Failed(Failure { kind: FailureKind::Internal, message: format!("INTERRUPTED: {why}") })
+}
+
+/// A run that waits for its owner, until it expires.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    pub(super) run: RunId,
+    pub(super) held_at: u64,
+}
+
+impl Hub {
+    /// The held runs, in the order in which they were accepted.
+    pub async fn held(&self) -> Result<Vec<HeldRun>, StoreError> {
+        Ok(self.0.store.recover().await?.iter().filter_map(HeldRun::of).collect())
+    }
+
+    /// Queues a held run again.
+    pub async fn release(&self, run: &RunId) -> Result<(), HeldError> {
+        let _one_at_a_time = self.0.deciding_held.lock().await;
+        self.find_held(run).await?;
+        let release = Rec::Release { run: run.clone(), at: self.0.ambient.now_ms() };
+        if self.0.writer.judge(vec![release]).await?.first() != Some(&Verdict::Stored) {
+            return Err(HeldError::NotHeld(run.clone()));
+        }
+        self.note_held(run, "released");
+        // As it is stored now.
+        let found = self.0.store.recover().await?.into_iter().find(|found| found.row.run == *run);
+        let Some(found) = found else { return Err(HeldError::NotHeld(run.clone())) };
+        let resume = Some(Resume::reentry(&found));
+        let Unfinished { accept, guests: absorbed, posted, .. } = found;
+        self.requeue(GoingOn { accept, resume, absorbed, posted });
+        Ok(())
+    }
+
+    /// Ends a held run.
+    pub async fn drop_held(&self, run: &RunId) -> Result<(), HeldError> {
+        self.end_held(run, interrupted(DROPPED)).await?;
+        self.note_held(run, "dropped");
+        Ok(())
+    }
+
+    /// Ends a run that is still held when it expires.
+    pub(super) fn expire_later(&self, held: Held) {
+        let hub = self.clone();
+        self.tend(async move {
+            let left = held.held_at.saturating_add(MAX_HOLD_MS).saturating_sub(hub.0.ambient.now_ms());
+            tokio::time::sleep(Duration::from_millis(left.saturating_add(1))).await;
+            match hub.end_held(&held.run, interrupted(HOLD_EXPIRED)).await {
+                Ok(()) => hub.note_held(&held.run, "expired"),
+                // Released or dropped meanwhile.
+                Err(HeldError::NotHeld(_)) => {}
+                Err(HeldError::Store(error)) => {
+                    tracing::warn!(run = %held.run, %error, "expired run could not be ended; the next start ends it");
+                }
+            }
+        });
+    }
+
+    async fn end_held(&self, run: &RunId, outcome: Outcome) -> Result<(), HeldError> {
+        let _one_at_a_time = self.0.deciding_held.lock().await;
+        let found = self.find_held(run).await?;
+        let records = self.ending(&found, outcome, &[]);
+        let mut deliveries = Vec::new();
+        for record in &records {
+            if let Rec::Queue(delivery) = record {
+                deliveries.push((**delivery).clone());
+            }
+        }
+        self.0.mail_out((records, Then::default()), deliveries, None);
+        self.0.writer.barrier().await?;
+        // Whoever waits for the run learns of its end from the store.
+        self.0.arrivals.notify_waiters();
+        Ok(())
+    }
+
+    async fn find_held(&self, run: &RunId) -> Result<Unfinished, HeldError> {
+        let found = self.0.store.recover().await?.into_iter();
+        let mut held = found.filter(|found| found.row.state == RunState::Held);
+        held.find(|found| found.row.run == *run).ok_or_else(|| HeldError::NotHeld(run.clone()))
+    }
+
+    /// The records that hold a run. Its open calls are answered first, so that its session can go on without it.
+    pub(super) fn holding(&self, found: &Unfinished, answers: &[ToolResult]) -> Vec<Rec> {
+        let mut records = closing(&self.0.ambient, found, answers);
+        records.push(Rec::Hold { run: found.row.run.clone(), at: self.0.ambient.now_ms() });
+        records
+    }
+
+    fn note_held(&self, run: &RunId, decision: &str) {
+        self.audit().note(Fact::new(What::Recovered).ended(decision).with("run", run.as_str()));
+    }
+}

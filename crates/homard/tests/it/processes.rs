@@ -1,0 +1,219 @@
+//! Several processes on one state directory, one after the other: whoever opens a session finishes what is unfinished there.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::Command,
+};
+
+use homard_testkit::fake_provider::{Asked, Call, Reply, Said};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    home::{Gateway, Process, until},
+    puppet::Puppet,
+};
+
+/// A turn whose command ends when the file `go` is there.
+const SLOW: [&str; 5] = ["agent", "-m", "SLOW", "--verbose", "on"];
+
+/// A model that runs a slow command for SLOW, then asks where it is, and tells what came of it.
+async fn puppet() -> Puppet {
+    Puppet::answering(json!({}), |asked: &Asked| {
+        let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
+        let last_user = messages.iter().rposition(|message| message["role"] == "user").unwrap_or_default();
+        let results: Vec<_> = messages[last_user..].iter().filter(|message| message["role"] == "tool").collect();
+        let text = messages[last_user]["content"].to_string();
+        let exec = |command: &str| {
+            let id = format!("call_{}", asked.number);
+            let calls = vec![Call { id, name: "exec".to_owned(), arguments: json!({"command": command}) }];
+            Reply { said: Said { calls, ..Said::default() }, ..Reply::default() }
+        };
+        match results.as_slice() {
+            [] if text.contains("SLOW") => exec("until test -e go; do :; done"),
+            [_] => exec("pwd"),
+            [_, place, ..] => Reply::text(format!("was in {}", place["content"].as_str().unwrap_or_default())),
+            [] => Reply::text("quick"),
+        }
+    })
+    .await
+}
+
+/// Starts a turn and waits until its tool is at work.
+fn start(mut command: Command) -> Process {
+    let mut process = Process(command.spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(process.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("· exec"), "{line}");
+    process
+}
+
+/// What was said in the main session: the role and the text of each message that has one.
+fn told(gateway: &Gateway<'_>) -> Vec<(String, String)> {
+    let history = gateway.run(&["gateway", "call", "chat.history", "--params", r#"{"sessionKey":"main"}"#]).json();
+    let messages = history["messages"].as_array().cloned().unwrap_or_default();
+    let text = |message: &Value| {
+        let blocks = message["content"].as_array().into_iter().flatten();
+        blocks.filter_map(|block| block["text"].as_str()).collect::<String>()
+    };
+    let told = messages.iter().filter(|message| message["role"] != "toolResult");
+    let told = told.map(|message| (message["role"].as_str().unwrap_or_default().to_owned(), text(message)));
+    told.filter(|(_, text)| !text.is_empty()).collect()
+}
+
+/// The statuses of all runs, oldest first.
+fn statuses(gateway: &Gateway<'_>) -> Vec<String> {
+    let listed = gateway.run(&["runs", "--json"]).json();
+    let runs = listed["runs"].as_array().cloned().unwrap_or_default();
+    runs.iter().rev().map(|run| run["status"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+fn pairs(told: &[(&str, &str)]) -> Vec<(String, String)> {
+    told.iter().map(|(role, text)| ((*role).to_owned(), (*text).to_owned())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_local_turn_finishes_what_a_killed_gateway_left() {
+    for signal in [Signal::KILL, Signal::INT] {
+        let puppet = puppet().await;
+        let home = &puppet.home;
+        let gateway = home.gateway();
+        let turn = start(gateway.command(&SLOW));
+        gateway.process.signal(signal);
+        gateway.end();
+        drop(turn);
+        let status = home.run(&["trace", "last", "--json"]).json()["run"].clone();
+        let expected = (&json!("interrupted"), &json!("resumes when the gateway starts"));
+        assert_eq!((&status["status"], &status["next"]), expected, "{signal:?}");
+        let quick = home.run(&["agent", "-m", "hi"]);
+        assert_eq!(quick.stdout, "quick\n", "{signal:?}: {quick:?}");
+        assert!(quick.stderr.contains("(finishing 1 unfinished run of this session first)"), "{quick:?}");
+        let gateway = home.gateway();
+        assert_eq!(statuses(&gateway), ["ok", "ok"], "{signal:?}");
+        let workspace = format!("was in {}\n", home.state().join("workspace").display());
+        let expected = [("user", "SLOW"), ("assistant", workspace.trim_end()), ("user", "hi"), ("assistant", "quick")];
+        let told: Vec<_> = told(&gateway).into_iter().map(|(role, text)| (role, text.trim_end().to_owned())).collect();
+        assert_eq!(told, pairs(&expected), "{signal:?}");
+    }
+}
+
+// A killed local turn is resumed in the directory that it was started in, by whichever process comes next.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_process_finishes_a_killed_local_turn_where_it_worked() {
+    for is_gateway in [true, false] {
+        let puppet = puppet().await;
+        let home = &puppet.home;
+        let turn = start(home.command(&SLOW));
+        turn.signal(Signal::KILL);
+        drop(turn);
+        if !is_gateway {
+            let second = home.run(&["agent", "-m", "hi"]);
+            assert_eq!(second.stdout, "quick\n", "{second:?}");
+        }
+        let gateway = home.gateway();
+        let here = home.work().canonicalize().unwrap();
+        let is_there = || {
+            let told = told(&gateway);
+            told.iter().any(|(_, text)| text.trim_end() == format!("was in {}", here.display()))
+        };
+        until("the killed turn is finished in its directory", is_there);
+    }
+}
+
+/// A model that runs a command for POISON until one ends well.
+async fn poisoned() -> Puppet {
+    Puppet::answering(json!({}), |asked: &Asked| {
+        let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
+        let last_user = messages.iter().rposition(|message| message["role"] == "user").unwrap_or_default();
+        let mut results = messages[last_user..].iter().filter(|message| message["role"] == "tool");
+        let is_done = results.any(|result| result["content"].to_string().contains("went well"));
+        if is_done || !messages[last_user]["content"].to_string().contains("POISON") {
+            return Reply::text(if is_done { "survived" } else { "quick" });
+        }
+        let command = "echo x >> started; until test -e go; do :; done; echo went well";
+        let id = format!("call_{}", asked.number);
+        let calls = vec![Call { id, name: "exec".to_owned(), arguments: json!({"command": command}) }];
+        Reply { said: Said { calls, ..Said::default() }, ..Reply::default() }
+    })
+    .await
+}
+
+// D72.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_run_that_was_active_at_three_crashes_is_held() {
+    let puppet = poisoned().await;
+    let home = &puppet.home;
+    let workspace = home.state().join("workspace");
+    let starts = || std::fs::read_to_string(workspace.join("started")).unwrap_or_default().lines().count();
+    let mut gateway = home.gateway();
+    let turn = start(gateway.command(&["agent", "-m", "POISON", "--verbose", "on"]));
+    for count in 1..=3 {
+        until("the command was started", || starts() == count);
+        gateway.process.signal(Signal::KILL);
+        gateway.end();
+        gateway = home.gateway();
+    }
+    drop(turn);
+    let held = gateway.run(&["runs", "held", "--json"]).json()["runs"].clone();
+    let run = held[0]["runId"].as_str().unwrap().to_owned();
+    assert_eq!((held.as_array().unwrap().len(), &held[0]["message"]), (1, &json!("POISON")), "{held}");
+    assert_eq!(starts(), 3, "a held run is not resumed");
+    // Everything else is served, also in its session.
+    assert_eq!(gateway.run(&["agent", "-m", "hi"]).stdout, "quick\n");
+    let told = gateway.run(&["trace", &run]).stdout;
+    assert!(told.contains(&format!("continue it with: homard runs release {run}")), "{told}");
+    let status = gateway.run(&["status"]).stdout;
+    assert!(status.contains("1 run was active at several crashes in a row and is held"), "{status}");
+    // A restart in good order does not release it.
+    gateway.process.signal(Signal::TERM);
+    gateway.end();
+    assert_eq!(home.run(&["runs", "held", "--json"]).json()["runs"], held);
+    let gateway = home.gateway();
+    assert_eq!(gateway.run(&["runs", "held", "--json"]).json()["runs"], held);
+    std::fs::write(workspace.join("go"), "").unwrap();
+    let released = gateway.run(&["runs", "release", &run]);
+    assert_eq!(released.code, Some(0), "{released:?}");
+    until("the released run is done", || statuses(&gateway) == ["ok", "ok"]);
+    let last = told_last(&gateway);
+    assert_eq!(last, ("assistant".to_owned(), "survived".to_owned()));
+    let again = gateway.run(&["runs", "release", &run]);
+    assert_eq!(again.code, Some(1));
+    assert!(again.stderr.contains("is not held"), "{again:?}");
+}
+
+fn told_last(gateway: &Gateway<'_>) -> (String, String) {
+    told(gateway).pop().unwrap()
+}
+
+// D72: without a gateway, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_run_is_dropped_where_no_gateway_is_running() {
+    let puppet = poisoned().await;
+    let home = &puppet.home;
+    for count in 1..=3 {
+        // Each local turn first takes up what the one before left.
+        let turn = Process(home.command(&["agent", "-m", "POISON", "--verbose", "on"]).spawn().unwrap());
+        let starts = || std::fs::read_to_string(home.work().join("started")).unwrap_or_default().lines().count();
+        until("the command was started", || starts() == count);
+        turn.signal(Signal::KILL);
+    }
+    std::fs::write(home.work().join("go"), "").unwrap();
+    let turn = home.run(&["agent", "-m", "hi", "--session-key", "other"]);
+    assert!(turn.stderr.contains("3 unfinished runs in other sessions"), "{turn:?}");
+    let turn = home.run(&["agent", "-m", "hi"]);
+    assert!(
+        turn.stderr.contains("(1 unfinished run held after several crashes in a row; list: homard runs held)"),
+        "{turn:?}"
+    );
+    assert_eq!(turn.stdout, "quick\n");
+    let dropped = home.run(&["runs", "drop", "--all"]);
+    assert_eq!(dropped.code, Some(0), "{dropped:?}");
+    assert_eq!(home.run(&["runs", "held"]).stdout, "no run is held\n");
+    let runs = home.run(&["runs", "--json"]).json()["runs"].clone();
+    let failed: Vec<_> = runs.as_array().unwrap().iter().filter(|run| run["status"] == "error").collect();
+    let [dropped] = failed[..] else { panic!("{runs}") };
+    assert_eq!(
+        dropped["error"],
+        "INTERRUPTED: the run was active at several crashes in a row, was held, and was dropped"
+    );
+}

@@ -1,0 +1,48 @@
+//! D71: gateways and local turns that follow one another on one state directory lose nothing and keep the order, wherever they
+//! are killed. `SIM_SEEDS=<number>` plays more schedules, `SIM_SEED=<number>` plays one and prints it.
+#![allow(clippy::disallowed_methods, reason = "the environment chooses how many schedules are played")]
+
+use homard_store::{Outcome, RunRow, RunState};
+use homard_testkit::{Played, laws, simulation::processes, tell::tell};
+
+/// Schedules that are played by default.
+const SEEDS: u64 = 1_000;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// Accepted runs that did not get an answer.
+fn lost(played: &Played) -> Vec<String> {
+    let is_answered = |row: &&RunRow| matches!(&row.state, RunState::Ended(ended) if ended.outcome == Outcome::Done);
+    let lost = played.rows().filter(|row| !is_answered(row));
+    lost.map(|row| format!("run {} got no answer: {:?}", row.run, row.state)).collect()
+}
+
+#[test]
+fn no_schedule_of_processes_loses_a_message_or_its_order() {
+    let seeds = match number("SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SIM_SEEDS").unwrap_or(SEEDS),
+    };
+    let (mut broken, mut runs, mut left) = (Vec::new(), 0, 0);
+    for seed in seeds.clone() {
+        let wrong = match processes::simulate(seed) {
+            Ok(played) => {
+                if number("SIM_SEED").is_some() {
+                    println!("{}\n\n{}", processes::write(seed), tell(&played));
+                }
+                runs += played.rows().count();
+                left += played.rows().filter(|row| !row.taken_up.is_empty()).count();
+                [laws::broken(&played), lost(&played)].concat()
+            }
+            Err(error) => vec![error.to_string()],
+        };
+        if !wrong.is_empty() {
+            broken.push(format!("seed {seed}:\n  {}", wrong.join("\n  ")));
+        }
+    }
+    println!("{runs} runs, {left} of them resumed by another process");
+    assert!(left * 10 > runs || seeds.count() == 1, "only {left} of {runs} runs were resumed");
+    assert!(broken.is_empty(), "{} schedules (SIM_SEED=n prints one):\n{}", broken.len(), broken.join("\n"));
+}

@@ -18,9 +18,10 @@ use homard_agent::{
 use homard_proto::{RunId, SessionId, method::agent::AgentParams};
 use serde_json::Value;
 
+use self::remote::Link;
 use crate::{
     assemble::{self, DEMO},
-    client::{Client, Reached, Target},
+    client::Reached,
     config::{self, Chosen, Config},
     failure::Failure,
     paths::Paths,
@@ -76,6 +77,9 @@ pub(super) struct Args {
     /// How long the turn may take; 0 for as long as it takes
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=assemble::MAX_TIMEOUT))]
     timeout: Option<u64>,
+    /// How long to wait for the gateway if the connection breaks; 0 to fail at once
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    reconnect: u64,
     /// Send the answer on a channel, too: where the session was spoken to last, or as the flags below say
     #[arg(long, conflicts_with = "local")]
     deliver: bool,
@@ -97,6 +101,8 @@ pub(super) struct Args {
 struct Turn {
     params: AgentParams,
     timeout: Duration,
+    /// How long to wait for a gateway that goes away in the middle.
+    reconnect: Duration,
     story: Story,
     signals: Signals,
 }
@@ -129,7 +135,8 @@ pub(super) async fn run(args: Args) -> Result<()> {
     let params = args.params(Ambient::system().run_id(), message, timeout)?;
     let tools = args.verbose.as_deref().map(|word| word == "on");
     let shows = if args.json { Shows::nothing() } else { Shows::fitting(tools) };
-    let mut turn = Turn { params, timeout, story: Story::new(shows), signals: Signals::listen()? };
+    let reconnect = Duration::from_secs(args.reconnect);
+    let mut turn = Turn { params, timeout, reconnect, story: Story::new(shows), signals: Signals::listen()? };
     let done = if args.local {
         local::run(&chosen, &paths, &mut turn, "without --local the turn goes through the gateway").await
     } else {
@@ -182,15 +189,16 @@ fn undelivered(delivery: &Value, run: &str) -> Option<(Failure, bool)> {
 
 /// Through the gateway if it answers. In this process only if nothing at all was sent.
 async fn anywhere(chosen: &Chosen, paths: &Paths, turn: &mut Turn, shows: Shows) -> Result<Answer> {
-    let target = Target::find(None, None, &chosen.loaded.config, paths)?;
     let caps: &[&str] = if shows.tools { &["tool-events"] } else { &[] };
+    let link = Link { chosen, paths, caps, patience: turn.reconnect };
+    let target = link.target()?;
     let reached = tokio::select! {
         biased;
         signal = turn.signals.next() => return Err(interrupted(signal, "nothing was sent").into()),
-        reached = Client::connect(&target, &["operator.write", "operator.read", "operator.approvals"], caps) => reached?,
+        reached = link.connect(&target) => reached?,
     };
     match reached {
-        Reached::Gateway(client) => remote::run(*client, turn).await,
+        Reached::Gateway(client) => remote::run(*client, turn, link).await,
         Reached::Nobody if turn.params.deliver == Some(true) => {
             let text = format!(
                 "no gateway answers at {}, and only a gateway talks to channels\n\

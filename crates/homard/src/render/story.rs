@@ -46,6 +46,8 @@ pub(crate) struct Story {
     remarks: Box<dyn Write + Send>,
     /// The assistant message that is being shown, as far as it is.
     shown: String,
+    /// The assistant messages before it that were shown.
+    earlier: Vec<String>,
     /// Whether the cursor is in the middle of a line of the answer.
     mid_line: bool,
 }
@@ -63,7 +65,7 @@ impl Story {
     }
 
     fn to(shows: Shows, answer: Box<dyn Write + Send>, remarks: Box<dyn Write + Send>) -> Self {
-        Self { shows, answer, remarks, shown: String::new(), mid_line: false }
+        Self { shows, answer, remarks, shown: String::new(), earlier: Vec::new(), mid_line: false }
     }
 
     /// The next step of the run.
@@ -93,6 +95,11 @@ impl Story {
         quiet_if_nobody_reads(self.payloads(payloads))
     }
 
+    /// Tells something about the run beside its answer, on stderr.
+    pub(crate) fn note(&mut self, text: &str) -> io::Result<()> {
+        self.remark(text)
+    }
+
     /// Leaves a line of the answer that was begun.
     pub(crate) fn break_line(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.mid_line) {
@@ -105,7 +112,7 @@ impl Story {
         // A message's first piece is all of its text.
         if text.len() == delta.len() || !text.starts_with(&self.shown) {
             self.break_line()?;
-            self.shown.clear();
+            self.earlier.push(std::mem::take(&mut self.shown));
         }
         let new = harmless(&text[self.shown.len()..]);
         text.clone_into(&mut self.shown);
@@ -151,19 +158,32 @@ impl Story {
     }
 
     fn payloads(&mut self, payloads: &[Value]) -> io::Result<()> {
-        self.break_line()?;
+        let shown = self.shown.trim_end().to_owned();
         for payload in payloads {
             let text = payload.get("text").and_then(Value::as_str).unwrap_or_default().trim_end();
-            if !text.is_empty() && text != self.shown.trim_end() {
-                let text = if self.shows.words { harmless(text) } else { text.to_owned() };
-                writeln!(self.answer, "{text}")?;
+            let is_shown = text == shown || self.earlier.iter().any(|earlier| earlier.trim_end() == text);
+            // A connection that broke may have left the end of the last message unshown.
+            let rest = if shown.is_empty() { None } else { text.strip_prefix(&shown) };
+            match rest {
+                _ if text.is_empty() || is_shown => {}
+                Some(rest) => {
+                    writeln!(self.answer, "{}", harmless(rest))?;
+                    self.mid_line = false;
+                }
+                None => {
+                    self.break_line()?;
+                    let text = if self.shows.words { harmless(text) } else { text.to_owned() };
+                    writeln!(self.answer, "{text}")?;
+                }
             }
             let one = payload.get("mediaUrl").and_then(Value::as_str);
             let many = payload.get("mediaUrls").and_then(Value::as_array).into_iter().flatten();
             for url in many.clone().filter_map(Value::as_str).chain(one.filter(|_| many.count() == 0)) {
+                self.break_line()?;
                 writeln!(self.answer, "MEDIA:{url}")?;
             }
         }
+        self.break_line()?;
         self.answer.flush()
     }
 }
@@ -244,6 +264,15 @@ mod tests {
         let (answer, remarks) = told(shows, &steps(), &payload());
         assert_eq!(answer, "I look[2J\nI lookéd\nMEDIA:file:///a.png\n");
         assert_eq!(remarks, "\u{1b}[2m· exec ls -l\u{1b}[0m\n\u{1b}[2m✗ exec failed\u{1b}[0m\n");
+    }
+
+    #[test]
+    fn messages_that_were_shown_are_not_repeated_and_a_cut_one_is_completed() {
+        let shows = Shows { words: true, tools: false, colours: false };
+        let says = |text: &str, delta: &str| (Stream::Assistant, json!({"text": text, "delta": delta}));
+        let steps = [says("Looking.", "Looking."), says("Two fi", "Two fi")];
+        let payloads = [json!({"text": "Looking."}), json!({"text": "Two files."})];
+        assert_eq!(told(shows, &steps, &payloads).0, "Looking.\nTwo files.\n");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::{
 /// Runs a turn against a gateway that is played by `act`, and returns what the command said.
 async fn against<F: Future>(home: &Home, act: impl FnOnce(TcpListener) -> F) -> Said {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut command = home.command(&["agent", "-m", "hi"]);
+    let mut command = home.command(&["agent", "-m", "hi", "--reconnect", "0"]);
     command.env("HOMARD_GATEWAY_PORT", listener.local_addr().unwrap().port().to_string());
     let turn = tokio::task::spawn_blocking(move || said(command));
     act(listener).await;
@@ -48,9 +48,10 @@ async fn a_turn_that_may_be_at_work_elsewhere_is_not_run_again() {
         })
         .await;
         assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
-        let look = format!(
-            "run {run} may still be at work; look with: homard gateway call agent.wait --params '{{\"runId\":\"{run}\"}}'\n"
-        );
+        let look = match accepts {
+            true => format!("run {run} was accepted and goes on in the gateway; see: homard trace {run}\n"),
+            false => format!("it is not known whether run {run} was accepted; see: homard trace {run}\n"),
+        };
         assert!(said.stderr.starts_with("error: the connection to the gateway was lost: "), "{}", said.stderr);
         assert!(said.stderr.ends_with(&look), "{}", said.stderr);
         assert!(!home.state().exists(), "no run may have begun here");

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Lines},
+    io::{BufRead, BufReader, Lines, Read},
     path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
     time::Duration,
@@ -127,6 +127,19 @@ pub(crate) fn said(mut command: Command) -> Said {
 pub(crate) struct Process(pub(crate) Child);
 
 impl Process {
+    /// Waits for its end, and reads what it wrote.
+    pub(crate) fn output(&mut self) -> Said {
+        let read = |stream: Option<&mut dyn Read>| {
+            let mut text = String::new();
+            stream.map(|stream| stream.read_to_string(&mut text)).transpose().unwrap();
+            text
+        };
+        // Its output fits into the pipes, so one can be read after the other.
+        let stdout = read(self.0.stdout.as_mut().map(|stream| stream as &mut dyn Read));
+        let stderr = read(self.0.stderr.as_mut().map(|stream| stream as &mut dyn Read));
+        Said { code: self.0.wait().unwrap().code(), stdout, stderr }
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }

@@ -1,9 +1,6 @@
 //! Several processes on one state directory, one after the other: whoever opens a session finishes what is unfinished there.
 
-use std::{
-    io::{BufRead, BufReader},
-    process::Command,
-};
+use std::{io::Read, process::Command};
 
 use homard_testkit::fake_provider::{Asked, Call, Reply, Said};
 use rustix::process::Signal;
@@ -42,9 +39,15 @@ async fn puppet() -> Puppet {
 /// Starts a turn and waits until its tool is at work.
 fn start(mut command: Command) -> Process {
     let mut process = Process(command.spawn().unwrap());
-    let mut line = String::new();
-    BufReader::new(process.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.starts_with("· exec"), "{line}");
+    let mut line = Vec::new();
+    let stderr = process.0.stderr.as_mut().unwrap();
+    // Byte by byte: what comes after the line is left for others to read.
+    while !line.ends_with(b"\n") {
+        let mut byte = [0];
+        stderr.read_exact(&mut byte).unwrap();
+        line.extend(byte);
+    }
+    assert!(line.starts_with("· exec".as_bytes()), "{}", String::from_utf8_lossy(&line));
     process
 }
 
@@ -118,6 +121,48 @@ async fn the_next_process_finishes_a_killed_local_turn_where_it_worked() {
         };
         until("the killed turn is finished in its directory", is_there);
     }
+}
+
+/// A command that finds the gateway by what it left in the state directory, also when it comes back on another port.
+fn anywhere(mut command: Command) -> Command {
+    command.env_remove("HOMARD_GATEWAY_PORT");
+    command
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_whose_gateway_dies_reconnects_and_prints_the_answer() {
+    for (signal, format) in [(Signal::KILL, None), (Signal::INT, Some("--json"))] {
+        let puppet = puppet().await;
+        let home = &puppet.home;
+        let gateway = home.gateway();
+        let args = SLOW.into_iter().chain(format).collect::<Vec<_>>();
+        let mut turn = Process(anywhere(home.command(&args)).spawn().unwrap());
+        until("the run is active", || gateway.run(&["runs", "--json"]).json()["runs"][0]["status"] == "running");
+        gateway.process.signal(signal);
+        gateway.end();
+        let _second = home.gateway();
+        let output = turn.output();
+        let place = format!("was in {}", home.state().join("workspace").display());
+        assert_eq!(output.code, Some(0), "{output:?}");
+        assert!(output.stdout.contains(&place), "{output:?}");
+        assert!(output.stderr.contains("reconnecting for up to 60 s"), "{output:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_whose_gateway_stays_away_says_what_happens_to_the_run() {
+    let puppet = puppet().await;
+    let home = &puppet.home;
+    let gateway = home.gateway();
+    let mut turn = start(anywhere(home.command(&[&SLOW[..], &["--reconnect", "1"]].concat())));
+    gateway.process.signal(Signal::KILL);
+    gateway.end();
+    let output = turn.output();
+    assert_eq!(output.code, Some(1), "{output:?}");
+    let listed = home.run(&["runs", "--json"]).json();
+    let run = listed["runs"][0]["runId"].as_str().unwrap();
+    let said = format!("run {run} was accepted and goes on in the gateway; see: homard trace {run}");
+    assert!(output.stderr.contains("did not come back within 1 s") && output.stderr.contains(&said), "{output:?}");
 }
 
 /// A model that runs a command for POISON until one ends well.

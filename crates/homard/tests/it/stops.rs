@@ -73,7 +73,8 @@ fn an_interrupted_turn_in_a_gateway_is_aborted_there() {
 /// A gateway in the middle of a turn whose tool runs a command.
 fn busy<'a>(home: &'a Home, message: &str) -> (crate::home::Gateway<'a>, Process) {
     let gateway = home.gateway();
-    let mut turn = Process(gateway.command(&["agent", "-m", message, "--verbose", "on"]).spawn().unwrap());
+    let mut turn =
+        Process(gateway.command(&["agent", "-m", message, "--verbose", "on", "--reconnect", "0"]).spawn().unwrap());
     let mut line = String::new();
     BufReader::new(turn.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
     (gateway, turn)
@@ -104,7 +105,7 @@ fn a_terminated_gateway_lets_its_turn_end() {
     let (gateway, mut turn) = busy(&home, &format!("run `until test -e {}; do :; done`", file.display()));
     gateway.process.signal(Signal::TERM);
     let refused = loop {
-        let asked = gateway.run(&["agent", "-m", "hi", "--session-id", "other"]);
+        let asked = gateway.run(&["agent", "-m", "hi", "--session-id", "other", "--reconnect", "0"]);
         if asked.code != Some(0) {
             break asked.stderr;
         }

@@ -1,57 +1,213 @@
 //! A turn in a running gateway.
+//!
+//! The run belongs to the gateway and does not end with the connection: when that breaks, the client connects again, sends the
+//! same request (the run id makes it the same run), and shows the rest.
 
 use std::time::Duration;
 
 use anyhow::{Error, Result};
 use homard_proto::event::Agent;
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{Answer, LEAVING, Turn, interrupted};
 use crate::{
     assemble,
-    client::{Client, Incoming, is_final},
+    client::{Client, Incoming, Reached, Target},
+    config::Chosen,
     failure::Failure,
+    paths::Paths,
     signal::Signal,
 };
 
 /// How long it is waited for that the answer is sent on its channel once.
 const DELIVERY: Duration = Duration::from_secs(60);
+/// Pauses between attempts to reconnect: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Maximum time of one `agent.wait`; it is repeated.
+const WAIT: Duration = Duration::from_secs(600);
+/// How the gateway's message begins if it is stopping: the run continues when it is back.
+const DRAINING: &str = "gateway_draining";
+/// The rights that the turn needs.
+const SCOPES: [&str; 3] = ["operator.write", "operator.read", "operator.approvals"];
+
+/// The gateway of a turn, and how to find it again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Link<'a> {
+    pub(super) chosen: &'a Chosen,
+    pub(super) paths: &'a Paths,
+    pub(super) caps: &'a [&'a str],
+    /// How long to wait for the gateway to come back.
+    pub(super) patience: Duration,
+}
+
+impl Link<'_> {
+    /// The gateway's address. A gateway that was restarted may listen on another port.
+    pub(super) fn target(&self) -> Result<Target> {
+        Target::find(None, None, &self.chosen.loaded.config, self.paths)
+    }
+
+    /// Connects with what a turn needs.
+    pub(super) async fn connect(&self, target: &Target) -> Result<Reached> {
+        Client::connect(target, &SCOPES, self.caps).await
+    }
+}
 
 /// What is known of the turn in the gateway.
+#[derive(Debug, Default)]
 struct Asked {
-    /// The request.
+    /// The request `agent`.
     id: String,
+    /// The request `agent.wait`, for a run that was in flight when the request came.
+    wait: Option<String>,
     /// The run's session, once the gateway took it in.
     session: Option<String>,
+    /// Whether anything was heard of the run on this connection.
+    is_heard: bool,
+}
+
+/// A time without a gateway.
+#[derive(Debug, Clone, Copy)]
+struct Outage {
+    until: Instant,
+    pause: Duration,
+}
+
+/// What a frame means for the turn.
+enum Step {
+    /// The run goes on.
+    Nothing,
+    /// The run is in flight already: its end has to be waited for.
+    InFlight,
+    /// The run has ended, and its result has to be asked for.
+    Ended,
+    /// The result.
+    Answer(Answer),
+}
+
+/// Why following a turn stopped.
+enum Stop {
+    /// The connection broke, or the gateway is stopping. The run is not affected.
+    Lost(String),
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        match error.downcast_ref::<Failure>() {
+            Some(failure) if failure.kind == "connection" || failure.message.starts_with(DRAINING) => {
+                Self::Lost(failure.message.clone())
+            }
+            Some(_) | None => Self::Failed(error),
+        }
+    }
 }
 
 /// Sends the turn and follows it to its end.
 ///
 /// From the moment of sending the gateway may have it, so whatever goes wrong from here on names the run.
-pub(super) async fn run(mut client: Client, turn: &mut Turn) -> Result<Answer> {
-    let id = client.send("agent", json!(turn.params)).await.map_err(|error| unknown(turn, &error.to_string()))?;
-    let mut asked = Asked { id, session: None };
-    let patience = deadline(turn.timeout);
-    let too_long = sleep(patience);
-    tokio::pin!(too_long);
+pub(super) async fn run(mut client: Client, turn: &mut Turn, link: Link<'_>) -> Result<Answer> {
+    let until = Instant::now() + deadline(turn.timeout);
+    let (mut asked, mut outage) = (Asked::default(), None);
+    let mut answer = loop {
+        asked.is_heard = false;
+        match follow(&mut client, turn, &mut asked, until).await {
+            Ok(answer) => break answer,
+            Err(Stop::Failed(error)) => return Err(error),
+            Err(Stop::Lost(why)) => {
+                // A gateway that is stopping still takes connections, and nothing else.
+                outage = outage.filter(|_| !asked.is_heard);
+                client = reconnect(turn, (&asked, &why), link, &mut outage).await?;
+            }
+        }
+    };
+    if turn.params.deliver == Some(true) {
+        let delivery = delivered(&mut client, turn.run()).await.map_err(|error| unsure(turn, &error))?;
+        answer.document["delivery"] = delivery;
+    }
+    Ok(answer)
+}
+
+/// Sends the request and follows the run on one connection.
+async fn follow(client: &mut Client, turn: &mut Turn, asked: &mut Asked, until: Instant) -> Result<Answer, Stop> {
+    asked.wait = None;
+    asked.id = client.send("agent", json!(turn.params)).await?;
     loop {
         let incoming = tokio::select! {
             biased;
-            signal = turn.signals.next() => return Err(stop(&mut client, &mut asked, turn, signal).await.into()),
-            () = &mut too_long => {
-                return Err(unknown(turn, &format!("the gateway told no end within {} s", patience.as_secs())).into());
+            signal = turn.signals.next() => {
+                return Err(Stop::Failed(stop(client, asked, turn, signal).await.into()));
             }
-            incoming = client.next() => incoming.map_err(|error| unknown(turn, &error.to_string()))?,
+            () = sleep_until(until) => {
+                let why = format!("the gateway reported no end within {} s", deadline(turn.timeout).as_secs());
+                return Err(Stop::Failed(unknown(turn, asked, &why).into()));
+            }
+            incoming = client.next() => incoming?,
         };
-        if let Some(mut answer) = take(turn, &mut asked, incoming)? {
-            if turn.params.deliver == Some(true) {
-                let delivery = delivered(&mut client, turn.run()).await.map_err(|error| unsure(turn, &error))?;
-                answer.document["delivery"] = delivery;
+        match take(turn, asked, incoming)? {
+            Step::Nothing => {}
+            Step::InFlight => {
+                let patience = until.saturating_duration_since(Instant::now()).min(WAIT).as_millis();
+                let params = json!({"runId": turn.run(), "timeoutMs": u64::try_from(patience).unwrap_or(u64::MAX)});
+                asked.wait = Some(client.send("agent.wait", params).await?);
             }
-            return Ok(answer);
+            // The same request again gets the stored result, or is in flight once more.
+            Step::Ended => {
+                asked.wait = None;
+                asked.id = client.send("agent", json!(turn.params)).await?;
+            }
+            Step::Answer(answer) => return Ok(answer),
         }
     }
+}
+
+/// Connects again, until the gateway is back or patience ends.
+async fn reconnect(
+    turn: &mut Turn,
+    (asked, why): (&Asked, &str),
+    link: Link<'_>,
+    outage: &mut Option<Outage>,
+) -> Result<Client> {
+    let seconds = link.patience.as_secs();
+    if link.patience.is_zero() {
+        return Err(unknown(turn, asked, why).into());
+    }
+    let is_new = outage.is_none();
+    let outage = outage.get_or_insert_with(|| Outage { until: Instant::now() + link.patience, pause: FIRST_PAUSE });
+    if is_new {
+        turn.story.note(&format!("(lost the connection to the gateway; reconnecting for up to {seconds} s)"))?;
+    }
+    loop {
+        if Instant::now() + outage.pause >= outage.until {
+            let text = format!("{why}\nthe gateway did not come back within {seconds} s");
+            return Err(unknown(turn, asked, &text).into());
+        }
+        let attempt = async {
+            sleep(outage.pause).await;
+            Ok(match link.connect(&link.target()?).await? {
+                Reached::Gateway(client) => Some(*client),
+                Reached::Nobody => None,
+            })
+        };
+        let reached = tokio::select! {
+            biased;
+            signal = turn.signals.next() => return Err(left(signal, turn, asked).into()),
+            reached = attempt => reached.map_err(|error: Error| Stop::from(error)),
+        };
+        outage.pause = (outage.pause * 2).min(LONGEST_PAUSE);
+        match reached {
+            Ok(Some(client)) => return Ok(client),
+            // Nobody listens yet, or the gateway is about to.
+            Ok(None) | Err(Stop::Lost(_)) => {}
+            Err(Stop::Failed(error)) => return Err(error),
+        }
+    }
+}
+
+/// The user leaves while there is no connection: the run cannot be stopped from here.
+fn left(signal: Signal, turn: &Turn, asked: &Asked) -> Failure {
+    interrupted(signal, &fate(turn.run(), asked)).of(turn.run(), "gateway")
 }
 
 /// Whether the answer arrived on its channel, as the gateway says it: `{status, error?}`.
@@ -81,18 +237,30 @@ fn deadline(timeout: Duration) -> Duration {
     timeout + Duration::from_secs(30)
 }
 
-/// Takes one frame in; `Some` when it was the last answer.
-fn take(turn: &mut Turn, asked: &mut Asked, incoming: Incoming) -> Result<Option<Answer>> {
+/// Takes one frame in.
+fn take(turn: &mut Turn, asked: &mut Asked, incoming: Incoming) -> Result<Step> {
     match incoming {
-        Incoming::Answer { id, answer } if id == asked.id => match answer {
-            Ok(payload) if is_final(&payload) => finished(turn, payload).map(Some),
-            Ok(payload) => {
-                asked.session = payload.get("sessionKey").and_then(Value::as_str).map(str::to_owned);
-                Ok(None)
+        Incoming::Answer { id, answer } if id == asked.id => {
+            let payload = answer.map_err(|refusal| {
+                let failure = Failure::from(refusal);
+                if asked.session.is_some() { failure.of(turn.run(), "gateway") } else { failure }
+            })?;
+            let word = |name: &str| payload.get(name).and_then(Value::as_str).map(str::to_owned);
+            asked.session = word("sessionKey").or_else(|| asked.session.take());
+            asked.is_heard = true;
+            match word("status").as_deref() {
+                Some("accepted") => Ok(Step::Nothing),
+                Some("in_flight") => Ok(Step::InFlight),
+                _ => finished(turn, payload).map(Step::Answer),
             }
-            Err(refusal) if asked.session.is_some() => Err(Failure::from(refusal).of(turn.run(), "gateway").into()),
-            Err(refusal) => Err(Failure::from(refusal).into()),
-        },
+        }
+        Incoming::Answer { id, answer } if Some(&id) == asked.wait.as_ref() => {
+            let payload = answer.map_err(|refusal| Failure::from(refusal).of(turn.run(), "gateway"))?;
+            Ok(match payload.get("status").and_then(Value::as_str) {
+                Some("timeout" | "pending") => Step::InFlight,
+                _ => Step::Ended,
+            })
+        }
         Incoming::News { event, payload } if event == "agent" => {
             // An event of a newer gateway that this one cannot read is not worth a failure.
             if let Ok(step) = serde_json::from_value::<Agent>(payload)
@@ -100,9 +268,9 @@ fn take(turn: &mut Turn, asked: &mut Asked, incoming: Incoming) -> Result<Option
             {
                 turn.story.tell(&step)?;
             }
-            Ok(None)
+            Ok(Step::Nothing)
         }
-        Incoming::Answer { .. } | Incoming::News { .. } => Ok(None),
+        Incoming::Answer { .. } | Incoming::News { .. } => Ok(Step::Nothing),
     }
 }
 
@@ -126,12 +294,12 @@ async fn stop(client: &mut Client, asked: &mut Asked, turn: &mut Turn, signal: S
     let ended = timeout(LEAVING, async {
         // A run that was not taken in yet cannot be stopped; the gateway's first answer names its session.
         while asked.session.is_none() {
-            if take(turn, asked, client.next().await?)?.is_some() {
+            if let Step::Answer(_) = take(turn, asked, client.next().await?)? {
                 return Ok(());
             }
         }
         client.send("chat.abort", json!({"sessionKey": asked.session, "runId": turn.run()})).await?;
-        while take(turn, asked, client.next().await?)?.is_none() {}
+        while !matches!(take(turn, asked, client.next().await?)?, Step::Answer(_) | Step::Ended) {}
         anyhow::Ok(())
     });
     // The run's end may come as an answer or as a failure of that run; only silence and a lost connection are not one.
@@ -140,18 +308,26 @@ async fn stop(client: &mut Client, asked: &mut Asked, turn: &mut Turn, signal: S
         Ok(Err(error)) => error.downcast_ref::<Failure>().is_some_and(|failure| failure.run.is_some()),
         Err(_) => false,
     };
-    let state = if stopped { format!("run {} was stopped", turn.run()) } else { still(turn.run()) };
+    let state = if stopped { format!("run {} was stopped", turn.run()) } else { fate(turn.run(), asked) };
     interrupted(signal, &state).of(turn.run(), "gateway")
 }
 
-/// Nobody knows what became of the turn.
-fn unknown(turn: &Turn, why: &str) -> Failure {
-    Failure::new("connection", format!("{why}\n{}", still(turn.run()))).of(turn.run(), "gateway")
+/// The end of the turn is not known.
+fn unknown(turn: &Turn, asked: &Asked, why: &str) -> Failure {
+    let fate = match asked.session {
+        // A refusal is an answer.
+        None if why.starts_with(DRAINING) => format!("run {} was not accepted", turn.run()),
+        Some(_) | None => fate(turn.run(), asked),
+    };
+    Failure::new("connection", format!("{why}\n{fate}")).of(turn.run(), "gateway")
 }
 
-fn still(run: &str) -> String {
-    let params = json!({"runId": run});
-    format!("run {run} may still be at work; look with: homard gateway call agent.wait --params '{params}'")
+/// What is known of a run whose end was not seen, and how to find out.
+fn fate(run: &str, asked: &Asked) -> String {
+    match asked.session {
+        Some(_) => format!("run {run} was accepted and goes on in the gateway; see: homard trace {run}"),
+        None => format!("it is not known whether run {run} was accepted; see: homard trace {run}"),
+    }
 }
 
 #[cfg(test)]

@@ -56,7 +56,11 @@ fn the_data_file_is_what_the_recorded_lists_give() {
         .map(|version| fs::read_to_string(root.join(format!("../../../shared/samples/config-keys/{version}.txt"))))
         .collect();
     let Ok(lists) = lists else {
-        println!("skipped: the recorded lists are not here");
+        std::io::Write::write_all(
+            &mut std::io::stderr(),
+            b"skipped: the recorded lists of keys: ../shared/samples is not here\n",
+        )
+        .unwrap();
         return;
     };
     let wanted = data(&lists);
@@ -87,7 +91,11 @@ fn configs_that_openclaw_wrote_have_no_unknown_key() {
     for state in ["2026.2.9", "2026.2.9-onboarded"] {
         let path = states.join(state).join("openclaw.json");
         if !path.exists() {
-            println!("skipped: the recorded configs are not here");
+            std::io::Write::write_all(
+                &mut std::io::stderr(),
+                b"skipped: the recorded configs: ../shared/samples is not here\n",
+            )
+            .unwrap();
             return;
         }
         let loaded: Loaded<Nothing> = read(&path, &Env { variable: &|_| None, include_roots: &[] });

@@ -30,7 +30,11 @@ use homard_proto::{
 };
 use homard_store::{Fence, MemoryStore, ToolClass};
 use homard_testkit::{Script, Step, Turn};
-use homard_tools::house::{self, HouseRules, SpawnRules};
+use homard_tools::{
+    ExecSettings,
+    house::{self, HouseRules, SpawnRules},
+    sandbox::{Mode, SandboxPolicy},
+};
 use serde_json::{Value, json};
 
 /// When every test begins, in milliseconds since the epoch.
@@ -124,7 +128,9 @@ impl World {
         let workdir = tempfile::tempdir().unwrap();
         fs::write(workdir.path().join("AGENTS.md"), "Be kind.\n").unwrap();
         let spawn = SpawnRules { allow_agents: vec!["*".to_owned()], max_depth: 5, ..SpawnRules::default() };
-        let mut tools = homard_tools::all(Vec::new());
+        // What holds commands is not the question here, and may not be installed.
+        let sandbox = SandboxPolicy { mode: Mode::Full, ..SandboxPolicy::default() };
+        let mut tools = homard_tools::all_with(ExecSettings { sandbox, ..ExecSettings::from(Vec::new()) });
         tools.extend(house::all(HouseRules { spawn, ..HouseRules::default() }));
         tools.extend(NOTED.map(|name| Arc::new(Noted { name, calls: noted.clone() }) as Arc<dyn Tool>));
         let toolbox = Toolbox::new(tools);

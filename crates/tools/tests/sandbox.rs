@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bench::{Bench, HELPER, said};
+use bench::{Bench, HELPER, has_namespaces, said};
 use homard_tools::{
     ExecSettings,
     sandbox::{Mode, SandboxPolicy, Tier, explain},
@@ -41,7 +41,16 @@ enum Way {
     Landlock,
 }
 
-const WAYS: [Way; 3] = [Way::Namespace, Way::NamespaceWithoutHelper, Way::Landlock];
+/// The ways that work here, among these.
+fn ways(wanted: &[Way]) -> Vec<Way> {
+    let has_namespaces = wanted == [Way::Landlock] || has_namespaces("the sandbox in namespaces");
+    wanted.iter().copied().filter(|way| has_namespaces || *way == Way::Landlock).collect()
+}
+
+/// All ways that work here.
+fn all_ways() -> Vec<Way> {
+    ways(&[Way::Namespace, Way::NamespaceWithoutHelper, Way::Landlock])
+}
 
 fn limited() -> Tier {
     Tier::without_namespaces(Some(HELPER.as_ref()), "this test says so".to_owned())
@@ -83,7 +92,7 @@ async fn run(bench: &Bench, command: &str) -> (String, bool) {
 // A13, R79.
 #[tokio::test]
 async fn secrets_of_the_home_directory_cannot_be_read() {
-    for way in WAYS {
+    for way in all_ways() {
         let bench = home(way, |_| {});
         for name in SECRETS {
             let (text, is_error) = run(&bench, &format!("cat ~/{name}; cat ../{name}; cp ~/{name} here")).await;
@@ -99,7 +108,7 @@ async fn secrets_of_the_home_directory_cannot_be_read() {
 
 #[tokio::test]
 async fn nothing_outside_the_workspace_can_be_changed() {
-    for way in WAYS {
+    for way in all_ways() {
         let bench = home(way, |_| {});
         // Homard's own place for what it notes of commands is made by the first.
         run(&bench, "true").await;
@@ -146,7 +155,7 @@ async fn the_network_cannot_be_reached() {
             "socket($s, PF_UNIX, SOCK_STREAM, 0) or exit 1; connect($s, pack_sockaddr_un(\"/run/docker.sock\")) or exit 1; print \"out\"",
         ),
     ];
-    for way in WAYS {
+    for way in all_ways() {
         let bench = home(way, |_| {});
         for command in &tries {
             let (text, _) = run(&bench, &format!("exec 2> /dev/null; {command}")).await;
@@ -160,7 +169,7 @@ async fn the_network_cannot_be_reached() {
 async fn the_network_can_be_reached_where_the_policy_says_so() {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = tcp.local_addr().unwrap().port();
-    for way in WAYS {
+    for way in all_ways() {
         let bench = home(way, |settings| settings.sandbox.network = true);
         let command = format!("echo > /dev/tcp/127.0.0.1/{port} && echo out");
         assert_eq!(run(&bench, &command).await, ("out".to_owned(), false), "{way:?}");
@@ -198,7 +207,7 @@ const STEERING: [&str; 13] = [
 // R53, A17: what is there is not changed while the command runs, and what it makes is gone when it is over.
 #[tokio::test]
 async fn files_that_steer_agents_and_git_are_not_changed_nor_made() {
-    for way in [Way::Namespace, Way::NamespaceWithoutHelper] {
+    for way in ways(&[Way::Namespace, Way::NamespaceWithoutHelper]) {
         for is_there in [true, false] {
             for path in STEERING {
                 let bench = home(way, |_| {});
@@ -223,7 +232,7 @@ async fn files_that_steer_agents_and_git_are_not_changed_nor_made() {
 
 #[tokio::test]
 async fn what_a_command_makes_is_kept_aside_and_the_result_says_where() {
-    for way in WAYS {
+    for way in all_ways() {
         let bench = home(way, |_| {});
         let command = "umask 0; echo evil > AGENTS.md; mkdir -p skills/evil; echo evil > skills/evil/SKILL.md; \
                        ln -s /etc/passwd CLAUDE.md; echo hi > a.txt; chmod 0 skills; chmod 500 .";
@@ -246,6 +255,9 @@ async fn what_a_command_makes_is_kept_aside_and_the_result_says_where() {
 
 #[tokio::test]
 async fn nothing_appears_in_the_workspace_while_a_command_runs() {
+    if !has_namespaces("nothing_appears_in_the_workspace_while_a_command_runs") {
+        return;
+    }
     let bench = home(Way::Namespace, |_| {});
     let script = "until [ -e go ]; do sleep 0.01; done; echo evil > SOUL.md";
     bench.call("exec", json!({"command": script, "background": true})).await;
@@ -261,6 +273,9 @@ async fn nothing_appears_in_the_workspace_while_a_command_runs() {
 
 #[tokio::test]
 async fn a_repository_can_be_made_but_not_its_hooks() {
+    if !has_namespaces("a_repository_can_be_made_but_not_its_hooks") {
+        return;
+    }
     let bench = home(Way::Namespace, |_| {});
     let (text, is_error) = run(&bench, "git init -q -b main && git config user.name me && git status -s").await;
     assert_eq!((text.as_str(), is_error), ("(no output)", false));
@@ -279,6 +294,9 @@ async fn a_repository_can_be_made_but_not_its_hooks() {
 
 #[tokio::test]
 async fn git_works_in_the_sandbox_but_its_hooks_stay() {
+    if !has_namespaces("git_works_in_the_sandbox_but_its_hooks_stay") {
+        return;
+    }
     let bench = home(Way::Namespace, |_| {});
     let init =
         std::process::Command::new("git").args(["init", "-q", "-b", "main"]).current_dir(bench.workdir()).status();
@@ -294,7 +312,7 @@ async fn git_works_in_the_sandbox_but_its_hooks_stay() {
 
 #[tokio::test]
 async fn a_link_in_the_place_of_such_a_file_is_put_back() {
-    for way in WAYS {
+    for way in all_ways() {
         let bench = home(way, |_| {});
         put(&bench.workdir().join("docs/rules.md"), "good");
         symlink("docs/rules.md", bench.workdir().join("AGENTS.md")).unwrap();
@@ -305,6 +323,9 @@ async fn a_link_in_the_place_of_such_a_file_is_put_back() {
 
 #[tokio::test]
 async fn what_one_of_two_commands_makes_is_not_there_by_right_for_the_other() {
+    if !has_namespaces("what_one_of_two_commands_makes_is_not_there_by_right_for_the_other") {
+        return;
+    }
     let bench = home(Way::Namespace, |_| {});
     let first = "echo evil > SOUL.md; touch a; until [ -e go ]; do sleep 0.01; done; echo evil > SOUL.md";
     bench.call("exec", json!({"command": first, "background": true})).await;
@@ -319,7 +340,7 @@ async fn what_one_of_two_commands_makes_is_not_there_by_right_for_the_other() {
 
 #[tokio::test]
 async fn nothing_can_be_changed_in_the_mode_read_only() {
-    for way in WAYS {
+    for way in all_ways() {
         let bench = home(way, |settings| settings.sandbox.mode = Mode::ReadOnly);
         put(&bench.workdir().join("a.txt"), "a");
         let before = contents(bench.workdir());
@@ -331,7 +352,7 @@ async fn nothing_can_be_changed_in_the_mode_read_only() {
 
 #[tokio::test]
 async fn more_can_be_read_and_changed_where_the_policy_says_so() {
-    for way in WAYS {
+    for way in all_ways() {
         let mut extra = None;
         let bench = home(way, |settings| {
             let home = settings.sandbox.home.clone().unwrap();
@@ -351,7 +372,7 @@ async fn more_can_be_read_and_changed_where_the_policy_says_so() {
 // R79
 #[tokio::test]
 async fn processes_of_others_are_out_of_reach() {
-    for way in WAYS {
+    for way in all_ways() {
         let bench = home(way, |_| {});
         let pid = std::process::id();
         let command = format!(
@@ -369,7 +390,7 @@ async fn processes_of_others_are_out_of_reach() {
 async fn system_calls_that_attack_the_kernel_are_refused() {
     // Numbers are those of this machine's convention: perl knows no names.
     let calls = [("ptrace", 101), ("unshare", 272), ("mount", 165), ("bpf", 321), ("keyctl", 250), ("io_uring", 425)];
-    for way in WAYS.into_iter().filter(|_| cfg!(target_arch = "x86_64")) {
+    for way in all_ways().into_iter().filter(|_| cfg!(target_arch = "x86_64")) {
         let bench = home(way, |_| {});
         for (name, number) in calls {
             let command = format!("perl -e 'syscall({number}, 0x10000000, 0, 0, 0, 0); print $!+0'");
@@ -405,10 +426,17 @@ fn a_helper_that_does_not_work_is_no_tier() {
     assert_eq!(tier, Tier::C { why: why.to_owned() });
 }
 
-#[test]
-fn this_machine_has_namespaces() {
-    let tier = Tier::detect(None, "/usr/bin");
-    assert!(matches!(tier, Tier::A { .. }), "install bubblewrap for these tests: {tier:?}");
+#[tokio::test]
+async fn a_command_in_namespaces_has_a_tmp_of_its_own() {
+    if !has_namespaces("a_command_in_namespaces_has_a_tmp_of_its_own") {
+        return;
+    }
+    let outside = TempDir::new_in("/tmp").unwrap();
+    let name = outside.path().file_name().unwrap().to_str().unwrap();
+    let bench = home(Way::Namespace, |_| {});
+    let (text, is_error) = run(&bench, &format!("ls -A /tmp; echo x > /tmp/{name} && cat /tmp/{name}")).await;
+    assert!(!is_error && text.ends_with('x') && text.matches(name).count() == 0, "{text}");
+    assert!(outside.path().is_dir());
 }
 
 #[test]

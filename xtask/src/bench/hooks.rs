@@ -84,7 +84,7 @@ const TELLING: Duration = Duration::from_secs(10);
 
 /// Measures gateways of its own.
 pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut Report) -> Result<()> {
-    let node = setup::node()?;
+    let node = setup::node().context("no Node that is new enough")?;
     let folder = tempfile::tempdir()?;
     let bare = runs(binary, config, (&node, folder.path(), logs), report).await?;
     for compared in exec::run(Command::new(build(binary)?).arg(&node))? {

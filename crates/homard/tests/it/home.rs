@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Lines, Read},
+    io::{BufRead, BufReader, Lines, Read, Write as _},
     path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
     time::Duration,
@@ -111,6 +111,11 @@ pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     while !is_so() {
         assert!(begun.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}");
     }
+}
+
+/// Lists a test as skipped. `cargo xtask test` collects these lines; written past the capture of the test harness.
+pub(crate) fn skip(test: &str, why: &str) {
+    std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
 }
 
 /// Runs a command to its end.

@@ -18,7 +18,10 @@ use homard_testkit::fake_provider::{Asked, Reply};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::puppet::{self, Puppet};
+use crate::{
+    home::skip,
+    puppet::{self, Puppet},
+};
 
 /// The oldest Node that runs OpenClaw's plugins.
 const NODE: [u32; 2] = [22, 15];
@@ -40,10 +43,6 @@ fn is_new(node: &Path) -> bool {
     let text = String::from_utf8_lossy(&told.stdout).trim().trim_start_matches('v').to_owned();
     let numbers: Vec<u32> = text.split('.').map_while(|number| number.parse().ok()).collect();
     numbers.get(..2).is_some_and(|version| version >= NODE.as_slice())
-}
-
-fn skip(test: &str, why: &str) {
-    std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
 }
 
 fn fixtures() -> PathBuf {

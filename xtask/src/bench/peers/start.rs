@@ -56,7 +56,7 @@ pub(super) async fn start(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
 /// Starts with ten thousand sessions and fifty plugins, half of them ours and half of them OpenClaw's.
 pub(super) async fn full_start(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
     let Peer::Homard(binary) = peer else { bail!("measured of Homard only") };
-    let node = setup::node()?;
+    let node = setup::node().context("no Node that is new enough")?;
     let plugins = stage.folder.join("plugins");
     let ids: Vec<String> = (0..hooks::PLUGINS).map(|number| format!("plugin-{number}")).collect();
     for (number, id) in ids.iter().enumerate() {

@@ -100,7 +100,7 @@ async fn r10_a_disk_that_fails_to_sync_ends_the_gateway_and_nothing_that_was_acc
     let mut failed = Failed::default();
     for sync in &syncs {
         if failed.at(*sync).await.is_none() {
-            eprintln!("skipped: r10: strace is not installed");
+            crate::home::skip("r10", "strace is not installed");
             return;
         }
     }
@@ -218,7 +218,7 @@ fn copy(from: &Path, to: &Path) {
 async fn r11_a_full_disk_refuses_clearly_tears_nothing_and_heals_by_itself() {
     let home = Home::new();
     let Some((life, state)) = on_a_small_disk(&home).await else {
-        eprintln!("skipped: r11: a file system cannot be mounted here");
+        crate::home::skip("r11", "a file system cannot be mounted here");
         return;
     };
     let ring = doorbell_in(&state.join("workspace"));

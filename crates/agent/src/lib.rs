@@ -47,6 +47,7 @@ pub use context::{
     history::{ChannelLimits, HistoryLimits},
     notes::spelled_out,
     setting::{self, Setting},
+    shortening,
 };
 pub use event::{AbortReason, End, Event, Outcome, RunEvent};
 pub use homard_compact::prune::Settings as Pruning;

@@ -28,14 +28,11 @@ use jiff::tz::TimeZone;
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
 
 use self::{
-    chain::Chain,
     environment::Environment,
-    models::Models,
     office::{Office, Staff},
 };
 use crate::{
     audit,
-    auth::{self, Keyring},
     config::{Chosen, Config, channels::Channel},
     paths::{self, Paths},
 };
@@ -211,16 +208,6 @@ pub(crate) fn environment(more: &BTreeMap<String, String>) -> Environment {
         Some(value) => value.into_string().ok(),
         None => more.get(name).cloned(),
     })
-}
-
-/// The models of the default agent.
-pub(crate) fn default_chain(loaded: &Loaded<Config>, paths: &Paths) -> Result<Chain> {
-    let config = &loaded.config;
-    let members = config.agents.members();
-    let agent = members.iter().find(|member| member.is_default).context("there is no agent")?;
-    let models = Models::new(config, environment(&loaded.variables));
-    let (keyring, _) = Keyring::open(auth::place(paths, agent), &models.client)?;
-    Chain::of(config, agent.said, &models, &keyring).with_context(|| format!("config file {}", paths.config.display()))
 }
 
 #[cfg(test)]

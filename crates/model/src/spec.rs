@@ -12,6 +12,9 @@ pub const IDLE: Duration = Duration::from_secs(120);
 /// How long a machine of one's own may say nothing: it may think for a long time before the first word.
 pub const SELF_HOSTED_IDLE: Duration = Duration::from_secs(300);
 
+/// The context window of a model of which none is known, in tokens.
+pub const DEFAULT_CONTEXT_WINDOW: u64 = 200_000;
+
 /// What a model is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
@@ -55,7 +58,7 @@ impl Default for Spec {
             provider: String::new(),
             model: String::new(),
             api: String::new(),
-            context_window: 200_000,
+            context_window: DEFAULT_CONTEXT_WINDOW,
             max_output: 0,
             thinking: Vec::new(),
             sees: true,

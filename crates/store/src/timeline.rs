@@ -162,6 +162,37 @@ pub struct Prompt {
     /// only more at the end, empty if there was no question before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed: Option<String>,
+    /// What it leaves out or cuts; only in the first question for which the prompt was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shortened: Option<Shortened>,
+}
+
+/// What a prompt leaves out or cuts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Shortened {
+    /// `lean` or `bare`; `rich` for a full prompt in which files are cut.
+    pub style: String,
+    /// The context window that made the prompt lean, in tokens; `None` if the config chose the style.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
+    /// How many tools are left out.
+    pub tools: u64,
+    /// Files of the workspace that are not there as a whole.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<CutFile>,
+}
+
+/// A file of the workspace of which a prompt has only a part.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CutFile {
+    /// Its name.
+    pub name: String,
+    /// How many characters it has.
+    pub chars: u64,
+    /// How many of them the prompt has.
+    pub kept: u64,
 }
 
 /// What happened in a run, oldest first.

@@ -183,8 +183,10 @@ fn a_small_window_makes_a_prompt_lean_by_itself() {
     let with = |line: &str| prompt(&played(&in_workspace("rich", Style::Auto, &format!("{line}{MAIN}"))));
     let of = |style| prompt(&played(&in_workspace("rich", style, MAIN)));
     assert_eq!(with("set window=31999\n"), of(Style::Lean));
-    assert_eq!(with("set idle=5m\n"), of(Style::Lean));
     assert_eq!(with("set window=32000\n"), of(Style::Rich));
+    // Neither an unknown window nor the idle timeout of a self-hosted server does.
+    assert_eq!(with("set window=0\n"), of(Style::Rich));
+    assert_eq!(with("set idle=5m\n"), of(Style::Rich));
 }
 
 #[test]

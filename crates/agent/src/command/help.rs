@@ -25,6 +25,8 @@ pub struct StatusFacts<'a> {
     pub record: &'a Record,
     /// How many tokens its next request takes; `None` if nothing was said.
     pub tokens: Option<u64>,
+    /// What its prompt leaves out or cuts, and what to set to change that.
+    pub shortened: Option<&'a str>,
     /// How its messages wait.
     pub queue: Settings,
     /// How many wait.
@@ -46,6 +48,7 @@ pub(super) fn status(facts: &StatusFacts<'_>) -> String {
         Some((run, elapsed)) => format!("{run}, at work for {}", span(elapsed)),
         None => "none at work".to_owned(),
     };
+    let shortened = facts.shortened.map(|shortened| format!("Prompt: {shortened}"));
     let lines = [
         format!("Homard {version}"),
         format!("Model: {model}"),
@@ -60,7 +63,7 @@ pub(super) fn status(facts: &StatusFacts<'_>) -> String {
         format!("Queue: {queue}; waiting: {waiting}"),
         format!("Run: {run}"),
     ];
-    lines.join("\n")
+    lines.into_iter().chain(shortened).collect::<Vec<_>>().join("\n")
 }
 
 fn context(tokens: Option<u64>, window: Option<u64>) -> String {
@@ -203,6 +206,13 @@ Thinking: off; verbose: off; reasoning: off
 Queue: steer debounce:500ms cap:20 drop:summarize; waiting: 0
 Run: none at work";
         assert_eq!(Scene::new(json!({})).told("/status"), (json!({}), expected.to_owned()));
+    }
+
+    #[test]
+    fn status_tells_what_the_prompt_leaves_out() {
+        let scene = Scene::new(json!({}));
+        let facts = StatusFacts { shortened: Some("it is lean; set it to rich"), ..scene.facts() };
+        assert!(status(&facts).ends_with("Run: none at work\nPrompt: it is lean; set it to rich"));
     }
 
     #[test]

@@ -361,6 +361,7 @@ mod tests {
                 key: &self.key,
                 record: &self.record,
                 tokens: self.record.total_tokens,
+                shortened: None,
                 queue: Settings::default(),
                 waiting: if self.is_busy { 2 } else { 0 },
                 at_work: self.is_busy.then_some((&self.run, Duration::from_secs(65))),

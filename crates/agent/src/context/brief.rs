@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use homard_hooks::{BootstrapFile, Hooks, Signal};
-use homard_model::{Level, Spec, ToolSpec, spec::SELF_HOSTED_IDLE};
+use homard_model::{Level, Spec, ToolSpec};
 use homard_proto::{Route, SessionId, SessionKey, session::Record};
+use homard_store::timeline::Shortened;
 use homard_workspace::{Audience, Body, Identity, Page, page_of};
 use serde_json::json;
 
 use super::{
-    budget,
     prompt::{self, Prompt},
     report::{About, Report, Source},
     scene::{self, Mode, Runtime, Scene, Stable, Turn, Wording},
     setting::{Kit, Style},
+    shortening,
 };
 use crate::{
     command::OWNER,
@@ -170,7 +171,14 @@ impl Brief {
         };
         let mut report = self.with_scene(spec, level, tools, |scene| Report::of(scene, &prompt::write(scene), &about));
         report.tools.left_out = self.left_out(spec);
+        report.shortened = self.shortened(spec, report.tools.left_out.len());
         report
+    }
+
+    /// What the prompt for a model leaves out or cuts, with this many tools.
+    pub(crate) fn shortened(&self, spec: &Spec, tools: usize) -> Option<Shortened> {
+        let shortened = shortening::of(self.profile.setting.style, spec, &self.found.pages)?;
+        Some(Shortened { tools: tools as u64, ..shortened })
     }
 
     /// The tools that the owner has here and the model is not told of. Those of servers first: somebody set them up.
@@ -244,12 +252,9 @@ impl Brief {
 
 /// How much a model is told, and in how many words.
 fn choose(style: Style, key: &SessionKey, spec: &Spec) -> (Mode, Wording) {
-    // A machine of one's own reads slowly, whatever its model could hold.
-    let is_small = spec.context_window < budget::TIGHT || spec.idle >= SELF_HOSTED_IDLE;
-    match style {
-        Style::Bare => (Mode::None, Wording::Lean),
-        Style::Auto if is_small => (Mode::of(key), Wording::Lean),
-        Style::Auto | Style::Rich => (Mode::of(key), Wording::Rich),
-        Style::Lean => (Mode::of(key), Wording::Lean),
-    }
+    let mode = match style {
+        Style::Bare => Mode::None,
+        Style::Auto | Style::Rich | Style::Lean => Mode::of(key),
+    };
+    (mode, shortening::wording(style, spec))
 }

@@ -6,7 +6,7 @@ use homard_model::ToolSpec;
 use serde_json::Value;
 
 /// The tools that work is done with.
-const CORE: [&str; 6] = ["read", "write", "edit", "ls", "grep", "exec"];
+pub(super) const CORE: [&str; 6] = ["read", "write", "edit", "ls", "grep", "exec"];
 
 /// Parameters that a small model seldom needs, and that cost every request.
 const SELDOM: [&str; 16] = [

@@ -13,6 +13,7 @@ pub(crate) mod prompt;
 pub(crate) mod report;
 pub(crate) mod scene;
 pub mod setting;
+pub mod shortening;
 pub(crate) mod zone;
 
 use std::sync::Arc;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use homard_model::{ToolSpec, tokens};
 use homard_proto::{SessionId, SessionKey};
+use homard_store::timeline::Shortened;
 use homard_workspace::Body;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,6 +16,7 @@ use serde_json::Value;
 use super::{
     prompt::{PROJECT_CONTEXT, Prompt, SKILLS, TOOLING, pages, skills},
     scene::Scene,
+    shortening,
 };
 
 pub(crate) use words::words;
@@ -58,6 +60,9 @@ pub(crate) struct Report {
     /// What all of it takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tokens: Option<Tokens>,
+    /// What is left out or cut, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) shortened: Option<Shortened>,
 }
 
 /// What a request takes, by the measure that also says when a conversation is made short.
@@ -216,6 +221,12 @@ pub(crate) enum Source {
 }
 
 impl Report {
+    /// What the prompt leaves out or cuts, why, and what to set to change that; `None` if nothing.
+    pub(crate) fn shortened_words(&self) -> Option<String> {
+        let (shortened, model) = (self.shortened.as_ref()?, format!("{}/{}", self.provider, self.model));
+        Some(format!("{}; {}", shortening::explain(shortened, &model), shortening::remedy(shortened, &model)))
+    }
+
     /// About a prompt and the scene that it was written from.
     pub(crate) fn of(scene: &Scene<'_>, prompt: &Prompt, about: &About<'_>) -> Self {
         let parts: BTreeMap<_, _> = prompt.parts.iter().map(|part| (part.name, part.chars)).collect();
@@ -259,6 +270,7 @@ impl Report {
                 tools: tokens::of_tools(scene.stable.tools),
                 context: None,
             }),
+            shortened: None,
         }
     }
 }

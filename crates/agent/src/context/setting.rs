@@ -41,7 +41,7 @@ pub struct Setting {
 /// How long prompts are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Style {
-    /// Short for models with a small context and for those on machines of one's own, else long.
+    /// Lean for models with a small context window, else rich.
     #[default]
     Auto,
     /// Everything that is useful.

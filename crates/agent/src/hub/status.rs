@@ -24,7 +24,8 @@ impl Hub {
         let Some(session) = self.0.store.load(key).await? else { return Ok(None) };
         let (record, history) = (session.record, Conversation::read(&session.entries));
         let origin = Origin { principal: OWNER.to_owned(), ..Origin::default() };
-        let tokens = report(&self.0, key, (&record, &history), (&self.0.ambient.run_id(), None, &origin)).await.tokens;
+        let report = report(&self.0, key, (&record, &history), (&self.0.ambient.run_id(), None, &origin)).await;
+        let shortened = report.shortened_words();
         let (profile, rules) = (self.agents().of(key.agent()), self.rules());
         let (channel, config) = rules.queue.of(&Route::default());
         let model = answering_model(&profile, &record);
@@ -38,7 +39,8 @@ impl Hub {
             models: &profile.offers,
             key,
             record: &record,
-            tokens: tokens.and_then(|tokens| tokens.context),
+            tokens: report.tokens.and_then(|tokens| tokens.context),
+            shortened: shortened.as_deref(),
             queue: resolve(&Overrides::default(), &Overrides::from(&record), &channel, &config),
             waiting: work.iter().filter(is_waiting).count(),
             at_work: at_work.map(|work| (&work.run, Duration::from_millis(now.saturating_sub(work.accepted_at)))),

@@ -125,8 +125,8 @@ impl Lane {
             | Command::Model(_)
             | Command::Help => self.consider(&command, (&queued, None), active.as_deref()),
             Command::Status => {
-                let tokens = self.report(&queued).await.and_then(|report| report.tokens?.context);
-                self.consider(&command, (&queued, tokens), active.as_deref())
+                let report = self.report(&queued).await;
+                self.consider(&command, (&queued, report.as_ref()), active.as_deref())
             }
         };
         let at = self.hub.ambient.now_ms();
@@ -199,8 +199,13 @@ impl Lane {
         Some(report(&self.hub, &self.key, (&session.record, &session.history), told_by).await)
     }
 
-    /// What a command changes, and what is answered. `tokens` is how many the next request takes.
-    fn consider(&self, command: &Command, (queued, tokens): (&Queued, Option<u64>), active: Option<&Queued>) -> Change {
+    /// What a command changes, and what is answered. The report is about the next request.
+    fn consider(
+        &self,
+        command: &Command,
+        (queued, report): (&Queued, Option<&Report>),
+        active: Option<&Queued>,
+    ) -> Change {
         let nothing = || Change { fields: Vec::new(), reply: NO_SESSION.to_owned() };
         let Some(session) = &self.session else { return nothing() };
         let profile = self.hub.setup.agents().of(self.key.agent());
@@ -223,13 +228,15 @@ impl Lane {
         let (channel, config) = rules.queue.of(&queued.inbound.route);
         let now = self.hub.ambient.now_ms();
         let since = |active: &Queued| Duration::from_millis(now.saturating_sub(active.tape.accepted_at()));
+        let shortened = report.and_then(Report::shortened_words);
         let facts = StatusFacts {
             version: env!("CARGO_PKG_VERSION"),
             model: &answerer::name(&profile, &session.record),
             models: &profile.offers,
             key: &self.key,
             record: &session.record,
-            tokens,
+            tokens: report.and_then(|report| report.tokens?.context),
+            shortened: shortened.as_deref(),
             queue: crate::command::queue::resolve(
                 &Overrides::default(),
                 &Overrides::from(&session.record),

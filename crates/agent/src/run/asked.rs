@@ -62,7 +62,8 @@ impl Prefix {
 
 impl RunScope {
     /// What a question is about that takes so many tokens.
-    pub(super) fn asked(&self, spec: &Spec, request: &Request, tokens: u64) -> Asked {
+    pub(super) fn asked(&mut self, spec: &Spec, request: &Request, tokens: u64) -> Asked {
+        let shortened = self.written.as_mut().and_then(|written| written.shortened.take());
         let parts = self.written.as_ref().map(|written| written.prompt.parts.as_slice()).unwrap_or_default();
         let prefix = Prefix::of(spec, parts, request);
         let before = self.margin.ask(prefix.clone());
@@ -75,6 +76,7 @@ impl RunScope {
             messages: request.messages.len() as u64,
             tokens,
             changed: before.map_or_else(|| Some(String::new()), |before| prefix.changed(&before, request)),
+            shortened,
         };
         Asked {
             provider: spec.provider.clone(),

@@ -32,7 +32,7 @@ use homard_proto::{
     transcript::{Entry, Kind},
 };
 use homard_reply::{blocks::Blocks, silent::TOKEN as SILENCE};
-use homard_store::{Error as StoreError, Rec};
+use homard_store::{Error as StoreError, Rec, timeline::Shortened};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -205,6 +205,8 @@ pub(crate) struct Written {
     prompt: Prompt,
     /// What the model is told of the tools.
     tools: Arc<[ToolSpec]>,
+    /// What the prompt leaves out or cuts, until the timeline has it.
+    shortened: Option<Shortened>,
 }
 
 /// What a run leaves to its lane: its last words, which are stored together with its end.
@@ -261,7 +263,10 @@ impl RunScope {
             self.choose_tools(spec);
             let tools = client::told(self.brief.told(spec, &self.toolbox), &self.client_tools);
             let prompt = self.wanted.apply(self.brief.prompt(spec, level, &tools));
-            Written { prompt, model, level, tools }
+            let is_offered = |name: &String| tools.iter().any(|tool| tool.name == *name);
+            let left_out = self.toolbox.names().into_iter().filter(|name| !is_offered(name)).count();
+            let shortened = self.brief.shortened(spec, left_out);
+            Written { prompt, model, level, tools, shortened }
         });
         self.written.insert(written)
     }

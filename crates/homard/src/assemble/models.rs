@@ -239,6 +239,14 @@ pub(crate) enum Named {
 }
 
 impl Named {
+    /// What it is.
+    pub(crate) fn spec(&self) -> Spec {
+        match self {
+            Self::Demo => Demo::default().spec().clone(),
+            Self::Entry(entry) => entry.spec.clone(),
+        }
+    }
+
     /// Its full name.
     pub(crate) fn name(&self) -> String {
         match self {

@@ -15,6 +15,7 @@ use homard_agent::{
     schedule::Schedule,
     secrets::Secrets,
     setting::{Machine, Pictures, Style},
+    shortening,
     tool::Toolbox,
 };
 use homard_audit::Audit;
@@ -22,7 +23,8 @@ use homard_compact::Settings;
 use homard_config::Loaded;
 use homard_model::{Error, ErrorKind, Spec, roster::Roster};
 use homard_providers::Client;
-use homard_workspace::{Limits, Reader, Starter};
+use homard_store::timeline::Shortened;
+use homard_workspace::{Audience, Limits, Reader, Starter};
 use jiff::tz::TimeZone;
 
 use super::{
@@ -452,6 +454,13 @@ fn machine(config: &Config) -> Machine {
         shell: paths::env("SHELL").and_then(|shell| shell.into_string().ok()),
         repo: repo.map(|repo| repo.as_str().to_owned()),
     }
+}
+
+/// What the prompts of an agent leave out or cut when this model answers, by the config and the files as they are now.
+pub(crate) fn shortened(config: &Config, paths: &Paths, agent: &Member<'_>, model: &Named) -> Option<Shortened> {
+    let folder = workspace(config, paths, agent);
+    let files = Reader::default().pages(&folder, Audience::Main, &limits(config));
+    shortening::of(style(config), &model.spec(), &files)
 }
 
 /// Where an agent's files are.

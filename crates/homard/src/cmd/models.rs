@@ -74,8 +74,8 @@ enum Auth {
     },
 }
 
-/// How an agent stands, by a config.
-pub(super) fn standing(loaded: &Loaded<Config>, paths: &Paths, agent: &str) -> Result<Standing> {
+/// How an agent stands, by a config; without an id, the default agent.
+pub(super) fn standing(loaded: &Loaded<Config>, paths: &Paths, agent: Option<&str>) -> Result<Standing> {
     let models = Models::new(&loaded.config, assemble::environment(&loaded.variables));
     Standing::find(&Setup { models, config: loaded.config.clone(), paths: paths.clone() }, agent)
 }

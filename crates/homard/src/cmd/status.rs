@@ -1,15 +1,16 @@
 //! `homard status`: what is set up, and what was talked about lately.
 
 use anyhow::Result;
-use homard_agent::{Ambient, row::session_row};
+use homard_agent::{Ambient, row::session_row, shortening};
 use homard_proto::Generation;
 use serde_json::{Value, json};
 
 use super::{
     ask::{Args, Setup},
+    models::{self, Standing},
     sessions,
 };
-use crate::{assemble, render};
+use crate::render;
 
 /// How many sessions are shown.
 const RECENT: usize = 5;
@@ -41,9 +42,15 @@ pub(super) async fn run(args: &Args) -> Result<()> {
             status["notice"] = told.join("; ").into();
         }
     }
-    let chain = assemble::default_chain(&setup.loaded, paths);
-    let model = chain.map_or_else(|error| format!("none can be asked: {error:#}"), |chain| chain.first());
+    let standing = models::standing(&setup.loaded, paths, None);
+    let (model, prompt) = match standing {
+        Ok(standing) => (standing.first.clone(), shortened(&standing)),
+        Err(error) => (format!("none can be asked: config file {}: {error:#}", paths.config.display()), None),
+    };
     status["model"] = model.as_str().into();
+    if let Some(prompt) = &prompt {
+        status["prompt"] = prompt.as_str().into();
+    }
     if args.json {
         return Ok(render::print_json(&status)?);
     }
@@ -57,6 +64,9 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         ["model".to_owned(), model],
         ["sessions".to_owned(), count.to_string()],
     ];
+    if let Some(prompt) = prompt {
+        rows.insert(4, ["prompt".to_owned(), render::harmless(&prompt)]);
+    }
     if let Some(work) = status.get("work") {
         rows.push(["work".to_owned(), in_words(work)]);
     }
@@ -70,6 +80,12 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         render::print(&format!("\n{}", sessions::table(shown, Ambient::system().now_ms())))?;
     }
     Ok(())
+}
+
+/// What the prompt for the first choice leaves out, why, and what to set to change that.
+fn shortened(standing: &Standing) -> Option<String> {
+    let (model, shortened) = standing.shortened.iter().find(|(model, _)| *model == standing.first)?;
+    Some(format!("{}; {}", shortening::explain(shortened, model), shortening::remedy(shortened, model)))
 }
 
 /// How many runs there are, by how they get on, and which of them do not.

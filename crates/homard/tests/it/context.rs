@@ -10,7 +10,8 @@ use std::{
     thread,
 };
 
-use serde_json::json;
+use homard_testkit::fake_provider::{FakeProvider, Reply, dialect::Dialect};
+use serde_json::{Value, json};
 
 use crate::{
     home::{Home, Said, said},
@@ -66,6 +67,76 @@ fn case_101_a_small_window_answers_with_a_warning() {
     let log = fs::read_to_string(path).unwrap();
     let warned: Vec<_> = log.lines().filter(|line| line.contains("a model with a small context answers")).collect();
     assert!(matches!(&warned[..], [line] if line.contains("20000")), "{log}");
+}
+
+/// A model on loopback whose config says this of it, and a long file in its workspace.
+async fn on_loopback(model: Value) -> (Home, FakeProvider) {
+    let provider = FakeProvider::start(|_| Reply::text("Aye")).await.unwrap();
+    let home = Home::new();
+    let configured = json!({
+        "baseUrl": provider.base_url(Dialect::Chat), "apiKey": "none", "api": "openai-completions", "models": [model],
+    });
+    let agents = json!({"defaults": {"model": "router/m"}});
+    home.configure(&json!({"agents": agents, "models": {"providers": {"router": configured}}}).to_string());
+    fs::create_dir_all(home.state().join("workspace")).unwrap();
+    fs::write(home.state().join("workspace/AGENTS.md"), "Be kind. ".repeat(1_000)).unwrap();
+    (home, provider)
+}
+
+// LiteLLM, vLLM and routers are on loopback, too: the address says nothing about the model behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_on_loopback_gets_the_full_prompt_unless_its_window_is_small() {
+    for model in
+        [json!({"id": "m"}), json!({"id": "m", "contextWindow": 0}), json!({"id": "m", "contextWindow": 32_000})]
+    {
+        let (home, provider) = on_loopback(model.clone()).await;
+        let said = home.run(&["agent", "-m", "hello"]);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(0), "Aye\n"), "{said:?}");
+        let asked = provider.asked().pop().unwrap().json();
+        let tools = asked["tools"].as_array().unwrap();
+        assert!(tools.iter().any(|tool| tool["function"]["name"] == "sessions_list"), "{model}: {tools:?}");
+        assert!(asked.to_string().contains("Be kind. ".repeat(1_000).trim_end()), "{model}");
+        for command in [&["status"][..], &["doctor"], &["trace", "last"], &["agent", "-m", "/status"]] {
+            assert!(!home.run(command).stdout.contains("promptStyle"), "{model}: {command:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shortened_prompt_is_told_with_its_reason_and_the_setting_that_changes_it() {
+    let (home, provider) = on_loopback(json!({"id": "m", "contextWindow": 20_000})).await;
+    home.run(&["agent", "-m", "hello"]);
+    let asked = provider.asked().pop().unwrap().json();
+    assert_eq!(asked["tools"].as_array().unwrap().len(), 6, "{asked}");
+    let reason = "the prompt for router/m is lean because its context window of 20,000 tokens is below 32,000";
+    let remedy = "for the full prompt set agents.defaults.promptStyle to \"rich\"; if the window is wrong, correct \
+                  models.providers.router.models[].contextWindow or agents.defaults.contextTokens";
+    for command in [&["status"][..], &["doctor"], &["trace", "last"], &["agent", "-m", "/status"]] {
+        let said = home.run(command);
+        for part in [reason, remedy, "workspace files are cut: AGENTS.md ("] {
+            assert!(said.stdout.contains(part), "{command:?}: {part}: {said:?}");
+        }
+    }
+    let trace = home.run(&["trace", "list", "--json"]).json();
+    let run = trace["runs"].as_array().unwrap().iter().find(|run| run["model"] == "m").unwrap()["runId"].clone();
+    let trace = home.run(&["trace", run.as_str().unwrap(), "--json"]).json();
+    let step = trace["steps"].as_array().unwrap().iter().find(|step| step["step"] == "model").unwrap().clone();
+    let shortened = &step["prompt"]["shortened"];
+    assert_eq!((&shortened["style"], &shortened["window"]), (&json!("lean"), &json!(20_000)));
+    assert!(shortened["tools"].as_u64().unwrap() > 6, "{shortened}");
+    assert_eq!(shortened["files"][0]["name"], "AGENTS.md");
+    // Said of a full prompt as well, where only files are cut.
+    let file = home.state().join("homard.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    config["agents"]["defaults"]["promptStyle"] = json!("rich");
+    config["agents"]["defaults"]["bootstrapMaxChars"] = json!(5_000);
+    fs::write(&file, config.to_string()).unwrap();
+    home.run(&["agent", "-m", "hello"]);
+    for command in [&["status"][..], &["doctor"], &["trace", "last"]] {
+        let said = home.run(command);
+        assert!(said.stdout.contains("workspace files are cut in the prompt for router/m: AGENTS.md ("), "{said:?}");
+        assert!(said.stdout.contains("raise agents.defaults.bootstrapMaxChars"), "{said:?}");
+    }
 }
 
 /// Runs the binary in a folder as a user to whom permissions apply.

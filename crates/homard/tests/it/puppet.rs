@@ -28,8 +28,6 @@ impl Puppet {
             "models": [{"id": "m", "input": ["text", "image"], "contextWindow": 100_000, "maxTokens": 4_096}],
         });
         config["agents"]["defaults"]["model"] = json!("puppet/m");
-        // A lean prompt does not offer all tools.
-        config["agents"]["defaults"]["promptStyle"] = json!("rich");
         let home = Home::new();
         home.configure(&config.to_string());
         Self { home, provider }

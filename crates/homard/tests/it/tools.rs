@@ -90,8 +90,10 @@ async fn it_is_told_which_tools_a_lean_prompt_is_without() {
     let context = || puppet.home.run(&["agent", "-m", "/context"]).stdout;
     assert!(!context().contains("lean"), "{}", context());
     let file = puppet.home.state().join("homard.json");
-    fs::write(&file, fs::read_to_string(&file).unwrap().replace("rich", "lean")).unwrap();
-    let told = "The prompt is lean, so these tools are not told: fake__echo, agents_list, ";
+    let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    config["agents"]["defaults"]["promptStyle"] = json!("lean");
+    fs::write(&file, config.to_string()).unwrap();
+    let told = "Tools left out: fake__echo, agents_list, ";
     assert!(context().contains(told), "{}", context());
     let json: Value = serde_json::from_str(&puppet.home.run(&["agent", "-m", "/context json"]).stdout).unwrap();
     assert_eq!(json["tools"]["leftOut"][0], "fake__echo");

@@ -125,7 +125,8 @@ impl Offer {
     fn apply(&self, mut entry: Entry) -> Entry {
         let spec = &mut entry.spec;
         spec.api = self.api.clone().unwrap_or_else(|| std::mem::take(&mut spec.api));
-        spec.context_window = self.context_window.unwrap_or(spec.context_window);
+        // Zero is how some configs write that it is not known.
+        spec.context_window = self.context_window.filter(|window| *window > 0).unwrap_or(spec.context_window);
         let usual = if spec.max_output == 0 { MAX_OUTPUT } else { spec.max_output };
         spec.max_output = self.max_output.unwrap_or_else(|| usual.min(spec.context_window));
         match self.reasons {
@@ -142,7 +143,7 @@ impl Offer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Level;
+    use crate::{Level, spec::DEFAULT_CONTEXT_WINDOW};
 
     fn known(provider: &str, model: &str) -> Entry {
         let spec = Spec {
@@ -216,12 +217,15 @@ mod tests {
             provider: "mine".to_owned(),
             model: "m".to_owned(),
             api: "openai-responses".to_owned(),
-            context_window: 200_000,
+            context_window: DEFAULT_CONTEXT_WINDOW,
             max_output: 8_192,
             thinking: thinking::USUAL.to_vec(),
             ..Spec::default()
         };
         assert_eq!(extend(Vec::new(), &config, Mode::Merge), [Entry { spec, base_url: String::new() }]);
+        let unknown = [configured("mine", vec![Offer { context_window: Some(0), ..offer("m") }])];
+        let spec = &extend(Vec::new(), &unknown, Mode::Merge)[0].spec;
+        assert_eq!((spec.context_window, spec.max_output), (DEFAULT_CONTEXT_WINDOW, 8_192));
     }
 
     #[test]

@@ -1,13 +1,21 @@
 //! A report in words, for the person who asks `/context`.
 
+use homard_store::timeline::Shortened;
+
 use super::{Report, Sums, Tokens};
-use crate::command::Ask;
+use crate::{
+    command::Ask,
+    context::shortening::{self, RICH, grouped},
+};
 
 /// How many characters a token has, about, where nothing better is known.
 const TOKEN: u64 = 4;
 
 /// How many lines a list has at most.
 const MOST: usize = 40;
+
+/// What limits the files of a full prompt.
+const LIMITS: &str = "Limits: agents.defaults.bootstrapMaxChars, bootstrapTotalMaxChars.";
 
 /// What is answered to `/context`.
 pub(crate) fn words(report: &Report, ask: Ask) -> String {
@@ -161,28 +169,39 @@ fn troubles(report: &Report) -> Vec<String> {
     let files = &report.injected_workspace_files;
     let cut = files.iter().filter(|file| file.truncated).map(|file| {
         let (all, told) = (grouped(file.raw_chars as u64), grouped(file.injected_chars as u64));
-        format!("{} is too long: of its {all} characters {told} are told.", file.name)
+        format!("{} is cut to {told} of its {all} characters.", file.name)
     });
     let missing =
         files.iter().filter(|file| file.missing).map(|file| format!("{} is missing: {}", file.name, file.path));
     let problem = |why: &str, name: &str| format!("{name} cannot be used: {why}");
     let unusable = files.iter().filter_map(|file| Some(problem(file.problem.as_deref()?, &file.name)));
-    cut.chain(missing).chain(unusable).chain(left_out(&report.tools.left_out)).collect()
+    cut.chain(missing).chain(unusable).chain(shortened(report)).collect()
 }
 
-/// Which tools a lean prompt is without.
-fn left_out(names: &[String]) -> Option<String> {
-    let told: Vec<_> = names.iter().take(MOST).map(String::as_str).collect();
+/// Why something is left out or cut, what to set to change that, and which tools are left out. The files have lines of
+/// their own.
+fn shortened(report: &Report) -> Vec<String> {
+    let Some(shortened) = &report.shortened else { return Vec::new() };
+    if shortened.style == RICH {
+        return vec![LIMITS.to_owned()];
+    }
+    let model = format!("{}/{}", report.provider, report.model);
+    let without_files = Shortened { files: Vec::new(), ..shortened.clone() };
+    let sentences = [shortening::explain(&without_files, &model), shortening::remedy(shortened, &model)];
+    let names = &report.tools.left_out;
+    let listed: Vec<_> = names.iter().take(MOST).map(String::as_str).collect();
     let more = match names.len().saturating_sub(MOST) {
         0 => String::new(),
         more => format!(" and {more} others"),
     };
-    (!told.is_empty()).then(|| {
-        format!(
-            "The prompt is lean, so these tools are not told: {}{more}. With agents.defaults.promptStyle rich they are.",
-            told.join(", ")
-        )
-    })
+    let listed = (!listed.is_empty()).then(|| format!("Tools left out: {}{more}.", listed.join(", ")));
+    sentences.into_iter().map(|sentence| format!("{}.", capitalised(&sentence))).chain(listed).collect()
+}
+
+/// A sentence with a capital letter.
+fn capitalised(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 /// A share in percent, with one digit after the point.
@@ -193,35 +212,30 @@ fn share(part: u64, all: u64) -> String {
     }
 }
 
-/// A number with its digits in groups of three.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let first = digits.len() % 3;
-    let (head, tail) = digits.split_at(first);
-    let groups = (0..tail.len() / 3).map(|group| &tail[group * 3..][..3]);
-    let head = (!head.is_empty()).then_some(head);
-    head.into_iter().chain(groups).collect::<Vec<_>>().join(",")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_easy_to_read() {
-        let told = [0, 12, 123, 1_234, 123_456, 1_234_567].map(grouped);
-        assert_eq!(told, ["0", "12", "123", "1,234", "123,456", "1,234,567"]);
+    fn shares_are_easy_to_read() {
         let told = [(0, 9), (1, 3), (1, 9_999), (5, 0), (u64::MAX, u64::MAX)].map(|(part, all)| share(part, all));
         assert_eq!(told, ["0.0 %", "33.3 %", "< 0.1 %", "500.0 %", "100.0 %"]);
     }
 
     #[test]
-    fn tools_that_are_not_told_are_named() {
-        let names = |count: usize| -> Vec<String> { (0..count).map(|number| format!("t{number}")).collect() };
-        let text =
-            "The prompt is lean, so these tools are not told: t0, t1. With agents.defaults.promptStyle rich they are.";
-        assert_eq!((left_out(&[]), left_out(&names(2)).as_deref()), (None, Some(text)));
-        assert!(left_out(&names(MOST + 2)).unwrap().contains("t39 and 2 others. With"));
+    fn tools_that_are_left_out_are_named() {
+        let told = |count: usize| {
+            let mut report = Report { provider: "p".to_owned(), model: "m".to_owned(), ..Report::default() };
+            report.tools.left_out = (0..count).map(|number| format!("t{number}")).collect();
+            report.shortened = Some(Shortened { style: "lean".to_owned(), ..Shortened::default() });
+            shortened(&report)
+        };
+        let why = "The prompt for p/m is lean because agents.defaults.promptStyle is \"lean\": of the tools only read, \
+                   write, edit, ls, grep, exec are offered.";
+        let remedy = "For the full prompt set agents.defaults.promptStyle to \"rich\".";
+        assert_eq!(told(2), [why, remedy, "Tools left out: t0, t1."]);
+        assert!(told(MOST + 2)[2].ends_with("t39 and 2 others."));
+        assert_eq!(shortened(&Report::default()), [""; 0]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Whether every agent has a model that can be asked, by the config and the keys. No vendor is called.
 
+use homard_agent::shortening;
+
 use super::{
     Scene,
     finding::{Finding, Report},
@@ -11,7 +13,7 @@ pub(super) fn look(scene: &Scene) -> Report {
     let (mut summary, mut findings) = (Vec::new(), Vec::new());
     for agent in scene.chosen.loaded.config.agents.members() {
         let id = agent.id.to_string();
-        match standing(&scene.chosen.loaded, &scene.paths, &id) {
+        match standing(&scene.chosen.loaded, &scene.paths, Some(&id)) {
             Ok(standing) => {
                 summary.push(format!("{id}: {}", standing.first));
                 findings.extend(judge(&id, &standing));
@@ -45,6 +47,11 @@ fn judge(agent: &str, standing: &Standing) -> Vec<Finding> {
     findings.extend(standing.left_out.iter().map(|what| {
         Finding::note(format!("agent {agent}: {what}"), "put it into agents.defaults.models, or out of the fallbacks")
     }));
+    let shortened = standing.shortened.iter().map(|(model, shortened)| {
+        let what = format!("agent {agent}: {}", shortening::explain(shortened, model));
+        Finding::note(what, shortening::remedy(shortened, model))
+    });
+    findings.extend(shortened);
     findings
 }
 
@@ -61,6 +68,7 @@ mod tests {
             missing: vec!["p has no key".to_owned()],
             unusable: Vec::new(),
             left_out: Vec::new(),
+            shortened: Vec::new(),
         };
         let needs = |asked| judge("main", &standing(asked)).iter().map(Finding::needs_a_hand).collect::<Vec<_>>();
         assert_eq!((needs(1), needs(2)), (vec![true], vec![false]));

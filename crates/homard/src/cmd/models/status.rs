@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use homard_agent::Ambient;
 use homard_model::roster::{Candidate, Preferred};
+use homard_store::timeline::Shortened;
 use serde_json::{Value, json};
 
 use super::Setup;
@@ -10,6 +11,8 @@ use crate::{
     assemble::{
         chain::{Chain, Why},
         keys::{self, Source},
+        models::Named,
+        office,
     },
     auth::Keyring,
     render,
@@ -69,17 +72,22 @@ pub(in crate::cmd) struct Standing {
     pub(in crate::cmd) unusable: Vec<String>,
     /// Fallbacks that are not asked.
     pub(in crate::cmd) left_out: Vec<String>,
+    /// Models whose prompt leaves something out, and what.
+    pub(in crate::cmd) shortened: Vec<(String, Shortened)>,
 }
 
 impl Standing {
-    /// How the agent with this id stands.
-    pub(super) fn find(setup: &Setup, agent: &str) -> Result<Self> {
-        let agent = setup.agent(Some(agent))?;
+    /// How the agent with this id stands; without one, the default agent.
+    pub(super) fn find(setup: &Setup, agent: Option<&str>) -> Result<Self> {
+        let agent = setup.agent(agent)?;
         let keyring = setup.keyring(&agent)?;
         let chain = Chain::of(&setup.config, agent.said, &setup.models, &keyring)?;
         let roster = setup.models.roster(&keyring, &chain.models)?;
         let order = roster.order(Ambient::system().now_ms(), &Preferred::Any);
-        Ok(Self::of(setup, &chain, &keyring, &order))
+        let shortened =
+            |model: &Named| Some((model.name(), office::shortened(&setup.config, &setup.paths, &agent, model)?));
+        let shortened = chain.models.iter().filter_map(shortened).collect();
+        Ok(Self { shortened, ..Self::of(setup, &chain, &keyring, &order) })
     }
 
     fn of(setup: &Setup, chain: &Chain, keyring: &Keyring, order: &[Candidate]) -> Self {
@@ -97,6 +105,7 @@ impl Standing {
             missing: missing.collect(),
             unusable: troubles(keyring).map(|(id, why)| format!("{id} cannot be used: {why}")).collect(),
             left_out: chain.left_out.iter().map(left_out).collect(),
+            shortened: Vec::new(),
         }
     }
 }

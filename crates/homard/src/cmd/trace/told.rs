@@ -1,6 +1,8 @@
 //! The life of a run for people.
 
-use homard_agent::{Ambient, ambient::iso};
+use homard_agent::{Ambient, ambient::iso, shortening};
+use homard_store::timeline::Shortened;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::render;
@@ -13,6 +15,7 @@ pub(super) fn whole(life: &Value, has_bars: bool) -> String {
     let run = &life["run"];
     let mut text = vec![head(run, number(life, "totalMs"))];
     text.extend(prompt(life));
+    text.extend(shortened(life));
     let mut rows = vec![titles(has_bars)];
     let total = number(life, "totalMs").max(1);
     rows.extend(list_of(life, "steps").iter().map(|step| row(step, total, has_bars)));
@@ -129,6 +132,18 @@ fn prompt(life: &Value) -> Vec<String> {
         lines.push(format!("sections: {}", sections.join(", ")));
     }
     lines
+}
+
+/// What the prompts of a run left out or cut, for each model that was asked.
+fn shortened(life: &Value) -> Vec<String> {
+    let steps = list_of(life, "steps").iter().filter(|step| step["step"] == "model");
+    let lines = steps.filter_map(|step| {
+        let shortened = Shortened::deserialize(step["prompt"].get("shortened")?).ok()?;
+        let model = format!("{}/{}", word(step, "provider"), word(step, "model"));
+        let (what, remedy) = (shortening::explain(&shortened, &model), shortening::remedy(&shortened, &model));
+        Some(render::harmless(&format!("shortened: {what}; {remedy}")))
+    });
+    lines.collect()
 }
 
 fn titles(has_bars: bool) -> Vec<String> {

@@ -98,7 +98,7 @@ pub(crate) struct Defaults {
     #[serde(deserialize_with = "super::number::at_least_one")]
     #[schemars(range(min = 1))]
     pub(crate) bootstrap_total_max_chars: Option<u64>,
-    /// How long the prompt is: rich, lean for small local models, bare for the agent's name alone, or auto, which is lean for models with a small context or on a machine of one's own. Default: auto.
+    /// How long the prompt is: `rich`, `lean` (short instructions, six tools, 2,500 characters of workspace files), `bare` (the agent's name), or `auto`: `lean` for models with a context window below 32,000 tokens, else `rich`. Default: `auto`.
     pub(crate) prompt_style: Option<Word<Style>>,
     /// The skills that agents may use, by name; all if nothing is said.
     pub(crate) skills: Option<Vec<String>>,

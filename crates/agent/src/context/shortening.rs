@@ -1,0 +1,205 @@
+//! What a prompt leaves out or cuts, why, and which setting changes that.
+//!
+//! Every place that reports it (`/context`, `/status`, `homard status`, `homard doctor`, `homard trace`) uses these words.
+
+use homard_model::Spec;
+use homard_store::timeline::{CutFile, Shortened};
+use homard_workspace::Page;
+
+use super::{budget::TIGHT, lean, prompt::pages, scene::Wording, setting::Style};
+
+/// The name of the full prompt.
+pub(crate) const RICH: &str = "rich";
+
+/// Why a prompt is lean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    /// `agents.defaults.promptStyle` asks for it.
+    Configured,
+    /// The context window of the model is smaller than [`TIGHT`].
+    SmallWindow(u64),
+}
+
+impl Reason {
+    /// Why the prompt for a model is lean; `None` if it is the full one.
+    ///
+    /// The address of a model is no reason: routers such as LiteLLM and servers such as vLLM run on loopback, too. A window
+    /// of zero is unknown, which is no reason either.
+    fn of(style: Style, spec: &Spec) -> Option<Self> {
+        match style {
+            Style::Rich => None,
+            Style::Lean | Style::Bare => Some(Self::Configured),
+            Style::Auto => {
+                Some(Self::SmallWindow(spec.context_window)).filter(|_| (1..TIGHT).contains(&spec.context_window))
+            }
+        }
+    }
+}
+
+/// How many words the prompt for a model has.
+pub(crate) fn wording(style: Style, spec: &Spec) -> Wording {
+    if Reason::of(style, spec).is_some() { Wording::Lean } else { Wording::Rich }
+}
+
+/// What the prompt for a model leaves out or cuts, given the files of the workspace; `None` if nothing. How many tools are
+/// left out is for the caller to add.
+pub fn of(style: Style, spec: &Spec, files: &[Page]) -> Option<Shortened> {
+    let reason = Reason::of(style, spec);
+    let cut = |shown: pages::Shown<'_>| CutFile {
+        name: shown.page.name.to_string(),
+        chars: shown.page.chars as u64,
+        kept: shown.text.chars().count() as u64,
+    };
+    let shown = match style {
+        Style::Bare => Vec::new(),
+        Style::Auto | Style::Rich | Style::Lean => pages::shown(files, wording(style, spec)),
+    };
+    let files: Vec<_> = shown.into_iter().filter(|shown| shown.is_cut).map(cut).collect();
+    let (name, window) = match reason {
+        None => (RICH, None),
+        Some(Reason::SmallWindow(window)) => ("lean", Some(window)),
+        Some(Reason::Configured) if style == Style::Bare => ("bare", None),
+        Some(Reason::Configured) => ("lean", None),
+    };
+    (reason.is_some() || !files.is_empty()).then(|| Shortened { style: name.to_owned(), window, tools: 0, files })
+}
+
+/// What is left out or cut in the prompt for a model, and why: one sentence.
+pub fn explain(shortened: &Shortened, model: &str) -> String {
+    let Shortened { style, window, tools, files } = shortened;
+    let why = match window {
+        Some(window) => {
+            format!("its context window of {} tokens is below {}", grouped(*window), grouped(TIGHT))
+        }
+        None => format!("agents.defaults.promptStyle is \"{style}\""),
+    };
+    let left_out = match tools {
+        0 => String::new(),
+        1 => " (1 tool left out)".to_owned(),
+        tools => format!(" ({tools} tools left out)"),
+    };
+    let offered = lean::CORE.join(", ");
+    let of_files: Vec<_> = files.iter().map(|file| part(&file.name, (file.kept, file.chars))).collect();
+    let of_files = of_files.join(", ");
+    match style.as_str() {
+        RICH => format!("workspace files are cut in the prompt for {model}: {of_files}"),
+        "bare" => format!(
+            "the prompt for {model} is bare because {why}: of the tools only {offered} are offered{left_out}, and no \
+             workspace files are included"
+        ),
+        _ => {
+            let cut =
+                if files.is_empty() { String::new() } else { format!(", and workspace files are cut: {of_files}") };
+            format!(
+                "the prompt for {model} is lean because {why}: of the tools only {offered} are offered{left_out}{cut}"
+            )
+        }
+    }
+}
+
+/// Which setting changes that.
+pub fn remedy(shortened: &Shortened, model: &str) -> String {
+    let provider = model.split('/').next().unwrap_or(model);
+    match (shortened.style.as_str(), shortened.window) {
+        (RICH, _) => {
+            "shorten the files, or raise agents.defaults.bootstrapMaxChars and agents.defaults.bootstrapTotalMaxChars"
+                .to_owned()
+        }
+        (_, Some(_)) => format!(
+            "for the full prompt set agents.defaults.promptStyle to \"rich\"; if the window is wrong, correct \
+             models.providers.{provider}.models[].contextWindow or agents.defaults.contextTokens"
+        ),
+        (_, None) => "for the full prompt set agents.defaults.promptStyle to \"rich\"".to_owned(),
+    }
+}
+
+/// How much of a file is there.
+fn part(name: &str, (kept, all): (u64, u64)) -> String {
+    format!("{name} ({} of {} characters)", grouped(kept), grouped(all))
+}
+
+/// A number with its digits in groups of three.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let first = digits.len() % 3;
+    let (head, tail) = digits.split_at(first);
+    let groups = (0..tail.len() / 3).map(|group| &tail[group * 3..][..3]);
+    let head = (!head.is_empty()).then_some(head);
+    head.into_iter().chain(groups).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use homard_workspace::Body;
+
+    use super::*;
+
+    fn spec(context_window: u64) -> Spec {
+        Spec { context_window, idle: Duration::from_secs(300), ..Spec::default() }
+    }
+
+    fn file(chars: usize) -> Page {
+        let body = Body::Whole("a".repeat(chars));
+        Page { name: "AGENTS.md".into(), path: "/w/AGENTS.md".into(), body, chars }
+    }
+
+    #[test]
+    fn the_window_and_the_config_choose_the_prompt_and_the_address_does_not() {
+        use Wording::{Lean, Rich};
+        let auto = [0, 1, 31_999, 32_000, 200_000].map(|window| wording(Style::Auto, &spec(window)));
+        assert_eq!(auto, [Rich, Lean, Lean, Rich, Rich]);
+        let set = [Style::Rich, Style::Lean, Style::Bare].map(|style| wording(style, &spec(20_000)));
+        assert_eq!(set, [Rich, Lean, Lean]);
+    }
+
+    #[test]
+    fn what_is_shortened_says_why_and_what_to_set() {
+        let told = |style, window, chars| {
+            let shortened = of(style, &spec(window), &[file(chars)])?;
+            Some((explain(&Shortened { tools: 3, ..shortened.clone() }, "p/m"), remedy(&shortened, "p/m")))
+        };
+        assert_eq!(told(Style::Auto, 200_000, 9_000), None);
+        let because = "its context window of 20,000 tokens is below 32,000";
+        let tools = "of the tools only read, write, edit, ls, grep, exec are offered (3 tools left out)";
+        let (what, remedy) = told(Style::Auto, 20_000, 9_000).unwrap();
+        assert_eq!(
+            what,
+            format!(
+                "the prompt for p/m is lean because {because}: {tools}, and workspace files are cut: AGENTS.md (2,500 of \
+                 9,000 characters)"
+            )
+        );
+        assert_eq!(
+            remedy,
+            "for the full prompt set agents.defaults.promptStyle to \"rich\"; if the window is wrong, correct \
+             models.providers.p.models[].contextWindow or agents.defaults.contextTokens"
+        );
+        let (what, remedy) = told(Style::Lean, 200_000, 9).unwrap();
+        assert_eq!(
+            what,
+            format!("the prompt for p/m is lean because agents.defaults.promptStyle is \"lean\": {tools}")
+        );
+        assert_eq!(remedy, "for the full prompt set agents.defaults.promptStyle to \"rich\"");
+        let (what, _) = told(Style::Bare, 200_000, 9_000).unwrap();
+        assert!(what.ends_with(&format!("is \"bare\": {tools}, and no workspace files are included")), "{what}");
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_told_in_the_full_prompt_too() {
+        let cut = Page { body: Body::Cut("a".repeat(20_000)), ..file(45_000) };
+        let shortened = of(Style::Auto, &spec(200_000), &[file(10), cut]).unwrap();
+        assert_eq!(
+            explain(&shortened, "p/m"),
+            "workspace files are cut in the prompt for p/m: AGENTS.md (20,000 of 45,000 characters)"
+        );
+        assert!(remedy(&shortened, "p/m").contains("agents.defaults.bootstrapMaxChars"));
+    }
+
+    #[test]
+    fn numbers_are_easy_to_read() {
+        let told = [0, 12, 123, 1_234, 123_456, 1_234_567].map(grouped);
+        assert_eq!(told, ["0", "12", "123", "1,234", "123,456", "1,234,567"]);
+    }
+}

@@ -5,7 +5,11 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use homard_proto::{CallId, message::Usage};
+use homard_compact::notice;
+use homard_proto::{
+    CallId,
+    message::{Block, Usage},
+};
 use homard_store::{
     Hold, Step, Steps, What,
     timeline::{Asked, Prompt},
@@ -146,7 +150,9 @@ impl Course {
                 let (from, name, digest) =
                     self.tools.remove(call).unwrap_or_else(|| (at, result.tool_name.clone(), String::new()));
                 let call = call.to_string();
-                self.aside(from, at, What::Tool { name, call, digest, is_error: result.is_error });
+                let cut = result.content.last().and_then(Block::as_text).and_then(notice::sizes);
+                let cut = cut.map(|(all, kept)| (all as u64, kept as u64));
+                self.aside(from, at, What::Tool { name, call, digest, is_error: result.is_error, cut });
                 if self.tools.is_empty() {
                     // One that was refused, or that answered before a restart, was not seen to begin.
                     if !matches!(self.phase, Phase::Tools) && at > self.mark {
@@ -158,10 +164,13 @@ impl Course {
             // Of one before a restart, only the end is known.
             RunEvent::Compacting if self.is_of_before(at) => {}
             RunEvent::Compacting => self.turn(at, Phase::Compacting),
-            RunEvent::Compacted { before, after, way, .. } => {
-                self.made_short(at, Some((*before, *after)), (*way).to_owned());
+            RunEvent::Compacted { before, after, way, input, .. } => {
+                let (tokens, how) = (Some((*before, *after)), (*way).to_owned());
+                self.made_short(at, What::Compaction { tokens, how, input: *input });
             }
-            RunEvent::NotCompacted { why } => self.made_short(at, None, short(why)),
+            RunEvent::NotCompacted { why } => {
+                self.made_short(at, What::Compaction { tokens: None, how: short(why), input: None });
+            }
             RunEvent::Hooked(note) => {
                 let took = u64::try_from(note.took.as_millis()).unwrap_or(0);
                 let (point, hook) = (note.point.name().to_owned(), note.hook.clone());
@@ -252,14 +261,14 @@ impl Course {
         self.cover(at, what);
     }
 
-    fn made_short(&mut self, at: u64, tokens: Option<(u64, u64)>, how: String) {
+    fn made_short(&mut self, at: u64, what: What) {
         let is_of_before = self.is_of_before(at);
         let at = self.when(at, at);
         if !is_of_before {
             self.come_back();
         }
         self.name(self.mark, Phase::Between);
-        self.cover(at, What::Compaction { tokens, how });
+        self.cover(at, what);
     }
 
     fn fail(&mut self, why: &str) {
@@ -295,7 +304,7 @@ impl Course {
         let until = self.until;
         // Whoever is still at work was stopped.
         for (call, (from, name, digest)) in std::mem::take(&mut self.tools) {
-            let what = What::Tool { name, call: call.to_string(), digest, is_error: true };
+            let what = What::Tool { name, call: call.to_string(), digest, is_error: true, cut: None };
             self.aside(from, until, what);
         }
         self.come_back();

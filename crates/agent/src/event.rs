@@ -7,7 +7,7 @@ use homard_proto::{
     message::{Assistant, Message, ToolCall, ToolResult as Answered, Usage},
 };
 use homard_reply::payload::Payload;
-pub use homard_store::{AbortReason, Failure, FailureKind, Outcome};
+pub use homard_store::{AbortReason, Failure, FailureKind, Outcome, timeline::TruncatedInput};
 use serde_json::Value;
 
 use crate::tool::ToolResult;
@@ -141,6 +141,8 @@ pub enum RunEvent {
         way: &'static str,
         /// Whether the model is asked after it.
         goes_on: bool,
+        /// How much of the run's message was kept, if the model has not answered it yet and it did not fit.
+        input: Option<TruncatedInput>,
     },
     /// The conversation was not made short, and is as it was.
     NotCompacted {
@@ -172,6 +174,8 @@ pub struct End {
     pub usage: Usage,
     /// Of the last model call alone: its prompt is how full the context is.
     pub last_usage: Usage,
+    /// How much of the run's message the model got, if it did not fit into the context window.
+    pub truncated_input: Option<TruncatedInput>,
     /// The transcript; `None` when the run never began.
     pub session: Option<SessionId>,
     /// When it began; `None` when it never did. Milliseconds since the epoch.

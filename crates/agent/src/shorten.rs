@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 use homard_compact::{
-    Compaction, History, Settings, Task,
+    Compaction, History, Limits, Settings, Task,
     compaction::{Outcome, Step},
     escalate::{GaveUp, Ladder},
     measure::measure,
@@ -17,7 +17,10 @@ use homard_proto::{
     message::{Message, StopReason, Usage, User},
     transcript::Kind,
 };
-use homard_store::branch::{Compacted, Summary};
+use homard_store::{
+    branch::{self, Compacted, Summary},
+    timeline::TruncatedInput,
+};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -82,26 +85,41 @@ pub(crate) enum NotShort {
     /// It cannot be done.
     #[error("{0}")]
     GaveUp(GaveUp),
+    /// It would cut a message that is not to be cut.
+    #[error("the message does not fit")]
+    TooLong(TruncatedInput),
     /// It was broken off.
     #[error("it was stopped")]
     Stopped,
+}
+
+/// What the conversation may take of a model's window, when so much is told besides.
+pub(crate) fn limits(
+    conversation: &Conversation,
+    settings: &Settings,
+    (window, overhead): (u64, u64),
+    ladder: Ladder,
+) -> Limits {
+    let (lines, kept, summary) = (conversation.lines(), conversation.kept(), conversation.summary());
+    let summed_up = summary.map_or(0, |summary| tokens::of_message(&summary.message));
+    let mut scale = measure(&History { lines: &lines, kept }, overhead + summed_up).scale;
+    if ladder.is_recovery() {
+        scale = scale.after_overflow();
+    }
+    settings.limits(window, overhead, scale)
 }
 
 /// Makes a conversation short.
 pub(crate) async fn shorten(work: Work<'_>) -> Result<Short, NotShort> {
     let (lines, kept, summary) = (work.conversation.lines(), work.conversation.kept(), work.conversation.summary());
     let previous = summary.map(|summary| Previous { text: summary.text.clone(), details: summary.details.clone() });
-    let summed_up = summary.map_or(0, |summary| tokens::of_message(&summary.message));
-    let mut scale = measure(&History { lines: &lines, kept }, work.overhead + summed_up).scale;
-    if work.ladder.is_recovery() {
-        scale = scale.after_overflow();
-    }
+    let limits = limits(work.conversation, work.settings, (work.window, work.overhead), work.ladder);
     let ids: Vec<_> = lines.iter().map(|line| line.entry.clone()).collect();
     let task = Task {
         lines,
         kept,
         previous,
-        limits: work.settings.limits(work.window, work.overhead, scale),
+        limits,
         focus: work.focus,
         summary_windows: work.models.iter().map(|model| model.spec().context_window).collect(),
         mode: work.settings.mode,
@@ -152,6 +170,11 @@ fn calibrated(outcome: &Outcome, counted: u64) -> (u64, u64) {
 }
 
 impl Short {
+    /// How much of the newest message was kept, if that was not all.
+    pub(crate) fn truncated(&self) -> Option<TruncatedInput> {
+        branch::truncated(&self.outcome.details)
+    }
+
     /// How it was done, in a word.
     pub(crate) fn way(&self) -> &'static str {
         self.outcome.way.map_or(RESULTS, Way::as_str)
@@ -185,20 +208,33 @@ pub(crate) fn made_by(run: &RunId, told: &Conversation) -> Option<Compacted> {
         tokens_before: *before,
         tokens_after: number(TOKENS_AFTER),
         way: word("way"),
+        truncated: branch::truncated(details),
         is_undone: false,
     })
 }
 
-/// That a compaction was made, as the run that made it tells it.
-pub(crate) fn told(made: Compacted, goes_on: bool) -> RunEvent {
+/// That a compaction was made, as the run that made it tells it. `next` says what follows it.
+pub(crate) fn told(made: Compacted, next: Next) -> RunEvent {
     let ways = Way::ALL.map(Way::as_str);
     RunEvent::Compacted {
         entry: made.id,
         before: made.tokens_before.unwrap_or(0),
         after: made.tokens_after.unwrap_or(0),
         way: ways.into_iter().find(|way| made.way.as_deref() == Some(way)).unwrap_or(RESULTS),
-        goes_on,
+        goes_on: next != Next::Nothing,
+        input: made.truncated.filter(|_| next == Next::FirstAnswer),
     }
+}
+
+/// What follows a compaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The first answer to the newest message: what the compaction cut of that, no model has read.
+    FirstAnswer,
+    /// Another answer.
+    Answer,
+    /// Nothing: somebody asked for it.
+    Nothing,
 }
 
 /// The word for a compaction that only shows less of results.

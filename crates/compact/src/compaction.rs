@@ -15,7 +15,7 @@ use crate::{
     plan::{Keep, Nothing, Plan, plan},
     serialise::name_image,
     settings::{Limits, Mode},
-    summary::{self, Ask, Job, NO_HISTORY, Previous, Refused, Summariser, Summary, Way},
+    summary::{self, Ask, Job, NO_HISTORY, Previous, Quote, Refused, Summariser, Summary, Way},
 };
 
 /// With less room there is no conversation.
@@ -256,13 +256,14 @@ impl Compaction {
     fn job(&self, plan: &Plan, lines: &[Line], window: u64) -> Job {
         let messages = |lines: &[Line]| lines.iter().map(|line| line.message.clone()).collect();
         let is_user = |line: &Line| matches!(*line.message, Message::User(_));
-        let quoted = plan.request.map(|at| request_of(&lines[at].message));
+        let quoted = plan.request.map(|at| Quote { text: request_of(&lines[at].message), whole: None });
         // As long as no newer one is kept, the one that was quoted before is the newest.
-        let before = || self.task.previous.as_ref()?.details.get("request")?.as_str().map(str::to_owned);
+        let before = || Quote::read(&self.task.previous.as_ref()?.details);
         let request = quoted.or_else(|| before().filter(|_| !lines[plan.kept..].iter().any(is_user)));
         let Limits { room, summary, .. } = self.task.limits;
-        let request_budget = room.saturating_sub(LEAST_SUMMARY + WRAPPING);
-        let taken = weight(&lines[plan.kept..]) + request.as_deref().map_or(0, estimate).min(request_budget) + WRAPPING;
+        let request_budget = request_budget(&self.task.limits);
+        let quoted = request.as_ref().map_or(0, |request| estimate(&request.text)).min(request_budget);
+        let taken = weight(&lines[plan.kept..]) + quoted + WRAPPING;
         Job {
             history: messages(&lines[plan.history.clone()]),
             prefix: messages(&lines[plan.prefix.clone()]),
@@ -314,8 +315,13 @@ impl Compaction {
     }
 }
 
+/// How many tokens of the newest request are kept at least, however little room there is for anything else.
+pub fn request_budget(limits: &Limits) -> u64 {
+    limits.room.saturating_sub(LEAST_SUMMARY + WRAPPING)
+}
+
 /// A request word for word; pictures are named.
-fn request_of(message: &Message) -> String {
+pub fn request_of(message: &Message) -> String {
     let Message::User(User { content, .. }) = message else { return String::new() };
     match content {
         Content::Text(text) => text.clone(),

@@ -18,6 +18,14 @@ const CUT: &str = "[Cut: the first ";
 const OF: &str = " of ";
 const CUT_END: &str = " characters are shown. Ask for a smaller part to see more.]";
 
+/// How many characters a result had and how many of them were stored, by the notice at the end of its text; `None` if it
+/// has none.
+pub fn sizes(text: &str) -> Option<(usize, usize)> {
+    let (_, said) = text.strip_suffix(KEPT_END)?.rsplit_once(KEPT)?;
+    let (all, kept) = said.split_once(KEPT_FIRST)?;
+    Some((all.parse().ok()?, kept.parse().ok()?))
+}
+
 /// A text without the notice at its end, and how many characters it had before it was cut, if it was.
 pub(crate) fn strip(text: &str) -> (&str, Option<usize>) {
     read_cut(text).or_else(|| read_kept(text)).map_or((text, None), |(text, all)| (text, Some(all)))
@@ -47,6 +55,7 @@ mod tests {
         assert_eq!(strip(&format!("a\nb\n\n{}", cut(3, 70))), ("a\nb", Some(70)));
         assert_eq!(strip(&format!("a\n\n{}", kept(70, 2))), ("a\n", Some(70)));
         assert_eq!(strip(&kept(70, 2)), ("", Some(70)));
+        assert_eq!((sizes(&kept(70, 2)), sizes("a"), sizes(&cut(3, 70))), (Some((70, 2)), None, None));
     }
 
     #[test]

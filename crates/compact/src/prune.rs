@@ -93,6 +93,13 @@ pub struct Named {
 #[serde(transparent)]
 pub struct Cuts(BTreeMap<EntryId, Cut>);
 
+impl Cuts {
+    /// How many results are cut.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
 /// When the provider's cache was last used, and what time it is; milliseconds since the epoch.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {

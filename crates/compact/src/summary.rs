@@ -39,7 +39,7 @@ pub struct Job {
     /// What the last compaction wrote.
     pub previous: Option<Previous>,
     /// The newest request, if it must be quoted beside the summary.
-    pub request: Option<String>,
+    pub request: Option<Quote>,
     /// What that may weigh; a longer one loses its middle.
     pub request_budget: u64,
     /// What the user asked to pay attention to.
@@ -51,6 +51,54 @@ pub struct Job {
     /// How large the parts are.
     pub mode: Mode,
 }
+
+/// A request that is quoted beside a summary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quote {
+    /// What is quoted.
+    pub text: String,
+    /// The size of the whole request, if the quotation is only a part of it.
+    pub whole: Option<Size>,
+}
+
+/// How long a text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// In tokens, estimated.
+    pub tokens: u64,
+    /// In characters.
+    pub chars: u64,
+}
+
+impl Quote {
+    /// The request that the details of a compaction quote.
+    pub(crate) fn read(details: &Value) -> Option<Self> {
+        let text = details.get(REQUEST)?.as_str()?.to_owned();
+        let number = |name: &str| details.get(CUT)?.get(name)?.as_u64();
+        let whole = number("originalTokens").zip(number("originalChars")).map(|(tokens, chars)| Size { tokens, chars });
+        Some(Self { text, whole })
+    }
+
+    /// The quotation within `budget`; a longer one loses its middle.
+    fn within(self, budget: u64) -> Self {
+        let text = cut::middle(&self.text, budget);
+        let whole = self.whole.or_else(|| (text != self.text).then(|| Size::of(&self.text)));
+        Self { text, whole }
+    }
+}
+
+impl Size {
+    fn of(text: &str) -> Self {
+        Self { tokens: estimate(text), chars: text.chars().count() as u64 }
+    }
+}
+
+/// The member of a compaction's details that quotes the newest request.
+const REQUEST: &str = "request";
+
+/// The member that says how much of the request the quotation is, if it is not all of it:
+/// `{originalTokens, keptTokens, originalChars, keptChars}`.
+pub const CUT: &str = "requestCut";
 
 /// What a compaction wrote.
 #[derive(Debug, Clone, PartialEq)]
@@ -138,7 +186,7 @@ pub struct Summariser {
     failed_parts: u32,
     files: Files,
     failures: Failures,
-    request: Option<String>,
+    request: Option<Quote>,
     budget: u64,
 }
 
@@ -151,7 +199,7 @@ impl Summariser {
             files.note(message);
             failures.note(message);
         }
-        let request = job.request.map(|request| cut::middle(&request, job.request_budget));
+        let request = job.request.map(|request| request.within(job.request_budget));
         let focus = job.focus.map(|focus| cut::one_line(&focus, FOCUS)).filter(|focus| !focus.is_empty());
         let asker = Asker { window: job.window, mode: job.mode, focus };
         let previous = job.previous.map(|previous| own_words(&previous.text).to_owned());
@@ -212,8 +260,11 @@ impl Summariser {
         let words = self.budget.saturating_sub(estimate(&appendix));
         text = cut::lines(&text.replace("</summary", "<\\/summary"), words);
         text.push_str(&appendix);
-        if let Some(request) = &self.request {
-            text.push_str(&format!("\n\n{REQUEST}\n{request}\n</latest-request>"));
+        if let Some(Quote { text: request, whole }) = &self.request {
+            let head = if whole.is_some() { "without its middle" } else { "word for word" };
+            text.push_str(&format!(
+                "\n\n{LATEST}\nThe newest message of the user, {head}:\n{request}\n</latest-request>"
+            ));
         }
         Summary { text, way: self.way(), details: self.details() }
     }
@@ -236,8 +287,16 @@ impl Summariser {
             details.insert("toolFailures".to_owned(), self.failures.newest().collect());
             details.insert("toolFailureCount".to_owned(), json!(self.failures.count()));
         }
-        if let Some(request) = &self.request {
-            details.insert("request".to_owned(), json!(request));
+        if let Some(Quote { text, whole }) = &self.request {
+            details.insert(REQUEST.to_owned(), json!(text));
+            if let Some(whole) = whole {
+                let kept = Size::of(text);
+                let cut = json!({
+                    "originalTokens": whole.tokens, "keptTokens": kept.tokens,
+                    "originalChars": whole.chars, "keptChars": kept.chars,
+                });
+                details.insert(CUT.to_owned(), cut);
+            }
         }
         details.insert("way".to_owned(), json!(self.way().as_str()));
         Value::Object(details)
@@ -258,7 +317,7 @@ impl Summariser {
 const FAILURES: &str = "## Tool failures";
 const READ: &str = "<read-files>";
 const MODIFIED: &str = "<modified-files>";
-const REQUEST: &str = "<latest-request>\nThe newest message of the user, word for word:";
+const LATEST: &str = "<latest-request>";
 
 /// A list between two lines, and how many of it are missing besides those that are known to be.
 fn list<'a>(start: &str, end: &str, lines: impl IntoIterator<Item = &'a str>, budget: u64, mut missing: u64) -> String {
@@ -285,7 +344,7 @@ fn list<'a>(start: &str, end: &str, lines: impl IntoIterator<Item = &'a str>, bu
 
 /// A summary without what was appended to it, which is made anew each time.
 pub(crate) fn own_words(text: &str) -> &str {
-    let marks = [FAILURES, READ, MODIFIED, "<latest-request>"];
+    let marks = [FAILURES, READ, MODIFIED, LATEST];
     let starts = marks.iter().filter_map(|mark| {
         let at = |(at, _): &(usize, &str)| *at == 0 || text.as_bytes()[at - 1] == b'\n';
         text.match_indices(mark).find(at).map(|(at, _)| at)

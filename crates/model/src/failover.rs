@@ -155,6 +155,11 @@ impl Failover {
         &self.current
     }
 
+    /// Everybody who may be asked before somebody answers: who is asked now, then the others.
+    pub fn candidates(&self) -> impl Iterator<Item = &Candidate> {
+        std::iter::once(&self.current).chain(&self.left)
+    }
+
     /// How hard it is asked to think.
     pub fn level(&self) -> Level {
         self.level

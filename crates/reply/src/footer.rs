@@ -40,6 +40,25 @@ pub fn usage(mode: Mode, usage: &Usage, session: &SessionKey) -> Option<String> 
     Some(format!("Usage: {} in / {} out{price}{whose}", count(usage.input), count(usage.output)))
 }
 
+/// The line about a message that was too long for the model: it got so many of so many tokens.
+pub fn truncated(model: &str, (kept, all): (u64, u64)) -> String {
+    format!(
+        "⚠️ Your message was too long for {model}: of about {} tokens it got about {}, the beginning and the end. Send it in \
+         parts, put it into a file for the agent to read, or choose a model with a larger context window.",
+        count(all),
+        count(kept)
+    )
+}
+
+/// Puts a warning under the last words; if those went out before, it is a message of its own.
+pub fn warn(payloads: &mut Vec<Payload>, line: &str, has_sent: bool) {
+    if payloads.is_empty() && has_sent {
+        payloads.push(notice(line.to_owned()));
+    } else {
+        append(payloads, line);
+    }
+}
+
 /// Puts a line under the last words. Where there are only media it is a message of its own; where nothing is said, it is
 /// not said either.
 pub fn append(payloads: &mut Vec<Payload>, line: &str) {
@@ -192,6 +211,23 @@ mod tests {
         let mut silence = Vec::new();
         append(&mut silence, "Usage");
         assert_eq!(silence, []);
+    }
+
+    #[test]
+    fn a_message_that_was_too_long_is_told_under_the_answer() {
+        let line = truncated("p/m", (29_500, 1_750_000));
+        assert!(
+            line.starts_with("⚠️ Your message was too long for p/m: of about 1.8m tokens it got about 30k"),
+            "{line}"
+        );
+        let mut said = vec![Payload::answer("One")];
+        warn(&mut said, "Cut", false);
+        assert_eq!(said, [Payload::answer("One\n\nCut")]);
+        // What was said has gone out in blocks; where nothing was, nothing is said.
+        let (mut sent, mut silence) = (Vec::new(), Vec::new());
+        warn(&mut sent, "Cut", true);
+        warn(&mut silence, "Cut", false);
+        assert_eq!((sent, silence), (vec![notice("Cut".to_owned())], vec![]));
     }
 
     // Case 151.

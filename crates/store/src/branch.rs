@@ -15,8 +15,11 @@ use homard_proto::{
     message::Message,
     transcript::{Entry, Kind},
 };
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use tracing::warn;
+
+use crate::timeline::TruncatedInput;
 
 /// The lines on the way from the root to the last line, oldest first.
 ///
@@ -133,6 +136,8 @@ pub struct Compacted {
     pub tokens_after: Option<u64>,
     /// Which way it was made, if the line says so.
     pub way: Option<String>,
+    /// How much of the newest message it kept, if that was not all.
+    pub truncated: Option<TruncatedInput>,
     /// Whether it was undone.
     pub is_undone: bool,
 }
@@ -150,10 +155,16 @@ pub fn compactions(entries: &[Entry]) -> Vec<Compacted> {
             tokens_before: compaction.before,
             tokens_after: compaction.details.get("tokensAfter").and_then(Value::as_u64),
             way: compaction.details.get("way").and_then(Value::as_str).map(str::to_owned),
+            truncated: truncated(compaction.details),
             is_undone: void.contains(entry.id.as_str()),
         })
     };
     path.iter().filter_map(compacted).collect()
+}
+
+/// How much of the newest message a compaction kept, by its details; `None` if all of it.
+pub fn truncated(details: &Value) -> Option<TruncatedInput> {
+    TruncatedInput::deserialize(details.get("requestCut")?).ok()
 }
 
 /// The lines that later ones make void.

@@ -154,6 +154,9 @@ pub struct Options {
     pub extra_prompt: Option<String>,
     /// What its sender wants if a restart finds it unfinished.
     pub on_restart: OnRestart,
+    /// Whether it is refused rather than cut if it does not fit into the context window.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_strict: bool,
     /// Where it came from, and where its answer goes.
     #[serde(skip_serializing_if = "is_nowhere")]
     pub route: Route,

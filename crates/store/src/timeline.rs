@@ -45,6 +45,9 @@ pub enum What {
         tokens: Option<(u64, u64)>,
         /// How it was done, or why it was not.
         how: String,
+        /// How much of the run's message was kept, if it did not fit.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<TruncatedInput>,
     },
     /// The program was not there, or did not know of the run.
     Down,
@@ -67,6 +70,9 @@ pub enum What {
         digest: String,
         /// Whether it failed.
         is_error: bool,
+        /// How many characters its result had and how many were kept, if those are fewer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cut: Option<(u64, u64)>,
     },
     /// Aside: a hook decided something.
     Hook {
@@ -162,9 +168,30 @@ pub struct Prompt {
     /// only more at the end, empty if there was no question before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed: Option<String>,
+    /// How many old tool results it shows shortened or not at all, to save what the provider's cache has lost anyway.
+    #[serde(skip_serializing_if = "is_none")]
+    pub pruned: u64,
     /// What it leaves out or cuts; only in the first question for which the prompt was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shortened: Option<Shortened>,
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
+/// A message that did not fit into the context window: the model got its beginning and its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TruncatedInput {
+    /// The tokens of the message, estimated.
+    pub original_tokens: u64,
+    /// The tokens of what the model got.
+    pub kept_tokens: u64,
+    /// The characters of the message.
+    pub original_chars: u64,
+    /// The characters of what the model got.
+    pub kept_chars: u64,
 }
 
 /// What a prompt leaves out or cuts.
@@ -220,6 +247,12 @@ impl Steps {
         &self.0
     }
 
+    /// How much of the run's message the model got, if it did not fit.
+    pub fn truncated_input(&self) -> Option<TruncatedInput> {
+        let input = |step: &Step| if let What::Compaction { input, .. } = step.what { input } else { None };
+        self.0.iter().rev().find_map(input)
+    }
+
     /// How many milliseconds have a name.
     pub fn accounted(&self) -> u64 {
         self.0.iter().filter(|step| !step.what.is_aside()).map(|step| step.to - step.from).sum()
@@ -266,6 +299,18 @@ mod tests {
         let steps: Steps = serde_json::from_str(text).unwrap();
         assert_eq!(steps, Steps(vec![step(1, 2, What::Prepared)]));
         assert_eq!(serde_json::to_string(&steps).unwrap(), r#"[{"from":1,"to":2,"step":"prepared"}]"#);
+    }
+
+    #[test]
+    fn steps_of_earlier_versions_are_read() {
+        let text = r#"[{"from":1,"to":2,"step":"compaction","tokens":[9,4],"how":"asked"},
+            {"from":1,"to":2,"step":"tool","name":"read","call":"c","digest":"ab","isError":false}]"#;
+        let steps: Steps = serde_json::from_str(text).unwrap();
+        let compaction = What::Compaction { tokens: Some((9, 4)), how: "asked".to_owned(), input: None };
+        let (name, call, digest) = ("read".to_owned(), "c".to_owned(), "ab".to_owned());
+        let tool = What::Tool { name, call, digest, is_error: false, cut: None };
+        assert_eq!(steps, Steps(vec![step(1, 2, compaction), step(1, 2, tool)]));
+        assert_eq!(steps.truncated_input(), None);
     }
 
     #[test]

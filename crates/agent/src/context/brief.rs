@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// What was found on disk when a run began.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Found {
     pages: Vec<Page>,
     identity: Identity,

@@ -14,6 +14,7 @@ pub(crate) mod report;
 pub(crate) mod scene;
 pub mod setting;
 pub mod shortening;
+pub(crate) mod strict;
 pub(crate) mod zone;
 
 use std::sync::Arc;

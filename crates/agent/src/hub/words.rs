@@ -54,6 +54,8 @@ pub struct Inbound {
     pub spawned_by: Option<String>,
     /// What this run adds to the system prompt.
     pub extra_prompt: Option<String>,
+    /// Whether it is refused rather than cut if it does not fit into the context window.
+    pub is_strict: bool,
     /// Whether the sender wants a report instead of a resume if a restart finds the run unfinished.
     pub reports_restart: bool,
     /// What the message asks of the session itself. The lane does it when it is the message's turn.
@@ -98,6 +100,7 @@ impl Inbound {
             label: None,
             spawned_by: None,
             extra_prompt: None,
+            is_strict: false,
             reports_restart: false,
             command: None,
             is_literal: true,
@@ -318,6 +321,7 @@ impl From<Accept> for Inbound {
             label: None,
             spawned_by: None,
             extra_prompt: accept.options.extra_prompt,
+            is_strict: accept.options.is_strict,
             reports_restart: accept.options.on_restart == OnRestart::Interrupt,
             command: None,
             queue: [SendParams::METHOD, CHANNEL]

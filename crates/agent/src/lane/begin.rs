@@ -36,7 +36,7 @@ use crate::{
     profile::Profile,
     purse::{Payer, Sum},
     run::{Plea, RunScope, Wanted, compact::Wish, guard::Guard, margin},
-    shorten,
+    shorten::{self, Next},
     tool::{Origin, Toolbox},
     writer::Then,
 };
@@ -132,6 +132,7 @@ impl Lane {
             profile: profile.clone(),
             tape: tape.clone(),
             session: id.clone(),
+            is_strict: queued.inbound.is_strict,
             cancel: queued.cancel.clone(),
             offers: self.offers.clone(),
             slot,
@@ -272,7 +273,7 @@ impl Queued {
 
     /// What stands in the transcript: a message that begins a new one stands there without the command, and one that
     /// speaks for others with all that they said.
-    fn first_message(&self) -> User {
+    pub(super) fn first_message(&self) -> User {
         let inbound = &self.inbound;
         let text = match (&self.prompt, &inbound.command) {
             (Some(prompt), _) => prompt,
@@ -309,7 +310,8 @@ fn replay(tape: &Arc<crate::tape::Tape>, at: u64, entries: &[Entry]) -> u32 {
             // An answer says itself when it was written; this does not.
             let at = from_iso(&entry.timestamp).map_or(at, |written| written.min(at));
             tape.pass(at, RunEvent::Compacting);
-            tape.pass(at, shorten::told(made.remove(place), true));
+            let next = if said_so_far == 0 { Next::FirstAnswer } else { Next::Answer };
+            tape.pass(at, shorten::told(made.remove(place), next));
         }
         let Some(event) = told_before(entry, at) else { continue };
         said_so_far += u32::from(matches!(event.kind, RunEvent::Assistant { .. }));

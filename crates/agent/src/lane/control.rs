@@ -262,6 +262,7 @@ impl Lane {
             model: ("homard".to_owned(), "command".to_owned()),
             usage: Usage::default(),
             last_usage: Usage::default(),
+            truncated_input: None,
             session: self.session.as_ref().map(|session| session.record.session_id.clone()),
             started_at: Some(at),
             ended_at: at,

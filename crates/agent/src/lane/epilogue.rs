@@ -11,7 +11,7 @@ use homard_proto::{
     transcript::{Entry, Kind},
 };
 use homard_reply::{
-    failure,
+    failure, footer,
     payload::{Kind as ReplyKind, Payload},
     shape::Duty,
 };
@@ -29,7 +29,7 @@ use crate::{
     ambient::{Ambient, iso},
     command::Command,
     course::{self, Span},
-    event::{End, Event, Failure, FailureKind, Outcome, RunEvent},
+    event::{End, Event, Failure, FailureKind, Outcome, RunEvent, TruncatedInput},
     hooks,
     post::{line::Line, queueing},
     profile::Profile,
@@ -84,7 +84,15 @@ impl Lane {
             Some(words) => vec![Payload::answer(words)],
             // Nobody asked, so nobody is told.
             None if queued.is_of_house() => Vec::new(),
-            None => self.replies(queued, profile, (said, &outcome), &usage),
+            None => {
+                let mut replies = self.replies(queued, profile, (said, &outcome), &usage);
+                if let (Some(input), Some((provider, model))) = (story.truncated_input, &story.model) {
+                    let sizes = (input.kept_tokens, input.original_tokens);
+                    let line = footer::truncated(&format!("{provider}/{model}"), sizes);
+                    footer::warn(&mut replies, &line, has_blocks);
+                }
+                replies
+            }
         };
         let replies = self.before_sending(queued, profile, with_news(&queued.news, replies)).await;
         let spec = profile.spec();
@@ -97,6 +105,7 @@ impl Lane {
             model: story.model.unwrap_or_else(|| (spec.provider.clone(), spec.model.clone())),
             usage,
             last_usage: story.last_usage,
+            truncated_input: story.truncated_input,
             session: story.session,
             started_at: queued.begun.first().copied().or(story.started_at),
             ended_at: at,
@@ -414,6 +423,8 @@ struct Story {
     model: Option<(String, String)>,
     usage: Usage,
     last_usage: Usage,
+    /// How much of the run's message the model got, if it did not fit.
+    truncated_input: Option<TruncatedInput>,
     /// The compactions, and how many tokens each left.
     compactions: Vec<Made>,
     /// Whether a model has counted since the last one.
@@ -471,7 +482,8 @@ impl Story {
                     let asked = story.calls.iter_mut().filter(|asked| asked.call == *call);
                     asked.for_each(|asked| asked.is_started = true);
                 }
-                RunEvent::Compacted { entry, after, .. } => {
+                RunEvent::Compacted { entry, after, input, .. } => {
+                    story.truncated_input = input.or(story.truncated_input);
                     story.compactions.push((entry.clone(), *after));
                     story.is_counted = false;
                 }

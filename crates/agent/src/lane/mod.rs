@@ -18,6 +18,7 @@ mod outward;
 mod prelude;
 pub(crate) mod rest;
 pub(crate) mod slots;
+mod strict;
 
 use std::{
     panic::AssertUnwindSafe,
@@ -336,6 +337,9 @@ impl Lane {
         let id = self.session.as_ref().map(|session| session.record.session_id.clone());
         let found = brief::gather(&profile, &self.key, &hooks, (id.as_ref(), self.hub.ambient.now_ms())).await;
         let sees = self.session.as_ref().is_none_or(|session| answerer::model(&profile, &session.record).spec().sees);
+        if let Some(refusal) = self.too_long(&queued, &profile, &found) {
+            return self.refuse(queued, &profile, refusal).await;
+        }
         let brought = queued.bring(&profile, &found.kit, sees).await;
         if queued.inbound.begins_anew() && !queued.is_resumed {
             queued.news = self.before_reset(queued.anew(), Some(&queued)).await;

@@ -207,6 +207,7 @@ fn options(inbound: &Inbound) -> Options {
         lane: inbound.class.name().to_owned(),
         timeout: inbound.timeout,
         extra_prompt: inbound.extra_prompt.clone(),
+        is_strict: inbound.is_strict,
         on_restart: if inbound.reports_restart { OnRestart::Interrupt } else { OnRestart::Resume },
         route: inbound.route.clone(),
         is_literal: inbound.is_literal,

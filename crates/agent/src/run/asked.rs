@@ -76,6 +76,7 @@ impl RunScope {
             messages: request.messages.len() as u64,
             tokens,
             changed: before.map_or_else(|| Some(String::new()), |before| prefix.changed(&before, request)),
+            pruned: self.pruned(spec),
             shortened,
         };
         Asked {

@@ -10,9 +10,9 @@ use homard_store::Rec;
 use super::{Fill, Last, RunError, RunScope, flush::flush};
 use crate::{
     ambient::iso,
-    context::budget,
+    context::{budget, strict},
     event::RunEvent,
-    shorten::{self, NotShort, Short, Work},
+    shorten::{self, Next, NotShort, Short, Work},
     writer::Then,
 };
 
@@ -68,15 +68,28 @@ impl RunScope {
         budget::weigh(spec, overhead, self.history.said()).tokens()
     }
 
-    /// Makes the conversation short before a request that might not fit. If it cannot be, it is sent as it is.
-    pub(super) async fn make_room(&mut self, spec: &Spec, overhead: u64) -> Result<(), RunError> {
-        match self.compact(spec, overhead, (Ladder::default(), None), true).await? {
+    /// Makes the conversation short before a request that might not fit. If it cannot be, it is sent as it is. The inner
+    /// error says that this would cut a message that is not to be cut.
+    pub(super) async fn make_room(&mut self, spec: &Spec, overhead: u64) -> Result<Result<(), Error>, RunError> {
+        match self.compact(spec, overhead, (Ladder::default(), None), self.next()).await? {
             Ok(_) => {}
             Err(NotShort::Stopped) => return Err(RunError::Stopped),
+            Err(NotShort::TooLong(input)) => return Ok(Err(strict::too_long(spec, input))),
             // It will not be otherwise until more was said.
             Err(NotShort::Nothing(_) | NotShort::GaveUp(_)) => self.is_tried = true,
         }
-        Ok(())
+        Ok(Ok(()))
+    }
+
+    /// Why this model is not asked, if the newest message is not to be cut and would be. Asks no model.
+    pub(super) fn refusal(&self, spec: &Spec, overhead: u64) -> Option<Error> {
+        let is_strict = self.is_strict && !self.is_tried;
+        is_strict.then(|| strict::refusal(spec, overhead, (&self.history, &self.profile.compaction))).flatten()
+    }
+
+    /// What follows a compaction that is made now.
+    fn next(&self) -> Next {
+        if strict::unanswered(&self.history).is_some() { Next::FirstAnswer } else { Next::Answer }
     }
 
     /// Makes the conversation short after a provider, or an estimate, found it too long; says what to tell the user if
@@ -89,13 +102,14 @@ impl RunScope {
         let model = self.failover.candidate().model.clone();
         let spec = model.spec();
         let overhead = overhead(&self.request(spec));
-        match self.compact(spec, overhead, (self.ladder, None), true).await? {
+        match self.compact(spec, overhead, (self.ladder, None), self.next()).await? {
             Ok(short) => {
                 self.ladder = short.ladder;
                 Ok(Ok(()))
             }
             Err(NotShort::Stopped) => Err(RunError::Stopped),
             Err(NotShort::GaveUp(why)) => Ok(Err(overflow(why.to_string()))),
+            Err(NotShort::TooLong(input)) => Ok(Err(strict::too_long(spec, input))),
             Err(NotShort::Nothing(_)) => Ok(Err(error)),
         }
     }
@@ -106,7 +120,7 @@ impl RunScope {
         spec: &Spec,
         overhead: u64,
         (ladder, focus): (Ladder, Option<String>),
-        goes_on: bool,
+        next: Next,
     ) -> Result<Result<Short, NotShort>, RunError> {
         self.barrier().await?;
         self.before_compaction(self.tokens(spec, overhead)).await?;
@@ -127,6 +141,15 @@ impl RunScope {
         };
         let came = shorten::shorten(work).await;
         self.compacting.set(false);
+        // The usage of a summary that is thrown away was paid all the same.
+        if let Ok(short) = &came {
+            self.beside += &short.usage;
+        }
+        let came =
+            came.and_then(|short| match short.truncated().filter(|_| self.is_strict && next == Next::FirstAnswer) {
+                Some(input) => Err(NotShort::TooLong(input)),
+                None => Ok(short),
+            });
         let short = match came {
             Ok(short) => short,
             Err(why) => {
@@ -134,7 +157,6 @@ impl RunScope {
                 return Ok(Err(why));
             }
         };
-        self.beside += &short.usage;
         let (id, at) = (self.hub.ambient.entry_id(), self.hub.ambient.now_ms());
         let (told, kind) = short.apply(&self.history, &id, self.tape.run());
         let had = std::mem::replace(&mut self.history, told).len();
@@ -147,7 +169,9 @@ impl RunScope {
             self.made.push(id.clone());
         }
         self.after_compaction(had, after);
-        self.record(RunEvent::Compacted { entry: id, before, after, way, goes_on }, vec![line]);
+        let goes_on = next != Next::Nothing;
+        let input = short.truncated().filter(|_| next == Next::FirstAnswer);
+        self.record(RunEvent::Compacted { entry: id, before, after, way, goes_on, input }, vec![line]);
         Ok(Ok(short))
     }
 
@@ -202,11 +226,11 @@ pub(super) async fn on_wish(scope: &mut RunScope, wish: Wish) -> Result<Last, Ru
         Some(made) => {
             let tokens = (made.tokens_before.unwrap_or(0), made.tokens_after.unwrap_or(0));
             scope.pass(RunEvent::Compacting);
-            scope.pass(shorten::told(made, false));
+            scope.pass(shorten::told(made, Next::Nothing));
             Ok(tokens)
         }
         None => {
-            let came = scope.compact(spec, overhead, (Ladder::default(), focus), false).await?;
+            let came = scope.compact(spec, overhead, (Ladder::default(), focus), Next::Nothing).await?;
             came.map(|short| short.tokens)
         }
     };
@@ -214,7 +238,7 @@ pub(super) async fn on_wish(scope: &mut RunScope, wish: Wish) -> Result<Last, Ru
         Ok((before, after)) => format!("Compacted: about {before} tokens before, {after} now."),
         Err(NotShort::Stopped) => return Err(RunError::Stopped),
         Err(NotShort::Nothing(why)) => format!("Nothing was done: {why}."),
-        Err(NotShort::GaveUp(why)) => format!("It did not work: {why}."),
+        Err(why @ (NotShort::GaveUp(_) | NotShort::TooLong(_))) => format!("It did not work: {why}."),
     };
     let words = (!is_quiet).then_some(words);
     if let Some(words) = &words {

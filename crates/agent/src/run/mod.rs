@@ -167,6 +167,8 @@ pub(crate) struct RunScope {
     pub(crate) hurry: CancellationToken,
     /// The transcript.
     pub(crate) session: SessionId,
+    /// Whether the message is refused rather than cut if it does not fit into the context window.
+    pub(crate) is_strict: bool,
     /// The pool that the run draws from.
     pub(crate) class: Class,
     /// What the model is told beside the conversation.

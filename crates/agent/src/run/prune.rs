@@ -23,6 +23,12 @@ impl RunScope {
         self.margin.keep_cuts(pruned.cuts);
         pruned.messages
     }
+
+    /// How many old tool results a request to this model shows shortened or not at all.
+    pub(super) fn pruned(&self, spec: &Spec) -> u64 {
+        let applies = self.profile.pruning.is_some() && prune::applies(&spec.provider, &spec.model);
+        if applies { self.margin.cuts().count() as u64 } else { 0 }
+    }
 }
 
 /// When the model's cache was last used: when it answered last.

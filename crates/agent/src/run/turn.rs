@@ -49,7 +49,7 @@ enum Heard {
 
 /// Why a request is not for a model.
 enum Unfit {
-    /// No request of an agent is.
+    /// It is too small for this request, however that is made.
     Small,
     /// It is too long.
     Long,
@@ -177,8 +177,13 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
     let mut request = scope.request(spec);
     // The prompt and the tools are long, so they are weighed once.
     let mut overhead = compact::overhead(&request);
+    if let Some(error) = scope.refusal(spec, overhead) {
+        return Ok(Heard::Refused(error, Unfit::Small));
+    }
     if scope.is_due(spec, overhead) {
-        scope.make_room(spec, overhead).await?;
+        if let Err(error) = scope.make_room(spec, overhead).await? {
+            return Ok(Heard::Refused(error, Unfit::Small));
+        }
         request = scope.request(spec);
         overhead = compact::overhead(&request);
     }

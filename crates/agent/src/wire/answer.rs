@@ -10,11 +10,12 @@ use homard_store::{Ended, RunRow};
 use serde_json::{Value, json};
 
 use super::{
+    TRUNCATED,
     chat::{message, shown},
     stop_reason,
 };
 use crate::{
-    event::{AbortReason, End, Failure, FailureKind, Outcome},
+    event::{AbortReason, End, Failure, FailureKind, Outcome, TruncatedInput},
     hub::{Accepted, Disposition, Waited},
     lane::inbox::Placed,
     post::Arrival,
@@ -32,6 +33,7 @@ pub struct Reported {
     is_quiet: bool,
     model: (String, String),
     usage: Usage,
+    truncated_input: Option<TruncatedInput>,
     started_at: Option<u64>,
     ended_at: u64,
 }
@@ -48,6 +50,7 @@ impl Reported {
             is_quiet: end.is_quiet,
             model: end.model.clone(),
             usage: end.usage.clone(),
+            truncated_input: end.truncated_input,
             started_at: end.started_at,
             ended_at: end.ended_at,
         }
@@ -77,6 +80,7 @@ impl Reported {
             is_quiet: false,
             model: ended.model.clone(),
             usage: ended.usage.clone(),
+            truncated_input: ended.steps.truncated_input(),
             started_at: row.started_at,
             ended_at: ended.ended_at,
         }
@@ -184,7 +188,7 @@ impl Reported {
         let shown = self.replies.iter().enumerate().filter(|(at, reply)| is_shown(*at, reply));
         let payloads: Vec<_> = shown.map(|(_, reply)| payload(reply)).collect();
         let usage = &self.usage;
-        json!({
+        let mut result = json!({
             "payloads": payloads,
             "meta": {
                 "durationMs": self.ended_at.saturating_sub(self.started_at.unwrap_or(self.ended_at)),
@@ -197,7 +201,11 @@ impl Reported {
                 },
                 "aborted": matches!(self.outcome, Outcome::Aborted(_)),
             },
-        })
+        });
+        if let Some(input) = &self.truncated_input {
+            result["meta"][TRUNCATED] = json!(input);
+        }
+        result
     }
 
     /// The answer to `agent.wait`.
@@ -213,6 +221,9 @@ impl Reported {
         }
         if generation == Generation::Four {
             answer["stopReason"] = stop_reason(&self.outcome).into();
+        }
+        if let Some(input) = &self.truncated_input {
+            answer[TRUNCATED] = json!(input);
         }
         answer
     }

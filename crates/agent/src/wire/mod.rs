@@ -23,6 +23,9 @@ pub use chat::{News, Telling, whole, words_of};
 /// How much of a tool's text an event carries.
 const TOOL_TEXT: usize = 8_000;
 
+/// The member that says how much of the run's message the model got, if it did not fit into the context window.
+pub const TRUNCATED: &str = "inputTruncated";
+
 /// How much is thought before it is told, in bytes. Each time all of it is told, so it must not be too often.
 const THOUGHT: usize = 1_000;
 
@@ -198,11 +201,14 @@ impl Projection {
                 Some((Stream::Lifecycle, json!({"phase": "retry", "afterMs": after, "error": why})))
             }
             RunEvent::Compacting => Some((Stream::Compaction, json!({"phase": "start"}))),
-            RunEvent::Compacted { before, after, way, goes_on, .. } => {
-                let data = json!({
+            RunEvent::Compacted { before, after, way, goes_on, input, .. } => {
+                let mut data = json!({
                     "phase": "end", "willRetry": goes_on, "completed": true, "tokensBefore": before,
                     "tokensAfter": after, "way": way,
                 });
+                if let Some(input) = input {
+                    data[TRUNCATED] = json!(input);
+                }
                 Some((Stream::Compaction, data))
             }
             RunEvent::NotCompacted { why } => {

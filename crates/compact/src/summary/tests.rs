@@ -69,7 +69,7 @@ fn what_fits_is_asked_at_once() {
 #[test]
 fn the_beginning_of_a_turn_is_summed_up_apart() {
     let prefix = vec![Arc::new(user("now list")), Arc::new(assistant("listing"))];
-    let request = Some("now list".to_owned());
+    let request = Some(Quote { text: "now list".to_owned(), whole: None });
     let (summary, asks) = run(Job { prefix, request, ..job(vec![user("port it")]) }, good);
     assert_eq!(asks.len(), 2);
     let turn = crate::sample::TURN;
@@ -78,7 +78,29 @@ fn the_beginning_of_a_turn_is_summed_up_apart() {
          The newest message of the user, word for word:\nnow list\n</latest-request>"
     );
     assert_eq!((summary.text, summary.way), (expected, Way::Asked));
-    assert_eq!(summary.details["request"], "now list");
+    assert_eq!((&summary.details["request"], &summary.details["requestCut"]), (&json!("now list"), &Value::Null));
+}
+
+#[test]
+fn a_request_that_loses_its_middle_says_how_long_it_was() {
+    let long = "word ".repeat(9_000);
+    let request = Some(Quote { text: long.clone(), whole: None });
+    let (summary, _) = run(Job { request, ..job(vec![user("port it")]) }, good);
+    let kept = summary.details["request"].as_str().unwrap().to_owned();
+    let sizes = |kept: &str| {
+        json!({
+            "originalTokens": estimate(&long), "keptTokens": estimate(kept),
+            "originalChars": 45_000, "keptChars": kept.chars().count(),
+        })
+    };
+    assert_eq!(summary.details["requestCut"], sizes(&kept));
+    assert!(summary.text.contains("The newest message of the user, without its middle:\nword "), "{}", summary.text);
+    // Cut once more by a later compaction, it still says how long it was at first.
+    let quoted = Quote::read(&summary.details);
+    let (again, _) = run(Job { request: quoted, request_budget: 100, ..job(vec![user("go on")]) }, good);
+    let shorter = again.details["request"].as_str().unwrap();
+    assert!(shorter.len() < kept.len());
+    assert_eq!(again.details["requestCut"], sizes(shorter));
 }
 
 #[test]

@@ -28,6 +28,7 @@ fn ended(outcome: Outcome) -> RunEvent {
         model: (String::new(), String::new()),
         usage: Usage::default(),
         last_usage: Usage::default(),
+        truncated_input: None,
         session: None,
         started_at: None,
         ended_at: 0,

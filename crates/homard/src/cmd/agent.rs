@@ -14,6 +14,7 @@ use anyhow::Result;
 use homard_agent::{
     Ambient,
     command::{self, Command, Triggers},
+    wire::TRUNCATED,
 };
 use homard_proto::{RunId, SessionId, method::agent::AgentParams};
 use serde_json::Value;
@@ -71,6 +72,9 @@ pub(super) struct Args {
     /// Run in this process, also if a gateway answers
     #[arg(long)]
     local: bool,
+    /// Refuse a message that does not fit into the context window, instead of sending its beginning and its end
+    #[arg(long)]
+    strict: bool,
     /// Print one JSON document
     #[arg(long)]
     pub(super) json: bool,
@@ -149,6 +153,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
             return Err(error);
         }
     };
+    turn.story.truncated(&answer.result["meta"][TRUNCATED])?;
     let delivery = undelivered(&answer.document["delivery"], turn.run());
     if args.json {
         // One document: what went wrong, or what came of it.
@@ -274,6 +279,7 @@ impl Args {
             label: None,
             spawned_by: None,
             on_restart: None,
+            strict: self.strict.then_some(true),
             attachments: Vec::new(),
         })
     }

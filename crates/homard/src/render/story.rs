@@ -5,6 +5,7 @@ use std::{
     io::{self, IsTerminal, Write},
 };
 
+use homard_agent::wire::TRUNCATED;
 use homard_proto::event::{Agent, Stream};
 use serde_json::Value;
 
@@ -12,6 +13,8 @@ use super::{colours_wanted, harmless, quiet_if_nobody_reads};
 
 /// How long a line about a tool may get.
 const TOOL_LINE: usize = 100;
+/// How long a line about anything else may get.
+const LINE: usize = 600;
 /// What is said of a run that ended well and has nothing for the user.
 const SILENCE: &str = "(the agent chose not to answer)";
 
@@ -50,6 +53,8 @@ pub(crate) struct Story {
     earlier: Vec<String>,
     /// Whether the cursor is in the middle of a line of the answer.
     mid_line: bool,
+    /// Whether it was said that the message did not fit.
+    has_warned: bool,
 }
 
 impl fmt::Debug for Story {
@@ -65,7 +70,8 @@ impl Story {
     }
 
     fn to(shows: Shows, answer: Box<dyn Write + Send>, remarks: Box<dyn Write + Send>) -> Self {
-        Self { shows, answer, remarks, shown: String::new(), earlier: Vec::new(), mid_line: false }
+        let (shown, earlier) = (String::new(), Vec::new());
+        Self { shows, answer, remarks, shown, earlier, mid_line: false, has_warned: false }
     }
 
     /// The next step of the run.
@@ -77,13 +83,25 @@ impl Story {
             }
             Stream::Tool if self.shows.tools => self.tool(&event.data),
             Stream::Lifecycle if self.shows.tools || self.shows.words => self.trouble(&event.data),
-            Stream::Lifecycle
-            | Stream::Thinking
-            | Stream::Compaction
-            | Stream::Assistant
-            | Stream::Tool
-            | Stream::Other(_) => Ok(()),
+            Stream::Compaction => self.truncated(&event.data[TRUNCATED]),
+            Stream::Lifecycle | Stream::Thinking | Stream::Assistant | Stream::Tool | Stream::Other(_) => Ok(()),
         }
+    }
+
+    /// Says once that the message did not fit, given the sizes that the run tells; nothing without any.
+    pub(crate) fn truncated(&mut self, input: &Value) -> io::Result<()> {
+        let size = |name: &str| input.get(name).and_then(Value::as_u64);
+        let Some((original, kept)) = size("originalTokens").zip(size("keptTokens")) else { return Ok(()) };
+        if std::mem::replace(&mut self.has_warned, true) {
+            return Ok(());
+        }
+        self.line(
+            &format!(
+                "the message does not fit into the context window: of about {original} tokens the model gets about {kept}, \
+                 its beginning and its end; --strict refuses it instead"
+            ),
+            LINE,
+        )
     }
 
     /// What came of the run: its payloads, as far as they were not shown yet. Silence is said beside the answer, where no
@@ -148,8 +166,13 @@ impl Story {
     }
 
     fn remark(&mut self, text: &str) -> io::Result<()> {
+        self.line(text, TOOL_LINE)
+    }
+
+    /// A line on stderr, of so many characters at most.
+    fn line(&mut self, text: &str, most: usize) -> io::Result<()> {
         self.break_line()?;
-        let line: String = text.chars().take(TOOL_LINE).collect();
+        let line: String = text.chars().take(most).collect();
         let line = harmless(&line.replace(['\n', '\t'], " "));
         let (dim, plain) = if self.shows.colours { ("\u{1b}[2m", "\u{1b}[0m") } else { ("", "") };
         // Remarks are a courtesy: a closed stderr must not end the run.
@@ -162,7 +185,7 @@ impl Story {
         for payload in payloads {
             let text = payload.get("text").and_then(Value::as_str).unwrap_or_default().trim_end();
             let is_shown = text == shown || self.earlier.iter().any(|earlier| earlier.trim_end() == text);
-            // A connection that broke may have left the end of the last message unshown.
+            // A footer, or what a connection that broke left unshown of the last message.
             let rest = if shown.is_empty() { None } else { text.strip_prefix(&shown) };
             match rest {
                 _ if text.is_empty() || is_shown => {}
@@ -279,6 +302,26 @@ mod tests {
     fn a_pipe_gets_the_payloads_at_the_end() {
         let (answer, remarks) = told(Shows::nothing(), &steps(), &payload());
         assert_eq!((answer.as_str(), remarks.as_str()), ("I lookéd\nMEDIA:file:///a.png\n", ""));
+    }
+
+    #[test]
+    fn a_footer_is_shown_under_words_that_were_shown_before() {
+        let shows = Shows { words: true, tools: false, colours: false };
+        let streamed = [(Stream::Assistant, json!({"text": "Hello.", "delta": "Hello."}))];
+        let payload = json!({"text": "Hello.\n\nUsage: 3 in / 1 out"});
+        assert_eq!(told(shows, &streamed, &[payload]).0, "Hello.\nUsage: 3 in / 1 out\n");
+    }
+
+    #[test]
+    fn a_message_that_did_not_fit_is_told_once_on_stderr() {
+        let input = json!({"originalTokens": 900, "keptTokens": 300, "originalChars": 4_000, "keptChars": 1_200});
+        let event = json!({"phase": "end", "completed": true, "inputTruncated": input});
+        let steps = [(Stream::Compaction, event.clone()), (Stream::Compaction, event)];
+        let (answer, remarks) = told(Shows::nothing(), &steps, &payload());
+        assert_eq!(answer, "I lookéd\nMEDIA:file:///a.png\n");
+        let line = "the message does not fit into the context window: of about 900 tokens the model gets about 300, its \
+                    beginning and its end; --strict refuses it instead\n";
+        assert_eq!(remarks, line);
     }
 
     #[test]

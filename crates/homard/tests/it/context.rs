@@ -139,6 +139,46 @@ async fn a_shortened_prompt_is_told_with_its_reason_and_the_setting_that_changes
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_does_not_fit_is_told_everywhere_and_strict_refuses_it() {
+    let (home, provider) = on_loopback(json!({"id": "m", "contextWindow": 40_000})).await;
+    let file = home.work().join("book.txt");
+    fs::write(&file, "ab, cd. ".repeat(100_000)).unwrap();
+    let turn =
+        |key, flags: &[&'static str]| [&["agent", "--message-file", "book.txt", "--session-key", key], flags].concat();
+    let warned = |said: &Said| {
+        let told = "the message does not fit into the context window: of about ";
+        assert!(said.stderr.contains(told) && said.stderr.contains("--strict refuses it instead"), "{}", said.stderr);
+    };
+    let refused = |said: &Said| {
+        assert_eq!(said.code, Some(1), "{said:?}");
+        let why = said.json()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(why.contains("router/m, with a context window of 40,000, can be sent about 1"), "{why}");
+        assert!(why.contains("choose a model with a larger context window, or leave out strict"), "{why}");
+    };
+    refused(&home.run(&turn("c", &["--strict", "--json"])));
+    assert_eq!(provider.asked().len(), 0, "a refused message was sent");
+    let said = home.run(&turn("a", &[]));
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(said.stdout.starts_with("Aye\n\n⚠️ Your message was too long for router/m: of about "), "{}", said.stdout);
+    warned(&said);
+    let trace = home.run(&["trace", "last"]).stdout;
+    assert!(trace.contains("the message did not fit, so the model got "), "{trace}");
+    let gateway = home.gateway();
+    let said = gateway.run(&turn("b", &["--json"]));
+    warned(&said);
+    let input = said.json()["result"]["meta"]["inputTruncated"].clone();
+    let size = |name: &str| input[name].as_u64().unwrap();
+    assert_eq!(size("originalChars"), 799_999, "{input}");
+    assert!(size("originalTokens") > 200_000 && (15_000..30_000).contains(&size("keptTokens")), "{input}");
+    let asked = provider.asked().len();
+    refused(&gateway.run(&turn("c", &["--strict", "--json"])));
+    assert_eq!(provider.asked().len(), asked, "a refused message was sent");
+    let said = gateway.run(&["agent", "-m", "hello", "--session-key", "c", "--strict"]);
+    assert_eq!((said.code, said.stdout.as_str(), said.stderr.as_str()), (Some(0), "Aye\n", ""));
+    assert!(!provider.asked().pop().unwrap().json().to_string().contains("ab, cd."), "it was sent with the next one");
+}
+
 /// Runs the binary in a folder as a user to whom permissions apply.
 fn as_a_plain_user(folder: &Path, args: &[&str]) -> Said {
     let mut command = if rustix::process::geteuid().is_root() {

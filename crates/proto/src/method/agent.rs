@@ -73,6 +73,10 @@ pub struct AgentParams {
     /// What becomes of the run if a restart finds it unfinished: `resume` (the default) or `interrupt`. Homard's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_restart: Option<String>,
+    /// Whether the run fails, before a model is asked, if the message does not fit into the context window; otherwise the
+    /// model gets its beginning and its end. Homard's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strict: Option<bool>,
     /// Pictures for the model, in base64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<Attachment>,
@@ -89,6 +93,7 @@ fn agent_schema(generation: Generation) -> Schema {
         "timeout": {"type": "integer", "minimum": 0},
         "label": {"type": "string", "minLength": 1, "maxLength": 64},
         "onRestart": {"enum": ["resume", "interrupt"]},
+        "strict": {"type": "boolean"},
     });
     for name in [
         "to",

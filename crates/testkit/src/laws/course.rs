@@ -181,7 +181,9 @@ fn saw(heard: &Heard) -> [Vec<String>; 8] {
             RunEvent::Switched { from, reason, why } => switches.push(format!("{from} {reason} {why}")),
             // What is said after it is no answer to the question before it.
             RunEvent::Compacting => models.extend(open.take().map(|(model, error)| question(&model, error))),
-            RunEvent::Compacted { before, after, way, .. } => compactions.push(format!("{before} {after} {way}")),
+            RunEvent::Compacted { before, after, way, input, .. } => {
+                compactions.push(format!("{before} {after} {way} {input:?}"));
+            }
             RunEvent::NotCompacted { why } => compactions.push(why.clone()),
             RunEvent::Hooked(note) => hooks.push(format!("{} {} {}", note.point.name(), note.hook, note.decision)),
             RunEvent::Input(_) if !models.is_empty() || open.is_some() => joined.push(String::new()),
@@ -221,10 +223,10 @@ fn tells(steps: &Steps) -> [Vec<String>; 8] {
             What::Retry { why } => retries.push(why.clone()),
             What::Tool { name, call, is_error, .. } => tools.push(format!("{name} {call} {is_error}")),
             What::Switched { from_model, reason, why } => switches.push(format!("{from_model} {reason} {why}")),
-            What::Compaction { tokens: Some((before, after)), how } => {
-                compactions.push(format!("{before} {after} {how}"));
+            What::Compaction { tokens: Some((before, after)), how, input } => {
+                compactions.push(format!("{before} {after} {how} {input:?}"));
             }
-            What::Compaction { tokens: None, how } => compactions.push(how.clone()),
+            What::Compaction { tokens: None, how, input: _ } => compactions.push(how.clone()),
             What::Hook { point, hook, decision } => hooks.push(format!("{point} {hook} {decision}")),
             What::Joined => joined.push(String::new()),
             What::Block => blocks.push(String::new()),

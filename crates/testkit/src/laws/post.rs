@@ -83,12 +83,16 @@ fn hearing<'a>(played: &'a Played, wrong: &mut Vec<String>) -> BTreeSet<&'a str>
     heard
 }
 
+/// How the warning begins that stands under an answer to a message that did not fit.
+const TOO_LONG: &str = "⚠️ Your message was too long";
+
 /// The words of the answer in a delivery: without lines of the house, what tools do, and a prefix in brackets.
 fn answer(delivery: &Delivery) -> &str {
     let text = delivery.payload["text"].as_str().unwrap_or_default();
     if text.starts_with(['🧭', '🧹']) || delivery.payload["isOfTool"] == true {
         return "";
     }
+    let text = text.split_once(TOO_LONG).map_or(text, |(words, _)| words);
     let rest = text.strip_prefix('[').and_then(|rest| rest.split_once("] "));
     rest.map_or(text, |(_, rest)| rest)
 }

@@ -104,6 +104,7 @@ fn settings(
         let (name, value) = scan.setting()?;
         match (name, known.iter().find(|(word, _)| *word == name)) {
             ("as", _) => principal = value,
+            ("strict", _) if verb == "say" => params["strict"] = (value == "yes").into(),
             ("timeout", _) => match value.parse::<u64>() {
                 Ok(number) => params[timeout.0] = number.into(),
                 Err(_) => return Err(format!("expected a number of {}, found `{value}`", timeout.1)),

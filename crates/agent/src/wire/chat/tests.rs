@@ -45,6 +45,7 @@ fn ended(outcome: Outcome, replies: &[&str]) -> Event {
         model: (String::new(), String::new()),
         usage: Usage::default(),
         last_usage: Usage::default(),
+        truncated_input: None,
         session: None,
         started_at: None,
         ended_at: 9,

@@ -188,7 +188,15 @@ fn words(step: &Value) -> String {
         "tools" => "tools at work".to_owned(),
         "compaction" => match (step["tokens"][0].as_u64(), step["tokens"][1].as_u64()) {
             (Some(before), Some(after)) => {
-                format!("made the conversation short ({}): {before} tokens became {after}", said("how"))
+                let short = format!("made the conversation short ({}): {before} tokens became {after}", said("how"));
+                match step["input"].as_object() {
+                    Some(_) => format!(
+                        "{short}; the message did not fit, so the model got {} of its {} tokens",
+                        number(&step["input"], "keptTokens"),
+                        number(&step["input"], "originalTokens")
+                    ),
+                    None => short,
+                }
             }
             _ => format!("did not make the conversation short: {}", said("how")),
         },
@@ -198,7 +206,11 @@ fn words(step: &Value) -> String {
         "more" => format!("{} more steps", number(step, "steps")),
         "tool" => {
             let failed = if step["isError"] == true { ", failed" } else { "" };
-            format!("tool {} (arguments {}){failed}", said("name"), said("digest"))
+            let cut = match (step["cut"][0].as_u64(), step["cut"][1].as_u64()) {
+                (Some(all), Some(kept)) => format!(", result cut to {kept} of {all} characters"),
+                _ => String::new(),
+            };
+            format!("tool {} (arguments {}){failed}{cut}", said("name"), said("digest"))
         }
         "hook" => format!("hook {} at {}: {}", said("hook"), said("point"), said("decision")),
         "switched" => format!("passed over {} ({}): {}", said("fromModel"), said("reason"), said("why")),
@@ -220,6 +232,9 @@ fn model(step: &Value) -> String {
     let read = number(step, "input") + number(step, "cacheRead") + number(step, "cacheWrite");
     if read + number(step, "output") > 0 {
         text.push_str(&format!(", {read} tokens read, {} written", number(step, "output")));
+    }
+    if let Some(pruned) = step["prompt"]["pruned"].as_u64() {
+        text.push_str(&format!(", {pruned} old tool results shortened in the request"));
     }
     if let Some(cost) = step["cost"].as_f64().filter(|cost| *cost > 0.0) {
         text.push_str(&format!(", {}", money(cost)));
@@ -289,6 +304,9 @@ mod tests {
                 {"atMs": 40, "ms": 1_200, "aside": false, "step": "model", "provider": "p", "model": "m", "firstMs": 300,
                     "input": 90, "output": 20, "cacheRead": 10, "cost": 0.0123, "prompt": {"system": 900, "tools": 3,
                     "messages": 1, "tokens": 250, "changed": "", "sections": [["Identity", 900]]}},
+                {"atMs": 50, "ms": 5, "aside": false, "step": "compaction", "tokens": [900, 300], "how": "extract",
+                    "input": {"originalTokens": 800, "keptTokens": 250}},
+                {"atMs": 60, "ms": 5, "aside": true, "step": "tool", "name": "read", "digest": "ab", "cut": [70, 20]},
                 {"atMs": 40, "ms": 5, "aside": true, "step": "hook", "hook": "h\u{1b}[2J", "point": "llm_input",
                     "decision": "had nothing to say"},
             ],
@@ -304,6 +322,8 @@ sections: Identity 900
 AT     TOOK    STEP
 0 ms   40 ms   waited in line
 40 ms  1.20 s  asked p/m: first word after 300 ms, 100 tokens read, 20 written, $0.0123
+50 ms  5 ms    made the conversation short (extract): 900 tokens became 300; the message did not fit, so the model got 250 of its 800 tokens
+60 ms  5 ms      · tool read (arguments ab), result cut to 20 of 70 characters
 40 ms  5 ms      · hook h[2J at llm_input: had nothing to say
 
 On channels:
@@ -312,7 +332,8 @@ On channels:
         assert!(whole(&life, true).contains('█'));
         assert_eq!(
             now(&life),
-            "ok: asked p/m: first word after 300 ms, 100 tokens read, 20 written, $0.0123 since 1.24 s"
+            "ok: made the conversation short (extract): 900 tokens became 300; the message did not fit, so the model got \
+             250 of its 800 tokens since 1.24 s"
         );
     }
 }

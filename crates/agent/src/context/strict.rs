@@ -1,0 +1,88 @@
+//! Messages that are refused rather than cut: whether one fits, found out before any model is asked.
+
+use std::sync::Arc;
+
+use homard_compact::{
+    Settings,
+    compaction::{request_budget, request_of},
+    escalate::Ladder,
+};
+use homard_model::{Error, ErrorKind, Spec, tokens};
+use homard_proto::message::Message;
+use homard_store::timeline::TruncatedInput;
+
+use super::{budget, shortening::grouped};
+use crate::{conversation::Conversation, shorten};
+
+/// The newest message, if no model has answered it yet.
+pub(crate) fn unanswered(conversation: &[Arc<Message>]) -> Option<&Message> {
+    conversation.last().map(|last| &**last).filter(|last| matches!(last, Message::User(_)))
+}
+
+/// Why a conversation is not sent to a model whose newest message is not to be cut and would be; `None` if it fits.
+/// `overhead` is what is told besides the conversation, in tokens.
+///
+/// It would be cut if the conversation has to be compacted and the message is longer than what a compaction keeps of it
+/// whatever else it has to give up.
+pub(crate) fn refusal(
+    spec: &Spec,
+    overhead: u64,
+    (conversation, settings): (&Conversation, &Settings),
+) -> Option<Error> {
+    let message = request_of(unanswered(conversation)?);
+    let window = spec.context_window;
+    if !settings.enabled || window == 0 {
+        return None;
+    }
+    let limits = shorten::limits(conversation, settings, (window, overhead), Ladder::default());
+    let (size, budget) = (tokens::estimate(&message), request_budget(&limits));
+    let is_due = budget::weigh(spec, overhead, conversation.said()).tokens() > limits.threshold;
+    let input = || {
+        let original_chars = message.chars().count() as u64;
+        let kept_chars = u128::from(original_chars) * u128::from(budget) / u128::from(size.max(1));
+        let kept_chars = u64::try_from(kept_chars).unwrap_or(original_chars);
+        TruncatedInput { original_tokens: size, kept_tokens: budget, original_chars, kept_chars }
+    };
+    (is_due && size > budget).then(|| too_long(spec, input()))
+}
+
+/// What is said of a message that does not fit and is not to be cut.
+pub(crate) fn too_long(spec: &Spec, input: TruncatedInput) -> Error {
+    let Spec { provider, model, context_window, .. } = spec;
+    let text = format!(
+        "the message has about {} tokens; {provider}/{model}, with a context window of {}, can be sent about {} of them, \
+         and strict forbids to cut it: send it in parts, put it into a file for the agent to read, choose a model with a \
+         larger context window, or leave out strict",
+        grouped(input.original_tokens),
+        grouped(*context_window),
+        grouped(input.kept_tokens)
+    );
+    Error::new(ErrorKind::Overflow, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::{EntryId, message::User};
+
+    use super::*;
+
+    /// What is said of a message of so many words to a model with this window.
+    fn refused(words: usize, window: u64) -> Option<String> {
+        let mut conversation = Conversation::default();
+        let message = Message::User(User::text("word ".repeat(words), 0));
+        conversation.push(EntryId::parse("a").unwrap(), Arc::new(message));
+        let spec = Spec { provider: "p".to_owned(), model: "m".to_owned(), context_window: window, ..Spec::default() };
+        refusal(&spec, 1_000, (&conversation, &Settings::default())).map(|error| error.message)
+    }
+
+    #[test]
+    fn a_message_is_refused_if_it_would_be_cut() {
+        assert_eq!((refused(28_000, 40_000), refused(90_000, 0)), (None, None));
+        let text = refused(31_000, 40_000).unwrap();
+        let sizes = "the message has about 31,000 tokens; p/m, with a context window of 40,000, can be sent about 28,680 of \
+                     them, and strict forbids to cut it";
+        assert!(text.starts_with(sizes), "{text}");
+        let disabled = Settings { enabled: false, ..Settings::default() };
+        assert_eq!(refusal(&Spec::default(), 0, (&Conversation::default(), &disabled)), None);
+    }
+}

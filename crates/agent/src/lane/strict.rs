@@ -1,0 +1,56 @@
+//! Messages that are refused rather than cut. One that fits for no model ends its run before that begins: it leaves no line
+//! in the transcript, and no model is asked.
+
+use std::sync::Arc;
+
+use homard_model::{Error, tokens};
+use homard_proto::message::Message;
+
+use super::{Lane, Queued, answerer, is_admitted};
+use crate::{
+    context::{
+        brief::{Brief, Found},
+        strict,
+    },
+    profile::Profile,
+    run::RunError,
+    tool::Origin,
+};
+
+impl Lane {
+    /// Why a message that is not to be cut is refused; `None` if it fits for somebody who may be asked.
+    pub(super) fn too_long(&self, queued: &Queued, profile: &Arc<Profile>, found: &Found) -> Option<Error> {
+        let inbound = &queued.inbound;
+        let is_asked = !queued.is_resumed && queued.wish().is_none() && queued.answer().is_none();
+        let session = self.session.as_ref().filter(|_| inbound.is_strict && is_asked)?;
+        let mut record = session.record.clone();
+        let (asked, at) = ((&inbound.run, inbound.thinking.as_deref()), self.hub.ambient.now_ms());
+        let failover = answerer::choose(profile, &mut record, asked, (at, None)).failover;
+        let mut conversation = session.history.clone();
+        conversation.push(self.hub.ambient.entry_id(), Arc::new(Message::User(queued.first_message())));
+        let origin = Origin { principal: inbound.principal.clone(), route: inbound.route.clone() };
+        let brief = Brief { found: found.clone(), ..Brief::new(profile, &self.key, &record, queued.told_by()) };
+        let mut refusal: Option<(u64, Error)> = None;
+        for candidate in failover.candidates() {
+            let spec = candidate.model.spec();
+            let tools = brief.told(spec, &profile.tools_for((&origin, &self.key), spec));
+            let prompt = brief.prompt(spec, failover.level(), &tools);
+            let overhead = tokens::estimate(&prompt.text) + tokens::of_tools(&tools);
+            let error = strict::refusal(spec, overhead, (&conversation, &profile.compaction))?;
+            // Of the candidate that came nearest.
+            if refusal.as_ref().is_none_or(|(window, _)| *window < spec.context_window) {
+                refusal = Some((spec.context_window, error));
+            }
+        }
+        refusal.map(|(_, error)| error)
+    }
+
+    /// Ends a run before it begins.
+    pub(super) async fn refuse(&mut self, mut queued: Queued, profile: &Profile, refusal: Error) {
+        queued.accept(&self.hub.writer);
+        if !is_admitted(&queued).await {
+            return self.never_was(&queued);
+        }
+        self.end(queued, profile, RunError::Model(refusal).into()).await;
+    }
+}

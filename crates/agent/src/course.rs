@@ -271,9 +271,10 @@ impl Course {
         self.cover(at, what);
     }
 
+    /// Notes why a question failed. The first reason counts: what comes later is about all attempts.
     fn fail(&mut self, why: &str) {
         if let Phase::Model(asked, _) = &mut self.phase {
-            asked.error = Some(short(why));
+            asked.error.get_or_insert_with(|| short(why));
         }
     }
 

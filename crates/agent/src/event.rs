@@ -77,6 +77,10 @@ pub enum RunEvent {
     },
     /// The model failed, and is asked again after so long.
     Retrying {
+        /// The model, as `provider/model`.
+        model: String,
+        /// Which attempt follows, and how many there are at most.
+        attempt: (u32, u32),
         /// How long.
         after: Duration,
         /// What went wrong.

@@ -3,7 +3,11 @@
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use homard_compact::{Settings, prune};
-use homard_model::{Level, Spec, retry::Limits, roster::Roster};
+use homard_model::{
+    Level, Spec,
+    retry::{self, Limits},
+    roster::Roster,
+};
 use homard_proto::{AgentId, SessionKey};
 
 use crate::{
@@ -33,6 +37,8 @@ pub struct Profile {
     pub offers: Arc<[String]>,
     /// How often a model is asked again.
     pub limits: Limits,
+    /// How long it is asked again at most.
+    pub retry_time: RetryTime,
     /// With which tools.
     pub toolbox: Toolbox,
     /// Who may use which of them; without rules, everybody all.
@@ -80,6 +86,7 @@ impl Profile {
             choose: Arc::new(|name| Err(format!("there is no model {name}"))),
             offers: Arc::default(),
             limits: Limits::default(),
+            retry_time: RetryTime::default(),
             toolbox: Toolbox::default(),
             rules: None,
             workdir: PathBuf::from("."),
@@ -144,6 +151,22 @@ impl Profile {
 impl fmt::Debug for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Profile").field("id", &self.id).field("model", self.spec()).finish_non_exhaustive()
+    }
+}
+
+/// How long a run retries at most, over all models that it asks, before it fails with the last error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryTime {
+    /// While somebody waits for the answer on a connection: at a terminal, in a chat client, in a program.
+    pub attended: Duration,
+    /// Otherwise: scheduled runs, heartbeats, sub-agents, webhooks, and chat platforms, where a late answer is better than
+    /// none.
+    pub unattended: Duration,
+}
+
+impl Default for RetryTime {
+    fn default() -> Self {
+        Self { attended: retry::TOTAL, unattended: retry::UNATTENDED_TOTAL }
     }
 }
 

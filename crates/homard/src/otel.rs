@@ -160,7 +160,15 @@ mod tests {
         let events = [
             (20, RunEvent::Started { session: SessionId::parse("s").unwrap() }),
             (30, RunEvent::Asking(asked)),
-            (50, RunEvent::Retrying { after: Duration::ZERO, why: "busy".to_owned() }),
+            (
+                50,
+                RunEvent::Retrying {
+                    model: String::new(),
+                    attempt: (2, 5),
+                    after: Duration::ZERO,
+                    why: "busy".to_owned(),
+                },
+            ),
         ];
         let events = events.map(|(at, kind)| Event { at, kind });
         let spans = spans("r", "agent:main:main", 10, &events);

@@ -57,6 +57,28 @@ impl Error {
     }
 }
 
+impl Error {
+    /// What happened, without the advice: for lines that say themselves what comes next.
+    pub fn cause(&self) -> &str {
+        self.message
+            .strip_suffix(self.kind.advice())
+            .and_then(|cause| cause.strip_suffix("; "))
+            .unwrap_or(&self.message)
+    }
+}
+
+/// Whose failure it is and what it was, in one line. A cause that begins with the provider's name goes on from there:
+/// `p/m (host): HTTP 503: busy`.
+pub fn failure_of(model: &str, cause: &str) -> String {
+    let cause = cause.trim_end_matches('.');
+    let provider = model.split('/').next().unwrap_or(model);
+    let rest = cause.strip_prefix(provider).filter(|rest| rest.starts_with(": ") || rest.starts_with(" ("));
+    match rest.or_else(|| cause.strip_prefix(model).filter(|rest| rest.starts_with(' '))) {
+        Some(rest) => format!("{model}{rest}"),
+        None => format!("{model}: {cause}"),
+    }
+}
+
 impl ErrorKind {
     /// Whether the same request may succeed a moment later.
     pub fn is_transient(self) -> bool {
@@ -82,5 +104,22 @@ impl ErrorKind {
             Self::Malformed => "check baseUrl: this does not look like the model's API",
             Self::Truncated => "try again",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_has_no_advice_and_names_the_model_once() {
+        let advice = ErrorKind::Overloaded.advice();
+        let error = Error::new(ErrorKind::Overloaded, format!("p (host): HTTP 503: busy; {advice}"));
+        assert_eq!(error.cause(), "p (host): HTTP 503: busy");
+        assert_eq!(failure_of("p/m", error.cause()), "p/m (host): HTTP 503: busy");
+        assert_eq!(failure_of("p/m", "p: busy."), "p/m: busy");
+        assert_eq!(failure_of("p/m", "p/m said nothing for 120 s"), "p/m said nothing for 120 s");
+        assert_eq!(failure_of("p/m", "pale and busy"), "p/m: pale and busy");
+        assert_eq!(Error::new(ErrorKind::Server, "busy").cause(), "busy");
     }
 }

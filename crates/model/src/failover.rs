@@ -19,8 +19,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    error::{Error, ErrorKind},
-    retry::{Limits, Others, Retry},
+    error::{Error, ErrorKind, failure_of},
+    retry::{Limits, Others, Retry, Spent, Wait},
     roster::{Candidate, NOBODY, Preferred, Roster},
     standing::{Blame, Reason, is_unknown_model},
     thinking::{self, Level},
@@ -56,7 +56,7 @@ pub struct Terms {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Ask the same candidate again after this time.
-    Wait(Duration),
+    Wait(Wait),
     /// Ask the same candidate again at once, with this level.
     Think(Level),
     /// Ask the new candidate at once; the notes say why.
@@ -103,8 +103,8 @@ pub struct Failover {
     notes: Vec<Note>,
     /// The first note since the last answer.
     since: usize,
-    /// The first failure since the last answer.
-    first: Option<Error>,
+    /// When the candidate was asked that has said nothing yet.
+    silent_since: Option<u64>,
 }
 
 /// What kind of remedy a failure calls for.
@@ -142,7 +142,7 @@ impl Failover {
             tried: Vec::new(),
             notes: Vec::new(),
             since: 0,
-            first: None,
+            silent_since: None,
             roster,
             terms,
         };
@@ -196,17 +196,29 @@ impl Failover {
         self.left = self.roster.chain(&self.roster.book.lock(), &self.terms.preferred);
         self.left.retain(|candidate| *candidate != self.current);
         self.since = self.notes.len();
-        self.first = None;
+    }
+
+    /// The candidate is asked now.
+    pub fn asked(&mut self, now: u64) {
+        self.silent_since = Some(now);
+    }
+
+    /// The candidate has said something: from here on it is not silent.
+    pub fn heard(&mut self) {
+        self.silent_since = None;
     }
 
     /// The candidate failed: what now?
     pub fn failed(&mut self, error: &Error, now: u64) -> Step {
         match Remedy::of(error) {
             Remedy::Compact => Step::Compact,
-            Remedy::Again => match self.retry.wait(error, now, self.terms.deadline, self.others(now)) {
-                Some(wait) => Step::Wait(wait),
-                None => self.next(error, now),
-            },
+            Remedy::Again => {
+                let since = self.silent_since.take().unwrap_or(now);
+                match self.retry.wait(error, (since, now), self.terms.deadline, self.others(now)) {
+                    Some(wait) => Step::Wait(wait),
+                    None => self.next(&self.exhausted(error, now), now),
+                }
+            }
             Remedy::Next => self.next(error, now),
             Remedy::Think => {
                 let has = &self.current.model.spec().thinking;
@@ -225,8 +237,7 @@ impl Failover {
 
     /// The candidate is not asked, because it could not take the request: that is nobody's fault, and somebody else may.
     pub fn pass_over(&mut self, error: &Error, now: u64) -> Step {
-        self.first.get_or_insert_with(|| error.clone());
-        self.skip(self.current.clone(), Reason::of(error).as_str().to_owned(), error.message.clone());
+        self.skip(self.current.clone(), Reason::of(error).as_str().to_owned(), error.cause().to_owned());
         if self.advance(now) { Step::Next } else { Step::End(self.sum_up(error)) }
     }
 
@@ -247,6 +258,22 @@ impl Failover {
         if self.left.iter().any(is_ready) { Others::Ready } else { Others::None }
     }
 
+    /// A failure after which the candidate is not asked again, with what was spent on it.
+    fn exhausted(&self, error: &Error, now: u64) -> Error {
+        let asks = error.retry_after.filter(|asked| *asked > self.terms.limits.total.min(self.terms.limits.longest));
+        let asks = asks.map(|asked| format!("it asks to wait {} s", asked.as_secs()));
+        let spent = self.retry.spent(now);
+        let spent = spent.map(|Spent { attempts, time }| format!("{attempts} attempts in {} s", time.as_secs()));
+        let facts: Vec<_> = spent.into_iter().chain(asks).collect();
+        if facts.is_empty() {
+            return error.clone();
+        }
+        let cause = error.cause();
+        let advice =
+            if cause.len() < error.message.len() { format!("; {}", error.kind.advice()) } else { String::new() };
+        Error { message: format!("{cause} ({}){advice}", facts.join(", ")), ..error.clone() }
+    }
+
     fn next(&mut self, error: &Error, now: u64) -> Step {
         self.leave(error, now);
         if self.terms.deadline.is_some_and(|deadline| deadline <= now) {
@@ -259,7 +286,6 @@ impl Failover {
 
     /// Holds a failure against whom it concerns.
     fn leave(&mut self, error: &Error, now: u64) {
-        self.first.get_or_insert_with(|| error.clone());
         let candidate = self.current.clone();
         let (profile, model) = (candidate.profile.clone(), candidate.model.clone());
         let reason = Reason::of(error).as_str().to_owned();
@@ -268,7 +294,7 @@ impl Failover {
             Blame::Profile => self.left.extract_if(.., |other| other.profile == profile).collect(),
             Blame::Model | Blame::Nobody => Vec::new(),
         };
-        let why = error.message.clone();
+        let why = error.cause().to_owned();
         self.notes.push(Note { candidate, fate: Fate::Failed, reason: reason.clone(), why });
         for other in same {
             self.skip(other, reason.clone(), format!("not asked, {profile} was just refused"));
@@ -314,19 +340,20 @@ impl Failover {
         if lines.len() < 2 {
             return last.clone();
         }
-        let message = format!(
-            "no model answered: {}; try again later, see `homard models status` for who rests and why, or add another \
-             model to agents.defaults.model.fallbacks",
-            lines.join(" | ")
-        );
-        Error { message, ..self.first.as_ref().unwrap_or(last).clone() }
+        let message =
+            format!("no model answered: {}; try again later, or see `homard models status`", lines.join(" | "));
+        Error { message, ..last.clone() }
     }
 }
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why: String = self.why.trim_end_matches('.').chars().take(WHY).collect();
-        write!(f, "{}: {why} ({})", self.candidate, self.reason)
+        let failure = failure_of(&self.candidate.to_string(), &why);
+        match self.reason.as_str() {
+            reason if reason == Reason::Unknown.as_str() => write!(f, "{failure}"),
+            reason => write!(f, "{failure} ({reason})"),
+        }
     }
 }
 

@@ -7,6 +7,12 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 
+/// How long a run retries at most while somebody waits for its answer, unless the config says otherwise.
+pub const TOTAL: Duration = Duration::from_secs(60);
+
+/// How long a run retries at most that nobody waits for.
+pub const UNATTENDED_TOTAL: Duration = Duration::from_secs(300);
+
 /// How often and how long a run waits for a model that may answer a moment later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -14,8 +20,9 @@ pub struct Limits {
     pub rate_limits: u32,
     /// How many retries other failures get without a success between them.
     pub retries: u32,
-    /// How long after the first of those failures a retry may still begin.
-    pub window: Duration,
+    /// How long all of it may take: a retry begins no later than this after the first failure, or after the first attempt
+    /// began if the model said nothing in it. An attempt that is under way is not broken off for it.
+    pub total: Duration,
     /// The first wait; each further one is twice as long.
     pub first: Duration,
     /// The longest wait. A provider that asks for more is left alone.
@@ -29,7 +36,7 @@ impl Default for Limits {
         Self {
             rate_limits: 10,
             retries: 8,
-            window: Duration::from_secs(90),
+            total: TOTAL,
             first: Duration::from_secs(2),
             longest: Duration::from_secs(60),
             patience: Duration::from_secs(8),
@@ -37,8 +44,39 @@ impl Default for Limits {
     }
 }
 
+/// A wait before the same question is asked again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wait {
+    /// How long.
+    pub after: Duration,
+    /// Which attempt of this candidate follows: 2 after the first failure.
+    pub attempt: u32,
+    /// How many attempts there will be at most, if the candidate goes on to fail at once.
+    pub most: u32,
+}
+
+/// What a run spent on a candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spent {
+    /// How often it was asked.
+    pub attempts: u32,
+    /// How long that took.
+    pub time: Duration,
+}
+
 /// How often in a row a server is asked again that cannot be reached or makes no sense.
 const BLIND: u32 = 2;
+
+/// How often in a row the same candidate is asked again after such a failure. A server that is not there, or is another
+/// one, is rarely right a minute later: somebody has to look.
+fn stubborn(error: &Error) -> u32 {
+    match error.kind {
+        ErrorKind::Connect | ErrorKind::Malformed => BLIND,
+        ErrorKind::Timeout | ErrorKind::RateLimit | ErrorKind::Overloaded | ErrorKind::Server => u32::MAX,
+        ErrorKind::Truncated | ErrorKind::Auth | ErrorKind::Billing | ErrorKind::Rejected => u32::MAX,
+        ErrorKind::Overflow | ErrorKind::ContentFilter => u32::MAX,
+    }
+}
 
 /// Whether somebody else could answer at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,67 +95,104 @@ pub struct Retry {
     chance: u64,
     rate_limited: u32,
     retried: u32,
-    /// The first failure of the window.
+    /// When the time began that [`Limits::total`] bounds.
     since: Option<u64>,
     /// Waits for the candidate at hand.
     streak: u32,
+    /// When the candidate at hand was first asked; the first failure, if it is not known.
+    begun: Option<u64>,
 }
 
 impl Retry {
     /// A full budget. Runs with different seeds do not come back at the same moment.
     pub fn new(limits: Limits, seed: u64) -> Self {
-        Self { limits, chance: seed, rate_limited: 0, retried: 0, since: None, streak: 0 }
+        Self { limits, chance: seed, rate_limited: 0, retried: 0, since: None, streak: 0, begun: None }
     }
 
-    /// How long to wait before the same question is asked again; `None` if it is not worth it.
+    /// How long to wait before the same question is asked again; `None` if it is not worth it. `since` is when the failure
+    /// began: when the candidate was asked, if it said nothing at all.
     ///
     /// A wait is never shorter than the provider asks for and never ends at or after the deadline. What a failure means
     /// is decided elsewhere: this is only asked about one that may pass.
-    pub fn wait(&mut self, error: &Error, now: u64, deadline: Option<u64>, others: Others) -> Option<Duration> {
-        let Limits { longest, patience, .. } = self.limits;
+    pub fn wait(
+        &mut self,
+        error: &Error,
+        (since, now): (u64, u64),
+        deadline: Option<u64>,
+        others: Others,
+    ) -> Option<Wait> {
+        let longest = self.limits.longest;
         let is_rate_limit = error.kind == ErrorKind::RateLimit;
         if is_rate_limit {
             self.rate_limited = self.rate_limited.saturating_add(1);
-        } else {
-            self.since.get_or_insert(now);
         }
-        let backoff = self.limits.first.saturating_mul(2_u32.saturating_pow(self.streak)).min(longest);
+        self.begun.get_or_insert(since);
+        let start = *self.since.get_or_insert(since);
         let asked = error.retry_after.unwrap_or_default();
-        let least = backoff.max(asked);
-        let is_worth_it = match others {
-            Others::None => true,
-            // Whoever was silent for minutes may be so again, and a limit that names no end rarely ends in seconds.
-            Others::Ready if error.kind == ErrorKind::Timeout => false,
-            Others::Ready if is_rate_limit && error.retry_after.is_none() => false,
-            Others::Ready => least <= patience,
-        };
-        let wait = least.saturating_add(least.mul_f64(self.roll() / 4.0));
-        let wakes = now.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let least = self.backoff(self.streak).max(asked);
+        let after = least.saturating_add(least.mul_f64(self.roll() / 4.0));
+        let wakes = now.saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
         let has_budget = if is_rate_limit {
             self.rate_limited < self.limits.rate_limits
         } else {
-            let begins = self.since.map_or(0, |since| wakes.saturating_sub(since));
-            self.retried < self.limits.retries && Duration::from_millis(begins) <= self.limits.window
+            self.retried < self.limits.retries
         };
-        let is_in_time = deadline.is_none_or(|deadline| wakes < deadline);
-        // A server that is not there, or is another one, is rarely right a minute later: somebody has to look.
-        let is_hopeless = matches!(error.kind, ErrorKind::Connect | ErrorKind::Malformed) && self.streak >= BLIND;
-        if asked > longest || is_hopeless || !is_worth_it || !has_budget || !is_in_time {
+        let is_in_time = deadline.is_none_or(|deadline| wakes < deadline)
+            && Duration::from_millis(wakes.saturating_sub(start)) <= self.limits.total;
+        let is_worth_it = asked <= longest && least <= self.patience(error, others) && self.streak < stubborn(error);
+        if !is_worth_it || !has_budget || !is_in_time {
             return None;
         }
+        let most = self.most(error, others);
         self.streak = self.streak.saturating_add(1);
         self.retried += u32::from(!is_rate_limit);
-        Some(wait)
+        Some(Wait { after, attempt: self.streak + 1, most: most.max(self.streak + 1) })
+    }
+
+    /// What was spent on the candidate at hand, if it was asked more than once.
+    pub fn spent(&self, now: u64) -> Option<Spent> {
+        let time = Duration::from_millis(now.saturating_sub(self.begun?));
+        (self.streak > 0).then_some(Spent { attempts: self.streak + 1, time })
     }
 
     /// Somebody else is asked now: waits begin with the first again. The budget stays what it is.
     pub fn switched(&mut self) {
-        self.streak = 0;
+        (self.streak, self.begun) = (0, None);
     }
 
     /// The model answered: the budget is full again.
     pub fn succeeded(&mut self) {
         *self = Self::new(self.limits, self.chance);
+    }
+
+    /// The wait after so many, without jitter.
+    fn backoff(&self, waits: u32) -> Duration {
+        self.limits.first.saturating_mul(2_u32.saturating_pow(waits)).min(self.limits.longest)
+    }
+
+    /// The longest wait that is worth it.
+    fn patience(&self, error: &Error, others: Others) -> Duration {
+        match others {
+            Others::None => Duration::MAX,
+            // Whoever was silent for minutes may be so again, and a limit that names no end rarely ends in seconds.
+            Others::Ready if error.kind == ErrorKind::Timeout => Duration::ZERO,
+            Others::Ready if error.kind == ErrorKind::RateLimit && error.retry_after.is_none() => Duration::ZERO,
+            Others::Ready => self.limits.patience,
+        }
+    }
+
+    /// How many attempts of one candidate there are at most if it fails like this, at once and each time.
+    fn most(&self, error: &Error, others: Others) -> u32 {
+        let Limits { rate_limits, retries, total, .. } = self.limits;
+        let retries = if error.kind == ErrorKind::RateLimit { rate_limits.saturating_sub(1) } else { retries };
+        let (patience, asked) = (self.patience(error, others), error.retry_after.unwrap_or_default());
+        let mut sum = Duration::ZERO;
+        let fits = |waits: &u32| {
+            let wait = self.backoff(*waits).max(asked);
+            sum = sum.saturating_add(wait);
+            wait <= patience && sum <= total
+        };
+        1 + (0..retries.min(stubborn(error))).take_while(fits).count() as u32
     }
 
     /// The next number of the jitter, from 0 to 1 (SplitMix64).
@@ -146,6 +221,10 @@ mod tests {
         ErrorKind::Truncated,
     ];
 
+    fn unattended() -> Limits {
+        Limits { total: UNATTENDED_TOTAL, ..Limits::default() }
+    }
+
     fn error(kind: ErrorKind, retry_after: Option<u64>) -> Error {
         Error { retry_after: retry_after.map(Duration::from_secs), ..Error::new(kind, "no") }
     }
@@ -155,7 +234,7 @@ mod tests {
         let (mut retry, mut now) = (Retry::new(Limits::default(), 7), 0);
         let mut waits = Vec::new();
         for _ in 0..20 {
-            let Some(wait) = retry.wait(error, now, None, others) else { break };
+            let Some(Wait { after: wait, .. }) = retry.wait(error, (now, now), None, others) else { break };
             now += wait.as_millis() as u64;
             // The jitter adds at most a quarter, and every step is a doubling: the floor to a power of two is the step.
             let seconds = wait.as_secs_f64();
@@ -166,8 +245,9 @@ mod tests {
 
     #[test]
     fn waits_double_until_the_budget_is_spent() {
-        assert_eq!(waits(&error(ErrorKind::RateLimit, None), Others::None), [2, 4, 8, 16, 32, 60, 60, 60, 60]);
-        assert_eq!(waits(&error(ErrorKind::Server, None), Others::None), [2, 4, 8, 16, 32]);
+        assert_eq!(waits(&error(ErrorKind::RateLimit, None), Others::None), [2, 4, 8, 16]);
+        assert_eq!(waits(&error(ErrorKind::Server, None), Others::None), [2, 4, 8, 16]);
+        assert_eq!(waits(&error(ErrorKind::Connect, None), Others::None), [2, 4]);
     }
 
     #[test]
@@ -182,32 +262,56 @@ mod tests {
 
     #[test]
     fn a_wait_of_more_than_a_minute_is_not_slept() {
-        let mut retry = Retry::new(Limits::default(), 0);
-        assert_eq!(retry.wait(&error(ErrorKind::RateLimit, Some(61)), 0, None, Others::None), None);
-        assert!(retry.wait(&error(ErrorKind::RateLimit, Some(60)), 0, None, Others::None).is_some());
+        let mut retry = Retry::new(unattended(), 0);
+        assert_eq!(retry.wait(&error(ErrorKind::RateLimit, Some(61)), (0, 0), None, Others::None), None);
+        assert!(retry.wait(&error(ErrorKind::RateLimit, Some(60)), (0, 0), None, Others::None).is_some());
     }
 
     #[test]
     fn eight_retries_fit_into_a_window_of_quick_failures() {
-        let mut retry = Retry::new(Limits { longest: Duration::from_secs(5), ..Limits::default() }, 1);
+        let mut retry = Retry::new(Limits { longest: Duration::from_secs(5), ..unattended() }, 1);
         let server = error(ErrorKind::Server, None);
-        let tries = (0..20).filter(|_| retry.wait(&server, 0, None, Others::None).is_some()).count();
+        let tries = (0..20).filter(|_| retry.wait(&server, (0, 0), None, Others::None).is_some()).count();
         assert_eq!(tries, 8);
         retry.succeeded();
-        assert!(retry.wait(&server, 0, None, Others::None).is_some());
+        assert!(retry.wait(&server, (0, 0), None, Others::None).is_some());
     }
 
     #[test]
-    fn a_model_that_hangs_is_asked_twice() {
-        let (mut retry, timeout) = (Retry::new(Limits::default(), 1), error(ErrorKind::Timeout, None));
-        assert!(retry.wait(&timeout, 120_000, None, Others::None).is_some());
-        assert_eq!(retry.wait(&timeout, 242_000, None, Others::None), None);
+    fn a_model_that_hangs_is_asked_again_only_if_nobody_waits() {
+        let timeout = error(ErrorKind::Timeout, None);
+        assert_eq!(Retry::new(Limits::default(), 1).wait(&timeout, (0, 120_000), None, Others::None), None);
+        let mut retry = Retry::new(unattended(), 1);
+        assert!(retry.wait(&timeout, (0, 120_000), None, Others::None).is_some());
+        assert!(retry.wait(&timeout, (122_000, 242_000), None, Others::None).is_some());
+        assert_eq!(retry.wait(&timeout, (246_000, 366_000), None, Others::None), None);
+        assert_eq!(retry.spent(366_000), Some(Spent { attempts: 3, time: Duration::from_secs(366) }));
+    }
+
+    #[test]
+    fn a_wait_says_which_attempt_follows_and_how_many_there_are_at_most() {
+        let counted = |kind, retry_after, others| {
+            let mut retry = Retry::new(Limits::default(), 3);
+            let mut now = 0;
+            let mut counted = Vec::new();
+            while let Some(wait) = retry.wait(&error(kind, retry_after), (now, now), None, others) {
+                now += wait.after.as_millis() as u64;
+                counted.push((wait.attempt, wait.most));
+            }
+            counted
+        };
+        assert_eq!(counted(ErrorKind::Overloaded, None, Others::None), [(2, 5), (3, 5), (4, 5), (5, 5)]);
+        assert_eq!(counted(ErrorKind::Overloaded, None, Others::Ready), [(2, 4), (3, 4), (4, 4)]);
+        assert_eq!(counted(ErrorKind::Connect, None, Others::None), [(2, 3), (3, 3)]);
+        assert_eq!(counted(ErrorKind::RateLimit, Some(20), Others::None), [(2, 4), (3, 4)]);
     }
 
     #[test]
     fn runs_with_different_seeds_come_back_at_different_moments() {
         let wait = |seed| {
-            Retry::new(Limits::default(), seed).wait(&error(ErrorKind::Server, None), 0, None, Others::None).unwrap()
+            let wait =
+                Retry::new(Limits::default(), seed).wait(&error(ErrorKind::Server, None), (0, 0), None, Others::None);
+            wait.unwrap().after
         };
         let waits: std::collections::BTreeSet<_> = (0..50).map(wait).collect();
         assert_eq!(waits.len(), 50);
@@ -247,28 +351,25 @@ mod tests {
             falls in proptest::collection::vec(fall(), 0..200),
             seed in any::<u64>(),
             deadline in proptest::option::of(0..600_000_u64),
+            total in 0..400_u64,
         ) {
-            let limits = Limits::default();
+            let limits = Limits { total: Duration::from_secs(total), ..Limits::default() };
             let (mut retry, mut now) = (Retry::new(limits, seed), 0);
             let (mut limited, mut others, mut first) = (0, 0, None);
             for fall in falls {
+                let began = now;
                 now += fall.took;
                 let error = error(fall.kind, fall.retry_after);
-                if fall.kind != ErrorKind::RateLimit {
-                    first.get_or_insert(now);
-                }
-                match retry.wait(&error, now, deadline, fall.others) {
-                    Some(wait) => {
+                first.get_or_insert(began);
+                match retry.wait(&error, (began, now), deadline, fall.others) {
+                    Some(Wait { after: wait, attempt, most }) => {
                         now += wait.as_millis() as u64;
                         prop_assert!(wait >= error.retry_after.unwrap_or_default().max(limits.first));
                         prop_assert!(wait <= limits.longest.mul_f64(1.25));
                         prop_assert!(deadline.is_none_or(|deadline| now < deadline));
-                        if fall.kind == ErrorKind::RateLimit {
-                            limited += 1;
-                        } else {
-                            others += 1;
-                            prop_assert!(now - first.unwrap_or(now) <= 90_000);
-                        }
+                        prop_assert!(now - first.unwrap_or(now) <= total * 1_000);
+                        prop_assert!(attempt > 1 && attempt <= most);
+                        if fall.kind == ErrorKind::RateLimit { limited += 1 } else { others += 1 }
                     }
                     None => if fall.is_switched { retry.switched() },
                 }

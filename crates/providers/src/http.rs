@@ -173,7 +173,7 @@ impl Endpoint {
             auth.chain(target.headers.iter().map(|(_, value)| value))
         };
         let said = excerpt(&error.message, secrets());
-        let message = format!("{}: {said}; {}", target.spec.provider, error.kind.advice());
+        let message = format!("{} ({}): {said}; {}", target.spec.provider, self.host(), error.kind.advice());
         Error { message, excerpt: redacted(&error.excerpt, secrets()), ..error }
     }
 
@@ -183,10 +183,13 @@ impl Endpoint {
     }
 
     fn unreached(&self, error: &reqwest::Error) -> Error {
+        self.named(Error::new(ErrorKind::Connect, format!("it cannot be reached ({})", cause(error))))
+    }
+
+    /// Where it is: the host, and the port if it is not the usual one.
+    fn host(&self) -> String {
         let host = self.url.host_str().unwrap_or_default();
-        let port = self.url.port_or_known_default().unwrap_or_default();
-        let message = format!("{host}:{port} cannot be reached ({})", cause(error));
-        self.named(Error::new(ErrorKind::Connect, message))
+        self.url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }
 
     /// What is known only here: whose failure it is, and what the tokens cost.

@@ -92,11 +92,17 @@ async fn answer(model: &Remote) -> Vec<Event> {
     events.into_iter().filter(|event| *event != Event::Alive).collect()
 }
 
-/// One whole exchange: what the client heard and what the server was asked.
+/// One whole exchange: what the client heard and what the server was asked. The address in a failure is `HOST`.
 async fn exchange(pieces: Vec<Vec<u8>>) -> (Vec<Event>, String) {
     let (listener, address) = bind().await;
     let model = model(&address);
-    tokio::join!(answer(&model), serve(listener, pieces, Then::Close))
+    let (mut events, asked) = tokio::join!(answer(&model), serve(listener, pieces, Then::Close));
+    for event in &mut events {
+        if let Event::Failed(error) = event {
+            error.message = error.message.replace(&address, "HOST");
+        }
+    }
+    (events, asked)
 }
 
 async fn failure(response: &str) -> Error {
@@ -191,7 +197,7 @@ async fn a_refusal_keeps_status_wait_and_words() {
         kind: ErrorKind::RateLimit,
         status: Some(429),
         retry_after: Some(Duration::from_secs(7)),
-        message: "local: HTTP 429: Slow down, … of …; wait a little, or choose another model".to_owned(),
+        message: "local (HOST): HTTP 429: Slow down, … of …; wait a little, or choose another model".to_owned(),
         excerpt: r#"{"error":{"message":"Slow\ndown, … of …","type":"requests"}}"#.to_owned(),
         request_id: Some("req_1".to_owned()),
     };
@@ -218,7 +224,7 @@ async fn a_status_says_what_can_be_done() {
         let response = format!(
             "HTTP/1.1 {status} X\r\nRetry-After: Fri, 31 Dec 2027 23:59:59 GMT\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
         );
-        let message = format!("local: HTTP {status}: no explanation; {}", kind.advice());
+        let message = format!("local (HOST): HTTP {status}: no explanation; {}", kind.advice());
         assert_eq!(failure(&response).await, Error { status: Some(status), ..Error::new(kind, message) });
     }
 }
@@ -232,7 +238,7 @@ async fn a_page_is_not_an_answer() {
         excerpt: "<h1>Hotel\nlogin</h1>".to_owned(),
         ..Error::new(
             ErrorKind::Malformed,
-            "local: the answer is not an event stream but text/html; check baseUrl: this does not look like the model's API",
+            "local (HOST): the answer is not an event stream but text/html; check baseUrl: this does not look like the model's API",
         )
     };
     assert_eq!(error, expected);
@@ -245,7 +251,7 @@ async fn an_error_is_one_whatever_its_status_and_form() {
     let event = format!("{STREAM}data: {body}\n\n");
     let bare = format!("{STREAM}{body}");
     for response in [json, event, bare] {
-        let message = "local: Busy; try again in a moment, or choose another model";
+        let message = "local (HOST): Busy; try again in a moment, or choose another model";
         let expected = Error { excerpt: body.to_owned(), ..Error::new(ErrorKind::Overloaded, message) };
         assert_eq!(failure(&response).await, expected);
     }
@@ -290,7 +296,7 @@ async fn a_cut_is_not_an_end() {
         let (events, _) = exchange(vec![response.into_bytes()]).await;
         let [Event::Text(_), Event::Failed(error)] = events.as_slice() else { panic!("{events:?}") };
         assert_eq!(error.kind, ErrorKind::Truncated);
-        assert!(error.message.starts_with("local: the answer broke off before its end ("), "{error}");
+        assert!(error.message.starts_with("local (HOST): the answer broke off before its end ("), "{error}");
         assert!(error.message.ends_with("); try again"), "{error}");
     }
 }
@@ -303,7 +309,9 @@ async fn silence_is_given_up() {
     let model = Remote::new(target, &Client::default()).unwrap();
     let server = serve(listener, vec![format!("{STREAM}{HELLO}").into_bytes()], Then::Wait);
     let (events, _) = tokio::join!(answer(&model), server);
-    let message = "local: nothing came for 50ms, so the request was given up; try again, or choose a faster model";
+    let message = format!(
+        "local ({address}): nothing came for 50ms, so the request was given up; try again, or choose a faster model"
+    );
     let expected = [Event::Text("Hello wörld 🦞".to_owned()), Event::Failed(Error::new(ErrorKind::Timeout, message))];
     assert_eq!(events, expected);
 }
@@ -314,7 +322,7 @@ async fn a_server_that_is_not_there_is_named() {
     drop(listener);
     let events = answer(&model(&address)).await;
     let message = format!(
-        "local: {address} cannot be reached (Connection refused (os error 111)); check baseUrl and the network"
+        "local ({address}): it cannot be reached (Connection refused (os error 111)); check baseUrl and the network"
     );
     assert_eq!(events, [Event::Failed(Error::new(ErrorKind::Connect, message))]);
 }

@@ -98,7 +98,15 @@ fn failures_waits_and_those_who_step_in_have_their_names() {
     let facts = [
         at(0, started()),
         at(2, asking("m")),
-        at(5, RunEvent::Retrying { after: std::time::Duration::from_millis(20), why: why() }),
+        at(
+            5,
+            RunEvent::Retrying {
+                model: String::new(),
+                attempt: (2, 5),
+                after: std::time::Duration::from_millis(20),
+                why: why(),
+            },
+        ),
         at(25, asking("m")),
         at(30, RunEvent::Switched { from: "p/m".to_owned(), reason: "rate_limit".to_owned(), why: why() }),
         at(31, RunEvent::Compacting),
@@ -195,7 +203,7 @@ proptest! {
                 4 => said(now, None),
                 5 => tool("a"),
                 6 => answered("a", now),
-                7 => RunEvent::Retrying { after: std::time::Duration::ZERO, why: String::new() },
+                7 => RunEvent::Retrying { model: String::new(), attempt: (2, 5), after: std::time::Duration::ZERO, why: String::new() },
                 8 => RunEvent::Switched { from: String::new(), reason: String::new(), why: String::new() },
                 9 => RunEvent::Compacting,
                 10 => RunEvent::NotCompacted { why: String::new() },

@@ -62,7 +62,7 @@ pub(crate) use shared::Shared;
 pub use trace::Life;
 pub use waits::Waiting;
 pub(crate) use words::Admission;
-pub use words::{Accepted, Disposition, HubEvent, Inbound, QueueRules, Rules, SubmitError, Waited};
+pub use words::{Accepted, Disposition, HTTP, HubEvent, Inbound, QueueRules, Rules, SubmitError, Waited};
 pub use work::{Pace, Work};
 
 /// How many runs are alive at most, at work and waiting.

@@ -7,7 +7,7 @@ use homard_hooks::Hooks;
 use homard_proto::{
     AgentId, Route, RunId, SessionId, SessionKey,
     message::{Message, User},
-    method::{Params, chat::SendParams},
+    method::{Params, agent::AgentParams, chat::SendParams},
 };
 use homard_reply::blocks;
 use homard_store::{Accept, Error as StoreError, OnRestart, Options, Origin, Post, RunRow, Sender};
@@ -82,7 +82,19 @@ pub struct Inbound {
     pub cwd: Option<PathBuf>,
 }
 
+/// The method of a message that came as an HTTP request.
+pub const HTTP: &str = "http";
+
 impl Inbound {
+    /// Whether somebody waits for the answer on a connection.
+    pub(crate) fn is_attended(&self) -> bool {
+        let is_direct = [AgentParams::METHOD, SendParams::METHOD, HTTP].contains(&self.method.as_str());
+        match self.class {
+            Class::Main => is_direct,
+            Class::Subagent | Class::Cron | Class::Nested | Class::Heartbeat => false,
+        }
+    }
+
     /// A message that asks for nothing but an answer, and is taken as it is. Its run's name says all that matters, so it
     /// may be sent again.
     pub fn plain(run: RunId, (principal, method): (&str, &str), key: SessionKey, message: User) -> Self {

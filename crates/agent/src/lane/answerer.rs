@@ -9,12 +9,16 @@ use std::{
 use homard_model::{
     Error, ErrorKind, Level, Model,
     failover::{Failover, Terms},
+    retry::Limits,
     roster::{Preferred, Roster},
 };
 use homard_proto::{RunId, session::Record};
 use serde_json::Value;
 
-use crate::profile::Profile;
+use crate::{
+    Inbound,
+    profile::{Profile, RetryTime},
+};
 
 /// The members of a record that name the model and the credential of its session.
 const MODEL: &str = "modelOverride";
@@ -29,11 +33,29 @@ pub(super) struct Answerer {
     pub(super) trouble: Option<Error>,
 }
 
+/// What is asked of whoever answers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Question<'a> {
+    /// The run.
+    pub(crate) run: &'a RunId,
+    /// How hard to think, if the message says so.
+    pub(crate) thinking: Option<&'a str>,
+    /// Whether somebody waits for the answer.
+    pub(crate) is_attended: bool,
+}
+
+impl<'a> From<&'a Inbound> for Question<'a> {
+    fn from(inbound: &'a Inbound) -> Self {
+        let (thinking, is_attended) = (inbound.thinking.as_deref(), inbound.is_attended());
+        Self { run: &inbound.run, thinking, is_attended }
+    }
+}
+
 /// Chooses who answers a run of a session.
 pub(super) fn choose(
     profile: &Profile,
     record: &mut Record,
-    (run, asked): (&RunId, Option<&str>),
+    Question { run, thinking: asked, is_attended }: Question<'_>,
     (at, limit): (u64, Option<Duration>),
 ) -> Answerer {
     let (roster, mut trouble) = match chosen(profile, record) {
@@ -56,7 +78,9 @@ pub(super) fn choose(
         level = Level::High;
         record.thinking_level = record.thinking_level.take().map(|_| level.as_str().to_owned());
     }
-    let terms = Terms { preferred: preferred(record), level, deadline, limits: profile.limits, seed: seed.finish() };
+    let RetryTime { attended, unattended } = profile.retry_time;
+    let limits = Limits { total: if is_attended { attended } else { unattended }, ..profile.limits };
+    let terms = Terms { preferred: preferred(record), level, deadline, limits, seed: seed.finish() };
     Answerer { failover: Failover::begin(roster, terms, at), deadline, trouble }
 }
 

@@ -16,7 +16,7 @@ use homard_store::{
 
 use super::{
     Lane, Queued,
-    answerer::{self, Answerer},
+    answerer::{self, Answerer, Question},
     prelude,
     slots::Lender,
 };
@@ -122,7 +122,7 @@ impl Lane {
         records.push(Rec::Start(start));
         let limit = queued.inbound.timeout.or(profile.timeout);
         let Answerer { failover, deadline, trouble } =
-            answerer::choose(profile, &mut session.record, (&run, queued.inbound.thinking.as_deref()), (at, limit));
+            answerer::choose(profile, &mut session.record, Question::from(&queued.inbound), (at, limit));
         let spec = failover.candidate().model.clone();
         let spec = spec.spec();
         let origin = Origin::of(&queued.inbound);

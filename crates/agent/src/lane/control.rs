@@ -12,7 +12,12 @@ use homard_store::{
     spend::{Period, day_of},
 };
 
-use super::{Lane, Queued, answerer, chores::merged, inbox::Letter};
+use super::{
+    Lane, Queued,
+    answerer::{self, Question},
+    chores::merged,
+    inbox::Letter,
+};
 use crate::{
     command::{Approve, Change, Command, Level, StatusFacts, Stop, queue::Overrides, stop},
     context::{
@@ -41,7 +46,9 @@ pub(crate) async fn report(
 ) -> Report {
     let profile = hub.setup.agents().of(key.agent()).working_in(origin.cwd.as_ref());
     let (mut record, at) = (record.clone(), hub.ambient.now_ms());
-    let failover = answerer::choose(&profile, &mut record, (run, None), (at, None)).failover;
+    let failover =
+        answerer::choose(&profile, &mut record, Question { run, thinking: None, is_attended: true }, (at, None))
+            .failover;
     let model = failover.candidate().model.clone();
     let spec = model.spec();
     let brief = Brief::new(&profile, key, &record, (extra_prompt, &origin.route));

@@ -6,7 +6,11 @@ use std::sync::Arc;
 use homard_model::{Error, tokens};
 use homard_proto::message::Message;
 
-use super::{Lane, Queued, answerer, is_admitted};
+use super::{
+    Lane, Queued,
+    answerer::{self, Question},
+    is_admitted,
+};
 use crate::{
     context::{
         brief::{Brief, Found},
@@ -24,8 +28,8 @@ impl Lane {
         let is_asked = !queued.is_resumed && queued.wish().is_none() && queued.answer().is_none();
         let session = self.session.as_ref().filter(|_| inbound.is_strict && is_asked)?;
         let mut record = session.record.clone();
-        let (asked, at) = ((&inbound.run, inbound.thinking.as_deref()), self.hub.ambient.now_ms());
-        let failover = answerer::choose(profile, &mut record, asked, (at, None)).failover;
+        let at = self.hub.ambient.now_ms();
+        let failover = answerer::choose(profile, &mut record, Question::from(inbound), (at, None)).failover;
         let mut conversation = session.history.clone();
         conversation.push(self.hub.ambient.entry_id(), Arc::new(Message::User(queued.first_message())));
         let origin = Origin { principal: inbound.principal.clone(), route: inbound.route.clone() };

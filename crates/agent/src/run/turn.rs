@@ -6,6 +6,7 @@ use futures_util::{StreamExt, stream::BoxStream};
 use homard_model::{
     Answer, Error, ErrorKind, Event, Request, Spec,
     failover::{Note, Step},
+    retry::Wait,
 };
 use homard_proto::{
     CallId,
@@ -94,8 +95,8 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
             Heard::Refused(error, Unfit::Long) => (Answer::default(), error, Step::Compact),
         };
         let wait = match step {
-            Step::Wait(after) => after,
-            Step::Think(_) | Step::Next => Duration::ZERO,
+            Step::Wait(wait) => Some(wait),
+            Step::Think(_) | Step::Next => None,
             Step::Compact => {
                 if !answer.is_empty() {
                     if let Some(blocks) = &mut scope.blocks {
@@ -103,7 +104,7 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
                     }
                     scope.pass(RunEvent::Rewound { message: scope.said });
                 }
-                discard(scope, &error.message, Usage::default());
+                discard(scope, error.cause(), Usage::default());
                 match scope.recover(error).await? {
                     Ok(()) => continue,
                     Err(error) => {
@@ -121,16 +122,17 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<Said, RunError> {
             }
             scope.pass(RunEvent::Rewound { message: scope.said });
         }
-        discard(scope, &error.message, Usage::default());
-        if !wait.is_zero() {
-            scope.pass(RunEvent::Retrying { after: wait, why: error.message });
+        discard(scope, error.cause(), Usage::default());
+        if let Some(Wait { after, attempt, most }) = wait {
+            let (model, why) = (scope.failover.candidate().to_string(), error.cause().to_owned());
+            scope.pass(RunEvent::Retrying { model, attempt: (attempt, most), after, why });
             let cancel = scope.cancel.clone();
             let slot = scope.slot.clone();
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => return Err(RunError::Stopped),
                 // Whoever could be at work meanwhile shall be.
-                () = slot.lend(sleep(wait)) => {}
+                () = slot.lend(sleep(after)) => {}
             }
         }
     }
@@ -202,7 +204,9 @@ async fn hear(scope: &mut RunScope) -> Result<Heard, RunError> {
     };
     scope.tell_question(spec, &request);
     let asked = scope.asked(spec, &request, prompt);
-    scope.tape.note(scope.hub.ambient.now_ms(), RunEvent::Asking(Arc::new(asked)));
+    let now = scope.hub.ambient.now_ms();
+    scope.tape.note(now, RunEvent::Asking(Arc::new(asked)));
+    scope.failover.asked(now);
     let heard = listen(scope, spec, model.stream(request)).await?;
     match &heard {
         Heard::Whole(_, _, usage) => hold.settle(usage),
@@ -241,6 +245,9 @@ async fn listen(scope: &mut RunScope, spec: &Spec, mut stream: BoxStream<'static
             event = stream.next() => {
                 if !std::mem::replace(&mut is_heard, true) {
                     tape.note(hub.ambient.now_ms(), RunEvent::Heard);
+                }
+                if event.as_ref().is_some_and(says_something) {
+                    scope.failover.heard();
                 }
                 heard = Instant::now();
                 event
@@ -341,6 +348,14 @@ impl RunScope {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.failover.timed_out(now);
         }
+    }
+}
+
+/// Whether an event is a part of an answer.
+fn says_something(event: &Event) -> bool {
+    match event {
+        Event::Text(_) | Event::Thinking(_) | Event::Call(_) | Event::Seal(_) | Event::Done(_) => true,
+        Event::Alive | Event::Failed(_) => false,
     }
 }
 

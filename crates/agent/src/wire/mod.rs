@@ -196,9 +196,13 @@ impl Projection {
                 let data = json!({"phase": "fallback_step", "model": from, "reason": reason, "error": why});
                 Some((Stream::Lifecycle, data))
             }
-            RunEvent::Retrying { after, why } => {
+            RunEvent::Retrying { model, attempt: (attempt, most), after, why } => {
                 let after = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-                Some((Stream::Lifecycle, json!({"phase": "retry", "afterMs": after, "error": why})))
+                let data = json!({
+                    "phase": "retry", "model": model, "attempt": attempt, "maxAttempts": most, "afterMs": after,
+                    "error": why,
+                });
+                Some((Stream::Lifecycle, data))
             }
             RunEvent::Compacting => Some((Stream::Compaction, json!({"phase": "start"}))),
             RunEvent::Compacted { before, after, way, goes_on, input, .. } => {

@@ -66,7 +66,7 @@ fn a_run_is_counted_from_its_tape_and_names_that_a_model_makes_up_are_not_kept()
     let events = [
         (250, RunEvent::Started { session: SessionId::parse("s").unwrap() }),
         (250, asked()),
-        (300, RunEvent::Retrying { after: Duration::ZERO, why: String::new() }),
+        (300, RunEvent::Retrying { model: String::new(), attempt: (2, 5), after: Duration::ZERO, why: String::new() }),
         (400, asked()),
         (500, RunEvent::Heard),
         (900, said()),

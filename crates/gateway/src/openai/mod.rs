@@ -28,7 +28,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::StreamExt;
-use homard_agent::{Inbound, command::OWNER, intake::attachments};
+use homard_agent::{Inbound, command::OWNER, hub::HTTP, intake::attachments};
 use homard_proto::{
     RunId, SessionKey,
     frame::{MAX_DEPTH, nests_too_deep},
@@ -280,7 +280,7 @@ async fn ask(
         pictures.map(|data| Attachment { name: None, mime: Some("image/*".to_owned()), content: Some(data) });
     let pictures = attachments::pictures(attached.collect()).await;
     attachments::attach(&mut message, pictures.map_err(|error| Refusal::invalid(error.message))?);
-    let inbound = Inbound::plain(run, (OWNER, "http"), address.key, message);
+    let inbound = Inbound::plain(run, (OWNER, HTTP), address.key, message);
     // A run that nobody can come back to is not taken up again after a restart, either.
     let reports_restart = address.leaving == Leaving::Stops;
     let inbound = Inbound { extra_prompt: asked.system, client_tools, thinking, reports_restart, ..inbound };

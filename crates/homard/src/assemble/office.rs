@@ -5,13 +5,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
 use homard_agent::{
     Agents, Bounds, Profile, Setting,
     access::ToolRules,
-    profile::{Choose, Identity},
+    profile::{Choose, Identity, RetryTime},
     schedule::Schedule,
     secrets::Secrets,
     setting::{Machine, Pictures, Style},
@@ -278,6 +279,7 @@ impl Office {
             setting,
             timeout: timeout(config),
             bounds: bounds(config),
+            retry_time: retry_time(config),
             compaction: desk.compaction(),
             pruning: config.agents.defaults.context_pruning.settings(),
             delivery: config.delivery(agent.said),
@@ -424,6 +426,14 @@ fn bounds(config: &Config) -> Bounds {
         repeats: said.repeats.unwrap_or(usual.repeats),
         errors: said.errors.unwrap_or(usual.errors),
         cost: said.cost_usd,
+    }
+}
+
+fn retry_time(config: &Config) -> RetryTime {
+    let (said, usual) = (&config.agents.defaults.retry, RetryTime::default());
+    RetryTime {
+        attended: said.max_total_seconds.map_or(usual.attended, Duration::from_secs),
+        unattended: said.unattended_max_total_seconds.map_or(usual.unattended, Duration::from_secs),
     }
 }
 

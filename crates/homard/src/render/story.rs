@@ -6,6 +6,7 @@ use std::{
 };
 
 use homard_agent::wire::TRUNCATED;
+use homard_model::error::failure_of;
 use homard_proto::event::{Agent, Stream};
 use serde_json::Value;
 
@@ -82,9 +83,9 @@ impl Story {
                 quiet_if_nobody_reads(self.words(word("text"), word("delta")))
             }
             Stream::Tool if self.shows.tools => self.tool(&event.data),
-            Stream::Lifecycle if self.shows.tools || self.shows.words => self.trouble(&event.data),
+            Stream::Lifecycle => self.trouble(&event.data),
             Stream::Compaction => self.truncated(&event.data[TRUNCATED]),
-            Stream::Lifecycle | Stream::Thinking | Stream::Assistant | Stream::Tool | Stream::Other(_) => Ok(()),
+            Stream::Thinking | Stream::Assistant | Stream::Tool | Stream::Other(_) => Ok(()),
         }
     }
 
@@ -149,17 +150,22 @@ impl Story {
         self.remark(&format!("{mark} {} {about}", word("name")))
     }
 
-    /// A model that did not answer: whoever waits wants to know why it takes so long.
+    /// A model that did not answer, also where nothing else is shown: whoever waits wants to know why it takes so long.
     fn trouble(&mut self, data: &Value) -> io::Result<()> {
         let word = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
         match word("phase") {
             "retry" => {
-                let seconds = data.get("afterMs").and_then(Value::as_u64).unwrap_or_default().div_ceil(1000);
-                self.remark(&format!("✗ asking again in {seconds} s: {}", word("error")))
+                let number = |name: &str| data.get(name).and_then(Value::as_u64).unwrap_or_default();
+                let (seconds, failure) = (number("afterMs").div_ceil(1000), failure_of(word("model"), word("error")));
+                let attempts = match (number("attempt"), number("maxAttempts")) {
+                    (0, _) | (_, 0) => String::new(),
+                    (attempt, most) => format!(" (attempt {attempt} of at most {most})"),
+                };
+                self.line(&format!("✗ model {failure}; retrying in {seconds} s{attempts}"), LINE)
             }
             "fallback_step" => {
-                let (model, reason, why) = (word("model"), word("reason"), word("error"));
-                self.remark(&format!("✗ {model} did not answer ({reason}): {why}"))
+                let failure = failure_of(word("model"), word("error"));
+                self.line(&format!("✗ model {failure} ({}); asking the next model", word("reason")), LINE)
             }
             _ => Ok(()),
         }
@@ -322,6 +328,18 @@ mod tests {
         let line = "the message does not fit into the context window: of about 900 tokens the model gets about 300, its \
                     beginning and its end; --strict refuses it instead\n";
         assert_eq!(remarks, line);
+    }
+
+    #[test]
+    fn a_pipe_learns_of_retries_and_fallbacks_too() {
+        let why = "p (models.example.com): HTTP 503: busy";
+        let retry =
+            json!({"phase": "retry", "model": "p/m", "attempt": 2, "maxAttempts": 5, "afterMs": 3_400, "error": why});
+        let next = json!({"phase": "fallback_step", "model": "p/m", "reason": "overloaded", "error": why});
+        let (_, remarks) = told(Shows::nothing(), &[(Stream::Lifecycle, retry), (Stream::Lifecycle, next)], &payload());
+        let expected = "✗ model p/m (models.example.com): HTTP 503: busy; retrying in 4 s (attempt 2 of at most 5)\n\
+                        ✗ model p/m (models.example.com): HTTP 503: busy (overloaded); asking the next model\n";
+        assert_eq!(remarks, expected);
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod provider;
 mod puppet;
 mod reload;
 mod replies;
+mod retries;
 mod sandbox;
 mod skills;
 mod socket;

@@ -123,12 +123,66 @@ fn a_refused_level_is_replaced_by_an_offered_one_each_once() {
 fn the_only_candidate_is_asked_until_the_budget_is_spent_and_rests_after_the_run() {
     let (mut failover, book) = begin(&["p/m as a"], Terms::default());
     let mut now = 0;
-    for _ in 0..9 {
+    for _ in 0..4 {
         let Step::Wait(wait) = failover.failed(&error(ErrorKind::RateLimit), now) else { panic!("gave up too early") };
-        now += wait.as_millis() as u64;
+        now += wait.after.as_millis() as u64;
     }
-    assert_eq!(failover.failed(&error(ErrorKind::RateLimit), now), Step::End(error(ErrorKind::RateLimit)));
+    let Step::End(end) = failover.failed(&error(ErrorKind::RateLimit), now) else { panic!("went on too long") };
+    assert_eq!(end.message, format!("RateLimit (5 attempts in {} s)", now / 1_000));
     assert_eq!(book.standing().get("a").unwrap().cooldown_until, Some(now + 30_000));
+}
+
+#[test]
+fn what_is_told_at_the_end_is_the_last_failure_and_why_each_candidate_failed() {
+    let (mut failover, _) = begin(&["p/m as a", "q/n as c"], Terms::default());
+    let busy = |provider: &str, status: u16| Error {
+        status: Some(status),
+        ..Error::new(
+            ErrorKind::Overloaded,
+            format!("{provider} (host): HTTP {status}: busy; {}", ErrorKind::Overloaded.advice()),
+        )
+    };
+    let mut now = 0;
+    let mut told = None;
+    for _ in 0..20 {
+        failover.asked(now);
+        let failure = if asked(&failover) == "p/m as a" { busy("p", 503) } else { busy("q", 529) };
+        match failover.failed(&failure, now) {
+            Step::Wait(wait) => now += wait.after.as_millis() as u64,
+            Step::Next => {}
+            Step::End(error) => {
+                told = Some(error);
+                break;
+            }
+            step @ (Step::Think(_) | Step::Compact) => panic!("{step:?}"),
+        }
+    }
+    assert!(now <= 60_000, "{now}");
+    let told = told.unwrap();
+    assert_eq!(told.status, Some(529));
+    let first = "no model answered: p/m (host): HTTP 503: busy (4 attempts in ";
+    assert!(told.message.starts_with(first), "{told}");
+    assert!(told.message.contains(" s) (overloaded) | q/n (host): HTTP 529: busy (5 attempts in "), "{told}");
+}
+
+#[test]
+fn a_silent_attempt_counts_from_when_it_was_asked() {
+    let (mut failover, _) = begin(&["p/m as a"], Terms::default());
+    failover.asked(0);
+    assert!(matches!(failover.failed(&error(ErrorKind::Timeout), 120_000), Step::End(_)));
+    // One that spoke for minutes before it was cut off is asked again.
+    let (mut failover, _) = begin(&["p/m as a"], Terms::default());
+    failover.asked(0);
+    failover.heard();
+    assert!(matches!(failover.failed(&error(ErrorKind::Truncated), 200_000), Step::Wait(_)));
+}
+
+#[test]
+fn a_provider_that_asks_for_a_long_wait_is_quoted() {
+    let (mut failover, _) = begin(&["p/m as a"], Terms::default());
+    let limited = Error { retry_after: Some(Duration::from_secs(90)), ..error(ErrorKind::RateLimit) };
+    let Step::End(end) = failover.failed(&limited, 0) else { panic!("waits too long") };
+    assert_eq!(end.message, "RateLimit (it asks to wait 90 s)");
 }
 
 #[test]
@@ -241,7 +295,7 @@ proptest! {
             let failure = Error { retry_after: seconds.map(Duration::from_secs), ..error(kind) };
             match failover.failed(&failure, now) {
                 Step::Wait(wait) => {
-                    now += wait.as_millis() as u64;
+                    now += wait.after.as_millis() as u64;
                     waits += 1;
                     prop_assert!(deadline.is_none_or(|deadline| now < deadline));
                     prop_assert!(waits <= 17);

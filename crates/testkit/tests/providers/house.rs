@@ -32,7 +32,7 @@ pub(crate) const HASTY: Duration = Duration::from_millis(100);
 pub(crate) const LIMITS: Limits = Limits {
     rate_limits: 3,
     retries: 2,
-    window: Duration::from_secs(90),
+    total: Duration::from_secs(90),
     first: Duration::from_millis(1),
     longest: Duration::from_secs(60),
     patience: Duration::from_secs(8),

@@ -136,6 +136,9 @@ pub(crate) struct Defaults {
     /// What a run may do before it is ended.
     #[serde(deserialize_with = "super::object")]
     pub(crate) run_limits: RunLimits,
+    /// How long models that fail are asked again.
+    #[serde(deserialize_with = "super::object")]
+    pub(crate) retry: Retry,
     /// When a long conversation is made short, and how.
     #[serde(deserialize_with = "super::object")]
     pub(crate) compaction: Compaction,
@@ -161,6 +164,16 @@ pub(crate) struct Defaults {
 pub(crate) struct Listed {
     /// A short name for it.
     pub(crate) alias: Option<String>,
+}
+
+/// How long a run retries, over all models that it asks, before it fails with the last error.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Retry {
+    /// How long while somebody waits for the answer (`homard agent`, chat clients, HTTP), in seconds; 0 to never ask the same model again. Default: 60.
+    pub(crate) max_total_seconds: Option<u64>,
+    /// How long otherwise (channels, cron, heartbeats, sub-agents, webhooks), in seconds. Default: 300.
+    pub(crate) unattended_max_total_seconds: Option<u64>,
 }
 
 /// What a run may do before it is ended with the reason.

@@ -32,7 +32,7 @@ impl Lane {
         let failover = answerer::choose(profile, &mut record, Question::from(inbound), (at, None)).failover;
         let mut conversation = session.history.clone();
         conversation.push(self.hub.ambient.entry_id(), Arc::new(Message::User(queued.first_message())));
-        let origin = Origin { principal: inbound.principal.clone(), route: inbound.route.clone() };
+        let origin = Origin::of(inbound);
         let brief = Brief { found: found.clone(), ..Brief::new(profile, &self.key, &record, queued.told_by()) };
         let mut refusal: Option<(u64, Error)> = None;
         for candidate in failover.candidates() {

@@ -3,11 +3,7 @@
 //! One task reads and answers, another writes what is in the outbox. Answers are worked on side by side, so a slow one
 //! holds up no other. When the connection ends, what it was waiting for is forgotten; the runs go on.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use axum::extract::ws::{Message, WebSocket};
 use bytes::Bytes;
@@ -256,8 +252,9 @@ async fn greet(
     let request = match frame::read(&said) {
         Inbound::Request(request) => request,
         Inbound::Malformed(_) => return Err(Farewell::new(1008, "invalid request frame")),
-        Inbound::Garbage => {
-            pass_over(&said, visitor.guest.address());
+        // As OpenClaw does it: a peer that does not speak the protocol gets a plain close.
+        Inbound::NotJson(_) => {
+            tracing::warn!(address = %visitor.guest.address(), bytes = said.len(), "closed an unauthenticated connection: its first message is not JSON");
             return Err(Farewell::new(1000, ""));
         }
     };
@@ -337,7 +334,6 @@ async fn serve(server: &Arc<Server>, inbox: &mut Inbox, client: &Arc<Client>) ->
     let limit = hello::max_frame(client.generation);
     let mut answers = FuturesUnordered::new();
     let (mut tick, mut ping) = (every(TICK), every(PING));
-    let mut has_babbled = false;
     loop {
         tokio::select! {
             biased;
@@ -360,21 +356,11 @@ async fn serve(server: &Arc<Server>, inbox: &mut Inbox, client: &Arc<Client>) ->
                         answers.push(router::answer(server.clone(), client.clone(), request).instrument(span));
                     }
                     Inbound::Request(request) => client.outbox.respond(&overloaded(request)),
-                    Inbound::Malformed(response) => client.outbox.respond(&response),
-                    // Once: a client that always does so says nothing new.
-                    Inbound::Garbage if !std::mem::replace(&mut has_babbled, true) => {
-                        pass_over(&said, inbox.guest.address());
-                    }
-                    Inbound::Garbage => tracing::debug!("another message that is not JSON was passed over"),
+                    Inbound::Malformed(response) | Inbound::NotJson(response) => client.outbox.respond(&response),
                 },
             },
         }
     }
-}
-
-/// Says in the log what the protocol gives no answer to.
-fn pass_over(said: &Bytes, address: SocketAddr) {
-    tracing::warn!(%address, bytes = said.len(), "a client said something that is not JSON, or nests too deep; it is passed over");
 }
 
 fn every(period: Duration) -> Interval {

@@ -97,7 +97,8 @@ fn r50_fuzz_frame() {
                 assert_eq!(frame::read(&again), Inbound::Request(request), "seed {seed}");
             }
             Inbound::Malformed(response) => assert!(response.error.is_some() && !response.ok, "seed {seed}"),
-            Inbound::Garbage => {
+            Inbound::NotJson(response) => {
+                assert!(response.error.is_some() && !response.ok, "seed {seed}");
                 let is_json = serde_json::from_slice::<serde_json::Value>(&bytes).is_ok();
                 let brackets = bytes.iter().filter(|byte| matches!(byte, b'[' | b'{')).count();
                 assert!(!is_json || brackets > MAX_DEPTH, "seed {seed}");

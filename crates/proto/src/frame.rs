@@ -1,5 +1,7 @@
 //! The three frames of the WebSocket: request, response, event.
 
+mod request_id;
+
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
@@ -88,7 +90,7 @@ impl Response {
     }
 }
 
-/// How deep a frame may nest. Beyond it a frame is as good as not JSON.
+/// How deep a frame may nest. A deeper one is refused before it is parsed.
 pub const MAX_DEPTH: usize = 64;
 
 /// What a client's bytes turned out to be.
@@ -96,10 +98,10 @@ pub const MAX_DEPTH: usize = 64;
 pub enum Inbound {
     /// A question.
     Request(Request),
-    /// JSON, but no question: the answer says why, under the id that the frame had, if any.
+    /// JSON, but not a request. The response is the error to send.
     Malformed(Response),
-    /// Not JSON (or nested too deep); nothing can be answered.
-    Garbage,
+    /// Not JSON, or nested too deep to be read. The response is the error to send.
+    NotJson(Response),
 }
 
 static REQUEST: LazyLock<Schema> = LazyLock::new(|| {
@@ -118,20 +120,29 @@ static REQUEST: LazyLock<Schema> = LazyLock::new(|| {
 
 /// Reads a client's bytes. Never fails: every outcome is an [`Inbound`].
 pub fn read(bytes: &[u8]) -> Inbound {
+    let refuse = |why: String| Inbound::NotJson(invalid(request_id::find(bytes), &why));
     if nests_too_deep(bytes) {
-        return Inbound::Garbage;
+        return refuse(format!("nested more than {MAX_DEPTH} levels deep"));
     }
-    let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return Inbound::Garbage };
+    let value = match serde_json::from_slice::<Value>(bytes) {
+        Ok(value) => value,
+        Err(error) => return refuse(format!("not valid JSON: {error}")),
+    };
     let problems = REQUEST.check(&value);
-    if problems.is_empty() {
-        if let Ok(request) = serde_json::from_value(value) {
-            return Inbound::Request(request);
-        }
-        return Inbound::Garbage;
+    let id = value.get("id").cloned();
+    if !problems.is_empty() {
+        return Inbound::Malformed(invalid(id, &summary(&problems)));
     }
-    let id = value.get("id").cloned().unwrap_or_else(|| "invalid".into());
-    let message = format!("invalid request frame: {}", summary(&problems));
-    Inbound::Malformed(Response::error(id, ErrorShape::invalid(message)))
+    match serde_json::from_value(value) {
+        Ok(request) => Inbound::Request(request),
+        Err(error) => Inbound::Malformed(invalid(id, &error.to_string())),
+    }
+}
+
+/// The error for a frame that is not a request, under the frame's own id if it has one.
+fn invalid(id: Option<Value>, why: &str) -> Response {
+    let id = id.unwrap_or_else(|| "invalid".into());
+    Response::error(id, ErrorShape::invalid(format!("invalid request frame: {why}")))
 }
 
 /// Whether brackets nest deeper than [`MAX_DEPTH`], found without recursion and before anything is allocated.
@@ -164,7 +175,7 @@ mod tests {
     fn complaint(text: &str) -> (Value, String) {
         match read(text.as_bytes()) {
             Inbound::Malformed(response) => (response.id, response.error.unwrap().message),
-            other @ (Inbound::Request(_) | Inbound::Garbage) => panic!("{text} was read as {other:?}"),
+            other @ (Inbound::Request(_) | Inbound::NotJson(_)) => panic!("{text} was read as {other:?}"),
         }
     }
 
@@ -193,9 +204,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_json_is_refused_under_its_id() {
+        for (text, id, why) in [
+            (
+                r#"{"type":"req","id":"s","method":"m","params":"\ud800"}"#,
+                "s",
+                "unexpected end of hex escape at line 1 column 53",
+            ),
+            (
+                r#"{"type":"req","id":"s","method":"m","params":"\ud800\u0041"}"#,
+                "s",
+                "lone leading surrogate in hex escape at line 1 column 58",
+            ),
+            ("hello there", "invalid", "expected value at line 1 column 1"),
+        ] {
+            let error = ErrorShape::invalid(format!("invalid request frame: not valid JSON: {why}"));
+            assert_eq!(read(text.as_bytes()), Inbound::NotJson(Response::error(id, error)));
+        }
+    }
+
+    #[test]
     fn depth_is_measured_outside_strings_only() {
         let deep = format!(r#"{{"type":"req","id":"1","method":"m","params":{}{}}}"#, "[".repeat(64), "]".repeat(64));
-        assert_eq!(read(deep.as_bytes()), Inbound::Garbage);
+        let error = ErrorShape::invalid("invalid request frame: nested more than 64 levels deep");
+        assert_eq!(read(deep.as_bytes()), Inbound::NotJson(Response::error("1", error)));
         let quoted = format!(r#"{{"type":"req","id":"1","method":"m","params":"\"{}"}}"#, "[".repeat(500));
         assert!(matches!(read(quoted.as_bytes()), Inbound::Request(_)));
     }

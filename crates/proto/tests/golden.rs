@@ -208,7 +208,7 @@ impl Recording {
                     Generation::Four => assert_eq!(complaint["error"]["code"], recorded["error"]["code"], "{whence}"),
                 }
             }
-            Inbound::Garbage => panic!("{whence}: a recorded frame is JSON"),
+            Inbound::NotJson(_) => panic!("{whence}: a recorded frame is JSON"),
         }
     }
 

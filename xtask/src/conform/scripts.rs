@@ -147,10 +147,11 @@ const BAD_FRAMES: &[(&str, &str, &str)] = &[
 
 pub(super) fn bad_frames(scene: &Scene<'_>) -> Result<()> {
     let mut wire = scene.line().open()?;
-    for garbage in ["hello there", "{", ""] {
-        wire.say(garbage)?;
+    for garbage in [&b"hello there"[..], b"{", b"", &[1, 2, 3]] {
+        wire.say_bytes(garbage)?;
+        let answer = wire.find("a refusal", |frame| frame["type"] == "res" && frame["id"] == "invalid")?;
+        ensure!(answer["error"]["code"] == "INVALID_REQUEST", "what is not JSON should be refused: {answer}");
     }
-    wire.say_bytes(&[1, 2, 3])?;
     for (said, id, message) in BAD_FRAMES {
         wire.say(said)?;
         let id: Value = serde_json::from_str(id)?;

@@ -81,11 +81,6 @@ async fn bad_frames_are_answered_and_the_socket_stays_open() {
             socket.say(said).await;
             assert_eq!(socket.next().await, refused(&id, &message));
         }
-        // What is not JSON, or nests too deep to be, is passed over.
-        socket.say("hello there").await;
-        socket.say_bytes(&[1, 2, 3]).await;
-        let deep = format!(r#"{{"type":"req","id":"d","method":"health","params":{}}}"#, "[".repeat(100_000));
-        socket.say(&deep).await;
         socket.say_bytes(br#"{"type":"req","id":"bin1","method":"health","params":null}"#).await;
         let answer = socket.next().await;
         assert_eq!((&answer["id"], &answer["payload"]["ok"]), (&json!("bin1"), &json!(true)));
@@ -93,16 +88,44 @@ async fn bad_frames_are_answered_and_the_socket_stays_open() {
 }
 
 #[tokio::test]
-async fn what_gets_no_answer_is_in_the_log_without_its_words() {
+async fn what_is_not_json_is_refused_under_its_id_and_the_socket_stays_open() {
+    let world = World::new(says(&["hi"])).await;
+    let deep = format!(r#"{{"type":"req","id":"deep","method":"health","params":{}}}"#, "[".repeat(100_000));
+    for protocol in [3, 4] {
+        let mut socket = world.client(protocol, json!({})).await;
+        for (said, id, why) in [
+            (
+                r#"{"type":"req","id":"alone","method":"chat.send","params":{"message":"\ud800 "}}"#,
+                "alone",
+                "not valid JSON: unexpected end of hex escape at line 1 column 76",
+            ),
+            (
+                r#"{"type":"req","params":"\udc00","method":"health","id":"last"}"#,
+                "last",
+                "not valid JSON: lone leading surrogate in hex escape at line 1 column 30",
+            ),
+            (
+                r#"{"type":"req","id":"cut","method":"hea"#,
+                "cut",
+                "not valid JSON: EOF while parsing a string at line 1 column 38",
+            ),
+            (&deep, "deep", "nested more than 64 levels deep"),
+            ("hello there", "invalid", "not valid JSON: expected value at line 1 column 1"),
+        ] {
+            socket.say(said).await;
+            assert_eq!(socket.next().await, refused(&json!(id), &format!("invalid request frame: {why}")));
+        }
+        socket.say_bytes(b"{\"type\":\"req\",\"id\":\"\xff\"}").await;
+        let why = "invalid request frame: not valid JSON: invalid unicode code point at line 1 column 21";
+        assert_eq!(socket.next().await, refused(&json!("invalid"), why));
+        assert_eq!(socket.ask("1", "health", json!({})).await["ok"], true);
+    }
+}
+
+#[tokio::test]
+async fn connections_that_are_closed_are_in_the_log_without_their_words() {
     let log = Log::begin();
     let world = World::new(says(&["hi"])).await;
-    let mut socket = world.client(4, json!({})).await;
-    for _ in 0..3 {
-        socket.say("hello there").await;
-    }
-    assert_eq!(socket.ask("1", "health", json!({})).await["ok"], true);
-    let babble = "a client said something that is not JSON, or nests too deep; it is passed over bytes=11";
-    assert_eq!(log.warnings(), [babble]);
     let mut old = world.client(3, json!({})).await;
     old.say(&"x".repeat(524_289)).await;
     old.rest().await;
@@ -110,7 +133,8 @@ async fn what_gets_no_answer_is_in_the_log_without_its_words() {
     stranger.say("hello there").await;
     assert_eq!(stranger.rest().await, (Vec::new(), Some((1000, String::new()))));
     let large = "a client was sent away: its message is too large limit=524288";
-    assert_eq!(log.warnings(), [babble, large, babble]);
+    let babble = "closed an unauthenticated connection: its first message is not JSON bytes=11";
+    assert_eq!(log.warnings(), [large, babble]);
 }
 
 #[tokio::test]

@@ -200,18 +200,21 @@ async fn r25_deep_and_wide_json_is_an_error_and_nothing_else() {
     let world = World::new(says(&["hi"])).await;
     let mut owner = world.client(4, json!({})).await;
     let depths: Vec<_> = (65..=256).chain([1000, 10_000, 100_000, 1_000_000]).collect();
+    let deep = json!({"code": "INVALID_REQUEST", "message": "invalid request frame: nested more than 64 levels deep"});
     for depth in &depths {
         let (open, close) = ("[".repeat(*depth), "]".repeat(*depth));
         owner.say(&format!(r#"{{"type":"req","id":"d","method":"health","params":{open}{close}}}"#)).await;
+        assert_eq!(owner.next().await, json!({"type": "res", "id": "d", "ok": false, "error": deep}));
         owner.say(&open).await;
+        assert_eq!(owner.next().await, json!({"type": "res", "id": "invalid", "ok": false, "error": deep}));
         let objects = (r#"{"a":"#.repeat(*depth), "}".repeat(*depth));
         owner
             .say(&format!(r#"{{"type":"req","id":"d","method":"health","params":{}1{}}}"#, objects.0, objects.1))
             .await;
+        assert_eq!(owner.next().await, json!({"type": "res", "id": "d", "ok": false, "error": deep}));
     }
     let keys: Vec<_> = (0..1_000_000).map(|at| format!(r#""k{at}":1"#)).collect();
     owner.say(&format!(r#"{{"type":"req","id":"w","method":"sessions.list","params":{{{}}}}}"#, keys.join(","))).await;
-    // The first answer is that to the wide one: none of the deep ones has any.
     let wide = owner.next().await;
     assert_eq!((&wide["id"], &wide["error"]["code"]), (&json!("w"), &json!("INVALID_REQUEST")));
     assert!(wide.to_string().len() < 100_000, "the refusal has {} bytes", wide.to_string().len());

@@ -1,0 +1,98 @@
+//! The id of a request that is not valid JSON as a whole, so that the error reaches the caller that waits for it.
+
+use std::{cell::RefCell, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, IgnoredAny, MapAccess, Visitor},
+};
+use serde_json::Value;
+
+/// Reads the member `id` of the outermost object, up to where the text stops being readable. Other members are skipped
+/// without being decoded, so neither a lone surrogate nor deep nesting in them is in the way.
+pub(super) fn find(bytes: &[u8]) -> Option<Value> {
+    let found = RefCell::new(None);
+    // Whether the rest can be read is of no interest here.
+    serde_json::Deserializer::from_slice(bytes).deserialize_map(Members(&found)).ok();
+    found.into_inner()
+}
+
+/// Visits the members of an object. The id is kept outside, because it survives an error in a later member.
+struct Members<'a>(&'a RefCell<Option<Value>>);
+
+impl<'de> Visitor<'de> for Members<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some(name) = members.next_key::<Name>()? {
+            match name {
+                Name::Id => *self.0.borrow_mut() = Some(members.next_value::<Value>()?),
+                Name::Other => {
+                    members.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name of a member.
+enum Name {
+    Id,
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // As bytes: a name may hold a lone surrogate, too.
+        deserializer.deserialize_bytes(NameVisitor)
+    }
+}
+
+struct NameVisitor;
+
+impl Visitor<'_> for NameVisitor {
+    type Value = Name;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a member")
+    }
+
+    fn visit_bytes<E: Error>(self, name: &[u8]) -> Result<Name, E> {
+        Ok(if name == b"id" { Name::Id } else { Name::Other })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_id_is_found_wherever_the_text_is_broken_behind_it_or_inside_another_member() {
+        for (text, id) in [
+            (r#"{"type":"req","id":"a","method":"m","params":{"text":"\ud800"}}"#, Some(json!("a"))),
+            (r#"{"params":{"text":"\udc00 \ud800"},"id":"b"}"#, Some(json!("b"))),
+            (r#"{"\ud800":1,"id":"c"}"#, Some(json!("c"))),
+            (r#"{"id":7,"method":"#, Some(json!(7))),
+            (r#"{"id":"d","id":"e",]"#, Some(json!("e"))),
+            // An id of something else.
+            (r#"{"params":{"id":"f"},"#, None),
+            (r#"[{"id":"g"}"#, None),
+            (r#"{"id":"\ud800"}"#, None),
+            ("hello there", None),
+            ("", None),
+        ] {
+            assert_eq!(find(text.as_bytes()), id, "{text}");
+        }
+        let deep = format!(r#"{{"params":{}{},"id":"h"}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(find(deep.as_bytes()), Some(json!("h")));
+        assert_eq!(find(br#"{"x":"#), None);
+        assert_eq!(find(b"{\"id\":\"i\",\"x\":\"\xff\"}"), Some(json!("i")));
+    }
+}

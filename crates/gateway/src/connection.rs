@@ -45,6 +45,8 @@ const PING: Duration = Duration::from_secs(25);
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long a client may take to hear the last words.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a client that sent too much may take to finish sending and read why it is closed.
+const LINGER: Duration = Duration::from_secs(5);
 /// How long a client that needs it has to take in that its message was accepted, before it hears of the run. OpenClaw's TUI
 /// then says "waiting"; if it reads the end of the run in the same breath, it says so for ever.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -85,7 +87,22 @@ pub(crate) async fn run(server: Arc<Server>, socket: WebSocket, visitor: Visitor
     let farewell = converse(&server, &mut inbox, &outbox, &visitor).await;
     outbox.close(farewell);
     // A peer that does not take its last words is left behind.
-    timeout(LAST_WORDS, async { tokio::join!(writer, inbox.close()) }).await.ok();
+    if inbox.is_refused {
+        Box::pin(timeout(LINGER, linger(writer, &visitor.guest))).await.ok();
+    } else {
+        timeout(LAST_WORDS, async { tokio::join!(writer, inbox.close()) }).await.ok();
+    }
+}
+
+/// Sends the close frame to a peer that may be in the middle of sending something too large. A client that does not read
+/// while it sends must be able to finish first.
+async fn linger(writer: AbortOnDropHandle<()>, guest: &Guest) {
+    let sending = async {
+        // A writer that panicked has sent all that it will.
+        writer.await.ok();
+        guest.finish_sending().await;
+    };
+    tokio::join!(sending, guest.discard());
 }
 
 /// Sends what is in the outbox; what comes together leaves together.
@@ -144,7 +161,8 @@ enum Heard {
 struct Inbox {
     stream: SplitStream<WebSocket>,
     guest: Arc<Guest>,
-    /// Whether the peer may still be sending something that is too long to be read.
+    /// Whether the peer sent something too large, and may still be sending it. The WebSocket then reads no more: what comes
+    /// is discarded below it.
     is_refused: bool,
 }
 
@@ -159,17 +177,17 @@ impl Inbox {
                 Some(Ok(Message::Close(_))) | None => return Heard::Over(Farewell::new(1000, "")),
                 Some(Err(error)) => {
                     // The kind of error is hidden behind its text.
-                    self.is_refused = self.guest.is_spent() || error.to_string().contains("too long");
-                    let farewell = if self.is_refused { self.too_large(limit) } else { Farewell::new(1002, "") };
-                    return Heard::Over(farewell);
+                    let is_too_large = self.guest.is_spent() || error.to_string().contains("too long");
+                    return Heard::Over(if is_too_large { self.refuse(limit) } else { Farewell::new(1002, "") });
                 }
             };
-            return if said.len() > limit { Heard::Over(self.too_large(limit)) } else { Heard::Said(said) };
+            return if said.len() > limit { Heard::Over(self.refuse(limit)) } else { Heard::Said(said) };
         }
     }
 
     /// What a peer hears that says more at once than it may.
-    fn too_large(&self, limit: usize) -> Farewell {
+    fn refuse(&mut self, limit: usize) -> Farewell {
+        self.is_refused = true;
         tracing::warn!(address = %self.guest.address(), limit, "a client was sent away: its message is too large");
         Farewell::new(1009, &format!("message too large: at most {limit} bytes are taken"))
     }
@@ -178,9 +196,6 @@ impl Inbox {
     /// it. Whoever waits for this has a timeout.
     async fn close(&mut self) {
         while let Some(Ok(_)) = self.stream.next().await {}
-        if self.is_refused {
-            std::future::pending::<()>().await;
-        }
     }
 }
 

@@ -5,12 +5,12 @@
 
 use std::{
     collections::VecDeque,
-    future::Future,
+    future::{Future, poll_fn},
     io,
     net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
@@ -51,9 +51,15 @@ const CORNER: usize = 32;
 /// How many strangers there may be in all; one more, and the one who waits longest must go.
 const ROOM: usize = 1024;
 
+/// How many bytes are read and discarded, at most, so that a peer that is still sending can read why it is closed. More
+/// than twice the largest frame.
+const DISCARDED: usize = 64 * 1024 * 1024;
+
 /// A peer, from when it came in.
 #[derive(Debug)]
 pub(crate) struct Guest {
+    /// Its socket, as long as that is open.
+    socket: Weak<Socket>,
     address: SocketAddr,
     /// The address of ours by which it came.
     local: IpAddr,
@@ -88,6 +94,40 @@ impl Guest {
     /// Whether it is still a stranger who may stay.
     fn waits(&self) -> bool {
         !self.is_known.load(Ordering::Acquire) && !self.out.is_cancelled()
+    }
+
+    /// Ends our side of the connection: the peer reads the end of the stream behind what was sent.
+    pub(crate) async fn finish_sending(&self) {
+        if let Some(socket) = self.socket.upgrade()
+            && let Err(error) = poll_fn(|cx| Pin::new(&mut *socket.lock()).poll_shutdown(cx)).await
+        {
+            tracing::debug!(%error, "the sending side of a connection was not closed");
+        }
+    }
+
+    /// Reads and discards what the peer still sends until it closes its side, for a bounded number of bytes. If unread
+    /// bytes are in the receive buffer when a socket is closed, TCP resets the connection, and the peer loses what it has
+    /// not read yet. The caller bounds the time.
+    pub(crate) async fn discard(&self) {
+        let Some(socket) = self.socket.upgrade() else { return };
+        let mut scratch = vec![0; 16_384];
+        let mut left = DISCARDED;
+        while left > 0 {
+            let read = poll_fn(|cx| {
+                let mut scratch = ReadBuf::new(&mut scratch);
+                ready!(Pin::new(&mut *socket.lock()).poll_read(cx, &mut scratch))?;
+                Poll::Ready(io::Result::Ok(scratch.filled().len()))
+            });
+            let read = tokio::select! {
+                biased;
+                () = self.out.cancelled() => return,
+                read = read => read.unwrap_or(0),
+            };
+            if read == 0 {
+                return;
+            }
+            left = left.saturating_sub(read);
+        }
     }
 
     fn spend(&self, bytes: usize) {
@@ -204,7 +244,9 @@ impl Door {
         if !self.proxies.contains(&peer) {
             home.get_or_init(|| household(peer));
         }
+        let socket = Arc::new(Socket(Mutex::new(stream)));
         let guest = Arc::new(Guest {
+            socket: Arc::downgrade(&socket),
             address,
             local,
             household: home,
@@ -217,7 +259,7 @@ impl Door {
             // Either way the stay is over.
             tokio::time::timeout(STAY, out.cancelled()).await.ok();
         };
-        let entrance = Entrance { stream, guest: guest.clone(), until: Some(Box::pin(until)) };
+        let entrance = Entrance { socket, guest: guest.clone(), until: Some(Box::pin(until)) };
         let way = match &self.tls {
             Some(tls) => Way::Secret(Box::new(tls.accept(entrance))),
             None => Way::Plain(entrance),
@@ -280,9 +322,20 @@ impl AsyncWrite for Line {
     }
 }
 
+/// A TCP stream that its guest can reach, too. One task polls it for reading at a time: the connection's, or
+/// [`Guest::discard`] once the connection reads no more.
+#[derive(Debug)]
+struct Socket(Mutex<TcpStream>);
+
+impl Socket {
+    fn lock(&self) -> MutexGuard<'_, TcpStream> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A peer's TCP stream, which ends for a stranger who stays too long or says too much.
 pub(crate) struct Entrance {
-    stream: TcpStream,
+    socket: Arc<Socket>,
     guest: Arc<Guest>,
     /// Ready when the stay is over; `None` once the peer is known.
     until: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -294,7 +347,7 @@ impl AsyncRead for Entrance {
             self.until = None;
         }
         let this = &mut *self;
-        let Some(until) = &mut this.until else { return Pin::new(&mut this.stream).poll_read(cx, buf) };
+        let Some(until) = &mut this.until else { return Pin::new(&mut *this.socket.lock()).poll_read(cx, buf) };
         if this.guest.out.is_cancelled() || until.as_mut().poll(cx).is_ready() {
             this.guest.out.cancel();
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer did not say who it is")));
@@ -303,22 +356,22 @@ impl AsyncRead for Entrance {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::QuotaExceeded, "the peer said too much")));
         }
         let before = buf.filled().len();
-        ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+        ready!(Pin::new(&mut *this.socket.lock()).poll_read(cx, buf))?;
         this.guest.spend(buf.filled().len() - before);
         Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for Entrance {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.socket.lock()).poll_write(cx, buf)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.socket.lock()).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.socket.lock()).poll_shutdown(cx)
     }
 }

@@ -483,12 +483,6 @@ impl Socket {
             }
         }
     }
-
-    pub(crate) fn split(
-        self,
-    ) -> (impl SinkExt<Message, Error = WsError> + Unpin, impl StreamExt<Item = Result<Message, WsError>>) {
-        self.0.split()
-    }
 }
 
 /// A device that signs.

@@ -186,16 +186,17 @@ fn head(length: u64) -> Vec<u8> {
 fn r21_what_a_stranger_announces_takes_no_memory() {
     let home = Home::new();
     let gateway = home.gateway();
-    let message = vec![b' '; 65_537];
-    let try_it = |length: u64| {
-        let heard = sent(gateway.port, &[UPGRADE, &head(length), &message]);
-        assert!(heard.windows(2).any(|pair| pair == 1009_u16.to_be_bytes()), "it should be closed with 1009");
+    let message = vec![b' '; 32 * MIB as usize];
+    let try_it = |announced: u64, sends: u64| {
+        // Everything is sent before anything is read.
+        let heard = sent(gateway.port, &[UPGRADE, &head(announced), &message[..sends as usize]]);
+        let close = [&1009_u16.to_be_bytes()[..], b"message too large: at most 65536 bytes are taken"].concat();
+        assert!(heard.ends_with(&close), "it should be closed with 1009: {heard:?}");
     };
-    // Side by side, because the last words are given a second to be heard.
     let grown = growth(&gateway, || {
         std::thread::scope(|scope| {
-            for length in [65_537, 1024 * MIB, 65_537, 1024 * MIB] {
-                scope.spawn(move || try_it(length));
+            for (announced, sends) in [(65_537, 65_537), (1024 * MIB, 65_537), (32 * MIB, 32 * MIB), (1024 * MIB, 0)] {
+                scope.spawn(move || try_it(announced, sends));
             }
         });
     });

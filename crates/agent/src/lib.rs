@@ -53,7 +53,7 @@ pub use event::{AbortReason, End, Event, Outcome, RunEvent};
 pub use homard_compact::prune::Settings as Pruning;
 pub use hub::{Hub, HubEvent, Inbound, Rules};
 pub use lane::{
-    chores::{ChangeError, Deleted, Patch},
+    chores::{ChangeError, Deleted, InjectedMessage, Patch},
     inbox::Placed,
     slots::{Class, Load, Slots},
 };

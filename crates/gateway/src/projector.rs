@@ -17,12 +17,12 @@ use std::sync::{
 };
 
 use homard_agent::{HubEvent, Tape, schedule::Schedule, task};
-use homard_proto::{RunId, SessionKey};
+use homard_proto::{RunId, SessionId, SessionKey};
 use serde_json::Value;
 use tokio::{
     sync::{
         broadcast::error::RecvError,
-        mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender},
+        mpsc::{self, UnboundedReceiver, UnboundedSender},
         oneshot,
     },
     task::JoinHandle,
@@ -35,10 +35,10 @@ use self::{story::Waiter, teller::Teller};
 use crate::{
     changes::Change,
     client::Client,
+    message_feed::{MessageFeed, StoredMessage},
     metrics::Metrics,
     news::Audience,
     outbox::StateVersion,
-    said::{Said, WAITING},
 };
 
 /// How much a client is told of a tool's work.
@@ -63,8 +63,7 @@ pub(crate) struct Projector {
 struct Board {
     // Unbounded: what is in it is read several times a second, and one message a conversation is enough.
     changes: UnboundedSender<Change>,
-    /// Bounded: whoever follows reads the conversation again at the end of a run.
-    said: Sender<(SessionKey, Said)>,
+    messages: MessageFeed,
     followers: Arc<Followers>,
 }
 
@@ -76,12 +75,6 @@ impl Board {
 
     fn is_followed(&self) -> bool {
         self.followers.are_there()
-    }
-
-    fn announce(&self, key: &SessionKey, said: Said) {
-        if self.is_followed() && self.said.try_send((key.clone(), said)).is_err() {
-            tracing::debug!("a message is not told: too many wait, or the server stops");
-        }
     }
 }
 
@@ -127,6 +120,8 @@ enum Wish {
     TellPresence(Arc<str>, StateVersion),
     /// Everybody who follows conversations is told that one changed.
     TellFollowers(Arc<str>),
+    /// A message was stored in this transcript of a session, though no run's events say so.
+    MessageStored(SessionKey, SessionId, StoredMessage),
     /// Everybody who follows what is said in this conversation is told that something was.
     TellSaid(SessionKey, Arc<str>),
     /// Everything that was announced so far is told; then this is.
@@ -165,19 +160,14 @@ pub(crate) struct Unstarted {
     projector: Projector,
     wished: UnboundedReceiver<Wish>,
     changed: UnboundedReceiver<Change>,
-    said: Receiver<(SessionKey, Said)>,
 }
-
-/// What is announced while it is told: changes of conversations, and what is said in them.
-pub(crate) type Announced = (UnboundedReceiver<Change>, Receiver<(SessionKey, Said)>);
 
 impl Unstarted {
     pub(crate) fn new() -> Self {
         let (wishes, wished) = mpsc::unbounded_channel();
         let (changes, changed) = mpsc::unbounded_channel();
-        let (tell, said) = mpsc::channel(WAITING);
-        let projector = Projector { wishes, board: Board { changes, said: tell, followers: Arc::default() } };
-        Self { projector, wished, changed, said }
+        let board = Board { changes, messages: MessageFeed::default(), followers: Arc::default() };
+        Self { projector: Projector { wishes, board }, wished, changed }
     }
 
     /// A handle on what it will be.
@@ -185,14 +175,14 @@ impl Unstarted {
         self.projector.clone()
     }
 
-    /// Starts telling.
+    /// Starts telling. The receiver gets the changes of conversations.
     pub(crate) fn start(
         self,
         feed: UnboundedReceiver<HubEvent>,
         metrics: Metrics,
-    ) -> (Projector, JoinHandle<()>, Announced) {
+    ) -> (Projector, JoinHandle<()>, UnboundedReceiver<Change>) {
         let teller = Teller::announcing(self.projector.board.clone(), metrics);
-        (self.projector, task::spawn("projector", run(teller, feed, self.wished)), (self.changed, self.said))
+        (self.projector, task::spawn("projector", run(teller, feed, self.wished)), self.changed)
     }
 }
 
@@ -264,9 +254,9 @@ impl Projector {
         self.board.followers.of_all.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody may want to hear what is said.
-    pub(crate) fn is_followed(&self) -> bool {
-        self.board.is_followed()
+    /// The messages that are stored in sessions, for those who subscribed.
+    pub(crate) fn messages(&self) -> MessageFeed {
+        self.board.messages.clone()
     }
 
     /// The numbers themselves, for a client that begins or ends following.
@@ -274,9 +264,9 @@ impl Projector {
         self.board.followers.clone()
     }
 
-    /// Says that something was said; those who follow hear of it a moment later.
-    pub(crate) fn announce(&self, key: &SessionKey, said: Said) {
-        self.board.announce(key, said);
+    /// Notes that a message was stored; those who subscribed get it a moment later.
+    pub(crate) fn message_stored(&self, key: &SessionKey, session: &SessionId, message: StoredMessage) {
+        self.wish(Wish::MessageStored(key.clone(), session.clone(), message));
     }
 
     /// Tells those who follow a conversation what was said in it.

@@ -40,7 +40,7 @@ use crate::{
     openai::Endpoints,
     presence::{self, Presence},
     projector::{Projector, Unstarted},
-    router, said,
+    router,
     tls::Tls,
     webhooks::{self, Hooks, Webhooks},
 };
@@ -314,9 +314,9 @@ impl Gateway {
         let tools = hub.clone();
         let knows = move |name: &str| tools.agents().iter().any(|agent| agent.toolbox.has(name));
         let metrics = Metrics::new(knows, self.run_ends);
-        let (projector, told, (changed, said)) = self.projector.start(feed, metrics.clone());
+        let (projector, told, changed) = self.projector.start(feed, metrics.clone());
         let changes = changes::tell(hub.clone(), projector.clone(), changed);
-        let messages = said::tell(hub.clone(), projector.clone(), said);
+        let messages = projector.messages().publish(hub.clone(), projector.clone());
         let told = AbortOnDropHandle::new(told);
         let news = self.schedule.as_ref().ok().map(|schedule| projector.follow(schedule));
         let closing = CancellationToken::new();

@@ -21,11 +21,7 @@ use std::{
 };
 
 use homard_audit::Audit;
-use homard_proto::{
-    EntryId, RunId, SessionId, SessionKey,
-    message::{Assistant, Message},
-    session,
-};
+use homard_proto::{EntryId, RunId, SessionId, SessionKey, message::Message, session};
 use homard_store::{Error as StoreError, Fence, RunRow, RunState, Store, branch};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -37,7 +33,7 @@ use crate::{
     event::AbortReason,
     lane::{
         Job, Queued,
-        chores::{ChangeError, Chore, Deleted, Deletion, Patch},
+        chores::{ChangeError, Chore, Deleted, Deletion, InjectedMessage, Patch},
         rest::Rest,
         slots::Slots,
     },
@@ -287,8 +283,8 @@ impl Hub {
         self.change(key, |tell| Chore::Event(text, tell)).await
     }
 
-    /// Puts words into a session that no model said, once no run of it is at work or waits for its turn. Returns the line.
-    pub async fn inject(&self, key: &SessionKey, text: String) -> Result<(EntryId, Assistant), ChangeError> {
+    /// Puts words into a session that no model said, once no run of it is at work or waits for its turn.
+    pub async fn inject(&self, key: &SessionKey, text: String) -> Result<InjectedMessage, ChangeError> {
         loop {
             match self.change(key, |tell| Chore::Note(text.clone(), tell)).await {
                 Err(ChangeError::Busy) => self.await_rest(key).await,
@@ -443,6 +439,17 @@ impl Hub {
     pub async fn history_lines(&self, key: &SessionKey) -> Result<Option<(session::Record, SaidLines)>, StoreError> {
         let loaded = self.0.store.load(key).await?;
         Ok(loaded.map(|session| (session.record, branch::said_lines(&session.entries))))
+    }
+
+    /// What was said in one transcript of a session, oldest first, with the lines that say it: also in one that the session
+    /// has left. `None` if there is no such transcript.
+    pub async fn transcript_lines(
+        &self,
+        key: &SessionKey,
+        session: &SessionId,
+    ) -> Result<Option<SaidLines>, StoreError> {
+        let entries = self.0.store.transcript(key, session).await?;
+        Ok(entries.map(|entries| branch::said_lines(&entries)))
     }
 
     /// Takes nothing in and begins nothing any more, and waits so long for what is at work to end. What has not ended by

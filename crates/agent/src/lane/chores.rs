@@ -66,6 +66,17 @@ pub struct Deleted {
     pub archive: Option<PathBuf>,
 }
 
+/// A message that [`Hub::inject`](crate::Hub::inject) put into a transcript.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InjectedMessage {
+    /// The transcript.
+    pub session: SessionId,
+    /// Its entry there.
+    pub entry: EntryId,
+    /// The message.
+    pub message: Assistant,
+}
+
 /// Where the outcome of a change goes.
 type Tell<T> = oneshot::Sender<Result<T, ChangeError>>;
 
@@ -79,7 +90,7 @@ pub(crate) enum Chore {
     /// The session's next run is told of something that happened.
     Event(String, Tell<()>),
     /// The assistant is to have said something.
-    Note(String, Tell<(EntryId, Assistant)>),
+    Note(String, Tell<InjectedMessage>),
     /// A compaction is undone, the last one if none is named.
     Undo(Option<EntryId>, Tell<EntryId>),
     /// The session goes.
@@ -172,7 +183,7 @@ impl Lane {
     }
 
     /// Adds words that no model said to the transcript. There is no run at work.
-    async fn note(&mut self, text: &str) -> Result<(EntryId, Assistant), ChangeError> {
+    async fn note(&mut self, text: &str) -> Result<InjectedMessage, ChangeError> {
         self.open().await?;
         let session = self.session.as_ref().filter(|session| !session.history.is_empty());
         let session = session.map(|session| session.record.session_id.clone()).ok_or(ChangeError::NoSession)?;
@@ -181,11 +192,11 @@ impl Lane {
         let message = Message::Assistant(said.clone());
         let kind = Kind::message(message.clone());
         let entry = Box::new(Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) });
-        self.store(Rec::Entry { run: None, key: self.key.clone(), session, entry }).await?;
+        self.store(Rec::Entry { run: None, key: self.key.clone(), session: session.clone(), entry }).await?;
         if let Some(session) = &mut self.session {
             session.history.push(id.clone(), Arc::new(message));
         }
-        Ok((id, said))
+        Ok(InjectedMessage { session, entry: id, message: said })
     }
 
     async fn patch(&mut self, patch: &Patch) -> Result<Record, ChangeError> {

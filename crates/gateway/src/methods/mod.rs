@@ -27,7 +27,7 @@ use homard_proto::{ErrorShape, SessionKey};
 use crate::server::Server;
 
 /// What a caller is told when the store could not be asked.
-fn unavailable(error: impl Display) -> ErrorShape {
+pub(crate) fn unavailable(error: impl Display) -> ErrorShape {
     ErrorShape::unavailable(error.to_string())
 }
 

@@ -10,7 +10,7 @@ use homard_agent::{
     tape::State,
     wire::{Reported, Telling},
 };
-use homard_proto::{ErrorShape, event::Chat, frame::Response};
+use homard_proto::{ErrorShape, SessionId, event::Chat, frame::Response};
 use serde_json::json;
 
 use super::{log::Log, teller::Beat};
@@ -22,6 +22,8 @@ pub(super) struct Story {
     /// Not held: whoever can still ask about the run holds it, and when nobody does the story is forgotten.
     pub(super) tape: Weak<Tape>,
     pub(super) cursor: Cursor,
+    /// The transcript that it writes, once that is known.
+    pub(super) session: Option<SessionId>,
     /// What has to be remembered to count it.
     pub(super) watch: Watch,
     /// `None` when the story is over.
@@ -46,6 +48,7 @@ impl Story {
         Self {
             tape: Arc::downgrade(tape),
             cursor: Cursor::default(),
+            session: None,
             watch: Watch::new(tape),
             telling: Some(Telling::new(tape)),
             message: None,

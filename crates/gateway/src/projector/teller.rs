@@ -17,7 +17,7 @@ use homard_agent::{
     wire::{News, Telling, whole},
 };
 use homard_proto::{
-    Generation, RunId, SessionKey,
+    Generation, RunId, SessionId, SessionKey,
     event::{Agent, Chat, Stream},
 };
 use serde::Serialize;
@@ -29,7 +29,7 @@ use super::{
     past::{Over, Past},
     story::Story,
 };
-use crate::{changes::Change, client::Client, metrics::Metrics, outbox::StateVersion, said::Said};
+use crate::{changes::Change, client::Client, message_feed::StoredMessage, metrics::Metrics, outbox::StateVersion};
 
 /// Something that is told at a pace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,6 +162,7 @@ impl Teller {
                     client.outbox.tell("sessions.changed", payload.clone());
                 }
             }
+            Wish::MessageStored(key, session, message) => self.note_stored(&key, &session, message),
             Wish::TellSaid(key, payload) => {
                 for Listener { client, .. } in self.clients.values().filter(|one| one.client.hears_messages(&key)) {
                     client.outbox.tell("session.message", payload.clone());
@@ -174,6 +175,14 @@ impl Teller {
     /// Whether anybody wants to hear what is said in a conversation. Mostly a look at two numbers.
     fn is_followed(&self, key: &SessionKey) -> bool {
         self.board.is_followed() && self.clients.values().any(|one| one.client.hears_messages(key))
+    }
+
+    /// Has a message that was stored published, if anybody subscribed to it.
+    fn note_stored(&self, key: &SessionKey, session: &SessionId, message: StoredMessage) {
+        match self.is_followed(key) {
+            true => self.board.messages.changed(key, session, message),
+            false => self.board.messages.passed(key, session),
+        }
     }
 
     /// Tells who is here. A client that is slow hears it the next time somebody comes or goes.
@@ -237,7 +246,7 @@ impl Teller {
             return;
         }
         let metrics = self.metrics.clone();
-        let mut said = Vec::new();
+        let mut stored = None;
         let story = self.story(tape);
         let Some(telling) = &mut story.telling else { return };
         let mut is_over = false;
@@ -252,8 +261,14 @@ impl Teller {
             }
             is_over |= matches!(event.kind, RunEvent::Ended(_));
             has_begun |= matches!(event.kind, RunEvent::Started { .. });
+            if let RunEvent::Started { session } = &event.kind {
+                story.session = Some(session.clone());
+            }
+            if let RunEvent::Ended(end) = &event.kind {
+                story.session = end.session.clone();
+            }
             metrics.see(&mut story.watch, &event);
-            said.extend(Said::of(&event.kind));
+            stored = stored.or_else(|| StoredMessage::of(&event.kind));
             told.extend(telling.push(event));
         }
         let is_paced = story.paced[Beat::Steps.place()];
@@ -265,10 +280,11 @@ impl Teller {
             metrics.broke();
             is_over = true;
         }
+        // One that does not know its transcript has written nothing: a restart found it, and what it wrote before is old.
+        let stored = stored.zip(story.session.clone());
         self.tell(tape.run(), told);
-        // Seldom: a message at a time, not a word.
-        if !said.is_empty() && self.is_followed(tape.key()) {
-            said.into_iter().for_each(|said| self.board.announce(tape.key(), said));
+        if let Some((message, session)) = stored {
+            self.note_stored(tape.key(), &session, message);
         }
         if is_over || has_begun {
             let reason = if is_over { "agent.run.ended" } else { "agent.run.started" };

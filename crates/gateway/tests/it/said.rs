@@ -1,9 +1,17 @@
 //! What is said in conversations, for clients that follow it.
 
+use std::sync::{Arc, atomic::Ordering};
+
+use futures_util::{StreamExt, stream};
+use homard_agent::Rules;
+use homard_model::{Event, stream::CallDelta};
+use homard_proto::message::StopReason;
+use homard_store::{MemoryStore, ToolClass};
 use serde_json::{Value, json};
+use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
-    support::{Socket, World, says},
+    support::{Bent, PATIENCE, Socket, World, done, says, waits},
     tools::calls_a_tool,
 };
 
@@ -22,12 +30,16 @@ async fn talk(socket: &mut Socket, key: &str, run: &str) {
 /// The next messages that are told, so many.
 async fn told(socket: &mut Socket, count: usize) -> Vec<Value> {
     let mut told = Vec::new();
-    while told.len() < count {
-        let frame = socket.next().await;
-        if frame["event"] == "session.message" {
-            told.push(frame["payload"].clone());
+    let listening = async {
+        while told.len() < count {
+            let frame = socket.next().await;
+            if frame["event"] == "session.message" {
+                told.push(frame["payload"].clone());
+            }
         }
-    }
+    };
+    let is_done = timeout(PATIENCE, listening).await.is_ok();
+    assert!(is_done, "{} of {count} messages were told", told.len());
     told
 }
 
@@ -107,4 +119,119 @@ async fn a_connection_follows_a_bounded_number_of_conversations() {
     assert_eq!((&refused["error"]["code"], &refused["error"]["message"]), (&json!("INVALID_REQUEST"), &json!(why)));
     get(&mut socket, "sessions.messages.unsubscribe", json!({"key": "s0"})).await;
     get(&mut socket, "sessions.messages.subscribe", one_more).await;
+}
+
+fn text(message: &Value) -> &str {
+    let content = &message["content"];
+    content.as_str().or(content[0]["text"].as_str()).unwrap()
+}
+
+fn texts(told: &[Value]) -> Vec<&str> {
+    told.iter().map(|payload| text(&payload["message"])).collect()
+}
+
+#[tokio::test]
+async fn no_message_is_lost_however_many_wait_to_be_told() {
+    let store = Bent::default();
+    let reads = store.reads.clone();
+    let world = World::over(Arc::new(store), says(&["hi"])).await;
+    let mut follower = world.client(4, json!({})).await;
+    let mut other = world.client(4, json!({})).await;
+    get(&mut follower, "sessions.subscribe", json!({})).await;
+    talk(&mut other, "main", "k1").await;
+    told(&mut follower, 2).await;
+    // Nothing can be read until all of it is said.
+    let let_read = reads.forget_permits(Semaphore::MAX_PERMITS);
+    let count = 1_100;
+    for number in 0..count {
+        let note = json!({"sessionKey": "main", "message": format!("note {number}")});
+        get(&mut other, "chat.inject", note).await;
+    }
+    reads.add_permits(let_read);
+    let heard = told(&mut follower, count).await;
+    let expected: Vec<_> = (0..count).map(|number| format!("note {number}")).collect();
+    assert_eq!(texts(&heard), expected);
+    let places: Vec<_> = heard.iter().map(|payload| payload["messageSeq"].as_u64().unwrap()).collect();
+    assert_eq!(places, (3..count as u64 + 3).collect::<Vec<_>>());
+}
+
+/// Calls `gate` and `echo`, then says a word.
+fn calls_two_tools() -> crate::support::Script {
+    let words = says(&["done"]);
+    Arc::new(move |answer| {
+        if answer > 0 {
+            return words(answer);
+        }
+        let call = |(index, name): (usize, &str)| {
+            Event::Call(CallDelta {
+                index,
+                id: Some(format!("call-{name}")),
+                name: Some(name.to_owned()),
+                arguments: "{}".to_owned(),
+            })
+        };
+        let calls = [(0, "gate"), (1, "echo")].map(call);
+        stream::iter(calls.into_iter().chain([done(StopReason::ToolUse)])).boxed()
+    })
+}
+
+#[tokio::test]
+async fn a_result_that_waits_for_an_earlier_call_is_told_when_it_is_stored() {
+    let tools = [("gate", ToolClass::Read), ("echo", ToolClass::Read)];
+    let store = Arc::new(MemoryStore::default());
+    let world = World::equipped(store, calls_two_tools(), Rules::default(), &tools, |gateway| gateway).await;
+    let mut follower = world.client(4, json!({})).await;
+    let mut other = world.client(4, json!({})).await;
+    get(&mut follower, "sessions.subscribe", json!({})).await;
+    get(&mut other, "chat.send", json!({"sessionKey": "main", "message": "go", "idempotencyKey": "k1"})).await;
+    let role = |payload: &Value| payload["message"]["role"].as_str().unwrap().to_owned();
+    assert_eq!(told(&mut follower, 2).await.iter().map(role).collect::<Vec<_>>(), ["user", "assistant"]);
+    loop {
+        let frame = other.next().await;
+        let data = &frame["payload"]["data"];
+        if (&data["phase"], &data["name"]) == (&json!("result"), &json!("echo")) {
+            break;
+        }
+    }
+    // What is said elsewhere is told after all that was announced before it.
+    talk(&mut other, "garden", "k2").await;
+    assert_eq!(told(&mut follower, 2).await.iter().map(role).collect::<Vec<_>>(), ["user", "assistant"]);
+    world.gate.add_permits(1);
+    let heard = told(&mut follower, 3).await;
+    assert_eq!(heard.iter().map(role).collect::<Vec<_>>(), ["toolResult", "toolResult", "assistant"]);
+    let calls: Vec<_> = heard.iter().map(|payload| payload["message"]["toolCallId"].clone()).collect();
+    assert_eq!(calls, [json!("call-gate"), json!("call-echo"), Value::Null]);
+}
+
+#[tokio::test]
+async fn a_run_that_ends_in_a_transcript_that_was_left_is_told_to_its_end() {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = World::new(waits(&gate)).await;
+    let mut follower = world.client(4, json!({})).await;
+    let mut other = world.client(4, json!({})).await;
+    get(&mut follower, "sessions.messages.subscribe", json!({"key": "main"})).await;
+    get(&mut other, "chat.send", json!({"sessionKey": "main", "message": "go", "idempotencyKey": "k1"})).await;
+    let first = told(&mut follower, 1).await.remove(0);
+    get(&mut other, "sessions.reset", json!({"key": "main"})).await;
+    gate.add_permits(1);
+    let last = told(&mut follower, 1).await.remove(0);
+    assert_eq!(texts(std::slice::from_ref(&last)), ["hello world"]);
+    assert_eq!((&last["sessionId"], &last["messageSeq"]), (&first["sessionId"], &json!(2)));
+    assert_ne!(last["session"]["sessionId"], last["sessionId"]);
+}
+
+#[tokio::test]
+async fn what_could_not_be_read_is_told_once_it_can_be() {
+    let store = Bent::default();
+    let blind = store.blind.clone();
+    let world = World::over(Arc::new(store), says(&["hi"])).await;
+    let mut follower = world.client(4, json!({})).await;
+    let mut other = world.client(4, json!({})).await;
+    get(&mut follower, "sessions.subscribe", json!({})).await;
+    blind.store(2, Ordering::SeqCst);
+    // From here on time passes as fast as nothing is to be done.
+    tokio::time::pause();
+    talk(&mut other, "main", "k1").await;
+    assert_eq!(texts(&told(&mut follower, 2).await)[1], "hi");
+    assert_eq!(blind.load(Ordering::SeqCst), 0);
 }

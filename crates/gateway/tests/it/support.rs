@@ -109,7 +109,8 @@ pub(crate) fn waits(gate: &Arc<Semaphore>) -> Script {
 }
 
 /// Says its arguments again, under this name and as a tool of this class. `fail` and `panic` in them say what goes wrong.
-struct Echo(&'static str, ToolClass);
+/// The one that is called `gate` waits for a permit first.
+struct Echo(&'static str, ToolClass, Arc<Semaphore>);
 
 #[async_trait]
 impl Tool for Echo {
@@ -127,6 +128,9 @@ impl Tool for Echo {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
+        if self.0 == "gate" {
+            self.2.acquire().await.unwrap().forget();
+        }
         cx.progress.report(ToolResult::text("half"));
         // The run reads that while it has the turn; a result that is there already would win.
         for _ in 0..10 {
@@ -150,6 +154,10 @@ pub(crate) struct Bent {
     pub(crate) after: fn(Verdict) -> Verdict,
     /// Every batch waits until this lets it pass.
     pub(crate) gate: Arc<Semaphore>,
+    /// So does every look at a transcript.
+    pub(crate) reads: Arc<Semaphore>,
+    /// So many looks at a transcript fail.
+    pub(crate) blind: Arc<AtomicUsize>,
 }
 
 impl Default for Bent {
@@ -159,6 +167,8 @@ impl Default for Bent {
             before: |_| Ok(()),
             after: |verdict| verdict,
             gate: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+            reads: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+            blind: Arc::default(),
         }
     }
 }
@@ -172,10 +182,15 @@ impl Store for Bent {
     }
 
     async fn load(&self, key: &SessionKey) -> Result<Option<Session>, StoreError> {
+        self.reads.acquire().await.unwrap().forget();
         self.store.load(key).await
     }
 
     async fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<Entry>>, StoreError> {
+        self.reads.acquire().await.unwrap().forget();
+        if self.blind.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            return Err(StoreError::Disk("as it was told".to_owned()));
+        }
         self.store.transcript(key, session).await
     }
 
@@ -230,6 +245,8 @@ pub(crate) struct World {
     pub(crate) asked: Arc<Mutex<Vec<usize>>>,
     /// What it was shown.
     pub(crate) requests: Arc<Mutex<Vec<Request>>>,
+    /// The tool `gate` answers once for each permit.
+    pub(crate) gate: Arc<Semaphore>,
 }
 
 impl World {
@@ -301,8 +318,10 @@ impl World {
         let requests: Arc<Mutex<Vec<Request>>> = Arc::default();
         let model =
             Scripted { spec, script, answers: AtomicUsize::new(0), asked: asked.clone(), requests: requests.clone() };
+        let gate = Arc::new(Semaphore::new(0));
+        let tool = |&(name, class): &_| Arc::new(Echo(name, class, gate.clone())) as Arc<dyn Tool>;
         let profile = Profile {
-            toolbox: Toolbox::new(tools.iter().map(|&(name, class)| Arc::new(Echo(name, class)) as Arc<dyn Tool>)),
+            toolbox: Toolbox::new(tools.iter().map(tool)),
             timeout: Some(Duration::from_secs(60)),
             ..Profile::new(AgentId::main(), Roster::alone(Arc::new(model)))
         };
@@ -322,7 +341,7 @@ impl World {
         let (schedule, _) = Schedule::start(&hub, shelf, planned, stop.clone()).await.unwrap();
         let gateway = change(gateway.with_schedule(Ok(schedule)));
         let serving = task::spawn("gateway", gateway.serve(hub.clone(), feed, stop.clone()));
-        Self { address, hub, stop, serving, asked, requests }
+        Self { address, hub, stop, serving, asked, requests, gate }
     }
 
     /// A connection that has not said anything yet, and its challenge.

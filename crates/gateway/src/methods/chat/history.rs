@@ -143,14 +143,12 @@ pub(crate) struct Shown {
     pub(crate) message: Value,
 }
 
-/// Those of the messages that are wanted, by their place in the list, and that people read.
-pub(crate) fn show_lines(messages: &[(EntryId, Arc<Message>)], wanted: &[usize]) -> Vec<Shown> {
-    let wanted = places(messages).enumerate().filter(|(at, (_, message))| wanted.contains(at) && is_read(message));
-    let show = |(place, message): (Place, &Arc<Message>)| {
+/// The messages from a place in the list on, as far as people read them.
+pub(crate) fn show_lines(messages: &[(EntryId, Arc<Message>)], from: usize) -> impl Iterator<Item = Shown> {
+    places(messages).skip(from).filter(|(_, message)| is_read(message)).map(|(place, message)| {
         let message = placed(show(message, None), &place, Generation::Four);
         Shown { id: place.id, seq: place.seq, run: place.run, message }
-    };
-    wanted.map(|(_, said)| show(said)).collect()
+    })
 }
 
 /// As many of the newest messages as fit, and at least one, oldest first.

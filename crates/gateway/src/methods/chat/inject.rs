@@ -8,10 +8,10 @@ use homard_proto::{
 use serde_json::json;
 
 use crate::{
+    message_feed::StoredMessage,
     methods::{session_key, sessions::change::refusal},
     news::Audience,
     router::{Answer, Call},
-    said::Said,
 };
 
 /// Appends a note to a session's transcript and tells everybody.
@@ -24,7 +24,8 @@ pub(crate) async fn inject(mut call: Call) -> Result<Answer, ErrorShape> {
     }
     let label = params.label.as_deref().map(str::trim).filter(|label| !label.is_empty());
     let text = label.map_or_else(|| words.to_owned(), |label| format!("[{label}]\n\n{words}"));
-    let (entry, said) = call.server.hub.inject(&key, text).await.map_err(|error| refusal(&error))?;
+    let injected = call.server.hub.inject(&key, text).await.map_err(|error| refusal(&error))?;
+    let (entry, said) = (&injected.entry, &injected.message);
     let told = Chat {
         run_id: format!("inject-{entry}"),
         session_key: key.to_string(),
@@ -40,7 +41,7 @@ pub(crate) async fn inject(mut call: Call) -> Result<Answer, ErrorShape> {
     };
     let projector = &call.server.projector;
     projector.tell("chat", &json!(told), Audience::READERS);
-    projector.announce(&key, Said::Line(entry.clone()));
+    projector.message_stored(&key, &injected.session, StoredMessage::Line(entry.clone()));
     projector.drain().await;
     Ok(json!({"ok": true, "messageId": entry}).into())
 }

@@ -30,6 +30,8 @@ pub(crate) struct Span<'a> {
     pub(crate) begun: &'a [u64],
     /// When it was held before this process took it up, if it was.
     pub(crate) held: Option<Hold>,
+    /// When all that it did was on disk, so that only hooks on its last messages were left; `None` if there were none.
+    pub(crate) stored_at: Option<u64>,
     pub(crate) until: u64,
 }
 
@@ -45,7 +47,7 @@ pub(crate) fn of(facts: &[Event], span: Span<'_>) -> Steps {
     for Event { at, kind } in facts {
         course.hear((*at).min(span.until), kind);
     }
-    course.end()
+    course.end(span.stored_at.unwrap_or(span.until))
 }
 
 /// When a run was taken up on whose tape these are.
@@ -288,6 +290,7 @@ impl Course {
                 | What::Stored
                 | What::Tools
                 | What::Finished
+                | What::FinalHooks
                 | What::Down
                 | What::Held
         );
@@ -301,20 +304,20 @@ impl Course {
         self.steps.push(Step { from: from.min(to), to, what });
     }
 
-    fn end(mut self) -> Steps {
-        let until = self.until;
+    fn end(mut self, stored_at: u64) -> Steps {
         // Whoever is still at work was stopped.
         for (call, (from, name, digest)) in std::mem::take(&mut self.tools) {
             let what = What::Tool { name, call: call.to_string(), digest, is_error: true, cut: None };
-            self.aside(from, until, what);
+            self.aside(from, stored_at, what);
         }
         self.come_back();
         match self.phase {
-            Phase::Said | Phase::Between => self.cover(until, What::Finished),
+            Phase::Said | Phase::Between => self.cover(stored_at, What::Finished),
             Phase::Waiting | Phase::Model(..) | Phase::Retry(_) | Phase::Tools | Phase::Compacting => {
-                self.turn(until, Phase::Between)
+                self.turn(stored_at, Phase::Between)
             }
         }
+        self.cover(self.until, What::FinalHooks);
         Steps::new(self.steps)
     }
 }

@@ -184,6 +184,7 @@ pub struct End {
     pub session: Option<SessionId>,
     /// When it began; `None` when it never did. Milliseconds since the epoch.
     pub started_at: Option<u64>,
-    /// Milliseconds since the epoch.
+    /// When it ended, in milliseconds since the epoch: after its last hook, and after all its commits but that of the
+    /// terminal record, in which this time is stored.
     pub ended_at: u64,
 }

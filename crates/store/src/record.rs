@@ -259,7 +259,8 @@ pub struct Ended {
     /// What happened on the way.
     #[serde(default)]
     pub steps: Steps,
-    /// Milliseconds since the epoch.
+    /// When it ended, in milliseconds since the epoch: after its last hook and all its other commits, when this record was
+    /// complete. A record cannot hold the time of its own commit.
     pub ended_at: u64,
     /// What a command was answered, which stands in no transcript.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -53,8 +53,10 @@ pub enum What {
     Down,
     /// It was held after several crashes in a row, until its owner released it.
     Held,
-    /// Its end was written.
+    /// What was said last was stored.
     Finished,
+    /// Hooks looked at what the run stores and sends last.
+    FinalHooks,
     /// So many more steps, which are not kept one by one.
     More {
         /// How many.
@@ -113,6 +115,7 @@ impl What {
             | Self::Down
             | Self::Held
             | Self::Finished
+            | Self::FinalHooks
             | Self::More { .. } => false,
         }
     }

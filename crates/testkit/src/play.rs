@@ -90,6 +90,8 @@ pub struct Played {
     pub(crate) complaints: Vec<String>,
     /// Whether the disk was told to fail.
     pub(crate) disk_failed: bool,
+    /// How long commits were told to take, all together.
+    pub(crate) commit_time: Duration,
     /// Whether the hub was told to stop, and was not started again.
     pub(crate) stopped: bool,
     /// Whether it was played until every run had ended.
@@ -245,6 +247,7 @@ struct World {
     waited: Vec<(RunId, Waited)>,
     complaints: Vec<String>,
     disk_failed: bool,
+    commit_time: Duration,
 }
 
 impl World {
@@ -295,6 +298,7 @@ impl World {
             waited: Vec::new(),
             complaints: Vec::new(),
             disk_failed: trace.faults.values().any(|fault| fault.error.is_some()),
+            commit_time: trace.faults.values().map(|fault| fault.delay).sum(),
         })
     }
 
@@ -490,6 +494,7 @@ impl World {
             outbox,
             complaints,
             disk_failed: self.disk_failed,
+            commit_time: self.commit_time,
             stopped: self.stopped,
             is_played_out: self.rigour == Rigour::EveryRunEnds,
             down: self.down,

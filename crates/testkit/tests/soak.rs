@@ -116,9 +116,13 @@ impl Tally {
                 What::Hook { .. } => "decisions of hooks",
                 What::Down => "times without a process",
                 What::Held => "held",
-                What::Prepared | What::Stored | What::Tools | What::Finished | What::Block | What::More { .. } => {
-                    continue;
-                }
+                What::Prepared
+                | What::Stored
+                | What::Tools
+                | What::Finished
+                | What::FinalHooks
+                | What::Block
+                | What::More { .. } => continue,
             };
             self.count(what, 1);
         }

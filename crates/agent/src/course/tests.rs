@@ -52,9 +52,12 @@ fn answered(call: &str, written: u64) -> RunEvent {
 /// The steps in short: from, to, what; those aside in brackets.
 fn told(facts: &[Event], begun: &[u64], until: u64) -> Vec<String> {
     let begun: Vec<_> = begun.iter().map(|at| BORN + at).collect();
-    let span = Span { accepted_at: BORN, begun: &begun, held: None, until: BORN + until };
+    in_short(facts, Span { accepted_at: BORN, begun: &begun, held: None, stored_at: None, until: BORN + until })
+}
+
+fn in_short(facts: &[Event], span: Span<'_>) -> Vec<String> {
     let steps = of(facts, span);
-    assert_eq!(steps.accounted(), until, "{steps:#?}");
+    assert_eq!(steps.accounted(), span.until - BORN, "{steps:#?}");
     let told = steps.all().iter().map(|step| {
         let what = serde_json::to_value(&step.what).unwrap()["step"].as_str().unwrap().to_owned();
         let what = if step.what.is_aside() { format!("[{what}]") } else { what };
@@ -188,10 +191,24 @@ fn every_restart_is_a_time_of_its_own() {
     assert_eq!(told(&facts, &[10, 200, 300], 531), expected);
 }
 
+#[test]
+fn hooks_on_the_last_messages_have_their_time() {
+    let span = Span { accepted_at: BORN, begun: &[], stored_at: Some(BORN + 35), until: BORN + 90 };
+    let answered = [at(10, started()), at(10, asking("m")), at(30, said(30, None))];
+    assert_eq!(in_short(&answered, span), ["0-10 queued", "10-30 model", "30-35 finished", "35-90 finalHooks"]);
+    let stopped = [at(10, started()), at(10, asking("m"))];
+    assert_eq!(in_short(&stopped, span), ["0-10 queued", "10-35 model", "35-90 finalHooks"]);
+    // What was said before it was stopped is stored behind the hooks that look at it.
+    let broken_off = [at(10, started()), at(10, asking("m")), at(35, said(35, None)), at(35, tool("a"))];
+    let expected = ["0-10 queued", "10-35 model", "35-35 [tool]", "35-90 finalHooks"];
+    assert_eq!(in_short(&broken_off, span), expected);
+}
+
 proptest! {
     #[test]
     fn whatever_happens_every_moment_has_one_name(
-        kinds in proptest::collection::vec((0_u8..12, 0_u64..50), 0..60), resumed in any::<bool>(), tail in 0_u64..20
+        kinds in proptest::collection::vec((0_u8..12, 0_u64..50), 0..60), resumed in any::<bool>(), tail in 0_u64..20,
+        hooks in 0_u64..40
     ) {
         let mut now = 0;
         let facts: Vec<_> = kinds.iter().map(|(kind, later)| {
@@ -212,7 +229,9 @@ proptest! {
             at(now, kind)
         }).collect();
         let until = BORN + now + tail;
-        let span = Span { accepted_at: BORN, begun: if resumed { &[BORN, BORN + 40, BORN + 80] } else { &[] }, held: None, until };
+        let begun: &[u64] = if resumed { &[BORN, BORN + 40, BORN + 80] } else { &[] };
+        let stored_at = (hooks > 0).then(|| until.saturating_sub(hooks).max(BORN));
+        let span = Span { accepted_at: BORN, begun, held: None, stored_at, until };
         let steps = of(&facts, span);
         let main: Vec<_> = steps.all().iter().filter(|step| !step.what.is_aside()).collect();
         prop_assert_eq!(steps.accounted(), until - BORN);

@@ -45,7 +45,7 @@ pub(super) fn interrupted(accepted_at: u64, at: u64) -> Ended {
         replies: Vec::new(),
         model: (String::new(), String::new()),
         usage: Usage::default(),
-        steps: course::of(&[], Span { accepted_at, begun: &[accepted_at], held: None, until: at }),
+        steps: course::of(&[], Span { accepted_at, begun: &[accepted_at], held: None, stored_at: None, until: at }),
         ended_at: at,
         words: None,
     }

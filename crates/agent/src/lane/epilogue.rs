@@ -50,7 +50,7 @@ impl Lane {
         let queued = &queued;
         // Only when everything before is on disk, or was refused by it, is it known how the run ended.
         let stored = self.hub.writer.barrier().await;
-        let (at, tape) = (self.hub.ambient.now_ms(), &queued.tape);
+        let (stored_at, tape) = (self.hub.ambient.now_ms(), &queued.tape);
         if let Err(error) = stored {
             tape.break_off(&error.to_string());
         }
@@ -58,14 +58,12 @@ impl Lane {
             return guests.iter().chain([queued]).for_each(|queued| self.suspend(queued));
         };
         let facts = tape.facts();
-        let span = Span { accepted_at: tape.accepted_at(), begun: &queued.begun, held: queued.reentry, until: at };
         let mut story = Story::of(&facts);
         story.compactions.retain(|(made, _)| !void.contains(made));
         // Last words after a hole would not be the answer to what is on disk.
         let mut last = result.ok().filter(|_| tape.broken().is_none()).unwrap_or_default();
         last.told = told;
         self.close(queued, &story, (profile, &outcome), &mut last).await;
-        let steps = course::of(&tape.facts(), span);
         let mut said = Replies::of(&facts, &queued.inbound.route);
         if let Some(kept) = queued.line.as_ref().and_then(|line| line.close()) {
             said.keep_blocks(kept);
@@ -95,6 +93,10 @@ impl Lane {
             }
         };
         let replies = self.before_sending(queued, profile, with_news(&queued.news, replies)).await;
+        // Behind the last hook and all commits but that of the terminal record, which cannot hold its own time.
+        let at = self.hub.ambient.now_ms();
+        let (accepted_at, stored_at) = (tape.accepted_at(), Some(stored_at));
+        let steps = course::of(&tape.facts(), Span { accepted_at, begun: &queued.begun, held: queued.reentry, stored_at, until: at });
         let spec = profile.spec();
         let end = Arc::new(End {
             outcome,
@@ -311,7 +313,7 @@ pub(crate) fn ending(
     let row = &found.row;
     let first = row.started_at.unwrap_or(row.accepted_at);
     let begun: Vec<_> = std::iter::once(first).chain(row.taken_up.iter().copied()).collect();
-    let span = Span { accepted_at: row.accepted_at, begun: &begun, held: row.hold, until: at };
+    let span = Span { accepted_at: row.accepted_at, begun: &begun, held: row.hold, stored_at: None, until: at };
     let steps = course::of(&facts, span);
     let run = &row.run;
     let mut records = closing(ambient, found, answers);

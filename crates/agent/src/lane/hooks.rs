@@ -190,6 +190,9 @@ impl Lane {
                 metadata: Map::from_iter([("channel".to_owned(), json!(place.channel_id))]),
             });
             let outcome = hooks.ask(event, &place).await;
+            for note in &outcome.notes {
+                queued.tape.note(self.hub.ambient.now_ms(), RunEvent::Hooked(Arc::new(note.clone())));
+            }
             if outcome.refusal().is_some() {
                 continue;
             }

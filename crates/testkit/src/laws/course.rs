@@ -3,9 +3,10 @@
 use homard_agent::{RunEvent, event::End, tape::State};
 use homard_store::{Ended, RunRow, RunState, Step, Steps, What};
 
+use super::phase;
 use crate::{
     play::{EPOCH_MS, Played},
-    watch::Heard,
+    watch::{Heard, Told},
 };
 
 /// Everything that is wrong with the courses of all runs that are over.
@@ -17,9 +18,10 @@ pub(super) fn broken(played: &Played) -> Vec<String> {
         let told = [tiled(row, &steps, ended.ended_at), asides(row, &steps, ended.ended_at), down(played, row, &steps)];
         wrong.extend(told.into_iter().flatten().map(|wrong| format!("run {}: {wrong}: {:?}", row.run, steps.all())));
     }
-    for heard in &played.log.runs {
+    for (place, heard) in played.log.runs.iter().enumerate() {
         let row = played.rows.get(heard.tape.run());
         let (Some(row), State::Ended(end)) = (row, heard.tape.state()) else { continue };
+        wrong.extend(ends_last(played, place, &end).map(|wrong| format!("run {}: {wrong}", row.run)));
         wrong.extend(agrees(played, row, (heard, &end)).into_iter().map(|wrong| format!("run {}: {wrong}", row.run)));
     }
     wrong
@@ -66,6 +68,7 @@ fn asides(row: &RunRow, steps: &Steps, ended_at: u64) -> Option<String> {
             | What::Down
             | What::Held
             | What::Finished
+            | What::FinalHooks
             | What::More { .. } => true,
         };
         has_name && row.accepted_at <= step.from && step.from <= step.to && step.to <= ended_at
@@ -92,6 +95,16 @@ fn down(played: &Played, row: &RunRow, steps: &Steps) -> Option<String> {
 
 fn is_idle(what: &What) -> bool {
     matches!(what, What::Down | What::Held | What::Queued { .. } | What::More { .. })
+}
+
+/// Nothing is done between the end of a run and the moment when clients are told of it, but for the commit: no hook, no
+/// other commit, nothing whose time would be in no step.
+fn ends_last(played: &Played, place: usize, end: &End) -> Option<String> {
+    let is_end = |told: &&Told| told.run == place && matches!(phase(told), Some("end" | "error"));
+    let told = EPOCH_MS + played.log.told.iter().rfind(is_end)?.at.as_millis() as u64;
+    let commit = played.commit_time.as_millis() as u64;
+    let is_fine = end.ended_at <= told && told <= end.ended_at + commit;
+    (!is_fine).then(|| format!("ended at {}, and its end was told at {told}; commits took {commit} ms", end.ended_at))
 }
 
 /// What is stored of a run is what those who followed it saw.
@@ -237,6 +250,7 @@ fn tells(steps: &Steps) -> [Vec<String>; 8] {
             | What::Down
             | What::Held
             | What::Finished
+            | What::FinalHooks
             | What::More { .. } => {}
         }
     }
@@ -261,6 +275,22 @@ mod tests {
         spoil(&mut steps);
         ended.steps = Steps::new(steps);
         broken(&played).iter().map(|wrong| wrong.chars().take(40).collect()).collect()
+    }
+
+    #[test]
+    fn a_hook_that_looks_at_the_answer_last_has_its_time() {
+        let trace = "hook polite message_sending takes 3s answers {\"content\":\"Hello, dear.\"}\n\
+                     at 0ms say \"hello\" run=k1\nmodel pause 1s ; text \"Hello.\"\n";
+        let played = play(&Trace::read("x.trace", trace).unwrap()).unwrap();
+        let RunState::Ended(ended) = &played.rows.values().next().unwrap().state else { panic!("it has not ended") };
+        let at = |ms: u64| EPOCH_MS + ms;
+        let (last, hook) = (ended.steps.all().last().unwrap(), &ended.steps.all()[ended.steps.all().len() - 2]);
+        assert_eq!(*last, Step { from: at(1000), to: at(4000), what: What::FinalHooks });
+        let (point, name) = ("message_sending".to_owned(), "polite".to_owned());
+        let decision = "changed content".to_owned();
+        assert_eq!(*hook, Step { from: at(1000), to: at(4000), what: What::Hook { point, hook: name, decision } });
+        assert_eq!(ended.ended_at, at(4000));
+        assert_eq!(broken(&played), Vec::<String>::new());
     }
 
     fn first(steps: &mut [Step], is_meant: fn(&What) -> bool) -> &mut Step {

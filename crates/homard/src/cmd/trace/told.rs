@@ -203,6 +203,7 @@ fn words(step: &Value) -> String {
         "down" => "the program was not there".to_owned(),
         "held" => "held after several crashes in a row".to_owned(),
         "finished" => "wrote the end".to_owned(),
+        "finalHooks" => "ran hooks on the last messages".to_owned(),
         "more" => format!("{} more steps", number(step, "steps")),
         "tool" => {
             let failed = if step["isError"] == true { ", failed" } else { "" };

@@ -114,6 +114,15 @@ pub(crate) fn publish(draft: &Path, path: &Path) -> Result<(), Error> {
     path.parent().map_or(Ok(()), sync_folder)
 }
 
+/// Replaces a file whole, for readers that are there at the same time. It does not survive a power cut: for what is said
+/// of a process, which does not either.
+pub(crate) fn swap(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let draft = path.with_added_extension("tmp");
+    let write = || private().write(true).create(true).truncate(true).open(&draft)?.write_all(bytes);
+    write().map_err(failed("write", &draft))?;
+    fs::rename(&draft, path).map_err(failed("write", path))
+}
+
 /// Keeps bytes of a file beside it, as `<file>.<why>-<time>`.
 pub(crate) fn set_aside(path: &Path, why: &str, bytes: &[u8], now_ms: u64) -> Result<(), Error> {
     let aside = path.with_added_extension(format!("{why}-{now_ms}"));

@@ -15,6 +15,9 @@ use crate::disk;
 /// The name of the file whose lock is the right to a state directory.
 pub(crate) const LOCK: &str = "gateway.lock";
 
+/// The name of the file that says which process has that right.
+pub(crate) const HOLDER: &str = "gateway.holder.json";
+
 /// Where a record tells the path of its transcript.
 pub(crate) const SESSION_FILE: &str = "sessionFile";
 
@@ -46,6 +49,11 @@ impl Layout {
     /// The file whose lock is the right to the directory.
     pub(crate) fn lock(&self) -> PathBuf {
         self.0.join(LOCK)
+    }
+
+    /// The file that says which process has the right to the directory.
+    pub(crate) fn holder(&self) -> PathBuf {
+        self.0.join(HOLDER)
     }
 
     /// The folder of the database.

@@ -1,8 +1,13 @@
 //! One process per state directory.
+//!
+//! The lock is an advisory lock of the operating system on `gateway.lock`. That file is never replaced, because a lock
+//! belongs to a file and not to its name. The holder describes itself in a file beside it that is replaced by a rename, so
+//! a reader sees the description before or the one after, and never a mix.
 
 use std::{
     fs::{self, File, TryLockError},
-    io::Write,
+    io,
+    os::unix::fs::FileExt,
     path::Path,
     thread,
     time::Duration,
@@ -11,7 +16,10 @@ use std::{
 use homard_store::Error;
 use serde::{Deserialize, Serialize};
 
-use crate::{disk, layout::Layout};
+use crate::{
+    disk,
+    layout::{HOLDER, LOCK, Layout},
+};
 
 /// How often a lock is tried whose holder is gone, and how long each waits for the next.
 const TRIES: u32 = 1000;
@@ -33,12 +41,14 @@ pub struct Holder {
 
 /// The process that took a state directory last, if it still is at work.
 pub fn holder(state_dir: &Path) -> Option<Holder> {
-    let holder = recorded(&state_dir.join(crate::layout::LOCK))?;
-    (holder.started.is_some() && began(holder.pid) == holder.started).then_some(holder)
+    recorded(state_dir).find(Holder::is_alive)
 }
 
-fn recorded(path: &Path) -> Option<Holder> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+/// The processes that are recorded as holders: the one that described itself last, and the one that wrote into the lock
+/// file last, which is another if it is of an earlier version.
+fn recorded(state_dir: &Path) -> impl Iterator<Item = Holder> {
+    let read = |name: &str| serde_json::from_slice(&fs::read(state_dir.join(name)).ok()?).ok();
+    [HOLDER, LOCK].into_iter().filter_map(read)
 }
 
 /// When a process began, in ticks since the system was switched on; `None` when there is no such process, or it is dead
@@ -57,7 +67,7 @@ pub fn began(pid: u32) -> Option<u64> {
 /// That is waited for; one that is alive is not.
 pub(crate) fn take(layout: &Layout, now_ms: u64) -> Result<File, Error> {
     let path = layout.lock();
-    let mut file = disk::private()
+    let file = disk::private()
         .read(true)
         .write(true)
         .create(true)
@@ -66,21 +76,28 @@ pub(crate) fn take(layout: &Layout, now_ms: u64) -> Result<File, Error> {
         .map_err(disk::failed("open", &path))?;
     let mut tries = 0;
     while let Err(refused) = file.try_lock() {
-        let holder = match refused {
-            TryLockError::WouldBlock => recorded(&path),
-            TryLockError::Error(reason) => return Err(disk::failed("lock", &path)(reason)),
-        };
+        if let TryLockError::Error(reason) = refused {
+            return Err(disk::failed("lock", &path)(reason));
+        }
+        let all: Vec<_> = recorded(layout.state()).collect();
         tries += 1;
-        if tries == TRIES || !holder.as_ref().is_some_and(Holder::is_gone) {
-            return Err(in_use(layout, holder));
+        if tries == TRIES || all.is_empty() || !all.iter().all(Holder::is_gone) {
+            return Err(in_use(layout, all.into_iter().find(|holder| !holder.is_gone())));
         }
         thread::sleep(RETRY);
     }
     let pid = std::process::id();
     let holder = format!("{}\n", serde_json::json!(Holder { pid, started_at: now_ms, started: began(pid) }));
-    let written = file.write_all(holder.as_bytes()).and_then(|()| file.set_len(holder.len() as u64));
-    written.map_err(disk::failed("write", &path))?;
+    disk::swap(&layout.holder(), holder.as_bytes())?;
+    write_text(&file, &holder).map_err(disk::failed("write", &path))?;
     Ok(file)
+}
+
+/// Writes the description into the lock file, where earlier versions look for it. Blanks cover a longer text that was
+/// there: cutting it off would be a second step, before which its end could be read.
+fn write_text(file: &File, holder: &str) -> io::Result<()> {
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or(0);
+    file.write_all_at(format!("{holder:<length$}").as_bytes(), 0)
 }
 
 fn in_use(layout: &Layout, holder: Option<Holder>) -> Error {
@@ -92,6 +109,11 @@ fn in_use(layout: &Layout, holder: Option<Holder>) -> Error {
 }
 
 impl Holder {
+    /// Whether the process is known to be there.
+    fn is_alive(&self) -> bool {
+        self.started.is_some() && began(self.pid) == self.started
+    }
+
     /// Whether the process is known to have ended.
     fn is_gone(&self) -> bool {
         self.started.is_some() && began(self.pid) != self.started
@@ -137,7 +159,58 @@ mod tests {
             drop(child);
             assert_eq!(taken.join().unwrap(), Ok(()));
         });
-        assert_eq!(recorded(&layout.lock()), Some(Holder { started_at: 2, ..me() }));
+        assert_eq!(recorded(state.path()).collect::<Vec<_>>(), vec![Holder { started_at: 2, ..me() }; 2]);
+    }
+
+    #[test]
+    fn whoever_reads_sees_the_old_holder_or_the_new_one() {
+        let state = tempfile::tempdir().unwrap();
+        let layout = Layout::create(state.path()).unwrap();
+        // As long as the other, and longer.
+        let times = [1, 20_000_000_000_000];
+        drop(take(&layout, times[1]).unwrap());
+        thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                for _ in 0..2_000 {
+                    let found = holder(state.path()).map(|holder| holder.started_at);
+                    assert!(found.is_some_and(|at| times.contains(&at)), "{found:?}");
+                }
+            });
+            for round in 0.. {
+                drop(take(&layout, times[round % 2]).unwrap());
+                if reading.is_finished() {
+                    break;
+                }
+            }
+            reading.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn earlier_versions_find_the_holder_in_the_lock_file() {
+        let state = tempfile::tempdir().unwrap();
+        let layout = Layout::create(state.path()).unwrap();
+        for long_text in
+            ["", "{\"pid\":1,\"startedAt\":2,\"started\":3,\"more\":\"than there will be afterwards, by far\"}\n"]
+        {
+            fs::write(layout.lock(), long_text).unwrap();
+            let _held = take(&layout, 7).unwrap();
+            let text = fs::read_to_string(layout.lock()).unwrap();
+            assert_eq!(serde_json::from_str::<Holder>(&text).unwrap(), Holder { started_at: 7, ..me() });
+            assert!(text.len() >= long_text.len(), "it was cut off in a second step");
+        }
+    }
+
+    #[test]
+    fn a_holder_of_an_earlier_version_is_found() {
+        let state = tempfile::tempdir().unwrap();
+        let layout = layout(state.path(), &me());
+        let gone = Holder { started: Some(0), ..me() };
+        fs::write(layout.holder(), serde_json::json!(gone).to_string()).unwrap();
+        assert_eq!(holder(state.path()), Some(me()));
+        let other = File::open(layout.lock()).unwrap();
+        other.lock().unwrap();
+        assert!(matches!(take(&layout, 2), Err(Error::Locked(text)) if text.contains(&me().to_string())));
     }
 
     #[test]

@@ -293,7 +293,9 @@ fn the_owner_is_known_by_more_than_its_process_id() {
     assert_eq!(lock::holder(state.path()), Some(holder.clone()));
     drop(journal);
     let stranger = lock::Holder { started: started.map(|started| started + 1), ..holder };
-    fs::write(state.path().join("gateway.lock"), serde_json::to_vec(&stranger).unwrap()).unwrap();
+    for name in ["gateway.lock", "gateway.holder.json"] {
+        fs::write(state.path().join(name), serde_json::to_vec(&stranger).unwrap()).unwrap();
+    }
     assert_eq!(lock::holder(state.path()), None);
 }
 

@@ -182,7 +182,8 @@ pub struct Volume {
 /// Looks at the disk of a folder that is there.
 pub fn volume(folder: &Path) -> io::Result<Volume> {
     let refused = volume::check(folder).err().map(|error| error.to_string());
-    Ok(Volume { free: volume::free(folder)?, least: volume::RESERVE, refused })
+    let space = volume::Space::of(folder)?;
+    Ok(Volume { free: space.free, least: space.floor(), refused })
 }
 
 impl Journal {

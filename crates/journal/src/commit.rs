@@ -28,7 +28,6 @@ use crate::{
     runs::{self, Door},
     sessions,
     spend::Tally,
-    volume,
 };
 
 /// What is found out about a batch before its transaction.
@@ -92,7 +91,7 @@ impl Room {
             // What was kept is for the runs at work, and not for new ones.
             written = self.write(&mut desk, batch, &places, true);
         }
-        let Some(written) = self.health.sql(written)? else { return Err(volume::full(self.layout.state())) };
+        let Some(written) = self.health.sql(written)? else { return Err(self.volume.full(self.layout.state())) };
         let Written { verdicts, late, grown, gone, records, next_row, tally } = written;
         let bytes: usize = grown.values().map(|growth| growth.text.len()).sum();
         self.health.ticks.committed(bytes as u64, began.elapsed());
@@ -124,7 +123,7 @@ impl Room {
             places,
             known: &desk.files,
             door: Door::new(
-                is_shut.then(|| volume::full(self.layout.state()).to_string()),
+                is_shut.then(|| self.volume.full(self.layout.state()).to_string()),
                 &desk.tally,
                 self.fence.0.cast_signed(),
             ),

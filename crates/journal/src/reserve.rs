@@ -99,7 +99,8 @@ mod tests {
         let path = folder.path().join("reserve.bin");
         let reserve = Reserve::at(path.clone());
         assert!(!reserve.release());
-        let (scarce, ample) = (volume::Room::measured(|| Ok(SIZE)), volume::Room::measured(|| Ok(u64::MAX)));
+        let room = |free: u64| volume::Room::measured(move || Ok(volume::Space { free, size: u64::MAX }));
+        let (scarce, ample) = (room(SIZE), room(u64::MAX));
         reserve.keep(&scarce);
         assert!(!path.exists());
         reserve.keep(&ample);

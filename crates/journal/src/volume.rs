@@ -1,18 +1,23 @@
 //! The file system under the state directory: whether it can be trusted, and how much room it has.
 
-use std::{fmt, io, path::Path, sync::Mutex, time::Duration};
+use std::{
+    fmt, io,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use homard_store::Error;
-use tokio::time::Instant;
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::disk;
 
-/// Below this, no new message is taken in: what is left is for the runs at work.
-pub(crate) const RESERVE: u64 = 64 * 1024 * 1024;
+const MIB: u64 = 1024 * 1024;
 
-/// How often the room is measured at most.
-const MEASURE_EVERY: Duration = Duration::from_secs(1);
+/// The most that is kept free for runs at work.
+const MOST: u64 = 64 * MIB;
+
+/// One part in so many of a file system is kept free for them, if that is less: 5 %.
+const PART: u64 = 20;
 
 /// Refuses a directory that other machines can write to: neither locks nor syncs can be relied on there.
 pub(crate) fn check(state: &Path) -> Result<(), Error> {
@@ -49,74 +54,85 @@ fn network(kind: u64) -> Option<&'static str> {
     }
 }
 
-/// How much room there is on the file system of a directory, in bytes.
-pub(crate) fn free(state: &Path) -> io::Result<u64> {
-    let volume = rustix::fs::statvfs(state)?;
-    Ok(volume.f_bavail.saturating_mul(volume.f_frsize))
+/// The space of a file system, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Space {
+    /// How much can be used.
+    pub(crate) free: u64,
+    /// How large it is.
+    pub(crate) size: u64,
 }
 
-/// How much room there is, measured at most once a second.
+impl Space {
+    /// Measures the file system of a directory.
+    pub(crate) fn of(state: &Path) -> io::Result<Self> {
+        let volume = rustix::fs::statvfs(state)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(volume.f_frsize);
+        Ok(Self { free: bytes(volume.f_bavail), size: bytes(volume.f_blocks) })
+    }
+
+    /// With less than this, no new message is taken in: what is left is for the runs at work.
+    pub(crate) fn floor(self) -> u64 {
+        MOST.min(self.size / PART)
+    }
+}
+
+/// The space on the disk of the journal. It is measured whenever it matters, which is cheap on a local disk: so the first
+/// message after some was freed is taken in.
 pub(crate) struct Room {
-    measure: Box<dyn Fn() -> io::Result<u64> + Send + Sync>,
-    last: Mutex<Option<(Instant, bool)>>,
+    measure: Box<dyn Fn() -> io::Result<Space> + Send + Sync>,
+    /// Whether there was too little when it was asked for last.
+    was_low: AtomicBool,
 }
 
 impl Room {
     /// The room on the file system of a directory.
     pub(crate) fn of(state: &Path) -> Self {
         let state = state.to_owned();
-        Self::measured(move || free(&state))
+        Self::measured(move || Space::of(&state))
     }
 
-    /// The room that `measure` finds, in bytes.
-    pub(crate) fn measured(measure: impl Fn() -> io::Result<u64> + Send + Sync + 'static) -> Self {
-        Self { measure: Box::new(measure), last: Mutex::default() }
+    /// The room that `measure` finds.
+    pub(crate) fn measured(measure: impl Fn() -> io::Result<Space> + Send + Sync + 'static) -> Self {
+        Self { measure: Box::new(measure), was_low: AtomicBool::new(false) }
     }
 
     /// Whether so many bytes could be used and new work would still be taken in. Where nobody can tell, they cannot.
     pub(crate) fn has_to_spare(&self, bytes: u64) -> bool {
-        (self.measure)().is_ok_and(|free| free >= RESERVE.saturating_add(bytes))
+        (self.measure)().is_ok_and(|space| space.free >= space.floor().saturating_add(bytes))
     }
 
     /// Whether there is too little for new work. Where nobody can tell, there is enough.
     pub(crate) fn is_low(&self) -> bool {
-        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let now = Instant::now();
-        match *last {
-            Some((at, low)) if now.duration_since(at) < MEASURE_EVERY => low,
-            Some(_) | None => {
-                let low = (self.measure)().is_ok_and(|free| free < RESERVE);
-                if low && !last.is_some_and(|(_, low)| low) {
-                    warn!("the disk is nearly full; new messages are refused until there is room");
-                }
-                *last = Some((now, low));
-                low
-            }
+        let is_low = (self.measure)().is_ok_and(|space| space.free < space.floor());
+        match (self.was_low.swap(is_low, Ordering::Relaxed), is_low) {
+            (false, true) => warn!("the disk is nearly full; new messages are refused until there is room"),
+            (true, false) => info!("there is room on the disk again; new messages are taken in"),
+            (false, false) | (true, true) => {}
         }
+        is_low
+    }
+
+    /// What the sender of a message is told when there is too little room for it.
+    pub(crate) fn full(&self, state: &Path) -> Error {
+        let floor = (self.measure)().map_or(MOST, Space::floor);
+        let floor = format!("{:.1}", floor as f64 / MIB as f64);
+        let (floor, state) = (floor.trim_end_matches(".0"), state.display());
+        Error::Disk(format!(
+            "disk_full: less than {floor} MiB are free on the disk of {state}; free some space and send it again"
+        ))
     }
 }
 
 impl fmt::Debug for Room {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Room").field("last", &self.last).finish_non_exhaustive()
+        f.debug_struct("Room").field("was_low", &self.was_low).finish_non_exhaustive()
     }
-}
-
-/// What the sender of a message is told when there is too little room for it.
-pub(crate) fn full(state: &Path) -> Error {
-    Error::Disk(format!(
-        "disk_full: less than {} MiB are free on the disk of {}; free some space and send it again",
-        RESERVE / (1024 * 1024),
-        state.display()
-    ))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    };
+    use std::sync::{Arc, atomic::AtomicU64};
 
     use super::*;
 
@@ -131,17 +147,39 @@ mod tests {
         assert_eq!(check(&std::env::temp_dir()), Ok(()));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn the_room_is_measured_once_a_second() {
-        let free = Arc::new(AtomicU64::new(RESERVE - 1));
+    #[test]
+    fn what_is_kept_free_is_a_part_of_a_small_disk_and_little_of_a_large_one() {
+        let floor = |size: u64| Space { free: 0, size }.floor();
+        assert_eq!([floor(0), floor(100 * MIB), floor(1_280 * MIB)], [0, 5 * MIB, 64 * MIB]);
+        assert_eq!([floor(1_281 * MIB), floor(u64::MAX)], [64 * MIB; 2]);
+    }
+
+    #[test]
+    fn each_question_is_answered_by_a_new_measurement() {
+        let free = Arc::new(AtomicU64::new(5 * MIB - 1));
         let probe = Arc::clone(&free);
-        let room = Room::measured(move || Ok(probe.load(Ordering::Relaxed)));
+        let room = Room::measured(move || Ok(Space { free: probe.load(Ordering::Relaxed), size: 100 * MIB }));
         assert!(room.is_low());
-        free.store(RESERVE, Ordering::Relaxed);
-        tokio::time::advance(MEASURE_EVERY - Duration::from_millis(1)).await;
-        assert!(room.is_low());
-        tokio::time::advance(Duration::from_millis(1)).await;
+        free.store(5 * MIB, Ordering::Relaxed);
         assert!(!room.is_low());
+        free.store(5 * MIB - 1, Ordering::Relaxed);
+        assert!(room.is_low());
         assert!(!Room::measured(|| Err(io::Error::other("no idea"))).is_low());
+    }
+
+    #[test]
+    fn whoever_is_refused_is_told_how_much_is_missing() {
+        let told = |size: u64| {
+            let room = Room::measured(move || Ok(Space { free: 0, size }));
+            room.full(Path::new("/state")).to_string()
+        };
+        let words = |least: &str| {
+            format!(
+                "disk_full: less than {least} MiB are free on the disk of /state; free some space and send it again"
+            )
+        };
+        assert!(told(u64::MAX).ends_with(&words("64")), "{}", told(u64::MAX));
+        assert!(told(100 * MIB).ends_with(&words("5")), "{}", told(100 * MIB));
+        assert!(told(128 * MIB).ends_with(&words("6.4")), "{}", told(128 * MIB));
     }
 }

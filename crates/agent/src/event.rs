@@ -166,6 +166,9 @@ pub struct End {
     pub outcome: Outcome,
     /// What the user gets, in order, without what went out in blocks.
     pub replies: Vec<Payload>,
+    /// What the user got in all, for whoever asks later; `None` if that is what the replies are. Others than those: of a run
+    /// that spoke in blocks, and of a message that another run answered.
+    pub whole: Option<Vec<Payload>>,
     /// Whether the model said last that nothing needs attention.
     pub is_quiet: bool,
     /// The lines of the transcript that hold what the model said to the user.
@@ -187,4 +190,11 @@ pub struct End {
     /// When it ended, in milliseconds since the epoch: after its last hook, and after all its commits but that of the
     /// terminal record, in which this time is stored.
     pub ended_at: u64,
+}
+
+impl End {
+    /// What the user got in all.
+    pub fn payloads(&self) -> &[Payload] {
+        self.whole.as_deref().unwrap_or(&self.replies)
+    }
 }

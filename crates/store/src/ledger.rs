@@ -307,6 +307,7 @@ mod tests {
             steps: crate::Steps::default(),
             ended_at: 2,
             words: None,
+            payloads: None,
         };
         Rec::Terminal { run: RunId::parse(run).unwrap(), ended: Box::new(ended) }
     }

@@ -265,6 +265,10 @@ pub struct Ended {
     /// What a command was answered, which stands in no transcript.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
+    /// The replies as the user got them, where they are not what the lines and the words say: a hook changed them, or
+    /// something was added. What they are is the business of whoever writes them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payloads: Option<serde_json::Value>,
 }
 
 /// The ways in which a run can end.
@@ -429,5 +433,24 @@ impl Rec {
             Self::Queue(delivery) => delivery.run.as_ref(),
             Self::Delete { .. } | Self::Deliver { .. } => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_end_that_an_earlier_version_stored_is_read() {
+        let usage = serde_json::to_value(Usage::default()).unwrap();
+        let stored = json!({
+            "outcome": "done", "replies": ["0000000a"], "model": ["p", "m"], "usage": usage, "ended_at": 7,
+            "steps": [{"from": 1, "to": 7, "step": "finished"}], "words": "hi",
+        });
+        let ended: Ended = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!((ended.payloads.as_ref(), ended.ended_at, ended.words.as_deref()), (None, 7, Some("hi")));
+        assert_eq!(serde_json::to_value(&ended).unwrap(), stored);
     }
 }

@@ -58,7 +58,8 @@ pub(super) fn agent_wait(scene: &Scene<'_>) -> Result<()> {
     let during = wire.get("agent.wait", json!({"runId": key, "timeoutMs": 30_000}))?;
     ensure!(during["status"] == "ok", "during the run it should wait for the end: {during}");
     let after = wire.get("agent.wait", json!({"runId": key}))?;
-    ensure!(after["status"] == "ok" && after["endedAt"] == during["endedAt"], "after it the same is told: {after}");
+    ensure!(after == during, "after it the same is told: {after}");
+    ensure!(!after["result"]["payloads"][0]["text"].as_str().unwrap_or_default().is_empty(), "with its reply: {after}");
     let unknown = wire.get("agent.wait", json!({"runId": "nobody-knows", "timeoutMs": 50}))?;
     ensure!(unknown["status"] == "timeout", "an unknown run should time out: {unknown}");
     let slow = format!("wait-slow-{}", scene.client.version);

@@ -22,7 +22,7 @@ use std::{
 
 use homard_audit::Audit;
 use homard_proto::{EntryId, RunId, SessionId, SessionKey, message::Message, session};
-use homard_store::{Error as StoreError, Fence, RunRow, RunState, Store, branch};
+use homard_store::{Ended, Error as StoreError, Fence, RunRow, RunState, Store, branch};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -40,7 +40,7 @@ use crate::{
     post::Mail,
     profile::Agents,
     tape::{Follower, State, Tape},
-    wire::Reported,
+    wire::{self, Reported},
     writer::Writer,
 };
 use backlog::Backlog;
@@ -383,8 +383,7 @@ impl Hub {
             if let Some(row) = row
                 && let RunState::Ended(ended) = &row.state
             {
-                // Whoever waits asks how it ended, not what was said.
-                return Ok(Waited::Ended(Box::new(Reported::from_row(&row, ended, &[]))));
+                return Ok(Waited::Ended(Box::new(self.report_end(&row, ended).await?)));
             }
             tokio::select! {
                 biased;
@@ -482,10 +481,14 @@ impl Hub {
     /// What a stored run came to, with its replies looked up in its own transcript; `None` while it is not over.
     async fn report(&self, row: &RunRow) -> Result<Option<Reported>, StoreError> {
         let RunState::Ended(ended) = &row.state else { return Ok(None) };
+        self.report_end(row, ended).await.map(Some)
+    }
+
+    async fn report_end(&self, row: &RunRow, ended: &Ended) -> Result<Reported, StoreError> {
         let entries = match &row.session {
-            Some(session) => self.0.store.transcript(&row.key, session).await?,
-            None => None,
+            Some(session) if wire::is_in_transcript(ended) => self.0.store.transcript(&row.key, session).await?,
+            Some(_) | None => None,
         };
-        Ok(Some(Reported::from_row(row, ended, &entries.unwrap_or_default())))
+        Ok(Reported::from_row(row, ended, &entries.unwrap_or_default()))
     }
 }

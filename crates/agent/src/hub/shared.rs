@@ -48,6 +48,7 @@ pub(super) fn interrupted(accepted_at: u64, at: u64) -> Ended {
         steps: course::of(&[], Span { accepted_at, begun: &[accepted_at], held: None, stored_at: None, until: at }),
         ended_at: at,
         words: None,
+        payloads: None,
     }
 }
 

@@ -162,6 +162,7 @@ impl Lane {
             ),
             ended_at: at,
             words: end.replies.first().map(|reply| reply.text.clone()),
+            payloads: None,
         };
         let profile = self.hub.setup.agents().of(self.key.agent());
         self.open_line(&mut queued, &profile);
@@ -263,6 +264,7 @@ impl Lane {
         End {
             outcome: Outcome::Done,
             replies: vec![Payload::answer(reply)],
+            whole: None,
             is_quiet: false,
             lines: Vec::new(),
             calls: Vec::new(),

@@ -35,6 +35,7 @@ use crate::{
     profile::Profile,
     replies::Replies,
     run::{Driven, Fill, Last, RunError, margin},
+    wire,
     writer::Then,
 };
 
@@ -98,9 +99,10 @@ impl Lane {
         let (accepted_at, stored_at) = (tape.accepted_at(), Some(stored_at));
         let steps = course::of(&tape.facts(), Span { accepted_at, begun: &queued.begun, held: queued.reentry, stored_at, until: at });
         let spec = profile.spec();
-        let end = Arc::new(End {
+        let mut end = End {
             outcome,
             replies,
+            whole: None,
             lines,
             is_quiet,
             calls: std::mem::take(&mut last.calls),
@@ -111,7 +113,11 @@ impl Lane {
             session: story.session,
             started_at: queued.begun.first().copied().or(story.started_at),
             ended_at: at,
-        });
+        };
+        let mut stored = Ended { words: last.words.take().or_else(|| unwritten(&end)), ..ended(&end, steps) };
+        end.whole = has_blocks.then(|| wire::whole_of(&stored, &facts));
+        wire::keep_payloads(&mut stored, end.payloads(), &facts);
+        let end = Arc::new(end);
         last.records.extend(self.settle(
             queued,
             &end,
@@ -119,10 +125,7 @@ impl Lane {
         ));
         let outgoing = self.finals(queued, &end, (!story.compactions.is_empty(), has_blocks));
         last.records.extend(queueing(&outgoing));
-        last.records.push(Rec::Terminal {
-            run: queued.inbound.run.clone(),
-            ended: Box::new(Ended { words: last.words.take().or_else(|| unwritten(&end)), ..ended(&end, steps) }),
-        });
+        last.records.push(Rec::Terminal { run: queued.inbound.run.clone(), ended: Box::new(stored) });
         tape.hold(at, RunEvent::Ended(end.clone()));
         last.facts += 1;
         // Before the end, because that says what they would say.
@@ -335,6 +338,7 @@ pub(crate) fn ending(
         steps,
         ended_at: at,
         words: None,
+        payloads: None,
     };
     records.push(Rec::Terminal { run: run.clone(), ended: Box::new(ended) });
     records
@@ -393,6 +397,7 @@ fn ended(end: &End, steps: Steps) -> Ended {
         steps,
         ended_at: end.ended_at,
         words: None,
+        payloads: None,
     }
 }
 

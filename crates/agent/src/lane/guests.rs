@@ -15,7 +15,9 @@ impl Lane {
         for guest in guests {
             match self.hub.store.run(&guest.inbound.run).await.map(|row| row.map(|row| row.state)) {
                 Ok(Some(RunState::Ended(_))) => {
-                    let end = End { replies: Vec::new(), usage: Default::default(), ..end.clone() };
+                    // It is answered with the run, and whoever asks for it later gets that answer.
+                    let whole = Some(end.payloads().to_vec());
+                    let end = End { replies: Vec::new(), whole, usage: Default::default(), ..end.clone() };
                     guest.tape.pass(end.ended_at, RunEvent::Ended(Arc::new(end)));
                     self.hub.forget(&guest.tape);
                 }

@@ -15,7 +15,7 @@ use super::{
     stop_reason,
 };
 use crate::{
-    event::{AbortReason, End, Failure, FailureKind, Outcome, TruncatedInput},
+    event::{AbortReason, End, Event, Failure, FailureKind, Outcome, RunEvent, TruncatedInput},
     hub::{Accepted, Disposition, Waited},
     lane::inbox::Placed,
     post::Arrival,
@@ -30,6 +30,8 @@ pub struct Reported {
     session: Option<SessionId>,
     outcome: Outcome,
     replies: Vec<Payload>,
+    /// What the user got in all, if that is not what the replies are.
+    whole: Option<Vec<Payload>>,
     is_quiet: bool,
     model: (String, String),
     usage: Usage,
@@ -47,6 +49,7 @@ impl Reported {
             session: end.session.clone(),
             outcome: end.outcome.clone(),
             replies: end.replies.clone(),
+            whole: end.whole.clone(),
             is_quiet: end.is_quiet,
             model: end.model.clone(),
             usage: end.usage.clone(),
@@ -56,7 +59,7 @@ impl Reported {
         }
     }
 
-    /// From the store, with the replies looked up in the transcript.
+    /// From the store. The transcript's entries are needed if [`is_in_transcript`] says so.
     pub(crate) fn from_row(row: &RunRow, ended: &Ended, entries: &[Entry]) -> Self {
         let said = |entry: &Entry| match &entry.kind {
             Line::Message(said) => match &said.message {
@@ -66,22 +69,19 @@ impl Reported {
             Line::ModelChange(_) | Line::Other(_) => None,
         };
         let reply = |id: &EntryId| entries.iter().find(|entry| entry.id == *id).and_then(said);
-        let failed = match &ended.outcome {
-            Outcome::Failed(failure) => Some(Payload { kind: Kind::Error, ..Payload::answer(&failure.message) }),
-            Outcome::Done | Outcome::Aborted(_) => None,
-        };
-        let words = ended.words.clone().map(Payload::answer);
         Self {
             run: row.run.clone(),
             key: row.key.clone(),
             session: row.session.clone(),
             outcome: ended.outcome.clone(),
-            replies: failed.into_iter().chain(ended.replies.iter().filter_map(reply)).chain(words).collect(),
+            replies: kept_payloads(ended).unwrap_or_else(|| derived(ended, reply)),
+            whole: None,
             is_quiet: false,
             model: ended.model.clone(),
             usage: ended.usage.clone(),
             truncated_input: ended.steps.truncated_input(),
-            started_at: row.started_at,
+            // A command has no beginning of its own: it is answered at once.
+            started_at: row.started_at.or_else(|| ended.words.as_ref().map(|_| ended.ended_at)),
             ended_at: ended.ended_at,
         }
     }
@@ -179,17 +179,9 @@ impl Reported {
 
     /// What a run gives: payloads for the user, facts for programs.
     pub fn result(&self, generation: Generation) -> Value {
-        // Protocol 4 shows the last answer.
-        let last = self.replies.iter().rposition(|reply| reply.kind == Kind::Answer);
-        let is_shown = |at: usize, reply: &Payload| match generation {
-            Generation::Three => true,
-            Generation::Four => reply.kind != Kind::Answer || Some(at) == last,
-        };
-        let shown = self.replies.iter().enumerate().filter(|(at, reply)| is_shown(*at, reply));
-        let payloads: Vec<_> = shown.map(|(_, reply)| payload(reply)).collect();
         let usage = &self.usage;
         let mut result = json!({
-            "payloads": payloads,
+            "payloads": payloads(generation, &self.replies),
             "meta": {
                 "durationMs": self.ended_at.saturating_sub(self.started_at.unwrap_or(self.ended_at)),
                 "agentMeta": {
@@ -208,7 +200,7 @@ impl Reported {
         result
     }
 
-    /// The answer to `agent.wait`.
+    /// The answer to `agent.wait`: the same at the end of the run, later, and after a restart.
     fn waited(&self, generation: Generation) -> Value {
         let status = if self.outcome == Outcome::Done { "ok" } else { "error" };
         let mut answer = json!({"runId": self.run, "status": status});
@@ -225,8 +217,57 @@ impl Reported {
         if let Some(input) = &self.truncated_input {
             answer[TRUNCATED] = json!(input);
         }
+        answer["result"] = json!({"payloads": payloads(generation, self.whole.as_ref().unwrap_or(&self.replies))});
         answer
     }
+}
+
+/// What the user got of a run by its outcome, its lines and its words alone. `reply` reads a line.
+fn derived(ended: &Ended, reply: impl Fn(&EntryId) -> Option<Payload>) -> Vec<Payload> {
+    let failed = match &ended.outcome {
+        Outcome::Failed(failure) => Some(Payload { kind: Kind::Error, ..Payload::answer(&failure.message) }),
+        Outcome::Done | Outcome::Aborted(_) => None,
+    };
+    let words = ended.words.clone().map(Payload::answer);
+    failed.into_iter().chain(ended.replies.iter().filter_map(reply)).chain(words).collect()
+}
+
+/// What the user got of a run, as it was kept with its end. What another version wrote and cannot be read is looked up in
+/// the transcript.
+fn kept_payloads(ended: &Ended) -> Option<Vec<Payload>> {
+    serde_json::from_value(ended.payloads.clone()?).ok()
+}
+
+/// Whether a part of what the user got of a run stands in its transcript alone.
+pub(crate) fn is_in_transcript(ended: &Ended) -> bool {
+    !ended.replies.is_empty() && kept_payloads(ended).is_none()
+}
+
+/// What the user got of a run that spoke in blocks: its messages whole. `facts` are those of its tape.
+pub(crate) fn whole_of(ended: &Ended, facts: &[Event]) -> Vec<Payload> {
+    let said = |fact: &Event, id: &EntryId| {
+        let RunEvent::Assistant { entry, said } = &fact.kind else { return None };
+        (entry == id).then(|| replies::payload_of(said))
+    };
+    derived(ended, |id| facts.iter().find_map(|fact| said(fact, id)))
+}
+
+/// Keeps what the user got with the end of a run, if its lines do not say it.
+pub(crate) fn keep_payloads(ended: &mut Ended, got: &[Payload], facts: &[Event]) {
+    if whole_of(ended, facts) != got {
+        ended.payloads = Some(json!(got));
+    }
+}
+
+/// Replies as programs read them. Protocol 4 shows the last answer, protocol 3 all.
+fn payloads(generation: Generation, replies: &[Payload]) -> Vec<Value> {
+    let last = replies.iter().rposition(|reply| reply.kind == Kind::Answer);
+    let is_shown = |at: usize, reply: &Payload| match generation {
+        Generation::Three => true,
+        Generation::Four => reply.kind != Kind::Answer || Some(at) == last,
+    };
+    let shown = replies.iter().enumerate().filter(|(at, reply)| is_shown(*at, reply));
+    shown.map(|(_, reply)| payload(reply)).collect()
 }
 
 /// A reply as programs read it.

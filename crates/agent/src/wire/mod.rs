@@ -18,6 +18,7 @@ use crate::{
     tape::Tape,
 };
 pub use answer::{Reported, accepted, note_arrival, note_place, sent, waited};
+pub(crate) use answer::{is_in_transcript, keep_payloads, whole_of};
 pub use chat::{News, Telling, whole, words_of};
 
 /// How much of a tool's text an event carries.

@@ -22,6 +22,7 @@ fn ended(outcome: Outcome) -> RunEvent {
     RunEvent::Ended(Arc::new(End {
         outcome,
         replies: Vec::new(),
+        whole: None,
         is_quiet: false,
         lines: Vec::new(),
         calls: Vec::new(),

@@ -194,15 +194,19 @@ async fn waiting_holds_up_nothing_else() {
         assert_eq!(now["payload"], timeout("k"));
         assert_eq!(socket.ask("h", "health", json!({})).await["ok"], true);
         gate.add_permits(1);
-        let mut ended = socket.answer("w1").await["payload"].take();
-        assert!(ended["startedAt"].take().is_u64() && ended["endedAt"].take().is_u64());
-        let mut expected = json!({"runId": "k", "status": "ok", "startedAt": null, "endedAt": null});
+        let ended = socket.answer("w1").await["payload"].take();
+        // Once more, from the store.
+        let later = socket.ask("w3", "agent.wait", json!({"runId": "k", "timeoutMs": 1000})).await;
+        assert_eq!(later["payload"], ended);
+        let result = json!({"payloads": [{"text": "hello world", "mediaUrl": null}]});
+        let (started_at, ended_at) = (&ended["startedAt"], &ended["endedAt"]);
+        assert!(started_at.is_u64() && ended_at.is_u64(), "{ended}");
+        let mut expected =
+            json!({"runId": "k", "status": "ok", "startedAt": started_at, "endedAt": ended_at, "result": result});
         if protocol == 4 {
             expected["stopReason"] = "stop".into();
         }
         assert_eq!(ended, expected);
-        let later = socket.ask("w3", "agent.wait", json!({"runId": "k", "timeoutMs": 1000})).await;
-        assert_eq!(later["payload"]["status"], "ok");
     }
 }
 

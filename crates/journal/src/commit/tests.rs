@@ -37,6 +37,7 @@ fn terminal(run: &str) -> Rec {
         model: (String::new(), String::new()),
         usage: Usage::default(),
         words: None,
+        payloads: None,
         steps: homard_store::Steps::default(),
         ended_at: 2,
     };

@@ -179,6 +179,7 @@ pub(crate) fn ended(outcome: Outcome) -> Ended {
         model: ("fake".to_owned(), "fake-1".to_owned()),
         usage: Usage::default(),
         words: None,
+        payloads: None,
         steps: Steps::default(),
         ended_at: NOW,
     }

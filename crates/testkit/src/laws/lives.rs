@@ -5,9 +5,15 @@ use std::{
     sync::Arc,
 };
 
-use homard_agent::{CUT, FLUSH, PLEA, hub::Waited, spelled_out, tape::State};
+use homard_agent::{
+    CUT, FLUSH, PLEA,
+    hub::Waited,
+    spelled_out,
+    tape::State,
+    wire::{self, Reported},
+};
 use homard_proto::{
-    EntryId, RunId,
+    EntryId, Generation, RunId,
     message::{Block, Content, Message, User},
     transcript::Entry,
 };
@@ -178,13 +184,27 @@ fn answers(played: &Played) -> Vec<String> {
         .collect()
 }
 
-/// Whoever waits after everything learns the end that is stored.
+/// Whoever waits after everything learns the end that is stored, with the same words as whoever waited at the end.
 fn waits(played: &Played) -> Vec<String> {
     let wrong = played.waited.iter().filter(|(run, waited)| match waited {
         Waited::Ended(report) => Some(report.outcome()) != outcome(played, run),
         Waited::Queued | Waited::Timeout | Waited::Broken(_) => true,
     });
-    wrong.map(|(run, waited)| format!("who waits for run {run} learns {waited:?}")).collect()
+    let wrong = wrong.map(|(run, waited)| format!("who waits for run {run} learns {waited:?}"));
+    let differs = played.waited.iter().filter_map(|(run, waited)| {
+        let ended = played.log.runs.iter().rev().find_map(|heard| match heard.tape.state() {
+            State::Ended(end) if heard.tape.run() == run => Some((heard.tape.key().clone(), end)),
+            State::Ended(_) | State::Broken(_) | State::Queued | State::Running | State::Refused => None,
+        });
+        let (key, end) = ended?;
+        let at_the_end = Waited::Ended(Box::new(Reported::of(run, &key, &end)));
+        let differs = |generation: &Generation| {
+            let [then, now] = [&at_the_end, waited].map(|waited| wire::waited(*generation, run, waited));
+            (then != now).then(|| format!("who waited for run {run} learnt {then}, and later {now}"))
+        };
+        [Generation::Three, Generation::Four].iter().find_map(differs)
+    });
+    wrong.chain(differs).collect()
 }
 
 /// A stored message as it is, and as a model may see it: what no provider takes is mended in the copy.

@@ -39,6 +39,7 @@ fn ended(outcome: Outcome, replies: &[&str]) -> Event {
     event(RunEvent::Ended(Arc::new(End {
         outcome,
         replies: replies.iter().map(reply).collect(),
+        whole: None,
         is_quiet: false,
         lines: Vec::new(),
         calls: Vec::new(),

@@ -220,7 +220,7 @@ impl Ledger {
                 aborted: open.aborted,
                 entries: open.input.as_ref().map(|input| after(&known.row, input)).unwrap_or_default(),
                 tools: open.tools.clone(),
-                guests: known.absorbed.iter().filter_map(|guest| self.row(guest)).filter(is_guest).collect(),
+                guests: self.in_order(&known.absorbed).filter(is_guest).collect(),
                 posted: Vec::new(),
             })
         };
@@ -229,6 +229,13 @@ impl Ledger {
 
     fn attempt(&self, started_at: u64, process: usize) -> Attempt {
         Attempt { started_at, process: self.processes.get(process).copied().unwrap_or(ProcessEnd::Running) }
+    }
+
+    /// The rows of these runs, in the order in which they were accepted.
+    fn in_order(&self, runs: &[RunId]) -> impl Iterator<Item = RunRow> {
+        let mut known: Vec<_> = runs.iter().filter_map(|run| self.runs.get(run)).collect();
+        known.sort_by_key(|known| known.order);
+        known.into_iter().map(|known| known.row.clone())
     }
 }
 

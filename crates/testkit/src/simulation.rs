@@ -109,7 +109,16 @@ fn message(dice: &mut Dice, number: u64) -> String {
     let whose = format!("run=r{number} key={key}");
     match dice.below(20) {
         0..7 => {
-            let more = dice.pick(&["", "", "", "", "", "", " timeout=5", " restart=interrupt"]);
+            let more = dice.pick(&[
+                "",
+                "",
+                "",
+                "",
+                " restart=interrupt",
+                " restart=interrupt",
+                " timeout=5",
+                " restart=interrupt",
+            ]);
             format!("say \"m{number}\" {whose}{more}")
         }
         7..12 => format!("chat \"m{number}\" {whose}"),

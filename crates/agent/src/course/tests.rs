@@ -193,7 +193,7 @@ fn every_restart_is_a_time_of_its_own() {
 
 #[test]
 fn hooks_on_the_last_messages_have_their_time() {
-    let span = Span { accepted_at: BORN, begun: &[], stored_at: Some(BORN + 35), until: BORN + 90 };
+    let span = Span { accepted_at: BORN, begun: &[], held: None, stored_at: Some(BORN + 35), until: BORN + 90 };
     let answered = [at(10, started()), at(10, asking("m")), at(30, said(30, None))];
     assert_eq!(in_short(&answered, span), ["0-10 queued", "10-30 model", "30-35 finished", "35-90 finalHooks"]);
     let stopped = [at(10, started()), at(10, asking("m"))];

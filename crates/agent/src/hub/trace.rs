@@ -81,7 +81,13 @@ impl Hub {
         // One that began before this process did.
         let begun = row.started_at.into_iter().chain(row.taken_up.iter().copied());
         let begun: Vec<_> = begun.filter(|before| began.is_none_or(|began| *before < began)).collect();
-        (course::of(&facts, Span { accepted_at: tape.accepted_at(), begun: &begun, held: row.hold, stored_at: None, until }), until)
+        (
+            course::of(
+                &facts,
+                Span { accepted_at: tape.accepted_at(), begun: &begun, held: row.hold, stored_at: None, until },
+            ),
+            until,
+        )
     }
 
     /// The runs that are remembered, the newest first.

@@ -158,7 +158,13 @@ impl Lane {
             usage: Usage::default(),
             steps: course::of(
                 &[],
-                course::Span { accepted_at: queued.tape.accepted_at(), begun: &[], held: None, stored_at: None, until: at },
+                course::Span {
+                    accepted_at: queued.tape.accepted_at(),
+                    begun: &[],
+                    held: None,
+                    stored_at: None,
+                    until: at,
+                },
             ),
             ended_at: at,
             words: end.replies.first().map(|reply| reply.text.clone()),

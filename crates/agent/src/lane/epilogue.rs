@@ -97,7 +97,10 @@ impl Lane {
         // Behind the last hook and all commits but that of the terminal record, which cannot hold its own time.
         let at = self.hub.ambient.now_ms();
         let (accepted_at, stored_at) = (tape.accepted_at(), Some(stored_at));
-        let steps = course::of(&tape.facts(), Span { accepted_at, begun: &queued.begun, held: queued.reentry, stored_at, until: at });
+        let steps = course::of(
+            &tape.facts(),
+            Span { accepted_at, begun: &queued.begun, held: queued.reentry, stored_at, until: at },
+        );
         let spec = profile.spec();
         let mut end = End {
             outcome,

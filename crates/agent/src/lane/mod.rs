@@ -168,6 +168,11 @@ impl Queued {
 
     /// A run that was at work when the process ended.
     pub(crate) fn resuming(mut self, resume: Resume) -> Self {
+        // A command that is answered at once starts no run, so a text that looks like one was meant as it is: the bare word
+        // "stop" stops something only while there is something to stop.
+        if self.is_control(true) {
+            self.inbound.command = None;
+        }
         self.reentry = resume.reentry;
         self.resume = Some(resume);
         self.is_resumed = true;

@@ -192,7 +192,7 @@ impl Story {
             let text = payload.get("text").and_then(Value::as_str).unwrap_or_default().trim_end();
             let is_shown = text == shown || self.earlier.iter().any(|earlier| earlier.trim_end() == text);
             // A footer, or what a connection that broke left unshown of the last message.
-            let rest = if shown.is_empty() { None } else { text.strip_prefix(&shown) };
+            let rest = text.strip_prefix(&self.shown).or_else(|| text.strip_prefix(&shown)).filter(|_| !shown.is_empty());
             match rest {
                 _ if text.is_empty() || is_shown => {}
                 Some(rest) => {
@@ -315,7 +315,9 @@ mod tests {
         let shows = Shows { words: true, tools: false, colours: false };
         let streamed = [(Stream::Assistant, json!({"text": "Hello.", "delta": "Hello."}))];
         let payload = json!({"text": "Hello.\n\nUsage: 3 in / 1 out"});
-        assert_eq!(told(shows, &streamed, &[payload]).0, "Hello.\nUsage: 3 in / 1 out\n");
+        assert_eq!(told(shows, &streamed, std::slice::from_ref(&payload)).0, "Hello.\n\nUsage: 3 in / 1 out\n");
+        let ends_its_line = [(Stream::Assistant, json!({"text": "Hello.\n", "delta": "Hello.\n"}))];
+        assert_eq!(told(shows, &ends_its_line, &[payload]).0, "Hello.\n\nUsage: 3 in / 1 out\n");
     }
 
     #[test]

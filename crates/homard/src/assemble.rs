@@ -21,7 +21,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use homard_agent::{Ambient, ChannelLimits, Class, Hub, HubEvent, Rules, Slots};
-use homard_config::{Loaded, Used};
+use homard_config::Loaded;
 use homard_journal::Journal;
 use homard_tools::sandbox;
 use jiff::tz::TimeZone;
@@ -91,7 +91,7 @@ impl House {
         let tidied = sandbox::tidy(&paths.state);
         let audit = audit::open(paths, &journal);
         let (office, wrong) = Office::new((paths, place), &chosen.loaded, audit);
-        let Staff { agents, remark, mut troubles } = office.staff(&chosen.loaded, knows_tools(chosen))?;
+        let Staff { agents, remark, mut troubles } = office.staff(&chosen.loaded)?;
         troubles.extend(tidied);
         troubles.extend(wrong);
         let (main, subagent) = slots(config);
@@ -138,19 +138,9 @@ impl House {
     }
 }
 
-/// Whether it is known which tools agents may use: not if only parts of the file are used, and what is wrong may be that.
-fn knows_tools(chosen: &Chosen) -> bool {
-    let is_about_tools = |path: &str| {
-        path.is_empty()
-            || matches!(path, "$include" | "agents" | "agents.$include")
-            || ["tools", "agents.list", "agents.entries"].iter().any(|start| path.starts_with(start))
-    };
-    chosen.used != Used::Parts || !chosen.loaded.problems.iter().any(|problem| is_about_tools(&problem.path))
-}
-
 /// Sets a hub up by another config, which is valid: what begins from here on goes by it. Says what is wrong with some agent.
 pub(crate) fn set_up(hub: &Hub, office: &Office, loaded: &Loaded<Config>) -> Result<Vec<String>> {
-    let Staff { agents, mut troubles, .. } = office.staff(loaded, true)?;
+    let Staff { agents, mut troubles, .. } = office.staff(loaded)?;
     troubles.extend(office.channels.set_up(loaded));
     let (main, subagent) = slots(&loaded.config);
     hub.slots().resize(Class::Main, main);
@@ -161,7 +151,7 @@ pub(crate) fn set_up(hub: &Hub, office: &Office, loaded: &Loaded<Config>) -> Res
 
 /// Sets a hub up again by the config that it has: there may be other tools. Says what is wrong with some agent.
 pub(crate) fn set_up_again(hub: &Hub, office: &Office, loaded: &Loaded<Config>) -> Result<Vec<String>> {
-    let Staff { agents, troubles, .. } = office.staff(loaded, office.knew_tools())?;
+    let Staff { agents, troubles, .. } = office.staff(loaded)?;
     hub.set_up(agents, rules(&loaded.config, office));
     Ok(troubles)
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// A failure that is more than a text. Any other error is a plain failure with exit code 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// What programs branch on: a code of the gateway's, or `usage`, `connection`, `interrupted`, `failed`.
+    /// What programs branch on: a code of the gateway's, or `usage`, `config`, `connection`, `interrupted`, `failed`.
     pub(crate) kind: String,
     /// What people read: what failed, where, and what to do next.
     pub(crate) message: String,
@@ -28,6 +28,11 @@ impl Failure {
     /// The command was called in a way that cannot work.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self { exit: 2, ..Self::new("usage", message) }
+    }
+
+    /// The config file cannot be used, so nothing was started: the system's EX_CONFIG.
+    pub(crate) fn config(message: impl Into<String>) -> Self {
+        Self { exit: 78, ..Self::new("config", message) }
     }
 
     /// The same failure, of this run.

@@ -10,7 +10,6 @@ use std::{
 use anyhow::{Context, Result};
 use homard_agent::{
     Agents, Bounds, Profile, Setting,
-    access::ToolRules,
     profile::{Choose, Identity},
     schedule::Schedule,
     secrets::Secrets,
@@ -76,8 +75,6 @@ struct Kept {
     /// Those who write down what is learned about credentials.
     keeping: Vec<Keeping>,
     libraries: Vec<Library>,
-    /// Whether it was known which tools agents may use.
-    knows_tools: bool,
     /// What must not be seen.
     secrets: Vec<Secrets>,
 }
@@ -165,32 +162,16 @@ impl Office {
         self.kept().libraries.clone()
     }
 
-    /// Whether it was known, the last time, which tools agents may use.
-    pub(super) fn knew_tools(&self) -> bool {
-        self.kept().knows_tools
-    }
-
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The agents of a config.
-    pub(super) fn staff(&self, loaded: &Loaded<Config>, knows_tools: bool) -> Result<Staff> {
+    pub(super) fn staff(&self, loaded: &Loaded<Config>) -> Result<Staff> {
         let models = Arc::new(Models::new(&loaded.config, super::environment(&loaded.variables)));
         let (toolbox, troubles) = self.bench.toolbox(loaded, &self.paths, self.guests.tools(&loaded.config));
-        let mut desk = Desk {
-            loaded,
-            models,
-            toolbox,
-            knows_tools,
-            secrets: BTreeMap::new(),
-            libraries: Vec::new(),
-            remark: None,
-            troubles,
-        };
-        if !knows_tools {
-            desk.troubles.push("which tools agents may use cannot be read, so they have none".to_owned());
-        }
+        let secrets = BTreeMap::new();
+        let mut desk = Desk { loaded, models, toolbox, secrets, libraries: Vec::new(), remark: None, troubles };
         let (mut first, mut others, mut ids) = (None, Vec::new(), BTreeSet::new());
         for agent in loaded.config.agents.members() {
             if !ids.insert(agent.id.clone()) {
@@ -202,7 +183,7 @@ impl Office {
         let agents = Agents::new(first.context("there is no agent")?, others);
         let Desk { libraries, remark, troubles, secrets, .. } = desk;
         let mut kept = self.kept();
-        (kept.libraries, kept.knows_tools) = (libraries, knows_tools);
+        kept.libraries = libraries;
         kept.secrets = secrets.into_values().collect();
         if let Some(masks) = self.masks.get() {
             masks.hide_all(kept.secrets.clone());
@@ -255,7 +236,6 @@ impl Office {
             Place::Here(directory) => directory.clone(),
             Place::Workspaces => workspace.clone(),
         };
-        let (toolbox, rules) = desk.tools(agent);
         let (said, defaults) = (agent.said, &config.agents.defaults);
         let identity = said.identity.clone();
         // What the config does not say of it, the agent may say of itself.
@@ -270,8 +250,8 @@ impl Office {
                 theme: identity.theme.or(own.theme),
                 avatar: identity.avatar.or(own.avatar),
             },
-            toolbox,
-            rules,
+            toolbox: desk.toolbox.clone(),
+            rules: Some(tools::rules(config, agent)),
             workdir,
             setting,
             timeout: timeout(config),
@@ -311,8 +291,6 @@ struct Desk<'a> {
     loaded: &'a Loaded<Config>,
     models: Arc<Models>,
     toolbox: Toolbox,
-    /// Whether it is known which tools agents may use.
-    knows_tools: bool,
     /// By the file of the credentials.
     secrets: BTreeMap<PathBuf, Secrets>,
     libraries: Vec<Library>,
@@ -347,14 +325,6 @@ impl Desk<'_> {
     fn secrets(&mut self, paths: &Paths, keyring: &Keyring) -> Secrets {
         let make = || secrets::all(self.loaded, paths, keyring);
         self.secrets.entry(keyring.path.clone()).or_insert_with(make).clone()
-    }
-
-    /// Who may use which tools of an agent: while that is not known, nobody has one.
-    fn tools(&mut self, agent: &Member<'_>) -> (Toolbox, Option<ToolRules>) {
-        if !self.knows_tools {
-            return (Toolbox::default(), None);
-        }
-        (self.toolbox.clone(), Some(tools::rules(&self.loaded.config, agent)))
     }
 
     /// The models that may be chosen although no list has them: those of an agent, the one that looks at pictures and

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::{
     assemble::hooks::settings,
     config::{
-        self, Config,
+        Config,
         change::{By, Change, Refusal, change},
     },
     failure::Failure,
@@ -92,10 +92,7 @@ enum Command {
 /// Does it.
 pub(super) fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
-    let chosen = Config::choose(&paths);
-    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
-        render::remark(&complaint);
-    }
+    let chosen = crate::cmd::config_of(&paths)?;
     let shown = || Shown::find(&chosen.loaded, &paths);
     match &args.command {
         None => shown().list(false, false, args.json),

@@ -6,13 +6,7 @@ use clap::Subcommand;
 use homard_tools::mcp::{Reach, ServerSetup, ServerState, ServerStatus};
 use serde_json::{Value, json};
 
-use crate::{
-    assemble::servers,
-    config::{self, Config, mcp::Server},
-    failure::Failure,
-    paths::Paths,
-    render,
-};
+use crate::{assemble::servers, config::mcp::Server, failure::Failure, paths::Paths, render};
 
 /// What `homard mcp` takes.
 #[derive(Debug, clap::Args)]
@@ -41,10 +35,7 @@ enum Command {
 /// Does it.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
-    let chosen = Config::choose(&paths);
-    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
-        render::remark(&complaint);
-    }
+    let chosen = crate::cmd::config_of(&paths)?;
     let all = &chosen.loaded.config.mcp.servers;
     let servers: Vec<_> =
         all.iter().map(|(name, server)| (name.as_str(), server, server.setup(name, &paths.state))).collect();

@@ -37,9 +37,10 @@ use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
-    config::{Config, logging::Logging},
+    config::{Chosen, Config, complaint, logging::Logging},
     logging::{self, Log},
     paths::Paths,
+    render,
 };
 
 /// An agent gateway: a message comes in, a model is asked, tools are run, a reply goes out, everything is kept.
@@ -54,7 +55,7 @@ use crate::{
   homard sessions                            what was talked about
   homard trace last                          what became of the newest message
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 and 143 interrupted."
+Exit codes: 0 done, 1 failed, 2 wrong usage, 78 config not valid, 130 and 143 interrupted."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -198,7 +199,9 @@ impl Cli {
         let Command::Gateway(args) = &self.command else { return Default::default() };
         // Wrong usage leaves nothing behind.
         let Some(paths) = args.can_serve().then(Paths::find).and_then(Result::ok) else { return Default::default() };
-        let logging = Config::choose(&paths).loaded.config.logging;
+        // Nor does a config that cannot be used, with which no gateway starts.
+        let Ok(chosen) = Config::choose(&paths) else { return Default::default() };
+        let logging = chosen.loaded.config.logging;
         let place = logging::place(&logging, &paths);
         (logging, Some(place))
     }
@@ -234,6 +237,15 @@ impl Cli {
             Command::Chaos(args) => chaos::run(args).await,
         }
     }
+}
+
+/// The config to run with. If that is not the file, a warning on stderr says so.
+fn config_of(paths: &Paths) -> Result<Chosen> {
+    let chosen = Config::choose(paths)?;
+    if let Some(complaint) = complaint(&chosen, &paths.config) {
+        render::remark(&complaint);
+    }
+    Ok(chosen)
 }
 
 #[cfg(test)]

@@ -14,10 +14,9 @@ pub(super) use self::status::Standing;
 use crate::{
     assemble::{self, models::Models},
     auth::{Keyring, place},
-    config::{self, Config, agents::Member},
+    config::{Config, agents::Member},
     failure::Failure,
     paths::Paths,
-    render,
 };
 
 /// What `homard models` takes.
@@ -83,10 +82,7 @@ pub(super) fn standing(loaded: &Loaded<Config>, paths: &Paths, agent: &str) -> R
 /// Shows or changes it.
 pub(super) fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
-    let chosen = Config::choose(&paths);
-    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
-        render::remark(&complaint);
-    }
+    let chosen = crate::cmd::config_of(&paths)?;
     let Loaded { config, variables, .. } = chosen.loaded;
     let setup = Setup { models: Models::new(&config, assemble::environment(&variables)), config, paths };
     match &args.command {

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::{
     config::{
-        self, Config,
+        Config,
         change::{By, Change, Refusal, change},
     },
     failure::Failure,
@@ -99,10 +99,7 @@ pub(super) async fn examine(loaded: &Loaded<Config>, paths: &Paths) -> doctor::S
 /// Does it.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
-    let chosen = Config::choose(&paths);
-    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
-        render::remark(&complaint);
-    }
+    let chosen = crate::cmd::config_of(&paths)?;
     let shown = || Shown::find(&chosen.loaded, &paths);
     match &args.command {
         None => shown().list(false, args.json),

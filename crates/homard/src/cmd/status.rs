@@ -16,7 +16,7 @@ const RECENT: usize = 5;
 
 /// Shows where things are, whether the gateway answers, and the newest sessions.
 pub(super) async fn run(args: &Args) -> Result<()> {
-    let setup = Setup::find()?;
+    let (setup, unusable) = Setup::inspect()?;
     let answer = setup.ask("status").await?;
     let reachable = answer.is_some();
     let mut status = match answer {
@@ -32,9 +32,12 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     status["gateway"] = json!({"url": setup.target.url, "reachable": reachable});
     status["stateDir"] = json!(paths.state);
     status["configPath"] = json!(paths.config);
-    // A gateway tells of its own config; without one, the file is all there is to tell of.
-    if !reachable {
-        let file = paths.config.display();
+    let file = paths.config.display();
+    if let Some(why) = &unusable {
+        // A gateway that runs does not know yet that it could not start again.
+        status["notice"] = format!("{why}; no gateway starts with it; see: homard config validate").into();
+    } else if !reachable {
+        // A gateway tells of its own config; without one, the file is all there is to tell of.
         let warnings = setup.loaded.warnings.iter().map(|warning| format!("config file {file}, {warning}"));
         let told: Vec<_> = setup.complaint.iter().cloned().chain(warnings).collect();
         if !told.is_empty() {
@@ -42,7 +45,11 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         }
     }
     let chain = assemble::default_chain(&setup.loaded, paths);
-    let model = chain.map_or_else(|error| format!("none can be asked: {error:#}"), |chain| chain.first());
+    let model = match (&unusable, chain) {
+        (Some(_), _) => "none: the config file is not valid".to_owned(),
+        (None, Ok(chain)) => chain.first(),
+        (None, Err(error)) => format!("none can be asked: {error:#}"),
+    };
     status["model"] = model.as_str().into();
     if args.json {
         return Ok(render::print_json(&status)?);

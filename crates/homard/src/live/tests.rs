@@ -33,7 +33,7 @@ impl Bench {
         if let Some(text) = text {
             fs::write(&paths.config, text).unwrap();
         }
-        let chosen = Config::choose(&paths);
+        let chosen = Config::choose(&paths).unwrap();
         let (house, _feed) = House::open(&chosen, &paths, &Place::Workspaces).unwrap();
         let settings = Settings {
             bind: vec![([127, 0, 0, 1], 0).into()],

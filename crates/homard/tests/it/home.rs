@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Lines},
+    io::{BufRead, BufReader, Lines, Read as _},
     path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
     time::Duration,
@@ -83,6 +83,16 @@ impl Home {
         let mut command = self.command(&["gateway", "run", "--port", "0"]);
         command.stderr(log).env("HOMARD_LOG", level);
         self.listening(command)
+    }
+
+    /// Starts a gateway that must refuse to run; its exit code and stderr.
+    pub(crate) fn refused_start(&self) -> (Option<i32>, String) {
+        let mut process = Process(self.command(&["gateway", "run", "--port", "0"]).spawn().unwrap());
+        let greeting = BufReader::new(process.0.stdout.take().unwrap()).lines().next();
+        assert!(greeting.is_none(), "the gateway started: {greeting:?}");
+        let mut stderr = String::new();
+        process.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        (process.0.wait().unwrap().code(), stderr)
     }
 
     /// The gateway that this command starts.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     assemble::channels::KINDS,
-    config::{self, Config, channels::Account},
+    config::channels::Account,
     paths::{self, Paths},
     render,
 };
@@ -14,10 +14,7 @@ use crate::{
 /// Lists the channels of the config.
 pub(super) fn list(wants_json: bool) -> Result<()> {
     let paths = Paths::find()?;
-    let chosen = Config::choose(&paths);
-    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
-        render::remark(&complaint);
-    }
+    let chosen = crate::cmd::config_of(&paths)?;
     let mut rows = Vec::new();
     for (name, channel) in &chosen.loaded.config.channels {
         let name = name.trim().to_lowercase();

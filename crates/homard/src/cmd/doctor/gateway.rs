@@ -33,8 +33,9 @@ enum Met {
 
 /// Asks it.
 pub(super) async fn look(scene: &Scene) -> Report {
-    let config = &scene.chosen.loaded.config;
-    let setup = match scene.setup() {
+    let Some(loaded) = &scene.loaded else { return Report::without_config() };
+    let config = &loaded.config;
+    let setup = match scene.setup(loaded) {
         Ok(setup) => setup,
         Err(error) => {
             let to_do = "correct it; see docs/gateway.md";

@@ -8,10 +8,11 @@ use crate::cmd::models::{Standing, standing};
 
 /// What `homard models status` says, for every agent.
 pub(super) fn look(scene: &Scene) -> Report {
+    let Some(loaded) = &scene.loaded else { return Report::without_config() };
     let (mut summary, mut findings) = (Vec::new(), Vec::new());
-    for agent in scene.chosen.loaded.config.agents.members() {
+    for agent in loaded.config.agents.members() {
         let id = agent.id.to_string();
-        match standing(&scene.chosen.loaded, &scene.paths, &id) {
+        match standing(loaded, &scene.paths, &id) {
             Ok(standing) => {
                 summary.push(format!("{id}: {}", standing.first));
                 findings.extend(judge(&id, &standing));

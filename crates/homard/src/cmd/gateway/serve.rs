@@ -108,7 +108,7 @@ fn allow_many_files() {
 pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     args.check()?;
     let paths = Paths::find()?;
-    let chosen = Config::choose(&paths);
+    let chosen = Config::choose(&paths)?;
     if let Some(complaint) = config::complaint(&chosen, &paths.config) {
         tracing::error!("{complaint}");
     }

@@ -83,16 +83,16 @@ pub fn read_or_last_good<T: Sections>(
     env: &Env<'_>,
 ) -> Result<Chosen<T>, Box<Loaded<T>>> {
     let loaded: Loaded<T> = read(path, env);
-    if loaded.is_valid() {
+    if loaded.is_usable() {
         return Ok(Chosen { loaded, used: Used::File });
     }
     let good = recall(state_dir)
         .map(|source| sections::<T>(Node::placeless(source), env, &Files::new(path)))
-        .filter(Loaded::is_valid);
-    let Some(Loaded { config, source, tree, variables, .. }) = good else { return Err(Box::new(loaded)) };
+        .filter(Loaded::is_usable);
+    let Some(Loaded { config, source, tree, variables, faults, .. }) = good else { return Err(Box::new(loaded)) };
     let path = copy(state_dir);
     let saved_at = fs::metadata(&path).and_then(|metadata| metadata.modified()).ok();
-    let loaded = Loaded { config, source, tree, variables, ..loaded };
+    let loaded = Loaded { config, source, tree, variables, faults, ..loaded };
     Ok(Chosen { loaded, used: Used::LastGood(SavedCopy { path, saved_at }) })
 }
 
@@ -156,7 +156,7 @@ mod tests {
         let wanted = ["line 1, column 8: port must be a whole number from 0 to 65535"];
         assert_eq!(problems(), wanted);
         // A copy that is not valid any more, or was never whole, is no better than the file.
-        keep(&state, &json!({"port": 1, "token": "${GONE}"})).unwrap();
+        keep(&state, &json!({"port": "y"})).unwrap();
         assert_eq!(problems(), wanted);
         fs::write(copy(&state), "{\"port\":").unwrap();
         assert_eq!(problems(), wanted);

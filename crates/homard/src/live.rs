@@ -12,7 +12,7 @@ use std::{
 };
 
 use homard_agent::Hub;
-use homard_config::{Loaded, diff, last_good};
+use homard_config::{Fault, Loaded, diff, last_good};
 use homard_gateway::{Audience, News, Notices, Scope};
 use homard_proto::Generation;
 use serde_json::{Value, json};
@@ -73,7 +73,9 @@ impl State {
         let waits = self.waits.join(", ");
         let restart = (!self.waits.is_empty())
             .then(|| format!("the config has changed; restart the gateway for {waits} to have an effect"));
-        let texts: Vec<_> = self.refused.iter().chain(&restart).chain(&self.troubles).map(String::as_str).collect();
+        let outages = config::outages(&self.used);
+        let texts = self.refused.iter().chain(&restart).chain(&outages).chain(&self.troubles);
+        let texts: Vec<_> = texts.map(String::as_str).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 }
@@ -168,7 +170,9 @@ impl Live {
     /// Why a file cannot take the place of what is at work.
     fn wrong(&self, state: &State, loaded: &Loaded<Config>) -> Option<String> {
         let file = self.paths.config.display();
-        if let Some(first) = loaded.problems.first() {
+        let is_new = |fault: &&Fault| !state.used.faults.iter().any(|known| known.is_same(fault));
+        let fault = loaded.faults.iter().find(is_new).map(|fault| &fault.problem);
+        if let Some(first) = loaded.problems.first().or(fault) {
             return Some(format!(
                 "config file {file} has changed and is not valid, {first}; what was read before stays at work; to see \
                  all that is wrong: homard config validate"
@@ -265,7 +269,7 @@ impl Live {
 
     /// Keeps a valid config for the day on which the file is not. Where there is no file there is nothing to keep.
     fn keep(&self, loaded: &Loaded<Config>) {
-        if !loaded.is_valid() || loaded.text.is_none() {
+        if !loaded.is_usable() || loaded.text.is_none() {
             return;
         }
         if let Err(error) = last_good::keep(&self.paths.state, &loaded.source) {
@@ -297,7 +301,7 @@ fn waits(began_with: &Value, now: &Value) -> Vec<String> {
 
 /// What tells one state of all files from another.
 fn fingerprint(loaded: &Loaded<Config>) -> String {
-    let problems: Vec<_> = loaded.problems.iter().map(ToString::to_string).collect();
+    let problems: Vec<_> = loaded.wrong().iter().map(ToString::to_string).collect();
     format!("{} {} {}", loaded.hash, loaded.tree, problems.join("\n"))
 }
 

@@ -153,6 +153,11 @@ impl Channels {
                     continue;
                 }
                 let key = (name.clone(), account);
+                if let Some(why) = &said.fault {
+                    // That it is down is told with its place in the config.
+                    broken.push((key, why.clone()));
+                    continue;
+                }
                 let (policy, wrong) = Policy::of(&loaded.config, &self.0.paths, (&name, &said));
                 troubles.extend(wrong);
                 match self.account_of(&key, (said, made_of(loaded, channel, &key.1)), policy, accounts.remove(&key)) {

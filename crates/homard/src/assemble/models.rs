@@ -51,6 +51,10 @@ pub(crate) struct Models {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Extras {
     pub(crate) key: Option<Auth>,
+    /// Why the key of the config must not be used, if so.
+    pub(super) key_fault: Option<String>,
+    /// Why the provider must not be asked, if so.
+    fault: Option<String>,
     headers: Vec<(String, Secret)>,
     /// Whether the config says where it is.
     is_placed: bool,
@@ -79,6 +83,8 @@ impl Models {
             let extras = Extras {
                 key: key.map(|key| if is_token { Auth::Token(key.into()) } else { Auth::Key(key.into()) }),
                 headers: provider.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect(),
+                key_fault: provider.key_fault.clone(),
+                fault: provider.fault.clone(),
                 is_placed: provider.base_url.is_some(),
                 is_bearer: provider.auth_header,
             };
@@ -121,6 +127,11 @@ impl Models {
         self.extras.get(&provider_name(provider))
     }
 
+    /// Why keys that the config names cannot be used.
+    pub(super) fn key_faults(&self) -> impl Iterator<Item = &str> {
+        self.extras.values().filter_map(|extras| extras.key_fault.as_deref())
+    }
+
     /// Whether a provider is asked without a key if there is none: it is on one's own machine, or the config says where
     /// it is and gives no key.
     pub(crate) fn is_free(&self, provider: &str) -> bool {
@@ -146,6 +157,9 @@ impl Models {
             && catalog::find(provider, model).is_none()
         {
             return self.entry(meant);
+        }
+        if let Some(fault) = self.extras(provider).and_then(|extras| extras.fault.as_ref()) {
+            bail!("{fault}");
         }
         let Some(mut entry) = catalog::resolve(&self.configured, self.mode, provider, model.trim()) else {
             bail!("there is no provider \"{provider}\" in models.providers or the catalogue; see docs/models.md");

@@ -179,7 +179,7 @@ fn undelivered(delivery: &Value, run: &str) -> Option<(Failure, bool)> {
 
 /// Through the gateway if it answers. In this process only if nothing at all was sent.
 async fn anywhere(chosen: &Chosen, paths: &Paths, turn: &mut Turn, shows: Shows) -> Result<Answer> {
-    let target = Target::find(None, None, &chosen.loaded.config, paths)?;
+    let target = Target::find(None, None, &chosen.loaded, paths)?;
     let caps: &[&str] = if shows.tools { &["tool-events"] } else { &[] };
     let reached = tokio::select! {
         biased;

@@ -43,10 +43,10 @@ impl Setup {
     /// Reads the environment and the config. Fails if there is no valid config.
     pub(super) fn find() -> Result<Self> {
         let paths = Paths::find()?;
-        let chosen = Config::choose(&paths)?;
+        let chosen = Config::choose_as_client(&paths)?;
         let complaint = config::complaint(&chosen, &paths.config);
         let loaded = chosen.loaded;
-        let target = Target::find(None, None, &loaded.config, &paths)?;
+        let target = Target::find(None, None, &loaded, &paths)?;
         Ok(Self { paths, loaded, complaint, target })
     }
 
@@ -59,7 +59,7 @@ impl Setup {
             Err(loaded) => *loaded,
         };
         let unusable = config::unusable(&loaded, &paths.config);
-        let target = Target::find(None, None, &loaded.config, &paths)?;
+        let target = Target::find(None, None, &loaded, &paths)?;
         Ok((Self { paths, loaded, complaint: None, target }, Some(unusable)))
     }
 

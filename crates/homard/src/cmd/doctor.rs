@@ -58,7 +58,7 @@ impl Scene {
     /// The gateway of this directory, or the one that the config names.
     fn setup(&self, loaded: &Loaded<Config>) -> Result<Setup> {
         let (loaded, paths) = (loaded.clone(), self.paths.clone());
-        let target = Target::find(None, None, &loaded.config, &paths)?;
+        let target = Target::find(None, None, &loaded, &paths)?;
         Ok(Setup { paths, loaded, complaint: None, target })
     }
 }
@@ -90,7 +90,7 @@ const CHECKS: [(&str, Check); 11] = [
 pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let scene = Scene {
-        loaded: Config::choose(&paths).ok().map(|chosen| chosen.loaded),
+        loaded: Config::choose_as_client(&paths).ok().map(|chosen| chosen.loaded),
         holder: lock::holder(&paths.state),
         listing: Listing::of(&paths.state),
         now_ms: Ambient::system().now_ms(),

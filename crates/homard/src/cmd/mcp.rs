@@ -77,6 +77,9 @@ fn list(servers: &[Listed<'_>], paths: &Paths, wants_json: bool) -> Result<()> {
 
 /// Whether a server is used, and why not.
 fn state(server: &Server) -> String {
+    if let Some(fault) = server.fault.as_ref().filter(|_| server.enabled != Some(false)) {
+        return format!("down: {fault}");
+    }
     match (server.enabled, server.wrong()) {
         (Some(false), _) => "off".to_owned(),
         (Some(true) | None, Some((key, why))) => format!("left out: {key}: {why}"),

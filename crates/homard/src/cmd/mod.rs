@@ -239,9 +239,9 @@ impl Cli {
     }
 }
 
-/// The config to run with. If that is not the file, a warning on stderr says so.
+/// The config, for commands that show it or ask a gateway. If that is not the file, a warning on stderr says so.
 fn config_of(paths: &Paths) -> Result<Chosen> {
-    let chosen = Config::choose(paths)?;
+    let chosen = Config::choose_as_client(paths)?;
     if let Some(complaint) = complaint(&chosen, &paths.config) {
         render::remark(&complaint);
     }

@@ -9,7 +9,7 @@ use super::{
     ask::{Args, Setup},
     sessions,
 };
-use crate::{assemble, render};
+use crate::{assemble, config, render};
 
 /// How many sessions are shown.
 const RECENT: usize = 5;
@@ -39,7 +39,8 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     } else if !reachable {
         // A gateway tells of its own config; without one, the file is all there is to tell of.
         let warnings = setup.loaded.warnings.iter().map(|warning| format!("config file {file}, {warning}"));
-        let told: Vec<_> = setup.complaint.iter().cloned().chain(warnings).collect();
+        let outages = config::outages(&setup.loaded);
+        let told: Vec<_> = setup.complaint.iter().cloned().chain(outages).chain(warnings).collect();
         if !told.is_empty() {
             status["notice"] = told.join("; ").into();
         }

@@ -12,11 +12,11 @@ use std::{
     path::{Path as File, PathBuf},
 };
 
-use homard_config::{Findings, Sections, nearest, path::Path};
+use homard_config::{Findings, Problem, Sections, nearest, path::Path};
 use homard_proto::AgentId;
 
 use super::{
-    Config, Text,
+    Config, Text, parts,
     sections::{
         agents::Agent,
         schedule::{Heartbeat, zone},
@@ -30,6 +30,14 @@ const KEYS: &str = include_str!("../../data/config-keys.txt");
 impl Sections for Config {
     fn keys() -> Cow<'static, str> {
         KEYS.into()
+    }
+
+    fn part_of(path: &Path) -> Option<Path> {
+        parts::part_of(path)
+    }
+
+    fn put_out_of_use(&mut self, part: &Path, why: &Problem) {
+        self.mark(part, why);
     }
 
     fn cross_check(&self) -> Findings {

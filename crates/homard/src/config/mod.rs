@@ -2,13 +2,14 @@
 
 pub(crate) mod change;
 mod check;
+mod parts;
 mod sections;
 mod text;
 
 use std::path::{Path, PathBuf};
 
 use homard_agent::ambient::iso;
-use homard_config::{Env, Loaded, Problem, SavedCopy, Used, read, read_or_last_good, read_text};
+use homard_config::{Env, Fault, Loaded, Problem, SavedCopy, Used, read, read_or_last_good, read_text};
 
 pub(crate) use sections::{
     Config, agents, bindings, budgets, channels, gateway, internal_hooks, logging, mcp, schedule::span, session,
@@ -28,6 +29,13 @@ impl Config {
     /// The config to run with: the file, or the last valid copy. Fails if neither is valid: parts of a config may lack
     /// what it forbids.
     pub(crate) fn choose(paths: &Paths) -> Result<Chosen, Failure> {
+        let chosen = Self::choose_as_client(paths)?;
+        has_all(&chosen.loaded, &paths.config)?;
+        Ok(chosen)
+    }
+
+    /// The same for commands that talk to a gateway, or show what it would do: it may have variables that they lack.
+    pub(crate) fn choose_as_client(paths: &Paths) -> Result<Chosen, Failure> {
         Self::inspect(paths).map_err(|loaded| {
             let what = unusable(&loaded, &paths.config);
             Failure::config(format!("{what}\nnothing was started; {WAY_OUT}"))
@@ -53,7 +61,7 @@ impl Config {
     #[cfg(test)]
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let loaded = Self::read(Path::new("homard.json"), text);
-        match loaded.problems.first() {
+        match loaded.wrong().first() {
             Some(problem) => Err(problem.to_string()),
             None => Ok(loaded.config),
         }
@@ -75,6 +83,22 @@ pub(crate) fn complaint(chosen: &Chosen, file: &Path) -> Option<String> {
         path.display(),
         saved.unwrap_or_default()
     ))
+}
+
+/// Fails if a variable is not set without which nothing can run.
+pub(crate) fn has_all(loaded: &Loaded<Config>, file: &Path) -> Result<(), Failure> {
+    let Some(fault) = loaded.faults.iter().find(|fault| fault.part.is_none()) else { return Ok(()) };
+    let way_out = "set it where Homard is started, or write the value into the config";
+    Err(Failure::config(format!("config file {}, {fault}\nnothing was started; {way_out}", file.display())))
+}
+
+/// The parts of a config that are down, each with the reason.
+pub(crate) fn outages(loaded: &Loaded<Config>) -> Vec<String> {
+    let outage = |fault: &Fault| match &fault.part {
+        Some(part) if part.to_string() != fault.problem.path => format!("{part} is down: {fault}"),
+        Some(_) | None => fault.to_string(),
+    };
+    loaded.faults.iter().map(outage).collect()
 }
 
 /// Why a config file cannot be used.

@@ -57,7 +57,7 @@ fn get(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape
     let mut answer = json!({
         "path": paths.config, "exists": text.is_some() || !file.problems.is_empty(), "raw": raw,
         "parsed": redact::redact(&parsed), "valid": file.is_valid(), "config": redact::redact(&loaded.source),
-        "hash": file.hash, "issues": file.problems.iter().map(issue).collect::<Vec<_>>(),
+        "hash": file.hash, "issues": file.wrong().iter().map(issue).collect::<Vec<_>>(),
         "warnings": file.warnings.iter().map(issue).collect::<Vec<_>>(), "legacyIssues": [],
     });
     if asked.generation() == Generation::Four {

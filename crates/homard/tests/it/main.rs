@@ -33,5 +33,6 @@ mod skills;
 mod socket;
 mod stops;
 mod tools;
+mod variables;
 mod watch;
 mod webhooks;

@@ -49,6 +49,7 @@ fn state(channel: &str, account: &Account, is_known: bool) -> String {
     match (is_known, account.enabled, has_secret) {
         (false, ..) => "not supported here yet".to_owned(),
         (true, Some(false), _) => "off".to_owned(),
+        (true, ..) if account.fault.is_some() => format!("down: {}", account.fault.as_deref().unwrap_or_default()),
         (true, _, true) => "set up".to_owned(),
         (true, _, false) if channel == "telegram" => "no token: homard channels add telegram --token TOKEN".to_owned(),
         (true, _, false) => "no secret: homard channels add webhook --secret TEXT".to_owned(),

@@ -112,6 +112,9 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     if let Some(complaint) = config::complaint(&chosen, &paths.config) {
         tracing::error!("{complaint}");
     }
+    for outage in config::outages(&chosen.loaded) {
+        tracing::error!("config file {}: {outage}", paths.config.display());
+    }
     for warning in &chosen.loaded.warnings {
         tracing::warn!("config file {}, {warning}", paths.config.display());
     }
@@ -315,7 +318,8 @@ async fn serve(
     };
     gateway.notices().set("control-ui", no_pages.clone());
     gateway.notices().set("bind", exposure.clone());
-    let wrong = config::complaint(chosen, &paths.config).into_iter().chain(exposure).chain(no_pages);
+    let outages = config::outages(&chosen.loaded);
+    let wrong = config::complaint(chosen, &paths.config).into_iter().chain(outages).chain(exposure).chain(no_pages);
     let wrong = wrong.chain(house.troubles.iter().cloned());
     rows.extend(wrong.map(|text| ["notice".to_owned(), text]));
     render::print(&render::table(&rows.into_iter().map(Vec::from).collect::<Vec<_>>()))?;

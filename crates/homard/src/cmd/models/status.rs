@@ -25,6 +25,7 @@ pub(super) fn run(setup: &Setup, agent: Option<&str>, wants_json: bool) -> Resul
     let now = Ambient::system().now_ms();
     let order = roster.order(now, &Preferred::Any);
     let rows: Vec<_> = order.iter().map(|candidate| row(candidate, &keyring, now)).collect();
+    let standing = Standing::of(setup, &chain, &keyring, &order);
     if wants_json {
         let troubles: Vec<_> = troubles(&keyring).map(|(id, why)| json!({"profile": id, "why": why})).collect();
         let chosen_by = match &chain.why {
@@ -34,7 +35,7 @@ pub(super) fn run(setup: &Setup, agent: Option<&str>, wants_json: bool) -> Resul
         };
         return Ok(render::print_json(&json!({
             "agent": agent.id, "model": chain.first(), "chosen": chosen_by, "candidates": rows, "leftOut": chain.left_out,
-            "unusable": troubles, "authFile": keyring.path, "configPath": setup.paths.config,
+            "unusable": troubles, "missing": standing.missing, "authFile": keyring.path, "configPath": setup.paths.config,
         }))?);
     }
     render::print(&table(&rows, now))?;
@@ -46,7 +47,6 @@ pub(super) fn run(setup: &Setup, agent: Option<&str>, wants_json: bool) -> Resul
                 .to_owned(),
         );
     }
-    let standing = Standing::of(setup, &chain, &keyring, &order);
     notes.extend(standing.left_out.into_iter().chain(standing.unusable).chain(standing.missing));
     for note in notes {
         render::print(&render::harmless(&note))?;

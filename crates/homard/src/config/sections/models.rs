@@ -46,6 +46,12 @@ pub(crate) struct Provider {
     /// What it offers.
     #[serde(deserialize_with = "super::objects")]
     pub(crate) models: Vec<Offer>,
+    /// Why its key must not be used, if a variable that it needs is not set.
+    #[serde(skip)]
+    pub(crate) key_fault: Option<String>,
+    /// Why it must not be used, if a variable that it needs is not set.
+    #[serde(skip)]
+    pub(crate) fault: Option<String>,
 }
 
 /// A model at a provider.

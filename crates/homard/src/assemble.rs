@@ -40,8 +40,6 @@ use crate::{
     paths::{self, Paths},
 };
 
-pub(crate) use models::DEMO;
-
 /// How long a run may take when nobody says so.
 const TIMEOUT: u64 = 600;
 /// The longest that can be asked for, in seconds: some months, far from where clocks overflow.

@@ -6,11 +6,11 @@ use anyhow::{Context, Result, bail};
 
 use super::{
     keys::{Source, Way},
-    models::{DEMO, Models, Named},
+    models::Models,
 };
 use crate::{
     auth::Keyring,
-    config::{Config, agents::Agent},
+    config::{Config, DEMO, Named, agents::Agent},
 };
 
 /// The model that answers if a provider's key is there and nobody named a model; of several providers the first.

@@ -19,9 +19,9 @@ use homard_proto::{RunId, SessionId, method::agent::AgentParams};
 use serde_json::Value;
 
 use crate::{
-    assemble::{self, DEMO},
+    assemble,
     client::{Client, Reached, Target},
-    config::Chosen,
+    config::{Chosen, DEMO},
     failure::Failure,
     paths::Paths,
     render::{self, Shows, Story},

@@ -2,6 +2,7 @@
 
 pub(crate) mod change;
 mod check;
+mod model_names;
 mod parts;
 mod sections;
 mod text;
@@ -11,9 +12,10 @@ use std::path::{Path, PathBuf};
 use homard_agent::ambient::iso;
 use homard_config::{Env, Fault, Loaded, Problem, SavedCopy, Used, read, read_or_last_good, read_text};
 
+pub(crate) use model_names::{DEMO, ModelNames, Named};
 pub(crate) use sections::{
-    Config, agents, bindings, budgets, channels, gateway, internal_hooks, logging, mcp, schedule::span, session,
-    skills, tools, typing,
+    Config, agents, bindings, budgets, channels, gateway, internal_hooks, logging, mcp, models, schedule::span,
+    session, skills, tools, typing,
 };
 pub(crate) use text::Text;
 

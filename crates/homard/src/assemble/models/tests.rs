@@ -5,7 +5,10 @@ use std::fs;
 use homard_model::roster::Preferred;
 
 use super::*;
-use crate::assemble::chain::{Chain, Why};
+use crate::{
+    assemble::chain::{Chain, Why},
+    config::DEMO,
+};
 
 /// A config and what is around it.
 #[derive(Default)]

@@ -27,11 +27,11 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use self::claim::Claim;
 use crate::{
     assemble::{
-        self, DEMO, House, Place,
+        self, House, Place,
         channels::Doors,
         guests::{Rooms, Transforms},
     },
-    config::{self, Chosen, Config},
+    config::{self, Chosen, Config, DEMO},
     failure::Failure,
     live::Live,
     logging::Log,

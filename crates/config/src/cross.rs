@@ -42,8 +42,21 @@ pub trait Sections: DeserializeOwned + Default + JsonSchema {
 pub struct Findings {
     /// Why the config is not valid.
     pub problems: Vec<(Path, String)>,
+    /// Why parts of it cannot be used.
+    pub faults: Vec<FoundFault>,
     /// What is worth a word.
     pub warnings: Vec<(Path, String)>,
+}
+
+/// Why a part of a config cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundFault {
+    /// What cannot be used.
+    pub part: Path,
+    /// The value to change.
+    pub path: Path,
+    /// The predicate.
+    pub what: String,
 }
 
 /// Findings in the sections that were read from `tree` without what is `gone`, with their places. What is only there

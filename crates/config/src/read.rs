@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     check::{Checked, check},
-    cross::{Sections, placed},
+    cross::{FoundFault, Sections, placed},
     file::{self, Files},
     include::Include,
     known, path,
@@ -160,7 +160,7 @@ pub(crate) fn sections<T: Sections>(mut node: Node, env: &Env<'_>, files: &Files
     let tree = node.value();
     let place = |way: &[_]| node.find(way)?.at.map(|spot| files.place(spot));
     let Checked { mut config, problems: unfit, gone } = check::<T>(&tree, filled.unfilled.clone(), &place);
-    let (faults, needless) = faults::<T>(filled.unset);
+    let (mut faults, needless) = faults::<T>(filled.unset);
     for fault in &faults {
         if let Some(part) = &fault.part {
             config.put_out_of_use(part, &fault.problem);
@@ -168,6 +168,10 @@ pub(crate) fn sections<T: Sections>(mut node: Node, env: &Env<'_>, files: &Files
     }
     let found = config.cross_check();
     let [crossed, warnings] = [found.problems, found.warnings].map(|found| placed(found, (&tree, &gone), &place));
+    faults.extend(found.faults.into_iter().flat_map(|FoundFault { part, path, what }| {
+        let problems = placed(vec![(path, what)], (&tree, &gone), &place);
+        problems.into_iter().map(move |problem| Fault { part: Some(part.clone()), problem })
+    }));
     let unknown = known::look(&node, &T::keys(), files);
     Loaded {
         config,
@@ -252,7 +256,11 @@ mod tests {
             let problems = falls.map(|at| (list.index(at), "must rise".to_owned())).collect();
             let short = self.token.iter().filter(|token| token.len() == 1);
             let token = path::Path::root().key("token");
-            Findings { problems, warnings: short.map(|_| (token.clone(), "is short".to_owned())).collect() }
+            Findings {
+                problems,
+                faults: Vec::new(),
+                warnings: short.map(|_| (token.clone(), "is short".to_owned())).collect(),
+            }
         }
     }
 

@@ -7,9 +7,11 @@ pub(crate) mod environment;
 pub(crate) mod guests;
 pub(crate) mod hooks;
 pub(crate) mod keys;
+pub(crate) mod known_apis;
 pub(crate) mod metrics;
 pub(crate) mod models;
 pub(crate) mod office;
+mod probed;
 pub(crate) mod routes;
 pub(crate) mod schedule;
 mod secrets;
@@ -202,7 +204,7 @@ pub(crate) fn default_chain(loaded: &Loaded<Config>, paths: &Paths) -> Result<Ch
     let config = &loaded.config;
     let members = config.agents.members();
     let agent = members.iter().find(|member| member.is_default).context("there is no agent")?;
-    let models = Models::new(config, environment(&loaded.variables));
+    let models = Models::new(config, environment(&loaded.variables), &paths.state);
     let (keyring, _) = Keyring::open(auth::place(paths, agent), &models.client)?;
     Chain::of(config, agent.said, &models, &keyring).with_context(|| format!("config file {}", paths.config.display()))
 }

@@ -4,7 +4,7 @@
 //!
 //! | Failure | Rests | How long |
 //! |---|---|---|
-//! | rate limit, overload, timeout, no connection, broken answer, unknown model, 403 | this model of the profile | 30 s, 1 min, 5 min |
+//! | rate limit, overload, timeout, no connection, broken answer, unknown model, wrong address or API, 403 | this model of the profile | 30 s, 1 min, 5 min |
 //! | 401 | the profile | 30 s, 1 min, 5 min |
 //! | no money | the profile | 10 min |
 //! | wrong request, too long, content filter | nobody | – |
@@ -54,6 +54,7 @@ impl Reason {
             ErrorKind::Auth => Self::Auth,
             ErrorKind::Billing => Self::Billing,
             ErrorKind::Rejected if is_unknown_model(error) => Self::ModelNotFound,
+            ErrorKind::Misconfigured => Self::ModelNotFound,
             ErrorKind::Rejected | ErrorKind::Overflow | ErrorKind::ContentFilter => Self::Format,
         }
     }
@@ -99,6 +100,7 @@ impl Blame {
             ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::RateLimit | ErrorKind::Overloaded => Self::Model,
             ErrorKind::Server | ErrorKind::Malformed | ErrorKind::Truncated => Self::Model,
             ErrorKind::Rejected if is_unknown_model(error) => Self::Model,
+            ErrorKind::Misconfigured => Self::Model,
             ErrorKind::Rejected | ErrorKind::Overflow | ErrorKind::ContentFilter => Self::Nobody,
         }
     }

@@ -201,12 +201,13 @@ async fn a_refusal_keeps_status_wait_and_words() {
 #[tokio::test]
 async fn a_status_says_what_can_be_done() {
     let kinds = [
-        (302, ErrorKind::Rejected),
+        (302, ErrorKind::Misconfigured),
         (400, ErrorKind::Rejected),
         (401, ErrorKind::Auth),
         (402, ErrorKind::Billing),
         (403, ErrorKind::Auth),
-        (404, ErrorKind::Rejected),
+        (404, ErrorKind::Misconfigured),
+        (405, ErrorKind::Misconfigured),
         (408, ErrorKind::Timeout),
         (413, ErrorKind::Overflow),
         (422, ErrorKind::Rejected),
@@ -218,8 +219,18 @@ async fn a_status_says_what_can_be_done() {
         let response = format!(
             "HTTP/1.1 {status} X\r\nRetry-After: Fri, 31 Dec 2027 23:59:59 GMT\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
         );
-        let message = format!("local: HTTP {status}: no explanation; {}", kind.advice());
-        assert_eq!(failure(&response).await, Error { status: Some(status), ..Error::new(kind, message) });
+        let error = failure(&response).await;
+        let message = match kind {
+            ErrorKind::Misconfigured => error.message.clone(),
+            kind => format!("local: HTTP {status}: no explanation; {}", kind.advice()),
+        };
+        assert_eq!(error, Error { status: Some(status), ..Error::new(kind, message) });
+        let is_named = error.message.starts_with("local: POST http://127.0.0.1:")
+            && error.message.contains(&format!("/v1/chat/completions answered HTTP {status}: no explanation; check "))
+            && error
+                .message
+                .ends_with("models.providers.local.api, which is openai-completions, and the model's name, tiny");
+        assert_eq!(is_named, kind == ErrorKind::Misconfigured, "{}", error.message);
     }
 }
 
@@ -230,12 +241,11 @@ async fn a_page_is_not_an_answer() {
     let expected = Error {
         status: Some(200),
         excerpt: "<h1>Hotel\nlogin</h1>".to_owned(),
-        ..Error::new(
-            ErrorKind::Malformed,
-            "local: the answer is not an event stream but text/html; check baseUrl: this does not look like the model's API",
-        )
+        ..Error::new(ErrorKind::Misconfigured, error.message.clone())
     };
     assert_eq!(error, expected);
+    let told = "/v1/chat/completions answered HTTP 200 with text/html, which is not an event stream; check ";
+    assert!(error.message.starts_with("local: POST http://127.0.0.1:") && error.message.contains(told), "{error}");
 }
 
 #[tokio::test]

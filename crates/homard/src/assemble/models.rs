@@ -2,7 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -18,9 +19,14 @@ use homard_providers::{Auth, Client, Remote, Secret, Target, quirks};
 use super::{
     environment::Environment,
     keys::{Key, Way},
+    known_apis::KnownApis,
+    probed::{ApiFinder, Probed},
 };
 use crate::{
-    auth::{Keyring, sign_in::SignedIn},
+    auth::{
+        Keyring,
+        sign_in::{SignIn, SignedIn},
+    },
     config::{Config, ModelNames, Named},
 };
 
@@ -35,6 +41,10 @@ pub(crate) struct Models {
     pub(super) order: BTreeMap<String, Vec<String>>,
     pub(super) environment: Environment,
     pub(crate) client: Client,
+    /// The APIs that probes have found.
+    apis: KnownApis,
+    /// By provider and address, for providers of which the config does not say which API they speak.
+    finders: Mutex<BTreeMap<(String, String), Arc<ApiFinder>>>,
 }
 
 /// What a config says of a provider beside its models.
@@ -51,8 +61,8 @@ pub(crate) struct Extras {
 }
 
 impl Models {
-    /// The models of a config and an environment.
-    pub(crate) fn new(config: &Config, environment: Environment) -> Self {
+    /// The models of a config and an environment, with what is known in a state directory.
+    pub(crate) fn new(config: &Config, environment: Environment, state: &Path) -> Self {
         let extras = config.models.providers.iter().map(|(id, provider)| {
             let key = provider.api_key.as_ref().map(|key| key.as_str().trim()).filter(|key| !key.is_empty());
             let is_token = matches!(provider.auth.as_deref(), Some("token" | "oauth"));
@@ -70,7 +80,8 @@ impl Models {
         let order = config.auth.order.iter().map(|(provider, ids)| (provider_name(provider), ids.clone())).collect();
         let names = ModelNames::of(config);
         let allowed = listed.keys().filter_map(|name| Some(names.entry(name).ok()?.name())).collect();
-        Self { names, extras, allowed, order, environment, client: Client::default() }
+        let (apis, finders) = (KnownApis::of(state), Mutex::default());
+        Self { names, extras, allowed, order, environment, client: Client::default(), apis, finders }
     }
 
     /// The models that may be chosen; none when any may be.
@@ -138,6 +149,13 @@ impl Models {
         self.roster(keyring, &[named])
     }
 
+    /// Finds out which API a provider speaks; the same one for all that ask.
+    fn finder(&self, provider: &str, base_url: &str) -> Arc<ApiFinder> {
+        let mut finders = self.finders.lock().unwrap_or_else(PoisonError::into_inner);
+        let make = || Arc::new(ApiFinder::new(&self.apis, provider, base_url));
+        finders.entry((provider.to_owned(), base_url.to_owned())).or_insert_with(make).clone()
+    }
+
     fn candidate(&self, entry: &Entry, key: Key) -> Result<Candidate> {
         let Key { id, credential, way } = key;
         let mut target = Target::new(entry.spec.clone(), entry.base_url.clone());
@@ -150,20 +168,27 @@ impl Models {
             let error = Error { status: Some(401), ..Error::new(ErrorKind::Auth, why) };
             Arc::new(Closed { spec: entry.spec.clone(), error }) as Arc<dyn Model>
         };
-        let remote = |auth| Remote::new(Target { auth, ..target.clone() }, &self.client);
+        let reach = |auth, sign_in: Option<Arc<SignIn>>| -> Result<Arc<dyn Model>, Error> {
+            let target = Target { auth, ..target.clone() };
+            if entry.spec.api.is_empty() {
+                let finder = self.finder(&entry.spec.provider, &entry.base_url);
+                return Ok(Arc::new(Probed::new(target, &self.client, sign_in, finder)?));
+            }
+            let remote = Remote::new(target.clone(), &self.client)?;
+            Ok(match sign_in {
+                Some(sign_in) => Arc::new(SignedIn { target, client: self.client.clone(), sign_in }),
+                None => Arc::new(remote),
+            })
+        };
         let place = || format!("models.providers.{}", entry.spec.provider);
         let model = match way {
             // A key with a line end in it costs its own candidate only.
-            Way::Plain(auth) => match remote(Some(auth)) {
-                Ok(remote) => Arc::new(remote),
+            Way::Plain(auth) => match reach(Some(auth), None) {
                 Err(error) if error.kind == ErrorKind::Auth => closed(error.message),
-                Err(error) => return Err(error).with_context(place),
+                reached => reached.with_context(place)?,
             },
-            Way::Free => Arc::new(remote(None).with_context(place)?),
-            Way::SignIn(sign_in) => {
-                drop(remote(None).with_context(place)?);
-                Arc::new(SignedIn { target, client: self.client.clone(), sign_in })
-            }
+            Way::Free => reach(None, None).with_context(place)?,
+            Way::SignIn(sign_in) => reach(None, Some(sign_in)).with_context(place)?,
             Way::Closed(why) => closed(why),
         };
         Ok(Candidate { model, profile: id.into(), credential })

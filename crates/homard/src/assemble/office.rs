@@ -168,7 +168,7 @@ impl Office {
 
     /// The agents of a config.
     pub(super) fn staff(&self, loaded: &Loaded<Config>) -> Result<Staff> {
-        let models = Arc::new(Models::new(&loaded.config, super::environment(&loaded.variables)));
+        let models = Arc::new(Models::new(&loaded.config, super::environment(&loaded.variables), &self.paths.state));
         let (toolbox, troubles) = self.bench.toolbox(loaded, &self.paths, self.guests.tools(&loaded.config));
         let secrets = BTreeMap::new();
         let mut desk = Desk { loaded, models, toolbox, secrets, libraries: Vec::new(), remark: None, troubles };
@@ -314,7 +314,10 @@ impl Desk<'_> {
             }
             Err(error) => {
                 let text = format!("agent {}: config file {}: {error:#}", agent.id, config.display());
-                self.troubles.push(text.clone());
+                // What is wrong with the config is told with its place.
+                if !self.loaded.faults.iter().any(|fault| text.contains(&fault.problem.what)) {
+                    self.troubles.push(text.clone());
+                }
                 let error = Error::new(ErrorKind::Rejected, text);
                 (Roster::alone(Arc::new(Closed { spec: Spec::default(), error })), None)
             }

@@ -75,7 +75,7 @@ enum Auth {
 
 /// How an agent stands, by a config.
 pub(super) fn standing(loaded: &Loaded<Config>, paths: &Paths, agent: &str) -> Result<Standing> {
-    let models = Models::new(&loaded.config, assemble::environment(&loaded.variables));
+    let models = Models::new(&loaded.config, assemble::environment(&loaded.variables), &paths.state);
     Standing::find(&Setup { models, config: loaded.config.clone(), paths: paths.clone() }, agent)
 }
 
@@ -84,7 +84,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
     let Loaded { config, variables, .. } = chosen.loaded;
-    let setup = Setup { models: Models::new(&config, assemble::environment(&variables)), config, paths };
+    let models = Models::new(&config, assemble::environment(&variables), &paths.state);
+    let setup = Setup { models, config, paths };
     match &args.command {
         Command::Status { agent } => status::run(&setup, agent.as_deref(), args.json),
         Command::List { provider, all } => list::run(&setup, provider.as_deref(), *all, args.json),

@@ -2,6 +2,7 @@
 
 mod channels;
 mod hooks;
+mod models;
 mod plugins;
 mod replies;
 mod tool_names;
@@ -57,7 +58,9 @@ impl Sections for Config {
         warnings.extend(self.odd_channels());
         warnings.extend(self.odd_hooks());
         warnings.extend(self.odd_plugins());
-        Findings { problems, warnings }
+        warnings.extend(self.odd_models());
+        let faults = [self.wrong_providers(), self.wrong_models()].concat();
+        Findings { problems, faults, warnings }
     }
 }
 

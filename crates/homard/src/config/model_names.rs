@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
+use homard_config::nearest;
 use homard_model::catalog::{self, Configured, Entry, Mode, provider_name};
-use homard_providers::{idle_for, quirks};
+use homard_providers::{Wire, idle_for, quirks};
 
 use super::Config;
 
@@ -100,8 +101,17 @@ impl ModelNames {
             bail!("{fault}");
         }
         let Some(mut entry) = catalog::resolve(&self.configured, self.mode, provider, model.trim()) else {
-            bail!("there is no provider \"{provider}\" in models.providers or the catalogue; see docs/models.md");
+            let listed: Vec<&str> = catalog::providers().filter(|_| self.mode == Mode::Merge).collect();
+            let known = self.configured.iter().map(|own| own.id.as_str()).chain(listed);
+            let help = match nearest(provider, known) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => "see docs/models.md".to_owned(),
+            };
+            bail!("there is no provider \"{provider}\" in models.providers or the catalogue; {help}");
         };
+        if let Some(what) = Some(entry.spec.api.as_str()).filter(|api| !api.is_empty()).and_then(wrong_api) {
+            bail!("the api of models.providers.{provider} {what}");
+        }
         if entry.base_url.is_empty() {
             bail!("models.providers.{provider}.baseUrl is missing, such as \"http://127.0.0.1:11434/v1\"");
         }
@@ -112,6 +122,29 @@ impl ModelNames {
         }
         Ok(Named::Entry(Box::new(entry)))
     }
+}
+
+/// Names of APIs that OpenClaw knows and Homard does not speak.
+const UNSUPPORTED: [&str; 5] =
+    ["bedrock-converse-stream", "github-copilot", "google-vertex", "ollama", "openai-chatgpt-responses"];
+
+/// What is wrong with the name of an API, if it is none that is spoken.
+pub(super) fn wrong_api(api: &str) -> Option<String> {
+    if Wire::named(api).is_some() {
+        return None;
+    }
+    let supported = Wire::ALL.map(Wire::api);
+    let what = if UNSUPPORTED.contains(&api) { "not supported" } else { "not a known API" };
+    let help = match nearest(api, supported.into_iter()).filter(|_| !UNSUPPORTED.contains(&api)) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => format!("supported are {}", supported.join(", ")),
+    };
+    Some(format!("is {api:?}, which is {what}; {help}"))
+}
+
+/// Whether it is known where a provider is, by its name.
+pub(super) fn has_known_address(id: &str) -> bool {
+    quirks::provider(id).is_some() || catalog::provider(id).next().is_some()
 }
 
 /// Fills in where a provider is and what it speaks, if its name says so and the catalogue does not.

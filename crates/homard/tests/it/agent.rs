@@ -95,7 +95,7 @@ fn a_model_that_cannot_be_used_is_named() {
          models.providers or the catalogue; see docs/models.md",
         home.state().join("homard.json").display()
     );
-    assert_eq!((said.code, said.stderr), (Some(1), format!("{expected}\nerror: {expected}\n")));
+    assert_eq!((said.code, said.stderr), (Some(1), format!("error: {expected}\n")));
 }
 
 #[test]

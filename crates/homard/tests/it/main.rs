@@ -25,6 +25,7 @@ mod owner_tools;
 mod plugins;
 mod probe;
 mod provider;
+mod provider_api;
 mod puppet;
 mod reload;
 mod replies;

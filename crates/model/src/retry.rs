@@ -16,7 +16,7 @@ pub struct Limits {
     pub retries: u32,
     /// How long after the first of those failures a retry may still begin.
     pub window: Duration,
-    /// The first wait; each further one is twice as long.
+    /// The first wait, half of it after a connection that failed; each further one is twice as long.
     pub first: Duration,
     /// The longest wait. A provider that asks for more is left alone.
     pub longest: Duration,
@@ -81,7 +81,9 @@ impl Retry {
         } else {
             self.since.get_or_insert(now);
         }
-        let backoff = self.limits.first.saturating_mul(2_u32.saturating_pow(self.streak)).min(longest);
+        // A server that refuses connections says so at once: a person who made a mistake should not wait for it.
+        let first = if error.kind == ErrorKind::Connect { self.limits.first / 2 } else { self.limits.first };
+        let backoff = first.saturating_mul(2_u32.saturating_pow(self.streak)).min(longest);
         let asked = error.retry_after.unwrap_or_default();
         let least = backoff.max(asked);
         let is_worth_it = match others {
@@ -260,7 +262,7 @@ mod tests {
                 match retry.wait(&error, now, deadline, fall.others) {
                     Some(wait) => {
                         now += wait.as_millis() as u64;
-                        prop_assert!(wait >= error.retry_after.unwrap_or_default().max(limits.first));
+                        prop_assert!(wait >= error.retry_after.unwrap_or_default().max(limits.first / 2));
                         prop_assert!(wait <= limits.longest.mul_f64(1.25));
                         prop_assert!(deadline.is_none_or(|deadline| now < deadline));
                         if fall.kind == ErrorKind::RateLimit {

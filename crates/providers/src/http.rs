@@ -229,9 +229,7 @@ impl Endpoint {
     }
 
     fn unreached(&self, error: &reqwest::Error) -> Error {
-        let host = self.url.host_str().unwrap_or_default();
-        let port = self.url.port_or_known_default().unwrap_or_default();
-        let message = format!("{host}:{port} cannot be reached ({})", cause(error));
+        let message = format!("POST {} failed ({})", self.shown(), cause(error));
         self.named(Error::new(ErrorKind::Connect, message))
     }
 

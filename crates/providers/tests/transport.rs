@@ -220,17 +220,16 @@ async fn a_status_says_what_can_be_done() {
             "HTTP/1.1 {status} X\r\nRetry-After: Fri, 31 Dec 2027 23:59:59 GMT\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
         );
         let error = failure(&response).await;
-        let message = match kind {
-            ErrorKind::Misconfigured => error.message.clone(),
-            kind => format!("local: HTTP {status}: no explanation; {}", kind.advice()),
-        };
+        let is_misconfigured = kind == ErrorKind::Misconfigured;
+        let plain = format!("local: HTTP {status}: no explanation; {}", kind.advice());
+        let message = if is_misconfigured { error.message.clone() } else { plain };
         assert_eq!(error, Error { status: Some(status), ..Error::new(kind, message) });
         let is_named = error.message.starts_with("local: POST http://127.0.0.1:")
             && error.message.contains(&format!("/v1/chat/completions answered HTTP {status}: no explanation; check "))
             && error
                 .message
                 .ends_with("models.providers.local.api, which is openai-completions, and the model's name, tiny");
-        assert_eq!(is_named, kind == ErrorKind::Misconfigured, "{}", error.message);
+        assert_eq!(is_named, is_misconfigured, "{}", error.message);
     }
 }
 
@@ -324,7 +323,8 @@ async fn a_server_that_is_not_there_is_named() {
     drop(listener);
     let events = answer(&model(&address)).await;
     let message = format!(
-        "local: {address} cannot be reached (Connection refused (os error 111)); check baseUrl and the network"
+        "local: POST http://{address}/v1/chat/completions failed (Connection refused (os error 111)); check baseUrl and the \
+         network"
     );
     assert_eq!(events, [Event::Failed(Error::new(ErrorKind::Connect, message))]);
 }

@@ -264,6 +264,21 @@ fn a_wrong_api_in_the_config_is_told_at_the_first_request() {
 }
 
 #[test]
+fn an_address_where_nobody_listens_is_told_soon() {
+    let home = Home::new();
+    let provider = json!({"baseUrl": format!("http://127.0.0.1:{}/v1", home.port), "api": "openai-completions"});
+    let agents = json!({"defaults": {"model": "mine/m"}});
+    home.configure(&json!({"agents": agents, "models": {"providers": {"mine": provider}}}).to_string());
+    let begun = Instant::now();
+    let failed = turn(&home);
+    let took = begun.elapsed();
+    let told = format!("POST http://127.0.0.1:{}/v1/chat/completions failed (Connection refused", home.port);
+    assert!(failed.code == Some(1) && failed.stderr.contains(&told), "{failed:?}");
+    // Two more attempts, after one and two seconds.
+    assert!(took < Duration::from_secs(6), "{took:?}");
+}
+
+#[test]
 fn providers_and_models_that_cannot_be_used_are_refused_before_they_are_written() {
     let home = Home::new();
     home.configure("{models: {providers: {mine: {baseUrl: 'http://127.0.0.1:9/v1', api: 'openai-completions'}}}}");

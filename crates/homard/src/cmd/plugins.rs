@@ -17,6 +17,7 @@ use homard_config::{Loaded, edit::EditError, nearest, redact};
 use homard_plugins::{Ask, Candidate, Found, Host, Plugins, Reserved, Setup, Status, Timing, discover};
 use serde_json::{Value, json};
 
+pub(super) use self::doctor::node as node_version;
 use crate::{
     config::{
         Config,
@@ -184,7 +185,7 @@ impl Shown {
 }
 
 /// What plugins are set up with, as in a gateway.
-fn setup(loaded: &Loaded<Config>, paths: &Paths) -> Setup {
+pub(super) fn setup(loaded: &Loaded<Config>, paths: &Paths) -> Setup {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let reserved = Reserved {
         tools: homard_agent::policy::known().map(str::to_owned).collect(),
@@ -222,7 +223,7 @@ impl Host for Lodge {
     }
 }
 
-fn host(setup: &Setup) -> Arc<dyn Host> {
+pub(super) fn host(setup: &Setup) -> Arc<dyn Host> {
     Arc::new(Lodge(setup.config.clone()))
 }
 

@@ -74,7 +74,8 @@ impl State {
         let restart = (!self.waits.is_empty())
             .then(|| format!("the config has changed; restart the gateway for {waits} to have an effect"));
         let outages = config::outages(&self.used);
-        let texts = self.refused.iter().chain(&restart).chain(&outages).chain(&self.troubles);
+        let unsupported = config::unsupported_channels(&self.used.config);
+        let texts = self.refused.iter().chain(&restart).chain(&outages).chain(&unsupported).chain(&self.troubles);
         let texts: Vec<_> = texts.map(String::as_str).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
     }

@@ -103,6 +103,11 @@ pub(crate) fn outages(loaded: &Loaded<Config>) -> Vec<String> {
     loaded.faults.iter().map(outage).collect()
 }
 
+/// The channels of a config that this version does not have, each as a sentence.
+pub(crate) fn unsupported_channels(config: &Config) -> Vec<String> {
+    config.unsupported_channels().iter().map(|(path, what)| format!("{path} {what}")).collect()
+}
+
 /// Why a config file cannot be used.
 pub(crate) fn unusable(loaded: &Loaded<Config>, file: &Path) -> String {
     format!("config file {} is not valid: {}", file.display(), first_of(&loaded.problems))

@@ -612,6 +612,33 @@ async fn each_generation_gets_what_it_knows() {
 }
 
 #[test]
+fn a_channel_that_is_not_supported_is_a_warning_at_every_start() {
+    let home = Home::new();
+    home.configure(
+        "{channels: {discord: {enabled: true}, slack: {accounts: {work: {}}}, signal: {enabled: false}, \
+         defaults: {}, telegram: {enabled: false}}}",
+    );
+    let told = |name: &str| {
+        format!("channels.{name} is not supported by this version of Homard: nothing is received or sent there")
+    };
+    let validate = home.run(&["config", "validate"]);
+    assert_eq!(validate.code, Some(0), "{validate:?}");
+    let doctor = home.run(&["doctor"]);
+    for _ in 0..2 {
+        let log = home.work().join("log");
+        let gateway = home.gateway_with_log(File::create(&log).unwrap(), "warn");
+        let status = gateway.run(&["status"]).stdout;
+        gateway.process.signal(Signal::TERM);
+        let table = gateway.end().1;
+        let log = fs::read_to_string(&log).unwrap();
+        for text in [&validate.stdout, &doctor.stdout, &status, &table, &log] {
+            assert!(text.contains(&told("discord")) && text.contains(&told("slack")), "{text}");
+            assert!(!text.contains("channels.signal") && !text.contains("channels.defaults is not"), "{text}");
+        }
+    }
+}
+
+#[test]
 fn configs_of_openclaw_have_no_problem() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let samples = here.join("../../../shared/samples/state");

@@ -319,7 +319,9 @@ async fn serve(
     gateway.notices().set("control-ui", no_pages.clone());
     gateway.notices().set("bind", exposure.clone());
     let outages = config::outages(&chosen.loaded);
-    let wrong = config::complaint(chosen, &paths.config).into_iter().chain(outages).chain(exposure).chain(no_pages);
+    let unsupported = config::unsupported_channels(config);
+    let wrong = config::complaint(chosen, &paths.config).into_iter().chain(outages).chain(unsupported);
+    let wrong = wrong.chain(exposure).chain(no_pages);
     let wrong = wrong.chain(house.troubles.iter().cloned());
     rows.extend(wrong.map(|text| ["notice".to_owned(), text]));
     render::print(&render::table(&rows.into_iter().map(Vec::from).collect::<Vec<_>>()))?;

@@ -11,6 +11,7 @@ pub(crate) mod known_apis;
 pub(crate) mod metrics;
 pub(crate) mod models;
 pub(crate) mod office;
+pub(crate) mod outages;
 mod probed;
 pub(crate) mod routes;
 pub(crate) mod schedule;

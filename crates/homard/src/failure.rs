@@ -17,12 +17,14 @@ pub(crate) struct Failure {
     pub(crate) origin: Option<&'static str>,
     /// The exit code.
     pub(crate) exit: u8,
+    /// Whether the output says it already, so that only the exit code is left to tell.
+    pub(crate) is_told: bool,
 }
 
 impl Failure {
     /// A failure with exit code 1.
     pub(crate) fn new(kind: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { kind: kind.into(), message: message.into(), run: None, origin: None, exit: 1 }
+        Self { kind: kind.into(), message: message.into(), run: None, origin: None, exit: 1, is_told: false }
     }
 
     /// The command was called in a way that cannot work.
@@ -50,6 +52,11 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// Whether the output says already what went wrong.
+pub(crate) fn is_told(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Failure>().is_some_and(|failure| failure.is_told)
+}
 
 /// The exit code of an error.
 pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {

@@ -123,6 +123,11 @@ impl Live {
         self.state().used.clone()
     }
 
+    /// Why the config file is not at work, if it is not.
+    pub(crate) fn refused(&self) -> Option<String> {
+        self.state().refused.clone()
+    }
+
     /// Looks at the file, and has what it says at work if it changed and is valid. What could not be set up before is
     /// tried again.
     pub(crate) fn look(&self) -> Came {

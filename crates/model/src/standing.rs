@@ -188,6 +188,18 @@ impl Standing {
         rests.into_iter().flatten().max_by_key(|rest| rest.until)
     }
 
+    /// Why a model of a profile failed last, if it has not answered since. A failure is forgotten after [`FORGOTTEN`].
+    pub fn failing(&self, profile: &str, model: &str, now: u64) -> Option<String> {
+        let stats = self.profiles.get(profile)?;
+        let reason = |stats: &Stats| {
+            let is_fresh = stats.last_failure_at.is_some_and(|at| now.saturating_sub(at) <= FORGOTTEN);
+            let reason = stats.disabled_reason.as_ref().or(stats.cooldown_reason.as_ref());
+            let reason = reason.cloned().unwrap_or_else(|| Reason::Unknown.as_str().to_owned());
+            (is_fresh && stats.error_count > 0).then_some(reason)
+        };
+        stats.models.get(model).and_then(reason).or_else(|| reason(stats))
+    }
+
     /// Takes note of a failure after which nobody tries again.
     pub fn failed(&mut self, profile: &str, model: &str, error: &Error, now: u64) {
         let blame = Blame::of(error);

@@ -279,6 +279,13 @@ impl Channels {
         self.accounts().iter().map(|(key, account)| (key.clone(), account.clone())).collect()
     }
 
+    /// Those that do not work now, and why.
+    pub(crate) fn down(&self) -> Vec<((String, String), String)> {
+        let accounts = self.accounts();
+        let down = accounts.iter().filter_map(|(key, account)| Some((key.clone(), account.standing.outage()?)));
+        down.chain(self.broken()).collect()
+    }
+
     /// Those that cannot be used, and why.
     pub(crate) fn broken(&self) -> Vec<((String, String), String)> {
         self.0.broken.lock().unwrap_or_else(PoisonError::into_inner).clone()

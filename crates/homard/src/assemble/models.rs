@@ -209,6 +209,10 @@ impl Model for Closed {
     fn stream(&self, _: Request) -> EventStream {
         Box::pin(stream::once(ready(Event::Failed(self.error.clone()))))
     }
+
+    fn unusable(&self) -> Option<&Error> {
+        Some(&self.error)
+    }
 }
 
 #[cfg(test)]

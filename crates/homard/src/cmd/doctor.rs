@@ -1,6 +1,7 @@
 //! `homard doctor`: what is wrong with this installation, and what to do about it. One file a check.
 
 mod audit;
+mod channels;
 mod clock;
 mod config;
 mod disk;
@@ -72,7 +73,7 @@ enum Check {
 }
 
 /// All checks, in the order in which they are told.
-const CHECKS: [(&str, Check); 11] = [
+const CHECKS: [(&str, Check); 12] = [
     ("config", Check::Look(config::look)),
     ("permissions", Check::Look(permissions::look)),
     ("disk", Check::Look(disk::look)),
@@ -81,6 +82,7 @@ const CHECKS: [(&str, Check); 11] = [
     ("leftovers", Check::Look(leftovers::look)),
     ("audit", Check::Ask(|scene| audit::look(scene).boxed_local())),
     ("models", Check::Look(models::look)),
+    ("channels", Check::Look(channels::look)),
     ("sandbox", Check::Look(sandbox::look)),
     ("gateway", Check::Ask(|scene| gateway::look(scene).boxed_local())),
     ("plugins", Check::Ask(|scene| plugins::look(scene).boxed_local())),

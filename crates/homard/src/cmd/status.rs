@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     ask::{Args, Setup},
-    sessions,
+    health, sessions,
 };
 use crate::{assemble, config, render};
 
@@ -70,6 +70,9 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     }
     if let Some(notice) = status.get("notice").and_then(Value::as_str) {
         rows.insert(1, ["notice".to_owned(), render::harmless(notice)]);
+    }
+    for outage in health::outages(&status).into_iter().rev() {
+        rows.insert(1, ["down".to_owned(), render::harmless(&outage)]);
     }
     render::print(&render::table(&rows.into_iter().map(Vec::from).collect::<Vec<_>>()))?;
     let recent = status.pointer("/sessions/recent").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();

@@ -15,6 +15,7 @@ mod docs;
 mod doctor;
 mod drops;
 mod edge;
+mod health;
 mod home;
 mod hooks;
 mod import;

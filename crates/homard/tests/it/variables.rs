@@ -100,6 +100,8 @@ fn a_channel_whose_token_is_not_set_is_down_and_the_gateway_runs() {
     assert!(telegram["lastError"].as_str().unwrap().contains(why), "{channels}");
     assert_eq!(channels["channelAccounts"]["webhook"][0]["configured"], true, "{channels}");
     assert!(gateway.run(&["status"]).stdout.contains(why));
+    let health = gateway.run(&["health"]);
+    assert!(health.code == Some(1) && health.stdout.contains("channel telegram:default: "), "{health:?}");
     let listed = home.run(&["channels", "list"]);
     assert!(listed.stdout.contains("TG_TOKEN"), "{listed:?}");
     let doctor = gateway.run(&["doctor"]);

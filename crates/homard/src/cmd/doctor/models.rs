@@ -39,6 +39,10 @@ fn judge(agent: &str, standing: &Standing) -> Vec<Finding> {
         let to_do = format!("add the key: homard models auth add PROVIDER; see: {all}");
         if is_alone { Finding::wrong(what, to_do) } else { Finding::note(what, to_do) }
     }));
+    if let Some(why) = standing.outage.as_ref().filter(|_| !is_alone) {
+        let what = format!("agent {agent}: its model is down: {why}");
+        findings.push(Finding::wrong(what, format!("see: {all}; a request that succeeds ends this")));
+    }
     let unusable = standing.unusable.iter().map(|what| {
         Finding::wrong(format!("agent {agent}: {what}"), "correct it, or remove it: homard models auth remove ID")
     });
@@ -62,6 +66,7 @@ mod tests {
             missing: vec!["p has no key".to_owned()],
             unusable: Vec::new(),
             left_out: Vec::new(),
+            outage: None,
         };
         let needs = |asked| judge("main", &standing(asked)).iter().map(Finding::needs_a_hand).collect::<Vec<_>>();
         assert_eq!((needs(1), needs(2)), (vec![true], vec![false]));

@@ -282,6 +282,7 @@ async fn serve(
     gateway.notices().set("start", notice);
     let live = Live::new(paths, chosen, house, (gateway.notices(), gateway.news()));
     house.office.open_gateway(&live, planner.as_ref());
+    let gateway = gateway.with_outages(assemble::outages::of(house, &live, paths));
     let approvals = assemble::approvals::start(&desk, gateway.news(), stop.clone());
     if !is_held {
         assemble::approvals::resume(house, config, paths);

@@ -69,6 +69,8 @@ pub(in crate::cmd) struct Standing {
     pub(in crate::cmd) unusable: Vec<String>,
     /// Fallbacks that are not asked.
     pub(in crate::cmd) left_out: Vec<String>,
+    /// Why nobody would answer now, if so.
+    pub(in crate::cmd) outage: Option<String>,
 }
 
 impl Standing {
@@ -78,8 +80,9 @@ impl Standing {
         let keyring = setup.keyring(&agent)?;
         let chain = Chain::of(&setup.config, agent.said, &setup.models, &keyring)?;
         let roster = setup.models.roster(&keyring, &chain.models)?;
-        let order = roster.order(Ambient::system().now_ms(), &Preferred::Any);
-        Ok(Self::of(setup, &chain, &keyring, &order))
+        let now = Ambient::system().now_ms();
+        let order = roster.order(now, &Preferred::Any);
+        Ok(Self { outage: roster.outage(now), ..Self::of(setup, &chain, &keyring, &order) })
     }
 
     fn of(setup: &Setup, chain: &Chain, keyring: &Keyring, order: &[Candidate]) -> Self {
@@ -97,6 +100,7 @@ impl Standing {
             missing: missing.collect(),
             unusable: troubles(keyring).map(|(id, why)| format!("{id} cannot be used: {why}")).collect(),
             left_out: chain.left_out.iter().map(left_out).collect(),
+            outage: None,
         }
     }
 }

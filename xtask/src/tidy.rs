@@ -1,9 +1,10 @@
 //! `tidy`: the rules that no other tool knows.
 //!
 //! [`edges`] holds the table of who may use whom, [`source`] what a file must and must not say, [`size`] the list of
-//! the longest files and functions, which is there to be read and never fails.
+//! the longest files and functions, which is there to be read and never fails. [`mutants`] sees that the seeded bugs apply.
 
 mod edges;
+mod mutants;
 mod size;
 mod source;
 
@@ -42,6 +43,7 @@ pub(crate) fn run() -> Result<()> {
 
     let mut problems = edges::check(&metadata);
     problems.extend(files.iter().flat_map(source::check));
+    problems.extend(mutants::check(&root)?);
     list("longest files", size::files(&files));
     list("longest functions", size::functions(&files));
     if problems.is_empty() {

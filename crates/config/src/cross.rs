@@ -22,6 +22,15 @@ pub trait Sections: DeserializeOwned + Default + JsonSchema {
         schema::list::<Self>().into()
     }
 
+    /// The part that a value belongs to, if everything else can run without that part. A variable that is not set there
+    /// puts only the part out of use.
+    fn part_of(_path: &Path) -> Option<Path> {
+        None
+    }
+
+    /// Notes that a part of these sections must not be used, because of a variable that is not set.
+    fn put_out_of_use(&mut self, _part: &Path, _why: &Problem) {}
+
     /// What can only be seen between values that are fine each, such as two things with one name.
     fn cross_check(&self) -> Findings {
         Findings::default()
@@ -33,8 +42,21 @@ pub trait Sections: DeserializeOwned + Default + JsonSchema {
 pub struct Findings {
     /// Why the config is not valid.
     pub problems: Vec<(Path, String)>,
+    /// Why parts of it cannot be used.
+    pub faults: Vec<FoundFault>,
     /// What is worth a word.
     pub warnings: Vec<(Path, String)>,
+}
+
+/// Why a part of a config cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundFault {
+    /// What cannot be used.
+    pub part: Path,
+    /// The value to change.
+    pub path: Path,
+    /// The predicate.
+    pub what: String,
 }
 
 /// Findings in the sections that were read from `tree` without what is `gone`, with their places. What is only there

@@ -5,7 +5,7 @@
 
 use crate::{
     file::Files,
-    path::Step,
+    path::{Path, Step},
     problem::{self, Problem},
     tree::{Kind, Member, Node, dotted},
     variables::{SECTION, SHELL},
@@ -88,6 +88,15 @@ pub(crate) fn look(root: &Node, ours: &str, files: &Files) -> Unknown {
     let mut look = Look { files, way: Vec::new(), unknown: Unknown::default() };
     look.ours(root, Known::all(ours));
     look.unknown
+}
+
+/// Whether the list has the key at a path, so that the sections read what stands there.
+pub(crate) fn is_known(path: &Path, list: &str) -> bool {
+    let known = path.steps().iter().try_fold(Known::all(list), |known, step| match step {
+        Step::Key(name) => known.key(name),
+        Step::Index(_) => known.item(),
+    });
+    known.is_some()
 }
 
 struct Look<'a> {

@@ -1,4 +1,4 @@
-//! The last config that was valid, kept so that a broken edit does not stop anything.
+//! The last config that was valid, kept so that a broken edit does not stop a gateway that ran before.
 //!
 //! The copy has all files merged and no variable filled in. It may have secrets, as the config may, and is as private.
 
@@ -6,6 +6,7 @@ use std::{
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use serde_json::Value;
@@ -18,20 +19,27 @@ use crate::{
 };
 
 /// Where a config came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Used {
     /// The file, which is valid.
     File,
-    /// The last copy that was valid, because the file is not.
-    LastGood,
-    /// What is right of a file that is not valid, because there is no copy that is.
-    Parts,
+    /// The last valid copy, because the file is not valid.
+    LastGood(SavedCopy),
 }
 
-/// The config to use.
+/// The last valid copy of the config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedCopy {
+    /// Where it is.
+    pub path: PathBuf,
+    /// When it was saved, if the file system can say.
+    pub saved_at: Option<SystemTime>,
+}
+
+/// A config that may be used.
 #[derive(Debug, Clone)]
 pub struct Chosen<T> {
-    /// The config. With [`Used::LastGood`], the text, hash, files, problems and warnings are the file's all the same.
+    /// The config. With [`Used::LastGood`], the text, hash, files, problems and warnings are still those of the file.
     pub loaded: Loaded<T>,
     /// Where it came from.
     pub used: Used,
@@ -63,22 +71,29 @@ pub fn recall(state_dir: &Path) -> Option<Value> {
     serde_json::from_slice(&bytes).ok().filter(Value::is_object)
 }
 
-/// Reads the config file; if it is not valid, the last copy that was; if there is none, what is right of the file.
-pub fn read_or_last_good<T: Sections>(path: &Path, state_dir: &Path, env: &Env<'_>) -> Chosen<T> {
+/// Reads the config file, or the last valid copy if the file is not valid.
+///
+/// # Errors
+///
+/// Neither is valid. What could be read of the file is for commands that show or repair it; it must not be run, because
+/// what is missing from it may be a restriction.
+pub fn read_or_last_good<T: Sections>(
+    path: &Path,
+    state_dir: &Path,
+    env: &Env<'_>,
+) -> Result<Chosen<T>, Box<Loaded<T>>> {
     let loaded: Loaded<T> = read(path, env);
-    if loaded.is_valid() {
-        return Chosen { loaded, used: Used::File };
+    if loaded.is_usable() {
+        return Ok(Chosen { loaded, used: Used::File });
     }
     let good = recall(state_dir)
         .map(|source| sections::<T>(Node::placeless(source), env, &Files::new(path)))
-        .filter(Loaded::is_valid);
-    match good {
-        Some(good) => {
-            let Loaded { config, source, tree, variables, .. } = good;
-            Chosen { loaded: Loaded { config, source, tree, variables, ..loaded }, used: Used::LastGood }
-        }
-        None => Chosen { loaded, used: Used::Parts },
-    }
+        .filter(Loaded::is_usable);
+    let Some(Loaded { config, source, tree, variables, faults, .. }) = good else { return Err(Box::new(loaded)) };
+    let path = copy(state_dir);
+    let saved_at = fs::metadata(&path).and_then(|metadata| metadata.modified()).ok();
+    let loaded = Loaded { config, source, tree, variables, faults, ..loaded };
+    Ok(Chosen { loaded, used: Used::LastGood(SavedCopy { path, saved_at }) })
 }
 
 #[cfg(test)]
@@ -100,7 +115,7 @@ mod tests {
 
     impl Sections for Config {}
 
-    fn choose(folder: &Path, text: &str) -> Chosen<Config> {
+    fn choose(folder: &Path, text: &str) -> Result<Chosen<Config>, Box<Loaded<Config>>> {
         let path = folder.join("config.json");
         fs::write(&path, text).unwrap();
         let variable = |name: &str| (name == "KEY").then(|| "sk-1".to_owned());
@@ -110,7 +125,7 @@ mod tests {
     #[test]
     fn a_valid_file_is_used_and_reading_writes_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let chosen = choose(folder.path(), "{port: 1}");
+        let chosen = choose(folder.path(), "{port: 1}").unwrap();
         assert_eq!((chosen.used, chosen.loaded.config.port), (Used::File, Some(1)));
         assert!(!folder.path().join("state").exists());
     }
@@ -118,10 +133,12 @@ mod tests {
     #[test]
     fn a_broken_file_leaves_the_last_good_config_in_use() {
         let folder = tempfile::tempdir().unwrap();
-        let good = choose(folder.path(), "{port: 1, token: '${KEY}'}").loaded;
-        keep(&folder.path().join("state"), &good.source).unwrap();
-        let Chosen { loaded, used } = choose(folder.path(), "{port: 2, token: ");
-        assert_eq!(used, Used::LastGood);
+        let good = choose(folder.path(), "{port: 1, token: '${KEY}'}").unwrap().loaded;
+        let state = folder.path().join("state");
+        keep(&state, &good.source).unwrap();
+        let Chosen { loaded, used } = choose(folder.path(), "{port: 2, token: ").unwrap();
+        let saved_at = Some(fs::metadata(copy(&state)).unwrap().modified().unwrap());
+        assert_eq!(used, Used::LastGood(SavedCopy { path: copy(&state), saved_at }));
         assert_eq!(loaded.config, Config { port: Some(1), token: Some("sk-1".to_owned()) });
         assert_eq!(loaded.source, json!({"port": 1, "token": "${KEY}"}));
         assert_eq!(loaded.text.as_deref(), Some("{port: 2, token: "));
@@ -129,20 +146,20 @@ mod tests {
     }
 
     #[test]
-    fn without_a_good_copy_what_is_right_is_used() {
+    fn without_a_valid_copy_nothing_may_be_used() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
-        let parts = |folder: &Path| {
-            let chosen = choose(folder, "{port: 'x', token: 't'}");
-            (chosen.used, chosen.loaded.config)
+        let problems = || {
+            let loaded = choose(folder.path(), "{port: 'x', token: 't'}").unwrap_err();
+            loaded.problems.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
-        let wanted = || (Used::Parts, Config { port: None, token: Some("t".to_owned()) });
-        assert_eq!(parts(folder.path()), wanted());
+        let wanted = ["line 1, column 8: port must be a whole number from 0 to 65535"];
+        assert_eq!(problems(), wanted);
         // A copy that is not valid any more, or was never whole, is no better than the file.
-        keep(&state, &json!({"port": 1, "token": "${GONE}"})).unwrap();
-        assert_eq!(parts(folder.path()), wanted());
+        keep(&state, &json!({"port": "y"})).unwrap();
+        assert_eq!(problems(), wanted);
         fs::write(copy(&state), "{\"port\":").unwrap();
-        assert_eq!(parts(folder.path()), wanted());
+        assert_eq!(problems(), wanted);
     }
 
     #[test]

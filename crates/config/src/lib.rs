@@ -22,8 +22,8 @@ pub mod redact;
 mod rewrite;
 pub mod write;
 
-pub use cross::{Findings, Sections};
+pub use cross::{Findings, FoundFault, Sections};
 pub use known::nearest;
-pub use last_good::{Chosen, Used, read_or_last_good};
-pub use problem::{Place, Problem};
+pub use last_good::{Chosen, SavedCopy, Used, read_or_last_good};
+pub use problem::{Fault, Place, Problem};
 pub use read::{Env, Loaded, read, read_text};

@@ -81,8 +81,9 @@ impl Path {
         Self(self.0.iter().cloned().chain([step]).collect())
     }
 
-    /// The first `count` steps.
-    pub(crate) fn first(&self, count: usize) -> Self {
+    /// The path of the first `count` steps.
+    #[must_use]
+    pub fn first(&self, count: usize) -> Self {
         Self(self.0.iter().take(count).cloned().collect())
     }
 }

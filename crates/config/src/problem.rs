@@ -38,6 +38,29 @@ pub struct Problem {
     pub help: Option<String>,
 }
 
+/// Something that keeps a part of a config from running, or all of it, although the file can be read: a variable that is not
+/// set, a reference that leads nowhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// What cannot run because of it; `None` if nothing can.
+    pub part: Option<crate::path::Path>,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+impl Fault {
+    /// Whether this is the same fault, wherever it is written.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.problem.path, &self.problem.what) == (&other.problem.path, &other.problem.what)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.problem.fmt(f)
+    }
+}
+
 impl Problem {
     /// In the order of the files; what has no place comes first.
     pub(crate) fn sort(problems: &mut [Self]) {

@@ -12,11 +12,11 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     check::{Checked, check},
-    cross::{Sections, placed},
+    cross::{FoundFault, Sections, placed},
     file::{self, Files},
     include::Include,
-    known,
-    problem::Problem,
+    known, path,
+    problem::{Fault, Problem},
     tree::{Kind, Node, OPTIONS, without},
     variables,
 };
@@ -53,8 +53,10 @@ pub struct Loaded<T> {
     pub files: Vec<PathBuf>,
     /// What the `env` section adds to the environment.
     pub variables: BTreeMap<String, String>,
-    /// Why the config is not valid.
+    /// Why the config cannot be used.
     pub problems: Vec<Problem>,
+    /// Why parts of it cannot run, or nothing can. What stands in such a part is not in `config`.
+    pub faults: Vec<Fault>,
     /// What is worth a word in a config that may be valid.
     pub warnings: Vec<Problem>,
 }
@@ -62,7 +64,20 @@ pub struct Loaded<T> {
 impl<T> Loaded<T> {
     /// Whether nothing is wrong.
     pub fn is_valid(&self) -> bool {
+        self.is_usable() && self.faults.is_empty()
+    }
+
+    /// Whether the config can be used, perhaps without some of its parts.
+    pub fn is_usable(&self) -> bool {
         self.problems.is_empty()
+    }
+
+    /// All that is wrong, in the order of the files.
+    pub fn wrong(&self) -> Vec<Problem> {
+        let faults = self.faults.iter().map(|fault| &fault.problem);
+        let mut wrong: Vec<_> = self.problems.iter().chain(faults).cloned().collect();
+        Problem::sort(&mut wrong);
+        wrong
     }
 }
 
@@ -73,6 +88,7 @@ impl<T> fmt::Debug for Loaded<T> {
             .field("files", &self.files)
             .field("variables", &self.variables.keys())
             .field("problems", &self.problems)
+            .field("faults", &self.faults)
             .field("warnings", &self.warnings)
             .finish_non_exhaustive()
     }
@@ -143,9 +159,19 @@ pub(crate) fn sections<T: Sections>(mut node: Node, env: &Env<'_>, files: &Files
     let filled = variables::fill(&mut node, env.variable, files);
     let tree = node.value();
     let place = |way: &[_]| node.find(way)?.at.map(|spot| files.place(spot));
-    let Checked { config, problems: unfit, gone } = check::<T>(&tree, filled.unfilled.clone(), &place);
+    let Checked { mut config, problems: unfit, gone } = check::<T>(&tree, filled.unfilled.clone(), &place);
+    let (mut faults, needless) = faults::<T>(filled.unset);
+    for fault in &faults {
+        if let Some(part) = &fault.part {
+            config.put_out_of_use(part, &fault.problem);
+        }
+    }
     let found = config.cross_check();
     let [crossed, warnings] = [found.problems, found.warnings].map(|found| placed(found, (&tree, &gone), &place));
+    faults.extend(found.faults.into_iter().flat_map(|FoundFault { part, path, what }| {
+        let problems = placed(vec![(path, what)], (&tree, &gone), &place);
+        problems.into_iter().map(move |problem| Fault { part: Some(part.clone()), problem })
+    }));
     let unknown = known::look(&node, &T::keys(), files);
     Loaded {
         config,
@@ -156,8 +182,17 @@ pub(crate) fn sections<T: Sections>(mut node: Node, env: &Env<'_>, files: &Files
         files: Vec::new(),
         variables: filled.variables,
         problems: [filled.problems, unfit, crossed, unknown.problems].concat(),
-        warnings: [unknown.warnings, warnings].concat(),
+        faults,
+        warnings: [unknown.warnings, warnings, needless].concat(),
     }
+}
+
+/// What variables that are not set keep from running. One that only keys without an effect need is a warning.
+fn faults<T: Sections>(unset: Vec<(path::Path, Problem)>) -> (Vec<Fault>, Vec<Problem>) {
+    let keys = T::keys();
+    let (ours, theirs): (Vec<_>, Vec<_>) = unset.into_iter().partition(|(path, _)| known::is_known(path, &keys));
+    let fault = |(path, problem): (path::Path, Problem)| Fault { part: T::part_of(&path), problem };
+    (ours.into_iter().map(fault).collect(), theirs.into_iter().map(|(_, problem)| problem).collect())
 }
 
 fn hash(bytes: &[u8]) -> String {
@@ -189,9 +224,31 @@ mod tests {
     struct Config {
         token: Option<String>,
         list: Vec<u8>,
+        channels: BTreeMap<String, Channel>,
+    }
+
+    #[derive(Debug, Default, PartialEq, Deserialize, JsonSchema)]
+    #[serde(default)]
+    struct Channel {
+        key: Option<String>,
+        #[serde(skip)]
+        why: Option<String>,
     }
 
     impl Sections for Config {
+        fn part_of(path: &path::Path) -> Option<path::Path> {
+            let channels = path::Path::root().key("channels");
+            (path.starts_with(&channels) && path.steps().len() > 1).then(|| path.first(2))
+        }
+
+        fn put_out_of_use(&mut self, part: &path::Path, why: &Problem) {
+            for (name, channel) in &mut self.channels {
+                if *part == path::Path::root().key("channels").key(name) {
+                    channel.why = Some(why.to_string());
+                }
+            }
+        }
+
         /// The list must rise; a token of one letter is worth a word.
         fn cross_check(&self) -> Findings {
             let list = path::Path::root().key("list");
@@ -199,7 +256,11 @@ mod tests {
             let problems = falls.map(|at| (list.index(at), "must rise".to_owned())).collect();
             let short = self.token.iter().filter(|token| token.len() == 1);
             let token = path::Path::root().key("token");
-            Findings { problems, warnings: short.map(|_| (token.clone(), "is short".to_owned())).collect() }
+            Findings {
+                problems,
+                faults: Vec::new(),
+                warnings: short.map(|_| (token.clone(), "is short".to_owned())).collect(),
+            }
         }
     }
 
@@ -221,7 +282,8 @@ mod tests {
         let text = "\u{feff}{env: {NEW: 'n3w'}, token: '${KEY}${NEW}', list: ['${UNSET}', 1], $include: 'more.json'}";
         fs::write(&path, text).unwrap();
         let loaded = read_with(&path);
-        assert_eq!(loaded.config, Config { token: Some("sk-1n3w".to_owned()), list: vec![1] });
+        let config = Config { token: Some("sk-1n3w".to_owned()), list: vec![1], ..Config::default() };
+        assert_eq!(loaded.config, config);
         let source = json!({"env": {"NEW": "n3w"}, "token": "${KEY}${NEW}", "list": ["${UNSET}", 1]});
         assert_eq!(loaded.source, source);
         assert_eq!(loaded.tree, json!({"env": {"NEW": "n3w"}, "token": "sk-1n3w", "list": [1]}));
@@ -230,7 +292,7 @@ mod tests {
         assert_eq!(loaded.files, [path, folder.path().join("more.json")]);
         assert_eq!(loaded.variables, BTreeMap::from([("NEW".to_owned(), "n3w".to_owned())]));
         assert_eq!(
-            told(&loaded.problems),
+            told(&loaded.wrong()),
             [
                 "line 1, column 51: list[0] needs the environment variable UNSET, which is not set",
                 "line 1, column 77: $include of config.json names more.json, which does not exist",
@@ -238,6 +300,27 @@ mod tests {
         );
         let shown = format!("{loaded:?}");
         assert!(!shown.contains("n3w") && !shown.contains("sk-1"), "{shown}");
+    }
+
+    #[test]
+    fn a_variable_that_is_not_set_puts_out_of_use_what_needs_it() {
+        let env = Env { variable: &|_| None, include_roots: &[] };
+        let read = |text: &str| read_text::<Config>(Path::new("config.json"), text, &env);
+        let loaded = read("{channels: {a: {key: '${UNSET}'}, b: {key: 'k'}}}");
+        assert!(loaded.is_usable() && !loaded.is_valid());
+        let part = path::Path::root().key("channels").key("a");
+        let why = "line 1, column 22: channels.a.key needs the environment variable UNSET, which is not set";
+        assert_eq!(loaded.faults.iter().map(|fault| fault.part.clone()).collect::<Vec<_>>(), [Some(part)]);
+        assert_eq!(told(&loaded.wrong()), [why]);
+        let channels = &loaded.config.channels;
+        assert_eq!((channels["a"].why.as_deref(), &channels["a"].key, &channels["b"].why), (Some(why), &None, &None));
+        // Nothing can run without a value that belongs to no part.
+        let loaded = read("{token: '${UNSET}'}");
+        assert_eq!(loaded.faults.iter().map(|fault| fault.part.clone()).collect::<Vec<_>>(), [None]);
+        // A key of OpenClaw's has no effect, whatever it needs.
+        let loaded = read("{browser: {enabled: '${UNSET}'}}");
+        assert_eq!((loaded.faults.len(), loaded.warnings.len()), (0, 2));
+        assert!(told(&loaded.warnings)[1].contains("browser.enabled needs the environment variable UNSET"));
     }
 
     #[test]
@@ -304,7 +387,7 @@ mod tests {
         // What was left out still counts where places are told, and makes no trouble of its own.
         let loaded = read("{list: [1, 'x', '${UNSET}', 0]}");
         assert_eq!(
-            told(&loaded.problems),
+            told(&loaded.wrong()),
             [
                 "line 1, column 12: list[1] must be a whole number from 0 to 255",
                 "line 1, column 17: list[2] needs the environment variable UNSET, which is not set",

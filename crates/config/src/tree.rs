@@ -63,11 +63,15 @@ pub(crate) struct Member {
 
 /// A way from the root to a value, as text.
 pub(crate) fn dotted(way: &[Step]) -> String {
-    let path = way.iter().fold(Path::root(), |path, step| match step {
+    path(way).to_string()
+}
+
+/// The path of these steps.
+pub(crate) fn path(way: &[Step]) -> Path {
+    way.iter().fold(Path::root(), |path, step| match step {
         Step::Key(name) => path.key(name),
         Step::Index(index) => path.index(*index),
-    });
-    path.to_string()
+    })
 }
 
 /// Why a text cannot be read.

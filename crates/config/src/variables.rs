@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use crate::{
     file::Files,
-    path::Step,
+    path::{Path, Step},
     problem::{self, Problem},
-    tree::{Kind, Member, Node, dotted},
+    tree::{Kind, Member, Node, path},
 };
 
 /// The section.
@@ -28,7 +28,10 @@ pub(crate) struct Filled {
     pub(crate) variables: BTreeMap<String, String>,
     /// Texts that need a variable which is not set, and what is wrong in the section; they are as they were written.
     pub(crate) unfilled: BTreeSet<Vec<Step>>,
+    /// What is wrong in the section.
     pub(crate) problems: Vec<Problem>,
+    /// The texts that need a variable which is not set.
+    pub(crate) unset: Vec<(Path, Problem)>,
 }
 
 /// Fills every text of the tree.
@@ -109,7 +112,10 @@ impl Filled {
                 Ok(filled) => *text = filled,
                 Err(name) => {
                     let what = format!("needs the environment variable {name}, which is not set");
-                    self.note(way.clone(), node, what, files);
+                    if self.unset.len() < problem::MOST {
+                        self.unset.push((path(way), problem(way, node, what, files)));
+                    }
+                    self.unfilled.insert(way.clone());
                 }
             },
             Kind::Scalar(_) => {}
@@ -118,11 +124,15 @@ impl Filled {
 
     fn note(&mut self, way: Vec<Step>, node: &Node, what: String, files: &Files) {
         if self.problems.len() < problem::MOST {
-            let place = node.at.map(|spot| files.place(spot));
-            self.problems.push(Problem { path: dotted(&way), place, what, help: None });
+            self.problems.push(problem(&way, node, what, files));
         }
         self.unfilled.insert(way);
     }
+}
+
+fn problem(way: &[Step], node: &Node, what: String, files: &Files) -> Problem {
+    let place = node.at.map(|spot| files.place(spot));
+    Problem { path: path(way).to_string(), place, what, help: None }
 }
 
 /// Whether an environment can have a variable of this name.
@@ -176,7 +186,8 @@ mod tests {
         };
         let mut node = Node::placeless(tree);
         let filled = fill(&mut node, &env, &Files::new(Path::new("config.json")));
-        (node.value(), filled.variables, filled.problems.iter().map(ToString::to_string).collect())
+        let unset = filled.unset.iter().map(|(_, problem)| problem);
+        (node.value(), filled.variables, filled.problems.iter().chain(unset).map(ToString::to_string).collect())
     }
 
     fn variables(tree: Value) -> Vec<(String, String)> {

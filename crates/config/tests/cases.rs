@@ -10,7 +10,7 @@ mod sample;
 /// What is said about a config, in the form of `expected.txt`.
 fn told(loaded: &Loaded<sample::Config>) -> String {
     let mut text = String::new();
-    for (kind, problems) in [("problem", &loaded.problems), ("warning", &loaded.warnings)] {
+    for (kind, problems) in [("problem", &loaded.wrong()), ("warning", &loaded.warnings)] {
         for problem in problems {
             text.push_str(&format!("{kind}: {problem}\n"));
         }

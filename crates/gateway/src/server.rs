@@ -38,6 +38,7 @@ use crate::{
     news::News,
     notices::Notices,
     openai::Endpoints,
+    outages::Outages,
     presence::{self, Presence},
     projector::{Projector, Unstarted},
     router,
@@ -132,6 +133,7 @@ pub struct Gateway {
     log: LogBook,
     foreign: Option<Arc<dyn Foreign>>,
     more_metrics: Option<MoreMetrics>,
+    outages: Option<Outages>,
     run_ends: Option<RunEnds>,
     projector: Unstarted,
 }
@@ -190,6 +192,7 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
         log: LogBook::default(),
         foreign: None,
         more_metrics: None,
+        outages: None,
         run_ends: None,
         projector: Unstarted::new(),
     })
@@ -280,6 +283,12 @@ impl Gateway {
         self
     }
 
+    /// The same gateway, which reports in its health what is down.
+    pub fn with_outages(mut self, outages: Outages) -> Self {
+        self.outages = Some(outages);
+        self
+    }
+
     /// The same gateway, which tells what is in this book.
     pub fn with_log(mut self, log: LogBook) -> Self {
         self.log = log;
@@ -340,6 +349,7 @@ impl Gateway {
             foreign: self.foreign,
             metrics,
             more_metrics: self.more_metrics,
+            outages: self.outages,
             presence: Arc::default(),
             meter: Meter::new(),
             started: Instant::now(),
@@ -404,6 +414,7 @@ pub(crate) struct Server {
     pub(crate) metrics: Metrics,
     /// What others add to that.
     pub(crate) more_metrics: Option<MoreMetrics>,
+    pub(crate) outages: Option<Outages>,
     /// Who is here.
     pub(crate) presence: Arc<Presence>,
     /// How busy it is.

@@ -7,9 +7,12 @@ pub(crate) mod environment;
 pub(crate) mod guests;
 pub(crate) mod hooks;
 pub(crate) mod keys;
+pub(crate) mod known_apis;
 pub(crate) mod metrics;
 pub(crate) mod models;
 pub(crate) mod office;
+pub(crate) mod outages;
+mod probed;
 pub(crate) mod routes;
 pub(crate) mod schedule;
 mod secrets;
@@ -21,7 +24,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use homard_agent::{Ambient, ChannelLimits, Class, Hub, HubEvent, Rules, Slots};
-use homard_config::{Loaded, Used};
+use homard_config::Loaded;
 use homard_journal::Journal;
 use homard_tools::sandbox;
 use jiff::tz::TimeZone;
@@ -36,8 +39,6 @@ use crate::{
     config::{Chosen, Config, channels::Channel},
     paths::{self, Paths},
 };
-
-pub(crate) use models::DEMO;
 
 /// How long a run may take when nobody says so.
 const TIMEOUT: u64 = 600;
@@ -92,7 +93,7 @@ impl House {
         let tidied = sandbox::tidy(&paths.state);
         let audit = audit::open(paths, &journal);
         let (office, wrong) = Office::new((paths, purpose), &chosen.loaded, audit);
-        let Staff { agents, remark, mut troubles } = office.staff(&chosen.loaded, knows_tools(chosen))?;
+        let Staff { agents, remark, mut troubles } = office.staff(&chosen.loaded)?;
         troubles.extend(tidied);
         troubles.extend(wrong);
         let (main, subagent) = slots(config);
@@ -139,19 +140,9 @@ impl House {
     }
 }
 
-/// Whether it is known which tools agents may use: not if only parts of the file are used, and what is wrong may be that.
-fn knows_tools(chosen: &Chosen) -> bool {
-    let is_about_tools = |path: &str| {
-        path.is_empty()
-            || matches!(path, "$include" | "agents" | "agents.$include")
-            || ["tools", "agents.list", "agents.entries"].iter().any(|start| path.starts_with(start))
-    };
-    chosen.used != Used::Parts || !chosen.loaded.problems.iter().any(|problem| is_about_tools(&problem.path))
-}
-
 /// Sets a hub up by another config, which is valid: what begins from here on goes by it. Says what is wrong with some agent.
 pub(crate) fn set_up(hub: &Hub, office: &Office, loaded: &Loaded<Config>) -> Result<Vec<String>> {
-    let Staff { agents, mut troubles, .. } = office.staff(loaded, true)?;
+    let Staff { agents, mut troubles, .. } = office.staff(loaded)?;
     troubles.extend(office.channels.set_up(loaded));
     let (main, subagent) = slots(&loaded.config);
     hub.slots().resize(Class::Main, main);
@@ -162,7 +153,7 @@ pub(crate) fn set_up(hub: &Hub, office: &Office, loaded: &Loaded<Config>) -> Res
 
 /// Sets a hub up again by the config that it has: there may be other tools. Says what is wrong with some agent.
 pub(crate) fn set_up_again(hub: &Hub, office: &Office, loaded: &Loaded<Config>) -> Result<Vec<String>> {
-    let Staff { agents, troubles, .. } = office.staff(loaded, office.knew_tools())?;
+    let Staff { agents, troubles, .. } = office.staff(loaded)?;
     hub.set_up(agents, rules(&loaded.config, office));
     Ok(troubles)
 }

@@ -6,6 +6,7 @@ use std::{io::ErrorKind, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use futures_util::{SinkExt, StreamExt};
+use homard_config::Loaded;
 use homard_journal::lock;
 use homard_proto::{
     Extra, Generation,
@@ -53,13 +54,26 @@ pub(crate) struct Target {
 
 impl Target {
     /// The gateway that flags, environment and config mean.
-    pub(crate) fn find(url: Option<String>, flag: Option<Secret>, config: &Config, paths: &Paths) -> Result<Self> {
+    pub(crate) fn find(
+        url: Option<String>,
+        flag: Option<Secret>,
+        loaded: &Loaded<Config>,
+        paths: &Paths,
+    ) -> Result<Self> {
+        let config = &loaded.config;
         let gateway = &config.gateway;
+        let known = |path: &str| {
+            let fault = loaded.faults.iter().find(|fault| fault.problem.path.starts_with(path));
+            fault.map_or(Ok(()), |fault| {
+                Err(Failure::new("config", format!("config file {}, {fault}", paths.config.display())))
+            })
+        };
         if let Some(url) = url {
             // A secret that was made for here is not shown elsewhere.
             return Ok(Self { url, secret: flag, pin: None, is_own: false, is_down: false });
         }
         if gateway.mode.as_deref() == Some("remote") {
+            known("gateway.remote")?;
             let Some(url) = &gateway.remote.url else {
                 bail!("gateway.mode is \"remote\" and gateway.remote.url is missing in {}", paths.config.display());
             };
@@ -71,6 +85,9 @@ impl Target {
         }
         let port = paths::port()?.or(gateway.port).or_else(|| port_of_holder(paths)).unwrap_or(PORT);
         let (secret, source) = secret::find(flag, config, paths)?.unzip();
+        if !matches!(source, Some(Source::Flag | Source::Environment)) {
+            known("gateway.auth")?;
+        }
         // The token of this directory is for the gateway of this directory, and that holds the directory's lock.
         let is_down = matches!(source, Some(Source::File(_))) && lock::holder(&paths.state).is_none();
         if !gateway.tls.enabled {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// A failure that is more than a text. Any other error is a plain failure with exit code 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// What programs branch on: a code of the gateway's, or `usage`, `connection`, `interrupted`, `failed`.
+    /// What programs branch on: a code of the gateway's, or `usage`, `config`, `connection`, `interrupted`, `failed`.
     pub(crate) kind: String,
     /// What people read: what failed, where, and what to do next.
     pub(crate) message: String,
@@ -17,17 +17,24 @@ pub(crate) struct Failure {
     pub(crate) origin: Option<&'static str>,
     /// The exit code.
     pub(crate) exit: u8,
+    /// Whether the output says it already, so that only the exit code is left to tell.
+    pub(crate) is_told: bool,
 }
 
 impl Failure {
     /// A failure with exit code 1.
     pub(crate) fn new(kind: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { kind: kind.into(), message: message.into(), run: None, origin: None, exit: 1 }
+        Self { kind: kind.into(), message: message.into(), run: None, origin: None, exit: 1, is_told: false }
     }
 
     /// The command was called in a way that cannot work.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self { exit: 2, ..Self::new("usage", message) }
+    }
+
+    /// The config file cannot be used, so nothing was started: the system's EX_CONFIG.
+    pub(crate) fn config(message: impl Into<String>) -> Self {
+        Self { exit: 78, ..Self::new("config", message) }
     }
 
     /// The same failure, of this run.
@@ -45,6 +52,11 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// Whether the output says already what went wrong.
+pub(crate) fn is_told(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Failure>().is_some_and(|failure| failure.is_told)
+}
 
 /// The exit code of an error.
 pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {

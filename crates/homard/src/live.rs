@@ -12,7 +12,7 @@ use std::{
 };
 
 use homard_agent::Hub;
-use homard_config::{Loaded, Used, diff, last_good};
+use homard_config::{Fault, Loaded, diff, last_good};
 use homard_gateway::{Audience, News, Notices, Scope};
 use homard_proto::Generation;
 use serde_json::{Value, json};
@@ -73,7 +73,10 @@ impl State {
         let waits = self.waits.join(", ");
         let restart = (!self.waits.is_empty())
             .then(|| format!("the config has changed; restart the gateway for {waits} to have an effect"));
-        let texts: Vec<_> = self.refused.iter().chain(&restart).chain(&self.troubles).map(String::as_str).collect();
+        let outages = config::outages(&self.used);
+        let unsupported = config::unsupported_channels(&self.used.config);
+        let texts = self.refused.iter().chain(&restart).chain(&outages).chain(&unsupported).chain(&self.troubles);
+        let texts: Vec<_> = texts.map(String::as_str).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 }
@@ -111,7 +114,7 @@ impl Live {
             news,
             state: Arc::new(Mutex::new(state)),
         };
-        live.keep(chosen);
+        live.keep(&chosen.loaded);
         live
     }
 
@@ -120,24 +123,29 @@ impl Live {
         self.state().used.clone()
     }
 
+    /// Why the config file is not at work, if it is not.
+    pub(crate) fn refused(&self) -> Option<String> {
+        self.state().refused.clone()
+    }
+
     /// Looks at the file, and has what it says at work if it changed and is valid. What could not be set up before is
     /// tried again.
     pub(crate) fn look(&self) -> Came {
         // Held from the reading to the keeping: of two who look at once, the later one has the later file.
         let mut state = self.state();
-        let chosen = Config::choose(&self.paths);
-        let seen = fingerprint(&chosen.loaded);
+        let loaded = Config::inspect(&self.paths).map_or_else(|loaded| *loaded, |chosen| chosen.loaded);
+        let seen = fingerprint(&loaded);
         let is_new = seen != state.seen;
         state.seen = seen;
-        state.files.clone_from(&chosen.loaded.files);
-        let wrong = self.wrong(&state, &chosen);
+        state.files.clone_from(&loaded.files);
+        let wrong = self.wrong(&state, &loaded);
         match &state.refused {
             None if !is_new => return Came::Nothing,
             Some(text) if !is_new && wrong.is_some() => return Came::Refused(text.clone()),
             None | Some(_) => {}
         }
         let cannot = |error| format!("config file {} cannot be used: {error:#}", self.paths.config.display());
-        let set_up = || assemble::set_up(&self.hub, &self.office, &chosen.loaded).map_err(cannot);
+        let set_up = || assemble::set_up(&self.hub, &self.office, &loaded).map_err(cannot);
         match wrong.map_or_else(set_up, Err) {
             Ok(troubles) => state.troubles = troubles,
             Err(text) => {
@@ -149,32 +157,35 @@ impl Live {
                 return Came::Refused(text);
             }
         }
-        let (before, now) = (&state.used.tree, &chosen.loaded.tree);
+        let (before, now) = (&state.used.tree, &loaded.tree);
         let changed: Vec<_> = diff::changed(before, now).iter().map(ToString::to_string).collect();
         let waits = waits(&state.began_with, now);
-        state.used = Arc::new(chosen.loaded.clone());
+        let used = Arc::new(loaded);
+        state.used = used.clone();
         state.refused = None;
         state.waits.clone_from(&waits);
-        self.keep(&chosen);
+        self.keep(&used);
         self.notices.set(TOPIC, state.notice());
         drop(state);
         tracing::info!(?changed, ?waits, "the config has changed");
-        let payload = json!({"path": self.paths.config, "hash": chosen.loaded.hash, "changedPaths": changed});
+        let payload = json!({"path": self.paths.config, "hash": used.hash, "changedPaths": changed});
         self.news.tell("config.changed", &payload, Audience { needs: Some(Scope::Read), since: Generation::Four });
         Came::Applied { changed, waits }
     }
 
     /// Why a file cannot take the place of what is at work.
-    fn wrong(&self, state: &State, chosen: &Chosen) -> Option<String> {
+    fn wrong(&self, state: &State, loaded: &Loaded<Config>) -> Option<String> {
         let file = self.paths.config.display();
-        if let Some(first) = chosen.loaded.problems.first() {
+        let is_new = |fault: &&Fault| !state.used.faults.iter().any(|known| known.is_same(fault));
+        let fault = loaded.faults.iter().find(is_new).map(|fault| &fault.problem);
+        if let Some(first) = loaded.problems.first().or(fault) {
             return Some(format!(
                 "config file {file} has changed and is not valid, {first}; what was read before stays at work; to see \
                  all that is wrong: homard config validate"
             ));
         }
         // Nobody throws all settings away without a word; some editor or a lost disk does.
-        let is_gone = state.used.text.is_some() && chosen.loaded.text.is_none();
+        let is_gone = state.used.text.is_some() && loaded.text.is_none();
         is_gone.then(|| {
             format!(
                 "config file {file} is gone; what was read before stays at work; put it back, or write {{}} there for a \
@@ -263,11 +274,11 @@ impl Live {
     }
 
     /// Keeps a valid config for the day on which the file is not. Where there is no file there is nothing to keep.
-    fn keep(&self, chosen: &Chosen) {
-        if chosen.used != Used::File || chosen.loaded.text.is_none() {
+    fn keep(&self, loaded: &Loaded<Config>) {
+        if !loaded.is_usable() || loaded.text.is_none() {
             return;
         }
-        if let Err(error) = last_good::keep(&self.paths.state, &chosen.loaded.source) {
+        if let Err(error) = last_good::keep(&self.paths.state, &loaded.source) {
             tracing::warn!(%error, "the config could not be kept for the day on which its file is broken");
         }
     }
@@ -296,7 +307,7 @@ fn waits(began_with: &Value, now: &Value) -> Vec<String> {
 
 /// What tells one state of all files from another.
 fn fingerprint(loaded: &Loaded<Config>) -> String {
-    let problems: Vec<_> = loaded.problems.iter().map(ToString::to_string).collect();
+    let problems: Vec<_> = loaded.wrong().iter().map(ToString::to_string).collect();
     format!("{} {} {}", loaded.hash, loaded.tree, problems.join("\n"))
 }
 

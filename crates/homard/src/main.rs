@@ -44,6 +44,9 @@ fn main() -> ExitCode {
     let cli = Cli::read();
     let wants_json = cli.wants_json();
     let Err(error) = start(cli) else { return ExitCode::SUCCESS };
+    if failure::is_told(&error) {
+        return failure::exit_code(&error);
+    }
     let told = if wants_json { render::print_json(&failure::document(&error)).is_ok() } else { false };
     if !told {
         render::remark(&format!("error: {error:#}"));

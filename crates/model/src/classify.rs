@@ -111,6 +111,10 @@ impl Refusal {
         let kind = by_name.or(by_status).unwrap_or(otherwise);
         let text = self.message.to_lowercase();
         let says = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
+        // An API that knows the path says why in its own way, and names the model if it does not have that.
+        if matches!(status, Some(300..=399 | 404 | 405 | 501)) && self.names.is_empty() && !says(&["model"]) {
+            return ErrorKind::Misconfigured;
+        }
         if matches!(kind, ErrorKind::Rejected | ErrorKind::Server) && says(words::OVERFLOW) {
             ErrorKind::Overflow
         } else if by_name.is_none() && says(words::NO_MONEY) {
@@ -182,9 +186,13 @@ mod tests {
             (None, json!({"error": "it broke"}).to_string(), ErrorKind::Server),
             (Some(503), String::new(), ErrorKind::Overloaded),
             (Some(413), "<html>Request Entity Too Large</html>".to_owned(), ErrorKind::Overflow),
-            (Some(404), "page not found".to_owned(), ErrorKind::Rejected),
+            (Some(404), "page not found".to_owned(), ErrorKind::Misconfigured),
+            (Some(404), json!({"detail": "Not Found"}).to_string(), ErrorKind::Misconfigured),
+            (Some(404), "the model is not there".to_owned(), ErrorKind::Rejected),
+            (Some(405), String::new(), ErrorKind::Misconfigured),
+            (Some(501), String::new(), ErrorKind::Misconfigured),
             (Some(404), error("api_error", "model not found, try pulling it first"), ErrorKind::Rejected),
-            (Some(302), String::new(), ErrorKind::Rejected),
+            (Some(302), String::new(), ErrorKind::Misconfigured),
         ] {
             assert_eq!(kind(status, &body), expected, "{status:?} {body}");
         }

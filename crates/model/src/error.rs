@@ -39,6 +39,8 @@ pub enum ErrorKind {
     Billing,
     /// The request is wrong; the same one will fail again.
     Rejected,
+    /// Nothing is there that speaks this API: the address, the API or the model's name is wrong.
+    Misconfigured,
     /// The conversation is too long for the model.
     Overflow,
     /// The provider does not want to answer this.
@@ -85,7 +87,8 @@ impl ErrorKind {
         match self {
             Self::Connect | Self::Timeout | Self::RateLimit | Self::Overloaded | Self::Server => true,
             Self::Malformed | Self::Truncated => true,
-            Self::Auth | Self::Billing | Self::Rejected | Self::Overflow | Self::ContentFilter => false,
+            Self::Auth | Self::Billing | Self::Rejected | Self::Misconfigured => false,
+            Self::Overflow | Self::ContentFilter => false,
         }
     }
 
@@ -99,6 +102,7 @@ impl ErrorKind {
             Self::Auth => "check the API key and what it may do",
             Self::Billing => "add credit to the account, or choose another provider",
             Self::Rejected => "check the model's name and its settings",
+            Self::Misconfigured => "check the provider's baseUrl and api, and the model's name",
             Self::Overflow => "the conversation is too long for this model: use /compact or /new",
             Self::ContentFilter => "say it in other words, or choose another model",
             Self::Malformed => "check baseUrl: this does not look like the model's API",

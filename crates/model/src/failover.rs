@@ -8,7 +8,7 @@
 //! | rate limit, timeout | again, within [`Limits`]; seldom while another is ready | next |
 //! | 401, 403 | – | next; after 401 nobody with the same key |
 //! | no money | – | next; nobody with the same key |
-//! | unknown model (404, 410) | – | next |
+//! | unknown model (404, 410), wrong address or API | – | next |
 //! | reasoning level refused, others offered | again with an offered level, each once | the end |
 //! | conversation too long | again after compaction | the caller's bound |
 //! | any other wrong request, content filter | – | the end: it would fail elsewhere too, or must not be asked around |
@@ -121,7 +121,7 @@ impl Remedy {
         match error.kind {
             ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::RateLimit | ErrorKind::Overloaded => Self::Again,
             ErrorKind::Server | ErrorKind::Malformed | ErrorKind::Truncated => Self::Again,
-            ErrorKind::Auth | ErrorKind::Billing => Self::Next,
+            ErrorKind::Auth | ErrorKind::Billing | ErrorKind::Misconfigured => Self::Next,
             ErrorKind::Overflow => Self::Compact,
             ErrorKind::Rejected if is_unknown_model(error) => Self::Next,
             ErrorKind::Rejected => Self::Think,

@@ -41,4 +41,9 @@ pub trait Model: Send + Sync {
     /// The stream ends with exactly one [`Event::Done`] or [`Event::Failed`]; one that ends without is taken as cut off.
     /// Dropping it cancels the request.
     fn stream(&self, request: Request) -> EventStream;
+
+    /// Why it cannot be asked, if that is known before anybody asks: no key, a wrong config.
+    fn unusable(&self) -> Option<&Error> {
+        None
+    }
 }

@@ -23,7 +23,7 @@ pub struct Limits {
     /// How long all of it may take: a retry begins no later than this after the first failure, or after the first attempt
     /// began if the model said nothing in it. An attempt that is under way is not broken off for it.
     pub total: Duration,
-    /// The first wait; each further one is twice as long.
+    /// The first wait, half of it after a connection that failed; each further one is twice as long.
     pub first: Duration,
     /// The longest wait. A provider that asks for more is left alone.
     pub longest: Duration,
@@ -74,7 +74,7 @@ fn stubborn(error: &Error) -> u32 {
         ErrorKind::Connect | ErrorKind::Malformed => BLIND,
         ErrorKind::Timeout | ErrorKind::RateLimit | ErrorKind::Overloaded | ErrorKind::Server => u32::MAX,
         ErrorKind::Truncated | ErrorKind::Auth | ErrorKind::Billing | ErrorKind::Rejected => u32::MAX,
-        ErrorKind::Overflow | ErrorKind::ContentFilter => u32::MAX,
+        ErrorKind::Overflow | ErrorKind::ContentFilter | ErrorKind::Misconfigured => u32::MAX,
     }
 }
 
@@ -129,7 +129,7 @@ impl Retry {
         self.begun.get_or_insert(since);
         let start = *self.since.get_or_insert(since);
         let asked = error.retry_after.unwrap_or_default();
-        let least = self.backoff(self.streak).max(asked);
+        let least = self.backoff(error, self.streak).max(asked);
         let after = least.saturating_add(least.mul_f64(self.roll() / 4.0));
         let wakes = now.saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
         let has_budget = if is_rate_limit {
@@ -166,8 +166,10 @@ impl Retry {
     }
 
     /// The wait after so many, without jitter.
-    fn backoff(&self, waits: u32) -> Duration {
-        self.limits.first.saturating_mul(2_u32.saturating_pow(waits)).min(self.limits.longest)
+    fn backoff(&self, error: &Error, waits: u32) -> Duration {
+        // A server that refuses connections says so at once: a person who made a mistake should not wait for it.
+        let first = if error.kind == ErrorKind::Connect { self.limits.first / 2 } else { self.limits.first };
+        first.saturating_mul(2_u32.saturating_pow(waits)).min(self.limits.longest)
     }
 
     /// The longest wait that is worth it.
@@ -188,7 +190,7 @@ impl Retry {
         let (patience, asked) = (self.patience(error, others), error.retry_after.unwrap_or_default());
         let mut sum = Duration::ZERO;
         let fits = |waits: &u32| {
-            let wait = self.backoff(*waits).max(asked);
+            let wait = self.backoff(error, *waits).max(asked);
             sum = sum.saturating_add(wait);
             wait <= patience && sum <= total
         };
@@ -247,7 +249,7 @@ mod tests {
     fn waits_double_until_the_budget_is_spent() {
         assert_eq!(waits(&error(ErrorKind::RateLimit, None), Others::None), [2, 4, 8, 16]);
         assert_eq!(waits(&error(ErrorKind::Server, None), Others::None), [2, 4, 8, 16]);
-        assert_eq!(waits(&error(ErrorKind::Connect, None), Others::None), [2, 4]);
+        assert_eq!(waits(&error(ErrorKind::Connect, None), Others::None), [1, 2]);
     }
 
     #[test]
@@ -364,7 +366,7 @@ mod tests {
                 match retry.wait(&error, (began, now), deadline, fall.others) {
                     Some(Wait { after: wait, attempt, most }) => {
                         now += wait.as_millis() as u64;
-                        prop_assert!(wait >= error.retry_after.unwrap_or_default().max(limits.first));
+                        prop_assert!(wait >= error.retry_after.unwrap_or_default().max(limits.first / 2));
                         prop_assert!(wait <= limits.longest.mul_f64(1.25));
                         prop_assert!(deadline.is_none_or(|deadline| now < deadline));
                         prop_assert!(now - first.unwrap_or(now) <= total * 1_000);

@@ -143,6 +143,32 @@ impl Roster {
         &self.first.model
     }
 
+    /// Why nobody would answer, as far as is known without asking: each one cannot be asked, rests, or failed and has not
+    /// answered since. `None` if somebody may answer.
+    pub fn outage(&self, now: u64) -> Option<String> {
+        let standing = self.book.lock();
+        let why = |candidate: &Candidate| {
+            let spec = candidate.model.spec();
+            let rest = || candidate.rest(&standing, now);
+            let failing = || standing.failing(&candidate.profile, &spec.model, now);
+            let why = match candidate.model.unusable() {
+                Some(error) => error.message.clone(),
+                None => match rest() {
+                    Some(rest) => {
+                        let left = (rest.until - now).div_ceil(1000);
+                        format!("its last request failed ({}), and it is left alone for another {left} s", rest.reason)
+                    }
+                    None => format!("its last request failed ({}), and none has succeeded since", failing()?),
+                },
+            };
+            Some(if spec.provider.is_empty() { why } else { format!("{candidate}: {why}") })
+        };
+        let mut all: Vec<String> =
+            self.ranks.iter().flat_map(|rank| &rank.candidates).map(why).collect::<Option<_>>()?;
+        all.dedup();
+        Some(all.join(" | "))
+    }
+
     /// Everybody in the order in which they are asked now: whoever rests comes last, the shortest rest first.
     pub fn order(&self, now: u64, preferred: &Preferred) -> Vec<Candidate> {
         let standing = self.book.lock();

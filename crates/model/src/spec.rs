@@ -22,7 +22,7 @@ pub struct Spec {
     pub provider: String,
     /// The model's name at that provider.
     pub model: String,
-    /// The wire that is spoken, such as `openai-completions`.
+    /// The wire that is spoken, such as `openai-completions`; empty while that is not known.
     pub api: String,
     /// How many tokens fit into its context.
     pub context_window: u64,

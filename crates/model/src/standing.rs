@@ -4,7 +4,7 @@
 //!
 //! | Failure | Rests | How long |
 //! |---|---|---|
-//! | rate limit, overload, timeout, no connection, broken answer, unknown model, 403 | this model of the profile | 30 s, 1 min, 5 min |
+//! | rate limit, overload, timeout, no connection, broken answer, unknown model, wrong address or API, 403 | this model of the profile | 30 s, 1 min, 5 min |
 //! | 401 | the profile | 30 s, 1 min, 5 min |
 //! | no money | the profile | 10 min |
 //! | wrong request, too long, content filter | nobody | – |
@@ -54,6 +54,7 @@ impl Reason {
             ErrorKind::Auth => Self::Auth,
             ErrorKind::Billing => Self::Billing,
             ErrorKind::Rejected if is_unknown_model(error) => Self::ModelNotFound,
+            ErrorKind::Misconfigured => Self::ModelNotFound,
             ErrorKind::Rejected | ErrorKind::Overflow | ErrorKind::ContentFilter => Self::Format,
         }
     }
@@ -99,6 +100,7 @@ impl Blame {
             ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::RateLimit | ErrorKind::Overloaded => Self::Model,
             ErrorKind::Server | ErrorKind::Malformed | ErrorKind::Truncated => Self::Model,
             ErrorKind::Rejected if is_unknown_model(error) => Self::Model,
+            ErrorKind::Misconfigured => Self::Model,
             ErrorKind::Rejected | ErrorKind::Overflow | ErrorKind::ContentFilter => Self::Nobody,
         }
     }
@@ -184,6 +186,18 @@ impl Standing {
             scoped.and_then(|scoped| rest(scoped.cooldown_until, &scoped.cooldown_reason)),
         ];
         rests.into_iter().flatten().max_by_key(|rest| rest.until)
+    }
+
+    /// Why a model of a profile failed last, if it has not answered since. A failure is forgotten after [`FORGOTTEN`].
+    pub fn failing(&self, profile: &str, model: &str, now: u64) -> Option<String> {
+        let stats = self.profiles.get(profile)?;
+        let reason = |stats: &Stats| {
+            let is_fresh = stats.last_failure_at.is_some_and(|at| now.saturating_sub(at) <= FORGOTTEN);
+            let reason = stats.disabled_reason.as_ref().or(stats.cooldown_reason.as_ref());
+            let reason = reason.cloned().unwrap_or_else(|| Reason::Unknown.as_str().to_owned());
+            (is_fresh && stats.error_count > 0).then_some(reason)
+        };
+        stats.models.get(model).and_then(reason).or_else(|| reason(stats))
     }
 
     /// Takes note of a failure after which nobody tries again.

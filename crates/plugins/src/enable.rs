@@ -31,6 +31,9 @@ pub fn decide(manifest: &Manifest, origin: Origin, settings: &Settings) -> Verdi
     if entry == Some(false) {
         return off(format!("plugins.entries.{id}.enabled is false"));
     }
+    if let Some(fault) = settings.entries.get(id).and_then(|entry| entry.fault.as_ref()) {
+        return off(fault.clone());
+    }
     if origin == Origin::Workspace && !settings.load.workspace {
         return off("it lies in the workspace, where the agent can write; to trust what lies there set \
              plugins.load.workspace to true"
@@ -92,6 +95,19 @@ mod tests {
         ] {
             assert_eq!(state(&settings), why, "{settings}");
         }
+    }
+
+    #[test]
+    fn a_plugin_whose_entry_needs_a_variable_that_is_not_set_is_off_and_still_wanted() {
+        let mut settings: Settings = serde_json::from_value(json!({"entries": {"mine": {"enabled": true}}})).unwrap();
+        let fault = "plugins.entries.mine.config.key needs the environment variable KEY, which is not set";
+        settings.entries.get_mut("mine").unwrap().fault = Some(fault.to_owned());
+        let manifest =
+            crate::manifest::read("openclaw.plugin.json", &json!({"id": "mine", "configSchema": {}}).to_string())
+                .unwrap();
+        let verdict = decide(&manifest, Origin::State, &settings);
+        assert_eq!((verdict.is_on, verdict.why), (false, format!("is off: {fault}")));
+        assert!(is_wanted("mine", &settings));
     }
 
     #[test]

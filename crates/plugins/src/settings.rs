@@ -62,6 +62,10 @@ pub struct Entry {
     pub hooks: HookSettings,
     /// Whether it gets a Node process of its own.
     pub isolated: bool,
+    /// Why it must not run, if its entry refers to a variable that is not set. It is still wanted: what it guards does not
+    /// happen without it.
+    #[serde(skip)]
+    pub fault: Option<String>,
 }
 
 /// What the owner says of a plugin's part in the loop.

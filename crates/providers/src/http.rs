@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::{StreamExt, future::ready, stream};
 use homard_model::{
-    Error, ErrorKind, Event, EventStream,
+    Error, ErrorKind, Event, EventStream, Spec,
     classify::classify,
     spec::{IDLE, SELF_HOSTED_IDLE},
 };
@@ -132,20 +132,53 @@ impl Endpoint {
         let headers = readable(response.headers());
         if !response.status().is_success() {
             let body = self.body(&mut response).await;
-            return Err(self.named(classify(Some(status), &headers, &body)));
+            let refusal = classify(Some(status), &headers, &body);
+            let is_about_place = matches!(status, 300..=399 | 404 | 405 | 410 | 501);
+            let message = if is_about_place { self.answered(&refusal.message) } else { refusal.message.clone() };
+            return Err(self.named(Error { message, ..refusal }));
         }
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("nothing known");
         if kind.to_ascii_lowercase().starts_with("text/event-stream") {
             return Ok(response);
         }
-        let message = format!("the answer is not an event stream but {kind}");
+        let message = self.answered(&format!("HTTP {status} with {kind}, which is not an event stream"));
         let body = self.body(&mut response).await;
         let refusal = classify(None, &headers, &body);
         // A good status does not make an error good.
         if serde_json::from_str::<serde_json::Value>(&body).is_ok_and(|body| body.get("error").is_some()) {
             return Err(self.named(refusal));
         }
-        Err(self.named(Error { kind: ErrorKind::Malformed, status: Some(status), message, ..refusal }))
+        Err(self.named(Error { kind: ErrorKind::Misconfigured, status: Some(status), message, ..refusal }))
+    }
+
+    /// What was answered by whom.
+    fn answered(&self, what: &str) -> String {
+        format!("POST {} answered {what}", self.shown())
+    }
+
+    /// The URL without what may be a secret: who signs in, and what is asked for.
+    pub(crate) fn shown(&self) -> String {
+        let mut url = self.url.clone();
+        // A URL with a host, as all of these are, can be without a user.
+        let is_plain = url.set_username("").and_then(|()| url.set_password(None)).is_ok();
+        url.set_query(None);
+        if is_plain { url.to_string() } else { self.url.host_str().unwrap_or_default().to_owned() }
+    }
+
+    /// Sends a request that wants one short answer, and returns status, content type and the head of the body.
+    pub(crate) async fn ask_once(&self, body: Vec<u8>) -> Result<(u16, String, String), String> {
+        let client = (**self.road).clone().map_err(|error| error.message)?;
+        let mut headers = self.headers.clone();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        let request = client.post(self.url.clone()).headers(headers).body(body);
+        let mut response = request.send().await.map_err(|error| cause(&error))?;
+        let status = response.status().as_u16();
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = kind.to_ascii_lowercase();
+        if kind.starts_with("text/event-stream") {
+            return Ok((status, kind, String::new()));
+        }
+        Ok((status, kind, self.body(&mut response).await))
     }
 
     /// The head of a body that is not an answer; what there is of it, if it does not come.
@@ -166,14 +199,31 @@ impl Endpoint {
     }
 
     /// A decoder does not know whose words it reads, what must not be shown of them, and what to do about them.
-    fn named(&self, error: Error) -> Error {
+    pub(crate) fn named(&self, error: Error) -> Error {
         let target = &self.target;
         let secrets = || {
             let auth = target.auth.iter().map(Auth::secret);
             auth.chain(target.headers.iter().map(|(_, value)| value))
         };
         let said = excerpt(&error.message, secrets());
-        let message = format!("{} ({}): {said}; {}", target.spec.provider, self.host(), error.kind.advice());
+        let Spec { provider, model, api, .. } = &target.spec;
+        let advice = match (error.kind == ErrorKind::Misconfigured, api.is_empty()) {
+            (false, _) => error.kind.advice().to_owned(),
+            (true, true) => {
+                format!(
+                    "check models.providers.{provider}.baseUrl, and set models.providers.{provider}.api if you know it"
+                )
+            }
+            (true, false) => format!(
+                "check models.providers.{provider}.baseUrl and models.providers.{provider}.api, which is {api}, and the \
+                 model's name, {model}"
+            ),
+        };
+        let name = match said.contains(&self.shown()) {
+            true => provider.clone(),
+            false => format!("{provider} ({})", self.host()),
+        };
+        let message = format!("{name}: {said}; {advice}");
         Error { message, excerpt: redacted(&error.excerpt, secrets()), ..error }
     }
 
@@ -183,7 +233,8 @@ impl Endpoint {
     }
 
     fn unreached(&self, error: &reqwest::Error) -> Error {
-        self.named(Error::new(ErrorKind::Connect, format!("it cannot be reached ({})", cause(error))))
+        let message = format!("POST {} failed ({})", self.shown(), cause(error));
+        self.named(Error::new(ErrorKind::Connect, message))
     }
 
     /// Where it is: the host, and the port if it is not the usual one.

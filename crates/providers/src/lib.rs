@@ -14,6 +14,7 @@ mod http;
 mod ids;
 mod openai_chat;
 mod openai_responses;
+mod probe;
 pub mod quirks;
 mod secret;
 pub mod sse;
@@ -22,6 +23,7 @@ mod turns;
 mod wire;
 
 pub use http::{Client, Renewed, idle_for, is_self_hosted};
+pub use probe::{PATIENCE, probe};
 pub use quirks::Quirks;
 pub use secret::Secret;
 pub use target::{Auth, Target};

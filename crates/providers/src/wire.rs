@@ -37,6 +37,9 @@ pub(crate) struct Place {
 }
 
 impl Wire {
+    /// Those that a probe tries, the most common first.
+    pub const PROBED: [Self; 3] = [Self::OpenAiCompletions, Self::OpenAiResponses, Self::AnthropicMessages];
+
     /// All of them.
     pub const ALL: [Self; 4] =
         [Self::AnthropicMessages, Self::OpenAiCompletions, Self::OpenAiResponses, Self::GoogleGenerativeAi];
@@ -76,7 +79,7 @@ impl Wire {
         })
     }
 
-    fn place(self, target: &Target) -> Place {
+    pub(crate) fn place(self, target: &Target) -> Place {
         match self {
             Self::AnthropicMessages => anthropic::place(target),
             Self::OpenAiCompletions => Place { path: "chat/completions".to_owned(), query: None },
@@ -86,7 +89,7 @@ impl Wire {
     }
 
     /// The headers that let one in, and those that the wire needs besides. Those of the target win.
-    fn headers(self, target: &Target) -> Vec<(&'static str, String)> {
+    pub(crate) fn headers(self, target: &Target) -> Vec<(&'static str, String)> {
         match self {
             Self::AnthropicMessages => anthropic::headers(target),
             Self::OpenAiCompletions => bearer(target),

@@ -207,12 +207,13 @@ async fn a_refusal_keeps_status_wait_and_words() {
 #[tokio::test]
 async fn a_status_says_what_can_be_done() {
     let kinds = [
-        (302, ErrorKind::Rejected),
+        (302, ErrorKind::Misconfigured),
         (400, ErrorKind::Rejected),
         (401, ErrorKind::Auth),
         (402, ErrorKind::Billing),
         (403, ErrorKind::Auth),
-        (404, ErrorKind::Rejected),
+        (404, ErrorKind::Misconfigured),
+        (405, ErrorKind::Misconfigured),
         (408, ErrorKind::Timeout),
         (413, ErrorKind::Overflow),
         (422, ErrorKind::Rejected),
@@ -224,8 +225,17 @@ async fn a_status_says_what_can_be_done() {
         let response = format!(
             "HTTP/1.1 {status} X\r\nRetry-After: Fri, 31 Dec 2027 23:59:59 GMT\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
         );
-        let message = format!("local (HOST): HTTP {status}: no explanation; {}", kind.advice());
-        assert_eq!(failure(&response).await, Error { status: Some(status), ..Error::new(kind, message) });
+        let error = failure(&response).await;
+        let message = if kind == ErrorKind::Misconfigured {
+            format!(
+                "local: POST http://HOST/v1/chat/completions answered HTTP {status}: no explanation; check \
+                 models.providers.local.baseUrl and models.providers.local.api, which is openai-completions, and the model's \
+                 name, tiny"
+            )
+        } else {
+            format!("local (HOST): HTTP {status}: no explanation; {}", kind.advice())
+        };
+        assert_eq!(error, Error { status: Some(status), ..Error::new(kind, message) });
     }
 }
 
@@ -236,12 +246,11 @@ async fn a_page_is_not_an_answer() {
     let expected = Error {
         status: Some(200),
         excerpt: "<h1>Hotel\nlogin</h1>".to_owned(),
-        ..Error::new(
-            ErrorKind::Malformed,
-            "local (HOST): the answer is not an event stream but text/html; check baseUrl: this does not look like the model's API",
-        )
+        ..Error::new(ErrorKind::Misconfigured, error.message.clone())
     };
     assert_eq!(error, expected);
+    let told = "/v1/chat/completions answered HTTP 200 with text/html, which is not an event stream; check ";
+    assert!(error.message.starts_with("local: POST http://HOST") && error.message.contains(told), "{error}");
 }
 
 #[tokio::test]
@@ -322,7 +331,8 @@ async fn a_server_that_is_not_there_is_named() {
     drop(listener);
     let events = answer(&model(&address)).await;
     let message = format!(
-        "local ({address}): it cannot be reached (Connection refused (os error 111)); check baseUrl and the network"
+        "local: POST http://{address}/v1/chat/completions failed (Connection refused (os error 111)); check baseUrl and the \
+         network"
     );
     assert_eq!(events, [Event::Failed(Error::new(ErrorKind::Connect, message))]);
 }

@@ -78,12 +78,14 @@ pub struct Entry {
     pub api_key: Option<String>,
     /// Values for variables.
     pub env: BTreeMap<String, String>,
+    /// Why what the entry gives cannot be given, if so: it refers to a variable that is not set.
+    pub fault: Option<String>,
 }
 
 /// Shows no secret: only that there is a key, and the variables' names.
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { enabled, api_key, env } = self;
+        let Self { enabled, api_key, env, fault: _ } = self;
         f.debug_struct("Entry")
             .field("enabled", enabled)
             .field("api_key", &api_key.as_ref().map(|_| "…"))
@@ -114,6 +116,8 @@ pub struct Missing {
     pub os: Vec<String>,
     /// What it requires and is not there.
     pub requires: Requires,
+    /// Why it cannot get what its entry in the config gives, if so.
+    pub fault: Option<String>,
 }
 
 /// Judges a skill.
@@ -150,6 +154,7 @@ pub fn missing(needs: &Needs<'_>, host: &Host, entry: Option<&Entry>) -> Missing
     Missing {
         os: if is_at_home { Vec::new() } else { needs.os.to_vec() },
         requires: if needs.always { Requires::default() } else { lacking(needs, host, entry) },
+        fault: entry.and_then(|entry| entry.fault.clone()),
     }
 }
 

@@ -42,7 +42,7 @@ fn state(judged: &Judged, host: &Host) -> Value {
             state[key] = json!(value);
         }
     }
-    let Missing { os, requires } = &verdict.missing;
+    let Missing { os, requires, fault } = &verdict.missing;
     let is_checked = |path: &String| json!({"path": path, "satisfied": host.has_config(path)});
     let rest = json!({
         "always": skill.always,
@@ -61,6 +61,9 @@ fn state(judged: &Judged, host: &Host) -> Value {
     });
     if let (Value::Object(state), Value::Object(rest)) = (&mut state, rest) {
         state.extend(rest);
+    }
+    if let Some(fault) = fault {
+        state["fault"] = json!(fault);
     }
     state
 }

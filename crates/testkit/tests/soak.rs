@@ -17,7 +17,7 @@ use homard_testkit::{
 };
 
 /// How many worlds are played unless somebody wants another number.
-const SEEDS: u64 = 160;
+const SEEDS: u64 = 200;
 
 /// So many runs must be checked, and so many of each kind must be among them.
 const RUNS: usize = 500;

@@ -392,6 +392,7 @@ fn errors(group: &Value) {
             ErrorKind::Timeout => (false, json!("timeout")),
             ErrorKind::Rejected => (false, json!("format")),
             ErrorKind::Connect
+            | ErrorKind::Misconfigured
             | ErrorKind::Server
             | ErrorKind::ContentFilter
             | ErrorKind::Malformed

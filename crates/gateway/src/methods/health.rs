@@ -90,7 +90,7 @@ fn heartbeat(server: &Server, agent: &AgentId) -> Value {
     })
 }
 
-/// Says how many runs are at work and wait, which of them do not get on, and what else is not as it should be.
+/// Says how many runs are at work and wait, which of them do not get on, what is down, and what else is not as it should be.
 fn add_work(server: &Server, report: &mut Value) {
     let work = server.hub.work();
     let count = |pace: Pace| work.iter().filter(|work| work.pace == pace).count();
@@ -105,6 +105,8 @@ fn add_work(server: &Server, report: &mut Value) {
         "queued": count(Pace::Queued), "running": count(Pace::Running), "longRunning": count(Pace::LongRunning),
         "stalled": count(Pace::Stalled), "stuck": count(Pace::Stuck), "slow": slow.map(row).collect::<Vec<_>>(),
     });
+    // `ok` stays true, as OpenClaw's clients expect of a gateway that answers.
+    report["degraded"] = json!(server.outages.as_ref().map(|outages| outages()).unwrap_or_default());
     if let Some(notice) = server.notices.text() {
         report["notice"] = notice.into();
     }

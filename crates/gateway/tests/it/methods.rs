@@ -64,6 +64,7 @@ async fn health_and_status_say_how_things_are() {
             "ok": true, "ts": null, "durationMs": null, "channels": {}, "channelOrder": [], "channelLabels": {},
             "heartbeatSeconds": 1800, "defaultAgentId": "main", "sessions": sessions,
             "work": {"queued": 0, "running": 0, "longRunning": 0, "stalled": 0, "stuck": 0, "slow": []},
+            "degraded": [],
             "agents": [{
                 "agentId": "main", "isDefault": true, "sessions": sessions,
                 "heartbeat": {

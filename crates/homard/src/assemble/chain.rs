@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::{
     keys::{Source, Way},
-    models::{DEMO, Models, Named},
+    models::Models,
 };
 use crate::{
     auth::Keyring,
-    config::{Config, agents::Agent},
+    config::{Config, DEMO, Named, agents::Agent},
 };
 
 /// The model that answers if a provider's key is there and nobody named a model; of several providers the first.
@@ -64,6 +64,9 @@ impl Chain {
             Some(first) => (first, Why::Named),
             None => {
                 let (name, why) = found(models, keyring);
+                if let Some(fault) = models.key_faults().next().filter(|_| why == Why::Nothing) {
+                    bail!("no model is set, and no key can be used: {fault}");
+                }
                 (("the first choice".to_owned(), name), why)
             }
         };

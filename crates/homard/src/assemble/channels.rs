@@ -153,6 +153,11 @@ impl Channels {
                     continue;
                 }
                 let key = (name.clone(), account);
+                if let Some(why) = &said.fault {
+                    // That it is down is told with its place in the config.
+                    broken.push((key, why.clone()));
+                    continue;
+                }
                 let (policy, wrong) = Policy::of(&loaded.config, &self.0.paths, (&name, &said));
                 troubles.extend(wrong);
                 match self.account_of(&key, (said, made_of(loaded, channel, &key.1)), policy, accounts.remove(&key)) {
@@ -272,6 +277,13 @@ impl Channels {
     /// Every account, by channel and name.
     pub(crate) fn all(&self) -> Vec<((String, String), Arc<Account>)> {
         self.accounts().iter().map(|(key, account)| (key.clone(), account.clone())).collect()
+    }
+
+    /// Those that do not work now, and why.
+    pub(crate) fn down(&self) -> Vec<((String, String), String)> {
+        let accounts = self.accounts();
+        let down = accounts.iter().filter_map(|(key, account)| Some((key.clone(), account.standing.outage()?)));
+        down.chain(self.broken()).collect()
     }
 
     /// Those that cannot be used, and why.

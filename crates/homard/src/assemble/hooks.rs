@@ -83,5 +83,6 @@ fn entry(said: &Said) -> Entry {
         enabled: said.enabled,
         env: said.env.iter().map(|(name, value)| (name.clone(), value.as_str().to_owned())).collect(),
         config: said.more.clone().into_iter().collect(),
+        fault: said.fault.clone(),
     }
 }

@@ -72,8 +72,12 @@ impl Models {
         let mut stored: Vec<_> = profiles.into_iter().filter_map(of_profile).collect();
         stored.retain(|key| key.is_new(&mut known));
         let lent = self.environment.key(provider).map(|(name, auth)| plain(format!("env:{name}"), auth));
-        let own = self.extras(provider).and_then(|extras| extras.key.clone());
-        let own = own.map(|auth| plain(format!("config:{provider}"), auth));
+        let own = self.extras(provider).and_then(|extras| match (&extras.key, &extras.key_fault) {
+            (Some(auth), _) => Some(plain(format!("config:{provider}"), auth.clone())),
+            // The config names a key, so the provider is not asked without one.
+            (None, Some(why)) => Some(closed(provider, why.clone())),
+            (None, None) => None,
+        });
         let mut rest: Vec<_> = lent.into_iter().chain(own).collect();
         rest.retain(|key| key.is_new(&mut known));
         // A key that is good for nothing is better news than none at all, but it is no key.
@@ -102,8 +106,13 @@ impl Models {
             "there is no key for {provider}{}; {variable}run: homard models auth add {provider}",
             unusable.collect::<String>()
         );
-        Key { id: format!("missing:{provider}"), credential, way: Way::Closed(why) }
+        closed(provider, why)
     }
+}
+
+/// A key that is needed and is not there.
+fn closed(provider: &str, why: String) -> Key {
+    Key { id: format!("missing:{provider}"), credential: Credential::ApiKey, way: Way::Closed(why) }
 }
 
 impl Key {

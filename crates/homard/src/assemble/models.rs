@@ -2,55 +2,57 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use anyhow::{Context, Result, anyhow, bail};
 use futures_util::{future::ready, stream};
 use homard_model::{
     Error, ErrorKind, Event, EventStream, Model, Request, Spec,
-    catalog::{self, Configured, Entry, Mode, provider_name},
+    catalog::{Entry, provider_name},
     demo::Demo,
     roster::{Candidate, Credential, Order, Rank, Roster},
 };
-use homard_providers::{Auth, Client, Remote, Secret, Target, idle_for, quirks};
+use homard_providers::{Auth, Client, Remote, Secret, Target, quirks};
 
 use super::{
     environment::Environment,
     keys::{Key, Way},
+    known_apis::KnownApis,
+    probed::{ApiFinder, Probed},
 };
 use crate::{
-    auth::{Keyring, sign_in::SignedIn},
-    config::Config,
+    auth::{
+        Keyring,
+        sign_in::{SignIn, SignedIn},
+    },
+    config::{Config, ModelNames, Named},
 };
-
-/// The model of a setup that names none and has no key.
-pub(crate) const DEMO: &str = "homard/demo";
-/// The provider of a model that is named without one, as OpenClaw has it.
-const BARE: &str = "anthropic";
 
 /// All models that can be asked for, and what is needed to ask.
 #[derive(Debug)]
 pub(crate) struct Models {
-    pub(crate) configured: Vec<Configured>,
-    pub(crate) mode: Mode,
+    pub(crate) names: ModelNames,
     extras: BTreeMap<String, Extras>,
-    /// Short names, in lower case.
-    aliases: BTreeMap<String, String>,
     /// What may be chosen; anything if it is empty.
     allowed: BTreeSet<String>,
     /// In which order the credentials of a provider are used, by the config.
     pub(super) order: BTreeMap<String, Vec<String>>,
     pub(super) environment: Environment,
-    /// How many tokens a context has at most, whatever is known of the model.
-    window: Option<u64>,
     pub(crate) client: Client,
+    /// The APIs that probes have found.
+    apis: KnownApis,
+    /// By provider and address, for providers of which the config does not say which API they speak.
+    finders: Mutex<BTreeMap<(String, String), Arc<ApiFinder>>>,
 }
 
 /// What a config says of a provider beside its models.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Extras {
     pub(crate) key: Option<Auth>,
+    /// Why the key of the config must not be used, if so.
+    pub(super) key_fault: Option<String>,
     headers: Vec<(String, Secret)>,
     /// Whether the config says where it is.
     is_placed: bool,
@@ -59,26 +61,15 @@ pub(crate) struct Extras {
 }
 
 impl Models {
-    /// The models of a config and an environment.
-    pub(crate) fn new(config: &Config, environment: Environment) -> Self {
-        let mode = config.models.mode();
-        let mut configured = config.models.configured();
-        configured.iter_mut().for_each(complete);
-        // A server on this machine needs no more than its name.
-        let local = quirks::PROVIDERS.iter().filter(|known| known.is_local && mode == Mode::Merge);
-        for known in local {
-            if !configured.iter().any(|own| quirks::provider(&own.id) == Some(known)) {
-                let mut own = Configured { id: known.id.to_owned(), ..Configured::default() };
-                complete(&mut own);
-                configured.push(own);
-            }
-        }
+    /// The models of a config and an environment, with what is known in a state directory.
+    pub(crate) fn new(config: &Config, environment: Environment, state: &Path) -> Self {
         let extras = config.models.providers.iter().map(|(id, provider)| {
             let key = provider.api_key.as_ref().map(|key| key.as_str().trim()).filter(|key| !key.is_empty());
             let is_token = matches!(provider.auth.as_deref(), Some("token" | "oauth"));
             let extras = Extras {
                 key: key.map(|key| if is_token { Auth::Token(key.into()) } else { Auth::Key(key.into()) }),
                 headers: provider.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect(),
+                key_fault: provider.key_fault.clone(),
                 is_placed: provider.base_url.is_some(),
                 is_bearer: provider.auth_header,
             };
@@ -86,24 +77,11 @@ impl Models {
         });
         let extras = extras.collect();
         let listed = &config.agents.defaults.models;
-        let alias = |(name, listed): (&String, &crate::config::agents::Listed)| {
-            Some((listed.alias.as_ref()?.trim().to_lowercase(), name.clone()))
-        };
-        let aliases = listed.iter().filter_map(alias).collect();
         let order = config.auth.order.iter().map(|(provider, ids)| (provider_name(provider), ids.clone())).collect();
-        let mut models = Self {
-            configured,
-            mode,
-            extras,
-            aliases,
-            allowed: BTreeSet::new(),
-            order,
-            environment,
-            window: config.agents.defaults.context_tokens,
-            client: Client::default(),
-        };
-        models.allowed = listed.keys().filter_map(|name| Some(models.entry(name).ok()?.name())).collect();
-        models
+        let names = ModelNames::of(config);
+        let allowed = listed.keys().filter_map(|name| Some(names.entry(name).ok()?.name())).collect();
+        let (apis, finders) = (KnownApis::of(state), Mutex::default());
+        Self { names, extras, allowed, order, environment, client: Client::default(), apis, finders }
     }
 
     /// The models that may be chosen; none when any may be.
@@ -111,14 +89,14 @@ impl Models {
         self.allowed.iter().cloned().collect()
     }
 
-    /// Short names, each with the model that it means.
-    pub(super) fn aliases(&self) -> Vec<(String, String)> {
-        self.aliases.iter().map(|(alias, name)| (alias.clone(), name.clone())).collect()
-    }
-
     /// What the config says of a provider beside its models.
     pub(super) fn extras(&self, provider: &str) -> Option<&Extras> {
         self.extras.get(&provider_name(provider))
+    }
+
+    /// Why keys that the config names cannot be used.
+    pub(super) fn key_faults(&self) -> impl Iterator<Item = &str> {
+        self.extras.values().filter_map(|extras| extras.key_fault.as_deref())
     }
 
     /// Whether a provider is asked without a key if there is none: it is on one's own machine, or the config says where
@@ -130,35 +108,7 @@ impl Models {
 
     /// A model by its name or alias.
     pub(crate) fn entry(&self, name: &str) -> Result<Named> {
-        let name = name.trim();
-        let meant = self.aliases.get(&name.to_lowercase()).map_or(name, String::as_str);
-        if meant == DEMO {
-            return Ok(Named::Demo);
-        }
-        let (provider, model) = match meant.split_once('/') {
-            Some((provider, model)) if !provider.trim().is_empty() && !model.trim().is_empty() => (provider, model),
-            None if catalog::find(BARE, meant).is_some() => (BARE, meant),
-            Some(_) | None => bail!("a model is named provider/model, such as {DEMO}"),
-        };
-        // A session keeps the provider and what was typed behind it.
-        if let Some(meant) = self.aliases.get(&model.to_lowercase())
-            && !meant.eq_ignore_ascii_case(name)
-            && catalog::find(provider, model).is_none()
-        {
-            return self.entry(meant);
-        }
-        let Some(mut entry) = catalog::resolve(&self.configured, self.mode, provider, model.trim()) else {
-            bail!("there is no provider \"{provider}\" in models.providers or the catalogue; see docs/models.md");
-        };
-        if entry.base_url.is_empty() {
-            bail!("models.providers.{provider}.baseUrl is missing, such as \"http://127.0.0.1:11434/v1\"");
-        }
-        entry.spec.idle = idle_for(&entry.base_url);
-        if let Some(most) = self.window {
-            entry.spec.context_window =
-                if entry.spec.context_window == 0 { most } else { entry.spec.context_window.min(most) };
-        }
-        Ok(Named::Entry(Box::new(entry)))
+        self.names.entry(name)
     }
 
     /// Whether a model may be chosen.
@@ -199,6 +149,13 @@ impl Models {
         self.roster(keyring, &[named])
     }
 
+    /// Finds out which API a provider speaks; the same one for all that ask.
+    fn finder(&self, provider: &str, base_url: &str) -> Arc<ApiFinder> {
+        let mut finders = self.finders.lock().unwrap_or_else(PoisonError::into_inner);
+        let make = || Arc::new(ApiFinder::new(&self.apis, provider, base_url));
+        finders.entry((provider.to_owned(), base_url.to_owned())).or_insert_with(make).clone()
+    }
+
     fn candidate(&self, entry: &Entry, key: Key) -> Result<Candidate> {
         let Key { id, credential, way } = key;
         let mut target = Target::new(entry.spec.clone(), entry.base_url.clone());
@@ -211,57 +168,30 @@ impl Models {
             let error = Error { status: Some(401), ..Error::new(ErrorKind::Auth, why) };
             Arc::new(Closed { spec: entry.spec.clone(), error }) as Arc<dyn Model>
         };
-        let remote = |auth| Remote::new(Target { auth, ..target.clone() }, &self.client);
+        let reach = |auth, sign_in: Option<Arc<SignIn>>| -> Result<Arc<dyn Model>, Error> {
+            let target = Target { auth, ..target.clone() };
+            if entry.spec.api.is_empty() {
+                let finder = self.finder(&entry.spec.provider, &entry.base_url);
+                return Ok(Arc::new(Probed::new(target, &self.client, sign_in, finder)?));
+            }
+            let remote = Remote::new(target.clone(), &self.client)?;
+            Ok(match sign_in {
+                Some(sign_in) => Arc::new(SignedIn { target, client: self.client.clone(), sign_in }),
+                None => Arc::new(remote),
+            })
+        };
         let place = || format!("models.providers.{}", entry.spec.provider);
         let model = match way {
             // A key with a line end in it costs its own candidate only.
-            Way::Plain(auth) => match remote(Some(auth)) {
-                Ok(remote) => Arc::new(remote),
+            Way::Plain(auth) => match reach(Some(auth), None) {
                 Err(error) if error.kind == ErrorKind::Auth => closed(error.message),
-                Err(error) => return Err(error).with_context(place),
+                reached => reached.with_context(place)?,
             },
-            Way::Free => Arc::new(remote(None).with_context(place)?),
-            Way::SignIn(sign_in) => {
-                drop(remote(None).with_context(place)?);
-                Arc::new(SignedIn { target, client: self.client.clone(), sign_in })
-            }
+            Way::Free => reach(None, None).with_context(place)?,
+            Way::SignIn(sign_in) => reach(None, Some(sign_in)).with_context(place)?,
             Way::Closed(why) => closed(why),
         };
         Ok(Candidate { model, profile: id.into(), credential })
-    }
-}
-
-/// A model that was found.
-#[derive(Debug, Clone)]
-pub(crate) enum Named {
-    Demo,
-    Entry(Box<Entry>),
-}
-
-impl Named {
-    /// What it is.
-    pub(crate) fn spec(&self) -> Spec {
-        match self {
-            Self::Demo => Demo::default().spec().clone(),
-            Self::Entry(entry) => entry.spec.clone(),
-        }
-    }
-
-    /// Its full name.
-    pub(crate) fn name(&self) -> String {
-        match self {
-            Self::Demo => DEMO.to_owned(),
-            Self::Entry(entry) => format!("{}/{}", entry.spec.provider, entry.spec.model),
-        }
-    }
-}
-
-/// Fills in where a provider is and what it speaks, if its name says so and the catalogue does not.
-fn complete(own: &mut Configured) {
-    let is_known = catalog::provider(&own.id).next().is_some();
-    if let Some(known) = quirks::provider(&own.id).filter(|_| !is_known) {
-        own.base_url.get_or_insert_with(|| known.base_url.to_owned());
-        own.api.get_or_insert_with(|| known.api.to_owned());
     }
 }
 
@@ -278,6 +208,10 @@ impl Model for Closed {
 
     fn stream(&self, _: Request) -> EventStream {
         Box::pin(stream::once(ready(Event::Failed(self.error.clone()))))
+    }
+
+    fn unusable(&self) -> Option<&Error> {
+        Some(&self.error)
     }
 }
 

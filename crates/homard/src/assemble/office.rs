@@ -11,7 +11,6 @@ use std::{
 use anyhow::{Context, Result};
 use homard_agent::{
     Agents, Bounds, Profile, Setting,
-    access::ToolRules,
     profile::{Choose, Identity, RetryTime},
     schedule::Schedule,
     secrets::Secrets,
@@ -34,7 +33,7 @@ use super::{
     channels::Channels,
     guests::Guests,
     keys,
-    models::{Closed, Models, Named},
+    models::{Closed, Models},
     secrets,
     skills::Library,
     timeout,
@@ -46,7 +45,7 @@ use crate::{
         keep::{Keeper, Keeping},
     },
     config::{
-        Config, Text,
+        Config, Named, Text,
         agents::{Choice, Member, Style as Said},
     },
     live::Live,
@@ -79,8 +78,6 @@ struct Kept {
     /// Those who write down what is learned about credentials.
     keeping: Vec<Keeping>,
     libraries: Vec<Library>,
-    /// Whether it was known which tools agents may use.
-    knows_tools: bool,
     /// What must not be seen.
     secrets: Vec<Secrets>,
 }
@@ -172,32 +169,16 @@ impl Office {
         self.kept().libraries.clone()
     }
 
-    /// Whether it was known, the last time, which tools agents may use.
-    pub(super) fn knew_tools(&self) -> bool {
-        self.kept().knows_tools
-    }
-
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The agents of a config.
-    pub(super) fn staff(&self, loaded: &Loaded<Config>, knows_tools: bool) -> Result<Staff> {
-        let models = Arc::new(Models::new(&loaded.config, super::environment(&loaded.variables)));
+    pub(super) fn staff(&self, loaded: &Loaded<Config>) -> Result<Staff> {
+        let models = Arc::new(Models::new(&loaded.config, super::environment(&loaded.variables), &self.paths.state));
         let (toolbox, troubles) = self.bench.toolbox(loaded, &self.paths, self.guests.tools(&loaded.config));
-        let mut desk = Desk {
-            loaded,
-            models,
-            toolbox,
-            knows_tools,
-            secrets: BTreeMap::new(),
-            libraries: Vec::new(),
-            remark: None,
-            troubles,
-        };
-        if !knows_tools {
-            desk.troubles.push("which tools agents may use cannot be read, so they have none".to_owned());
-        }
+        let secrets = BTreeMap::new();
+        let mut desk = Desk { loaded, models, toolbox, secrets, libraries: Vec::new(), remark: None, troubles };
         let (mut first, mut others, mut ids) = (None, Vec::new(), BTreeSet::new());
         for agent in loaded.config.agents.members() {
             if !ids.insert(agent.id.clone()) {
@@ -209,7 +190,7 @@ impl Office {
         let agents = Agents::new(first.context("there is no agent")?, others);
         let Desk { libraries, remark, troubles, secrets, .. } = desk;
         let mut kept = self.kept();
-        (kept.libraries, kept.knows_tools) = (libraries, knows_tools);
+        kept.libraries = libraries;
         kept.secrets = secrets.into_values().collect();
         if let Some(masks) = self.masks.get() {
             masks.hide_all(kept.secrets.clone());
@@ -251,14 +232,13 @@ impl Office {
             style: style(config),
             shelf: library.shelf.clone(),
             zone: Some(desk.zone()),
-            aliases: desk.models.aliases(),
+            aliases: desk.models.names.aliases(),
             docs: None,
             heartbeat: None,
             machine: machine(config),
             pictures: Some(Pictures { home: paths::home(), is_confined: false }),
         };
         desk.libraries.push(library);
-        let (toolbox, rules) = desk.tools(agent);
         let (said, defaults) = (agent.said, &config.agents.defaults);
         let identity = said.identity.clone();
         // What the config does not say of it, the agent may say of itself.
@@ -273,8 +253,8 @@ impl Office {
                 theme: identity.theme.or(own.theme),
                 avatar: identity.avatar.or(own.avatar),
             },
-            toolbox,
-            rules,
+            toolbox: desk.toolbox.clone(),
+            rules: Some(tools::rules(config, agent)),
             workdir: workspace,
             setting,
             timeout: timeout(config),
@@ -315,8 +295,6 @@ struct Desk<'a> {
     loaded: &'a Loaded<Config>,
     models: Arc<Models>,
     toolbox: Toolbox,
-    /// Whether it is known which tools agents may use.
-    knows_tools: bool,
     /// By the file of the credentials.
     secrets: BTreeMap<PathBuf, Secrets>,
     libraries: Vec<Library>,
@@ -340,7 +318,10 @@ impl Desk<'_> {
             }
             Err(error) => {
                 let text = format!("agent {}: config file {}: {error:#}", agent.id, config.display());
-                self.troubles.push(text.clone());
+                // What is wrong with the config is told with its place.
+                if !self.loaded.faults.iter().any(|fault| text.contains(&fault.problem.what)) {
+                    self.troubles.push(text.clone());
+                }
                 let error = Error::new(ErrorKind::Rejected, text);
                 (Roster::alone(Arc::new(Closed { spec: Spec::default(), error })), None)
             }
@@ -351,14 +332,6 @@ impl Desk<'_> {
     fn secrets(&mut self, paths: &Paths, keyring: &Keyring) -> Secrets {
         let make = || secrets::all(self.loaded, paths, keyring);
         self.secrets.entry(keyring.path.clone()).or_insert_with(make).clone()
-    }
-
-    /// Who may use which tools of an agent: while that is not known, nobody has one.
-    fn tools(&mut self, agent: &Member<'_>) -> (Toolbox, Option<ToolRules>) {
-        if !self.knows_tools {
-            return (Toolbox::default(), None);
-        }
-        (self.toolbox.clone(), Some(tools::rules(&self.loaded.config, agent)))
     }
 
     /// The models that may be chosen although no list has them: those of an agent, the one that looks at pictures and

@@ -74,6 +74,7 @@ fn entries(config: &Config) -> BTreeMap<String, Entry> {
             enabled: said.enabled,
             api_key: said.api_key.as_ref().map(text),
             env: said.env.iter().map(|(name, value)| (name.clone(), text(value))).collect(),
+            fault: said.fault.clone(),
         };
         (key.clone(), entry)
     };

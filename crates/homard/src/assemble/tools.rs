@@ -235,6 +235,10 @@ fn fetch(config: &Config) -> Arc<dyn Tool> {
 /// What searches the web, if somebody is set up for that, or why nobody can.
 fn search(loaded: &Loaded<Config>) -> Result<Option<Arc<dyn Tool>>, String> {
     let (said, usual) = (&loaded.config.tools.web.search, WebSearchSettings::default());
+    if said.fault.is_some() {
+        // The config names a key: another one, or none, is not what it says. That it is missing is told with its place.
+        return Ok(None);
+    }
     let variable = |name: &str| match paths::env(name) {
         Some(value) => value.into_string().ok(),
         None => loaded.variables.get(name).cloned(),

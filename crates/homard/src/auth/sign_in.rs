@@ -72,7 +72,7 @@ impl SignIn {
     }
 
     /// A token that is good now.
-    async fn token(&self) -> Result<Secret, Error> {
+    pub(crate) async fn token(&self) -> Result<Secret, Error> {
         let mut token = self.token.lock().await;
         let now = self.clock.now_ms();
         let Some(expires) = token.expires.filter(|expires| *expires <= now.saturating_add(EARLY)) else {

@@ -21,9 +21,9 @@ use serde_json::Value;
 
 use self::remote::Link;
 use crate::{
-    assemble::{self, DEMO},
+    assemble,
     client::Reached,
-    config::{self, Chosen, Config},
+    config::{Chosen, DEMO},
     failure::Failure,
     paths::Paths,
     render::{self, Shows, Story},
@@ -130,10 +130,7 @@ struct Answer {
 pub(super) async fn run(args: Args) -> Result<()> {
     let message = args.read_message()?;
     let paths = Paths::find()?;
-    let chosen = Config::choose(&paths);
-    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
-        render::remark(&complaint);
-    }
+    let chosen = crate::cmd::config_of(&paths)?;
     let timeout =
         args.timeout.map_or_else(|| assemble::timeout(&chosen.loaded.config).unwrap_or_default(), Duration::from_secs);
     let params = args.params(Ambient::system().run_id(), message, timeout)?;

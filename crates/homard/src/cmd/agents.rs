@@ -7,11 +7,7 @@ use anyhow::Result;
 use clap::Subcommand;
 use homard_agent::routing::{Account, Binding};
 
-use crate::{
-    config::{self, Chosen, Config},
-    paths::Paths,
-    render,
-};
+use crate::{config::Chosen, paths::Paths};
 
 /// What `homard agents` takes.
 #[derive(Debug, clap::Args)]
@@ -45,10 +41,7 @@ enum Command {
 /// Shows it.
 pub(super) fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
-    let chosen = Config::choose(&paths);
-    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
-        render::remark(&complaint);
-    }
+    let chosen = crate::cmd::config_of(&paths)?;
     let Chosen { loaded, .. } = chosen;
     match &args.command {
         None => list::run(&loaded, &paths, args.bindings, args.json),

@@ -40,14 +40,27 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Reads the environment and the config.
+    /// Reads the environment and the config. Fails if there is no valid config.
     pub(super) fn find() -> Result<Self> {
         let paths = Paths::find()?;
-        let chosen = Config::choose(&paths);
+        let chosen = Config::choose_as_client(&paths)?;
         let complaint = config::complaint(&chosen, &paths.config);
         let loaded = chosen.loaded;
-        let target = Target::find(None, None, &loaded.config, &paths)?;
+        let target = Target::find(None, None, &loaded, &paths)?;
         Ok(Self { paths, loaded, complaint, target })
+    }
+
+    /// The same, also without a valid config: then [`Setup::loaded`] is what could be read of the file, which only says
+    /// where the gateway may be, and the second value is why nothing may be run.
+    pub(super) fn inspect() -> Result<(Self, Option<String>)> {
+        let paths = Paths::find()?;
+        let loaded = match Config::inspect(&paths) {
+            Ok(_) => return Ok((Self::find()?, None)),
+            Err(loaded) => *loaded,
+        };
+        let unusable = config::unusable(&loaded, &paths.config);
+        let target = Target::find(None, None, &loaded, &paths)?;
+        Ok((Self { paths, loaded, complaint: None, target }, Some(unusable)))
     }
 
     /// The gateway's answer; `None` when nobody listens there.

@@ -11,6 +11,7 @@ use homard_config::edit::EditError;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+pub(super) use self::show::lack;
 use super::ask::Setup;
 use crate::{
     client::{Client, Reached},

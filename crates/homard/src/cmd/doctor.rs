@@ -1,6 +1,7 @@
 //! `homard doctor`: what is wrong with this installation, and what to do about it. One file a check.
 
 mod audit;
+mod channels;
 mod clock;
 mod config;
 mod disk;
@@ -18,18 +19,13 @@ mod walk;
 use anyhow::Result;
 use futures_util::{FutureExt as _, future::LocalBoxFuture};
 use homard_agent::Ambient;
+use homard_config::Loaded;
 use homard_journal::lock::{self, Holder};
 use serde_json::json;
 
 use self::{finding::Report, walk::Listing};
 use super::ask::Setup;
-use crate::{
-    client::Target,
-    config::{Chosen, Config},
-    failure::Failure,
-    paths::Paths,
-    render,
-};
+use crate::{client::Target, config::Config, failure::Failure, paths::Paths, render};
 
 /// What `homard doctor` takes.
 #[derive(Debug, clap::Args)]
@@ -51,7 +47,8 @@ pub(super) struct Args {
 /// What is looked at.
 struct Scene {
     paths: Paths,
-    chosen: Chosen,
+    /// The config to run with, if there is a valid one.
+    loaded: Option<Loaded<Config>>,
     /// The process that has the state directory.
     holder: Option<Holder>,
     listing: Listing,
@@ -60,9 +57,9 @@ struct Scene {
 
 impl Scene {
     /// The gateway of this directory, or the one that the config names.
-    fn setup(&self) -> Result<Setup> {
-        let (loaded, paths) = (self.chosen.loaded.clone(), self.paths.clone());
-        let target = Target::find(None, None, &loaded.config, &paths)?;
+    fn setup(&self, loaded: &Loaded<Config>) -> Result<Setup> {
+        let (loaded, paths) = (loaded.clone(), self.paths.clone());
+        let target = Target::find(None, None, &loaded, &paths)?;
         Ok(Setup { paths, loaded, complaint: None, target })
     }
 }
@@ -76,7 +73,7 @@ enum Check {
 }
 
 /// All checks, in the order in which they are told.
-const CHECKS: [(&str, Check); 11] = [
+const CHECKS: [(&str, Check); 12] = [
     ("config", Check::Look(config::look)),
     ("permissions", Check::Look(permissions::look)),
     ("disk", Check::Look(disk::look)),
@@ -85,6 +82,7 @@ const CHECKS: [(&str, Check); 11] = [
     ("leftovers", Check::Look(leftovers::look)),
     ("audit", Check::Ask(|scene| audit::look(scene).boxed_local())),
     ("models", Check::Look(models::look)),
+    ("channels", Check::Look(channels::look)),
     ("sandbox", Check::Look(sandbox::look)),
     ("gateway", Check::Ask(|scene| gateway::look(scene).boxed_local())),
     ("plugins", Check::Ask(|scene| plugins::look(scene).boxed_local())),
@@ -94,7 +92,7 @@ const CHECKS: [(&str, Check); 11] = [
 pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let scene = Scene {
-        chosen: Config::choose(&paths),
+        loaded: Config::choose_as_client(&paths).ok().map(|chosen| chosen.loaded),
         holder: lock::holder(&paths.state),
         listing: Listing::of(&paths.state),
         now_ms: Ambient::system().now_ms(),

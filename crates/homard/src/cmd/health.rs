@@ -4,18 +4,35 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::ask::{Args, Setup};
-use crate::render;
+use crate::{failure::Failure, render};
 
-/// Asks the gateway; without one that is a failure.
+/// Asks the gateway. Without one that is a failure, and so is a model, a channel or a config that is down.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let setup = Setup::find()?;
     let health = setup.ask("health").await?.ok_or_else(|| setup.nobody())?;
+    let outages = outages(&health);
+    let is_well = outages.is_empty() && health.get("ok") != Some(&Value::Bool(false));
     if args.json {
-        return Ok(render::print_json(&health)?);
+        render::print_json(&health)?;
+    } else {
+        render::print(&table(&setup, &health, is_well))?;
     }
+    if is_well {
+        return Ok(());
+    }
+    let text = match outages.len() {
+        0 => "the gateway is not well".to_owned(),
+        1 => "1 thing is down".to_owned(),
+        many => format!("{many} things are down"),
+    };
+    Err(Failure { is_told: args.json, ..Failure::new("degraded", text) }.into())
+}
+
+fn table(setup: &Setup, health: &Value, is_well: bool) -> String {
     let took = health.get("durationMs").and_then(Value::as_u64).unwrap_or_default();
-    let word = if health.get("ok") == Some(&Value::Bool(false)) { "not well" } else { "well" };
+    let word = if is_well { "well" } else { "not well" };
     let mut rows = vec![vec!["gateway".to_owned(), format!("{}  {word} ({took} ms)", setup.target.url)]];
+    rows.extend(outages(health).into_iter().map(|text| vec!["down".to_owned(), render::harmless(&text)]));
     for agent in health.get("agents").and_then(Value::as_array).into_iter().flatten() {
         let id = agent.get("agentId").and_then(Value::as_str).unwrap_or("?");
         let mark = if agent.get("isDefault") == Some(&Value::Bool(true)) { " (default)" } else { "" };
@@ -25,5 +42,20 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     if let Some(notice) = health.get("notice").and_then(Value::as_str) {
         rows.push(vec!["notice".to_owned(), render::harmless(notice)]);
     }
-    Ok(render::print(&render::table(&rows))?)
+    render::table(&rows)
+}
+
+/// What a gateway says is down, each as `channel telegram:default: why`.
+pub(super) fn outages(report: &Value) -> Vec<String> {
+    let all = report.get("degraded").and_then(Value::as_array).into_iter().flatten();
+    all.map(|outage| format!("{}: {}", name(outage), outage["why"].as_str().unwrap_or_default())).collect()
+}
+
+/// What is down, in a few words.
+pub(super) fn name(outage: &Value) -> String {
+    let id = outage["id"].as_str().unwrap_or_default();
+    match outage["part"].as_str().unwrap_or_default() {
+        "model" => format!("model of agent {id}"),
+        part => format!("{part} {id}"),
+    }
 }

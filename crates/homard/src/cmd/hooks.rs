@@ -3,6 +3,7 @@
 
 mod check;
 mod install;
+mod node;
 mod switch;
 mod words;
 
@@ -11,14 +12,16 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Subcommand;
 use homard_config::{Loaded, edit::EditError};
-use homard_plugins::internal::{Hook, Verdict, discover, judge, report};
+use homard_plugins::internal::{Hook, Rules, Verdict, discover, judge, report};
 use homard_skills::Problem;
 use serde_json::{Value, json};
 
+use self::node::Trial;
+use super::plugins::setup;
 use crate::{
     assemble::hooks::settings,
     config::{
-        self, Config,
+        Config,
         change::{By, Change, Refusal, change},
     },
     failure::Failure,
@@ -35,7 +38,7 @@ const SHOWN: usize = 60;
   homard hooks                           what there is
   homard hooks list --eligible           what lacks nothing
   homard hooks info session-memory       one of them, and what it lacks
-  homard hooks check                     what is on, what the others lack, and what is wrong with files
+  homard hooks check                     what is on, what the others lack, and whether Node can run them
   homard hooks enable session-memory     switch one on; a gateway that runs must be restarted
   homard hooks disable session-memory    switch it off again
   homard hooks install ./my-hook         copy a folder with a HOOK.md into the state directory
@@ -45,7 +48,14 @@ pub(super) struct Args {
     command: Option<Command>,
     /// Print one JSON document
     #[arg(long, global = true)]
-    pub(super) json: bool,
+    json: bool,
+}
+
+impl Args {
+    /// Whether programs read the output, failures too. What `check` finds is a document, also when it fails.
+    pub(super) fn wants_json(&self) -> bool {
+        self.json && !matches!(self.command, Some(Command::Check))
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -64,7 +74,7 @@ enum Command {
         /// Its name
         name: String,
     },
-    /// Show what is on, what the rest lacks, and what is wrong with files
+    /// Show what is on, what the rest lacks, and what is wrong with files; try Node if a hook needs it
     Check,
     /// Switch a hook on
     Enable {
@@ -90,18 +100,19 @@ enum Command {
 }
 
 /// Does it.
-pub(super) fn run(args: &Args) -> Result<()> {
+pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
-    let chosen = Config::choose(&paths);
-    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
-        render::remark(&complaint);
-    }
+    let chosen = crate::cmd::config_of(&paths)?;
     let shown = || Shown::find(&chosen.loaded, &paths);
     match &args.command {
         None => shown().list(false, false, args.json),
         Some(Command::List { eligible, verbose }) => shown().list(*eligible, *verbose, args.json),
         Some(Command::Info { name }) => shown().info(name, args.json),
-        Some(Command::Check) => check::run(&shown(), &chosen.loaded.config.hooks.internal, args.json),
+        Some(Command::Check) => {
+            let shown = shown();
+            let trial = Trial::of(&shown, &setup(&chosen.loaded, &paths)).await;
+            check::run(&shown, &chosen.loaded.config.hooks.internal, trial.as_ref(), args.json)
+        }
         Some(Command::Enable { name }) => switch::run(&shown(), &paths, (name, true), args.json),
         Some(Command::Disable { name }) => switch::run(&shown(), &paths, (name, false), args.json),
         Some(Command::Install { path, link: true, .. }) => install::link(&paths, path, args.json),
@@ -115,6 +126,8 @@ struct Shown {
     managed: PathBuf,
     hooks: Vec<(Hook, Verdict)>,
     problems: Vec<Problem>,
+    /// What the config says of them.
+    rules: Rules,
 }
 
 impl Shown {
@@ -130,6 +143,7 @@ impl Shown {
             problems: found.problems,
             workspace: settings.workspace,
             managed: settings.roots.managed,
+            rules: settings.rules,
         }
     }
 

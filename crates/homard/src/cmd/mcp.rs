@@ -6,13 +6,7 @@ use clap::Subcommand;
 use homard_tools::mcp::{Reach, ServerSetup, ServerState, ServerStatus};
 use serde_json::{Value, json};
 
-use crate::{
-    assemble::servers,
-    config::{self, Config, mcp::Server},
-    failure::Failure,
-    paths::Paths,
-    render,
-};
+use crate::{assemble::servers, config::mcp::Server, failure::Failure, paths::Paths, render};
 
 /// What `homard mcp` takes.
 #[derive(Debug, clap::Args)]
@@ -41,10 +35,7 @@ enum Command {
 /// Does it.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
-    let chosen = Config::choose(&paths);
-    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
-        render::remark(&complaint);
-    }
+    let chosen = crate::cmd::config_of(&paths)?;
     let all = &chosen.loaded.config.mcp.servers;
     let servers: Vec<_> =
         all.iter().map(|(name, server)| (name.as_str(), server, server.setup(name, &paths.state))).collect();
@@ -86,6 +77,9 @@ fn list(servers: &[Listed<'_>], paths: &Paths, wants_json: bool) -> Result<()> {
 
 /// Whether a server is used, and why not.
 fn state(server: &Server) -> String {
+    if let Some(fault) = server.fault.as_ref().filter(|_| server.enabled != Some(false)) {
+        return format!("down: {fault}");
+    }
     match (server.enabled, server.wrong()) {
         (Some(false), _) => "off".to_owned(),
         (Some(true) | None, Some((key, why))) => format!("left out: {key}: {why}"),

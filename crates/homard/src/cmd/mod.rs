@@ -38,9 +38,10 @@ use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
-    config::{Config, logging::Logging},
+    config::{Chosen, Config, complaint, logging::Logging},
     logging::{self, Log},
     paths::Paths,
+    render,
 };
 
 /// An agent gateway: a message comes in, a model is asked, tools are run, a reply goes out, everything is kept.
@@ -55,7 +56,7 @@ use crate::{
   homard sessions                            what was talked about
   homard trace last                          what became of the newest message
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 and 143 interrupted."
+Exit codes: 0 done, 1 failed, 2 wrong usage, 78 config not valid, 130 and 143 interrupted."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -139,7 +140,7 @@ impl Cli {
             Command::Gateway(args) => args.wants_json(),
             Command::Agents(args) => args.json,
             Command::Skills(args) => args.json,
-            Command::Hooks(args) => args.json,
+            Command::Hooks(args) => args.wants_json(),
             Command::Plugins(args) => args.wants_json(),
             Command::Models(args) => args.json,
             Command::Config(args) => args.wants_json(),
@@ -203,7 +204,9 @@ impl Cli {
         let Command::Gateway(args) = &self.command else { return Default::default() };
         // Wrong usage leaves nothing behind.
         let Some(paths) = args.can_serve().then(Paths::find).and_then(Result::ok) else { return Default::default() };
-        let logging = Config::choose(&paths).loaded.config.logging;
+        // Nor does a config that cannot be used, with which no gateway starts.
+        let Ok(chosen) = Config::choose(&paths) else { return Default::default() };
+        let logging = chosen.loaded.config.logging;
         let place = logging::place(&logging, &paths);
         (logging, Some(place))
     }
@@ -221,7 +224,7 @@ impl Cli {
             Command::Sessions(args) => sessions::run(&args).await,
             Command::Agents(args) => agents::run(&args),
             Command::Skills(args) => skills::run(&args),
-            Command::Hooks(args) => hooks::run(&args),
+            Command::Hooks(args) => hooks::run(&args).await,
             Command::Plugins(args) => plugins::run(&args).await,
             Command::Models(args) => models::run(&args),
             Command::Config(args) => config::run(&args),
@@ -240,6 +243,15 @@ impl Cli {
             Command::Chaos(args) => chaos::run(args).await,
         }
     }
+}
+
+/// The config, for commands that show it or ask a gateway. If that is not the file, a warning on stderr says so.
+fn config_of(paths: &Paths) -> Result<Chosen> {
+    let chosen = Config::choose_as_client(paths)?;
+    if let Some(complaint) = complaint(&chosen, &paths.config) {
+        render::remark(&complaint);
+    }
+    Ok(chosen)
 }
 
 #[cfg(test)]

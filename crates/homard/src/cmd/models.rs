@@ -14,10 +14,9 @@ pub(super) use self::status::Standing;
 use crate::{
     assemble::{self, models::Models},
     auth::{Keyring, place},
-    config::{self, Config, agents::Member},
+    config::{Config, agents::Member},
     failure::Failure,
     paths::Paths,
-    render,
 };
 
 /// What `homard models` takes.
@@ -76,19 +75,17 @@ enum Auth {
 
 /// How an agent stands, by a config; without an id, the default agent.
 pub(super) fn standing(loaded: &Loaded<Config>, paths: &Paths, agent: Option<&str>) -> Result<Standing> {
-    let models = Models::new(&loaded.config, assemble::environment(&loaded.variables));
+    let models = Models::new(&loaded.config, assemble::environment(&loaded.variables), &paths.state);
     Standing::find(&Setup { models, config: loaded.config.clone(), paths: paths.clone() }, agent)
 }
 
 /// Shows or changes it.
 pub(super) fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
-    let chosen = Config::choose(&paths);
-    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
-        render::remark(&complaint);
-    }
+    let chosen = crate::cmd::config_of(&paths)?;
     let Loaded { config, variables, .. } = chosen.loaded;
-    let setup = Setup { models: Models::new(&config, assemble::environment(&variables)), config, paths };
+    let models = Models::new(&config, assemble::environment(&variables), &paths.state);
+    let setup = Setup { models, config, paths };
     match &args.command {
         Command::Status { agent } => status::run(&setup, agent.as_deref(), args.json),
         Command::List { provider, all } => list::run(&setup, provider.as_deref(), *all, args.json),

@@ -17,9 +17,10 @@ use homard_config::{Loaded, edit::EditError, nearest, redact};
 use homard_plugins::{Ask, Candidate, Found, Host, Plugins, Reserved, Setup, Status, Timing, discover};
 use serde_json::{Value, json};
 
+pub(super) use self::doctor::node as node_version;
 use crate::{
     config::{
-        self, Config,
+        Config,
         change::{By, Change, Refusal, change},
     },
     failure::Failure,
@@ -99,10 +100,7 @@ pub(super) async fn examine(loaded: &Loaded<Config>, paths: &Paths) -> doctor::S
 /// Does it.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
-    let chosen = Config::choose(&paths);
-    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
-        render::remark(&complaint);
-    }
+    let chosen = crate::cmd::config_of(&paths)?;
     let shown = || Shown::find(&chosen.loaded, &paths);
     match &args.command {
         None => shown().list(false, args.json),
@@ -187,7 +185,7 @@ impl Shown {
 }
 
 /// What plugins are set up with, as in a gateway.
-fn setup(loaded: &Loaded<Config>, paths: &Paths) -> Setup {
+pub(super) fn setup(loaded: &Loaded<Config>, paths: &Paths) -> Setup {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let reserved = Reserved {
         tools: homard_agent::policy::known().map(str::to_owned).collect(),
@@ -225,7 +223,7 @@ impl Host for Lodge {
     }
 }
 
-fn host(setup: &Setup) -> Arc<dyn Host> {
+pub(super) fn host(setup: &Setup) -> Arc<dyn Host> {
     Arc::new(Lodge(setup.config.clone()))
 }
 

@@ -9,7 +9,6 @@ use serde_json::json;
 
 use crate::{
     assemble::{office::workspace, tools},
-    config::{self, Config},
     failure::Failure,
     paths::Paths,
     render,
@@ -42,10 +41,7 @@ enum Command {
 pub(super) fn run(args: &Args) -> Result<()> {
     let Command::Explain { agent } = &args.command;
     let paths = Paths::find()?;
-    let chosen = Config::choose(&paths);
-    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
-        render::remark(&complaint);
-    }
+    let chosen = crate::cmd::config_of(&paths)?;
     let config = &chosen.loaded.config;
     let no_such = || Failure::usage(format!("there is no agent \"{}\"", agent.as_deref().unwrap_or_default()));
     let member = config.agents.member(agent.as_deref()).ok_or_else(no_such)?;

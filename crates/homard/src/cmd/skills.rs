@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     assemble::{office::workspace, skills::Library},
-    config::{self, Config},
+    config::Config,
     failure::Failure,
     paths::Paths,
     render,
@@ -59,10 +59,7 @@ enum Command {
 /// Shows it.
 pub(super) fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
-    let chosen = Config::choose(&paths);
-    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
-        render::remark(&complaint);
-    }
+    let chosen = crate::cmd::config_of(&paths)?;
     let shown = Shown::find(&chosen.loaded, &paths, args.agent.as_deref())?;
     match &args.command {
         None => shown.list(false, args.json),

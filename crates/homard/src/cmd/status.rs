@@ -7,17 +7,18 @@ use serde_json::{Value, json};
 
 use super::{
     ask::{Args, Setup},
+    health,
     models::{self, Standing},
     sessions,
 };
-use crate::render;
+use crate::{config, render};
 
 /// How many sessions are shown.
 const RECENT: usize = 5;
 
 /// Shows where things are, whether the gateway answers, and the newest sessions.
 pub(super) async fn run(args: &Args) -> Result<()> {
-    let setup = Setup::find()?;
+    let (setup, unusable) = Setup::inspect()?;
     let answer = setup.ask("status").await?;
     let reachable = answer.is_some();
     let mut status = match answer {
@@ -33,19 +34,24 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     status["gateway"] = json!({"url": setup.target.url, "reachable": reachable});
     status["stateDir"] = json!(paths.state);
     status["configPath"] = json!(paths.config);
-    // A gateway tells of its own config; without one, the file is all there is to tell of.
-    if !reachable {
-        let file = paths.config.display();
+    let file = paths.config.display();
+    if let Some(why) = &unusable {
+        // A gateway that runs does not know yet that it could not start again.
+        status["notice"] = format!("{why}; no gateway starts with it; see: homard config validate").into();
+    } else if !reachable {
+        // A gateway tells of its own config; without one, the file is all there is to tell of.
         let warnings = setup.loaded.warnings.iter().map(|warning| format!("config file {file}, {warning}"));
-        let told: Vec<_> = setup.complaint.iter().cloned().chain(warnings).collect();
+        let outages = config::outages(&setup.loaded);
+        let told: Vec<_> = setup.complaint.iter().cloned().chain(outages).chain(warnings).collect();
         if !told.is_empty() {
             status["notice"] = told.join("; ").into();
         }
     }
     let standing = models::standing(&setup.loaded, paths, None);
-    let (model, prompt) = match standing {
-        Ok(standing) => (standing.first.clone(), shortened(&standing)),
-        Err(error) => (format!("none can be asked: config file {}: {error:#}", paths.config.display()), None),
+    let (model, prompt) = match (&unusable, standing) {
+        (Some(_), _) => ("none: the config file is not valid".to_owned(), None),
+        (None, Ok(standing)) => (standing.first.clone(), shortened(&standing)),
+        (None, Err(error)) => (format!("none can be asked: config file {}: {error:#}", paths.config.display()), None),
     };
     status["model"] = model.as_str().into();
     if let Some(prompt) = &prompt {
@@ -72,6 +78,9 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     }
     if let Some(notice) = status.get("notice").and_then(Value::as_str) {
         rows.insert(1, ["notice".to_owned(), render::harmless(notice)]);
+    }
+    for outage in health::outages(&status).into_iter().rev() {
+        rows.insert(1, ["down".to_owned(), render::harmless(&outage)]);
     }
     render::print(&render::table(&rows.into_iter().map(Vec::from).collect::<Vec<_>>()))?;
     let recent = status.pointer("/sessions/recent").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();

@@ -21,10 +21,10 @@ const TRIES: usize = 100;
 /// Who changes it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum By<'a> {
-    /// A person at the command line, who means the file as it is now. What was wrong before may stay wrong, such as a
-    /// variable that only the gateway has.
+    /// A person at the command line, who means the file as it is now. What was wrong before may stay wrong.
     Person,
-    /// A program, which says what it has read by its hash.
+    /// A program, which says what it has read by its hash. Only what is out of use may stay so, such as a channel whose
+    /// variable is not set.
     Client(Option<&'a str>),
 }
 
@@ -151,7 +151,10 @@ fn once(file: &std::path::Path, by: By<'_>, edit: &dyn Fn(&str) -> Result<String
     let was_there =
         |told: &[Problem], one: &Problem| told.iter().any(|old| (&old.path, &old.what) == (&one.path, &one.what));
     let may_stay = |problem: &&Problem| matches!(by, By::Person) && was_there(&before.problems, problem);
-    let wrong: Vec<_> = after.problems.iter().filter(|problem| !may_stay(problem)).cloned().collect();
+    let problems = after.problems.iter().filter(|problem| !may_stay(problem));
+    let known = before.wrong();
+    let faults = after.faults.iter().map(|fault| &fault.problem).filter(|fault| !was_there(&known, fault));
+    let wrong: Vec<_> = problems.chain(faults).cloned().collect();
     if !wrong.is_empty() {
         return Err(Refusal::Invalid(wrong));
     }

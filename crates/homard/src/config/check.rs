@@ -2,6 +2,7 @@
 
 mod channels;
 mod hooks;
+mod models;
 mod plugins;
 mod replies;
 mod tool_names;
@@ -12,11 +13,11 @@ use std::{
     path::{Path as File, PathBuf},
 };
 
-use homard_config::{Findings, Sections, nearest, path::Path};
+use homard_config::{Findings, Problem, Sections, nearest, path::Path};
 use homard_proto::AgentId;
 
 use super::{
-    Config, Text,
+    Config, Text, parts,
     sections::{
         agents::Agent,
         schedule::{Heartbeat, zone},
@@ -30,6 +31,14 @@ const KEYS: &str = include_str!("../../data/config-keys.txt");
 impl Sections for Config {
     fn keys() -> Cow<'static, str> {
         KEYS.into()
+    }
+
+    fn part_of(path: &Path) -> Option<Path> {
+        parts::part_of(path)
+    }
+
+    fn put_out_of_use(&mut self, part: &Path, why: &Problem) {
+        self.mark(part, why);
     }
 
     fn cross_check(&self) -> Findings {
@@ -49,7 +58,9 @@ impl Sections for Config {
         warnings.extend(self.odd_channels());
         warnings.extend(self.odd_hooks());
         warnings.extend(self.odd_plugins());
-        Findings { problems, warnings }
+        warnings.extend(self.odd_models());
+        let faults = [self.wrong_providers(), self.wrong_models()].concat();
+        Findings { problems, faults, warnings }
     }
 }
 

@@ -2,27 +2,50 @@
 
 pub(crate) mod change;
 mod check;
+mod model_names;
+mod parts;
 mod sections;
 mod text;
 
 use std::path::{Path, PathBuf};
 
-use homard_config::{Env, Loaded, Used, read, read_or_last_good, read_text};
+use homard_agent::ambient::iso;
+use homard_config::{Env, Fault, Loaded, Problem, SavedCopy, Used, read, read_or_last_good, read_text};
 
+pub(crate) use model_names::{DEMO, ModelNames, Named};
 pub(crate) use sections::{
-    Config, agents, bindings, budgets, channels, gateway, internal_hooks, logging, mcp, schedule::span, session,
-    skills, tools, typing,
+    Config, agents, bindings, budgets, channels, gateway, internal_hooks, logging, mcp, models, schedule::span,
+    session, skills, tools, typing,
 };
 pub(crate) use text::Text;
 
-use crate::paths::{self, Paths};
+use crate::{
+    failure::Failure,
+    paths::{self, Paths},
+};
 
-/// The config to use, and what is wrong with the file if it is not that.
+/// The config to run with, and what is wrong with the file if it is not that.
 pub(crate) type Chosen = homard_config::Chosen<Config>;
 
 impl Config {
-    /// The config of the file; if that is not valid, the last one that was, or what is right of it.
-    pub(crate) fn choose(paths: &Paths) -> Chosen {
+    /// The config to run with: the file, or the last valid copy. Fails if neither is valid: parts of a config may lack
+    /// what it forbids.
+    pub(crate) fn choose(paths: &Paths) -> Result<Chosen, Failure> {
+        let chosen = Self::choose_as_client(paths)?;
+        has_all(&chosen.loaded, &paths.config)?;
+        Ok(chosen)
+    }
+
+    /// The same for commands that talk to a gateway, or show what it would do: it may have variables that they lack.
+    pub(crate) fn choose_as_client(paths: &Paths) -> Result<Chosen, Failure> {
+        Self::inspect(paths).map_err(|loaded| {
+            let what = unusable(&loaded, &paths.config);
+            Failure::config(format!("{what}\nnothing was started; {WAY_OUT}"))
+        })
+    }
+
+    /// The same for commands that show or repair a config: if nothing may be run, what could be read of the file.
+    pub(crate) fn inspect(paths: &Paths) -> Result<Chosen, Box<Loaded<Self>>> {
         with_env(|env| read_or_last_good(&paths.config, &paths.state, env))
     }
 
@@ -40,31 +63,63 @@ impl Config {
     #[cfg(test)]
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let loaded = Self::read(Path::new("homard.json"), text);
-        match loaded.problems.first() {
+        match loaded.wrong().first() {
             Some(problem) => Err(problem.to_string()),
             None => Ok(loaded.config),
         }
     }
 }
 
-/// What people should know of a config file that is not valid: what is wrong, what counts instead, and the way out.
-pub(crate) fn complaint(chosen: &Chosen, path: &Path) -> Option<String> {
-    let instead = match chosen.used {
-        Used::File => return None,
-        Used::LastGood => "the last config that was valid is used",
-        Used::Parts if chosen.loaded.source.as_object().is_none_or(serde_json::Map::is_empty) => {
-            "nothing of it is used"
-        }
-        Used::Parts => "the rest of it is used",
+/// What to do about a config file that is not valid.
+const WAY_OUT: &str = "correct the file, then check it with: homard config validate";
+
+/// The warning while a copy is used in place of the config file: what is wrong with the file, and which copy it is.
+pub(crate) fn complaint(chosen: &Chosen, file: &Path) -> Option<String> {
+    let Used::LastGood(SavedCopy { path, saved_at }) = &chosen.used else { return None };
+    let saved = saved_at.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    let saved =
+        saved.and_then(|since| u64::try_from(since.as_millis()).ok()).map(|ms| format!(", saved at {}", iso(ms)));
+    Some(format!(
+        "{}; the last valid config is used instead ({}{}); {WAY_OUT}",
+        unusable(&chosen.loaded, file),
+        path.display(),
+        saved.unwrap_or_default()
+    ))
+}
+
+/// Fails if a variable is not set without which nothing can run.
+pub(crate) fn has_all(loaded: &Loaded<Config>, file: &Path) -> Result<(), Failure> {
+    let Some(fault) = loaded.faults.iter().find(|fault| fault.part.is_none()) else { return Ok(()) };
+    let way_out = "set it where Homard is started, or write the value into the config";
+    Err(Failure::config(format!("config file {}, {fault}\nnothing was started; {way_out}", file.display())))
+}
+
+/// The parts of a config that are down, each with the reason.
+pub(crate) fn outages(loaded: &Loaded<Config>) -> Vec<String> {
+    let outage = |fault: &Fault| match &fault.part {
+        Some(part) if part.to_string() != fault.problem.path => format!("{part} is down: {fault}"),
+        Some(_) | None => fault.to_string(),
     };
-    let problems = &chosen.loaded.problems;
-    let more = match problems.len().saturating_sub(1) {
-        0 => String::new(),
-        more => format!(" (and {more} more)"),
-    };
+    loaded.faults.iter().map(outage).collect()
+}
+
+/// The channels of a config that this version does not have, each as a sentence.
+pub(crate) fn unsupported_channels(config: &Config) -> Vec<String> {
+    config.unsupported_channels().iter().map(|(path, what)| format!("{path} {what}")).collect()
+}
+
+/// Why a config file cannot be used.
+pub(crate) fn unusable(loaded: &Loaded<Config>, file: &Path) -> String {
+    format!("config file {} is not valid: {}", file.display(), first_of(&loaded.problems))
+}
+
+/// The first problem, and how many more there are.
+fn first_of(problems: &[Problem]) -> String {
     let first = problems.first().map(ToString::to_string).unwrap_or_default();
-    let file = path.display();
-    Some(format!("config file {file}, {first}{more}; {instead}; to see all that is wrong: homard config validate"))
+    match problems.len().saturating_sub(1) {
+        0 => first,
+        more => format!("{first} (and {more} more)"),
+    }
 }
 
 fn with_env<T>(then: impl FnOnce(&Env<'_>) -> T) -> T {

@@ -33,7 +33,7 @@ impl Bench {
         if let Some(text) = text {
             fs::write(&paths.config, text).unwrap();
         }
-        let chosen = Config::choose(&paths);
+        let chosen = Config::choose(&paths).unwrap();
         let (house, _feed) = House::open(&chosen, &paths, Purpose::Gateway).unwrap();
         let settings = Settings {
             bind: vec![([127, 0, 0, 1], 0).into()],
@@ -154,16 +154,19 @@ async fn what_could_not_be_set_up_is_tried_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_leaves_what_else_is_true() {
-    let bench = Bench::new(Some("{}")).await;
+    let bench = Bench::new(Some("{agents: {defaults: {model: 'nobody/none'}}}")).await;
     let text = "{gateway: {port: 1}, agents: {defaults: {model: 'nobody/none'}}}";
     bench.write("homard.json", text);
     assert!(matches!(bench.look(), Came::Applied { .. }));
     let before = bench.notice();
-    let restart = "the config has changed; restart the gateway for gateway.port to have an effect; agent main: ";
+    let restart = "the config has changed; restart the gateway for gateway.port to have an effect; line 1, column 49: agents.defaults.model is ";
     assert!(before.starts_with(restart), "{before}");
     bench.write("homard.json", "{gateway: {prot: 1}}");
     let why = bench.refused();
     assert_eq!(bench.notice(), format!("{why}; {before}"));
+    let worse = text.replace("nobody/none", "nobody/else");
+    bench.write("homard.json", &worse);
+    assert!(bench.refused().contains("agents.defaults.model is \"nobody/else\""));
     bench.write("homard.json", text);
     assert_eq!((bench.look(), bench.notice()), (applied(&[], &["gateway.port"]), before));
     bench.close().await;

@@ -48,7 +48,7 @@ pub(super) fn methods(live: &Live, paths: &Paths) -> Vec<Method> {
 fn get(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
     let GetParams {} = asked.params()?;
     let file = Config::read_file(&paths.config);
-    let loaded = Config::choose(paths).loaded;
+    let loaded = Config::inspect(paths).map_or_else(|loaded| *loaded, |chosen| chosen.loaded);
     let text = file.text.as_deref();
     let parsed = text.and_then(|text| edit::value(text).ok());
     // Of a text that cannot be read nothing is shown, and an empty text would look like the whole truth.
@@ -57,7 +57,7 @@ fn get(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape
     let mut answer = json!({
         "path": paths.config, "exists": text.is_some() || !file.problems.is_empty(), "raw": raw,
         "parsed": redact::redact(&parsed), "valid": file.is_valid(), "config": redact::redact(&loaded.source),
-        "hash": file.hash, "issues": file.problems.iter().map(issue).collect::<Vec<_>>(),
+        "hash": file.hash, "issues": file.wrong().iter().map(issue).collect::<Vec<_>>(),
         "warnings": file.warnings.iter().map(issue).collect::<Vec<_>>(), "legacyIssues": [],
     });
     if asked.generation() == Generation::Four {

@@ -86,21 +86,6 @@ fn openclaws_variables_count_where_ours_are_not_set() {
 }
 
 #[test]
-fn a_broken_config_is_named_with_place_and_way_out_and_bricks_nothing() {
-    let home = Home::new();
-    home.configure("{\n  gateway: {port: \"s3cret\"}\n}");
-    let config = home.state().join("homard.json");
-    let said = home.run(&["agent", "-m", "What time is it?"]);
-    let expected = format!(
-        "config file {}, line 2, column 19: gateway.port must be a whole number from 0 to 65535; the rest of it is used; \
-         to see all that is wrong: homard config validate\n",
-        config.display()
-    );
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
-    assert!(said.stderr.starts_with(&expected), "{}", said.stderr);
-}
-
-#[test]
 fn a_model_that_cannot_be_used_is_named() {
     let home = Home::new();
     home.configure("{agents: {defaults: {model: 'nobody/claude'}}}");
@@ -110,7 +95,7 @@ fn a_model_that_cannot_be_used_is_named() {
          models.providers or the catalogue; see docs/models.md",
         home.state().join("homard.json").display()
     );
-    assert_eq!((said.code, said.stderr), (Some(1), format!("{expected}\nerror: {expected}\n")));
+    assert_eq!((said.code, said.stderr), (Some(1), format!("error: {expected}\n")));
 }
 
 #[test]

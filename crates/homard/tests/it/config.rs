@@ -258,6 +258,43 @@ fn a_broken_edit_leaves_a_gateway_with_what_it_has_and_is_told_until_it_is_mende
 }
 
 #[test]
+fn a_first_config_that_is_not_valid_starts_nothing_and_can_be_repaired() {
+    for (text, place) in [
+        ("{\n  gateway: {port: 1}\n  agents: {}\n}", "line 2, column 21: expected comma"),
+        ("{\n  gateway: {port: 'x'},\n}", "line 2, column 19: gateway.port must be a whole number from 0 to 65535"),
+        ("{\n  gatewy: {},\n}", "line 2, column 3: gatewy is not a known key; did you mean \"gateway\"?"),
+        ("", "the file is empty; write {} for a config that says nothing"),
+    ] {
+        let home = Home::new();
+        home.configure(text);
+        let told = format!(
+            "error: config file {} is not valid: {place}\nnothing was started; correct the file, then check it with: homard \
+             config validate\n",
+            file(&home).display()
+        );
+        for args in [&["agent", "-m", "hi"][..], &["agent", "-m", "hi", "--local"], &["models", "status"], &["health"]]
+        {
+            assert_eq!(words(&home.run(args)), (Some(78), "", told.as_str()), "{args:?}");
+        }
+        let json = home.run(&["agent", "-m", "hi", "--json"]);
+        assert_eq!((json.code, &json.json()["error"]["type"]), (Some(78), &json!("config")));
+        assert_eq!(home.refused_start(), (Some(78), told));
+        assert_eq!(files(&home).into_keys().collect::<Vec<_>>(), ["homard.json"]);
+        let validate = home.run(&["config", "validate"]);
+        assert!(validate.code == Some(1) && validate.stdout.contains(place), "{validate:?}");
+        let doctor = home.run(&["doctor"]);
+        assert!(doctor.code == Some(1) && doctor.stdout.contains(place), "{doctor:?}");
+        let status = home.run(&["status"]);
+        assert!(status.code == Some(0) && status.stdout.contains(place), "{status:?}");
+        assert!(!status.stdout.contains("homard/demo"), "{status:?}");
+    }
+    let home = Home::new();
+    home.configure("{gateway: {port: 'x'}}");
+    assert_eq!(home.run(&["config", "set", "gateway.port", "18790"]).code, Some(0));
+    assert_eq!(home.run(&["agent", "-m", "What time is it?"]).code, Some(0));
+}
+
+#[test]
 fn a_start_with_a_broken_file_goes_by_the_last_good_one_and_says_so() {
     let home = Home::new();
     home.configure("{agents: {list: [{id: 'main', name: 'Ada'}]}}");
@@ -277,14 +314,17 @@ fn a_start_with_a_broken_file_goes_by_the_last_good_one_and_says_so() {
     let agents = gateway.run(&["gateway", "call", "agents.list"]).json();
     assert_eq!(agents["agents"][0]["name"], "Ada");
     let path = file(&home).display().to_string();
-    let told = format!("config file {path}, line 1, column 64: ");
+    let told = format!("config file {path} is not valid: line 1, column 64: ");
+    let copy = home.state().join("config.last-good.json").display().to_string();
+    let copy = format!("the last valid config is used instead ({copy}, saved at 20");
     let health = gateway.run(&["health", "--json"]).json();
     for words in [
         health["notice"].as_str().unwrap().to_owned(),
         gateway.run(&["status"]).stdout,
         fs::read_to_string(&log).unwrap(),
+        gateway.run(&["agent", "-m", "What time is it?"]).stderr,
     ] {
-        assert!(words.contains(&told) && words.contains("the last config that was valid is used"), "{words}");
+        assert!(words.contains(&told) && words.contains(&copy), "{words}");
     }
     assert_eq!(settings(&home), before);
     let answer = gateway.run(&["gateway", "call", "config.get"]).json();
@@ -569,6 +609,33 @@ async fn each_generation_gets_what_it_knows() {
     assert_eq!(found["error"]["message"], "config schema path not found: nope");
     let refused = reader.ask("config.set", json!({"raw": "{}"})).await;
     assert_eq!(refused["error"]["code"], "FORBIDDEN");
+}
+
+#[test]
+fn a_channel_that_is_not_supported_is_a_warning_at_every_start() {
+    let home = Home::new();
+    home.configure(
+        "{channels: {discord: {enabled: true}, slack: {accounts: {work: {}}}, signal: {enabled: false}, \
+         defaults: {}, telegram: {enabled: false}}}",
+    );
+    let told = |name: &str| {
+        format!("channels.{name} is not supported by this version of Homard: nothing is received or sent there")
+    };
+    let validate = home.run(&["config", "validate"]);
+    assert_eq!(validate.code, Some(0), "{validate:?}");
+    let doctor = home.run(&["doctor"]);
+    for _ in 0..2 {
+        let log = home.work().join("log");
+        let gateway = home.gateway_with_log(File::create(&log).unwrap(), "warn");
+        let status = gateway.run(&["status"]).stdout;
+        gateway.process.signal(Signal::TERM);
+        let table = gateway.end().1;
+        let log = fs::read_to_string(&log).unwrap();
+        for text in [&validate.stdout, &doctor.stdout, &status, &table, &log] {
+            assert!(text.contains(&told("discord")) && text.contains(&told("slack")), "{text}");
+            assert!(!text.contains("channels.signal") && !text.contains("channels.defaults is not"), "{text}");
+        }
+    }
 }
 
 #[test]

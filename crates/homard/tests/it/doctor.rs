@@ -118,7 +118,7 @@ fn a_config_that_is_wrong_is_told_with_its_place() {
     let [warning] = &told(&said, "config", "note")[..] else { panic!("{said:?}") };
     assert!(warning.contains("session.mainKey"), "{warning}");
     let text = home.run(&["doctor"]);
-    assert!(text.stdout.contains("to do  correct it in the file"), "{text:?}");
+    assert!(text.stdout.contains("to do    correct it in the file"), "{text:?}");
     assert_eq!(text.stderr, "error: 1 thing needs a hand\n");
 }
 

@@ -85,6 +85,16 @@ impl Home {
         self.listening(command)
     }
 
+    /// Starts a gateway that must refuse to run; its exit code and stderr.
+    pub(crate) fn refused_start(&self) -> (Option<i32>, String) {
+        let mut process = Process(self.command(&["gateway", "run", "--port", "0"]).spawn().unwrap());
+        let greeting = BufReader::new(process.0.stdout.take().unwrap()).lines().next();
+        assert!(greeting.is_none(), "the gateway started: {greeting:?}");
+        let mut stderr = String::new();
+        process.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        (process.0.wait().unwrap().code(), stderr)
+    }
+
     /// The gateway that this command starts.
     pub(crate) fn listening(&self, mut command: Command) -> Gateway<'_> {
         let mut process = Process(command.spawn().unwrap());

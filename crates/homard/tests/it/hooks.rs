@@ -8,7 +8,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::home::Home;
+use crate::{
+    home::{Home, said},
+    probe::node,
+};
 
 /// Writes a hook whose handler is a program; its folder.
 fn hook(folder: PathBuf, name: &str, more: &str) -> PathBuf {
@@ -82,10 +85,8 @@ fn a_hook_is_switched_on_and_off_and_the_file_keeps_its_comments() {
     assert_eq!((on.code, on.stderr.as_str()), (Some(0), ""));
     assert!(on.stdout.starts_with("session-memory is on now, in "), "{}", on.stdout);
     assert!(on.stdout.contains("a gateway that runs must be restarted for it\n"), "{}", on.stdout);
-    assert!(on.stdout.contains("see what else is on with: homard hooks check\n"), "{}", on.stdout);
     let text = fs::read_to_string(home.state().join("homard.json")).unwrap();
     assert!(text.contains("// Mine.") && text.contains("// The sea."), "{text}");
-    assert_eq!(home.run(&["hooks", "check", "--json"]).json()["on"], json!(BUNDLED));
     let again = home.run(&["hooks", "enable", "session-memory"]).stdout;
     assert_eq!(again, "session-memory is on already, nothing has changed\n");
     let off = home.run(&["hooks", "disable", "session-memory", "--json"]).json();
@@ -93,9 +94,88 @@ fn a_hook_is_switched_on_and_off_and_the_file_keeps_its_comments() {
         (&off["enabled"], &off["changed"]),
         (&json!(false), &json!(["hooks.internal.entries.session-memory.enabled"]))
     );
-    assert_eq!(home.run(&["hooks", "check", "--json"]).json()["on"], json!(BUNDLED[..3]));
+    assert_eq!(on_now(&home), json!([]));
     let unknown = home.run(&["hooks", "enable", "flying"]);
     assert_eq!((unknown.code, unknown.stdout.as_str()), (Some(2), ""));
+}
+
+/// The hooks that are on.
+fn on_now(home: &Home) -> Value {
+    home.run(&["hooks", "check", "--json"]).json()["on"].take()
+}
+
+#[test]
+fn to_switch_one_hook_on_switches_on_no_other() {
+    let home = Home::new();
+    home.run(&["hooks", "enable", "session-memory"]);
+    assert_eq!(on_now(&home), json!(["session-memory"]));
+    assert_eq!(config(&home), json!({"hooks": {"internal": {"entries": {"session-memory": {"enabled": true}}}}}));
+    // Where all are off, those that would come back with it stay off.
+    home.configure("{hooks: {internal: {enabled: false, entries: {'boot-md': {enabled: true}}}}}");
+    let on = home.run(&["hooks", "enable", "session-memory"]);
+    assert!(on.code == Some(0) && on.stdout.contains("boot-md stays off"), "{on:?}");
+    assert_eq!(on_now(&home), json!(["session-memory"]));
+    // Where all are on, they stay so.
+    home.configure("{hooks: {internal: {enabled: true, entries: {'session-memory': {enabled: false}}}}}");
+    assert_eq!(home.run(&["hooks", "enable", "session-memory"]).code, Some(0));
+    assert_eq!(on_now(&home), json!(BUNDLED));
+}
+
+/// Writes a hook whose handler is a script, and switches it on.
+fn script(home: &Home, name: &str, text: &str) {
+    let folder = hook(home.state().join("hooks").join(name), name, "");
+    fs::remove_file(folder.join("handler.sh")).unwrap();
+    fs::write(folder.join("handler.js"), text).unwrap();
+    assert_eq!(home.run(&["hooks", "enable", name]).code, Some(0));
+}
+
+/// A program that says that it is this Node.
+fn fake_node(home: &Home, version: &str) -> PathBuf {
+    let path = home.work().join("node");
+    fs::write(&path, format!("#!/bin/sh\necho {version}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn a_hook_that_needs_node_is_tried_with_it() {
+    let home = Home::new();
+    let check = |home: &Home, path: &str| {
+        let mut command = home.command(&["hooks", "check"]);
+        command.env("PATH", path);
+        said(command)
+    };
+    // Nothing that is on needs Node.
+    assert_eq!(check(&home, "/nowhere").code, Some(0));
+    script(&home, "greet", "export default async () => {};\n");
+    let none = check(&home, "/nowhere");
+    assert!(none.code == Some(1) && none.stdout.contains("there is no node on the PATH"), "{none:?}");
+    let old = fake_node(&home, "v20.20.2");
+    let old = check(&home, old.parent().unwrap().to_str().unwrap());
+    assert!(old.code == Some(1) && old.stdout.contains("is Node v20.20.2, which is too old"), "{old:?}");
+    assert!(old.stdout.contains("greet"), "{old:?}");
+    let json = home.run(&["hooks", "check", "--json"]);
+    assert!(json.json()["node"].is_object(), "{json:?}");
+}
+
+#[test]
+fn the_handler_of_a_hook_is_loaded_by_node() {
+    let Some(node) = node("the_handler_of_a_hook_is_loaded_by_node") else { return };
+    let home = Home::new();
+    home.configure(&json!({"plugins": {"node": node}}).to_string());
+    script(&home, "greet", "export default async () => {};\n");
+    let good = home.run(&["hooks", "check"]);
+    assert!(good.code == Some(0) && good.stdout.contains(", Node: v"), "{good:?}");
+    script(&home, "torn", "export default async () => {\n");
+    script(&home, "empty", "export const other = 1;\n");
+    let bad = home.run(&["hooks", "check"]);
+    assert_eq!(bad.code, Some(1), "{bad:?}");
+    assert!(bad.stdout.contains("torn") && bad.stdout.contains("cannot be loaded"), "{bad:?}");
+    let told = home.run(&["hooks", "check", "--json"]).json();
+    let handlers: Vec<_> = told["handlers"].as_array().unwrap().iter().map(|one| (&one["hook"], &one["ok"])).collect();
+    let expected = [("empty", false), ("greet", true), ("torn", false)].map(|(name, ok)| (json!(name), json!(ok)));
+    assert_eq!(handlers, expected.iter().map(|(name, ok)| (name, ok)).collect::<Vec<_>>(), "{told}");
+    assert!(!home.state().join("plugins").exists(), "the trial keeps nothing");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::home::{Home, Said, said};
+use crate::home::{Home, Said, said, until};
 
 /// A server that speaks Chat Completions. The path says how it answers: `/<status>/v1/…`; 200 says good day. Refusals echo
 /// the key, as some providers do.
@@ -177,6 +177,41 @@ fn the_next_candidate_answers_when_the_first_is_rate_limited() {
     assert_eq!(home.run(&["agent", "-m", "hi", "--json"]).json()["payloads"][0]["text"], "Good day");
     assert_eq!(server.asked(), 3);
     assert_eq!(fs::metadata(auth_file(&home)).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_model_is_down_from_its_failure_to_its_next_answer() {
+    let server = Server::start();
+    let home = Home::new();
+    let configure = |status| {
+        let agents = json!({"defaults": {"model": "p/m"}});
+        let providers = json!({"p": server.provider(status, "sk-canary")});
+        home.configure(&json!({"agents": agents, "models": {"providers": providers}}).to_string());
+    };
+    configure(401);
+    let gateway = home.gateway();
+    let health = || gateway.run(&["health"]);
+    assert_eq!(health().code, Some(0), "nothing is known yet, and nobody is asked");
+    assert_eq!(gateway.run(&["agent", "-m", "hi"]).code, Some(1));
+    let asked = server.asked();
+    let down = health();
+    assert!(down.code == Some(1) && down.stdout.contains("model of agent main: p/m: "), "{down:?}");
+    assert!(down.stdout.contains("(auth)"), "{down:?}");
+    assert_eq!(gateway.run(&["doctor"]).code, Some(1));
+    assert_eq!(server.asked(), asked, "health asks no model");
+    configure(200);
+    until("the model answers", || gateway.run(&["agent", "-m", "hi"]).code == Some(0));
+    assert_eq!(health().code, Some(0));
+}
+
+#[test]
+fn while_a_fallback_answers_the_model_is_not_down() {
+    let server = Server::start();
+    let (home, _) = chain(&server, &[429, 200]);
+    let gateway = home.gateway();
+    assert_eq!(gateway.run(&["agent", "-m", "hi"]).code, Some(0));
+    let health = gateway.run(&["health"]);
+    assert_eq!(health.code, Some(0), "{health:?}");
 }
 
 #[test]

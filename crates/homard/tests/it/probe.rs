@@ -28,7 +28,7 @@ const NODE: [u32; 2] = [22, 15];
 
 /// A Node that is new enough: the one that is named, the one that `xtask test` installs, or the machine's. Where there
 /// is none it is said so, past the test harness, which hides what passing tests say.
-fn node(test: &str) -> Option<PathBuf> {
+pub(crate) fn node(test: &str) -> Option<PathBuf> {
     let named = std::env::vars().find(|(name, _)| name == "HOMARD_NODE").map(|(_, path)| PathBuf::from(path));
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/node22/node_modules/node/bin/node");
     let found = named.into_iter().chain([installed, PathBuf::from("node")]).find(|node| is_new(node));

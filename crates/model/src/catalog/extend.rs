@@ -3,8 +3,6 @@
 use super::{Entry, model_name, provider, provider_name};
 use crate::{Prices, Spec, thinking};
 
-/// The wire of a provider of which nothing is known.
-const API: &str = "openai-responses";
 /// How much a listed model may write, unless something else is known.
 const MAX_OUTPUT: u64 = 8_192;
 
@@ -72,7 +70,7 @@ pub fn extend(known: Vec<Entry>, configured: &[Configured], mode: Mode) -> Vec<E
     all
 }
 
-/// A model by its provider and name, as [`extend`] would have it.
+/// A model by its provider and name, as [`extend`] would have it. [`Spec::api`] is empty if nothing says which API it speaks.
 ///
 /// A model that nobody lists is assumed to be like others of its provider, with the usual window. None if the provider is
 /// neither configured nor known.
@@ -113,7 +111,7 @@ impl Configured {
 
     fn assume(&self, like: Option<&Entry>, model: &str) -> Entry {
         like.map(|like| assume(like, model)).unwrap_or_else(|| {
-            let (provider, api) = (self.id.clone(), self.api.clone().unwrap_or_else(|| API.to_owned()));
+            let (provider, api) = (self.id.clone(), self.api.clone().unwrap_or_default());
             let base_url = self.base_url.clone().unwrap_or_default();
             Entry { spec: Spec { provider, api, model: model.to_owned(), ..Spec::default() }, base_url }
         })
@@ -216,7 +214,6 @@ mod tests {
         let spec = Spec {
             provider: "mine".to_owned(),
             model: "m".to_owned(),
-            api: "openai-responses".to_owned(),
             context_window: DEFAULT_CONTEXT_WINDOW,
             max_output: 8_192,
             thinking: thinking::USUAL.to_vec(),
@@ -247,7 +244,7 @@ mod tests {
         assert_eq!(resolved(&config, Mode::Merge, "anthropic", "claude-opus-4-5"), place(moved, 200_000, 64_000));
         assert_eq!(resolved(&config, Mode::Replace, "anthropic", "claude-next"), place(moved, 200_000, 0));
         let mine = [configured("mine", Vec::new())];
-        assert_eq!(resolved(&mine, Mode::Replace, "mine", "m"), place("openai-responses ", 200_000, 0));
+        assert_eq!(resolved(&mine, Mode::Replace, "mine", "m"), place(" ", 200_000, 0));
     }
 
     #[test]

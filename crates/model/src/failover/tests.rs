@@ -68,6 +68,16 @@ fn a_provider_that_rests_is_passed_over_with_a_reason_and_asked_last() {
     assert!(all.message.starts_with("no model answered: q/n: Billing (billing) | p/m: Auth (auth); "), "{all}");
 }
 
+#[test]
+fn a_wrong_address_or_api_is_asked_once_and_gives_way_to_the_next() {
+    let (mut failover, book) = begin(&["p/m as a", "q/n as c"], Terms::default());
+    assert_eq!(failover.failed(&error(ErrorKind::Misconfigured), 0), Step::Next);
+    assert_eq!(asked(&failover), "q/n as c");
+    assert_eq!(failover.notes(), [note("p/m as a", Fate::Failed, "model_not_found", "Misconfigured")]);
+    assert!(book.standing().rest("a", "m", 1).is_some());
+    assert!(matches!(failover.failed(&error(ErrorKind::Misconfigured), 1), Step::End(_)), "nobody is asked again");
+}
+
 // Case 178.
 #[test]
 fn a_wrong_question_is_asked_once() {

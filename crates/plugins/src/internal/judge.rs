@@ -28,6 +28,8 @@ pub struct Entry {
     pub env: BTreeMap<String, String>,
     /// Its own settings.
     pub config: Map<String, Value>,
+    /// Why what the entry gives cannot be given, if so: it refers to a variable that is not set.
+    pub fault: Option<String>,
 }
 
 /// Shows no values: they may be secrets.
@@ -98,7 +100,11 @@ pub fn judge(hook: &Hook, host: &Host, rules: &Rules) -> Verdict {
         (Some(true), None) if hook.source == Source::Workspace => Some(Off::Workspace),
         (Some(true), None) => hook.is_off_at_first.then_some(Off::Author),
     };
-    let given = entry.map(|entry| homard_skills::Entry { env: entry.env.clone(), ..homard_skills::Entry::default() });
+    let given = entry.map(|entry| homard_skills::Entry {
+        env: entry.env.clone(),
+        fault: entry.fault.clone(),
+        ..homard_skills::Entry::default()
+    });
     let Hook { os, always, requires, .. } = hook;
     let needs = Needs { os, always: *always, requires, primary_env: None };
     let mut missing = missing(&needs, host, given.as_ref());
@@ -150,6 +156,15 @@ mod tests {
         );
         let shy = Hook { is_off_at_first: true, ..hook(Source::Extra) };
         assert_eq!([off(Some(true), None, &shy), off(Some(true), Some(true), &shy)], [Some(Off::Author), None]);
+    }
+
+    #[test]
+    fn a_hook_whose_entry_needs_a_variable_that_is_not_set_takes_no_part() {
+        let fault = Some("hooks.internal.entries.tide.env.K needs the environment variable K".to_owned());
+        let entry = Entry { enabled: Some(true), fault: fault.clone(), ..Entry::default() };
+        let rules = Rules { enabled: None, entries: [("tide".to_owned(), entry)].into() };
+        let verdict = judge(&hook(Source::Managed), &Host::default(), &rules);
+        assert_eq!((verdict.off, verdict.takes_part(), &verdict.missing.fault), (None, false, &fault));
     }
 
     #[test]

@@ -99,9 +99,12 @@ pub fn listeners(
 
 /// What something lacks, in a few words.
 pub fn lack(missing: &Missing) -> String {
-    let Missing { os, requires: Requires { bins, any_bins, env, config } } = missing;
+    let Missing { os, requires: Requires { bins, any_bins, env, config }, fault } = missing;
     if !os.is_empty() {
         return format!("it works on {} only", os.join(" or "));
+    }
+    if let Some(fault) = fault {
+        return fault.clone();
     }
     let any = (!any_bins.is_empty()).then(|| any_bins.join(" or "));
     let needs: Vec<_> = bins.iter().chain(any.as_ref()).chain(env).chain(config).map(String::as_str).collect();

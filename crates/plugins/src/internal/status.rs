@@ -12,7 +12,7 @@ use super::{
 ///
 /// Values of the config are not told, only whether they are there.
 pub fn report(hook: &Hook, verdict: &Verdict) -> Value {
-    let Verdict { off, missing: Missing { os, requires } } = verdict;
+    let Verdict { off, missing: Missing { os, requires, fault } } = verdict;
     let reason = off.map(Off::word).or_else(|| (!verdict.has_all()).then_some("missing requirements"));
     let is_satisfied = |path: &String| json!({"path": path, "satisfied": !requires.config.contains(path)});
     let kind = match &hook.handler {
@@ -45,6 +45,9 @@ pub fn report(hook: &Hook, verdict: &Verdict) -> Value {
     put("loadable", json!(verdict.takes_part()));
     if let Some(reason) = reason {
         put("blockedReason", json!(reason));
+    }
+    if let Some(fault) = fault {
+        put("fault", json!(fault));
     }
     put("managedByPlugin", json!(false));
     put("requirements", needs(&hook.requires, &hook.os));

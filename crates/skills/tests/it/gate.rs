@@ -12,7 +12,7 @@ fn eligible() -> Verdict {
 }
 
 fn lacks(requires: Requires) -> Verdict {
-    Verdict { missing: Missing { requires, os: Vec::new() }, ..Verdict::default() }
+    Verdict { missing: Missing { requires, ..Missing::default() }, ..Verdict::default() }
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn always_helps_against_everything_but_the_system() {
     bench.skill("here", "metadata: {openclaw: {always: true, os: [linux], requires: {bins: [x], env: [Y]}}}");
     bench.skill("there", "metadata: {openclaw: {always: true, os: [darwin, win32], requires: {bins: [x]}}}");
     assert_eq!(bench.verdict("here"), eligible());
-    let missing = Missing { os: strings(&["darwin", "win32"]), requires: Requires::default() };
+    let missing = Missing { os: strings(&["darwin", "win32"]), ..Missing::default() };
     assert_eq!(bench.verdict("there"), Verdict { missing, ..Verdict::default() });
 }
 

@@ -146,6 +146,7 @@ fn failure(scan: &mut Scanner<'_>) -> Result<Error, Wrong> {
         ("auth", ErrorKind::Auth),
         ("billing", ErrorKind::Billing),
         ("rejected", ErrorKind::Rejected),
+        ("misconfigured", ErrorKind::Misconfigured),
         ("overflow", ErrorKind::Overflow),
         ("content-filter", ErrorKind::ContentFilter),
         ("malformed", ErrorKind::Malformed),

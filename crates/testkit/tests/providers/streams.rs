@@ -69,7 +69,7 @@ fn expected(fault: Fault) -> Option<(ErrorKind, Option<u16>, Option<Duration>)> 
         Fault::Refused(402) => refused(ErrorKind::Billing, 402),
         Fault::Refused(413) => refused(ErrorKind::Overflow, 413),
         Fault::Refused(status) => panic!("nobody said what {status} is"),
-        Fault::Page => refused(ErrorKind::Malformed, 200),
+        Fault::Page => refused(ErrorKind::Misconfigured, 200),
     }
 }
 

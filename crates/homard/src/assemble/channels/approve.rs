@@ -30,7 +30,7 @@ pub(crate) fn approve(
     is_guest: bool,
     now: u64,
 ) -> Result<Approved, String> {
-    let config = Config::choose(paths).loaded.config;
+    let config = Config::choose(paths).map_err(|failure| failure.message)?.loaded.config;
     let knows_people = channel != "webhook";
     let is_open = config.commands.owner_allow_from.is_empty() && knows_people && has_nobody(&config, book, channel)?;
     if is_open && is_guest {

@@ -96,6 +96,16 @@ impl Standing {
         })
     }
 
+    /// Why it is down, if it is: the connection says so, or it has stopped. One that is just starting is not down.
+    pub(super) fn outage(&self) -> Option<String> {
+        let inner = self.lock();
+        match (&inner.trouble, inner.is_running, inner.stopped_at) {
+            (Some(trouble), _, _) if !inner.is_up => Some(trouble.clone()),
+            (_, false, Some(_)) => Some("it has stopped".to_owned()),
+            (Some(_) | None, _, _) => None,
+        }
+    }
+
     /// What happened of late, oldest first.
     pub(super) fn story(&self) -> Vec<(u64, String)> {
         self.lock().story.clone()

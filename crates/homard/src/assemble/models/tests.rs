@@ -5,7 +5,10 @@ use std::fs;
 use homard_model::roster::Preferred;
 
 use super::*;
-use crate::assemble::chain::{Chain, Why};
+use crate::{
+    assemble::chain::{Chain, Why},
+    config::DEMO,
+};
 
 /// A config and what is around it.
 #[derive(Default)]
@@ -22,10 +25,10 @@ impl World<'_> {
         if !self.profiles.is_empty() {
             fs::write(&path, self.profiles).unwrap();
         }
-        let config = Config::parse(self.config).unwrap();
+        let config = Config::read(Path::new("homard.json"), self.config).config;
         let variable = |name: &str| self.environment.iter().find(|(known, _)| *known == name);
         let environment = Environment::read(|name| variable(name).map(|(_, value)| (*value).to_owned()));
-        let models = Models::new(&config, environment);
+        let models = Models::new(&config, environment, folder.path());
         let (keyring, _) = Keyring::open(path, &models.client).unwrap();
         let chain = Chain::of(&config, config.agents.members()[0].said, &models, &keyring);
         look(&models, &keyring, chain)
@@ -83,7 +86,7 @@ fn a_wire_is_the_configs_or_the_catalogues_or_the_usual_one() {
         let text = format!("{{agents: {{defaults: {{model: '{model}'}}}}, models: {{providers: {{{providers}}}}}}}");
         config(&text).spec().api
     };
-    assert_eq!(api("mine/m", "mine: {baseUrl: 'http://box/v1'}"), "openai-responses");
+    assert_eq!(api("mine/m", "mine: {baseUrl: 'http://box/v1'}"), "", "it is probed");
     assert_eq!(api("ollama/m", ""), "openai-completions");
     assert_eq!(api("vllm/m", "vllm: {baseUrl: 'http://box/v1'}"), "openai-completions");
     assert_eq!(api("anthropic/claude-next", ""), "anthropic-messages");
@@ -119,7 +122,10 @@ fn what_cannot_be_used_is_named() {
         "agents.defaults.model is \"p/y\": models.providers.p.baseUrl is missing, such as \"http://127.0.0.1:11434/v1\""
     );
     let unspoken = refused("'p/y'", "p: {baseUrl: 'http://box', api: 'carrier-pigeon'}");
-    assert!(unspoken.starts_with("models.providers.p: provider p wants api \"carrier-pigeon\""), "{unspoken}");
+    assert!(
+        unspoken.contains("the api of models.providers.p is \"carrier-pigeon\", which is not a known API"),
+        "{unspoken}"
+    );
 }
 
 // Case 181.

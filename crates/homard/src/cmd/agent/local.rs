@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::{Answer, LEAVING, Turn, interrupted};
 use crate::{
     assemble::{House, Purpose, approvals},
-    config::Chosen,
+    config::{self, Chosen},
     failure::Failure,
     paths::Paths,
     render,
@@ -33,13 +33,15 @@ const PRINCIPAL: &str = "owner";
 /// Takes the state directory, runs the turn in the current directory, and gives it back. If somebody else has the
 /// state directory, `way_out` says what to do.
 pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, way_out: &str) -> Result<Answer> {
+    config::has_all(&chosen.loaded, &paths.config)?;
     let here = env::current_dir().context("the current directory is gone")?;
     let (house, _) = House::open(chosen, paths, Purpose::OneTurn).map_err(|error| match error.downcast_ref() {
         Some(StoreError::Locked(who)) => Failure::new("locked", format!("{who}\n{way_out}")).into(),
         Some(StoreError::Disk(_) | StoreError::Corrupt(_)) | None => error,
     })?;
-    for remark in house.remark.iter().chain(&house.troubles) {
-        render::remark(remark);
+    let outages = config::outages(&chosen.loaded).into_iter().filter(|outage| concerns_turns(outage));
+    for remark in house.remark.iter().cloned().chain(outages).chain(house.troubles.iter().cloned()) {
+        render::remark(&remark);
     }
     for trouble in house.settle(&chosen.loaded).await? {
         render::remark(&trouble);
@@ -53,6 +55,11 @@ pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, way_out
     let closed = house.close().await;
     let answer = answer?;
     closed.map(|()| answer)
+}
+
+/// Whether a part that is down is one that turns use. A provider that is needed says so itself.
+fn concerns_turns(outage: &str) -> bool {
+    ["mcp.", "plugins.", "skills.", "tools."].iter().any(|section| outage.starts_with(section))
 }
 
 /// Takes up what earlier processes left unfinished in this session, which comes before this turn, and says so.

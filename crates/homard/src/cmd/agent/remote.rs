@@ -45,7 +45,7 @@ pub(super) struct Link<'a> {
 impl Link<'_> {
     /// The gateway's address. A gateway that was restarted may listen on another port.
     pub(super) fn target(&self) -> Result<Target> {
-        Target::find(None, None, &self.chosen.loaded.config, self.paths)
+        Target::find(None, None, &self.chosen.loaded, self.paths)
     }
 
     /// Connects with what a turn needs.

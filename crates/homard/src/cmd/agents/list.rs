@@ -17,7 +17,7 @@ use crate::{
 /// Lists the agents in the order of the config.
 pub(super) fn run(loaded: &Loaded<Config>, paths: &Paths, wants_bindings: bool, wants_json: bool) -> Result<()> {
     let config = &loaded.config;
-    let models = Models::new(config, assemble::environment(&loaded.variables));
+    let models = Models::new(config, assemble::environment(&loaded.variables), &paths.state);
     let bindings = routes::bindings(config);
     let row = |agent: &Member<'_>| {
         let own = bindings.iter().filter(|(_, binding)| binding.agent == agent.id);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     assemble::channels::KINDS,
-    config::{self, Config, channels::Account},
+    config::channels::Account,
     paths::{self, Paths},
     render,
 };
@@ -14,10 +14,7 @@ use crate::{
 /// Lists the channels of the config.
 pub(super) fn list(wants_json: bool) -> Result<()> {
     let paths = Paths::find()?;
-    let chosen = Config::choose(&paths);
-    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
-        render::remark(&complaint);
-    }
+    let chosen = crate::cmd::config_of(&paths)?;
     let mut rows = Vec::new();
     for (name, channel) in &chosen.loaded.config.channels {
         let name = name.trim().to_lowercase();
@@ -43,18 +40,28 @@ pub(super) fn list(wants_json: bool) -> Result<()> {
 }
 
 fn state(channel: &str, account: &Account, is_known: bool) -> String {
-    let has_secret = match channel {
-        "telegram" => {
-            account.bot_token.is_some() || account.token_file.is_some() || paths::env("TELEGRAM_BOT_TOKEN").is_some()
-        }
-        _ => account.secret.is_some(),
-    };
-    match (is_known, account.enabled, has_secret) {
+    match (is_known, account.enabled, &account.fault, lack(channel, account)) {
         (false, ..) => "not supported here yet".to_owned(),
-        (true, Some(false), _) => "off".to_owned(),
-        (true, _, true) => "set up".to_owned(),
-        (true, _, false) if channel == "telegram" => "no token: homard channels add telegram --token TOKEN".to_owned(),
-        (true, _, false) => "no secret: homard channels add webhook --secret TEXT".to_owned(),
+        (true, Some(false), ..) => "off".to_owned(),
+        (true, _, Some(fault), _) => format!("down: {fault}"),
+        (true, _, None, Some((_, to_do))) if channel == "telegram" => format!("no token: {to_do}"),
+        (true, _, None, Some((_, to_do))) => format!("no secret: {to_do}"),
+        (true, _, None, None) => "set up".to_owned(),
+    }
+}
+
+/// What an account needs and does not have, and what to do about it.
+pub(in crate::cmd) fn lack(channel: &str, account: &Account) -> Option<(&'static str, &'static str)> {
+    match channel {
+        "telegram" => {
+            let has_token = account.bot_token.is_some() || account.token_file.is_some();
+            let has_any = has_token || paths::env("TELEGRAM_BOT_TOKEN").is_some();
+            (!has_any).then_some(("there is no bot token", "homard channels add telegram --token TOKEN"))
+        }
+        _ => {
+            let lack = ("there is no secret", "homard channels add webhook --secret TEXT");
+            account.secret.is_none().then_some(lack)
+        }
     }
 }
 

@@ -74,14 +74,15 @@ fn failure(refusal: Refusal, paths: &Paths) -> anyhow::Error {
 
 /// Says what was done and what it takes to have an effect.
 fn tell(paths: &Paths, what: &str, done: &Change, json: bool) -> Result<()> {
-    let left = done.after.problems.first();
+    let wrong = done.after.wrong();
+    let left = wrong.first();
     if json {
         let effect = |path: &String| json!({"path": path, "effect": word(Effect::of(path))});
         let issues = |told: &[_]| told.iter().map(issue).collect::<Vec<_>>();
         return Ok(render::print_json(&json!({
             "ok": true, "path": paths.config, "hash": done.after.hash, "backup": done.backup,
             "changed": done.changed.iter().map(effect).collect::<Vec<_>>(),
-            "warnings": issues(&done.warnings), "issues": issues(&done.after.problems),
+            "warnings": issues(&done.warnings), "issues": issues(&wrong),
         }))?);
     }
     if done.changed.is_empty() {

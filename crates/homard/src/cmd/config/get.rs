@@ -30,7 +30,7 @@ pub(super) fn run(paths: &Paths, path: Option<&Path>, shows: Shows) -> Result<()
         (None, Some(problem)) => return Err(broken(problem.to_string()).into()),
         (None, None) => {}
     }
-    remark_on(&loaded.problems, paths);
+    remark_on(&loaded.wrong(), paths);
     let said = if shows.secrets { loaded.source } else { redact::redact(&loaded.source) };
     let path = path.cloned().unwrap_or_default();
     let value = path::get(&said, &path).ok_or_else(|| missing(&said, &path))?;

@@ -14,7 +14,7 @@ use crate::{
 pub(super) fn run(paths: &Paths, json: bool) -> Result<()> {
     let loaded = Config::read_file(&paths.config);
     let file = paths.config.display();
-    let (problems, warnings) = (&loaded.problems, &loaded.warnings);
+    let (problems, warnings) = (&loaded.wrong(), &loaded.warnings);
     if json {
         let [issues, remarks] = [problems, warnings].map(|told| told.iter().map(issue).collect::<Vec<_>>());
         render::print_json(&json!({

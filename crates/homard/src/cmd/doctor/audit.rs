@@ -17,7 +17,8 @@ pub(super) async fn look(scene: &Scene) -> Report {
     if !folder.exists() {
         return Report::new("nothing was noted yet", Vec::new());
     }
-    let setup = match scene.setup() {
+    let Some(loaded) = &scene.loaded else { return Report::without_config() };
+    let setup = match scene.setup(loaded) {
         Ok(setup) => setup,
         Err(error) => return unknown(&error),
     };

@@ -22,5 +22,10 @@ pub(super) fn look(scene: &Scene) -> Report {
         true => format!("{} is valid", file.display()),
         false => format!("there is no {}, so the defaults hold", file.display()),
     };
-    Report::new(summary, loaded.problems.iter().map(problem).chain(loaded.warnings.iter().map(warning)).collect())
+    let fault = |fault: &homard_config::Fault| {
+        let to_do = "set it where the gateway is started, or write the value into the file";
+        Finding::wrong(fault.to_string(), to_do).at(file)
+    };
+    let wrong = loaded.problems.iter().map(problem).chain(loaded.faults.iter().map(fault));
+    Report::new(summary, wrong.chain(loaded.warnings.iter().map(warning)).collect())
 }

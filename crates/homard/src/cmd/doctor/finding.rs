@@ -13,11 +13,19 @@ pub(super) struct Report {
     /// How things are, in a few words.
     pub(super) summary: String,
     pub(super) findings: Vec<Finding>,
+    /// Whether the check could not be made.
+    is_skipped: bool,
 }
 
 impl Report {
     pub(super) fn new(summary: impl Into<String>, findings: Vec<Finding>) -> Self {
-        Self { summary: summary.into(), findings }
+        Self { summary: summary.into(), findings, is_skipped: false }
+    }
+
+    /// The report of a check that needs the config, where there is no valid one.
+    pub(super) fn without_config() -> Self {
+        let summary = "not checked: there is no valid config".to_owned();
+        Self { summary, findings: Vec::new(), is_skipped: true }
     }
 
     /// Whether somebody has to do something.
@@ -29,14 +37,20 @@ impl Report {
     pub(super) fn document(&self, check: &str) -> Value {
         let findings: Vec<Value> = self.findings.iter().map(Finding::document).collect();
         let summary = render::harmless(&self.summary);
-        json!({"check": check, "ok": !self.needs_a_hand(), "summary": summary, "findings": findings})
+        let is_ok = !self.needs_a_hand() && !self.is_skipped;
+        let mut document = json!({"check": check, "ok": is_ok, "summary": summary, "findings": findings});
+        if self.is_skipped {
+            document["skipped"] = true.into();
+        }
+        document
     }
 
     /// As people read it: the check, a word, and a sentence in each row.
     pub(super) fn rows(&self, check: &str) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
         if !self.findings.iter().any(|finding| finding.level == Level::Wrong) {
-            rows.push(["ok", &self.summary].map(str::to_owned));
+            let word = if self.is_skipped { "skipped" } else { "ok" };
+            rows.push([word, &self.summary].map(str::to_owned));
         }
         rows.extend(self.findings.iter().flat_map(Finding::rows));
         let line = |(at, [word, text]): (usize, [String; 2])| {

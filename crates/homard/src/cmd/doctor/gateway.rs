@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     client::Target,
-    cmd::ask::Setup,
+    cmd::{ask::Setup, health::name},
     paths::{self, PORT},
 };
 
@@ -22,7 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Met {
     /// The gateway, with what it wants people to know.
-    Gateway { is_well: bool, notice: Option<String> },
+    Gateway {
+        is_well: bool,
+        notice: Option<String>,
+        /// Channels and configs that are down. Models are looked at by themselves.
+        down: Vec<String>,
+    },
     /// Nobody.
     Nobody,
     /// Somebody listens there who is not the gateway of this directory.
@@ -33,8 +38,9 @@ enum Met {
 
 /// Asks it.
 pub(super) async fn look(scene: &Scene) -> Report {
-    let config = &scene.chosen.loaded.config;
-    let setup = match scene.setup() {
+    let Some(loaded) = &scene.loaded else { return Report::without_config() };
+    let config = &loaded.config;
+    let setup = match scene.setup(loaded) {
         Ok(setup) => setup,
         Err(error) => {
             let to_do = "correct it; see docs/gateway.md";
@@ -59,22 +65,31 @@ async fn ask(setup: &Setup) -> Met {
         Ok(Some(health)) => Met::Gateway {
             is_well: health.get("ok") != Some(&Value::Bool(false)),
             notice: health.get("notice").and_then(Value::as_str).map(str::to_owned),
+            down: down(&health),
         },
         Err(error) => Met::Trouble(format!("{error:#}")),
     }
 }
 
+fn down(health: &Value) -> Vec<String> {
+    let all = health["degraded"].as_array().into_iter().flatten().filter(|outage| outage["part"] != "model");
+    all.map(|outage| format!("{} is down: {}", name(outage), outage["why"].as_str().unwrap_or_default())).collect()
+}
+
 fn judge(met: &Met, target: &Target, holder: Option<&str>, port: u16) -> Report {
     let url = &target.url;
     match (met, holder) {
-        (Met::Gateway { is_well, notice }, _) => {
+        (Met::Gateway { is_well, notice, down }, _) => {
             let told = |notice: &String| match is_well {
                 true => Finding::note(format!("it says: {notice}"), "see whether that is meant"),
                 false => Finding::wrong(format!("it is not well: {notice}"), "do what it says"),
             };
             let silent = || Finding::wrong("it says that it is not well", "see why with: homard health");
             let silent = (!is_well && notice.is_none()).then(silent);
-            Report::new(format!("it answers at {url}"), notice.as_ref().map(told).into_iter().chain(silent).collect())
+            let down =
+                down.iter().map(|what| Finding::wrong(what.clone(), "do what it says; see: homard channels status"));
+            let told = notice.as_ref().map(told).into_iter();
+            Report::new(format!("it answers at {url}"), down.chain(told).chain(silent).collect())
         }
         (Met::Nobody, None) if target.is_own => {
             Report::new(format!("it does not run, and port {port} is free; start it with: homard gateway"), vec![])
@@ -108,7 +123,11 @@ mod tests {
     fn a_gateway_is_missed_only_where_one_should_be() {
         let target = |is_own| Target { url: "ws://x".to_owned(), secret: None, pin: None, is_own, is_down: false };
         let needs = |met, holder, is_own| judge(&met, &target(is_own), holder, 1).needs_a_hand();
-        let gateway = |is_well, notice: Option<&str>| Met::Gateway { is_well, notice: notice.map(str::to_owned) };
+        let gateway = |is_well, notice: Option<&str>| Met::Gateway {
+            is_well,
+            notice: notice.map(str::to_owned),
+            down: Vec::new(),
+        };
         assert!(!needs(gateway(true, None), Some("process 7"), true));
         assert!(!needs(gateway(true, Some("x")), Some("process 7"), true));
         assert!(needs(gateway(false, Some("x")), Some("process 7"), true));

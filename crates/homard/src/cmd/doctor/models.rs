@@ -10,10 +10,11 @@ use crate::cmd::models::{Standing, standing};
 
 /// What `homard models status` says, for every agent.
 pub(super) fn look(scene: &Scene) -> Report {
+    let Some(loaded) = &scene.loaded else { return Report::without_config() };
     let (mut summary, mut findings) = (Vec::new(), Vec::new());
-    for agent in scene.chosen.loaded.config.agents.members() {
+    for agent in loaded.config.agents.members() {
         let id = agent.id.to_string();
-        match standing(&scene.chosen.loaded, &scene.paths, Some(&id)) {
+        match standing(loaded, &scene.paths, Some(&id)) {
             Ok(standing) => {
                 summary.push(format!("{id}: {}", standing.first));
                 findings.extend(judge(&id, &standing));
@@ -40,6 +41,10 @@ fn judge(agent: &str, standing: &Standing) -> Vec<Finding> {
         let to_do = format!("add the key: homard models auth add PROVIDER; see: {all}");
         if is_alone { Finding::wrong(what, to_do) } else { Finding::note(what, to_do) }
     }));
+    if let Some(why) = standing.outage.as_ref().filter(|_| !is_alone) {
+        let what = format!("agent {agent}: its model is down: {why}");
+        findings.push(Finding::wrong(what, format!("see: {all}; a request that succeeds ends this")));
+    }
     let unusable = standing.unusable.iter().map(|what| {
         Finding::wrong(format!("agent {agent}: {what}"), "correct it, or remove it: homard models auth remove ID")
     });
@@ -69,6 +74,7 @@ mod tests {
             unusable: Vec::new(),
             left_out: Vec::new(),
             shortened: Vec::new(),
+            outage: None,
         };
         let needs = |asked| judge("main", &standing(asked)).iter().map(Finding::needs_a_hand).collect::<Vec<_>>();
         assert_eq!((needs(1), needs(2)), (vec![true], vec![false]));

@@ -8,7 +8,8 @@ use crate::cmd::plugins::examine;
 
 /// What `homard plugins doctor` says; it starts those that are on for a moment.
 pub(super) async fn look(scene: &Scene) -> Report {
-    let exam = examine(&scene.chosen.loaded, &scene.paths).await;
+    let Some(loaded) = &scene.loaded else { return Report::without_config() };
+    let exam = examine(loaded, &scene.paths).await;
     let finding = |found: (bool, String, String)| match found {
         (true, what, to_do) => Finding::wrong(what, to_do),
         (false, what, to_do) => Finding::note(what, to_do),

@@ -10,7 +10,8 @@ use crate::assemble::tools;
 
 /// What `homard sandbox explain` says, in short.
 pub(super) fn look(scene: &Scene) -> Report {
-    judge(tools::policy(&scene.chosen.loaded.config, &scene.paths).mode, &tools::tier())
+    let Some(loaded) = &scene.loaded else { return Report::without_config() };
+    judge(tools::policy(&loaded.config, &scene.paths).mode, &tools::tier())
 }
 
 fn judge(mode: Mode, tier: &Tier) -> Report {

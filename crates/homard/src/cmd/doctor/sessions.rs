@@ -25,12 +25,12 @@ pub(super) fn look(scene: &Scene) -> Report {
             return Report::new("", vec![Finding::wrong(what, "see what is wrong with that folder").at(state)]);
         }
     };
-    let known: Vec<String> =
-        scene.chosen.loaded.config.agents.members().iter().map(|agent| agent.id.to_string()).collect();
+    let members = scene.loaded.as_ref().map(|loaded| loaded.config.agents.members());
+    let known: Option<Vec<String>> = members.map(|members| members.iter().map(|agent| agent.id.to_string()).collect());
     let place = state.join("journal/journal.db");
     let mut findings: Vec<Finding> = self::journal(&journal).map(|finding| finding.at(place)).into_iter().collect();
     findings.extend(found.flaws.iter().filter_map(|flaw| flawed(flaw, is_held)));
-    findings.extend(retired(&found, &known));
+    findings.extend(known.and_then(|known| retired(&found, &known)));
     let word = match journal {
         Database::None => "no journal yet",
         Database::Sound => "the journal is sound",

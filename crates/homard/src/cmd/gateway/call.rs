@@ -64,8 +64,8 @@ fn object(text: &str) -> Result<Value, String> {
 /// Calls the method and prints the payload of its answer.
 pub(super) async fn run(args: Args) -> Result<()> {
     let paths = Paths::find()?;
-    let config = Config::choose(&paths).loaded.config;
-    let mut target = Target::find(args.url, Secret::either(args.token, args.password), &config, &paths)?;
+    let loaded = Config::choose_as_client(&paths)?.loaded;
+    let mut target = Target::find(args.url, Secret::either(args.token, args.password), &loaded, &paths)?;
     target.pin = args.tls_fingerprint.or(target.pin);
     let Reached::Gateway(mut client) = Client::connect(&target, &["operator.admin"], &[]).await? else {
         let text = format!("no gateway answers at {}\nstart one with: homard gateway", target.url);

@@ -30,11 +30,11 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use self::claim::Claim;
 use crate::{
     assemble::{
-        self, DEMO, House, Purpose,
+        self, House, Purpose,
         channels::Doors,
         guests::{Rooms, Transforms},
     },
-    config::{self, Chosen, Config},
+    config::{self, Chosen, Config, DEMO},
     failure::Failure,
     live::Live,
     logging::Log,
@@ -109,9 +109,12 @@ fn allow_many_files() {
 pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     args.check()?;
     let paths = Paths::find()?;
-    let chosen = Config::choose(&paths);
+    let chosen = Config::choose(&paths)?;
     if let Some(complaint) = config::complaint(&chosen, &paths.config) {
         tracing::error!("{complaint}");
+    }
+    for outage in config::outages(&chosen.loaded) {
+        tracing::error!("config file {}: {outage}", paths.config.display());
     }
     for warning in &chosen.loaded.warnings {
         tracing::warn!("config file {}, {warning}", paths.config.display());
@@ -265,6 +268,7 @@ async fn serve(
     gateway.notices().set("start", notice);
     let live = Live::new(paths, chosen, house, (gateway.notices(), gateway.news()));
     house.office.open_gateway(&live, planner.as_ref());
+    let gateway = gateway.with_outages(assemble::outages::of(house, &live, paths));
     let approvals = assemble::approvals::start(&desk, gateway.news(), stop.clone());
     assemble::approvals::resume(house, config, paths);
     let mut added = methods::all(&live, paths, (&desk, &house.office.channels));
@@ -299,7 +303,10 @@ async fn serve(
     };
     gateway.notices().set("control-ui", no_pages.clone());
     gateway.notices().set("bind", exposure.clone());
-    let wrong = config::complaint(chosen, &paths.config).into_iter().chain(exposure).chain(no_pages);
+    let outages = config::outages(&chosen.loaded);
+    let unsupported = config::unsupported_channels(config);
+    let wrong = config::complaint(chosen, &paths.config).into_iter().chain(outages).chain(unsupported);
+    let wrong = wrong.chain(exposure).chain(no_pages);
     let wrong = wrong.chain(house.troubles.iter().cloned());
     rows.extend(wrong.map(|text| ["notice".to_owned(), text]));
     render::print(&render::table(&rows.into_iter().map(Vec::from).collect::<Vec<_>>()))?;

@@ -7,19 +7,32 @@ use homard_plugins::internal::{fingerprint, report};
 use homard_skills::{Level, Problem};
 use serde_json::{Value, json};
 
-use super::{Shown, words};
+use super::{Shown, node::Trial, words};
 use crate::{
     config::{Text, internal_hooks::Internal},
+    failure::Failure,
     render,
 };
 
-/// Shows it. What is wrong with a hook is an answer, not a failure.
-pub(super) fn run(shown: &Shown, said: &Internal, wants_json: bool) -> Result<()> {
+/// Shows it. What is wrong with a file is an answer; a hook that is on and cannot be run is a failure.
+pub(super) fn run(shown: &Shown, said: &Internal, trial: Option<&Trial>, wants_json: bool) -> Result<()> {
     let problems: Vec<_> = shown.problems.iter().cloned().chain(changed(said)).collect();
     if wants_json {
-        return Ok(render::print_json(&document(shown, &problems))?);
+        let mut document = document(shown, &problems);
+        if let Some(trial) = trial {
+            (document["node"], document["handlers"]) = trial.documents();
+        }
+        render::print_json(&document)?;
+    } else {
+        render::print(&text(shown, &problems, trial))?;
     }
-    Ok(render::print(&text(shown, &problems))?)
+    match trial {
+        Some(trial) if !trial.is_good() => {
+            let text = "hooks that are on cannot be run; switch them off with: homard hooks disable NAME, or mend them";
+            Err(Failure::new("hooks", text).into())
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// What is not any more what was installed.
@@ -60,11 +73,17 @@ fn document(shown: &Shown, problems: &[Problem]) -> Value {
 }
 
 /// As people read it.
-fn text(shown: &Shown, problems: &[Problem]) -> String {
+fn text(shown: &Shown, problems: &[Problem], trial: Option<&Trial>) -> String {
     let (on, others): (Vec<_>, Vec<_>) = shown.hooks.iter().partition(|(_, verdict)| verdict.takes_part());
-    let mut lines = vec![format!("hooks: {}, on: {}", shown.hooks.len(), on.len())];
+    let node = trial.and_then(|trial| trial.node.as_ref().ok());
+    let node = node.map(|node| format!(", Node: {node} (22 or newer is needed)")).unwrap_or_default();
+    let mut lines = vec![format!("hooks: {}, on: {}{node}", shown.hooks.len(), on.len())];
     lines.extend(on.iter().map(|(hook, _)| format!("  {}", hook.name)));
     let mut parts = vec![lines.join("\n")];
+    let cannot: Vec<_> = trial.map(Trial::told).unwrap_or_default().iter().map(|line| format!("  {line}")).collect();
+    if !cannot.is_empty() {
+        parts.push(format!("on, and cannot be run:\n{}", cannot.join("\n")));
+    }
     let rows = others.iter().flat_map(|(hook, verdict)| {
         let obstacles = words::obstacles(hook, verdict).into_iter().enumerate();
         obstacles.map(|(at, obstacle)| vec![format!("  {}", if at == 0 { hook.name.as_str() } else { "" }), obstacle])

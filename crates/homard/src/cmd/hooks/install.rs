@@ -75,7 +75,7 @@ fn tell(paths: &Paths, done: &Installed, what: &str, wants_json: bool) -> Result
     for problem in &done.problems {
         render::remark(&render::harmless(&format!("warning: {problem}")));
     }
-    let shown = Shown::find(&Config::choose(paths).loaded, paths);
+    let shown = Shown::find(&Config::choose(paths)?.loaded, paths);
     let of =
         |name: &String| shown.hook(name).map_or_else(|_| "hidden".to_owned(), |(_, verdict)| words::state(verdict));
     if wants_json {

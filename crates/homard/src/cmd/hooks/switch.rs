@@ -7,14 +7,21 @@ use serde_json::json;
 use super::{Shown, edit_config, words};
 use crate::{paths::Paths, render};
 
-/// Switches a hook on or off. What it lacks does not keep it from being on; it is told.
+/// Switches a hook on or off, and no other. What it lacks does not keep it from being on; it is told.
 pub(super) fn run(shown: &Shown, paths: &Paths, (name, is_on): (&str, bool), wants_json: bool) -> Result<()> {
     let (hook, verdict) = shown.hook(name)?;
     let internal = Path::root().key("hooks").key("internal");
-    let entry = internal.key("entries").key(&hook.key).key("enabled");
+    let enabled = |key: &str| internal.key("entries").key(key).key("enabled");
+    // While all are off, an entry says nothing. Without that word, those whose entries say so are on.
+    let frees_others = is_on && shown.rules.enabled == Some(false);
+    let is_other = |key: &&String| frees_others && **key != hook.key && shown.rules.entries[*key].enabled == Some(true);
+    let others: Vec<&String> = shown.rules.entries.keys().filter(is_other).collect();
     let done = edit_config(paths, |text| {
-        let text = edit::set(text, &entry, &json!(is_on))?;
-        if is_on { edit::set(&text, &internal.key("enabled"), &json!(true)) } else { Ok(text) }
+        let mut text = edit::set(text, &enabled(&hook.key), &json!(is_on))?;
+        for key in &others {
+            text = edit::set(&text, &enabled(key), &json!(false))?;
+        }
+        if frees_others { Ok(edit::unset(&text, &internal.key("enabled"))?.0) } else { Ok(text) }
     })?;
     let lack = (is_on && !verdict.has_all()).then(|| words::lack(verdict));
     if wants_json {
@@ -31,10 +38,10 @@ pub(super) fn run(shown: &Shown, paths: &Paths, (name, is_on): (&str, bool), wan
         render::print(&render::harmless(&format!("{} is {word} now, in {file}", hook.name)))?;
         render::print("a gateway that runs must be restarted for it")?;
     }
-    let master = internal.key("enabled").to_string();
-    if done.changed.contains(&master) && is_on {
-        // It was one word for all of them, so more than this one may be on now.
-        render::print(&format!("{master} is true now: see what else is on with: homard hooks check"))?;
+    for key in others {
+        render::print(&render::harmless(&format!(
+            "{key} stays off: it was off because hooks.internal.enabled was false, and its own entry is false now"
+        )))?;
     }
     if let Some(lack) = lack {
         render::remark(&render::harmless(&format!("{} cannot work yet: {lack}", hook.name)));

@@ -12,6 +12,7 @@ pub(super) fn state(verdict: &Verdict) -> String {
     match (verdict.off, verdict.has_all()) {
         (Some(_), _) => "off".to_owned(),
         (None, true) => "on".to_owned(),
+        (None, false) if verdict.missing.fault.is_some() => "down".to_owned(),
         (None, false) => lack(verdict).replacen("it needs", "needs", 1).replacen("it works on ", "", 1),
     }
 }
@@ -75,6 +76,7 @@ pub(super) fn obstacles(hook: &Hook, verdict: &Verdict) -> Vec<String> {
         told.push(lack(verdict));
         return told;
     }
+    told.extend(verdict.missing.fault.clone());
     let Requires { bins, any_bins, env, config } = &verdict.missing.requires;
     told.extend(bins.iter().map(|name| format!("install the program {name}")));
     if !any_bins.is_empty() {
@@ -144,7 +146,7 @@ mod tests {
             env: texts(&["KEY"]),
             config: texts(&["channels.slack"]),
         };
-        let missing = Missing { os: Vec::new(), requires };
+        let missing = Missing { requires, ..Missing::default() };
         assert_eq!(
             obstacles(&hook, &Verdict { off: Some(Off::Workspace), missing: missing.clone() }),
             [

@@ -137,7 +137,7 @@ fn forget(fields: &mut Fields, path: &std::path::Path, id: &str) -> Result<()> {
 /// The name of a provider that is known or configured: a typing error would be a key that nobody uses.
 fn known(setup: &Setup, provider: &str) -> Result<String, Failure> {
     let name = provider_name(provider);
-    let configured = setup.models.configured.iter().any(|own| provider_name(&own.id) == name);
+    let configured = setup.models.names.configured.iter().any(|own| provider_name(&own.id) == name);
     if configured || catalog::provider(&name).next().is_some() || quirks::provider(&name).is_some() {
         return Ok(name);
     }

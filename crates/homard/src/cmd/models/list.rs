@@ -17,7 +17,7 @@ use crate::{
 pub(super) fn run(setup: &Setup, provider: Option<&str>, all: bool, wants_json: bool) -> Result<()> {
     let keyring = setup.keyring(&setup.agent(None)?)?;
     let known = catalog::providers().flat_map(catalog::provider).collect();
-    let entries = catalog::extend(known, &setup.models.configured, setup.models.mode);
+    let entries = catalog::extend(known, &setup.models.names.configured, setup.models.names.mode);
     let names: BTreeSet<_> = entries.iter().map(|entry| provider_name(&entry.spec.provider)).collect();
     let can_be_asked = |name: &String| {
         let is_open = |key: &Key| !matches!(key.way, Way::Closed(_));

@@ -11,10 +11,10 @@ use crate::{
     assemble::{
         chain::{Chain, Why},
         keys::{self, Source},
-        models::Named,
         office,
     },
     auth::Keyring,
+    config::Named,
     render,
 };
 
@@ -28,6 +28,7 @@ pub(super) fn run(setup: &Setup, agent: Option<&str>, wants_json: bool) -> Resul
     let now = Ambient::system().now_ms();
     let order = roster.order(now, &Preferred::Any);
     let rows: Vec<_> = order.iter().map(|candidate| row(candidate, &keyring, now)).collect();
+    let standing = Standing::of(setup, &chain, &keyring, &order);
     if wants_json {
         let troubles: Vec<_> = troubles(&keyring).map(|(id, why)| json!({"profile": id, "why": why})).collect();
         let chosen_by = match &chain.why {
@@ -37,7 +38,7 @@ pub(super) fn run(setup: &Setup, agent: Option<&str>, wants_json: bool) -> Resul
         };
         return Ok(render::print_json(&json!({
             "agent": agent.id, "model": chain.first(), "chosen": chosen_by, "candidates": rows, "leftOut": chain.left_out,
-            "unusable": troubles, "authFile": keyring.path, "configPath": setup.paths.config,
+            "unusable": troubles, "missing": standing.missing, "authFile": keyring.path, "configPath": setup.paths.config,
         }))?);
     }
     render::print(&table(&rows, now))?;
@@ -49,7 +50,6 @@ pub(super) fn run(setup: &Setup, agent: Option<&str>, wants_json: bool) -> Resul
                 .to_owned(),
         );
     }
-    let standing = Standing::of(setup, &chain, &keyring, &order);
     notes.extend(standing.left_out.into_iter().chain(standing.unusable).chain(standing.missing));
     for note in notes {
         render::print(&render::harmless(&note))?;
@@ -74,6 +74,8 @@ pub(in crate::cmd) struct Standing {
     pub(in crate::cmd) left_out: Vec<String>,
     /// Models whose prompt leaves something out, and what.
     pub(in crate::cmd) shortened: Vec<(String, Shortened)>,
+    /// Why nobody would answer now, if so.
+    pub(in crate::cmd) outage: Option<String>,
 }
 
 impl Standing {
@@ -83,11 +85,12 @@ impl Standing {
         let keyring = setup.keyring(&agent)?;
         let chain = Chain::of(&setup.config, agent.said, &setup.models, &keyring)?;
         let roster = setup.models.roster(&keyring, &chain.models)?;
-        let order = roster.order(Ambient::system().now_ms(), &Preferred::Any);
+        let now = Ambient::system().now_ms();
+        let order = roster.order(now, &Preferred::Any);
         let shortened =
             |model: &Named| Some((model.name(), office::shortened(&setup.config, &setup.paths, &agent, model)?));
         let shortened = chain.models.iter().filter_map(shortened).collect();
-        Ok(Self { shortened, ..Self::of(setup, &chain, &keyring, &order) })
+        Ok(Self { shortened, outage: roster.outage(now), ..Self::of(setup, &chain, &keyring, &order) })
     }
 
     fn of(setup: &Setup, chain: &Chain, keyring: &Keyring, order: &[Candidate]) -> Self {
@@ -106,6 +109,7 @@ impl Standing {
             unusable: troubles(keyring).map(|(id, why)| format!("{id} cannot be used: {why}")).collect(),
             left_out: chain.left_out.iter().map(left_out).collect(),
             shortened: Vec::new(),
+            outage: None,
         }
     }
 }

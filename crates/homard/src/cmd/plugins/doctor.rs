@@ -8,7 +8,8 @@ use futures_util::{StreamExt as _, stream};
 use homard_plugins::{Candidate, Status};
 use serde_json::{Value, json};
 
-use self::trial::{Trial, node};
+use self::trial::Trial;
+pub(in crate::cmd) use self::trial::node;
 use super::{
     Shown,
     words::{count, one_line, table_of},

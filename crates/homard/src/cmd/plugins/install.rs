@@ -99,7 +99,7 @@ fn record(source: &Path, done: &Done) -> Value {
 /// Says what is there now, what it may do, and what it takes to have an effect.
 fn tell(paths: &Paths, done: &Done, what: &str, wants_json: bool) -> Result<()> {
     // As it lies there now, not as it was before it was copied.
-    let shown = Shown::find(&Config::choose(paths).loaded, paths);
+    let shown = Shown::find(&Config::choose(paths)?.loaded, paths);
     let used = shown.plugin(&done.id).ok().filter(|(candidate, _)| candidate.root == done.path);
     let state = used.map_or("hidden", |(_, status)| words::state(status));
     if wants_json {

@@ -17,6 +17,8 @@ pub(super) fn state(judged: &Judged) -> String {
         "not allowed".to_owned()
     } else if !verdict.missing.os.is_empty() {
         format!("{} only", systems(&verdict.missing.os))
+    } else if verdict.missing.fault.is_some() {
+        "down".to_owned()
     } else if !verdict.is_eligible {
         let any = (!any_bins.is_empty()).then(|| any_bins.join(" or "));
         let needs: Vec<_> = bins.iter().chain(any.as_ref()).chain(env).chain(config).map(String::as_str).collect();
@@ -44,6 +46,7 @@ pub(super) fn obstacles(judged: &Judged, state: &Value, agent: &str) -> Vec<Stri
         told.push(format!("it works on {} only", systems(&verdict.missing.os)));
         return told;
     }
+    told.extend(verdict.missing.fault.clone());
     let Requires { bins, any_bins, env, config } = &verdict.missing.requires;
     let labels = state["install"].as_array().into_iter().flatten().filter_map(|way| way["label"].as_str());
     let labels = labels.collect::<Vec<_>>().join("; ");
@@ -163,7 +166,7 @@ mod tests {
             env: texts(&["MAPS_KEY", "MAPS_URL"]),
             config: texts(&["channels.slack"]),
         };
-        let abroad = Missing { os: texts(&["darwin", "win32"]), requires: requires.clone() };
+        let abroad = Missing { os: texts(&["darwin", "win32"]), requires: requires.clone(), fault: None };
         let lacking = judged(Verdict { missing: Missing { requires, ..Missing::default() }, ..Verdict::default() });
         let install = json!({"install": [{"label": "Install gps (brew)"}]});
         assert_eq!(

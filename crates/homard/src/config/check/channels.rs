@@ -2,12 +2,31 @@
 
 use homard_channels::access::DmPolicy;
 
-use super::{Config, Found, key};
+use super::{Found, key};
+use crate::{
+    assemble::channels::KINDS,
+    config::{Config, channels::Channel},
+};
+
+/// Keys of `channels` that are no channels.
+const NO_CHANNELS: [&str; 2] = ["defaults", "modelByChannel"];
 
 impl Config {
+    /// Channels that are switched on and that this version does not have.
+    pub(in crate::config) fn unsupported_channels(&self) -> Found {
+        let is_meant = |(name, channel): &(&String, &Channel)| {
+            let kind = name.trim().to_lowercase();
+            let is_known = KINDS.iter().any(|(known, _)| *known == kind) || NO_CHANNELS.contains(&name.as_str());
+            !is_known && channel.enabled != Some(false)
+        };
+        let what = "is not supported by this version of Homard: nothing is received or sent there";
+        let meant = self.channels.iter().filter(is_meant);
+        meant.map(|(name, _)| (key("channels").key(name), what.to_owned())).collect()
+    }
+
     /// What is worth a word about channels.
     pub(super) fn odd_channels(&self) -> Found {
-        let mut found = Vec::new();
+        let mut found = self.unsupported_channels();
         for (name, channel) in &self.channels {
             let kind = name.trim().to_lowercase();
             let section = key("channels").key(name);

@@ -16,6 +16,9 @@ use crate::config::Text;
 /// The account of a channel that has only one.
 pub(crate) const DEFAULT_ACCOUNT: &str = "default";
 
+/// The keys that let an account in at its platform.
+const CREDENTIALS: [&str; 3] = ["botToken", "tokenFile", "secret"];
+
 /// Makes the two places where an account can be described: the channel itself, and each of its accounts.
 macro_rules! accounts {
     ($($(#[$meta:meta])+ $field:ident: $type:ty,)+) => {
@@ -32,6 +35,9 @@ macro_rules! accounts {
             #[serde(deserialize_with = "super::named_objects")]
             pub(crate) accounts: BTreeMap<String, Account>,
             $($(#[$meta])+ pub(crate) $field: Option<$type>,)+
+            /// Its keys that need a variable which is not set, and why.
+            #[serde(skip)]
+            pub(crate) faults: Vec<(String, String)>,
         }
 
         /// An account. What it does not say is as the channel has it.
@@ -39,12 +45,16 @@ macro_rules! accounts {
         #[serde(default, rename_all = "camelCase")]
         pub(crate) struct Account {
             $($(#[$meta])+ pub(crate) $field: Option<$type>,)+
+            /// Why it must not be used, if a variable that it needs is not set.
+            #[serde(skip)]
+            pub(crate) fault: Option<String>,
         }
 
         impl Channel {
             /// An account with what the channel says besides.
             fn filled(&self, own: &Account) -> Account {
-                Account { $($field: own.$field.clone().or_else(|| self.$field.clone()),)+ }
+                let fault = own.fault.clone().or_else(|| self.inherited_fault(own));
+                Account { $($field: own.$field.clone().or_else(|| self.$field.clone()),)+ fault }
             }
         }
     };
@@ -242,10 +252,19 @@ impl Channel {
         let named = self.accounts.iter().map(|(name, own)| (name.trim().to_lowercase(), self.filled(own)));
         let mut accounts: BTreeMap<String, Account> = named.collect();
         let has_own = self.bot_token.is_some() || self.token_file.is_some() || self.secret.is_some();
-        if accounts.is_empty() || has_own {
+        let lacks_own = self.faults.iter().any(|(key, _)| CREDENTIALS.contains(&key.as_str()));
+        if accounts.is_empty() || has_own || lacks_own {
             accounts.entry(DEFAULT_ACCOUNT.to_owned()).or_insert_with(|| self.filled(&Account::default()));
         }
         accounts
+    }
+
+    /// Why an account must not be used because of what the channel says. An account with a credential of its own does not
+    /// need the channel's.
+    fn inherited_fault(&self, own: &Account) -> Option<String> {
+        let has_own = own.bot_token.is_some() || own.token_file.is_some() || own.secret.is_some();
+        let counts = |(key, _): &&(String, String)| !has_own || !CREDENTIALS.contains(&key.as_str());
+        self.faults.iter().find(counts).map(|(_, why)| why.clone())
     }
 }
 

@@ -24,6 +24,9 @@ pub(in crate::config) const GMAIL: &str = "gmail";
 pub(crate) struct Hooks {
     /// Whether webhooks are answered. They need a token.
     pub(crate) enabled: bool,
+    /// Why webhooks must not be answered, if a variable that they need is not set.
+    #[serde(skip)]
+    pub(crate) fault: Option<String>,
     /// Where they are. Default: /hooks.
     pub(crate) path: Option<String>,
     /// The token that whoever sends one must show. Not the gateway's.
@@ -150,7 +153,7 @@ impl Hooks {
 
     /// The webhooks that are answered, if any are; an error says why none can be.
     pub(crate) fn webhooks(&self) -> Result<Option<Webhooks>, WebhookError> {
-        if !self.enabled {
+        if !self.enabled || self.fault.is_some() {
             return Ok(None);
         }
         let token = self.token.as_ref().map_or("", Text::as_str);

@@ -38,6 +38,9 @@ pub(crate) struct Entry {
     /// Settings of its own.
     #[serde(flatten)]
     pub(crate) more: BTreeMap<String, Value>,
+    /// Why it must not be used, if a variable that it needs is not set.
+    #[serde(skip)]
+    pub(crate) fault: Option<String>,
 }
 
 /// Where hooks are found.

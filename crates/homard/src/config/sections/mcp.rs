@@ -60,6 +60,9 @@ pub(crate) struct Server {
     pub(crate) ssl_verify: Option<bool>,
     /// Not supported yet: a server that wants a certificate is left out.
     pub(crate) client_cert: Option<Text>,
+    /// Why it must not be used, if a variable that it needs is not set.
+    #[serde(skip)]
+    pub(crate) fault: Option<String>,
 }
 
 /// Which tools of a server are wanted.
@@ -108,7 +111,7 @@ impl Server {
     /// The server as it is connected to; nothing if it is turned off or [cannot be used](Self::wrong). Paths that say
     /// nothing of where they begin are in `state`.
     pub(crate) fn setup(&self, name: &str, state: &Path) -> Option<ServerSetup> {
-        if self.enabled == Some(false) || self.wrong().is_some() {
+        if self.enabled == Some(false) || self.fault.is_some() || self.wrong().is_some() {
             return None;
         }
         let text = |text: &Text| text.as_str().to_owned();

@@ -39,13 +39,19 @@ pub(crate) struct Provider {
     pub(crate) auth: Option<String>,
     /// Whether the key is sent as a bearer, too, where the wire has another header for it.
     pub(crate) auth_header: bool,
-    /// The wire that it speaks: openai-completions, openai-responses, anthropic-messages, google-generative-ai.
+    /// The API that it speaks: openai-completions, openai-responses, anthropic-messages, google-generative-ai. Default: that of a known provider, or what a probe finds at the first request.
     pub(crate) api: Option<String>,
     /// More headers for every request.
     pub(crate) headers: BTreeMap<String, Text>,
     /// What it offers.
     #[serde(deserialize_with = "super::objects")]
     pub(crate) models: Vec<Offer>,
+    /// Why its key must not be used, if a variable that it needs is not set.
+    #[serde(skip)]
+    pub(crate) key_fault: Option<String>,
+    /// Why it must not be used, if a variable that it needs is not set.
+    #[serde(skip)]
+    pub(crate) fault: Option<String>,
 }
 
 /// A model at a provider.
@@ -90,6 +96,13 @@ struct Cost {
     cache_read: f64,
     /// Of the prompt, written to the provider's cache.
     cache_write: f64,
+}
+
+impl Provider {
+    /// The APIs that its models name for themselves, by their places in the list.
+    pub(crate) fn model_apis(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.models.iter().enumerate().filter_map(|(at, offer)| Some((at, offer.api.as_deref()?)))
+    }
 }
 
 impl Models {

@@ -75,6 +75,9 @@ pub(crate) struct Entry {
     pub(crate) hooks: EntryHooks,
     /// Whether a plugin of OpenClaw gets a Node process of its own.
     pub(crate) isolated: bool,
+    /// Why it must not be used, if a variable that it needs is not set.
+    #[serde(skip)]
+    pub(crate) fault: Option<String>,
 }
 
 /// A plugin's part in the loop.
@@ -152,6 +155,7 @@ impl Entry {
             env: self.env.iter().map(|(name, value)| (name.clone(), value.as_str().to_owned())).collect(),
             hooks: HookSettings { timeout_ms, timeouts, allow_prompt_injection },
             isolated: self.isolated,
+            fault: self.fault.clone(),
         }
     }
 }

@@ -62,4 +62,7 @@ pub(crate) struct Entry {
     pub(crate) env: BTreeMap<String, Text>,
     /// Settings of its own.
     pub(crate) config: BTreeMap<String, serde_json::Value>,
+    /// Why it must not be used, if a variable that it needs is not set.
+    #[serde(skip)]
+    pub(crate) fault: Option<String>,
 }

@@ -202,6 +202,9 @@ pub(crate) struct Search {
     pub(crate) timeout_seconds: Option<u64>,
     /// How long an answer is kept, in minutes. Default: 15.
     pub(crate) cache_ttl_minutes: Option<f64>,
+    /// Why it must not be used, if a variable that it needs is not set.
+    #[serde(skip)]
+    pub(crate) fault: Option<String>,
 }
 
 /// A SearXNG of one's own.

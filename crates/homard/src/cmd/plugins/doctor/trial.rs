@@ -56,7 +56,7 @@ pub(super) async fn start(shown: &Shown, id: &str) -> Result<Trial, String> {
 }
 
 /// The Node that runs OpenClaw's plugins: which one, and where. An error says what to do.
-pub(super) async fn node(setup: &Setup) -> Result<String, String> {
+pub(in crate::cmd) async fn node(setup: &Setup) -> Result<String, String> {
     let path = setup.env.get("PATH").map(String::as_str).unwrap_or_default();
     let node: PathBuf = which_node(setup.settings.node.as_deref(), path).await?;
     let mut command = Command::new(&node);

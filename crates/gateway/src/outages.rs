@@ -1,0 +1,19 @@
+//! What is set up and does not work now, as health reports it.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+/// Something that is set up and does not work now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Outage {
+    /// What kind of thing it is: `model`, `channel` or `config`.
+    pub part: &'static str,
+    /// Which one: an agent, a channel with its account, a file.
+    pub id: String,
+    /// Why, and what to do.
+    pub why: String,
+}
+
+/// Lists what is down. It must not ask anybody outside the process.
+pub type Outages = Arc<dyn Fn() -> Vec<Outage> + Send + Sync>;

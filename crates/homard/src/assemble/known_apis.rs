@@ -1,0 +1,118 @@
+//! The APIs that probes have found, kept in the state directory so that a restart does not probe again.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use homard_agent::{Ambient, ambient::iso};
+use homard_providers::Wire;
+use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
+
+/// The file with what was found.
+#[derive(Debug, Clone)]
+pub(crate) struct KnownApis(PathBuf);
+
+/// What the file holds.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Content {
+    version: u32,
+    /// By the names of the providers.
+    providers: BTreeMap<String, Finding>,
+}
+
+/// What was found out about a provider.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Finding {
+    /// Where. A provider that moves is another one.
+    base_url: String,
+    api: String,
+    found_at: String,
+}
+
+impl KnownApis {
+    /// The findings of a state directory; there may be none yet.
+    pub(crate) fn of(state: &Path) -> Self {
+        Self(state.join("provider-apis.json"))
+    }
+
+    /// The file.
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The API of a provider at this address, if it was found.
+    pub(super) fn get(&self, provider: &str, base_url: &str) -> Option<Wire> {
+        let finding = self.read().providers.remove(provider).filter(|finding| finding.base_url == base_url)?;
+        Wire::PROBED.into_iter().find(|wire| wire.api() == finding.api)
+    }
+
+    /// Remembers what was found.
+    pub(super) fn put(&self, provider: &str, base_url: &str, wire: Wire) -> io::Result<()> {
+        let found_at = iso(Ambient::system().now_ms());
+        let finding = Finding { base_url: base_url.to_owned(), api: wire.api().to_owned(), found_at };
+        let mut content = self.read();
+        content.providers.insert(provider.to_owned(), finding);
+        self.write(&content)
+    }
+
+    /// Forgets what was found, because it is wrong.
+    pub(super) fn remove(&self, provider: &str) -> io::Result<()> {
+        let mut content = self.read();
+        match content.providers.remove(provider) {
+            Some(_) => self.write(&content),
+            None => Ok(()),
+        }
+    }
+
+    /// A file that cannot be read holds nothing: the worst that follows is another probe.
+    fn read(&self) -> Content {
+        fs::read(&self.0).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+    }
+
+    fn write(&self, content: &Content) -> io::Result<()> {
+        let folder = self.0.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(folder)?;
+        // Made with mode 0600: an address may hold a secret.
+        let mut file = NamedTempFile::new_in(folder)?;
+        let content = Content { version: 1, providers: content.providers.clone() };
+        file.write_all(serde_json::to_string_pretty(&content)?.as_bytes())?;
+        file.persist(&self.0).map_err(|error| error.error)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_is_of_one_provider_at_one_address() {
+        let state = tempfile::tempdir().unwrap();
+        let apis = KnownApis::of(&state.path().join("new"));
+        assert_eq!(apis.get("mine", "http://a/v1"), None);
+        apis.put("mine", "http://a/v1", Wire::AnthropicMessages).unwrap();
+        apis.put("other", "http://b/v1", Wire::OpenAiCompletions).unwrap();
+        assert_eq!(apis.get("mine", "http://a/v1"), Some(Wire::AnthropicMessages));
+        assert_eq!((apis.get("mine", "http://b/v1"), apis.get("nobody", "http://a/v1")), (None, None));
+        apis.remove("mine").unwrap();
+        apis.remove("mine").unwrap();
+        assert_eq!(apis.get("mine", "http://a/v1"), None);
+        assert_eq!(apis.get("other", "http://b/v1"), Some(Wire::OpenAiCompletions));
+    }
+
+    #[test]
+    fn a_broken_file_holds_nothing_and_is_replaced() {
+        let state = tempfile::tempdir().unwrap();
+        let apis = KnownApis::of(state.path());
+        fs::write(apis.path(), "{").unwrap();
+        assert_eq!(apis.get("mine", "http://a/v1"), None);
+        apis.put("mine", "http://a/v1", Wire::OpenAiResponses).unwrap();
+        assert_eq!(apis.get("mine", "http://a/v1"), Some(Wire::OpenAiResponses));
+    }
+}

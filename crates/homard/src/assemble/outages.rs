@@ -1,0 +1,26 @@
+//! What is set up and does not work now: models, channels, the config file. Nobody is asked: it is what the last requests
+//! and connections have shown.
+
+use std::sync::Arc;
+
+use homard_gateway::{Outage, Outages};
+
+use super::House;
+use crate::{live::Live, paths::Paths};
+
+/// What of a house is down, whenever somebody wants to know.
+pub(crate) fn of(house: &House, live: &Live, paths: &Paths) -> Outages {
+    let (hub, channels, live) = (house.hub.clone(), house.office.channels.clone(), live.clone());
+    let file = paths.config.display().to_string();
+    Arc::new(move || {
+        let now = hub.ambient().now_ms();
+        let agents = hub.agents();
+        let model = agents.iter().filter_map(|agent| {
+            let why = agent.roster.outage(now)?;
+            Some(Outage { part: "model", id: agent.id.to_string(), why })
+        });
+        let channel = |((channel, account), why)| Outage { part: "channel", id: format!("{channel}:{account}"), why };
+        let config = live.refused().map(|why| Outage { part: "config", id: file.clone(), why });
+        config.into_iter().chain(model).chain(channels.down().into_iter().map(channel)).collect()
+    })
+}

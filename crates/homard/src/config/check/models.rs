@@ -1,0 +1,199 @@
+//! Providers that cannot be asked, and names of models that lead nowhere.
+
+use homard_config::{FoundFault, path::Path};
+use homard_model::catalog::{self, provider_name};
+
+use super::{Found, key};
+use crate::config::{Config, ModelNames, Named, Text, agents::Choice, model_names};
+
+impl Config {
+    /// Providers without an address or with an API that is not spoken.
+    pub(super) fn wrong_providers(&self) -> Vec<FoundFault> {
+        let mut found = Vec::new();
+        for (id, provider) in &self.models.providers {
+            let part = key("models").key("providers").key(id);
+            let mut note = |path: Path, what| found.push(FoundFault { part: part.clone(), path, what });
+            if let Some(what) = provider.api.as_deref().and_then(model_names::wrong_api) {
+                note(part.key("api"), what);
+            }
+            for (at, api) in provider.model_apis() {
+                if let Some(what) = model_names::wrong_api(api) {
+                    note(part.key("models").index(at).key("api"), what);
+                }
+            }
+            if provider.base_url.is_none() && provider.fault.is_none() && !model_names::has_known_address(id) {
+                note(part.key("baseUrl"), "is missing, such as \"http://127.0.0.1:11434/v1\"".to_owned());
+            }
+        }
+        found
+    }
+
+    /// Models that are named and cannot be asked.
+    pub(super) fn wrong_models(&self) -> Vec<FoundFault> {
+        let names = ModelNames::of(self);
+        let fault = |(path, name): (Path, &str)| {
+            let error = names.entry(name).err()?;
+            Some(FoundFault { part: path.clone(), path, what: format!("is {name:?}: {error:#}") })
+        };
+        self.references().into_iter().filter_map(fault).collect()
+    }
+
+    /// Models that can be asked, but of which nothing is known; and those that may be chosen and cannot be asked.
+    pub(super) fn odd_models(&self) -> Found {
+        let names = ModelNames::of(self);
+        let mut found: Found =
+            self.references().into_iter().filter_map(|(path, name)| Some((path, unlisted(&names, name)?))).collect();
+        for name in self.agents.defaults.models.keys() {
+            if let Err(error) = names.entry(name) {
+                let path = key("agents").key("defaults").key("models").key(name);
+                found.push((path, format!("cannot be chosen: {error:#}")));
+            }
+        }
+        found
+    }
+
+    /// All places that name a model, with the name. What is filled in later is not looked at.
+    fn references(&self) -> Vec<(Path, &str)> {
+        let defaults = key("agents").key("defaults");
+        let said = &self.agents.defaults;
+        let shared = [(defaults.key("model"), &said.model), (defaults.key("imageModel"), &said.image_model)];
+        let own = self.named().map(|(path, _, agent)| (path.key("model"), &agent.model));
+        let choices = shared.into_iter().chain(own).filter_map(|(path, said)| Some((path, said.as_ref()?)));
+        let mut all: Vec<(Path, &str)> = choices.flat_map(|(path, said)| chosen(&path, said)).collect();
+        let hooks = key("hooks");
+        let mappings = self.hooks.mappings.iter().enumerate();
+        let plain = [
+            (defaults.key("subagents").key("model"), &said.subagents.model),
+            (defaults.key("compaction").key("model"), &said.compaction.model),
+            (hooks.key("gmail").key("model"), &self.hooks.gmail.model),
+        ];
+        let mapped = mappings.map(|(at, mapping)| (hooks.key("mappings").index(at).key("model"), &mapping.model));
+        let named = plain.into_iter().chain(mapped).filter_map(|(path, said)| Some((path, said.as_ref()?.as_str())));
+        all.extend(named.filter(|(_, name)| !name.contains("{{")));
+        all.retain(|(_, name)| !name.trim().is_empty());
+        all
+    }
+}
+
+/// The names of a choice, each with its place.
+fn chosen<'a>(path: &Path, said: &'a Choice) -> Vec<(Path, &'a str)> {
+    let first = if said.fallbacks.is_some() { path.key("primary") } else { path.clone() };
+    let first = said.primary.iter().map(|name| (first.clone(), Text::as_str(name)));
+    let rest = said.fallbacks.iter().flatten().enumerate();
+    let rest = rest.map(|(at, name)| (path.key("fallbacks").index(at), Text::as_str(name)));
+    first.chain(rest).collect()
+}
+
+/// That a provider of the catalogue is asked for a model which the catalogue does not have, and which the config does not
+/// describe.
+fn unlisted(names: &ModelNames, name: &str) -> Option<String> {
+    let Ok(Named::Entry(entry)) = names.entry(name) else { return None };
+    let (provider, model) = (&entry.spec.provider, &entry.spec.model);
+    let id = provider_name(provider);
+    let is_described = |own: &catalog::Configured| {
+        provider_name(&own.id) == id && (own.base_url.is_some() || own.models.iter().any(|offer| offer.id == *model))
+    };
+    let is_known = catalog::find(provider, model).is_some() || names.configured.iter().any(is_described);
+    if is_known || catalog::provider(&id).next().is_none() {
+        return None;
+    }
+    let known: Vec<_> = catalog::provider(&id).map(|entry| entry.spec.model).collect();
+    let near = homard_config::nearest(model, known.iter().map(String::as_str));
+    let help = near.map(|near| format!("; did you mean \"{provider}/{near}\"?")).unwrap_or_default();
+    let source = catalog::source();
+    Some(format!(
+        "is {name:?}, which is not in the catalogue ({source}); it is asked for with assumed limits and no prices{help}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path as File;
+
+    use super::*;
+
+    fn told(text: &str) -> (Vec<String>, Vec<String>) {
+        let loaded = Config::read(File::new("homard.json"), text);
+        let line = |told: &homard_config::Problem| told.to_string().split_once(": ").unwrap().1.to_owned();
+        (loaded.wrong().iter().map(line).collect(), loaded.warnings.iter().map(line).collect())
+    }
+
+    #[test]
+    fn providers_say_where_they_are_and_what_they_speak() {
+        let (wrong, warnings) = told(
+            "{models: {providers: {
+                a: {baseUrl: 'http://a/v1', api: 'openai-complitions'},
+                b: {baseUrl: 'http://b/v1', api: 'google-vertex', models: [{id: 'm', api: 'anthropic'}]},
+                c: {apiKey: 'k'}, d: {baseUrl: 'http://d/v1'}, openai: {apiKey: 'k'}, ollama: {}}}}",
+        );
+        let supported = "anthropic-messages, openai-completions, openai-responses, google-generative-ai";
+        assert_eq!(
+            wrong,
+            [
+                "models.providers.a.api is \"openai-complitions\", which is not a known API; did you mean \
+                 \"openai-completions\"?"
+                    .to_owned(),
+                format!(
+                    "models.providers.b.api is \"google-vertex\", which is not supported; supported are {supported}"
+                ),
+                format!(
+                    "models.providers.b.models[0].api is \"anthropic\", which is not a known API; supported are {supported}"
+                ),
+                "models.providers.c.baseUrl is missing, such as \"http://127.0.0.1:11434/v1\"".to_owned(),
+            ]
+        );
+        assert_eq!(warnings, [""; 0]);
+    }
+
+    #[test]
+    fn every_name_of_a_model_leads_somewhere() {
+        let no_such = |name: &str| format!("there is no provider \"{name}\" in models.providers or the catalogue");
+        let (wrong, warnings) = told(
+            "{agents: {
+                defaults: {model: {primary: 'x/a', fallbacks: ['homard/demo', 'y/b']}, imageModel: 'gogle/c',
+                           subagents: {model: 'plain'}, compaction: {model: 'z/d'},
+                           models: {'ollama/any': {alias: 'small'}, 'codex/gpt': {}}},
+                list: [{id: 'a', model: 'small'}, {id: 'b', model: 'x/e'}], entries: {c: {model: 'claude-opus-4-5'}}},
+              hooks: {gmail: {model: 'x/f'}, mappings: [{model: '{{model}}', messageTemplate: 'm'}, {model: 'x/g', messageTemplate: 'm'}]}}",
+        );
+        assert_eq!(
+            wrong,
+            [
+                format!("agents.defaults.model.primary is \"x/a\": {}; see docs/models.md", no_such("x")),
+                format!("agents.defaults.model.fallbacks[1] is \"y/b\": {}; see docs/models.md", no_such("y")),
+                format!("agents.defaults.imageModel is \"gogle/c\": {}; did you mean \"google\"?", no_such("gogle")),
+                "agents.defaults.subagents.model is \"plain\": a model is named provider/model, such as homard/demo"
+                    .to_owned(),
+                format!("agents.defaults.compaction.model is \"z/d\": {}; see docs/models.md", no_such("z")),
+                format!("agents.list[1].model is \"x/e\": {}; see docs/models.md", no_such("x")),
+                format!("hooks.gmail.model is \"x/f\": {}; see docs/models.md", no_such("x")),
+                format!("hooks.mappings[1].model is \"x/g\": {}; see docs/models.md", no_such("x")),
+            ]
+        );
+        let [codex] = &warnings[..] else { panic!("{warnings:?}") };
+        assert!(
+            codex.starts_with("agents.defaults.models[\"codex/gpt\"] cannot be chosen: there is no provider"),
+            "{codex}"
+        );
+    }
+
+    #[test]
+    fn a_model_that_the_catalogue_does_not_have_is_worth_a_word() {
+        let of = |model: &str, providers: &str| {
+            let text =
+                format!("{{agents: {{defaults: {{model: '{model}'}}}}, models: {{providers: {{{providers}}}}}}}");
+            told(&text)
+        };
+        let (wrong, warnings) = of("anthropic/claude-opus-5-55", "");
+        assert_eq!(wrong, [""; 0]);
+        let [told] = &warnings[..] else { panic!("{warnings:?}") };
+        assert!(
+            told.contains("which is not in the catalogue (@")
+                && told.ends_with("did you mean \"anthropic/claude-opus-5-5\"?")
+        );
+        let none = (vec![], vec![]);
+        assert_eq!(of("anthropic/claude-opus-5-55", "anthropic: {models: [{id: 'claude-opus-5-55'}]}"), none);
+        assert_eq!(of("anthropic/mine", "anthropic: {baseUrl: 'http://proxy/v1'}"), none);
+        assert_eq!((of("ollama/any", ""), of("anthropic/claude-opus-5-5", "")), (none.clone(), none));
+    }
+}

@@ -1,0 +1,170 @@
+//! From `"provider/model"`, an alias or a bare name to what is known of the model.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
+use homard_config::nearest;
+use homard_model::{
+    Model as _,
+    catalog::{self, Configured, Entry, Mode, provider_name},
+    demo::Demo,
+    spec::Spec,
+};
+use homard_providers::{Wire, idle_for, quirks};
+
+use super::Config;
+
+/// The model of a setup that names none and has no key.
+pub(crate) const DEMO: &str = "homard/demo";
+/// The provider of a model that is named without one, as OpenClaw has it.
+const BARE: &str = "anthropic";
+
+/// A model that was found.
+#[derive(Debug, Clone)]
+pub(crate) enum Named {
+    Demo,
+    Entry(Box<Entry>),
+}
+
+impl Named {
+    /// What it is.
+    pub(crate) fn spec(&self) -> Spec {
+        match self {
+            Self::Demo => Demo::default().spec().clone(),
+            Self::Entry(entry) => entry.spec.clone(),
+        }
+    }
+
+    /// Its full name.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Demo => DEMO.to_owned(),
+            Self::Entry(entry) => format!("{}/{}", entry.spec.provider, entry.spec.model),
+        }
+    }
+}
+
+/// All models that a config can name.
+#[derive(Debug)]
+pub(crate) struct ModelNames {
+    pub(crate) configured: Vec<Configured>,
+    pub(crate) mode: Mode,
+    /// Short names, in lower case.
+    aliases: BTreeMap<String, String>,
+    /// Why providers must not be asked, by their names.
+    faults: BTreeMap<String, String>,
+    /// How many tokens a context has at most, whatever is known of the model.
+    window: Option<u64>,
+}
+
+impl ModelNames {
+    /// The names of a config.
+    pub(crate) fn of(config: &Config) -> Self {
+        let mode = config.models.mode();
+        let mut configured = config.models.configured();
+        configured.iter_mut().for_each(complete);
+        // A server on this machine needs no more than its name.
+        let local = quirks::PROVIDERS.iter().filter(|known| known.is_local && mode == Mode::Merge);
+        for known in local {
+            if !configured.iter().any(|own| quirks::provider(&own.id) == Some(known)) {
+                let mut own = Configured { id: known.id.to_owned(), ..Configured::default() };
+                complete(&mut own);
+                configured.push(own);
+            }
+        }
+        let alias = |(name, listed): (&String, &super::agents::Listed)| {
+            Some((listed.alias.as_ref()?.trim().to_lowercase(), name.clone()))
+        };
+        let fault =
+            |(id, provider): (&String, &super::models::Provider)| Some((provider_name(id), provider.fault.clone()?));
+        Self {
+            configured,
+            mode,
+            aliases: config.agents.defaults.models.iter().filter_map(alias).collect(),
+            faults: config.models.providers.iter().filter_map(fault).collect(),
+            window: config.agents.defaults.context_tokens,
+        }
+    }
+
+    /// Short names, each with the model that it means.
+    pub(crate) fn aliases(&self) -> Vec<(String, String)> {
+        self.aliases.iter().map(|(alias, name)| (alias.clone(), name.clone())).collect()
+    }
+
+    /// A model by its name or alias.
+    pub(crate) fn entry(&self, name: &str) -> Result<Named> {
+        let name = name.trim();
+        let meant = self.aliases.get(&name.to_lowercase()).map_or(name, String::as_str);
+        if meant == DEMO {
+            return Ok(Named::Demo);
+        }
+        let (provider, model) = match meant.split_once('/') {
+            Some((provider, model)) if !provider.trim().is_empty() && !model.trim().is_empty() => (provider, model),
+            None if catalog::find(BARE, meant).is_some() => (BARE, meant),
+            Some(_) | None => bail!("a model is named provider/model, such as {DEMO}"),
+        };
+        // A session keeps the provider and what was typed behind it.
+        if let Some(meant) = self.aliases.get(&model.to_lowercase())
+            && !meant.eq_ignore_ascii_case(name)
+            && catalog::find(provider, model).is_none()
+        {
+            return self.entry(meant);
+        }
+        if let Some(fault) = self.faults.get(&provider_name(provider)) {
+            bail!("{fault}");
+        }
+        let Some(mut entry) = catalog::resolve(&self.configured, self.mode, provider, model.trim()) else {
+            let listed: Vec<&str> = catalog::providers().filter(|_| self.mode == Mode::Merge).collect();
+            let known = self.configured.iter().map(|own| own.id.as_str()).chain(listed);
+            let help = match nearest(provider, known) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => "see docs/models.md".to_owned(),
+            };
+            bail!("there is no provider \"{provider}\" in models.providers or the catalogue; {help}");
+        };
+        if let Some(what) = Some(entry.spec.api.as_str()).filter(|api| !api.is_empty()).and_then(wrong_api) {
+            bail!("the api of models.providers.{provider} {what}");
+        }
+        if entry.base_url.is_empty() {
+            bail!("models.providers.{provider}.baseUrl is missing, such as \"http://127.0.0.1:11434/v1\"");
+        }
+        entry.spec.idle = idle_for(&entry.base_url);
+        if let Some(most) = self.window {
+            entry.spec.context_window =
+                if entry.spec.context_window == 0 { most } else { entry.spec.context_window.min(most) };
+        }
+        Ok(Named::Entry(Box::new(entry)))
+    }
+}
+
+/// Names of APIs that OpenClaw knows and Homard does not speak.
+const UNSUPPORTED: [&str; 5] =
+    ["bedrock-converse-stream", "github-copilot", "google-vertex", "ollama", "openai-chatgpt-responses"];
+
+/// What is wrong with the name of an API, if it is none that is spoken.
+pub(super) fn wrong_api(api: &str) -> Option<String> {
+    if Wire::named(api).is_some() {
+        return None;
+    }
+    let supported = Wire::ALL.map(Wire::api);
+    let what = if UNSUPPORTED.contains(&api) { "not supported" } else { "not a known API" };
+    let help = match nearest(api, supported.into_iter()).filter(|_| !UNSUPPORTED.contains(&api)) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => format!("supported are {}", supported.join(", ")),
+    };
+    Some(format!("is {api:?}, which is {what}; {help}"))
+}
+
+/// Whether it is known where a provider is, by its name.
+pub(super) fn has_known_address(id: &str) -> bool {
+    quirks::provider(id).is_some() || catalog::provider(id).next().is_some()
+}
+
+/// Fills in where a provider is and what it speaks, if its name says so and the catalogue does not.
+fn complete(own: &mut Configured) {
+    let is_known = catalog::provider(&own.id).next().is_some();
+    if let Some(known) = quirks::provider(&own.id).filter(|_| !is_known) {
+        own.base_url.get_or_insert_with(|| known.base_url.to_owned());
+        own.api.get_or_insert_with(|| known.api.to_owned());
+    }
+}

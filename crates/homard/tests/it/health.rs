@@ -1,0 +1,111 @@
+//! `homard health` and `homard doctor` while a configured channel or the configured model is down.
+
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use homard_testkit::{FakeTelegram, fake_telegram::TOKEN};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::home::{Gateway, Home, until};
+
+/// What is down, by the gateway.
+fn degraded(gateway: &Gateway<'_>) -> Vec<Value> {
+    let health = gateway.run(&["health", "--json"]).json();
+    assert_eq!(health["ok"], true, "clients of OpenClaw read it: {health}");
+    health["degraded"].as_array().unwrap_or_else(|| panic!("{health}")).clone()
+}
+
+/// Makes the config as private as doctor wants it.
+fn configure(home: &Home, config: &Value) {
+    home.configure(&config.to_string());
+    for (path, mode) in [(home.state(), 0o700), (home.state().join("homard.json"), 0o600)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+#[test]
+fn a_gateway_with_nothing_down_is_well() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    let health = gateway.run(&["health"]);
+    assert!(health.code == Some(0) && health.stdout.contains(" well "), "{health:?}");
+    assert_eq!(degraded(&gateway), Vec::<Value>::new());
+    assert_eq!(gateway.run(&["doctor"]).code, Some(0));
+}
+
+#[test]
+fn a_model_without_a_key_is_down() {
+    let home = Home::new();
+    configure(&home, &json!({"agents": {"defaults": {"model": "anthropic/claude-opus-5-5"}}}));
+    let gateway = home.gateway();
+    let why = "there is no key for anthropic; set ANTHROPIC_API_KEY";
+    let health = gateway.run(&["health"]);
+    assert!(health.code == Some(1) && health.stdout.contains("not well"), "{health:?}");
+    assert!(health.stdout.contains("model of agent main: anthropic/claude-opus-5-5: ") && health.stdout.contains(why));
+    let json = gateway.run(&["health", "--json"]);
+    assert_eq!((json.code, json.stderr.as_str()), (Some(1), ""), "{json:?}");
+    let [down] = &degraded(&gateway)[..] else { panic!("{json:?}") };
+    assert_eq!((&down["part"], &down["id"]), (&json!("model"), &json!("main")));
+    assert!(down["why"].as_str().unwrap().contains(why), "{down}");
+    let status = gateway.run(&["status"]);
+    assert!(status.stdout.contains("model of agent main: ") && status.stdout.contains(why), "{status:?}");
+    let doctor = gateway.run(&["doctor"]);
+    assert!(doctor.code == Some(1) && doctor.stdout.contains(why), "{doctor:?}");
+}
+
+#[test]
+fn a_model_that_does_not_exist_is_down() {
+    let home = Home::new();
+    configure(&home, &json!({"agents": {"defaults": {"model": "nobody/x"}}}));
+    let gateway = home.gateway();
+    let health = gateway.run(&["health"]);
+    assert!(health.code == Some(1) && health.stdout.contains("there is no provider \"nobody\""), "{health:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_is_down_until_its_platform_answers() {
+    let home = Home::new();
+    let channels = |root: &str| json!({"channels": {"telegram": {"botToken": TOKEN, "apiRoot": root}}});
+    configure(&home, &channels(&format!("http://127.0.0.1:{}", home.port)));
+    let gateway = home.gateway();
+    until("the channel is down", || !degraded(&gateway).is_empty());
+    let [down] = &degraded(&gateway)[..] else { panic!("one thing is down") };
+    assert_eq!((&down["part"], &down["id"]), (&json!("channel"), &json!("telegram:default")));
+    let health = gateway.run(&["health"]);
+    assert!(health.code == Some(1) && health.stdout.contains("channel telegram:default: "), "{health:?}");
+    let doctor = gateway.run(&["doctor"]);
+    assert!(doctor.code == Some(1) && doctor.stdout.contains("channel telegram:default is down: "), "{doctor:?}");
+    let telegram = FakeTelegram::start().await.unwrap();
+    configure(&home, &channels(&telegram.root()));
+    until("the channel is up", || degraded(&gateway).is_empty());
+    let health = gateway.run(&["health"]);
+    assert_eq!(health.code, Some(0), "{health:?}");
+}
+
+#[test]
+fn a_channel_that_cannot_be_set_up_is_down_and_doctor_knows_it_without_a_gateway() {
+    let home = Home::new();
+    configure(&home, &json!({"channels": {"telegram": {"enabled": true}, "webhook": {"enabled": false}}}));
+    let why = "there is no bot token";
+    let doctor = home.run(&["doctor"]);
+    assert!(doctor.code == Some(1) && doctor.stdout.contains(why), "{doctor:?}");
+    let gateway = home.gateway();
+    let health = gateway.run(&["health"]);
+    assert!(health.code == Some(1) && health.stdout.contains(why), "{health:?}");
+    let doctor = gateway.run(&["doctor", "--json"]);
+    assert_eq!(doctor.json()["needsAHand"], 1, "it is told once: {doctor:?}");
+}
+
+#[test]
+fn a_gateway_that_does_not_run_the_config_file_is_not_well() {
+    let home = Home::new();
+    configure(&home, &json!({"gateway": {"auth": {"token": "hush-hush-hush"}}}));
+    let gateway = home.gateway();
+    gateway.process.signal(Signal::TERM);
+    assert_eq!(gateway.end().0, Some(0));
+    fs::write(home.state().join("homard.json"), "{").unwrap();
+    let gateway = home.gateway();
+    let health = gateway.run(&["health"]);
+    assert!(health.code == Some(1) && health.stdout.contains("the last valid config is used instead"), "{health:?}");
+    assert_eq!(degraded(&gateway)[0]["part"], "config");
+}

@@ -1,0 +1,343 @@
+//! Which API a provider speaks: as the config says, or found by a probe, remembered, and forgotten when it is wrong.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::home::{Home, Said};
+
+/// How a server treats its paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Speaks {
+    Chat,
+    Responses,
+    Messages,
+    Nothing,
+    /// Every path wants another key.
+    Closed,
+    /// Nobody is answered.
+    Silent,
+}
+
+/// A server of models that speaks one API. It runs until the test process ends.
+struct Server {
+    address: SocketAddr,
+    speaks: Arc<Mutex<Speaks>>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    fn start(speaks: Speaks) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (speaks, asked) = (Arc::new(Mutex::new(speaks)), Arc::<Mutex<Vec<String>>>::default());
+        let (now, noted) = (speaks.clone(), asked.clone());
+        thread::spawn(move || {
+            let mut held = Vec::new();
+            for stream in listener.incoming().map(Result::unwrap) {
+                let speaks = *now.lock().unwrap();
+                if speaks == Speaks::Silent {
+                    held.push(stream);
+                } else {
+                    answer(&stream, speaks, &noted);
+                }
+            }
+        });
+        Self { address, speaks, asked }
+    }
+
+    fn base(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// What was asked since the last time, in the order of the alphabet: probes come at once.
+    fn asked(&self) -> Vec<String> {
+        let mut asked = std::mem::take(&mut *self.asked.lock().unwrap());
+        asked.sort();
+        asked
+    }
+
+    /// A home whose only provider is this one, with what else is said of it.
+    fn home(&self, more: &Value) -> Home {
+        let home = Home::new();
+        self.configure(&home, more);
+        home
+    }
+
+    fn configure(&self, home: &Home, more: &Value) {
+        let mut provider = json!({"baseUrl": self.base(), "apiKey": "sk-a-fake-key", "models": [{"id": "m"}]});
+        for (name, value) in more.as_object().unwrap() {
+            provider[name] = value.clone();
+        }
+        let agents = json!({"defaults": {"model": "mine/m"}});
+        home.configure(&json!({"agents": agents, "models": {"providers": {"mine": provider}}}).to_string());
+    }
+}
+
+const CHAT: &str = "/v1/chat/completions";
+const RESPONSES: &str = "/v1/responses";
+const MESSAGES: &str = "/v1/messages";
+
+fn answer(mut stream: &TcpStream, speaks: Speaks, asked: &Mutex<Vec<String>>) {
+    let mut reader = BufReader::new(stream);
+    let (mut path, mut length) = (String::new(), 0);
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        if line.trim().is_empty() {
+            break;
+        }
+        if path.is_empty() {
+            path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        }
+        if let Some(text) = line.to_lowercase().strip_prefix("content-length:") {
+            length = text.trim().parse().unwrap();
+        }
+    }
+    let mut body = vec![0; length];
+    if path.is_empty() || reader.read_exact(&mut body).is_err() {
+        // Whoever asked does not want to know any more.
+        return;
+    }
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    asked.lock().unwrap().push(path.clone());
+    let is_stream = body["stream"] == true;
+    let usage = json!({"input_tokens": 1, "output_tokens": 1});
+    let (status, text) = match (speaks, path.as_str()) {
+        (Speaks::Closed, _) => ("401 Unauthorized", json!({"error": {"message": "bad key"}}).to_string()),
+        (Speaks::Chat, CHAT) if is_stream => (
+            "200 OK",
+            "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"By chat\"},\"finish_reason\":\"stop\"}]}\n\n\
+             data: [DONE]\n\n"
+                .to_owned(),
+        ),
+        (Speaks::Chat, CHAT) => (
+            "200 OK",
+            json!({"choices": [{"index": 0, "message": {"role": "assistant", "content": "p"}, "finish_reason": "length"}]})
+                .to_string(),
+        ),
+        (Speaks::Responses, RESPONSES) if is_stream => {
+            let item = json!({"type": "message", "id": "m1", "role": "assistant", "status": "completed",
+                "content": [{"type": "output_text", "text": "By responses", "annotations": []}]});
+            let done = json!({"id": "r1", "object": "response", "status": "completed", "output": [item], "usage": usage});
+            let events = [
+                json!({"type": "response.output_item.added", "output_index": 0, "item": {"type": "message", "id": "m1", "role": "assistant", "content": []}}),
+                json!({"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "item_id": "m1", "delta": "By responses"}),
+                json!({"type": "response.output_item.done", "output_index": 0, "item": item}),
+                json!({"type": "response.completed", "response": done}),
+            ];
+            ("200 OK", sse(&events))
+        }
+        (Speaks::Responses, RESPONSES) => {
+            ("200 OK", json!({"id": "r0", "object": "response", "output": [], "usage": usage}).to_string())
+        }
+        (Speaks::Messages, MESSAGES) if is_stream => {
+            let events = [
+                json!({"type": "message_start", "message": {"id": "m1", "type": "message", "role": "assistant", "content": [], "usage": usage}}),
+                json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+                json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "By messages"}}),
+                json!({"type": "content_block_stop", "index": 0}),
+                json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}}),
+                json!({"type": "message_stop"}),
+            ];
+            ("200 OK", sse(&events))
+        }
+        (Speaks::Messages, MESSAGES) => (
+            "200 OK",
+            json!({"id": "m0", "type": "message", "role": "assistant", "content": [], "usage": usage}).to_string(),
+        ),
+        _ => ("404 Not Found", "no such page".to_owned()),
+    };
+    let kind = match (status, is_stream) {
+        ("200 OK", true) => "text/event-stream",
+        ("200 OK", false) | ("401 Unauthorized", _) => "application/json",
+        _ => "text/plain",
+    };
+    let head = format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n");
+    // A probe that knows enough closes its other connections.
+    stream.write_all(format!("{head}{text}").as_bytes()).ok();
+}
+
+fn sse(events: &[Value]) -> String {
+    events.iter().map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap())).collect()
+}
+
+fn turn(home: &Home) -> Said {
+    home.run(&["agent", "-m", "hi"])
+}
+
+#[test]
+fn an_api_that_the_config_does_not_name_is_probed_once_and_remembered() {
+    for (speaks, path, api, text) in [
+        (Speaks::Chat, CHAT, "openai-completions", "By chat\n"),
+        (Speaks::Responses, RESPONSES, "openai-responses", "By responses\n"),
+        (Speaks::Messages, MESSAGES, "anthropic-messages", "By messages\n"),
+    ] {
+        let server = Server::start(speaks);
+        let home = server.home(&json!({}));
+        let first = turn(&home);
+        assert_eq!((first.code, first.stdout.as_str()), (Some(0), text), "{first:?}");
+        let found = format!("models.providers.mine.api is not set; a probe found {api}");
+        assert!(first.stderr.contains(&found), "{first:?}");
+        let asked = server.asked();
+        // A probe does not wait for the others when it knows enough.
+        assert!(asked.len() > 1 && asked.len() <= 4 && asked.contains(&path.to_owned()), "{asked:?}");
+        let again = turn(&home);
+        assert_eq!((again.code, again.stdout.as_str(), again.stderr.as_str()), (Some(0), text, ""), "{again:?}");
+        assert_eq!(server.asked(), [path], "what was found is remembered");
+        assert_eq!(home.run(&["models", "status", "--json"]).json()["candidates"][0]["api"], api);
+        // At another address it may be another server.
+        let moved = Server::start(speaks);
+        moved.configure(&home, &json!({}));
+        assert_eq!(turn(&home).stdout, text);
+        assert!(moved.asked().len() > 1);
+        // What the config says counts before what was found.
+        moved.configure(&home, &json!({"api": api}));
+        assert_eq!((turn(&home).stdout.as_str(), moved.asked()), (text, vec![path.to_owned()]));
+    }
+}
+
+#[test]
+fn a_finding_that_turns_out_wrong_is_forgotten() {
+    let server = Server::start(Speaks::Chat);
+    let home = server.home(&json!({}));
+    assert_eq!(turn(&home).stdout, "By chat\n");
+    *server.speaks.lock().unwrap() = Speaks::Messages;
+    let failed = turn(&home);
+    let told = format!("POST {}/chat/completions answered HTTP 404", server.base());
+    assert!(failed.code == Some(1) && failed.stderr.contains(&told), "{failed:?}");
+    assert_eq!(turn(&home).stdout, "By messages\n");
+}
+
+#[test]
+fn a_server_without_any_known_api_is_told_with_what_was_tried() {
+    let server = Server::start(Speaks::Nothing);
+    let home = server.home(&json!({}));
+    let failed = turn(&home);
+    assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), ""));
+    let base = server.base();
+    for part in [
+        format!("POST {base}/chat/completions answered HTTP 404"),
+        format!("POST {base}/responses answered HTTP 404"),
+        format!("POST {base}/messages answered HTTP 404"),
+        "models.providers.mine.baseUrl".to_owned(),
+        "models.providers.mine.api".to_owned(),
+    ] {
+        assert!(failed.stderr.contains(&part), "{part}: {failed:?}");
+    }
+    assert_eq!(server.asked().len(), 3, "nobody asks again");
+    assert!(!failed.stderr.contains("sk-a-fake-key"));
+    *server.speaks.lock().unwrap() = Speaks::Closed;
+    let refused = turn(&home);
+    assert!(refused.code == Some(1) && refused.stderr.contains("HTTP 401"), "{refused:?}");
+    *server.speaks.lock().unwrap() = Speaks::Chat;
+    assert_eq!(turn(&home).stdout, "By chat\n", "nothing was remembered");
+}
+
+#[test]
+fn a_server_that_does_not_answer_the_probe_is_given_up_soon() {
+    let server = Server::start(Speaks::Silent);
+    let home = server.home(&json!({}));
+    let begun = Instant::now();
+    let failed = turn(&home);
+    let took = begun.elapsed();
+    assert!(failed.code == Some(1) && failed.stderr.contains("did not answer within 4 s"), "{failed:?}");
+    assert!(took < Duration::from_secs(15), "{took:?}");
+}
+
+#[test]
+fn a_wrong_api_in_the_config_is_told_at_the_first_request() {
+    let server = Server::start(Speaks::Chat);
+    let home = server.home(&json!({"api": "openai-responses"}));
+    let failed = turn(&home);
+    let told = format!("POST {}/responses answered HTTP 404", server.base());
+    assert!(failed.code == Some(1) && failed.stderr.contains(&told), "{failed:?}");
+    assert!(failed.stderr.contains("models.providers.mine.api, which is openai-responses"), "{failed:?}");
+    assert_eq!(server.asked(), [RESPONSES]);
+}
+
+#[test]
+fn an_address_where_nobody_listens_is_told_soon() {
+    let home = Home::new();
+    let provider = json!({"baseUrl": format!("http://127.0.0.1:{}/v1", home.port), "api": "openai-completions"});
+    let agents = json!({"defaults": {"model": "mine/m"}});
+    home.configure(&json!({"agents": agents, "models": {"providers": {"mine": provider}}}).to_string());
+    let begun = Instant::now();
+    let failed = turn(&home);
+    let took = begun.elapsed();
+    let told = format!("POST http://127.0.0.1:{}/v1/chat/completions failed (Connection refused", home.port);
+    assert!(failed.code == Some(1) && failed.stderr.contains(&told), "{failed:?}");
+    // Two more attempts, after one and two seconds.
+    assert!(took < Duration::from_secs(6), "{took:?}");
+}
+
+#[test]
+fn providers_and_models_that_cannot_be_used_are_refused_before_they_are_written() {
+    let home = Home::new();
+    home.configure("{models: {providers: {mine: {baseUrl: 'http://127.0.0.1:9/v1', api: 'openai-completions'}}}}");
+    for (path, value, what) in [
+        (
+            "models.providers.mine.api",
+            "openai-completion",
+            "is \"openai-completion\", which is not a known API; did you mean \"openai-completions\"?",
+        ),
+        (
+            "models.providers.mine.api",
+            "bedrock-converse-stream",
+            "is \"bedrock-converse-stream\", which is not supported; supported are ",
+        ),
+        ("agents.defaults.model", "nobody/x", "is \"nobody/x\": there is no provider \"nobody\""),
+        ("agents.defaults.model", "opnai/gpt-6.1-sol", "did you mean \"openai\"?"),
+        ("agents.defaults.model", "gpt-6.1-sol", "a model is named provider/model"),
+        (
+            "agents.defaults.model",
+            "{primary: 'mine/m', fallbacks: ['mine/n', 'nobody/x']}",
+            "agents.defaults.model.fallbacks[1] is \"nobody/x\"",
+        ),
+        ("agents.defaults.imageModel", "nobody/x", "agents.defaults.imageModel is \"nobody/x\""),
+        ("agents.defaults.subagents.model", "nobody/x", "agents.defaults.subagents.model is \"nobody/x\""),
+        ("agents.defaults.compaction.model", "nobody/x", "agents.defaults.compaction.model is \"nobody/x\""),
+        ("agents.list", "[{id: 'a', model: 'nobody/x'}]", "agents.list[0].model is \"nobody/x\""),
+        ("models.providers.other", "{models: [{id: 'm'}]}", "models.providers.other.baseUrl is missing"),
+    ] {
+        let before = std::fs::read_to_string(home.state().join("homard.json")).unwrap();
+        let said = home.run(&["config", "set", path, value]);
+        assert!(said.code == Some(1) && said.stderr.contains(what), "{path} {value}: {said:?}");
+        assert_eq!(std::fs::read_to_string(home.state().join("homard.json")).unwrap(), before);
+    }
+    for (path, value) in [
+        ("agents.defaults.model", "mine/any"),
+        ("agents.defaults.imageModel", "ollama/llava"),
+        ("agents.defaults.subagents.model", "homard/demo"),
+    ] {
+        let said = home.run(&["config", "set", path, value]);
+        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{path} {value}");
+    }
+    // A model that is newer than the catalogue can be used, with a warning.
+    let said = home.run(&["config", "set", "agents.defaults.model", "anthropic/claude-opus-5-55"]);
+    let told = "is not in the catalogue";
+    assert!(said.code == Some(0) && said.stderr.contains(told) && said.stderr.contains("claude-opus-5-5"), "{said:?}");
+}
+
+#[test]
+fn a_gateway_with_a_model_that_cannot_be_used_starts_and_says_so() {
+    let home = Home::new();
+    home.configure(
+        "{agents: {defaults: {model: 'nobody/x'}, list: [{id: 'main'}, {id: 'well', model: {primary: 'homard/demo', fallbacks: []}}]}}",
+    );
+    let validate = home.run(&["config", "validate"]);
+    let why = "agents.defaults.model is \"nobody/x\": there is no provider \"nobody\"";
+    assert!(validate.code == Some(1) && validate.stdout.contains(why), "{validate:?}");
+    let gateway = home.gateway();
+    let failed = gateway.run(&["agent", "-m", "hi"]);
+    assert!(failed.code == Some(1) && failed.stderr.contains(why), "{failed:?}");
+    assert_eq!(gateway.run(&["agent", "-m", "What time is it?", "--agent", "well"]).code, Some(0));
+    assert!(gateway.run(&["status"]).stdout.contains(why));
+}

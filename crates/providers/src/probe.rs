@@ -1,0 +1,204 @@
+//! Finding out which API a server speaks: one short request to each, and what the answers mean.
+//!
+//! A server that knows an API answers its path or refuses the request in detail; one that does not has nothing there. What
+//! cannot be told apart is not guessed.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use homard_model::{Error, ErrorKind};
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use crate::{
+    Target, Wire,
+    http::{Client, Endpoint},
+};
+
+/// How long a probe takes at most.
+pub const PATIENCE: Duration = Duration::from_secs(4);
+
+/// What came of one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Reply {
+    /// An answer as the API has it.
+    Answered,
+    /// Something is there and refuses the request.
+    Refused(u16),
+    /// Nothing is there that speaks this API.
+    Absent(u16),
+    /// Nothing came in time.
+    Silent,
+    /// The server was not reached.
+    Unreached(String),
+}
+
+/// Finds out which of [`Wire::PROBED`] a server speaks, within [`PATIENCE`]. The target's own API does not matter.
+///
+/// # Errors
+///
+/// No API was found, or it cannot be told which one it is. The text names each request and what came of it.
+pub async fn probe(target: &Target, client: &Client) -> Result<Wire, Error> {
+    let mut endpoints = Vec::new();
+    for wire in Wire::PROBED {
+        endpoints.push(Endpoint::new(client, target, &wire.place(target), &wire.headers(target))?);
+    }
+    let until = Instant::now() + PATIENCE;
+    let mut asked: FuturesUnordered<_> = Wire::PROBED
+        .into_iter()
+        .zip(&endpoints)
+        .enumerate()
+        .map(|(place, (wire, endpoint))| async move {
+            let body = question(wire, &target.spec.model).to_string().into_bytes();
+            let reply = match timeout_at(until, endpoint.ask_once(body)).await {
+                Ok(Ok((status, kind, text))) => read(wire, status, &kind, &text),
+                Ok(Err(why)) => Reply::Unreached(why),
+                Err(_) => Reply::Silent,
+            };
+            (place, reply)
+        })
+        .collect();
+    let mut replies: [Option<Reply>; 3] = [None, None, None];
+    while let Some((place, reply)) = asked.next().await {
+        replies[place] = Some(reply);
+        // The first one that answers is the finding, as soon as those before it have answered, too.
+        let first = replies.iter().position(|reply| reply.is_none() || *reply == Some(Reply::Answered));
+        if let Some(first) = first.filter(|first| replies[*first].is_some()) {
+            return Ok(Wire::PROBED[first]);
+        }
+    }
+    let replies = replies.map(|reply| reply.unwrap_or(Reply::Silent));
+    judge(&replies).map_err(|kind| {
+        let told: Vec<_> = endpoints.iter().zip(&replies).map(|(endpoint, reply)| tell(endpoint, reply)).collect();
+        let slash = if target.base_url.contains("/v1") { "" } else { " (many servers want /v1 at the end of baseUrl)" };
+        let status = replies.iter().find_map(|reply| match reply {
+            Reply::Refused(status) | Reply::Absent(status) => Some(*status),
+            Reply::Answered | Reply::Silent | Reply::Unreached(_) => None,
+        });
+        let message = format!("no known API was found: {}{slash}", told.join(", "));
+        let error = Error { status, ..Error::new(kind, message) };
+        endpoints.first().map_or_else(|| error.clone(), |endpoint| endpoint.named(error.clone()))
+    })
+}
+
+/// The shortest request that an API takes.
+fn question(wire: Wire, model: &str) -> Value {
+    let messages = json!([{"role": "user", "content": "ping"}]);
+    match wire {
+        Wire::OpenAiResponses => json!({"model": model, "input": "ping", "max_output_tokens": 16, "store": false}),
+        Wire::OpenAiCompletions | Wire::AnthropicMessages | Wire::GoogleGenerativeAi => {
+            json!({"model": model, "messages": messages, "max_tokens": 1})
+        }
+    }
+}
+
+/// What an answer means.
+fn read(wire: Wire, status: u16, kind: &str, body: &str) -> Reply {
+    let json: Value = serde_json::from_str(body).unwrap_or_default();
+    match status {
+        200..=299 if kind.starts_with("text/event-stream") || is_answer(wire, &json) => Reply::Answered,
+        // Some servers answer whatever they do not know with a good status.
+        200..=399 | 405 | 501 => Reply::Absent(status),
+        404 if body.to_lowercase().contains("model") => Reply::Refused(status),
+        404 => Reply::Absent(status),
+        _ => Reply::Refused(status),
+    }
+}
+
+fn is_answer(wire: Wire, json: &Value) -> bool {
+    match wire {
+        Wire::OpenAiCompletions => json["choices"].is_array(),
+        Wire::OpenAiResponses => json["output"].is_array(),
+        Wire::AnthropicMessages => json["content"].is_array(),
+        Wire::GoogleGenerativeAi => json["candidates"].is_array(),
+    }
+}
+
+/// The API that the replies to all of [`Wire::PROBED`] show, or what kind of failure they are.
+fn judge(replies: &[Reply; 3]) -> Result<Wire, ErrorKind> {
+    let all = || Wire::PROBED.into_iter().zip(replies);
+    let statuses: Vec<u16> = replies
+        .iter()
+        .filter_map(|reply| match reply {
+            Reply::Refused(status) => Some(*status),
+            Reply::Answered | Reply::Absent(_) | Reply::Silent | Reply::Unreached(_) => None,
+        })
+        .collect();
+    if let Some((wire, _)) = all().find(|(_, reply)| **reply == Reply::Answered) {
+        return Ok(wire);
+    }
+    // Who refuses everything in the same way may not have looked at the path.
+    if let [first, rest @ ..] = statuses.as_slice()
+        && rest.len() == 2
+        && rest.iter().all(|status| status == first)
+        && (matches!(first, 401 | 403) || *first >= 500)
+    {
+        return Err(if *first < 500 { ErrorKind::Auth } else { ErrorKind::Misconfigured });
+    }
+    if let Some((wire, _)) = all().find(|(_, reply)| matches!(reply, Reply::Refused(_))) {
+        return Ok(wire);
+    }
+    // A model that is loaded first takes its time, where a missing page does not.
+    let silent: Vec<_> = all().filter(|(_, reply)| **reply == Reply::Silent).map(|(wire, _)| wire).collect();
+    let are_others_absent = replies.iter().filter(|reply| matches!(reply, Reply::Absent(_))).count() == 2;
+    match silent.as_slice() {
+        [wire] if are_others_absent => Ok(*wire),
+        _ => Err(ErrorKind::Misconfigured),
+    }
+}
+
+fn tell(endpoint: &Endpoint, reply: &Reply) -> String {
+    let url = endpoint.shown();
+    match reply {
+        Reply::Answered => format!("POST {url} answered"),
+        Reply::Refused(status) | Reply::Absent(status) => format!("POST {url} answered HTTP {status}"),
+        Reply::Silent => format!("POST {url} did not answer within {} s", PATIENCE.as_secs()),
+        Reply::Unreached(why) => format!("POST {url} failed ({why})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHAT: Wire = Wire::OpenAiCompletions;
+    const MESSAGES: Wire = Wire::AnthropicMessages;
+
+    #[test]
+    fn an_answer_is_known_by_its_form() {
+        let json = "application/json";
+        assert_eq!(read(CHAT, 200, json, r#"{"choices": []}"#), Reply::Answered);
+        assert_eq!(read(CHAT, 200, "text/event-stream; charset=utf-8", ""), Reply::Answered);
+        assert_eq!(read(CHAT, 200, json, r#"{"error": "Unexpected endpoint or method"}"#), Reply::Absent(200));
+        assert_eq!(read(MESSAGES, 200, json, r#"{"choices": []}"#), Reply::Absent(200));
+        assert_eq!(read(CHAT, 404, json, r#"{"error": "model m not found"}"#), Reply::Refused(404));
+        for (status, reply) in [(404, Reply::Absent(404)), (405, Reply::Absent(405)), (302, Reply::Absent(302))] {
+            assert_eq!(read(CHAT, status, "text/html", "<html>"), reply);
+        }
+        for status in [400, 401, 422, 429, 500, 503] {
+            assert_eq!(read(CHAT, status, json, "{}"), Reply::Refused(status));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_is_not_guessed() {
+        use Reply::{Absent, Answered, Refused, Silent};
+        let unreached = || Reply::Unreached("refused".to_owned());
+        for (replies, finding) in [
+            ([Answered, Answered, Answered], Ok(CHAT)),
+            ([Absent(404), Absent(404), Answered], Ok(MESSAGES)),
+            ([Refused(400), Answered, Absent(404)], Ok(Wire::OpenAiResponses)),
+            ([Refused(400), Refused(400), Refused(400)], Ok(CHAT)),
+            ([Absent(404), Absent(405), Refused(401)], Ok(MESSAGES)),
+            ([Refused(401), Refused(401), Refused(401)], Err(ErrorKind::Auth)),
+            ([Refused(502), Refused(502), Refused(502)], Err(ErrorKind::Misconfigured)),
+            ([Silent, Absent(404), Absent(404)], Ok(CHAT)),
+            ([Silent, Silent, Absent(404)], Err(ErrorKind::Misconfigured)),
+            ([Silent, Silent, Silent], Err(ErrorKind::Misconfigured)),
+            ([Absent(404), Absent(404), Absent(404)], Err(ErrorKind::Misconfigured)),
+            ([unreached(), unreached(), unreached()], Err(ErrorKind::Misconfigured)),
+        ] {
+            assert_eq!(judge(&replies), finding, "{replies:?}");
+        }
+    }
+}

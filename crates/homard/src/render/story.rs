@@ -192,7 +192,8 @@ impl Story {
             let text = payload.get("text").and_then(Value::as_str).unwrap_or_default().trim_end();
             let is_shown = text == shown || self.earlier.iter().any(|earlier| earlier.trim_end() == text);
             // A footer, or what a connection that broke left unshown of the last message.
-            let rest = text.strip_prefix(&self.shown).or_else(|| text.strip_prefix(&shown)).filter(|_| !shown.is_empty());
+            let rest =
+                text.strip_prefix(&self.shown).or_else(|| text.strip_prefix(&shown)).filter(|_| !shown.is_empty());
             match rest {
                 _ if text.is_empty() || is_shown => {}
                 Some(rest) => {

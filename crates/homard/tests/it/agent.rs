@@ -43,7 +43,21 @@ fn json_is_one_document() {
     let document = said.json();
     assert_eq!(document["meta"]["agentMeta"]["model"], "demo");
     assert_eq!(document["payloads"].as_array().unwrap().len(), 1);
-    assert_eq!(document.as_object().unwrap().keys().collect::<Vec<_>>(), ["payloads", "meta"]);
+    assert_eq!(document.as_object().unwrap().keys().collect::<Vec<_>>(), ["payloads", "meta", "runId"]);
+}
+
+#[test]
+fn the_run_id_of_json_output_leads_to_the_trace() {
+    let home = Home::new();
+    let ask = ["agent", "-m", "What time is it?", "--json"];
+    let local = home.run(&ask).json()["runId"].as_str().unwrap().to_owned();
+    let gateway = home.gateway();
+    let remote = gateway.run(&ask).json()["runId"].as_str().unwrap().to_owned();
+    assert_ne!(local, remote);
+    for run in [local, remote] {
+        let trace = gateway.run(&["trace", &run, "--json"]);
+        assert_eq!((trace.code, &trace.json()["run"]["runId"]), (Some(0), &run.as_str().into()), "{trace:?}");
+    }
 }
 
 #[test]

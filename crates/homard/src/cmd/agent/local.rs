@@ -144,7 +144,9 @@ fn finished(turn: &Turn, report: &Reported) -> Result<Answer> {
         return Err(Failure::new("UNAVAILABLE", why).of(turn.run(), "local").into());
     }
     let result = report.result(Generation::Four);
-    Ok(Answer { document: result.clone(), result })
+    let mut document = result.clone();
+    document["runId"] = turn.run().into();
+    Ok(Answer { document, result })
 }
 
 /// Stops the run, and waits a moment for its end.

@@ -24,7 +24,10 @@ const LEFT: [(&str, &str); 17] = [
     ("skills", "skills are not imported; they work here: copy the folder skills into the state directory"),
     ("hooks", "hooks are not imported; they work here: take one with homard hooks install"),
     ("extensions", "plugins are not imported; they work here: take one with homard plugins install"),
-    ("credentials", "pairings are not imported; to keep them, copy credentials/telegram-*.json into the state directory"),
+    (
+        "credentials",
+        "pairings are not imported; to keep them, copy credentials/telegram-*.json into the state directory",
+    ),
     ("cron", "scheduled jobs are not imported; they work here: copy cron/jobs.json into the state directory"),
     ("identity", "Homard has an identity of its own"),
     ("devices", "devices are paired again"),

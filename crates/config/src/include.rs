@@ -183,7 +183,7 @@ impl Include<'_> {
         let path = plain(&self.from().parent().unwrap_or(Path::new("")).join(name));
         if !self.is_allowed(&path) {
             let what = format!("of {} names {name}, which is outside the config's folder", self.name(self.from()));
-            return Err((what, Some("move it there, or add its folder to the include roots")));
+            return Err((what, Some("move it there, or name its folder in HOMARD_INCLUDE_ROOTS")));
         }
         let links = || {
             let names: Vec<_> = self.chain.iter().chain([&path]).map(|file| self.name(file)).collect();
@@ -355,7 +355,7 @@ mod tests {
         let refused = |column, key, name| {
             format!(
                 "line 1, column {column}: {key}.$include of main.json names ../far/{name}, which is outside the config's \
-                 folder; move it there, or add its folder to the include roots"
+                 folder; move it there, or name its folder in HOMARD_INCLUDE_ROOTS"
             )
         };
         let got = include(&files, &[]);

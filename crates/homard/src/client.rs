@@ -83,7 +83,8 @@ impl Target {
             let pin = pin.with_context(|| format!("gateway.remote.tlsFingerprint in {}", paths.config.display()))?;
             return Ok(Self { url: url.as_str().to_owned(), secret, pin, is_own: false, is_down: false });
         }
-        let port = paths::port()?.or(gateway.port).or_else(|| port_of_holder(paths)).unwrap_or(PORT);
+        // A running gateway says where it listens: it may have been started with another port than the config has now.
+        let port = paths::port()?.or_else(|| port_of_holder(paths)).or(gateway.port).unwrap_or(PORT);
         let (secret, source) = secret::find(flag, config, paths)?.unzip();
         if !matches!(source, Some(Source::Flag | Source::Environment)) {
             known("gateway.auth")?;

@@ -217,7 +217,7 @@ impl Live {
             }
             tokio::select! {
                 biased;
-                changed = changed(watch.as_mut()) => tracing::debug!(?changed, "files have changed"),
+                changed = changed(watch.as_mut(), self.quiet()) => tracing::debug!(?changed, "files have changed"),
                 _ = again.tick() => {}
                 () = self.office.tools_changed() => {
                     tracing::debug!("servers have other tools");
@@ -227,6 +227,12 @@ impl Live {
             }
             is_due = true;
         }
+    }
+
+    /// How long no file may change before changes are read.
+    fn quiet(&self) -> Duration {
+        let configured = self.state().used.config.skills.load.watch_debounce_ms;
+        configured.map_or(QUIET, Duration::from_millis)
     }
 
     fn cannot_watch(&self, why: &str) {
@@ -289,9 +295,9 @@ impl Live {
 }
 
 /// The next change, if there is a watch to tell it.
-async fn changed(watch: Option<&mut Watch>) -> BTreeSet<PathBuf> {
+async fn changed(watch: Option<&mut Watch>, quiet: Duration) -> BTreeSet<PathBuf> {
     match watch {
-        Some(watch) => watch.changed(QUIET, LONGEST).await,
+        Some(watch) => watch.changed(quiet, LONGEST).await,
         None => std::future::pending().await,
     }
 }

@@ -34,9 +34,17 @@ const FIRST_CHOICES: &[(&str, &str)] = &[
 pub(crate) struct Chain {
     /// The first choice, then the fallbacks. Never empty.
     pub(crate) models: Vec<Named>,
-    /// Fallbacks that may not be chosen.
-    pub(crate) left_out: Vec<String>,
+    /// Fallbacks that are not asked.
+    pub(crate) left_out: Vec<LeftOut>,
     pub(crate) why: Why,
+}
+
+/// A fallback that is not asked. It is no reason not to ask the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LeftOut {
+    pub(crate) name: String,
+    /// A whole sentence.
+    pub(crate) reason: String,
 }
 
 /// Why the first choice is the first.
@@ -78,13 +86,22 @@ impl Chain {
         let fallbacks = fallbacks.into_iter().flatten().map(|name| (place.to_owned(), name.as_str().to_owned()));
         let last = shared_primary.filter(|_| own_list.is_none());
         let mut chain = Self { models: Vec::new(), left_out: Vec::new(), why };
+        let (place, name) = first;
+        chain.models.push(models.entry(&name).with_context(|| format!("{place} is \"{name}\""))?);
         let rest = fallbacks.map(|fallback| (fallback, true)).chain(last.map(|last| (last, false)));
-        for ((place, name), is_fallback) in [(first, false)].into_iter().chain(rest) {
-            let named = models.entry(&name).with_context(|| format!("{place} is \"{name}\""))?;
-            if is_fallback && !models.allows(&named) {
-                chain.left_out.push(named.name());
-            } else if !chain.models.iter().any(|known| known.name() == named.name()) {
-                chain.models.push(named);
+        for ((place, name), is_listed) in rest {
+            match models.entry(&name) {
+                Ok(named) if is_listed && !models.allows(&named) => {
+                    let name = named.name();
+                    let reason = format!("{name} is a fallback, but not among agents.defaults.models: it is not asked");
+                    chain.left_out.push(LeftOut { name, reason });
+                }
+                Ok(named) if chain.models.iter().any(|known| known.name() == named.name()) => {}
+                Ok(named) => chain.models.push(named),
+                Err(error) => {
+                    let reason = format!("{place} names \"{name}\", which is not asked: {error:#}");
+                    chain.left_out.push(LeftOut { name, reason });
+                }
             }
         }
         Ok(chain)

@@ -131,7 +131,20 @@ impl Models {
                 }
                 Named::Entry(entry) => {
                     for (order, keys) in self.keys(keyring, &provider_name(&entry.spec.provider)) {
-                        let candidates = keys.into_iter().map(|key| self.candidate(entry, key)).collect::<Result<_>>();
+                        let is_first = ranks.is_empty();
+                        let candidate = |key: Key| {
+                            let (id, credential) = (key.id.clone(), key.credential);
+                            // A fallback that cannot be asked says so when its turn comes.
+                            self.candidate(entry, key).or_else(|error| match is_first {
+                                true => Err(error),
+                                false => {
+                                    let error = Error::new(ErrorKind::Misconfigured, format!("{error:#}"));
+                                    let model = Arc::new(Closed { spec: entry.spec.clone(), error });
+                                    Ok(Candidate { model, profile: id.into(), credential })
+                                }
+                            })
+                        };
+                        let candidates = keys.into_iter().map(candidate).collect::<Result<_>>();
                         ranks.push(Rank { candidates: candidates?, order });
                     }
                 }

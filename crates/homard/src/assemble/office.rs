@@ -223,7 +223,7 @@ impl Office {
         for problem in
             library.refresh().problems.iter().filter(|problem| problem.level == homard_skills::Level::Warning)
         {
-            tracing::warn!(path = %problem.path.display(), "a skill is left out: {}", problem.what);
+            tracing::warn!(path = %problem.path.display(), "problem in a skill: {}", problem.what);
         }
         let setting = Setting {
             workspace: is_there.then(|| workspace.clone()),

@@ -20,6 +20,7 @@ const TABLE: &[(&str, Effect)] = &[
     ("plugins", Effect::Restart),
     ("cron", Effect::Restart),
     ("agents.defaults.heartbeat", Effect::Restart),
+    ("agents.list[].heartbeat", Effect::Restart),
     ("agents", Effect::Live),
     ("auth", Effect::Live),
     ("bindings", Effect::Live),
@@ -39,11 +40,22 @@ const TABLE: &[(&str, Effect)] = &[
 impl Effect {
     /// What it takes for a key, by its path.
     pub(crate) fn of(path: &str) -> Self {
+        let path = without_indexes(path);
         let is_at = |prefix: &str| {
             path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
         TABLE.iter().find(|(prefix, _)| is_at(prefix)).map_or(Self::None, |(_, effect)| *effect)
     }
+}
+
+/// `list[]` for `list[0]`, as the table names lists.
+fn without_indexes(path: &str) -> String {
+    let mut is_index = false;
+    let keep = |letter: &char| {
+        is_index = *letter == '[' || (is_index && letter.is_ascii_digit());
+        !letter.is_ascii_digit() || !is_index
+    };
+    path.chars().filter(keep).collect()
 }
 
 #[cfg(test)]
@@ -63,6 +75,8 @@ mod tests {
             ("agents.defaults.contextPruning.ttl", Effect::Live),
             ("agents.defaults.humanDelay.mode", Effect::Live),
             ("agents.list", Effect::Live),
+            ("agents.list[12].heartbeat.every", Effect::Restart),
+            ("agents.list[0].model2", Effect::Live),
             ("messages.responsePrefix", Effect::Live),
             ("messages[\"queue\"]", Effect::Live),
             ("skillsets", Effect::None),

@@ -6,7 +6,7 @@ use homard_testkit::{FakeTelegram, fake_telegram::TOKEN};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::home::{Gateway, Home, until};
+use crate::home::{Gateway, Home, said, until};
 
 /// What is down, by the gateway.
 fn degraded(gateway: &Gateway<'_>) -> Vec<Value> {
@@ -108,4 +108,21 @@ fn a_gateway_that_does_not_run_the_config_file_is_not_well() {
     let health = gateway.run(&["health"]);
     assert!(health.code == Some(1) && health.stdout.contains("the last valid config is used instead"), "{health:?}");
     assert_eq!(degraded(&gateway)[0]["part"], "config");
+}
+
+#[test]
+fn commands_find_a_gateway_that_listens_on_another_port_than_the_config_names() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    home.configure("{gateway: {port: 9}}");
+    let health = || {
+        let mut command = home.command(&["health"]);
+        command.env_remove("HOMARD_GATEWAY_PORT");
+        said(command)
+    };
+    let found = health();
+    assert!(found.code == Some(0) && found.stdout.contains(" well "), "{found:?}");
+    drop(gateway);
+    let nobody = health();
+    assert!(nobody.code == Some(1) && nobody.stderr.contains("127.0.0.1:9\n"), "{nobody:?}");
 }

@@ -110,10 +110,6 @@ fn what_cannot_be_used_is_named() {
     };
     assert_eq!(refused("'x/y'", ""), format!("agents.defaults.model is \"x/y\": {}", there_is_no("x")));
     assert_eq!(
-        refused("{primary: 'homard/demo', fallbacks: ['x/y']}", ""),
-        format!("agents.defaults.model.fallbacks is \"x/y\": {}", there_is_no("x"))
-    );
-    assert_eq!(
         refused("'y'", ""),
         "agents.defaults.model is \"y\": a model is named provider/model, such as homard/demo"
     );
@@ -199,12 +195,27 @@ fn without_a_model_the_keys_that_are_there_decide() {
 }
 
 #[test]
+fn a_fallback_that_cannot_be_asked_is_left_out_and_the_others_answer() {
+    let text = "{agents: {defaults: {model: {primary: 'ollama/a', fallbacks: ['nope/x', 'ollama/b']}}}}";
+    config(text).look(|_, _, chain| {
+        let chain = chain.unwrap();
+        assert_eq!(chain.models.iter().map(Named::name).collect::<Vec<_>>(), ["ollama/a", "ollama/b"]);
+        let [left_out] = chain.left_out.as_slice() else { panic!("{:?}", chain.left_out) };
+        assert!(left_out.reason.starts_with("agents.defaults.model.fallbacks names \"nope/x\", which is not asked: "));
+    });
+    config("{agents: {defaults: {model: 'nope/x'}}}").look(|_, _, chain| assert!(chain.is_err()));
+    let text = "{agents: {defaults: {model: {primary: 'ollama/a', fallbacks: ['p/x']}}}, \
+                models: {providers: {p: {baseUrl: 'http://box', api: 'openai-completions', headers: {'a b': 'x'}}}}}";
+    assert_eq!(config(text).order(), ["ollama/a as none:ollama", "p/x as none:p"]);
+}
+
+#[test]
 fn a_choice_for_a_session_is_strict_and_keeps_to_the_list() {
     let text = "{agents: {defaults: {model: {primary: 'ollama/a', fallbacks: ['ollama/b', 'ollama/c']}, \
                 models: {'ollama/b': {alias: 'Bee'}, 'ollama/d': {}}}}}";
     config(text).look(|models, keyring, chain| {
         let chain = chain.unwrap();
-        assert_eq!(chain.left_out, ["ollama/c"]);
+        assert_eq!(chain.left_out.iter().map(|left_out| left_out.name.as_str()).collect::<Vec<_>>(), ["ollama/c"]);
         let choose = |name: &str| models.strict(keyring, name, &chain.models).map(|roster| order(&roster));
         let only = |name: &str| vec![format!("ollama/{name} as none:ollama")];
         assert_eq!(choose("bee").unwrap(), only("b"));

@@ -23,7 +23,7 @@ pub(super) fn look(scene: &Scene) -> Report {
         false => format!("there is no {}, so the defaults hold", file.display()),
     };
     let fault = |fault: &homard_config::Fault| {
-        let to_do = "set it where the gateway is started, or write the value into the file";
+        let to_do = "correct the file; a variable is set where the gateway is started";
         Finding::wrong(fault.to_string(), to_do).at(file)
     };
     let wrong = loaded.problems.iter().map(problem).chain(loaded.faults.iter().map(fault));

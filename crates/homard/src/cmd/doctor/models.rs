@@ -50,7 +50,7 @@ fn judge(agent: &str, standing: &Standing) -> Vec<Finding> {
     });
     findings.extend(unusable);
     findings.extend(standing.left_out.iter().map(|what| {
-        Finding::note(format!("agent {agent}: {what}"), "put it into agents.defaults.models, or out of the fallbacks")
+        Finding::note(format!("agent {agent}: {what}"), "correct the fallbacks, or allow it in agents.defaults.models")
     }));
     let shortened = standing.shortened.iter().map(|(model, shortened)| {
         let what = format!("agent {agent}: {}", shortening::explain(shortened, model));

@@ -390,6 +390,7 @@ fn endpoints(config: &Config) -> homard_gateway::Endpoints {
 
 fn greeting(house: &House, paths: &Paths, (secret, source): (&Secret, &Source)) -> Vec<[String; 2]> {
     let model = match house.hub.agents().get(house.hub.agents().default_id()) {
+        Some(agent) if agent.spec().model.is_empty() => "none can be asked; see: homard models status".to_owned(),
         Some(agent) => format!("{}/{}", agent.spec().provider, agent.spec().model),
         None => DEMO.to_owned(),
     };

@@ -36,8 +36,9 @@ pub(super) fn run(setup: &Setup, agent: Option<&str>, wants_json: bool) -> Resul
             Why::Key { from, others } => json!({"by": "key", "from": from, "others": others}),
             Why::Nothing => json!({"by": "nothing"}),
         };
+        let left_out: Vec<_> = chain.left_out.iter().map(|left_out| &left_out.name).collect();
         return Ok(render::print_json(&json!({
-            "agent": agent.id, "model": chain.first(), "chosen": chosen_by, "candidates": rows, "leftOut": chain.left_out,
+            "agent": agent.id, "model": chain.first(), "chosen": chosen_by, "candidates": rows, "leftOut": left_out,
             "unusable": troubles, "missing": standing.missing, "authFile": keyring.path, "configPath": setup.paths.config,
         }))?);
     }
@@ -94,8 +95,6 @@ impl Standing {
     }
 
     fn of(setup: &Setup, chain: &Chain, keyring: &Keyring, order: &[Candidate]) -> Self {
-        let left_out =
-            |name: &String| format!("{name} is a fallback, but not among agents.defaults.models: it is not asked");
         let missing = order.iter().filter(|candidate| Source::of(&candidate.profile) == Source::Missing);
         let missing = missing.map(|candidate| {
             let keys = setup.models.keys(keyring, &candidate.model.spec().provider);
@@ -107,7 +106,7 @@ impl Standing {
             asked: order.len(),
             missing: missing.collect(),
             unusable: troubles(keyring).map(|(id, why)| format!("{id} cannot be used: {why}")).collect(),
-            left_out: chain.left_out.iter().map(left_out).collect(),
+            left_out: chain.left_out.iter().map(|left_out| left_out.reason.clone()).collect(),
             shortened: Vec::new(),
             outage: None,
         }

@@ -33,7 +33,10 @@ export function internalHooks({ registry, resolveRefs, house, log }) {
     await resolveRefs(event.context);
     const before = JSON.stringify(event.context.bootstrapFiles);
     await actAs(plugin, () => handler(event));
-    const messages = [event.messages].flat().filter((each) => typeof each === "string");
+    const all = [event.messages].flat().filter((each) => typeof each === "string");
+    // What hooks before this one said is known.
+    const known = [sent?.messages ?? []].flat();
+    const messages = known.every((each, index) => all[index] === each) ? all.slice(known.length) : all;
     const { bootstrapFiles } = event.context ?? {};
     // Unchanged files stay where they are: they can be large.
     const isChanged = Array.isArray(bootstrapFiles) && JSON.stringify(bootstrapFiles) !== before;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use homard_proto::SessionKey;
-use homard_store::{Error as StoreError, Store, Unfinished};
+use homard_store::{Error as StoreError, RunState, Store, Unfinished};
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Unfinished runs that nobody has taken up yet, by session and in the order in which they were accepted.
@@ -53,9 +53,10 @@ impl Backlog {
 }
 
 impl Opened<'_> {
-    /// How many runs are left.
-    pub(super) fn len(&self) -> usize {
-        self.guard.iter().flat_map(BTreeMap::values).map(Vec::len).sum()
+    /// How many runs wait to be taken up. Held ones do not.
+    pub(super) fn waiting(&self) -> usize {
+        let all = self.guard.iter().flat_map(BTreeMap::values).flatten();
+        all.filter(|found| found.row.state != RunState::Held).count()
     }
 
     /// The runs of one session.

@@ -168,12 +168,12 @@ impl Hub {
         self.audit().note(fact.with("run", found.row.run.as_str()));
     }
 
-    /// How many runs of earlier processes nobody has taken up yet.
+    /// How many runs of earlier processes nobody has taken up yet. Held runs do not count: they wait for a person.
     pub async fn unfinished(&self) -> Result<usize, StoreError> {
         if self.0.backlog.is_empty() {
             return Ok(0);
         }
-        Ok(self.0.backlog.open(&*self.0.store).await?.len())
+        Ok(self.0.backlog.open(&*self.0.store).await?.waiting())
     }
 
     /// Puts a run that is on disk back in line, with the runs that end with it.

@@ -133,7 +133,10 @@ fn find(server: &Server, body: &Value) -> Result<Found, Denial> {
         }
     }
     let text = |name: &str| body[name].as_str().map(str::trim).filter(|text| !text.is_empty());
-    let name = text("tool").or(text("name")).ok_or_else(|| Denial::invalid("tools.invoke requires name"))?.to_owned();
+    let name = text("tool")
+        .or(text("name"))
+        .ok_or_else(|| Denial::invalid("tools.invoke requires tool, the name of a tool"))?
+        .to_owned();
     let mut arguments = body["args"].as_object().cloned().unwrap_or_default();
     if !body["args"].is_null() && !body["args"].is_object() {
         return Err(Denial::invalid("args must be an object"));

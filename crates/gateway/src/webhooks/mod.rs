@@ -104,8 +104,10 @@ impl Webhooks {
         let own = path.trim().trim_matches('/');
         let is_plain = own.chars().all(|c| c.is_ascii_alphanumeric() || "/-_.~".contains(c));
         // What the gateway answers itself cannot be a webhook.
-        let is_taken =
-            matches!(own.split('/').next(), Some("health" | "healthz" | "ready" | "readyz" | "v1" | "tools"));
+        let is_taken = matches!(
+            own.split('/').next(),
+            Some("health" | "healthz" | "ready" | "readyz" | "v1" | "tools" | "channels" | "metrics")
+        );
         if own.is_empty() || !is_plain || is_taken || own.split('/').any(|part| part.trim_matches('.').is_empty()) {
             return Err(WebhookError::Path(path.to_owned()));
         }
@@ -288,7 +290,22 @@ mod tests {
         for blank in ["", " ", "\t"] {
             assert_eq!(Webhooks::new(blank, "/hooks").unwrap_err(), WebhookError::NoToken);
         }
-        for path in ["/", "", "//", "/health", "v1/", "/v1/hooks", "/tools", "/a b", "/a?b", "/..", "/a//b", "/a/./b"] {
+        for path in [
+            "/",
+            "",
+            "//",
+            "/health",
+            "v1/",
+            "/v1/hooks",
+            "/tools",
+            "/channels",
+            "/metrics",
+            "/a b",
+            "/a?b",
+            "/..",
+            "/a//b",
+            "/a/./b",
+        ] {
             assert_eq!(Webhooks::new("t", path).unwrap_err(), WebhookError::Path(path.to_owned()), "{path}");
         }
         let hooks = Webhooks::new("hunter2", "in/hooks/").unwrap();

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use axum::http::StatusCode;
 use homard_agent::{ChangeError, Patch, schedule::job::Wake};
 use homard_proto::{Extra, SessionKey};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Hooks, errand::Nudge, once::Once, refusal::Refusal, run};
 use crate::server::Server;
@@ -32,23 +33,38 @@ pub(super) async fn tell(
     let _turn = hooks.notes.lock().await;
     let key = agent.main_session();
     let mut told = told(server, &key).await?;
-    if told.contains(&once.id) {
-        return Ok(mode);
+    if let Some(before) = told.iter().find(|before| before.id == once.id) {
+        let is_other = before.asked.as_ref().zip(once.asked.as_ref()).is_some_and(|(before, now)| before != now);
+        return match is_other {
+            true => Err(Refusal::new(StatusCode::CONFLICT, "the idempotency key was used with another request")),
+            false => Ok(mode),
+        };
     }
     // First the event: after a crash in between it is told twice, and not never.
     schedule.wake(Some(agent), &nudge.text, &nudge.wake).await?;
-    told.push(once.id.clone());
+    told.push(once.clone());
     told.drain(..told.len().saturating_sub(REMEMBERED));
-    let changes = Extra::from_iter([(TOLD.to_owned(), told.into())]);
+    let changes = Extra::from_iter([(TOLD.to_owned(), told.iter().map(remembered).collect())]);
     server.hub.patch(&key, Patch { expected: None, changes }).await?;
     Ok(mode)
 }
 
 /// What a session was told.
-async fn told(server: &Server, key: &SessionKey) -> Result<Vec<String>, Refusal> {
+async fn told(server: &Server, key: &SessionKey) -> Result<Vec<Once>, Refusal> {
     let record = run::record(server, key).await?;
     let told = record.as_ref().and_then(|record| record.extra.get(TOLD)?.as_array());
-    Ok(told.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect())
+    Ok(told.into_iter().flatten().filter_map(known).collect())
+}
+
+/// A request as the record of a session holds it.
+fn remembered(once: &Once) -> Value {
+    json!({"id": once.id, "asked": once.asked})
+}
+
+/// The same, read back. Versions before 0.2 kept the id alone.
+fn known(value: &Value) -> Option<Once> {
+    let id = value.as_str().or_else(|| value["id"].as_str())?.to_owned();
+    Some(Once { id, asked: value["asked"].as_str().map(str::to_owned) })
 }
 
 /// Tells a main session how something went.

@@ -48,7 +48,7 @@ fn hooks_are_listed_with_what_they_lack_and_the_way_out() {
         "HOOK                   STATE           FROM             FOR\n\
          boot-md                off             bundled          Has the agent do what BOOT.md says when the gateway starts\n\
          bootstrap-extra-files  on              bundled          Puts more files of the workspace into every prompt\n\
-         command-logger         on              bundled          Writes every command to logs/commands.log in the state dire…\n\
+         command-logger         on              bundled          Writes /new, /reset and /stop to logs/commands.log in the s…\n\
          own                    off             workspace        Tell when the water is high.\n\
          session-memory         on              bundled          Keeps the end of a conversation in memory/ when a new one b…\n\
          tides                  needs TIDE_KEY  state directory  Tell when the water is high.\n"

@@ -136,6 +136,9 @@ async fn scripts(house: &House, plugins: &homard_plugins::Plugins) {
     let signal = serde_json::from_value(signal).unwrap();
     let heard = node.emit(loaded[0].as_ref().unwrap(), &signal).await.unwrap();
     assert_eq!(heard.messages, ["heard command:new"]);
+    let earlier = homard_hooks::Signal { messages: vec!["said before".to_owned()], ..signal };
+    let heard = node.emit(loaded[0].as_ref().unwrap(), &earlier).await.unwrap();
+    assert_eq!(heard.messages, ["heard command:new"], "what was said before is not said again");
     let module = house.path("hook/transform.mjs").display().to_string();
     let within = std::time::Duration::from_secs(10);
     let changed = node.transform(&module, None, json!({"payload": {"x": "y"}}), within).await.unwrap();

@@ -29,7 +29,7 @@ async fn a_tool_is_called_without_a_model() {
 async fn what_cannot_be_called_is_told() {
     let world = world_with(says(&["ok"]), |endpoints| endpoints.denied_tools = vec!["echo".to_owned()]).await;
     for (body, answer) in [
-        (json!({}), (400, refused("invalid_request", "tools.invoke requires name"))),
+        (json!({}), (400, refused("invalid_request", "tools.invoke requires tool, the name of a tool"))),
         (json!({"tool": "echo", "args": 7}), (400, refused("invalid_request", "args must be an object"))),
         (json!({"tool": "echo", "agentId": "ops"}), (400, refused("invalid_request", "there is no agent \"ops\""))),
         (json!({"tool": "echo", "agentId": 7}), (400, refused("invalid_request", "agentId must be a text"))),

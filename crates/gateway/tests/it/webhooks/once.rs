@@ -102,6 +102,9 @@ async fn the_main_session_is_told_once() {
         }
     }
     assert_eq!(events(&world).await, ["the tea is ready"]);
+    let other = r#"{"text": "the tea is cold", "mode": "next-heartbeat"}"#;
+    assert_eq!(post_with(&world, "wake", &[("Idempotency-Key", "tea")], other).await.status, 409);
+    assert_eq!(events(&world).await, ["the tea is ready"]);
     post_with(&world, "wake", &[("Idempotency-Key", "cake")], body).await;
     assert_eq!(events(&world).await.len(), 2);
 }

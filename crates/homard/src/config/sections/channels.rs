@@ -99,7 +99,7 @@ accounts! {
     text_chunk_limit: usize,
     /// Whether answers go out in blocks while they are written. Default: as the agent has it.
     block_streaming: bool,
-    /// How an answer is shown while it is written, in one message that grows: off, partial for word by word, block for sentence by sentence. Default: off.
+    /// How an answer is shown while it is written, in one message that grows: off, partial for each new piece of text, block for steps of at least 200 characters. Default: off.
     streaming: Streaming,
     /// How older files say `streaming`.
     stream_mode: Streaming,

@@ -87,7 +87,7 @@ impl Bundled {
         let (description, emoji) = match self {
             Self::BootMd => ("Has the agent do what BOOT.md says when the gateway starts", "🚀"),
             Self::BootstrapExtraFiles => ("Puts more files of the workspace into every prompt", "📎"),
-            Self::CommandLogger => ("Writes every command to logs/commands.log in the state directory", "📝"),
+            Self::CommandLogger => ("Writes /new, /reset and /stop to logs/commands.log in the state directory", "📝"),
             Self::SessionMemory => ("Keeps the end of a conversation in memory/ when a new one begins", "💾"),
         };
         let needs_workspace = match self {

@@ -5,10 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use homard_proto::{AgentId, SessionKey, id::Error};
-
-/// The account of a platform that has only one.
-const DEFAULT_ACCOUNT: &str = "default";
+use homard_proto::{
+    AgentId, ChannelAccount, IdIssuer, SenderPattern, SessionKey, id::Error, identity::DEFAULT_ACCOUNT,
+};
 
 /// What kind of conversation it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -63,10 +62,8 @@ pub enum Thread {
 /// Where a message comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// The platform.
-    pub channel: String,
-    /// The account there that received it; `None` where there is only one.
-    pub account: Option<String>,
+    /// The account that received it.
+    pub at: ChannelAccount,
     /// The conversation.
     pub peer: Peer,
     /// The server that the room belongs to.
@@ -164,8 +161,8 @@ pub struct Routes {
     pub default_agent: AgentId,
     /// Where conversations with one person are kept.
     pub dm_scope: DmScope,
-    /// People by name, each with ids that are theirs: `<id>`, or `<channel>:<id>` on one platform only.
-    pub identity_links: BTreeMap<String, Vec<String>>,
+    /// People by name, each with the senders that they are.
+    pub identity_links: BTreeMap<String, Vec<SenderPattern>>,
 }
 
 /// What decided who answers, the most specific first.
@@ -200,11 +197,8 @@ pub struct Routed {
 
 /// Finds who answers a message and in which session. Fails on names that cannot be part of a session key.
 pub fn route(routes: &Routes, origin: &Origin) -> Result<Routed, Error> {
-    let channel = segment("channel", &origin.channel)?;
-    let account = match origin.account.as_deref().map(str::trim).filter(|account| !account.is_empty()) {
-        Some(account) => segment("account id", account)?,
-        None => DEFAULT_ACCOUNT.to_owned(),
-    };
+    let channel = segment("channel", origin.at.channel())?;
+    let account = segment("account id", origin.at.account())?;
     let fitting = routes.bindings.iter().filter(|binding| {
         clean(&binding.channel) == channel && binding.account.covers(&account) && binding.fits_place_of(origin)
     });
@@ -245,7 +239,7 @@ impl Binding {
 impl Peer {
     /// As what a binding of this conversation fits.
     fn rule(&self, origin: &Origin) -> Option<Rule> {
-        let (kind, id) = (origin.peer.kind, origin.peer.id.trim());
+        let (kind, id) = (origin.peer.kind, &origin.peer.id);
         if self.kind != kind {
             return None;
         }
@@ -253,6 +247,8 @@ impl Peer {
             (None, _) => return (self.id.trim() == id).then_some(Rule::Peer),
             // The id of a thread with one person may well be the id of another person.
             (Some(_), PeerKind::Direct) => None,
+            // A program may give a thread the id of any group.
+            (Some(_), PeerKind::Group | PeerKind::Channel) if origin.at.issuer() == IdIssuer::Peer => None,
             (Some(Thread::Thread(thread)), PeerKind::Group | PeerKind::Channel) => Some(thread.trim().to_owned()),
             (Some(Thread::Topic(topic)), PeerKind::Group | PeerKind::Channel) => {
                 Some(format!("{id}:topic:{}", topic.trim()))
@@ -269,7 +265,7 @@ impl Peer {
 /// What follows the agent in the session key.
 fn rest(routes: &Routes, origin: &Origin, channel: &str, account: &str) -> Result<String, Error> {
     let peer = part("peer id", &origin.peer.id)?;
-    let person = || routes.person(channel, &peer);
+    let person = || routes.linked(origin).unwrap_or_else(|| peer.clone());
     let base = match (origin.peer.kind, routes.dm_scope) {
         (PeerKind::Group | PeerKind::Channel, _) => format!("{channel}:{}:{peer}", origin.peer.kind.name()),
         (PeerKind::Direct, DmScope::Main) => "main".to_owned(),
@@ -286,13 +282,12 @@ fn rest(routes: &Routes, origin: &Origin, channel: &str, account: &str) -> Resul
 }
 
 impl Routes {
-    /// The name of the person with this id, or the id itself.
-    fn person(&self, channel: &str, peer: &str) -> String {
-        let there = format!("{channel}:{peer}");
-        let is_theirs = |id: &String| [peer, &there].contains(&clean(id).as_str());
-        let linked =
-            self.identity_links.iter().find(|(name, ids)| !clean(name).is_empty() && ids.iter().any(is_theirs));
-        linked.map_or_else(|| peer.to_owned(), |(name, _)| clean(name))
+    /// The name under which the sender of a direct message is linked with other senders.
+    fn linked(&self, origin: &Origin) -> Option<String> {
+        let sender = Some(origin.at.sender(&origin.peer.id));
+        let is_theirs = |pattern: &SenderPattern| pattern.in_global_list(&origin.at) == sender;
+        let named = self.identity_links.iter().filter(|(name, _)| !clean(name).is_empty());
+        named.into_iter().find(|(_, patterns)| patterns.iter().any(is_theirs)).map(|(name, _)| clean(name))
     }
 }
 

@@ -8,16 +8,13 @@ fn peer(kind: PeerKind, id: &str) -> Peer {
     Peer { kind, id: id.to_owned() }
 }
 
+fn at(channel: &str, account: &str) -> ChannelAccount {
+    let issuer = if channel == "webhook" { IdIssuer::Peer } else { IdIssuer::Platform };
+    ChannelAccount::new(channel, account, issuer, false)
+}
+
 fn origin(channel: &str, kind: PeerKind, id: &str) -> Origin {
-    Origin {
-        channel: channel.to_owned(),
-        account: None,
-        peer: peer(kind, id),
-        guild: None,
-        team: None,
-        thread: None,
-        is_owner: false,
-    }
+    Origin { at: at(channel, "default"), peer: peer(kind, id), guild: None, team: None, thread: None, is_owner: false }
 }
 
 fn binding(agent: &str, channel: &str) -> Binding {
@@ -92,7 +89,7 @@ fn everything_that_a_binding_names_must_fit() {
         ..binding("ops", "discord")
     };
     let fitting = Origin {
-        account: Some("work".to_owned()),
+        at: at("discord", "work"),
         guild: Some("G1".to_owned()),
         ..origin("discord", PeerKind::Channel, "C1")
     };
@@ -100,9 +97,9 @@ fn everything_that_a_binding_names_must_fit() {
     let matched = |origin: &Origin| route(&routes, origin).unwrap().matched;
     assert_eq!(matched(&fitting), Rule::Peer);
     for other in [
-        Origin { channel: "slack".to_owned(), ..fitting.clone() },
-        Origin { account: None, ..fitting.clone() },
-        Origin { account: Some("home".to_owned()), ..fitting.clone() },
+        Origin { at: at("slack", "work"), ..fitting.clone() },
+        Origin { at: at("discord", "default"), ..fitting.clone() },
+        Origin { at: at("discord", "home"), ..fitting.clone() },
         Origin { guild: None, ..fitting.clone() },
         Origin { guild: Some("G2".to_owned()), ..fitting.clone() },
         Origin { peer: peer(PeerKind::Channel, "C2"), ..fitting.clone() },
@@ -150,8 +147,7 @@ fn a_thread_with_one_person_is_not_taken_for_another_person() {
 #[test]
 fn a_scope_says_where_a_conversation_with_a_person_is_kept() {
     let kept = |dm_scope: DmScope, is_owner: bool| {
-        let account = Some("Work".to_owned());
-        let origin = Origin { account, is_owner, ..origin("telegram", PeerKind::Direct, "Alice") };
+        let origin = Origin { at: at("telegram", "Work"), is_owner, ..origin("telegram", PeerKind::Direct, "Alice") };
         key(&Routes { dm_scope, ..routes(Vec::new()) }, &origin)
     };
     for (scope, owner, other) in [
@@ -171,7 +167,8 @@ fn a_scope_says_where_a_conversation_with_a_person_is_kept() {
 
 #[test]
 fn the_ids_of_one_person_lead_to_one_conversation() {
-    let links = BTreeMap::from([("Alice".to_owned(), vec!["telegram:111".to_owned(), "ALICE-at-irc".to_owned()])]);
+    let links = ["telegram:111", "alice-at-irc", "webhook/door:a"].map(SenderPattern::parse).to_vec();
+    let links = BTreeMap::from([("Alice".to_owned(), links)]);
     let routes = |dm_scope| Routes { dm_scope, identity_links: links.clone(), ..routes(Vec::new()) };
     let kept = |scope, channel, id| key(&routes(scope), &origin(channel, PeerKind::Direct, id));
     assert_eq!(kept(DmScope::PerPeer, "telegram", "111"), "agent:main:direct:alice");
@@ -186,12 +183,31 @@ fn the_ids_of_one_person_lead_to_one_conversation() {
 }
 
 #[test]
+fn c1_a_sender_whose_id_looks_like_a_link_or_a_peer_is_neither() {
+    let links = BTreeMap::from([("alice".to_owned(), ["telegram:111", "7"].map(SenderPattern::parse).to_vec())]);
+    let bound = Binding { peer: Some(peer(PeerKind::Direct, "boss")), ..binding("private", "webhook") };
+    let room = Binding { peer: Some(peer(PeerKind::Group, "board")), ..binding("private", "webhook") };
+    let routes = Routes { dm_scope: DmScope::PerPeer, identity_links: links, ..routes(vec![bound, room]) };
+    for id in ["telegram:111", "7"] {
+        let key = key(&routes, &origin("webhook", PeerKind::Direct, id));
+        assert_ne!(key, "agent:main:direct:alice", "{id}");
+    }
+    for id in [" boss", "boss ", "Boss", "webhook:boss"] {
+        let routed = route(&routes, &origin("webhook", PeerKind::Direct, id)).unwrap();
+        assert_eq!(routed.matched, Rule::Default, "{id:?}");
+    }
+    let thread = Some(Thread::Thread("board".to_owned()));
+    let routed = route(&routes, &Origin { thread, ..origin("webhook", PeerKind::Group, "lobby") }).unwrap();
+    assert_eq!(routed.matched, Rule::Default, "a thread that is called like a group");
+}
+
+#[test]
 fn names_that_cannot_be_in_a_key_are_refused() {
     let refused = |origin: Origin| route(&routes(Vec::new()), &origin).unwrap_err().to_string();
     let good = || origin("telegram", PeerKind::Direct, "1");
-    assert_eq!(refused(Origin { channel: " ".to_owned(), ..good() }), "channel must not be empty");
-    assert_eq!(refused(Origin { channel: "a:b".to_owned(), ..good() }), "channel must not contain ':'");
-    assert_eq!(refused(Origin { account: Some("a:b".to_owned()), ..good() }), "account id must not contain ':'");
+    assert_eq!(refused(Origin { at: at(" ", ""), ..good() }), "channel must not be empty");
+    assert_eq!(refused(Origin { at: at("a:b", ""), ..good() }), "channel must not contain ':'");
+    assert_eq!(refused(Origin { at: at("a", "a:b"), ..good() }), "account id must not contain ':'");
     assert_eq!(refused(origin("telegram", PeerKind::Group, "")), "peer id must not be empty");
     assert_eq!(
         refused(Origin { thread: Some(Thread::Thread(String::new())), ..good() }),
@@ -237,7 +253,7 @@ prop_compose! {
     fn any_origin()(
         // Without an m: no platform is called main or dm.
         channel in "[A-La-l]{1,8}",
-        account in prop::option::of("[A-La-l0-9_-]{0,8}"),
+        account in "[A-La-l0-9_-]{0,8}",
         kind in any_kind(),
         id in "[A-Za-zÀ-ž0-9@._+-]{1,20}(:[0-9]{1,6})?",
         thread in prop::option::of(prop_oneof![
@@ -246,7 +262,7 @@ prop_compose! {
         ]),
         is_owner: bool,
     ) -> Origin {
-        Origin { account, thread, is_owner, ..origin(&channel, kind, &id) }
+        Origin { at: at(&channel, &account), thread, is_owner, ..origin(&channel, kind, &id) }
     }
 }
 
@@ -260,7 +276,9 @@ prop_compose! {
             let account = if is_any { Account::Any } else { Account::Default };
             Binding { account, ..binding(&agent, &channel) }
         });
-        Routes { dm_scope, identity_links: names, ..routes(bindings.collect()) }
+        let links = |ids: Vec<String>| ids.iter().map(|id| SenderPattern::parse(id)).collect();
+        let identity_links = names.into_iter().map(|(name, ids)| (name, links(ids))).collect();
+        Routes { dm_scope, identity_links, ..routes(bindings.collect()) }
     }
 }
 
@@ -275,11 +293,9 @@ proptest! {
     }
 
     #[test]
-    fn the_case_of_a_name_changes_nothing(routes in any_routes(), origin in any_origin()) {
+    fn the_case_of_a_channel_or_an_account_changes_nothing(routes in any_routes(), origin in any_origin()) {
         let other = Origin {
-            channel: format!(" {} ", origin.channel.to_lowercase()),
-            account: origin.account.as_ref().map(|account| account.to_lowercase()),
-            peer: peer(origin.peer.kind, &origin.peer.id.to_lowercase()),
+            at: at(&format!(" {} ", origin.at.channel()), &origin.at.account().to_uppercase()),
             ..origin.clone()
         };
         prop_assert_eq!(route(&routes, &origin), route(&routes, &other));
@@ -304,7 +320,7 @@ proptest! {
     ) {
         routes.dm_scope = DmScope::OwnerInMain;
         routes.identity_links.clear();
-        let named = |origin: &Origin| (clean(&origin.channel), origin.peer.kind, clean(&origin.peer.id));
+        let named = |origin: &Origin| (origin.at.channel().to_owned(), origin.peer.kind, clean(&origin.peer.id));
         prop_assume!(named(&a) != named(&b) && !a.is_owner && !b.is_owner);
         prop_assert_ne!(route(&routes, &a).unwrap().key, route(&routes, &b).unwrap().key);
     }

@@ -24,6 +24,7 @@ use homard_channels::{
     history::{History, Overheard},
     pairing::{Asked, Book, Who, greeting},
 };
+use homard_proto::Identity;
 use serde_json::{Map, Value};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -253,14 +254,15 @@ impl Desk {
     /// Whether a message is let in. One that is not is dealt with here.
     async fn admit(&self, incoming: Incoming) -> Option<Admitted> {
         let policy = self.policy();
-        let paired = tokio::task::block_in_place(|| self.book.approved(&self.place.0)).unwrap_or_else(|error| {
+        let sender = policy.sender(&incoming);
+        let paired = tokio::task::block_in_place(|| self.book.approved(&policy.at)).unwrap_or_else(|error| {
             tracing::error!(%error, "those who were approved are not let in");
             Vec::new()
         });
         let is_control = incoming.media.is_empty() && intake::is_command(&self.hub, &incoming.text);
-        let is_owner = policy.is_owner(&incoming.sender.id, &paired);
+        let is_owner = policy.is_owner(&sender, &paired);
         let activation = self.activation(&policy, &incoming).await;
-        let caller = Caller { incoming: &incoming, paired: &paired, activation, is_control };
+        let caller = Caller { incoming: &incoming, sender: &sender, paired: &paired, activation, is_control };
         match judge(&policy.rules, caller) {
             // To the model a command is words, and in a group nobody wants to hear its answer.
             Verdict::Admit { .. } if is_control && !is_owner && incoming.peer.kind != PeerKind::Direct => {
@@ -272,7 +274,7 @@ impl Desk {
             Verdict::Pair => {
                 // First, so that it is not read if they are let in while the gateway is down.
                 self.finish(std::slice::from_ref(&incoming.event)).await;
-                self.pair(&incoming).await;
+                self.pair(&incoming, &sender).await;
                 return None;
             }
             Verdict::Remember => {
@@ -303,16 +305,19 @@ impl Desk {
     }
 
     /// Tells somebody whom nobody knows how they can be let in, once.
-    async fn pair(&self, incoming: &Incoming) {
+    async fn pair(&self, incoming: &Incoming, identity: &Identity) {
         let (channel, sender) = (&self.place.0, &incoming.sender);
         let known = [("username", sender.username.clone()), ("name", Some(sender.name.clone()))];
         let told = known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
         let meta: Map<String, Value> = told.filter(|(_, value): &(_, Value)| value != "").collect();
-        let who = Who { id: &sender.id, meta, now_ms: self.now() };
-        let asked = tokio::task::block_in_place(|| self.book.ask(channel, who, draw));
+        let who = Who { sender: identity, meta, now_ms: self.now() };
+        let asked = tokio::task::block_in_place(|| self.book.ask(who, draw));
         let code = match asked {
             Ok(Asked::New(code)) => {
-                let fact = Fact::new(What::PairingAsked).by(&sender.id).with("channel", channel);
+                let fact = Fact::new(What::PairingAsked)
+                    .by(&sender.id)
+                    .with("channel", channel)
+                    .with("account", &self.place.1);
                 self.hub.audit().note(fact.ended("asked"));
                 let what = format!("{} asks to be let in; see: homard pairing list {channel}", sender.id);
                 self.standing.turned_away(self.now(), what);

@@ -143,7 +143,7 @@ impl Desk {
                 account: self.place.1.clone(),
                 event: incoming.event.clone(),
             },
-            principal: principal(&self.place.0, &incoming.sender.id, is_owner),
+            principal: principal(&policy.sender(incoming), is_owner),
             sender: Sender {
                 id: incoming.sender.id.clone(),
                 name: Some(incoming.sender.name.clone()).filter(|name| !name.is_empty()),
@@ -203,8 +203,7 @@ impl Desk {
             _ => Thread::Thread(thread),
         });
         let origin = Origin {
-            channel: self.place.0.clone(),
-            account: Some(self.place.1.clone()),
+            at: policy.at.clone(),
             peer: Peer { kind, id: incoming.peer.id.clone() },
             guild: None,
             team: None,

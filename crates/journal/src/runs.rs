@@ -261,6 +261,7 @@ fn decode(row: &Row<'_>) -> Result<RunRow> {
         principal: must("principal")?,
         method: must("method")?,
         fingerprint: must("fingerprint")?,
+        origin: parsed(row, "origin")?,
         key: SessionKey::parse(&must("skey")?, &AgentId::main()).map_err(db::nonsense)?,
         session: named(row, "session_id", SessionId::parse)?,
         accepted_at: row.get("accepted_at")?,
@@ -291,7 +292,7 @@ pub(crate) fn unfinished(db: &Connection) -> Result<Vec<Open>> {
             key: known.key.clone(),
             message,
             options,
-            origin: parsed(row, "origin")?,
+            origin: known.origin.clone(),
             at: known.accepted_at,
         };
         let aborted: Option<AbortReason> = parsed(row, "aborted")?;

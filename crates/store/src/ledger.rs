@@ -142,6 +142,7 @@ impl Ledger {
             principal: accept.principal.clone(),
             method: accept.method.clone(),
             fingerprint: accept.fingerprint.clone(),
+            origin: accept.origin.clone(),
             key: accept.key.clone(),
             session: None,
             accepted_at: accept.at,

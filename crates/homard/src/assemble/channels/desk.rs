@@ -7,6 +7,7 @@
 mod bring;
 mod lines;
 mod reacted;
+mod session;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
@@ -25,7 +26,7 @@ use homard_channels::{
     pairing::{Asked, Book, Who, greeting},
 };
 use homard_proto::Identity;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     time::sleep,
@@ -295,7 +296,7 @@ impl Desk {
         if incoming.peer.kind == PeerKind::Direct {
             return None;
         }
-        let key = self.routed(policy, incoming, false)?.key;
+        let key = self.routed(policy, incoming, false).await.ok()?.key;
         let record = self.hub.record(&key).await.ok().flatten()?;
         match record.extra.get("groupActivation").and_then(Value::as_str) {
             Some("always") => Some(Activation::Always),
@@ -397,9 +398,10 @@ fn draw() -> [u8; 8] {
     bytes
 }
 
-/// The conversation of a message.
+/// Names the conversation of a message within the account. Different conversations have different names, whatever ids
+/// have in them.
 fn room(incoming: &Incoming) -> String {
-    format!("{}:{}", incoming.peer.id, incoming.thread.as_deref().unwrap_or_default())
+    json!([incoming.peer.kind, incoming.peer.id, incoming.thread]).to_string()
 }
 
 /// Puts a message to its neighbours, and returns what is whole.
@@ -410,12 +412,12 @@ fn sort(
     now: u64,
 ) -> Vec<Vec<Admitted>> {
     let incoming = &admitted.incoming;
-    let key = format!("{}:{}", room(incoming), incoming.sender.id);
+    let key = json!([room(incoming), incoming.sender.id]).to_string();
     if let Some(album) = incoming.album.clone() {
         let before = waiting.take(&key);
         return before
             .into_iter()
-            .chain(albums.push(&format!("{key}:{album}"), admitted, Treat::Joined, now))
+            .chain(albums.push(&json!([key, album]).to_string(), admitted, Treat::Joined, now))
             .collect();
     }
     let is_plain = incoming.media.is_empty() && !admitted.is_control && !incoming.is_command;

@@ -1,5 +1,7 @@
 //! Who is who: an identity is a channel, an account and an id, never a text that looks like one.
 
+use std::fs;
+
 use homard_testkit::fake_provider::Asked;
 use serde_json::{Value, json};
 
@@ -64,4 +66,94 @@ async fn c1_who_is_approved_on_one_account_is_a_stranger_on_another() {
     assert_eq!(stage.asked(), 0);
     knock("shop", "m3");
     until("the model is asked", || stage.asked() == 1);
+    assert_eq!(stage.sessions(&gateway), ["agent:main:webhook:shop:direct:ann"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h5_senders_with_similar_ids_never_share_a_session() {
+    let stage = Stage::with(open_webhook(), json!({})).await;
+    let gateway = stage.gateway();
+    let people = [
+        ("default", "ann", "agent:main:webhook:direct:ann"),
+        ("default", "Ann", "agent:main:webhook:direct:%41nn"),
+        ("default", "ann ", "agent:main:webhook:direct:ann%20"),
+        ("default", "ann:thread:1", "agent:main:webhook:direct:ann%3athread%3a1"),
+        ("default", "group", "agent:main:webhook:direct:%67roup"),
+        ("shop", "ann", "agent:main:webhook:shop:direct:ann"),
+        ("bank", "ann", "agent:main:webhook:bank:direct:ann"),
+    ];
+    for (at, (account, sender, _)) in people.into_iter().enumerate() {
+        let asked = say(&stage, &gateway, account, (&format!("m{at}"), sender, &format!("canary-{at}-secret")));
+        let leaked: Vec<_> = (0..at).filter(|other| asked.body.contains(&format!("canary-{other}-secret"))).collect();
+        assert!(leaked.is_empty(), "{sender:?} of {account} reads {leaked:?}");
+    }
+    let mut keys = people.map(|(.., key)| key);
+    keys.sort_unstable();
+    assert_eq!(stage.sessions(&gateway), keys);
+}
+
+/// Sessions as the last version kept them: by the id in lower case, without the account.
+fn old_sessions(stage: &Stage, sessions: &[(&str, &str, &str, &str)]) {
+    let folder = stage.home().state().join("agents/main/sessions");
+    fs::create_dir_all(&folder).unwrap();
+    let mut records = json!({});
+    for (at, (key, account, to, words)) in sessions.iter().enumerate() {
+        let id = format!("00000000-0000-4000-8000-00000000000{at}");
+        records[*key] = json!({
+            "sessionId": id, "updatedAt": 1_794_000_000_000_u64, "lastChannel": "webhook", "lastTo": to,
+            "lastAccountId": account, "deliveryContext": {"channel": "webhook", "to": to, "accountId": account},
+        });
+        let at = "2026-11-06T21:20:00.000Z";
+        let message =
+            json!({"role": "user", "content": [{"type": "text", "text": words}], "timestamp": 1_794_000_000_000_u64});
+        let lines = [
+            json!({"type": "session", "version": 3, "id": id, "timestamp": at, "cwd": "/"}),
+            json!({"type": "message", "id": "aaaaaaaa", "parentId": null, "timestamp": at, "message": message}),
+        ];
+        fs::write(folder.join(format!("{id}.jsonl")), lines.map(|line| format!("{line}\n")).concat()).unwrap();
+    }
+    fs::write(folder.join("sessions.json"), records.to_string()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h5_a_session_of_the_old_format_is_found_by_its_own_sender_only() {
+    let stage = Stage::with(open_webhook(), json!({})).await;
+    old_sessions(
+        &stage,
+        &[
+            ("agent:main:webhook:direct:ann", "default", "ann", "old-ann"),
+            ("agent:main:webhook:direct:bob", "default", "Bob", "old-Bob"),
+            ("agent:main:webhook:direct:eve", "shop", "eve", "old-eve"),
+            ("agent:main:webhook:direct:kim:thread:1", "default", "kim:thread:1", "old-kim"),
+        ],
+    );
+    let gateway = stage.gateway();
+    let reads = |account: &str, id: &str, sender: &str| -> Vec<&'static str> {
+        let asked = say(&stage, &gateway, account, (id, sender, "hello"));
+        ["old-ann", "old-Bob", "old-eve", "old-kim"].into_iter().filter(|words| asked.body.contains(words)).collect()
+    };
+    assert_eq!(reads("default", "m1", "ann"), ["old-ann"]);
+    assert_eq!(reads("shop", "m1", "ann"), Vec::<&str>::new());
+    assert_eq!(reads("default", "m2", "bob"), Vec::<&str>::new());
+    assert_eq!(reads("default", "m3", "Bob"), ["old-Bob"]);
+    assert_eq!(reads("default", "m4", "eve"), Vec::<&str>::new());
+    assert_eq!(reads("shop", "m5", "eve"), ["old-eve"]);
+    // What the old key meant cannot be told: a person of this name, or a thread of another person.
+    assert_eq!(reads("default", "m6", "kim:thread:1"), Vec::<&str>::new());
+    for round in ["x", "y"] {
+        assert_eq!(reads("default", &format!("{round}1"), "bob"), Vec::<&str>::new());
+        assert_eq!(reads("default", &format!("{round}2"), "Bob"), ["old-Bob"]);
+        assert_eq!(reads("shop", &format!("{round}3"), "eve"), ["old-eve"]);
+    }
+    // A thread begins with the session around it, and that is not Bob's.
+    let mut threaded = said("t1", "bob", "hello in a thread");
+    threaded["thread"] = json!("1");
+    let before = stage.asked();
+    assert_eq!(knock(gateway.port, "/channels/webhook", &threaded, SECRET).unwrap().0, 200);
+    until("the model is asked", || stage.asked() > before);
+    assert!(!stage.puppet.provider.asked().pop().unwrap().body.contains("old-Bob"));
+    let keys = stage.sessions(&gateway);
+    for key in ["agent:main:webhook:direct:%62ob", "agent:main:webhook:direct:bob", "agent:main:webhook:direct:eve"] {
+        assert!(keys.contains(&key.to_owned()), "{keys:?}");
+    }
 }

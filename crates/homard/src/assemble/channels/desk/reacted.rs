@@ -5,6 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use homard_agent::routing::Routed;
 use homard_channels::{
     Incoming, PeerKind, Reaction,
     access::{Caller, Verdict, judge},
@@ -62,7 +63,7 @@ impl Desk {
             return;
         }
         let is_owner = policy.is_owner(&sender, &paired) && incoming.peer.kind == PeerKind::Direct;
-        let Some(key) = self.routed(&policy, &incoming, is_owner).map(|routed| routed.key) else { return };
+        let Ok(Routed { key, .. }) = self.routed(&policy, &incoming, is_owner).await else { return };
         if !matches!(self.hub.record(&key).await, Ok(Some(_))) {
             return;
         }

@@ -224,9 +224,12 @@ pub(crate) fn look(db: &Connection, look: &Look) -> Result<Vec<RunRow>> {
     db.prepare_cached(sql)?.query_map(params![before, key, look.limit], decode)?.collect()
 }
 
-/// The run to which an event of a channel led.
+/// The run to which an event of a channel led. Where ids are unique in a chat only, an event is `<id>#[<chat>]` and its id
+/// is enough.
 pub(crate) fn of_event(db: &Connection, event: &str) -> Result<Option<RunId>> {
-    let sql = "SELECT run_id FROM run WHERE origin IS NOT NULL AND origin ->> 'event' = ?1 ORDER BY seq DESC LIMIT 1";
+    let sql = "SELECT run_id FROM run WHERE origin IS NOT NULL
+               AND (origin ->> 'event' = ?1 OR substr(origin ->> 'event', 1, length(?1) + 2) = ?1 || '#[')
+               ORDER BY seq DESC LIMIT 1";
     let found = db.prepare_cached(sql)?.query_row([event], |row| named(row, "run_id", RunId::parse)).optional()?;
     Ok(found.flatten())
 }

@@ -2,10 +2,11 @@
 
 use std::fs;
 
+use homard_channels::{Secret, webhook::signature::sign};
 use homard_testkit::fake_provider::Asked;
 use serde_json::{Value, json};
 
-use super::stage::{SECRET, Stage, heard, knock, said};
+use super::stage::{SECRET, Stage, heard, knock, request, said};
 use crate::home::{Gateway, until};
 
 /// A webhook channel that admits everybody, with two more accounts beside the default one.
@@ -156,4 +157,29 @@ async fn h5_a_session_of_the_old_format_is_found_by_its_own_sender_only() {
     for key in ["agent:main:webhook:direct:%62ob", "agent:main:webhook:direct:bob", "agent:main:webhook:direct:eve"] {
         assert!(keys.contains(&key.to_owned()), "{keys:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m1_a_replayed_delivery_with_another_idempotency_key_is_the_same_message() {
+    let stage = Stage::with(json!({"webhook": {"allowFrom": ["ann"]}}), json!({})).await;
+    let gateway = stage.gateway();
+    let body = said("m1", "ann", "hello").to_string();
+    let now = homard_agent::Ambient::system().now_ms() / 1000;
+    let signature = sign(&Secret::from(SECRET), now, body.as_bytes());
+    for key in ["", "a", "b", "c"] {
+        let head = format!(
+            "POST /channels/webhook HTTP/1.0\r\nHost: localhost\r\nx-homard-timestamp: {now}\r\n\
+             x-homard-signature: {signature}\r\nidempotency-key: {key}\r\n"
+        );
+        assert_eq!(request(gateway.port, &head, &body).unwrap().0, 200);
+    }
+    assert_eq!(knock(gateway.port, "/channels/webhook", &said("m2", "ann", "bye"), SECRET).unwrap().0, 200);
+    let answers = || {
+        let seen = stage.peer.seen().into_iter().filter(|seen| seen["type"] == "message");
+        seen.map(|seen| seen["text"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    until("the last answer", || answers().iter().any(|text| text.contains("bye")));
+    assert_eq!(answers(), ["echo hello", "echo bye"]);
+    let traced = gateway.run(&["trace", "m1"]);
+    assert!(traced.code == Some(0) && traced.stdout.contains("agent:main:webhook:direct:ann"), "{traced:?}");
 }

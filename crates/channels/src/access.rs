@@ -189,6 +189,7 @@ pub fn judge(rules: &Rules, caller: Caller<'_>) -> Verdict {
         return Verdict::Drop(Reason::Bot);
     }
     match caller.incoming.peer.kind {
+        PeerKind::Direct if caller.incoming.sender.is_chat => Verdict::Drop(Reason::Sender),
         PeerKind::Direct => direct(rules, caller),
         PeerKind::Group | PeerKind::Channel => group(rules, caller),
     }

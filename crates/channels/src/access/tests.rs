@@ -65,6 +65,16 @@ fn a_name_or_a_bot_does_not_open_the_door() {
 }
 
 #[test]
+fn a_chat_is_never_alone_with_us() {
+    for (dm, allow) in [(DmPolicy::Pairing, "7"), (DmPolicy::Open, "*"), (DmPolicy::Allowlist, "7")] {
+        let rules = Rules { dm, allow_from: list(&[allow]), ..Rules::default() };
+        let mut incoming = said(PeerKind::Direct, "7");
+        incoming.sender.is_chat = true;
+        assert_eq!(verdict_on(&rules, &incoming, &approved(&["7"])), Verdict::Drop(Reason::Sender));
+    }
+}
+
+#[test]
 fn c1_an_entry_or_an_approval_of_another_channel_or_account_admits_nobody() {
     let entries = ["telegram:1", "tg:1", "telegram/default:1", "webhook/shop:1", "Telegram:1"];
     let rules = Rules { allow_from: list(&entries), dm: DmPolicy::Allowlist, ..Rules::default() };

@@ -187,7 +187,13 @@ fn read(body: Body, account: &str, now_ms: u64) -> Result<Incoming, &'static str
         message: id,
         account: account.to_owned(),
         peer,
-        sender: Sender { id: sender.id, name: sender.name, username: sender.username, is_bot: sender.bot },
+        sender: Sender {
+            id: sender.id,
+            name: sender.name,
+            username: sender.username,
+            is_bot: sender.bot,
+            is_chat: false,
+        },
         is_command: text.starts_with('/'),
         text,
         was_mentioned: mentioned || reply_to.as_ref().is_some_and(|quoted| quoted.is_ours),
@@ -285,6 +291,7 @@ mod tests {
                 name: "Ann".to_owned(),
                 username: Some("a".to_owned()),
                 is_bot: true,
+                is_chat: false,
             },
             text: "hi".to_owned(),
             reply_to: Some(Quoted {

@@ -261,7 +261,7 @@ impl Desk {
             Vec::new()
         });
         let is_control = incoming.media.is_empty() && intake::is_command(&self.hub, &incoming.text);
-        let is_owner = policy.is_owner(&sender, &paired);
+        let is_owner = policy.is_owner(&incoming, &paired);
         let activation = self.activation(&policy, &incoming).await;
         let caller = Caller { incoming: &incoming, sender: &sender, paired: &paired, activation, is_control };
         match judge(&policy.rules, caller) {

@@ -97,12 +97,14 @@ impl Policy {
         self.at.sender(&incoming.sender.id)
     }
 
-    /// Whether a sender is the owner. `paired` are the senders that were approved.
-    pub(super) fn is_owner(&self, sender: &Identity, paired: &[Identity]) -> bool {
-        match &self.owners {
-            Some(owners) => owners.contains(sender),
-            None => self.only_person(paired) == Some(sender),
-        }
+    /// Whether the owner sent a message. `paired` are the senders that were approved.
+    pub(super) fn is_owner(&self, incoming: &Incoming, paired: &[Identity]) -> bool {
+        let sender = self.sender(incoming);
+        let is_named = match &self.owners {
+            Some(owners) => owners.contains(&sender),
+            None => self.only_person(paired) == Some(&sender),
+        };
+        is_named && !incoming.sender.is_chat
     }
 
     /// Who is written to when nobody is named: the owner, if it is known who that is.
@@ -161,6 +163,8 @@ fn group_rules(at: &ChannelAccount, group: &Group) -> GroupRules {
 
 #[cfg(test)]
 mod tests {
+    use homard_channels::Sender;
+
     use super::*;
     use crate::assemble::channels::issuer;
 
@@ -180,7 +184,26 @@ mod tests {
     /// Those of some ids who are the owner.
     fn owners_of(policy: &Policy, ids: &[&'static str], paired: &[&str]) -> Vec<&'static str> {
         let paired: Vec<_> = paired.iter().map(|id| policy.at.sender(id)).collect();
-        ids.iter().copied().filter(|id| policy.is_owner(&policy.at.sender(id), &paired)).collect()
+        ids.iter().copied().filter(|id| policy.is_owner(&from(id), &paired)).collect()
+    }
+
+    fn from(id: &str) -> Incoming {
+        let sender = Sender { id: id.to_owned(), ..Sender::default() };
+        Incoming { sender, ..Incoming::default() }
+    }
+
+    #[test]
+    fn a_chat_is_never_the_owner() {
+        for text in [
+            "{channels: {telegram: {allowFrom: [7]}}}",
+            "{commands: {ownerAllowFrom: ['telegram:7']}, channels: {telegram: {}}}",
+        ] {
+            let policy = policy(text, "telegram");
+            let mut incoming = from("7");
+            assert!(policy.is_owner(&incoming, &[]));
+            incoming.sender.is_chat = true;
+            assert!(!policy.is_owner(&incoming, &[]));
+        }
     }
 
     #[test]

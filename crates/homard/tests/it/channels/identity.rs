@@ -183,3 +183,30 @@ async fn m1_a_replayed_delivery_with_another_idempotency_key_is_the_same_message
     let traced = gateway.run(&["trace", "m1"]);
     assert!(traced.code == Some(0) && traced.stdout.contains("agent:main:webhook:direct:ann"), "{traced:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_telegram_chat_is_never_taken_for_a_person() {
+    let account = json!({
+        "allowFrom": [7], "webhookUrl": "https://example.org/channels/telegram",
+        "webhookSecret": "sixteen-or-more-letters",
+    });
+    let stage = Stage::telegram(account).await;
+    let gateway = stage.gateway();
+    until("the webhook is set", || !stage.telegram.calls_of("setWebhook").is_empty());
+    let bring = |number: i64, sender: Value, text: &str| {
+        let mut message = json!({
+            "message_id": number, "date": 1_794_758_460, "chat": {"id": 7, "type": "private"}, "text": text,
+        });
+        message.as_object_mut().unwrap().extend(sender.as_object().cloned().unwrap());
+        let head = "POST /channels/telegram HTTP/1.0\r\nHost: localhost\r\n\
+                    X-Telegram-Bot-Api-Secret-Token: sixteen-or-more-letters\r\n";
+        request(gateway.port, head, &json!({"update_id": number, "message": message}).to_string()).unwrap().0
+    };
+    let person = json!({"from": {"id": 7, "is_bot": false, "first_name": "Ann"}});
+    let chat = json!({"sender_chat": {"id": 7, "type": "private", "title": "Ann"}});
+    until("the door is open", || bring(1, chat.clone(), "as a chat") == 200);
+    assert_eq!(bring(2, json!({}), "as nobody"), 200);
+    assert_eq!(bring(3, person, "as myself"), 200);
+    until("an answer", || !stage.telegram.seen().is_empty());
+    assert_eq!(stage.answers(), [(7, "echo as myself".to_owned())]);
+}

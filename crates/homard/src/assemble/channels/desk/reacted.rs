@@ -62,7 +62,7 @@ impl Desk {
         if !matches!(judge(&policy.rules, caller), Verdict::Admit { .. }) {
             return;
         }
-        let is_owner = policy.is_owner(&sender, &paired) && incoming.peer.kind == PeerKind::Direct;
+        let is_owner = policy.is_owner(&incoming, &paired) && incoming.peer.kind == PeerKind::Direct;
         let Ok(Routed { key, .. }) = self.routed(&policy, &incoming, is_owner).await else { return };
         if !matches!(self.hub.record(&key).await, Ok(Some(_))) {
             return;

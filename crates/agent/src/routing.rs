@@ -2,13 +2,15 @@
 //!
 //! Bindings say which agent; the most specific one that fits wins, and among equals the first. The key says where the
 //! conversation is kept: a group's by the group, and a person's by the person, unless the person is the owner.
+//! Different peers never have one key: ids are escaped by [`part`].
+
+mod part;
 
 use std::collections::BTreeMap;
 
-use homard_proto::{AgentId, SessionKey, id::Error};
-
-/// The account of a platform that has only one.
-const DEFAULT_ACCOUNT: &str = "default";
+use homard_proto::{
+    AgentId, ChannelAccount, IdIssuer, SenderPattern, SessionKey, id::Error, identity::DEFAULT_ACCOUNT,
+};
 
 /// What kind of conversation it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -63,10 +65,8 @@ pub enum Thread {
 /// Where a message comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// The platform.
-    pub channel: String,
-    /// The account there that received it; `None` where there is only one.
-    pub account: Option<String>,
+    /// The account that received it.
+    pub at: ChannelAccount,
     /// The conversation.
     pub peer: Peer,
     /// The server that the room belongs to.
@@ -164,8 +164,8 @@ pub struct Routes {
     pub default_agent: AgentId,
     /// Where conversations with one person are kept.
     pub dm_scope: DmScope,
-    /// People by name, each with ids that are theirs: `<id>`, or `<channel>:<id>` on one platform only.
-    pub identity_links: BTreeMap<String, Vec<String>>,
+    /// People by name, each with the senders that they are.
+    pub identity_links: BTreeMap<String, Vec<SenderPattern>>,
 }
 
 /// What decided who answers, the most specific first.
@@ -194,17 +194,25 @@ pub struct Routed {
     pub agent: AgentId,
     /// In which session.
     pub key: SessionKey,
+    /// The key that earlier versions gave this origin, if it was another one and could be no other kind of origin's. Other
+    /// peers may have had it, too.
+    pub old_key: Option<SessionKey>,
+    /// Whether earlier versions gave `key` to other peers, too: ids that differed in case or blanks, or of other accounts.
+    pub is_contestable: bool,
     /// Why.
     pub matched: Rule,
 }
 
 /// Finds who answers a message and in which session. Fails on names that cannot be part of a session key.
 pub fn route(routes: &Routes, origin: &Origin) -> Result<Routed, Error> {
-    let channel = segment("channel", &origin.channel)?;
-    let account = match origin.account.as_deref().map(str::trim).filter(|account| !account.is_empty()) {
-        Some(account) => segment("account id", account)?,
-        None => DEFAULT_ACCOUNT.to_owned(),
-    };
+    route_spelled(routes, origin, 0)
+}
+
+/// The same with another spelling of the peer in the key, for an origin whose key is taken by a session of an earlier
+/// version: the first `forced` bytes of the peer's id are escaped. Every spelling is of this origin alone.
+pub fn route_spelled(routes: &Routes, origin: &Origin, forced: usize) -> Result<Routed, Error> {
+    let channel = segment("channel", origin.at.channel())?;
+    let account = segment("account id", origin.at.account())?;
     let fitting = routes.bindings.iter().filter(|binding| {
         clean(&binding.channel) == channel && binding.account.covers(&account) && binding.fits_place_of(origin)
     });
@@ -214,9 +222,12 @@ pub fn route(routes: &Routes, origin: &Origin) -> Result<Routed, Error> {
         Some((rule, binding)) => (&binding.agent, rule),
         None => (&routes.default_agent, Rule::Default),
     };
-    let rest = rest(routes, origin, &channel, &account)?;
-    let key = SessionKey::parse(&format!("agent:{agent}:{rest}"), agent)?;
-    Ok(Routed { agent: agent.clone(), key, matched })
+    let parse = |rest: String| SessionKey::parse(&format!("agent:{agent}:{rest}"), agent);
+    let key = parse(rest(routes, origin, forced)?)?;
+    let old_key = old_rest(routes, origin).and_then(|rest| parse(rest).ok()).filter(|old| *old != key);
+    let is_contestable =
+        origin.at.issuer() == IdIssuer::Peer && !routes.is_in_main(origin) && routes.linked(origin).is_none();
+    Ok(Routed { agent: agent.clone(), key, old_key, is_contestable, matched })
 }
 
 impl Binding {
@@ -245,7 +256,7 @@ impl Binding {
 impl Peer {
     /// As what a binding of this conversation fits.
     fn rule(&self, origin: &Origin) -> Option<Rule> {
-        let (kind, id) = (origin.peer.kind, origin.peer.id.trim());
+        let (kind, id) = (origin.peer.kind, &origin.peer.id);
         if self.kind != kind {
             return None;
         }
@@ -253,6 +264,8 @@ impl Peer {
             (None, _) => return (self.id.trim() == id).then_some(Rule::Peer),
             // The id of a thread with one person may well be the id of another person.
             (Some(_), PeerKind::Direct) => None,
+            // A program may give a thread the id of any group.
+            (Some(_), PeerKind::Group | PeerKind::Channel) if origin.at.issuer() == IdIssuer::Peer => None,
             (Some(Thread::Thread(thread)), PeerKind::Group | PeerKind::Channel) => Some(thread.trim().to_owned()),
             (Some(Thread::Topic(topic)), PeerKind::Group | PeerKind::Channel) => {
                 Some(format!("{id}:topic:{}", topic.trim()))
@@ -267,32 +280,89 @@ impl Peer {
 }
 
 /// What follows the agent in the session key.
-fn rest(routes: &Routes, origin: &Origin, channel: &str, account: &str) -> Result<String, Error> {
-    let peer = part("peer id", &origin.peer.id)?;
-    let person = || routes.person(channel, &peer);
-    let base = match (origin.peer.kind, routes.dm_scope) {
-        (PeerKind::Group | PeerKind::Channel, _) => format!("{channel}:{}:{peer}", origin.peer.kind.name()),
-        (PeerKind::Direct, DmScope::Main) => "main".to_owned(),
-        (PeerKind::Direct, DmScope::OwnerInMain) if origin.is_owner => "main".to_owned(),
-        (PeerKind::Direct, DmScope::OwnerInMain | DmScope::PerChannelPeer) => format!("{channel}:direct:{}", person()),
-        (PeerKind::Direct, DmScope::PerPeer) => format!("direct:{}", person()),
-        (PeerKind::Direct, DmScope::PerAccountChannelPeer) => format!("{channel}:{account}:direct:{}", person()),
+fn rest(routes: &Routes, origin: &Origin, forced: usize) -> Result<String, Error> {
+    if origin.peer.id.is_empty() {
+        return Err(Error::Empty("peer id"));
+    }
+    let (channel, account) = (origin.at.channel(), part::escape(origin.at.account(), 0));
+    let place = if origin.at.is_default() { channel.to_owned() } else { format!("{channel}:{account}") };
+    let peer = || part::escape(&origin.peer.id, forced);
+    let linked = routes.linked(origin);
+    let person = || match &linked {
+        Some(name) => part::escape(name, 0),
+        // A person's name must not be taken by somebody who is called so.
+        None if routes.is_name(&peer()) => part::escape(&origin.peer.id, forced.max(1)),
+        None => peer(),
     };
-    Ok(match &origin.thread {
-        None => base,
-        Some(Thread::Thread(id)) => format!("{base}:thread:{}", part("thread id", id)?),
-        Some(Thread::Topic(id)) => format!("{base}:topic:{}", part("topic id", id)?),
-    })
+    let base = match (origin.peer.kind, routes.dm_scope) {
+        (PeerKind::Group | PeerKind::Channel, _) => format!("{place}:{}:{}", origin.peer.kind.name(), peer()),
+        (PeerKind::Direct, _) if routes.is_in_main(origin) => "main".to_owned(),
+        // An id that a program chose says nothing of a person elsewhere.
+        (PeerKind::Direct, DmScope::PerPeer) if linked.is_some() || origin.at.issuer() == IdIssuer::Platform => {
+            format!("direct:{}", person())
+        }
+        (PeerKind::Direct, DmScope::PerAccountChannelPeer) => format!("{channel}:{account}:direct:{}", person()),
+        (PeerKind::Direct, DmScope::Main | DmScope::OwnerInMain | DmScope::PerPeer | DmScope::PerChannelPeer) => {
+            format!("{place}:direct:{}", person())
+        }
+    };
+    let (word, id) = match &origin.thread {
+        None => return Ok(base),
+        Some(Thread::Thread(id)) => ("thread", id),
+        Some(Thread::Topic(id)) => ("topic", id),
+    };
+    if id.is_empty() {
+        return Err(Error::Empty("thread id"));
+    }
+    Ok(format!("{base}:{word}:{}", part::escape(id, 0)))
+}
+
+/// What followed the agent in the keys of earlier versions: ids without blanks around them, in lower case, and no account.
+/// `None` where an id has a colon, for such a key could be that of a thread.
+fn old_rest(routes: &Routes, origin: &Origin) -> Option<String> {
+    let Origin { at, peer, thread, .. } = origin;
+    let (word, thread) = match thread {
+        None => ("", ""),
+        Some(Thread::Thread(id)) => (":thread:", id.as_str()),
+        Some(Thread::Topic(id)) => (":topic:", id.as_str()),
+    };
+    let id = Some(clean(&peer.id)).filter(|id| !id.is_empty() && !id.contains(':') && !thread.contains(':'))?;
+    let person = || routes.linked(origin).unwrap_or_else(|| id.clone());
+    let channel = at.channel();
+    let base = match (peer.kind, routes.dm_scope) {
+        (PeerKind::Group | PeerKind::Channel, _) => format!("{channel}:{}:{id}", peer.kind.name()),
+        (PeerKind::Direct, _) if routes.is_in_main(origin) => "main".to_owned(),
+        (PeerKind::Direct, DmScope::PerPeer) => format!("direct:{}", person()),
+        (PeerKind::Direct, DmScope::PerAccountChannelPeer) => format!("{channel}:{}:direct:{}", at.account(), person()),
+        (PeerKind::Direct, DmScope::Main | DmScope::OwnerInMain | DmScope::PerChannelPeer) => {
+            format!("{channel}:direct:{}", person())
+        }
+    };
+    Some(format!("{base}{word}{}", clean(thread)))
 }
 
 impl Routes {
-    /// The name of the person with this id, or the id itself.
-    fn person(&self, channel: &str, peer: &str) -> String {
-        let there = format!("{channel}:{peer}");
-        let is_theirs = |id: &String| [peer, &there].contains(&clean(id).as_str());
-        let linked =
-            self.identity_links.iter().find(|(name, ids)| !clean(name).is_empty() && ids.iter().any(is_theirs));
-        linked.map_or_else(|| peer.to_owned(), |(name, _)| clean(name))
+    /// The name under which the sender of a direct message is linked with other senders.
+    fn linked(&self, origin: &Origin) -> Option<String> {
+        let sender = Some(origin.at.sender(&origin.peer.id));
+        let is_theirs = |pattern: &SenderPattern| pattern.in_global_list(&origin.at) == sender;
+        let named = self.identity_links.iter().filter(|(name, _)| !clean(name).is_empty());
+        named.into_iter().find(|(_, patterns)| patterns.iter().any(is_theirs)).map(|(name, _)| clean(name))
+    }
+
+    /// Whether a part of a key is that of a linked person's name.
+    fn is_name(&self, part: &str) -> bool {
+        self.identity_links.keys().any(|name| part::escape(&clean(name), 0) == part)
+    }
+
+    /// Whether a message goes to its agent's main session.
+    fn is_in_main(&self, origin: &Origin) -> bool {
+        let shares_main = match self.dm_scope {
+            DmScope::Main => true,
+            DmScope::OwnerInMain => origin.is_owner,
+            DmScope::PerPeer | DmScope::PerChannelPeer | DmScope::PerAccountChannelPeer => false,
+        };
+        origin.peer.kind == PeerKind::Direct && shares_main
     }
 }
 
@@ -304,16 +374,13 @@ fn filled(text: &Option<String>) -> Option<&str> {
     text.as_deref().map(str::trim).filter(|text| !text.is_empty())
 }
 
-/// A part of a key with something in it.
-fn part(kind: &'static str, text: &str) -> Result<String, Error> {
-    let text = clean(text);
-    if text.is_empty() { Err(Error::Empty(kind)) } else { Ok(text) }
-}
-
-/// A part of a key that is one word: with a colon in it, one key could mean two origins.
+/// A name that is one part of a key: with a colon in it, one key could mean two origins.
 fn segment(kind: &'static str, text: &str) -> Result<String, Error> {
-    let text = part(kind, text)?;
-    if text.contains(':') { Err(Error::Character { kind, found: ':' }) } else { Ok(text) }
+    match clean(text) {
+        text if text.is_empty() => Err(Error::Empty(kind)),
+        text if text.contains(':') => Err(Error::Character { kind, found: ':' }),
+        text => Ok(text),
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! Who is let in, and which messages of a group are meant for us. Pure.
 //!
-//! Somebody is known by the id that the platform gave them, never by a name that they can choose.
+//! A sender is an [`Identity`]: channel, account and id. Names that senders can choose decide nothing.
 
 use std::collections::BTreeMap;
+
+use homard_proto::{ChannelAccount, Identity, SenderPattern};
 
 use crate::{
     incoming::{Incoming, PeerKind},
@@ -69,17 +71,51 @@ pub enum Activation {
     Always,
 }
 
+/// Senders of one account, as a list of the config names them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AllowList {
+    has_everyone: bool,
+    senders: Vec<Identity>,
+}
+
+impl AllowList {
+    /// The senders whom an account's own list means. Entries of other channels and accounts mean nobody.
+    pub fn of<'a>(at: &ChannelAccount, entries: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut list = Self::default();
+        for pattern in entries.into_iter().map(SenderPattern::parse) {
+            list.has_everyone |= pattern == SenderPattern::Anyone;
+            list.senders.extend(pattern.in_own_list(at));
+        }
+        list
+    }
+
+    /// Whether it has `*`.
+    pub fn has_everyone(&self) -> bool {
+        self.has_everyone
+    }
+
+    /// The senders that it names.
+    pub fn senders(&self) -> &[Identity] {
+        &self.senders
+    }
+
+    /// Whether it covers a sender, by `*` or by name.
+    fn covers(&self, sender: &Identity) -> bool {
+        self.has_everyone || self.senders.contains(sender)
+    }
+}
+
 /// The rules of an account.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     /// Who may write to us alone.
     pub dm: DmPolicy,
-    /// The ids that may, as the config lists them; `*` for everybody.
-    pub allow_from: Vec<String>,
+    /// The senders that may.
+    pub allow_from: AllowList,
     /// Who may write to us in groups.
     pub group: GroupPolicy,
-    /// The ids that may write in groups; none means those of `allow_from`.
-    pub group_allow_from: Option<Vec<String>>,
+    /// The senders that may write in groups; none means those of `allow_from`.
+    pub group_allow_from: Option<AllowList>,
     /// Groups that are listed, by id; `*` for all others.
     pub groups: BTreeMap<String, GroupRules>,
     /// What people write when they mean us.
@@ -93,8 +129,8 @@ pub struct GroupRules {
     pub is_enabled: Option<bool>,
     /// Whether a message must speak to us.
     pub requires_mention: Option<bool>,
-    /// The ids that may write there.
-    pub allow_from: Option<Vec<String>>,
+    /// The senders that may write there.
+    pub allow_from: Option<AllowList>,
     /// Topics, by id.
     pub topics: BTreeMap<String, Self>,
 }
@@ -102,10 +138,12 @@ pub struct GroupRules {
 /// A message at the door.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'a> {
-    /// What was said, where, by whom.
+    /// What was said, and where.
     pub incoming: &'a Incoming,
-    /// The ids that were approved by pairing.
-    pub paired: &'a [String],
+    /// Who said it.
+    pub sender: &'a Identity,
+    /// The senders that were approved by pairing.
+    pub paired: &'a [Identity],
     /// What the session of the group says.
     pub activation: Option<Activation>,
     /// Whether it is a command that the house knows.
@@ -151,14 +189,14 @@ pub fn judge(rules: &Rules, caller: Caller<'_>) -> Verdict {
         return Verdict::Drop(Reason::Bot);
     }
     match caller.incoming.peer.kind {
+        PeerKind::Direct if caller.incoming.sender.is_chat => Verdict::Drop(Reason::Sender),
         PeerKind::Direct => direct(rules, caller),
         PeerKind::Group | PeerKind::Channel => group(rules, caller),
     }
 }
 
 fn direct(rules: &Rules, caller: Caller<'_>) -> Verdict {
-    let sender = &caller.incoming.sender.id;
-    let is_known = lists(&rules.allow_from, sender) || lists_exactly(caller.paired, sender);
+    let is_known = rules.allow_from.covers(caller.sender) || caller.paired.contains(caller.sender);
     match rules.dm {
         DmPolicy::Disabled => Verdict::Drop(Reason::Disabled),
         DmPolicy::Pairing | DmPolicy::Allowlist | DmPolicy::Open if is_known => {
@@ -175,15 +213,15 @@ fn group(rules: &Rules, caller: Caller<'_>) -> Verdict {
         Ok(levels) => levels,
         Err(reason) => return Verdict::Drop(reason),
     };
-    let sender = &incoming.sender.id;
+    let sender = caller.sender;
     let own_list = levels.iter().find_map(|level| level.allow_from.as_ref());
     let list = own_list.or(rules.group_allow_from.as_ref()).unwrap_or(&rules.allow_from);
     let is_open = rules.group == GroupPolicy::Open && own_list.is_none();
-    if !is_open && !lists(list, sender) {
+    if !is_open && !list.covers(sender) {
         return Verdict::Drop(Reason::Sender);
     }
     // Everybody may talk in an open group; who may give orders is another question.
-    let may_command = lists(list, sender) || lists(&rules.allow_from, sender) || lists_exactly(caller.paired, sender);
+    let may_command = list.covers(sender) || rules.allow_from.covers(sender) || caller.paired.contains(sender);
     if caller.is_control && !may_command {
         return Verdict::Drop(Reason::Command);
     }
@@ -226,15 +264,6 @@ fn levels<'a>(rules: &'a Rules, incoming: &Incoming) -> Result<Vec<&'a GroupRule
 /// Whether a message speaks to us. Who mentions only others does not mean us, whatever else the words say.
 fn speaks_to_us(rules: &Rules, incoming: &Incoming) -> bool {
     incoming.was_mentioned || (!incoming.mentions_others && rules.patterns.find_in(&incoming.text))
-}
-
-fn lists(list: &[String], id: &str) -> bool {
-    list.iter().any(|entry| entry.trim() == "*") || lists_exactly(list, id)
-}
-
-/// Approved ids are never a wildcard, whatever got into their file.
-fn lists_exactly(list: &[String], id: &str) -> bool {
-    !id.is_empty() && list.iter().any(|entry| entry.trim() == id)
 }
 
 #[cfg(test)]

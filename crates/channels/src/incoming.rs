@@ -103,6 +103,10 @@ pub struct Sender {
     pub username: Option<String>,
     /// Whether it is a program.
     pub is_bot: bool,
+    /// Whether it is a group or a channel that speaks for itself. It is no person, whatever its id: it is never the owner,
+    /// and never alone with us.
+    #[serde(default)]
+    pub is_chat: bool,
 }
 
 /// A message that another one answers.

@@ -5,6 +5,9 @@
 
 mod book;
 
+use std::collections::BTreeMap;
+
+use homard_proto::{ChannelAccount, Identity, identity::DEFAULT_ACCOUNT};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -44,8 +47,11 @@ impl Default for Requests {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
-    /// What the platform calls them.
+    /// What the channel calls them.
     pub id: String,
+    /// The account that they wrote to; absent for the default one, as in OpenClaw's files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account_id: Option<String>,
     /// What the owner approves.
     pub code: String,
     /// When they first asked.
@@ -57,6 +63,13 @@ pub struct Request {
     /// What else is known of them.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub meta: Map<String, Value>,
+}
+
+impl Request {
+    /// The account that they wrote to.
+    pub fn account(&self) -> &str {
+        self.account_id.as_deref().unwrap_or(DEFAULT_ACCOUNT)
+    }
 }
 
 /// Times as JavaScript writes them.
@@ -86,9 +99,18 @@ pub enum Asked {
 
 impl Requests {
     /// Somebody asks. `draw` gives random bytes.
-    fn ask(&mut self, id: &str, meta: Map<String, Value>, now: Timestamp, draw: impl FnMut() -> [u8; LENGTH]) -> Asked {
+    fn ask(
+        &mut self,
+        sender: &Identity,
+        meta: Map<String, Value>,
+        now: Timestamp,
+        draw: impl FnMut() -> [u8; LENGTH],
+    ) -> Asked {
         self.expire(now);
-        if let Some(request) = self.requests.iter_mut().find(|request| request.id == id) {
+        let (account, id) = (sender.account(), sender.id());
+        if let Some(request) =
+            self.requests.iter_mut().find(|request| (request.account(), request.id.as_str()) == (account, id))
+        {
             // To the minute, so that somebody who writes a lot does not make the disk busy.
             if now.as_second() - request.last_seen_at.as_second() >= 60 {
                 request.last_seen_at = now;
@@ -101,8 +123,14 @@ impl Requests {
         let mut codes = std::iter::repeat_with(draw).take(DRAWS).map(code);
         let is_free = |code: &String| self.requests.iter().all(|request| request.code != *code);
         let Some(code) = codes.find(is_free) else { return Asked::Full };
-        let request = Request { id: id.to_owned(), code: code.clone(), created_at: now, last_seen_at: now, meta };
-        self.requests.push(request);
+        self.requests.push(Request {
+            id: id.to_owned(),
+            account_id: Some(account).filter(|account| *account != DEFAULT_ACCOUNT).map(str::to_owned),
+            code: code.clone(),
+            created_at: now,
+            last_seen_at: now,
+            meta,
+        });
         Asked::New(code)
     }
 
@@ -131,13 +159,47 @@ fn code(bytes: [u8; LENGTH]) -> String {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Approved {
     version: u32,
+    /// Ids of the default account; before accounts were told apart, ids of all accounts.
     #[serde(default)]
     allow_from: Vec<String>,
+    /// Ids of the other accounts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    accounts: BTreeMap<String, Vec<String>>,
 }
 
 impl Default for Approved {
     fn default() -> Self {
-        Self { version: 1, allow_from: Vec::new() }
+        Self { version: 1, allow_from: Vec::new(), accounts: BTreeMap::new() }
+    }
+}
+
+impl Approved {
+    /// The ids of an account, to be changed.
+    fn of_account(&mut self, account: &str) -> &mut Vec<String> {
+        if account == DEFAULT_ACCOUNT {
+            &mut self.allow_from
+        } else {
+            self.accounts.entry(account.to_owned()).or_default()
+        }
+    }
+
+    /// The senders that may write to an account.
+    fn senders(&self, at: &ChannelAccount) -> Vec<Identity> {
+        let unnamed = self.allow_from.iter().filter(|_| at.is_meant_without_account());
+        let named = self.accounts.get(at.account()).into_iter().flatten();
+        unnamed.chain(named).filter(|id| !id.is_empty()).map(|id| at.sender(id)).collect()
+    }
+
+    /// Takes an id out of all accounts; `false` if none had it.
+    fn remove(&mut self, id: &str) -> bool {
+        let mut was_in = false;
+        for ids in self.accounts.values_mut().chain([&mut self.allow_from]) {
+            let before = ids.len();
+            ids.retain(|entry| entry != id);
+            was_in |= ids.len() < before;
+        }
+        self.accounts.retain(|_, ids| !ids.is_empty());
+        was_in
     }
 }
 
@@ -151,9 +213,14 @@ pub fn greeting(channel: &str, id_label: &str, id: &str, code: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use homard_proto::IdIssuer;
     use proptest::prelude::*;
 
     use super::*;
+
+    fn sender(account: &str, id: &str) -> Identity {
+        ChannelAccount::new("telegram", account, IdIssuer::Platform, false).sender(id)
+    }
 
     fn at(minutes: i64) -> Timestamp {
         Timestamp::from_second(1_794_000_000 + 60 * minutes).unwrap()
@@ -162,8 +229,9 @@ mod tests {
     #[test]
     fn a_stranger_gets_one_code_for_an_hour() {
         let mut requests = Requests::default();
-        let ask =
-            |requests: &mut Requests, id: &str, minutes, byte| requests.ask(id, Map::new(), at(minutes), || [byte; 8]);
+        let ask = |requests: &mut Requests, id: &str, minutes, byte| {
+            requests.ask(&sender("default", id), Map::new(), at(minutes), || [byte; 8])
+        };
         assert_eq!(ask(&mut requests, "7", 0, 0), Asked::New("AAAAAAAA".to_owned()));
         assert_eq!(ask(&mut requests, "7", 59, 1), Asked::Waiting);
         assert_eq!(requests.requests[0].last_seen_at, at(59));
@@ -174,20 +242,21 @@ mod tests {
     fn three_may_wait_and_no_two_with_the_same_code() {
         let mut requests = Requests::default();
         let mut bytes = [0, 0, 1, 2].into_iter();
-        let mut ask = |id: &str| requests.ask(id, Map::new(), at(0), || [bytes.next().unwrap_or(9); 8]);
+        let mut ask =
+            |id: &str| requests.ask(&sender("default", id), Map::new(), at(0), || [bytes.next().unwrap_or(9); 8]);
         assert_eq!(ask("1"), Asked::New("AAAAAAAA".to_owned()));
         assert_eq!(ask("2"), Asked::New("BBBBBBBB".to_owned()));
         assert_eq!(ask("3"), Asked::New("CCCCCCCC".to_owned()));
         assert_eq!(ask("4"), Asked::Full);
-        let stuck = Requests::default().ask("1", Map::new(), at(0), || [0; 8]);
+        let stuck = Requests::default().ask(&sender("default", "1"), Map::new(), at(0), || [0; 8]);
         assert_eq!(stuck, Asked::New("AAAAAAAA".to_owned()));
     }
 
     #[test]
     fn a_code_is_good_once_and_not_for_long() {
         let mut requests = Requests::default();
-        requests.ask("7", Map::new(), at(0), || [1; 8]);
-        requests.ask("8", Map::new(), at(10), || [2; 8]);
+        requests.ask(&sender("default", "7"), Map::new(), at(0), || [1; 8]);
+        requests.ask(&sender("default", "8"), Map::new(), at(10), || [2; 8]);
         assert_eq!(requests.take("nonsense", at(1)), None);
         assert_eq!(requests.take(" bbbbbbbb\n", at(1)).map(|request| request.id), Some("7".to_owned()));
         assert_eq!(requests.take("BBBBBBBB", at(1)), None);

@@ -224,9 +224,12 @@ pub(crate) fn look(db: &Connection, look: &Look) -> Result<Vec<RunRow>> {
     db.prepare_cached(sql)?.query_map(params![before, key, look.limit], decode)?.collect()
 }
 
-/// The run to which an event of a channel led.
+/// The run to which an event of a channel led. Where ids are unique in a chat only, an event is `<id>#[<chat>]` and its id
+/// is enough.
 pub(crate) fn of_event(db: &Connection, event: &str) -> Result<Option<RunId>> {
-    let sql = "SELECT run_id FROM run WHERE origin IS NOT NULL AND origin ->> 'event' = ?1 ORDER BY seq DESC LIMIT 1";
+    let sql = "SELECT run_id FROM run WHERE origin IS NOT NULL
+               AND (origin ->> 'event' = ?1 OR substr(origin ->> 'event', 1, length(?1) + 2) = ?1 || '#[')
+               ORDER BY seq DESC LIMIT 1";
     let found = db.prepare_cached(sql)?.query_row([event], |row| named(row, "run_id", RunId::parse)).optional()?;
     Ok(found.flatten())
 }
@@ -261,6 +264,7 @@ fn decode(row: &Row<'_>) -> Result<RunRow> {
         principal: must("principal")?,
         method: must("method")?,
         fingerprint: must("fingerprint")?,
+        origin: parsed(row, "origin")?,
         key: SessionKey::parse(&must("skey")?, &AgentId::main()).map_err(db::nonsense)?,
         session: named(row, "session_id", SessionId::parse)?,
         accepted_at: row.get("accepted_at")?,
@@ -291,7 +295,7 @@ pub(crate) fn unfinished(db: &Connection) -> Result<Vec<Open>> {
             key: known.key.clone(),
             message,
             options,
-            origin: parsed(row, "origin")?,
+            origin: known.origin.clone(),
             at: known.accepted_at,
         };
         let aborted: Option<AbortReason> = parsed(row, "aborted")?;

@@ -9,6 +9,7 @@ pub mod code;
 pub mod event;
 pub mod frame;
 pub mod id;
+pub mod identity;
 pub mod message;
 pub mod method;
 pub mod route;
@@ -18,6 +19,7 @@ pub mod transcript;
 
 pub use code::{Code, ErrorShape};
 pub use id::{AgentId, CallId, EntryId, RunId, SessionId, SessionKey};
+pub use identity::{ChannelAccount, IdIssuer, Identity, SenderPattern};
 pub use route::Route;
 
 /// An open JSON object: the fields of a record that this version does not know, kept as they came.

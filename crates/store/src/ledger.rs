@@ -142,6 +142,7 @@ impl Ledger {
             principal: accept.principal.clone(),
             method: accept.method.clone(),
             fingerprint: accept.fingerprint.clone(),
+            origin: accept.origin.clone(),
             key: accept.key.clone(),
             session: None,
             accepted_at: accept.at,
@@ -194,9 +195,12 @@ impl Ledger {
         found.into_iter().take(look.limit).map(|known| known.row.clone()).collect()
     }
 
-    /// The run to which an event of this name led.
+    /// The run to which an event of this name led. Where ids are unique in a chat only, an event is `<id>#[<chat>]` and its
+    /// id is enough.
     pub fn named(&self, event: &str) -> Option<RunId> {
-        self.origins.iter().find(|(origin, _)| origin.event == event).map(|(_, run)| run.clone())
+        let is_named =
+            |name: &str| name.strip_prefix(event).is_some_and(|rest| rest.is_empty() || rest.starts_with("#["));
+        self.origins.iter().find(|(origin, _)| is_named(&origin.event)).map(|(_, run)| run.clone())
     }
 
     /// The runs that have not ended, in the order in which they were accepted. `after` finds the lines of a transcript

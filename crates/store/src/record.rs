@@ -358,6 +358,8 @@ pub struct RunRow {
     pub method: String,
     /// A digest of what was asked.
     pub fingerprint: String,
+    /// The event of a channel that brought it.
+    pub origin: Option<Origin>,
     /// The session.
     pub key: SessionKey,
     /// Its transcript, once the run began or went into another.

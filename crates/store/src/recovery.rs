@@ -203,6 +203,7 @@ mod tests {
                 principal: "owner".to_owned(),
                 method: "agent".to_owned(),
                 fingerprint: "f".to_owned(),
+                origin: None,
                 key: key.clone(),
                 session: Some(SessionId::parse("s").unwrap()),
                 accepted_at: NOW - 1000,

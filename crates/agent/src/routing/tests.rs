@@ -8,16 +8,13 @@ fn peer(kind: PeerKind, id: &str) -> Peer {
     Peer { kind, id: id.to_owned() }
 }
 
+fn at(channel: &str, account: &str) -> ChannelAccount {
+    let issuer = if channel == "webhook" { IdIssuer::Peer } else { IdIssuer::Platform };
+    ChannelAccount::new(channel, account, issuer, false)
+}
+
 fn origin(channel: &str, kind: PeerKind, id: &str) -> Origin {
-    Origin {
-        channel: channel.to_owned(),
-        account: None,
-        peer: peer(kind, id),
-        guild: None,
-        team: None,
-        thread: None,
-        is_owner: false,
-    }
+    Origin { at: at(channel, "default"), peer: peer(kind, id), guild: None, team: None, thread: None, is_owner: false }
 }
 
 fn binding(agent: &str, channel: &str) -> Binding {
@@ -44,7 +41,9 @@ fn without_bindings_the_default_agent_answers() {
     let routed = route(&routes(Vec::new()), &origin("Telegram", PeerKind::Group, "-100AB")).unwrap();
     let expected = Routed {
         agent: AgentId::main(),
-        key: SessionKey::parse("agent:main:telegram:group:-100ab", &AgentId::main()).unwrap(),
+        key: SessionKey::parse("agent:main:telegram:group:-100%41%42", &AgentId::main()).unwrap(),
+        old_key: SessionKey::parse("agent:main:telegram:group:-100ab", &AgentId::main()).ok(),
+        is_contestable: false,
         matched: Rule::Default,
     };
     assert_eq!(routed, expected);
@@ -73,7 +72,7 @@ fn the_most_specific_binding_wins_wherever_it_stands() {
         let routes = routes(all[..count].iter().map(|(_, binding)| binding.clone()).collect());
         let routed = route(&routes, &origin).unwrap();
         assert_eq!((&routed.agent, routed.matched), (&last.agent, *rule));
-        assert_eq!(routed.key.as_str(), format!("agent:{}:slack:channel:c1:thread:t9", last.agent));
+        assert_eq!(routed.key.as_str(), format!("agent:{}:slack:channel:%431:thread:t9", last.agent));
     }
 }
 
@@ -92,7 +91,7 @@ fn everything_that_a_binding_names_must_fit() {
         ..binding("ops", "discord")
     };
     let fitting = Origin {
-        account: Some("work".to_owned()),
+        at: at("discord", "work"),
         guild: Some("G1".to_owned()),
         ..origin("discord", PeerKind::Channel, "C1")
     };
@@ -100,9 +99,9 @@ fn everything_that_a_binding_names_must_fit() {
     let matched = |origin: &Origin| route(&routes, origin).unwrap().matched;
     assert_eq!(matched(&fitting), Rule::Peer);
     for other in [
-        Origin { channel: "slack".to_owned(), ..fitting.clone() },
-        Origin { account: None, ..fitting.clone() },
-        Origin { account: Some("home".to_owned()), ..fitting.clone() },
+        Origin { at: at("slack", "work"), ..fitting.clone() },
+        Origin { at: at("discord", "default"), ..fitting.clone() },
+        Origin { at: at("discord", "home"), ..fitting.clone() },
         Origin { guild: None, ..fitting.clone() },
         Origin { guild: Some("G2".to_owned()), ..fitting.clone() },
         Origin { peer: peer(PeerKind::Channel, "C2"), ..fitting.clone() },
@@ -150,15 +149,14 @@ fn a_thread_with_one_person_is_not_taken_for_another_person() {
 #[test]
 fn a_scope_says_where_a_conversation_with_a_person_is_kept() {
     let kept = |dm_scope: DmScope, is_owner: bool| {
-        let account = Some("Work".to_owned());
-        let origin = Origin { account, is_owner, ..origin("telegram", PeerKind::Direct, "Alice") };
+        let origin = Origin { at: at("telegram", "Work"), is_owner, ..origin("telegram", PeerKind::Direct, "alice") };
         key(&Routes { dm_scope, ..routes(Vec::new()) }, &origin)
     };
     for (scope, owner, other) in [
-        (DmScope::OwnerInMain, "agent:main:main", "agent:main:telegram:direct:alice"),
+        (DmScope::OwnerInMain, "agent:main:main", "agent:main:telegram:work:direct:alice"),
         (DmScope::Main, "agent:main:main", "agent:main:main"),
         (DmScope::PerPeer, "agent:main:direct:alice", "agent:main:direct:alice"),
-        (DmScope::PerChannelPeer, "agent:main:telegram:direct:alice", "agent:main:telegram:direct:alice"),
+        (DmScope::PerChannelPeer, "agent:main:telegram:work:direct:alice", "agent:main:telegram:work:direct:alice"),
         (
             DmScope::PerAccountChannelPeer,
             "agent:main:telegram:work:direct:alice",
@@ -171,7 +169,8 @@ fn a_scope_says_where_a_conversation_with_a_person_is_kept() {
 
 #[test]
 fn the_ids_of_one_person_lead_to_one_conversation() {
-    let links = BTreeMap::from([("Alice".to_owned(), vec!["telegram:111".to_owned(), "ALICE-at-irc".to_owned()])]);
+    let links = ["telegram:111", "alice-at-irc", "webhook/door:a"].map(SenderPattern::parse).to_vec();
+    let links = BTreeMap::from([("Alice".to_owned(), links)]);
     let routes = |dm_scope| Routes { dm_scope, identity_links: links.clone(), ..routes(Vec::new()) };
     let kept = |scope, channel, id| key(&routes(scope), &origin(channel, PeerKind::Direct, id));
     assert_eq!(kept(DmScope::PerPeer, "telegram", "111"), "agent:main:direct:alice");
@@ -186,19 +185,66 @@ fn the_ids_of_one_person_lead_to_one_conversation() {
 }
 
 #[test]
+fn c1_a_sender_whose_id_looks_like_a_link_or_a_peer_is_neither() {
+    let links = BTreeMap::from([("alice".to_owned(), ["telegram:111", "7"].map(SenderPattern::parse).to_vec())]);
+    let bound = Binding { peer: Some(peer(PeerKind::Direct, "boss")), ..binding("private", "webhook") };
+    let room = Binding { peer: Some(peer(PeerKind::Group, "board")), ..binding("private", "webhook") };
+    let routes = Routes { dm_scope: DmScope::PerPeer, identity_links: links, ..routes(vec![bound, room]) };
+    for id in ["telegram:111", "7"] {
+        let key = key(&routes, &origin("webhook", PeerKind::Direct, id));
+        assert_ne!(key, "agent:main:direct:alice", "{id}");
+    }
+    for id in [" boss", "boss ", "Boss", "webhook:boss"] {
+        let routed = route(&routes, &origin("webhook", PeerKind::Direct, id)).unwrap();
+        assert_eq!(routed.matched, Rule::Default, "{id:?}");
+    }
+    let thread = Some(Thread::Thread("board".to_owned()));
+    let routed = route(&routes, &Origin { thread, ..origin("webhook", PeerKind::Group, "lobby") }).unwrap();
+    assert_eq!(routed.matched, Rule::Default, "a thread that is called like a group");
+}
+
+#[test]
+fn h5_ordinary_keys_are_those_of_openclaw_and_of_earlier_versions() {
+    let routes = routes(Vec::new());
+    for (channel, kind, id, expected) in [
+        ("telegram", PeerKind::Direct, "123456789", "agent:main:telegram:direct:123456789"),
+        ("telegram", PeerKind::Group, "-1001234", "agent:main:telegram:group:-1001234"),
+        ("webhook", PeerKind::Direct, "ann@example.org", "agent:main:webhook:direct:ann@example.org"),
+    ] {
+        let routed = route(&routes, &origin(channel, kind, id)).unwrap();
+        assert_eq!((routed.key.as_str(), routed.old_key), (expected, None));
+        assert_eq!(routed.is_contestable, channel == "webhook");
+    }
+    let old = |channel, account, id| {
+        let origin = Origin { at: at(channel, account), ..origin(channel, PeerKind::Direct, id) };
+        route(&routes, &origin).unwrap().old_key.map(|key| key.to_string())
+    };
+    assert_eq!(old("telegram", "work", "7").as_deref(), Some("agent:main:telegram:direct:7"));
+    assert_eq!(old("webhook", "default", " Ann").as_deref(), Some("agent:main:webhook:direct:ann"));
+    assert_eq!(old("webhook", "default", "ann:thread:1"), None, "a thread of ann, or somebody of this name");
+}
+
+#[test]
+fn h5_the_name_of_a_linked_person_is_not_taken_by_an_id() {
+    let links = BTreeMap::from([("ann".to_owned(), vec![SenderPattern::parse("webhook:x")])]);
+    let routes = Routes { identity_links: links, ..routes(Vec::new()) };
+    let kept = |id| key(&routes, &origin("webhook", PeerKind::Direct, id));
+    assert_eq!([kept("x"), kept("ann")], ["agent:main:webhook:direct:ann", "agent:main:webhook:direct:%61nn"]);
+}
+
+#[test]
 fn names_that_cannot_be_in_a_key_are_refused() {
     let refused = |origin: Origin| route(&routes(Vec::new()), &origin).unwrap_err().to_string();
     let good = || origin("telegram", PeerKind::Direct, "1");
-    assert_eq!(refused(Origin { channel: " ".to_owned(), ..good() }), "channel must not be empty");
-    assert_eq!(refused(Origin { channel: "a:b".to_owned(), ..good() }), "channel must not contain ':'");
-    assert_eq!(refused(Origin { account: Some("a:b".to_owned()), ..good() }), "account id must not contain ':'");
+    assert_eq!(refused(Origin { at: at(" ", ""), ..good() }), "channel must not be empty");
+    assert_eq!(refused(Origin { at: at("a:b", ""), ..good() }), "channel must not contain ':'");
+    assert_eq!(refused(Origin { at: at("a", "a:b"), ..good() }), "account id must not contain ':'");
     assert_eq!(refused(origin("telegram", PeerKind::Group, "")), "peer id must not be empty");
     assert_eq!(
         refused(Origin { thread: Some(Thread::Thread(String::new())), ..good() }),
         "thread id must not be empty"
     );
-    assert_eq!(refused(origin("telegram", PeerKind::Group, "a\nb")), "session key must not contain '\\n'");
-    assert_eq!(refused(origin("telegram", PeerKind::Group, &"a".repeat(600))), "session key is longer than 512 bytes");
+    assert_eq!(refused(origin(&"a".repeat(600), PeerKind::Group, "1")), "session key is longer than 512 bytes");
 }
 
 #[test]
@@ -237,7 +283,7 @@ prop_compose! {
     fn any_origin()(
         // Without an m: no platform is called main or dm.
         channel in "[A-La-l]{1,8}",
-        account in prop::option::of("[A-La-l0-9_-]{0,8}"),
+        account in "[A-La-l0-9_-]{0,8}",
         kind in any_kind(),
         id in "[A-Za-zÀ-ž0-9@._+-]{1,20}(:[0-9]{1,6})?",
         thread in prop::option::of(prop_oneof![
@@ -246,7 +292,22 @@ prop_compose! {
         ]),
         is_owner: bool,
     ) -> Origin {
-        Origin { account, thread, is_owner, ..origin(&channel, kind, &id) }
+        Origin { at: at(&channel, &account), thread, is_owner, ..origin(&channel, kind, &id) }
+    }
+}
+
+prop_compose! {
+    /// Origins that are alike: few letters, and all that could be misread.
+    fn hostile_origin()(
+        channel in prop::sample::select(vec!["telegram", "webhook"]),
+        account in prop::sample::select(vec!["default", "shop", "direct", "thread", "group"]),
+        kind in any_kind(),
+        id in "[aA :%]{1,3}|a:thread:[ab]|direct|dm|group|thread|topic|shop|%41|\\PC{1,6}",
+        thread in prop::option::of(("[aA :%]{1,2}|thread|group", any::<bool>()).prop_map(|(id, is_topic)| {
+            if is_topic { Thread::Topic(id) } else { Thread::Thread(id) }
+        })),
+    ) -> Origin {
+        Origin { at: at(channel, account), thread, ..origin(channel, kind, &id) }
     }
 }
 
@@ -260,7 +321,9 @@ prop_compose! {
             let account = if is_any { Account::Any } else { Account::Default };
             Binding { account, ..binding(&agent, &channel) }
         });
-        Routes { dm_scope, identity_links: names, ..routes(bindings.collect()) }
+        let links = |ids: Vec<String>| ids.iter().map(|id| SenderPattern::parse(id)).collect();
+        let identity_links = names.into_iter().map(|(name, ids)| (name, links(ids))).collect();
+        Routes { dm_scope, identity_links, ..routes(bindings.collect()) }
     }
 }
 
@@ -275,11 +338,9 @@ proptest! {
     }
 
     #[test]
-    fn the_case_of_a_name_changes_nothing(routes in any_routes(), origin in any_origin()) {
+    fn the_case_of_a_channel_or_an_account_changes_nothing(routes in any_routes(), origin in any_origin()) {
         let other = Origin {
-            channel: format!(" {} ", origin.channel.to_lowercase()),
-            account: origin.account.as_ref().map(|account| account.to_lowercase()),
-            peer: peer(origin.peer.kind, &origin.peer.id.to_lowercase()),
+            at: at(&format!(" {} ", origin.at.channel()), &origin.at.account().to_uppercase()),
             ..origin.clone()
         };
         prop_assert_eq!(route(&routes, &origin), route(&routes, &other));
@@ -298,15 +359,34 @@ proptest! {
         prop_assert_eq!(is_main, may_be);
     }
 
+    /// A key is made of a channel, an account, a peer and a thread, and of nothing else: equal keys mean equal origins.
     #[test]
-    fn two_people_are_never_in_one_conversation_unless_somebody_chose_that(
-        mut routes in any_routes(), a in any_origin(), b in any_origin(),
+    fn h5_different_origins_never_have_one_key(
+        mut routes in any_routes(), a in hostile_origin(), b in hostile_origin(), spelling in (0_usize..3, 0_usize..3),
     ) {
-        routes.dm_scope = DmScope::OwnerInMain;
-        routes.identity_links.clear();
-        let named = |origin: &Origin| (clean(&origin.channel), origin.peer.kind, clean(&origin.peer.id));
-        prop_assume!(named(&a) != named(&b) && !a.is_owner && !b.is_owner);
-        prop_assert_ne!(route(&routes, &a).unwrap().key, route(&routes, &b).unwrap().key);
+        routes.bindings.clear();
+        prop_assume!(routes.dm_scope != DmScope::Main);
+        let is_linked = |origin: &Origin| origin.peer.kind == PeerKind::Direct && routes.linked(origin).is_some();
+        prop_assume!(!is_linked(&a) || !is_linked(&b));
+        let key = |origin: &Origin, forced| route_spelled(&routes, origin, forced).unwrap().key;
+        // Per person, the platforms' own ids are told apart neither by platform nor by account: that is what it means.
+        let place = |origin: &Origin| match (routes.dm_scope, origin.peer.kind, origin.at.issuer()) {
+            (DmScope::PerPeer, PeerKind::Direct, IdIssuer::Platform) => None,
+            _ => Some((origin.at.channel().to_owned(), origin.at.account().to_owned())),
+        };
+        let named = |origin: &Origin| (place(origin), origin.peer.clone(), origin.thread.clone());
+        prop_assert_eq!(key(&a, spelling.0) == key(&b, spelling.0), named(&a) == named(&b));
+        prop_assert!(key(&a, spelling.0) != key(&b, spelling.1) || named(&a) == named(&b));
+    }
+
+    #[test]
+    fn h5_a_key_has_the_kind_and_the_parent_of_its_origin(origin in hostile_origin()) {
+        let routes = routes(Vec::new());
+        let key = route(&routes, &origin).unwrap().key;
+        prop_assert_eq!(key.kind(), if origin.peer.kind == PeerKind::Direct { "direct" } else { "group" });
+        let parent = Origin { thread: None, ..origin.clone() };
+        let expected = origin.thread.as_ref().map(|_| route(&routes, &parent).unwrap().key);
+        prop_assert_eq!(key.thread_parent(), expected);
     }
 
     #[test]

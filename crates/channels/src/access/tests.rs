@@ -1,12 +1,27 @@
 //! The rules at the door, one by one, and what holds for all of them.
 
+use homard_proto::IdIssuer;
 use proptest::prelude::*;
 
 use super::*;
 use crate::incoming::{Peer, Sender};
 
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
+fn home() -> ChannelAccount {
+    ChannelAccount::new("webhook", "default", IdIssuer::Peer, true)
+}
+
+fn list(entries: &[&str]) -> AllowList {
+    AllowList::of(&home(), entries.iter().copied())
+}
+
+fn approved(ids: &[&str]) -> Vec<Identity> {
+    ids.iter().map(|id| home().sender(id)).collect()
+}
+
+/// What becomes of a message on the default account.
+fn verdict_on(rules: &Rules, incoming: &Incoming, paired: &[Identity]) -> Verdict {
+    let sender = home().sender(&incoming.sender.id);
+    judge(rules, Caller { incoming, sender: &sender, paired, activation: None, is_control: false })
 }
 
 fn said(kind: PeerKind, sender: &str) -> Incoming {
@@ -18,18 +33,14 @@ fn said(kind: PeerKind, sender: &str) -> Incoming {
     }
 }
 
-fn at_door<'a>(incoming: &'a Incoming, paired: &'a [String]) -> Caller<'a> {
-    Caller { incoming, paired, activation: None, is_control: false }
-}
-
 const IN: Verdict = Verdict::Admit { was_mentioned: true, may_command: true };
 
 #[test]
 fn a_dm_policy_decides_over_strangers_listed_and_approved() {
     let verdicts = |dm, allow: &[&str]| {
-        let rules = Rules { dm, allow_from: words(allow), ..Rules::default() };
-        let paired = words(&["9", "*"]);
-        ["7", "8", "9"].map(|id| judge(&rules, at_door(&said(PeerKind::Direct, id), &paired)))
+        let rules = Rules { dm, allow_from: list(allow), ..Rules::default() };
+        let paired = approved(&["9", "*"]);
+        ["7", "8", "9"].map(|id| verdict_on(&rules, &said(PeerKind::Direct, id), &paired))
     };
     let (no, pair) = (Verdict::Drop(Reason::Sender), Verdict::Pair);
     assert_eq!(verdicts(DmPolicy::Pairing, &[" 7 "]), [IN, pair, IN]);
@@ -41,19 +52,39 @@ fn a_dm_policy_decides_over_strangers_listed_and_approved() {
 
 #[test]
 fn a_name_or_a_bot_does_not_open_the_door() {
-    let rules = Rules { allow_from: words(&["alice", "7"]), dm: DmPolicy::Allowlist, ..Rules::default() };
+    let rules = Rules { allow_from: list(&["alice", "7"]), dm: DmPolicy::Allowlist, ..Rules::default() };
     let mut incoming = said(PeerKind::Direct, "8");
     incoming.sender.name = "alice".to_owned();
     incoming.sender.username = Some("alice".to_owned());
-    assert_eq!(judge(&rules, at_door(&incoming, &[])), Verdict::Drop(Reason::Sender));
+    assert_eq!(verdict_on(&rules, &incoming, &[]), Verdict::Drop(Reason::Sender));
     let mut bot = said(PeerKind::Direct, "7");
     bot.sender.is_bot = true;
-    assert_eq!(judge(&rules, at_door(&bot, &[])), Verdict::Drop(Reason::Bot));
-    assert_eq!(
-        judge(&rules, at_door(&said(PeerKind::Direct, ""), &words(&[""]))),
-        Verdict::Drop(Reason::Sender),
-        "nobody is not somebody"
-    );
+    assert_eq!(verdict_on(&rules, &bot, &[]), Verdict::Drop(Reason::Bot));
+    let rules = Rules { allow_from: list(&["", " ", "webhook:"]), ..rules };
+    assert_eq!(verdict_on(&rules, &said(PeerKind::Direct, ""), &[]), Verdict::Drop(Reason::Sender));
+}
+
+#[test]
+fn a_chat_is_never_alone_with_us() {
+    for (dm, allow) in [(DmPolicy::Pairing, "7"), (DmPolicy::Open, "*"), (DmPolicy::Allowlist, "7")] {
+        let rules = Rules { dm, allow_from: list(&[allow]), ..Rules::default() };
+        let mut incoming = said(PeerKind::Direct, "7");
+        incoming.sender.is_chat = true;
+        assert_eq!(verdict_on(&rules, &incoming, &approved(&["7"])), Verdict::Drop(Reason::Sender));
+    }
+}
+
+#[test]
+fn c1_an_entry_or_an_approval_of_another_channel_or_account_admits_nobody() {
+    let entries = ["telegram:1", "tg:1", "telegram/default:1", "webhook/shop:1", "Telegram:1"];
+    let rules = Rules { allow_from: list(&entries), dm: DmPolicy::Allowlist, ..Rules::default() };
+    let shop = ChannelAccount::new("webhook", "shop", IdIssuer::Peer, false);
+    let telegram = ChannelAccount::new("telegram", "default", IdIssuer::Platform, true);
+    let elsewhere = [shop.sender("1"), telegram.sender("1")];
+    for id in entries.into_iter().chain(["1", "shop:1", "webhook:1"]) {
+        let incoming = said(PeerKind::Direct, id);
+        assert_eq!(verdict_on(&rules, &incoming, &elsewhere), Verdict::Drop(Reason::Sender), "{id}");
+    }
 }
 
 #[test]
@@ -63,9 +94,9 @@ fn a_group_and_its_sender_must_be_listed() {
     let verdict = |group, groups: &[&str], senders: Option<&[&str]>, sender: &str| {
         incoming.sender.id = sender.to_owned();
         let groups = groups.iter().map(|id| ((*id).to_owned(), GroupRules::default())).collect();
-        let group_allow_from = senders.map(words);
-        let allow_from = words(&["7"]);
-        judge(&Rules { group, groups, group_allow_from, allow_from, ..Rules::default() }, at_door(&incoming, &[]))
+        let group_allow_from = senders.map(list);
+        let allow_from = list(&["7"]);
+        verdict_on(&Rules { group, groups, group_allow_from, allow_from, ..Rules::default() }, &incoming, &[])
     };
     let mut verdict = verdict;
     assert_eq!(verdict(GroupPolicy::Allowlist, &["-100"], None, "7"), IN, "falls back to allowFrom");
@@ -83,7 +114,7 @@ fn a_group_and_its_sender_must_be_listed() {
 fn an_approved_dm_is_no_seat_in_a_group() {
     let groups = [("*".to_owned(), GroupRules::default())].into();
     let rules = Rules { groups, ..Rules::default() };
-    let verdict = judge(&rules, at_door(&said(PeerKind::Group, "9"), &words(&["9"])));
+    let verdict = verdict_on(&rules, &said(PeerKind::Group, "9"), &approved(&["9"]));
     assert_eq!(verdict, Verdict::Drop(Reason::Sender));
 }
 
@@ -93,12 +124,12 @@ fn the_nearest_rule_of_topic_and_group_holds() {
     let mut named = on(None, Some(false));
     named.topics = [("5".to_owned(), on(None, Some(true))), ("6".to_owned(), on(Some(false), None))].into();
     let groups = [("-100".to_owned(), named), ("*".to_owned(), on(Some(true), Some(true)))].into();
-    let rules = Rules { groups, allow_from: words(&["7"]), ..Rules::default() };
+    let rules = Rules { groups, allow_from: list(&["7"]), ..Rules::default() };
     let verdict = |group: &str, thread: Option<&str>| {
         let mut incoming = said(PeerKind::Group, "7");
         incoming.peer.id = group.to_owned();
         incoming.thread = thread.map(str::to_owned);
-        judge(&rules, at_door(&incoming, &[]))
+        verdict_on(&rules, &incoming, &[])
     };
     let heard = Verdict::Admit { was_mentioned: false, may_command: true };
     assert_eq!(verdict("-100", None), heard);
@@ -112,13 +143,13 @@ fn the_nearest_rule_of_topic_and_group_holds() {
 fn a_message_that_speaks_to_others_only_is_not_for_us() {
     let (patterns, _) = Patterns::new(["claw"]);
     let groups = [("*".to_owned(), GroupRules::default())].into();
-    let rules = Rules { groups, allow_from: words(&["*"]), patterns, ..Rules::default() };
+    let rules = Rules { groups, allow_from: list(&["*"]), patterns, ..Rules::default() };
     let verdict = |text: &str, to_us: bool, to_others: bool| {
         let mut incoming = said(PeerKind::Group, "7");
         incoming.text = text.to_owned();
         incoming.was_mentioned = to_us;
         incoming.mentions_others = to_others;
-        judge(&rules, at_door(&incoming, &[]))
+        verdict_on(&rules, &incoming, &[])
     };
     assert_eq!(verdict("hello", false, false), Verdict::Remember);
     assert_eq!(verdict("Claw?", false, false), IN);
@@ -129,10 +160,11 @@ fn a_message_that_speaks_to_others_only_is_not_for_us() {
 #[test]
 fn activation_wins_over_the_config_and_commands_over_both() {
     let groups = [("*".to_owned(), GroupRules::default())].into();
-    let rules = Rules { groups, group: GroupPolicy::Open, allow_from: words(&["7"]), ..Rules::default() };
+    let rules = Rules { groups, group: GroupPolicy::Open, allow_from: list(&["7"]), ..Rules::default() };
     let verdict = |sender, activation, is_control| {
         let incoming = said(PeerKind::Group, sender);
-        judge(&rules, Caller { activation, is_control, ..at_door(&incoming, &[]) })
+        let sender = home().sender(sender);
+        judge(&rules, Caller { incoming: &incoming, sender: &sender, paired: &[], activation, is_control })
     };
     let heard = |may_command| Verdict::Admit { was_mentioned: false, may_command };
     assert_eq!(verdict("7", None, false), Verdict::Remember);
@@ -168,11 +200,14 @@ proptest! {
         was_mentioned: bool,
     ) {
         let groups = [("*".to_owned(), GroupRules::default())].into();
-        let rules = Rules { dm, group, groups, allow_from: listed.clone(), ..Rules::default() };
+        let listed: Vec<&str> = listed.iter().map(String::as_str).collect();
+        let rules = Rules { dm, group, groups, allow_from: list(&listed), ..Rules::default() };
         let mut incoming = said(kind, "stranger");
         incoming.was_mentioned = was_mentioned;
         let activation = always.then_some(Activation::Always);
-        let verdict = judge(&rules, Caller { incoming: &incoming, paired: &listed, activation, is_control });
+        let (sender, paired) = (home().sender("stranger"), approved(&listed));
+        let caller = Caller { incoming: &incoming, sender: &sender, paired: &paired, activation, is_control };
+        let verdict = judge(&rules, caller);
         prop_assert!(matches!(verdict, Verdict::Drop(_) | Verdict::Pair), "{:?}", verdict);
     }
 }

@@ -8,6 +8,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use homard_proto::{ChannelAccount, Identity};
 use jiff::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
@@ -60,12 +61,12 @@ impl Book {
     }
 
     /// Somebody whom nobody knows asks to be let in. `draw` gives random bytes.
-    pub fn ask(&self, channel: &str, who: Who<'_>, draw: impl FnMut() -> [u8; LENGTH]) -> Result<Asked, Error> {
-        let path = self.path(channel, "pairing")?;
+    pub fn ask(&self, who: Who<'_>, draw: impl FnMut() -> [u8; LENGTH]) -> Result<Asked, Error> {
+        let path = self.path(who.sender.channel(), "pairing")?;
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let before: Requests = read(&path)?;
         let mut requests = before.clone();
-        let asked = requests.ask(who.id, who.meta, at(who.now_ms), draw);
+        let asked = requests.ask(who.sender, who.meta, at(who.now_ms), draw);
         if requests != before {
             write(&path, &requests)?;
         }
@@ -88,8 +89,9 @@ impl Book {
         let mut approved: Approved = read(&list)?;
         let request = requests.take(code, at(now_ms)).ok_or_else(|| nobody(code))?;
         // The list first: a crash between the two leaves a request that can be approved again, not one that is lost.
-        if !approved.allow_from.contains(&request.id) {
-            approved.allow_from.push(request.id.clone());
+        let ids = approved.of_account(request.account());
+        if !ids.contains(&request.id) {
+            ids.push(request.id.clone());
             write(&list, &approved)?;
         }
         write(&path, &requests)?;
@@ -106,20 +108,26 @@ impl Book {
         Ok(request)
     }
 
-    /// The ids that were let in.
-    pub fn approved(&self, channel: &str) -> Result<Vec<String>, Error> {
-        let approved: Approved = read(&self.path(channel, "allowFrom")?)?;
-        Ok(approved.allow_from)
+    /// The senders that were approved for an account.
+    pub fn approved(&self, at: &ChannelAccount) -> Result<Vec<Identity>, Error> {
+        let approved: Approved = read(&self.path(at.channel(), "allowFrom")?)?;
+        Ok(approved.senders(at))
     }
 
-    /// Sends somebody out again; `false` if they were not in.
+    /// All ids that were approved on a channel, by account; `None` for those of the default one.
+    pub fn all_approved(&self, channel: &str) -> Result<Vec<(Option<String>, String)>, Error> {
+        let Approved { allow_from, accounts, .. } = read(&self.path(channel, "allowFrom")?)?;
+        let named =
+            accounts.into_iter().flat_map(|(account, ids)| ids.into_iter().map(move |id| (Some(account.clone()), id)));
+        Ok(allow_from.into_iter().map(|id| (None, id)).chain(named).collect())
+    }
+
+    /// Sends somebody out again, on all accounts of the channel; `false` if they were not in.
     pub fn revoke(&self, channel: &str, id: &str) -> Result<bool, Error> {
         let path = self.path(channel, "allowFrom")?;
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut approved: Approved = read(&path)?;
-        let before = approved.allow_from.len();
-        approved.allow_from.retain(|entry| entry != id);
-        let was_in = approved.allow_from.len() < before;
+        let was_in = approved.remove(id);
         if was_in {
             write(&path, &approved)?;
         }
@@ -140,8 +148,8 @@ impl Book {
 /// Somebody whom nobody knows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Who<'a> {
-    /// What the platform calls them.
-    pub id: &'a str,
+    /// Who it is.
+    pub sender: &'a Identity,
     /// What else is known of them.
     pub meta: Map<String, Value>,
     /// When they ask, in milliseconds since the epoch.
@@ -181,15 +189,29 @@ fn write(path: &Path, value: &impl Serialize) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use homard_proto::IdIssuer;
     use serde_json::json;
 
     use super::*;
 
     const NOON: u64 = 1_794_000_000_000;
 
-    fn who(id: &str) -> Who<'_> {
+    fn telegram() -> ChannelAccount {
+        ChannelAccount::new("telegram", "default", IdIssuer::Platform, true)
+    }
+
+    /// Asks for a sender of an account.
+    fn ask_at(book: &Book, at: &ChannelAccount, id: &str, byte: u8) -> Result<Asked, Error> {
         let meta = json!({"username": "ann"}).as_object().cloned().unwrap_or_default();
-        Who { id, meta, now_ms: NOON }
+        book.ask(Who { sender: &at.sender(id), meta, now_ms: NOON }, || [byte; 8])
+    }
+
+    fn ask(book: &Book, id: &str, byte: u8) -> Result<Asked, Error> {
+        ask_at(book, &telegram(), id, byte)
+    }
+
+    fn approved(book: &Book) -> Vec<String> {
+        book.approved(&telegram()).unwrap().iter().map(|sender| sender.id().to_owned()).collect()
     }
 
     fn json_at(path: &Path) -> Value {
@@ -201,14 +223,14 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("credentials");
         let book = Book::new(&folder);
-        assert_eq!(book.ask("telegram", who("7"), || [1; 8]).unwrap(), Asked::New("BBBBBBBB".to_owned()));
+        assert_eq!(ask(&book, "7", 1).unwrap(), Asked::New("BBBBBBBB".to_owned()));
         let (asked, allowed) = (folder.join("telegram-pairing.json"), folder.join("telegram-allowFrom.json"));
         let request = json!({
             "id": "7", "code": "BBBBBBBB", "createdAt": "2026-11-06T21:20:00.000Z", "lastSeenAt": "2026-11-06T21:20:00.000Z",
             "meta": {"username": "ann"},
         });
         assert_eq!(json_at(&asked), json!({"version": 1, "requests": [request]}));
-        assert_eq!(book.approved("telegram").unwrap(), Vec::<String>::new());
+        assert_eq!(approved(&book), Vec::<String>::new());
         assert_eq!(book.approve("telegram", "bbbbbbbb", NOON).unwrap().id, "7");
         assert_eq!(json_at(&asked), json!({"version": 1, "requests": []}));
         assert_eq!(json_at(&allowed), json!({"version": 1, "allowFrom": ["7"]}));
@@ -217,14 +239,14 @@ mod tests {
         }
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing is left over");
         assert!(book.revoke("telegram", "7").unwrap() && !book.revoke("telegram", "7").unwrap());
-        assert_eq!(book.approved("telegram").unwrap(), Vec::<String>::new());
+        assert_eq!(approved(&book), Vec::<String>::new());
     }
 
     #[test]
     fn a_request_waits_in_its_own_channel_until_its_time_is_over() {
         let home = tempfile::tempdir().unwrap();
         let book = Book::new(home.path());
-        book.ask("telegram", who("7"), || [1; 8]).unwrap();
+        ask(&book, "7", 1).unwrap();
         let pending = |channel, now| book.pending(channel, now).unwrap().len();
         assert_eq!((pending("telegram", NOON), pending("webhook", NOON)), (1, 0));
         assert_eq!(pending("telegram", NOON + 3_600_000), 0);
@@ -239,15 +261,52 @@ mod tests {
     fn a_request_that_is_dismissed_is_gone_and_lets_nobody_in() {
         let home = tempfile::tempdir().unwrap();
         let book = Book::new(home.path());
-        book.ask("telegram", who("7"), || [1; 8]).unwrap();
-        book.ask("telegram", who("8"), || [2; 8]).unwrap();
+        ask(&book, "7", 1).unwrap();
+        ask(&book, "8", 2).unwrap();
         assert_eq!(book.dismiss("telegram", " bbbbbbbb ", NOON).unwrap().id, "7");
         let waiting: Vec<_> = book.pending("telegram", NOON).unwrap().into_iter().map(|request| request.id).collect();
-        assert_eq!((waiting, book.approved("telegram").unwrap()), (vec!["8".to_owned()], Vec::new()));
+        assert_eq!((waiting, approved(&book)), (vec!["8".to_owned()], Vec::new()));
         for gone in [book.dismiss("telegram", "BBBBBBBB", NOON), book.approve("telegram", "BBBBBBBB", NOON)] {
             assert!(matches!(gone, Err(Error::Code(code)) if code == "BBBBBBBB"));
         }
-        assert_eq!(book.ask("telegram", who("7"), || [3; 8]).unwrap(), Asked::New("DDDDDDDD".to_owned()));
+        assert_eq!(ask(&book, "7", 3).unwrap(), Asked::New("DDDDDDDD".to_owned()));
+    }
+
+    #[test]
+    fn c1_an_approval_is_for_the_account_that_was_written_to() {
+        let home = tempfile::tempdir().unwrap();
+        let book = Book::new(home.path());
+        let at = |account: &str| ChannelAccount::new("webhook", account, IdIssuer::Peer, false);
+        let (shop, bank, default) = (at("shop"), at("bank"), at("default"));
+        assert_eq!(ask_at(&book, &shop, "ann", 1).unwrap(), Asked::New("BBBBBBBB".to_owned()));
+        assert_eq!(ask_at(&book, &bank, "ann", 2).unwrap(), Asked::New("CCCCCCCC".to_owned()), "somebody else");
+        assert_eq!(ask_at(&book, &shop, "ann", 3).unwrap(), Asked::Waiting);
+        assert_eq!(book.approve("webhook", "BBBBBBBB", NOON).unwrap().account(), "shop");
+        let admitted =
+            |book: &Book| [&shop, &bank, &default].map(|at| book.approved(at).unwrap().contains(&at.sender("ann")));
+        assert_eq!(admitted(&book), [true, false, false]);
+        let written = json_at(&home.path().join("webhook-allowFrom.json"));
+        assert_eq!(written, json!({"version": 1, "allowFrom": [], "accounts": {"shop": ["ann"]}}));
+        assert!(book.revoke("webhook", "ann").unwrap());
+        assert_eq!(admitted(&book), [false; 3]);
+    }
+
+    #[test]
+    fn c1_approvals_of_the_last_format_count_where_they_name_one_sender() {
+        let home = tempfile::tempdir().unwrap();
+        let book = Book::new(home.path());
+        for channel in ["telegram", "webhook"] {
+            let text = json!({"version": 1, "allowFrom": ["7", ""]}).to_string();
+            fs::write(home.path().join(format!("{channel}-allowFrom.json")), text).unwrap();
+        }
+        let is_in = |channel, account, issuer, is_only| {
+            book.approved(&ChannelAccount::new(channel, account, issuer, is_only)).unwrap().len() == 1
+        };
+        assert!(is_in("telegram", "default", IdIssuer::Platform, false));
+        assert!(is_in("telegram", "work", IdIssuer::Platform, false), "one person on all bots");
+        assert!(is_in("webhook", "default", IdIssuer::Peer, false));
+        assert!(is_in("webhook", "door", IdIssuer::Peer, true));
+        assert!(!is_in("webhook", "door", IdIssuer::Peer, false), "of which program is not known");
     }
 
     #[test]
@@ -257,8 +316,8 @@ mod tests {
         for name in ["telegram-pairing.json", "telegram-allowFrom.json"] {
             fs::write(home.path().join(name), "{\"version\": 1, \"requests\": 5, \"allowFrom\": {}}").unwrap();
         }
-        assert!(matches!(book.ask("telegram", who("7"), || [1; 8]), Err(Error::Garbled { .. })));
-        assert!(matches!(book.approved("telegram"), Err(Error::Garbled { .. })));
+        assert!(matches!(ask(&book, "7", 1), Err(Error::Garbled { .. })));
+        assert!(matches!(book.approved(&telegram()), Err(Error::Garbled { .. })));
         assert!(matches!(book.approve("telegram", "BBBBBBBB", NOON), Err(Error::Garbled { .. })));
         let text = fs::read_to_string(home.path().join("telegram-pairing.json")).unwrap();
         assert!(text.contains("\"requests\": 5"));

@@ -185,16 +185,25 @@ fn peer(chat: &Value) -> Option<Peer> {
     Some(Peer { kind, id: chat["id"].as_i64()?.to_string(), title: chat["title"].as_str().map(str::to_owned) })
 }
 
-/// Who spoke. Whoever speaks as a group or channel is that group or channel, not the bot that stands in for it.
+/// Who spoke; `None` if Telegram does not say, or says what cannot be. Whoever speaks as a group or channel is that group or
+/// channel, not the bot that stands in for it. The ids of people are positive and those of groups and channels negative:
+/// one that is not so is nobody's, so that no chat has the id of a person.
 fn sender(message: &Value) -> Option<Sender> {
     let as_chat = message.get("sender_chat").or_else(|| message.get("actor_chat"));
-    let own = message.get("from").or_else(|| message.get("user"));
-    let from = as_chat.or(own).or_else(|| message.get("chat"))?;
+    let person = message.get("from").or_else(|| message.get("user"));
+    let channel = message.get("chat").filter(|chat| chat["type"] == "channel");
+    let (from, is_chat) = match (as_chat, person) {
+        (Some(chat), _) => (chat, true),
+        (None, Some(person)) => (person, false),
+        (None, None) => (channel?, true),
+    };
+    let id = from["id"].as_i64().filter(|id| if is_chat { *id < 0 } else { *id > 0 })?;
     Some(Sender {
-        id: from["id"].as_i64()?.to_string(),
+        id: id.to_string(),
         name: name(from),
         username: from["username"].as_str().map(str::to_owned),
         is_bot: from["is_bot"] == true,
+        is_chat,
     })
 }
 

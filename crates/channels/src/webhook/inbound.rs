@@ -2,6 +2,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
+use serde_json::json;
 
 use super::{
     Webhook,
@@ -62,8 +63,6 @@ pub struct Headers<'a> {
     pub timestamp: Option<&'a str>,
     /// Of [`signature::SIGNATURE`].
     pub signature: Option<&'a str>,
-    /// Of [`super::KEY`].
-    pub key: Option<&'a str>,
 }
 
 /// The shape. Unknown fields are left alone.
@@ -134,8 +133,8 @@ struct File {
 impl Webhook {
     /// What a delivery says.
     ///
-    /// It is to be answered with 200 when the sink has stored the batch, and not before. The key names the event, or the
-    /// message's id if there is no key: what comes again under the same one is the same.
+    /// It is to be answered with 200 when the sink has stored the batch, and not before. The event is named by the chat and
+    /// the id of the message, which are signed: what comes again with the same ones is the same, whatever headers say.
     pub fn delivered(&self, headers: Headers<'_>, body: &[u8]) -> Result<Batch, Rejected> {
         if body.len() > LARGEST {
             return Err(Rejected::Large);
@@ -149,14 +148,12 @@ impl Webhook {
         // What is wrong may be as long as the body.
         let garbled = |error: serde_json::Error| Rejected::Garbled(error.to_string().chars().take(200).collect());
         let body: Body = serde_json::from_slice(body).map_err(garbled)?;
-        let key = headers.key.map(str::trim).filter(|key| !key.is_empty()).unwrap_or(&body.id).to_owned();
-        let incoming =
-            read(body, key, &self.settings.account, now_ms).map_err(|why| Rejected::Garbled(why.to_owned()))?;
+        let incoming = read(body, &self.settings.account, now_ms).map_err(|why| Rejected::Garbled(why.to_owned()))?;
         Ok(Batch { events: vec![Event::Message(Box::new(incoming))], cursor: None })
     }
 }
 
-fn read(body: Body, key: String, account: &str, now_ms: u64) -> Result<Incoming, &'static str> {
+fn read(body: Body, account: &str, now_ms: u64) -> Result<Incoming, &'static str> {
     let Body { id, text, sender, chat, thread, reply_to, mentioned, media, timestamp } = body;
     let peer = match chat {
         Some(Chat { id, kind, title }) => Peer {
@@ -171,7 +168,7 @@ fn read(body: Body, key: String, account: &str, now_ms: u64) -> Result<Incoming,
         None => Peer { kind: PeerKind::Direct, id: sender.id.clone(), title: None },
     };
     let is_id = |id: &str| !id.trim().is_empty() && id.len() <= ID && !id.contains(char::is_control);
-    if ![&id, &key, &sender.id, &peer.id].into_iter().chain(&thread).all(|id| is_id(id)) {
+    if ![&id, &sender.id, &peer.id].into_iter().chain(&thread).all(|id| is_id(id)) {
         return Err("ids have 1 to 256 characters and no control characters");
     }
     // A conversation with one person is that person's, or one could speak into another's session.
@@ -185,11 +182,18 @@ fn read(body: Body, key: String, account: &str, now_ms: u64) -> Result<Incoming,
     let quoted = |Answered { id, text, sender, ours }| Quoted { message: id, sender, text, is_ours: ours };
     let reply_to = reply_to.map(quoted);
     Ok(Incoming {
-        event: key,
+        // As long as the chat is named behind it, an id may occur in several.
+        event: format!("{id}#{}", json!([peer.kind, peer.id])),
         message: id,
         account: account.to_owned(),
         peer,
-        sender: Sender { id: sender.id, name: sender.name, username: sender.username, is_bot: sender.bot },
+        sender: Sender {
+            id: sender.id,
+            name: sender.name,
+            username: sender.username,
+            is_bot: sender.bot,
+            is_chat: false,
+        },
         is_command: text.starts_with('/'),
         text,
         was_mentioned: mentioned || reply_to.as_ref().is_some_and(|quoted| quoted.is_ours),
@@ -219,7 +223,7 @@ fn attachment(file: File) -> Result<Attachment, &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
     use crate::{Road, Secret, webhook::Settings};
@@ -234,10 +238,10 @@ mod tests {
         Webhook::new(Road::default(), Settings::new("door", secret(), None), Box::new(|| NOW)).unwrap()
     }
 
-    fn deliver(body: &Value, key: Option<&str>) -> Result<Incoming, Rejected> {
+    fn deliver(body: &Value) -> Result<Incoming, Rejected> {
         let body = body.to_string();
         let signature = signature::sign(&secret(), NOW / 1000, body.as_bytes());
-        let headers = Headers { timestamp: Some("1700000000"), signature: Some(&signature), key };
+        let headers = Headers { timestamp: Some("1700000000"), signature: Some(&signature) };
         let batch = hook().delivered(headers, body.as_bytes())?;
         match <[Event; 1]>::try_from(batch.events) {
             Ok([Event::Message(incoming)]) => Ok(*incoming),
@@ -247,9 +251,9 @@ mod tests {
 
     #[test]
     fn the_smallest_delivery_is_a_direct_message() {
-        let incoming = deliver(&json!({"id": "m1", "sender": {"id": "ann"}, "text": "/hi"}), None).unwrap();
+        let incoming = deliver(&json!({"id": "m1", "sender": {"id": "ann"}, "text": "/hi"})).unwrap();
         let expected = Incoming {
-            event: "m1".to_owned(),
+            event: r#"m1#["Direct","ann"]"#.to_owned(),
             message: "m1".to_owned(),
             account: "door".to_owned(),
             peer: Peer { kind: PeerKind::Direct, id: "ann".to_owned(), title: None },
@@ -270,7 +274,7 @@ mod tests {
             "replyTo": {"id": "m0", "text": "before", "sender": "us", "ours": true}, "timestamp": 5, "unknown": [],
             "media": [{"data": "aGk=", "name": "a.txt", "mime": "text/plain"}, {"url": "https://x.y/z.ogg", "voice": true}],
         });
-        let incoming = deliver(&body, Some("key")).unwrap();
+        let incoming = deliver(&body).unwrap();
         let file = |source, size, is_voice| Attachment { source, name: None, mime: None, size, is_voice };
         let text = Attachment {
             name: Some("a.txt".to_owned()),
@@ -278,7 +282,7 @@ mod tests {
             ..file(Source::Bytes(b"hi".to_vec()), Some(2), false)
         };
         let expected = Incoming {
-            event: "key".to_owned(),
+            event: r#"m2#["Group","room"]"#.to_owned(),
             message: "m2".to_owned(),
             account: "door".to_owned(),
             peer: Peer { kind: PeerKind::Group, id: "room".to_owned(), title: Some("Room".to_owned()) },
@@ -287,6 +291,7 @@ mod tests {
                 name: "Ann".to_owned(),
                 username: Some("a".to_owned()),
                 is_bot: true,
+                is_chat: false,
             },
             text: "hi".to_owned(),
             reply_to: Some(Quoted {
@@ -305,6 +310,19 @@ mod tests {
     }
 
     #[test]
+    fn m1_an_event_is_named_by_what_is_signed() {
+        let event = |sender: &str, chat: Value, id: &str| {
+            let body = json!({"id": id, "sender": {"id": sender}, "text": "hi", "chat": chat});
+            deliver(&body).unwrap().event
+        };
+        let room = || json!({"id": "room", "kind": "group"});
+        assert_eq!(event("ann", room(), "1"), event("bob", room(), "1"), "an id is unique in its chat");
+        let events = [event("ann", Value::Null, "1"), event("bob", Value::Null, "1"), event("ann", room(), "1")];
+        assert!(events[0] != events[1] && events[0] != events[2], "{events:?}");
+        assert_ne!(event("ann", Value::Null, "1"), event("ann", Value::Null, "2"));
+    }
+
+    #[test]
     fn what_does_not_have_the_shape_is_told() {
         let ann = json!({"id": "ann"});
         for (body, why) in [
@@ -320,7 +338,7 @@ mod tests {
             (json!({"id": "1", "text": "x"}), "missing field `sender`"),
             (json!([]), "invalid"),
         ] {
-            let told = deliver(&body, None).map_err(|rejected| (rejected.status(), rejected.advice()));
+            let told = deliver(&body).map_err(|rejected| (rejected.status(), rejected.advice()));
             assert!(matches!(&told, Err((400, advice)) if advice.contains(why)), "{told:?}");
         }
     }
@@ -331,7 +349,7 @@ mod tests {
         let at = |seconds: u64, body: &str| {
             let signature = signature::sign(&secret(), seconds, body.as_bytes());
             let seconds = seconds.to_string();
-            let headers = Headers { timestamp: Some(&seconds), signature: Some(&signature), key: None };
+            let headers = Headers { timestamp: Some(&seconds), signature: Some(&signature) };
             hook().delivered(headers, body.as_bytes()).map(|batch| batch.events.len())
         };
         assert_eq!(at(NOW / 1000, &body), Ok(1));

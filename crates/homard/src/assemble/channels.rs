@@ -24,7 +24,7 @@ use std::{
 use homard_agent::{Ambient, Hub, courier::CourierError, tape::State};
 use homard_channels::{Channel, Outgoing, Probe, Receipt, Road, pairing::Book};
 use homard_config::Loaded;
-use homard_proto::RunId;
+use homard_proto::{ChannelAccount, RunId};
 use homard_store::{DeliveryRow, Error as StoreError};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -43,7 +43,7 @@ use crate::{
 };
 
 pub(crate) use approve::approve;
-pub(crate) use build::{KINDS, label};
+pub(crate) use build::{KINDS, issuer, label};
 pub(crate) use door::Doors;
 
 /// The chat platforms of a house. Clones are the same.
@@ -148,7 +148,9 @@ impl Channels {
                 // Other programs read this file, too.
                 continue;
             }
-            for (account, said) in said.described() {
+            let described = said.described();
+            let is_only = described.len() == 1;
+            for (account, said) in described {
                 if said.enabled == Some(false) {
                     continue;
                 }
@@ -158,7 +160,8 @@ impl Channels {
                     broken.push((key, why.clone()));
                     continue;
                 }
-                let (policy, wrong) = Policy::of(&loaded.config, &self.0.paths, (&name, &said));
+                let at = ChannelAccount::new(&name, &key.1, issuer(&name), is_only);
+                let (policy, wrong) = Policy::of(&loaded.config, &self.0.paths, (at, &said));
                 troubles.extend(wrong);
                 match self.account_of(&key, (said, made_of(loaded, channel, &key.1)), policy, accounts.remove(&key)) {
                     Ok(account) => drop(next.insert(key, account)),
@@ -323,9 +326,9 @@ impl Channels {
         account.channel.probe().await.map_err(|failure| failure.to_string())
     }
 
-    fn usual_to(&self, channel: &str, account: &Account) -> Option<String> {
-        let paired = self.0.book.approved(channel).unwrap_or_default();
-        account.policy.read().unwrap_or_else(PoisonError::into_inner).usual_to(&paired)
+    fn usual_to(&self, account: &Account) -> Option<String> {
+        let policy = account.policy.read().unwrap_or_else(PoisonError::into_inner).clone();
+        policy.usual_to(&self.0.book.approved(&policy.at).unwrap_or_default())
     }
 
     fn account(&self, (channel, account): (&str, &str)) -> Option<Arc<Account>> {

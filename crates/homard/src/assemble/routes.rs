@@ -1,7 +1,7 @@
 //! From the config to the rules by which a message finds its agent and its session.
 
 use homard_agent::routing::{Account, Binding, DmScope, Peer, PeerKind, Routes};
-use homard_proto::AgentId;
+use homard_proto::{AgentId, SenderPattern};
 
 use crate::config::{
     Config,
@@ -22,8 +22,12 @@ pub(crate) fn routes(config: &Config) -> Routes {
             Some(session::DmScope::PerChannelPeer) => DmScope::PerChannelPeer,
             Some(session::DmScope::PerAccountChannelPeer) => DmScope::PerAccountChannelPeer,
         },
-        identity_links: config.session.identity_links.clone(),
+        identity_links: config.session.identity_links.iter().map(|(name, ids)| (name.clone(), patterns(ids))).collect(),
     }
+}
+
+fn patterns(ids: &[String]) -> Vec<SenderPattern> {
+    ids.iter().map(|id| SenderPattern::parse(id)).collect()
 }
 
 /// The bindings that can be followed, each with its place in the list.
@@ -98,7 +102,7 @@ mod tests {
             bindings: vec![wide, narrow],
             default_agent: AgentId::normalize("a"),
             dm_scope: DmScope::PerPeer,
-            identity_links: [("ann".to_owned(), vec!["irc:1".to_owned()])].into(),
+            identity_links: [("ann".to_owned(), vec![SenderPattern::parse("irc:1")])].into(),
         };
         assert_eq!(routes(&config), expected);
     }

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use super::{ask::Setup, channels::ask_if_there};
 use crate::{
     assemble::channels::{KINDS, approve, label},
+    config::channels::DEFAULT_ACCOUNT,
     failure::Failure,
+    methods::channels::pairing_row,
     render,
 };
 
@@ -88,20 +90,16 @@ fn alone(command: &Command, setup: &Setup) -> Result<Value> {
         Command::List { channel } => {
             let all = || KINDS.iter().map(|(name, _)| (*name).to_owned()).collect();
             let names: Vec<String> = channel.as_deref().map_or_else(all, |channel| vec![name(channel)]);
-            let rows = names.iter().map(|name| {
-                anyhow::Ok(
-                    json!({"channel": name, "requests": book.pending(name, now)?, "approved": book.approved(name)?}),
-                )
-            });
-            json!({"channels": rows.collect::<Result<Vec<_>>>()?})
+            let rows = names.iter().map(|name| pairing_row(&book, name, now));
+            json!({"channels": rows.collect::<Result<Vec<_>, _>>()?})
         }
         Command::Approve { channel, code, guest, notify } => {
             let approved = approve((&book, &setup.paths), (&name(channel), code), *guest, now)
                 .map_err(|why| Failure::new("pairing", why))?;
             let why = notify.then_some("no gateway runs");
             json!({
-                "ok": true, "channel": name(channel), "id": approved.id, "owner": approved.is_owner, "notified": false,
-                "notifyError": why,
+                "ok": true, "channel": name(channel), "accountId": approved.account, "id": approved.id,
+                "owner": approved.is_owner, "notified": false, "notifyError": why,
             })
         }
         Command::Revoke { channel, id } => {
@@ -115,7 +113,9 @@ fn words(command: &Command, answer: &Value) -> String {
     match command {
         Command::List { .. } => list(answer),
         Command::Approve { channel, .. } => {
-            let mut lines = vec![format!("{id} is let in on {}", label(&channel.trim().to_lowercase()))];
+            let account = answer["accountId"].as_str().filter(|account| *account != DEFAULT_ACCOUNT);
+            let place = account.map(|account| format!(" ({account})")).unwrap_or_default();
+            let mut lines = vec![format!("{id} is let in on {}{place}", label(&channel.trim().to_lowercase()))];
             if answer["owner"] == true {
                 lines.push(
                     "they are the owner: the agent obeys them as it obeys you here (commands.ownerAllowFrom)"
@@ -132,6 +132,11 @@ fn words(command: &Command, answer: &Value) -> String {
     }
 }
 
+/// A channel, and its account if it is not the default one.
+fn place(channel: &str, account: Option<&str>) -> String {
+    account.map_or_else(|| channel.to_owned(), |account| format!("{channel}/{account}"))
+}
+
 fn list(answer: &Value) -> String {
     let titles = ["CHANNEL", "ID", "NAME", "CODE"].map(str::to_owned).to_vec();
     let mut table = vec![titles];
@@ -141,10 +146,16 @@ fn list(answer: &Value) -> String {
         for request in row["requests"].as_array().into_iter().flatten() {
             let meta = &request["meta"];
             let name = meta["username"].as_str().map_or_else(|| text(&meta["name"]), |name| format!("@{name}"));
-            table.push(vec![channel.clone(), text(&request["id"]), name, text(&request["code"])]);
+            let place = place(&channel, request["accountId"].as_str());
+            table.push(vec![place, text(&request["id"]), name, text(&request["code"])]);
         }
         for id in row["approved"].as_array().into_iter().flatten() {
             table.push(vec![channel.clone(), text(id), String::new(), "approved".to_owned()]);
+        }
+        for (account, ids) in row["approvedByAccount"].as_object().into_iter().flatten() {
+            for id in ids.as_array().into_iter().flatten() {
+                table.push(vec![place(&channel, Some(account)), text(id), String::new(), "approved".to_owned()]);
+            }
         }
     }
     if table.len() == 1 {

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, future::Future, time::Duration};
 use homard_agent::Ambient;
 use homard_channels::{
     Outgoing, Place,
-    pairing::{Error, PENDING, Request, TTL_MS},
+    pairing::{Book, Error, PENDING, Request, TTL_MS},
 };
 use homard_config::{edit, path::Path};
 use homard_gateway::{Asked, Method, Scope};
@@ -206,30 +206,44 @@ async fn pairing_list(mut asked: Asked, house: House) -> Result<Value, ErrorShap
         Some(channel) => vec![channel.trim().to_lowercase()],
         None => KINDS.iter().map(|(name, _)| (*name).to_owned()).collect(),
     };
-    let list = |name: &String| -> Result<Value, Error> {
-        let book = house.channels.book();
-        Ok(json!({"channel": name, "requests": book.pending(name, now)?, "approved": book.approved(name)?}))
-    };
+    let list = |name: &String| -> Result<Value, Error> { pairing_row(house.channels.book(), name, now) };
     let channels: Vec<Value> = names.iter().map(list).collect::<Result<_, Error>>().map_err(refusal)?;
     let keys: Vec<(String, String)> = house.channels.all().into_iter().map(|(key, _)| key).collect();
     let mut requests = Vec::new();
     for name in &names {
         let pending = house.channels.book().pending(name, now).map_err(refusal)?;
-        requests.extend(pending.iter().map(|request| waiting(name, request, &keys)));
+        requests.extend(pending.iter().map(|request| waiting(name, request)));
     }
     let accounts = keys.iter().filter(|(channel, _)| names.contains(channel)).map(|(channel, account)| {
         json!({"channel": channel, "channelLabel": label(channel), "accountId": account, "notifySupported": true})
     });
-    let is_owned = channels.iter().any(|one| one["approved"].as_array().is_some_and(|all| !all.is_empty()));
+    let is_owned = channels.iter().any(|one| one["approved"] != json!([]) || !one["approvedByAccount"].is_null());
     Ok(json!({
         "accounts": accounts.collect::<Vec<_>>(), "requests": requests, "commandOwnerConfigured": is_owned,
         "limits": {"pendingPerAccount": PENDING, "ttlMs": TTL_MS}, "channels": channels,
     }))
 }
 
-/// Somebody who waits to be let in, as pages show it. Requests are kept by channel: they are shown with its first account.
-fn waiting(channel: &str, request: &Request, accounts: &[(String, String)]) -> Value {
-    let account = accounts.iter().find(|(of, _)| of == channel).map_or(DEFAULT_ACCOUNT, |(_, account)| account);
+/// Requests and approvals of a channel. `approved` has the ids of the default account, `approvedByAccount` those of the
+/// others, if there are any.
+pub(crate) fn pairing_row(book: &Book, channel: &str, now: u64) -> Result<Value, Error> {
+    let (mut approved, mut by_account) = (Vec::new(), BTreeMap::<String, Vec<String>>::new());
+    for (account, id) in book.all_approved(channel)? {
+        match account {
+            Some(account) => by_account.entry(account).or_default().push(id),
+            None => approved.push(id),
+        }
+    }
+    let mut row = json!({"channel": channel, "requests": book.pending(channel, now)?, "approved": approved});
+    if !by_account.is_empty() {
+        row["approvedByAccount"] = json!(by_account);
+    }
+    Ok(row)
+}
+
+/// Somebody who waits to be let in, as pages show it.
+fn waiting(channel: &str, request: &Request) -> Value {
+    let account = request.account();
     let mut names =
         ["name", "firstName", "username", "tag"].iter().filter_map(|name| request.meta.get(*name)?.as_str());
     let told = json!(request);
@@ -261,12 +275,17 @@ async fn pairing_approve(mut asked: Asked, house: House) -> Result<Value, ErrorS
     let mut told = None;
     if notify {
         let outgoing = Outgoing {
-            id: format!("approved-{channel}-{}", approved.id),
+            id: format!("approved-{channel}-{request}"),
             place: Place { to: approved.id.clone(), thread: None },
             text: "You are let in. Say something.".to_owned(),
             ..Outgoing::default()
         };
-        told = house.channels.say((Some(&channel), None), outgoing).await.err().map(|error| error.to_string());
+        told = house
+            .channels
+            .say((Some(&channel), Some(&approved.account)), outgoing)
+            .await
+            .err()
+            .map(|error| error.to_string());
     }
     let notification = match (notify, &told) {
         (false, _) => "not-requested",
@@ -274,7 +293,7 @@ async fn pairing_approve(mut asked: Asked, house: House) -> Result<Value, ErrorS
         (true, Some(_)) => "failed",
     };
     Ok(json!({
-        "ok": true, "channel": channel, "id": approved.id, "owner": approved.is_owner, "notified": notify && told.is_none(),
+        "ok": true, "channel": channel, "accountId": approved.account, "id": approved.id, "owner": approved.is_owner, "notified": notify && told.is_none(),
         "notifyError": told, "requestId": request, "senderId": approved.id, "notification": notification,
         "commandOwnerBootstrap": if approved.is_owner { "configured" } else { "not-requested" },
     }))

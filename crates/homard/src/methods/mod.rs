@@ -2,7 +2,7 @@
 
 mod approvals;
 pub(crate) mod audit;
-mod channels;
+pub(crate) mod channels;
 pub(crate) mod config;
 pub(crate) mod plugins;
 mod skills;

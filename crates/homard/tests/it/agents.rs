@@ -76,7 +76,7 @@ fn a_message_is_routed_by_the_most_specific_binding_and_the_reason_is_told() {
         route(&["telegram", "--account", "Work", "--peer", "direct:42"]),
         expected(
             "ops",
-            "agent:ops:telegram:direct:42",
+            "agent:ops:telegram:work:direct:42",
             json!(0),
             "bindings[0] is for the whole channel: telegram, any account",
             stranger

@@ -3,6 +3,7 @@
 mod deliver;
 mod door;
 mod drafts;
+mod identity;
 mod kills;
 mod pairing;
 mod stage;

@@ -43,6 +43,7 @@ fn plain() -> Incoming {
             name: "Ann Lee".to_owned(),
             username: Some("ann".to_owned()),
             is_bot: false,
+            is_chat: false,
         },
         text: "hi".to_owned(),
         timestamp_ms: 1_700_000_000_000,
@@ -175,6 +176,28 @@ fn whoever_hides_behind_a_group_is_that_group() {
         "sender_chat": {"id": -100, "title": "Family"},
     }));
     assert_eq!((hidden.sender.id.as_str(), hidden.sender.is_bot), ("-100", false));
+}
+
+#[test]
+fn a_chat_never_has_the_id_of_a_person() {
+    let message = |sender: Value| {
+        let mut message = json!({"message_id": 3, "date": 1, "chat": {"id": 7, "type": "private"}, "text": "hi"});
+        message.as_object_mut().unwrap().extend(sender.as_object().cloned().unwrap());
+        event(&json!({"update_id": 5, "message": message}))
+    };
+    for sender in [
+        json!({}),
+        json!({"sender_chat": {"id": 7}}),
+        json!({"sender_chat": {"id": 7}, "from": {"id": 7}}),
+        json!({"sender_chat": {"id": "7"}, "from": {"id": 7}}),
+        json!({"from": {"id": -7}}),
+        json!({"from": {"id": 0}}),
+    ] {
+        assert_eq!(message(sender.clone()), None, "{sender}");
+    }
+    let hidden = incoming(&json!({"text": "hi", "sender_chat": {"id": -7}}));
+    assert_eq!((hidden.sender.id.as_str(), hidden.sender.is_chat), ("-7", true));
+    assert!(matches!(message(json!({"from": {"id": 7}})), Some(Event::Message(said)) if !said.sender.is_chat));
 }
 
 #[test]

@@ -3,8 +3,10 @@
 use homard_audit::{Fact, What};
 use homard_channels::pairing::Book;
 use homard_config::{edit, path::Path};
+use homard_proto::{ChannelAccount, IdIssuer};
 use serde_json::json;
 
+use super::issuer;
 use crate::{
     audit,
     config::{
@@ -19,6 +21,8 @@ use crate::{
 pub(crate) struct Approved {
     /// What the platform calls them.
     pub(crate) id: String,
+    /// The account that they wrote to.
+    pub(crate) account: String,
     /// Whether they are the owner from now on.
     pub(crate) is_owner: bool,
 }
@@ -31,7 +35,7 @@ pub(crate) fn approve(
     now: u64,
 ) -> Result<Approved, String> {
     let config = Config::choose(paths).map_err(|failure| failure.message)?.loaded.config;
-    let knows_people = channel != "webhook";
+    let knows_people = issuer(channel) == IdIssuer::Platform;
     let is_open = config.commands.owner_allow_from.is_empty() && knows_people && has_nobody(&config, book, channel)?;
     if is_open && is_guest {
         return Err(
@@ -41,24 +45,27 @@ pub(crate) fn approve(
         );
     }
     let request = book.approve(channel, code, now).map_err(|error| error.to_string())?;
-    let fact = Fact::new(What::PairingApproved).by("operator").with("channel", channel).with("sender", &request.id);
+    let account = request.account().to_owned();
+    let sender = ChannelAccount::new(channel, &account, issuer(channel), false).sender(&request.id);
+    let fact = Fact::new(What::PairingApproved).by("operator").with("channel", channel).with("account", &account);
+    let fact = fact.with("sender", &request.id);
     audit::note(paths, fact.ended(if is_open { "owner" } else { "guest" }));
     if !is_open {
-        return Ok(Approved { id: request.id, is_owner: false });
+        return Ok(Approved { id: request.id, account, is_owner: false });
     }
     let owners = Path::root().key("commands").key("ownerAllowFrom");
-    let owner = json!([format!("{channel}:{}", request.id)]);
+    let owner = json!([sender.to_string()]);
     let named = change(paths, By::Person, |text| Ok(edit::set(text, &owners, &owner)?));
     if let Err(refusal) = named {
         // They are let in all the same, and as the only one they are the owner until somebody else is let in.
         tracing::warn!(%refusal, "it could not be written down who the owner is");
     }
-    Ok(Approved { id: request.id, is_owner: true })
+    Ok(Approved { id: request.id, account, is_owner: true })
 }
 
 /// Whether nobody is let in on a channel yet.
 fn has_nobody(config: &Config, book: &Book, channel: &str) -> Result<bool, String> {
-    let approved = book.approved(channel).map_err(|error| error.to_string())?;
+    let approved = book.all_approved(channel).map_err(|error| error.to_string())?;
     let said = config.channels.iter().filter(|(name, _)| name.trim().eq_ignore_ascii_case(channel));
     let mut accounts = said.flat_map(|(_, said)| said.described().into_values());
     Ok(approved.is_empty() && accounts.all(|account| account.allow_from.is_none_or(|list| list.is_empty())))

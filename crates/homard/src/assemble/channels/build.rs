@@ -8,6 +8,7 @@ use homard_channels::{
     telegram::{self, Intake, Telegram},
     webhook::{self, Webhook},
 };
+use homard_proto::IdIssuer;
 
 use crate::{
     config::{
@@ -19,6 +20,14 @@ use crate::{
 
 /// The channels that there are, and what people call them.
 pub(crate) const KINDS: [(&str, &str); 2] = [("telegram", "Telegram"), ("webhook", "Webhook")];
+
+/// Who chooses the ids of a channel's senders. Of a channel that is not known, nothing is taken for granted.
+pub(crate) fn issuer(channel: &str) -> IdIssuer {
+    match channel {
+        "telegram" => IdIssuer::Platform,
+        _ => IdIssuer::Peer,
+    }
+}
 
 /// What people call a channel.
 pub(crate) fn label(channel: &str) -> &str {

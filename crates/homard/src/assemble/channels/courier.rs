@@ -33,7 +33,7 @@ impl Courier for Channels {
             takes_blocks: if manner.has_blocks { wanted } else { Some(false) },
             replies: account.said.reply_to_mode.map(|word| word.0).unwrap_or_default(),
             allows_tags: true,
-            usual_to: account.said.default_to.clone().or_else(|| self.usual_to(channel, &account)),
+            usual_to: account.said.default_to.clone().or_else(|| self.usual_to(&account)),
             ..Manner::default()
         })
     }

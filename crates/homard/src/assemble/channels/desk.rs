@@ -7,6 +7,7 @@
 mod bring;
 mod lines;
 mod reacted;
+mod session;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
@@ -24,7 +25,8 @@ use homard_channels::{
     history::{History, Overheard},
     pairing::{Asked, Book, Who, greeting},
 };
-use serde_json::{Map, Value};
+use homard_proto::Identity;
+use serde_json::{Map, Value, json};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     time::sleep,
@@ -253,14 +255,15 @@ impl Desk {
     /// Whether a message is let in. One that is not is dealt with here.
     async fn admit(&self, incoming: Incoming) -> Option<Admitted> {
         let policy = self.policy();
-        let paired = tokio::task::block_in_place(|| self.book.approved(&self.place.0)).unwrap_or_else(|error| {
+        let sender = policy.sender(&incoming);
+        let paired = tokio::task::block_in_place(|| self.book.approved(&policy.at)).unwrap_or_else(|error| {
             tracing::error!(%error, "those who were approved are not let in");
             Vec::new()
         });
         let is_control = incoming.media.is_empty() && intake::is_command(&self.hub, &incoming.text);
-        let is_owner = policy.is_owner(&incoming.sender.id, &paired);
+        let is_owner = policy.is_owner(&incoming, &paired);
         let activation = self.activation(&policy, &incoming).await;
-        let caller = Caller { incoming: &incoming, paired: &paired, activation, is_control };
+        let caller = Caller { incoming: &incoming, sender: &sender, paired: &paired, activation, is_control };
         match judge(&policy.rules, caller) {
             // To the model a command is words, and in a group nobody wants to hear its answer.
             Verdict::Admit { .. } if is_control && !is_owner && incoming.peer.kind != PeerKind::Direct => {
@@ -272,7 +275,7 @@ impl Desk {
             Verdict::Pair => {
                 // First, so that it is not read if they are let in while the gateway is down.
                 self.finish(std::slice::from_ref(&incoming.event)).await;
-                self.pair(&incoming).await;
+                self.pair(&incoming, &sender).await;
                 return None;
             }
             Verdict::Remember => {
@@ -293,7 +296,7 @@ impl Desk {
         if incoming.peer.kind == PeerKind::Direct {
             return None;
         }
-        let key = self.routed(policy, incoming, false)?.key;
+        let key = self.routed(policy, incoming, false).await.ok()?.key;
         let record = self.hub.record(&key).await.ok().flatten()?;
         match record.extra.get("groupActivation").and_then(Value::as_str) {
             Some("always") => Some(Activation::Always),
@@ -303,16 +306,19 @@ impl Desk {
     }
 
     /// Tells somebody whom nobody knows how they can be let in, once.
-    async fn pair(&self, incoming: &Incoming) {
+    async fn pair(&self, incoming: &Incoming, identity: &Identity) {
         let (channel, sender) = (&self.place.0, &incoming.sender);
         let known = [("username", sender.username.clone()), ("name", Some(sender.name.clone()))];
         let told = known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
         let meta: Map<String, Value> = told.filter(|(_, value): &(_, Value)| value != "").collect();
-        let who = Who { id: &sender.id, meta, now_ms: self.now() };
-        let asked = tokio::task::block_in_place(|| self.book.ask(channel, who, draw));
+        let who = Who { sender: identity, meta, now_ms: self.now() };
+        let asked = tokio::task::block_in_place(|| self.book.ask(who, draw));
         let code = match asked {
             Ok(Asked::New(code)) => {
-                let fact = Fact::new(What::PairingAsked).by(&sender.id).with("channel", channel);
+                let fact = Fact::new(What::PairingAsked)
+                    .by(&sender.id)
+                    .with("channel", channel)
+                    .with("account", &self.place.1);
                 self.hub.audit().note(fact.ended("asked"));
                 let what = format!("{} asks to be let in; see: homard pairing list {channel}", sender.id);
                 self.standing.turned_away(self.now(), what);
@@ -392,9 +398,10 @@ fn draw() -> [u8; 8] {
     bytes
 }
 
-/// The conversation of a message.
+/// Names the conversation of a message within the account. Different conversations have different names, whatever ids
+/// have in them.
 fn room(incoming: &Incoming) -> String {
-    format!("{}:{}", incoming.peer.id, incoming.thread.as_deref().unwrap_or_default())
+    json!([incoming.peer.kind, incoming.peer.id, incoming.thread]).to_string()
 }
 
 /// Puts a message to its neighbours, and returns what is whole.
@@ -405,12 +412,12 @@ fn sort(
     now: u64,
 ) -> Vec<Vec<Admitted>> {
     let incoming = &admitted.incoming;
-    let key = format!("{}:{}", room(incoming), incoming.sender.id);
+    let key = json!([room(incoming), incoming.sender.id]).to_string();
     if let Some(album) = incoming.album.clone() {
         let before = waiting.take(&key);
         return before
             .into_iter()
-            .chain(albums.push(&format!("{key}:{album}"), admitted, Treat::Joined, now))
+            .chain(albums.push(&json!([key, album]).to_string(), admitted, Treat::Joined, now))
             .collect();
     }
     let is_plain = incoming.media.is_empty() && !admitted.is_control && !incoming.is_command;

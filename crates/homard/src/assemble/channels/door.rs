@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use homard_channels::{
     Batch, Sink,
     telegram::webhook::HEADER,
-    webhook::{KEY, inbound::Headers, signature},
+    webhook::{inbound::Headers, signature},
 };
 use homard_gateway::{Door, Foreign, HttpAnswered, HttpAsked, Scope};
 use homard_proto::ErrorShape;
@@ -88,11 +88,8 @@ impl Channels {
                 .delivered(header(HEADER), &asked.body)
                 .map_err(|rejected| (rejected.status(), "it is not taken".to_owned())),
             Built::Webhook(webhook) => {
-                let headers = Headers {
-                    timestamp: header(signature::TIMESTAMP),
-                    signature: header(signature::SIGNATURE),
-                    key: header(KEY),
-                };
+                let headers =
+                    Headers { timestamp: header(signature::TIMESTAMP), signature: header(signature::SIGNATURE) };
                 webhook.delivered(headers, &asked.body).map_err(|rejected| (rejected.status(), rejected.advice()))
             }
         };

@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use homard_agent::{command::OWNER, routing::Routes};
 use homard_channels::{
-    access::{GroupRules, Rules},
+    Incoming,
+    access::{AllowList, GroupRules, Rules},
     history,
     mention::Patterns,
 };
-use homard_proto::AgentId;
+use homard_proto::{AgentId, ChannelAccount, IdIssuer, Identity, SenderPattern};
 use jiff::tz::TimeZone;
 
 use crate::{
@@ -29,14 +30,14 @@ const MEDIA_MOST_MB: f64 = 100.0;
 /// What decides about the messages of an account. Made anew when the config changes.
 #[derive(Debug, Clone)]
 pub(super) struct Policy {
+    /// The account.
+    pub(super) at: ChannelAccount,
     /// Who is let in.
     pub(super) rules: Rules,
     /// Who answers, and in which session.
     pub(super) routes: Routes,
-    /// The ids of the owner here, if the config says who that is anywhere.
-    owners: Option<Vec<String>>,
-    /// Whether the only person who is let in is the owner, if nobody says who is.
-    knows_people: bool,
+    /// The owner on this account, if the config names owners anywhere.
+    owners: Option<Vec<Identity>>,
     /// How long somebody must be silent before what they wrote is one message.
     pub(super) debounce: Duration,
     /// How many messages of a group that were not for us are kept.
@@ -57,29 +58,28 @@ pub(super) struct Policy {
 
 impl Policy {
     /// The policy of an account, and what is wrong with it.
-    pub(super) fn of(config: &Config, paths: &Paths, (channel, account): (&str, &Account)) -> (Self, Vec<String>) {
-        let ids = |ids: &Option<Vec<Id>>| ids.as_ref().map(|ids| ids.iter().map(|id| id.on(channel)).collect());
+    pub(super) fn of(config: &Config, paths: &Paths, (at, account): (ChannelAccount, &Account)) -> (Self, Vec<String>) {
+        let list = |ids: &Option<Vec<Id>>| allow_list(&at, ids);
         let (patterns, wrong) = patterns(config);
         let groups = account.groups.iter().flatten();
         let rules = Rules {
             dm: account.dm_policy.map(|word| word.0).unwrap_or_default(),
-            allow_from: ids(&account.allow_from).unwrap_or_default(),
+            allow_from: list(&account.allow_from).unwrap_or_default(),
             group: account.group_policy.map(|word| word.0).unwrap_or_default(),
-            group_allow_from: ids(&account.group_allow_from),
-            groups: groups.map(|(id, group)| (id.trim().to_owned(), group_rules(channel, group))).collect(),
+            group_allow_from: list(&account.group_allow_from),
+            groups: groups.map(|(id, group)| (id.trim().to_owned(), group_rules(&at, group))).collect(),
             patterns,
         };
-        let owners = &config.commands.owner_allow_from;
+        let named = &config.commands.owner_allow_from;
+        let owners = || named.iter().filter_map(|id| SenderPattern::parse(&id.0).in_global_list(&at)).collect();
         let megabytes = account.media_max_mb.filter(|mb| mb.is_finite() && *mb >= 0.0).unwrap_or(MEDIA_MB);
         let zone = config.agents.defaults.user_timezone.as_deref().and_then(|name| TimeZone::get(name.trim()).ok());
         let members = config.agents.members();
         let policy = Self {
             rules,
             routes: routes(config),
-            owners: (!owners.is_empty()).then(|| owners.iter().map(|id| id.on(channel)).collect()),
-            // What a program calls its senders is the program's affair.
-            knows_people: channel != "webhook",
-            debounce: config.messages.inbound.debounce(channel),
+            owners: (!named.is_empty()).then(owners),
+            debounce: config.messages.inbound.debounce(at.channel()),
             history: account.history_limit.unwrap_or(history::LIMIT),
             typing: Typing::of(&config.agents.defaults, &config.session),
             growth: account.growth(),
@@ -87,36 +87,48 @@ impl Policy {
             media: (megabytes.min(MEDIA_MOST_MB) * 1_000_000.0) as usize,
             zone: zone.unwrap_or_else(TimeZone::system),
             workspaces: members.iter().map(|agent| (agent.id.clone(), workspace(config, paths, agent))).collect(),
+            at,
         };
         (policy, wrong)
     }
 
-    /// Whether somebody is the owner. `paired` are those who were approved.
-    pub(super) fn is_owner(&self, sender: &str, paired: &[String]) -> bool {
-        if let Some(owners) = &self.owners {
-            return sender != "*" && owners.iter().any(|owner| owner == sender);
-        }
-        self.knows_people && self.only_person(paired) == Some(sender)
+    /// Who sent a message.
+    pub(super) fn sender(&self, incoming: &Incoming) -> Identity {
+        self.at.sender(&incoming.sender.id)
+    }
+
+    /// Whether the owner sent a message. `paired` are the senders that were approved.
+    pub(super) fn is_owner(&self, incoming: &Incoming, paired: &[Identity]) -> bool {
+        let sender = self.sender(incoming);
+        let is_named = match &self.owners {
+            Some(owners) => owners.contains(&sender),
+            None => self.only_person(paired) == Some(&sender),
+        };
+        is_named && !incoming.sender.is_chat
     }
 
     /// Who is written to when nobody is named: the owner, if it is known who that is.
-    pub(super) fn usual_to(&self, paired: &[String]) -> Option<String> {
-        let named =
-            self.owners.as_ref().map(|owners| owners.iter().find(|id| !id.contains(':') && *id != "*").cloned());
-        named.unwrap_or_else(|| self.only_person(paired).filter(|_| self.knows_people).map(str::to_owned))
+    pub(super) fn usual_to(&self, paired: &[Identity]) -> Option<String> {
+        let owner = match &self.owners {
+            Some(owners) => owners.first(),
+            None => self.only_person(paired),
+        };
+        owner.map(|owner| owner.id().to_owned())
     }
 
-    /// The only person who is let in. Of two, nobody knows which of them is the owner.
-    fn only_person<'a>(&'a self, paired: &'a [String]) -> Option<&'a str> {
-        let mut people = self.rules.allow_from.iter().chain(paired).map(|id| id.trim());
-        let first = people.next().filter(|id| *id != "*" && !id.is_empty())?;
-        people.all(|id| id == first).then_some(first)
+    /// The only person who is let in. Of two, nobody knows which of them is the owner; and whom a program calls by an id
+    /// is the program's affair.
+    fn only_person<'a>(&'a self, paired: &'a [Identity]) -> Option<&'a Identity> {
+        let mut people = self.rules.allow_from.senders().iter().chain(paired);
+        let first = people.next()?;
+        let is_known = self.at.issuer() == IdIssuer::Platform && !self.rules.allow_from.has_everyone();
+        (is_known && people.all(|person| person == first)).then_some(first)
     }
 }
 
-/// By whom something was said, as the hub knows people.
-pub(super) fn principal(channel: &str, sender: &str, is_owner: bool) -> String {
-    if is_owner { OWNER.to_owned() } else { format!("channel:{channel}:{sender}") }
+/// The principal of a sender in the hub.
+pub(super) fn principal(sender: &Identity, is_owner: bool) -> String {
+    if is_owner { OWNER.to_owned() } else { format!("channel:{sender}") }
 }
 
 /// What people write when they mean the agent.
@@ -130,42 +142,76 @@ fn patterns(config: &Config) -> (Patterns, Vec<String>) {
     (Patterns::of_identity(name, identity.and_then(|identity| identity.emoji.as_deref())), Vec::new())
 }
 
-fn group_rules(channel: &str, group: &Group) -> GroupRules {
-    let ids = |ids: &Option<Vec<Id>>| ids.as_ref().map(|ids| ids.iter().map(|id| id.on(channel)).collect());
+fn allow_list(at: &ChannelAccount, ids: &Option<Vec<Id>>) -> Option<AllowList> {
+    ids.as_ref().map(|ids| AllowList::of(at, ids.iter().map(|id| id.0.as_str())))
+}
+
+fn group_rules(at: &ChannelAccount, group: &Group) -> GroupRules {
     let topic = |topic: &Topic| GroupRules {
         is_enabled: topic.enabled,
         requires_mention: topic.require_mention,
-        allow_from: ids(&topic.allow_from),
+        allow_from: allow_list(at, &topic.allow_from),
         topics: BTreeMap::new(),
     };
     GroupRules {
         is_enabled: group.enabled,
         requires_mention: group.require_mention,
-        allow_from: ids(&group.allow_from),
+        allow_from: allow_list(at, &group.allow_from),
         topics: group.topics.iter().map(|(id, said)| (id.trim().to_owned(), topic(said))).collect(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use homard_channels::Sender;
 
-    fn policy(text: &str, channel: &str) -> Policy {
+    use super::*;
+    use crate::assemble::channels::issuer;
+
+    fn policy_of(text: &str, (channel, account): (&str, &str)) -> Policy {
         let config = Config::parse(text).unwrap();
         let state = PathBuf::from("/nowhere");
         let paths = Paths { config: state.join("homard.json"), state };
-        let account = config.channels[channel].described().remove("default").unwrap();
-        Policy::of(&config, &paths, (channel, &account)).0
+        let mut accounts = config.channels[channel].described();
+        let at = ChannelAccount::new(channel, account, issuer(channel), accounts.len() == 1);
+        Policy::of(&config, &paths, (at, &accounts.remove(account).unwrap())).0
     }
 
-    fn owners(text: &str, paired: &[&str]) -> Vec<&'static str> {
-        let policy = policy(&format!("{{channels: {{telegram: {text}}}}}"), "telegram");
-        let paired: Vec<_> = paired.iter().map(|id| (*id).to_owned()).collect();
-        ["7", "8", "*", ""].into_iter().filter(|id| policy.is_owner(id, &paired)).collect()
+    fn policy(text: &str, channel: &str) -> Policy {
+        policy_of(text, (channel, "default"))
+    }
+
+    /// Those of some ids who are the owner.
+    fn owners_of(policy: &Policy, ids: &[&'static str], paired: &[&str]) -> Vec<&'static str> {
+        let paired: Vec<_> = paired.iter().map(|id| policy.at.sender(id)).collect();
+        ids.iter().copied().filter(|id| policy.is_owner(&from(id), &paired)).collect()
+    }
+
+    fn from(id: &str) -> Incoming {
+        let sender = Sender { id: id.to_owned(), ..Sender::default() };
+        Incoming { sender, ..Incoming::default() }
+    }
+
+    #[test]
+    fn a_chat_is_never_the_owner() {
+        for text in [
+            "{channels: {telegram: {allowFrom: [7]}}}",
+            "{commands: {ownerAllowFrom: ['telegram:7']}, channels: {telegram: {}}}",
+        ] {
+            let policy = policy(text, "telegram");
+            let mut incoming = from("7");
+            assert!(policy.is_owner(&incoming, &[]));
+            incoming.sender.is_chat = true;
+            assert!(!policy.is_owner(&incoming, &[]));
+        }
     }
 
     #[test]
     fn the_only_person_who_is_let_in_is_the_owner() {
+        let owners = |text: &str, paired: &[&str]| {
+            let policy = policy(&format!("{{channels: {{telegram: {text}}}}}"), "telegram");
+            owners_of(&policy, &["7", "8", "*", ""], paired)
+        };
         assert_eq!(owners("{}", &["7"]), ["7"]);
         assert_eq!(owners("{allowFrom: [7]}", &["7"]), ["7"]);
         for (text, paired) in [
@@ -180,19 +226,30 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_named_as_the_owner_is_it_and_nobody_else() {
-        let text = "{commands: {ownerAllowFrom: ['telegram:8', '*', 'webhook:ann']}, channels: {telegram: {allowFrom: [7]}, webhook: {secret: 's'}}}";
+    fn c1_whoever_is_named_as_the_owner_of_a_channel_is_it_there_and_nobody_else() {
+        let text = "{commands: {ownerAllowFrom: ['telegram:8', '*', 'webhook:ann', 9]}, channels: {telegram: {allowFrom: [7]}, webhook: {secret: 's'}}}";
         let (telegram, webhook) = (policy(text, "telegram"), policy(text, "webhook"));
-        let of = |policy: &Policy| ["7", "8", "*", "ann", "webhook:ann"].map(|id| policy.is_owner(id, &[]));
-        assert_eq!(of(&telegram), [false, true, false, false, true], "no id on Telegram looks like the last one");
-        assert_eq!(of(&webhook), [false, false, false, true, false]);
+        let ids = ["7", "8", "9", "*", "ann", "webhook:ann", "telegram:8", "tg:8", "telegram/default:8", ""];
+        assert_eq!(owners_of(&telegram, &ids, &["7"]), ["8", "9"]);
+        assert_eq!(owners_of(&webhook, &ids, &["7"]), ["ann"]);
         assert_eq!((telegram.usual_to(&[]), webhook.usual_to(&[])), (Some("8".to_owned()), Some("ann".to_owned())));
+    }
+
+    #[test]
+    fn c1_an_owner_on_one_account_of_a_program_is_a_stranger_on_the_others() {
+        let text = "{commands: {ownerAllowFrom: ['webhook:ann', 'webhook/bank:bob']},
+            channels: {webhook: {secret: 's', accounts: {bank: {}, shop: {}}}}}";
+        let owners = |account| owners_of(&policy_of(text, ("webhook", account)), &["ann", "bob"], &[]);
+        assert_eq!([owners("default"), owners("bank"), owners("shop")], [vec!["ann"], vec!["bob"], vec![]]);
+        let text =
+            "{commands: {ownerAllowFrom: ['webhook:ann']}, channels: {webhook: {accounts: {door: {secret: 's'}}}}}";
+        assert_eq!(owners_of(&policy_of(text, ("webhook", "door")), &["ann"], &[]), ["ann"], "the only account");
     }
 
     #[test]
     fn a_program_is_the_owner_only_if_it_is_named() {
         let webhook = policy("{channels: {webhook: {secret: 's', allowFrom: ['ann']}}}", "webhook");
-        assert!(!webhook.is_owner("ann", &[]));
+        assert_eq!(owners_of(&webhook, &["ann"], &[]), Vec::<&str>::new());
         assert_eq!(webhook.usual_to(&[]), None);
     }
 }

@@ -2,11 +2,15 @@
 
 use anyhow::Result;
 use homard_agent::routing::{Binding, DmScope, Origin, Peer, PeerKind, Routed, Routes, Rule, route};
+use homard_proto::ChannelAccount;
 use serde_json::json;
 
 use super::whom;
 use crate::{
-    assemble::routes::{bindings, routes},
+    assemble::{
+        channels::issuer,
+        routes::{bindings, routes},
+    },
     config::Config,
     failure::Failure,
     render,
@@ -37,7 +41,7 @@ pub(super) struct Args {
 /// Tells which agent would answer, in which session, and why.
 pub(super) fn run(config: &Config, args: &Args, wants_json: bool) -> Result<()> {
     let routes = routes(config);
-    let origin = origin(args)?;
+    let origin = origin(config, args)?;
     let routed = route(&routes, &origin).map_err(|error| Failure::usage(error.to_string()))?;
     let followed = followed(config, &routes, &origin, &routed);
     let why = why(&routed, followed.as_ref());
@@ -53,7 +57,7 @@ pub(super) fn run(config: &Config, args: &Args, wants_json: bool) -> Result<()> 
     Ok(render::print(&render::table(&rows))?)
 }
 
-fn origin(args: &Args) -> Result<Origin, Failure> {
+fn origin(config: &Config, args: &Args) -> Result<Origin, Failure> {
     let peer = args.peer.split_once(':').and_then(|(kind, id)| {
         Some(Peer { kind: PeerKind::parse(kind)?, id: Some(id.to_owned()).filter(|id| !id.trim().is_empty())? })
     });
@@ -62,14 +66,20 @@ fn origin(args: &Args) -> Result<Origin, Failure> {
         Failure::usage(text)
     };
     Ok(Origin {
-        channel: args.channel.clone(),
-        account: args.account.clone(),
+        at: account(config, args),
         peer: peer.ok_or_else(wrong)?,
         guild: args.guild.clone(),
         team: args.team.clone(),
         thread: None,
         is_owner: args.owner,
     })
+}
+
+fn account(config: &Config, args: &Args) -> ChannelAccount {
+    let channel = args.channel.trim().to_lowercase();
+    let said = config.channels.iter().find(|(name, _)| name.trim().to_lowercase() == channel);
+    let count = said.map_or(0, |(_, said)| said.described().len());
+    ChannelAccount::new(&channel, args.account.as_deref().unwrap_or_default(), issuer(&channel), count <= 1)
 }
 
 /// The binding that was followed, with its place in the config: the first that by itself leads to the same.

@@ -1,11 +1,15 @@
 //! What is odd about who may write on channels: settings that let in nobody, or not whom they seem to.
 
 use homard_channels::access::DmPolicy;
+use homard_proto::{ChannelAccount, IdIssuer, SenderPattern};
 
 use super::{Found, key};
 use crate::{
-    assemble::channels::KINDS,
-    config::{Config, channels::Channel},
+    assemble::channels::{KINDS, issuer},
+    config::{
+        Config,
+        channels::{Channel, DEFAULT_ACCOUNT, Id},
+    },
 };
 
 /// Keys of `channels` that are no channels.
@@ -33,21 +37,68 @@ impl Config {
             for (account, said) in channel.described() {
                 let is_named = channel.accounts.keys().any(|known| known.trim().to_lowercase() == account);
                 let place = if is_named { section.key("accounts").key(&account) } else { section.clone() };
-                let ids: Vec<String> = said.allow_from.iter().flatten().map(|id| id.on(&kind)).collect();
-                if said.dm_policy.is_some_and(|word| word.0 == DmPolicy::Open) && !ids.iter().any(|id| id == "*") {
+                let patterns: Vec<_> = said.allow_from.iter().flatten().map(|id| SenderPattern::parse(&id.0)).collect();
+                if said.dm_policy.is_some_and(|word| word.0 == DmPolicy::Open)
+                    && !patterns.contains(&SenderPattern::Anyone)
+                {
                     let what = "is open, but only to those whom allowFrom lists; add \"*\" there to let everybody in";
                     found.push((place.key("dmPolicy"), what.to_owned()));
                 }
-                if let Some(name) = ids.iter().find(|id| kind == "telegram" && id.starts_with('@')) {
+                let ids = patterns.iter().filter_map(|pattern| match pattern {
+                    SenderPattern::One { id, .. } => Some(id),
+                    SenderPattern::Anyone => None,
+                });
+                let mut ids = ids.filter(|id| kind == "telegram" && id.starts_with('@'));
+                if let Some(name) = ids.next() {
                     let what =
                         format!("has {name}, which lets in nobody: on Telegram people are known by their numbers only");
                     found.push((place.key("allowFrom"), what));
                 }
+                let at = ChannelAccount::new(&kind, &account, issuer(&kind), false);
+                let lists = [("allowFrom", &said.allow_from), ("groupAllowFrom", &said.group_allow_from)];
+                for (list, entries) in lists {
+                    let is_elsewhere = |entry: &&Id| {
+                        let pattern = SenderPattern::parse(&entry.0);
+                        pattern != SenderPattern::Anyone && pattern.in_own_list(&at).is_none()
+                    };
+                    if let Some(entry) = entries.iter().flatten().find(is_elsewhere) {
+                        let entry = entry.0.trim();
+                        let what = format!(
+                            "has {entry}, which admits nobody here: what is before the colon names another channel or \
+                             account; if it is a part of the id, write {kind}:{entry}"
+                        );
+                        found.push((place.key(list), what));
+                    }
+                }
             }
         }
+        found.extend(self.odd_owners());
         if self.commands.owner_allow_from.iter().any(|id| id.0.trim() == "*") {
             let what = "has \"*\", which makes nobody the owner; name yourself, such as telegram:123456789";
             found.push((key("commands").key("ownerAllowFrom"), what.to_owned()));
+        }
+        found
+    }
+
+    /// Owners on a channel with several accounts that do not say which account they are of.
+    fn odd_owners(&self) -> Found {
+        let mut found = Found::new();
+        for entry in &self.commands.owner_allow_from {
+            let SenderPattern::One { channel: Some(channel), account: None, id } = SenderPattern::parse(&entry.0)
+            else {
+                continue;
+            };
+            let said = self.channels.iter().find(|(name, _)| name.trim().to_lowercase() == channel);
+            let accounts = said.map(|(_, said)| said.described()).unwrap_or_default();
+            if issuer(&channel) == IdIssuer::Peer && accounts.len() > 1 && !accounts.contains_key(DEFAULT_ACCOUNT) {
+                let names: Vec<_> = accounts.keys().map(|account| format!("{channel}/{account}:{id}")).collect();
+                let what = format!(
+                    "has {}, which makes nobody the owner: the channel has several accounts; write {}",
+                    entry.0.trim(),
+                    names.join(" or ")
+                );
+                found.push((key("commands").key("ownerAllowFrom"), what));
+            }
         }
         found
     }
@@ -66,6 +117,18 @@ mod tests {
         let told: Vec<_> =
             Config::read(Path::new("homard.json"), text).warnings.iter().map(ToString::to_string).collect();
         for part in ["channels.telegram.accounts.work.allowFrom has @ann", "commands.ownerAllowFrom has \"*\""] {
+            assert!(told.iter().any(|line| line.contains(part)), "{told:?}");
+        }
+        let text =
+            "{channels: {webhook: {allowFrom: ['telegram:1', 'ann'], accounts: {a: {secret: 's'}, b: {secret: 's'}}}},
+            commands: {ownerAllowFrom: ['webhook:ann']}}";
+        let told: Vec<_> =
+            Config::read(Path::new("homard.json"), text).warnings.iter().map(ToString::to_string).collect();
+        for part in [
+            "channels.webhook.accounts.a.allowFrom has telegram:1, which admits nobody here",
+            "commands.ownerAllowFrom has webhook:ann, which makes nobody the owner: the channel has several accounts; \
+             write webhook/a:ann or webhook/b:ann",
+        ] {
             assert!(told.iter().any(|line| line.contains(part)), "{told:?}");
         }
         let text = "{channels: {telegram: {dmPolicy: 'open', allowFrom: [7]}}}";

@@ -13,8 +13,7 @@ use serde::{
 use super::word::{Named, Word};
 use crate::config::Text;
 
-/// The account of a channel that has only one.
-pub(crate) const DEFAULT_ACCOUNT: &str = "default";
+pub(crate) use homard_proto::identity::DEFAULT_ACCOUNT;
 
 /// The keys that let an account in at its platform.
 const CREDENTIALS: [&str; 3] = ["botToken", "tokenFile", "secret"];
@@ -272,16 +271,6 @@ impl Channel {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Id(pub(crate) String);
 
-impl Id {
-    /// The id without the channel before it, as in `telegram:7`.
-    pub(crate) fn on(&self, channel: &str) -> String {
-        let text = self.0.trim();
-        let short = if channel == "telegram" { "tg" } else { channel };
-        let bare = [channel, short].into_iter().find_map(|prefix| text.strip_prefix(prefix)?.strip_prefix(':'));
-        bare.unwrap_or(text).trim().to_owned()
-    }
-}
-
 impl<'de> Deserialize<'de> for Id {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Either;
@@ -366,8 +355,7 @@ mod tests {
         assert_eq!(accounts.keys().collect::<Vec<_>>(), ["work"]);
         let work = &accounts["work"];
         assert_eq!(work.dm_policy, Some(Word(DmPolicy::Open)));
-        let ids: Vec<_> = work.allow_from.iter().flatten().map(|id| id.on("telegram")).collect();
-        assert_eq!(ids, ["7", "8"]);
+        assert_eq!(work.allow_from, Some(vec![Id("7".to_owned()), Id("tg:8".to_owned())]));
     }
 
     #[test]

@@ -9,6 +9,6 @@ use super::channels::Id;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Commands {
-    /// You, on chat platforms: ids such as `telegram:123456789`. Whoever is listed has all that you have here. Default: the only person who is let in, if there is only one.
+    /// You, on chat platforms: channel and id, such as `telegram:123456789`, or `webhook/door:ann` on one account. Whoever is listed has all that you have here. Default: the only person who is let in, if there is only one.
     pub(crate) owner_allow_from: Vec<Id>,
 }

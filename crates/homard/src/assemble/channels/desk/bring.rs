@@ -7,7 +7,7 @@ use homard_agent::{
     Inbound, Tape,
     hub::{Disposition, SubmitError},
     intake::{self, Arrived},
-    routing::{self, Origin, Peer, Routed, Thread},
+    routing::Routed,
 };
 use homard_channels::{
     Incoming, PeerKind, Place,
@@ -127,8 +127,7 @@ impl Desk {
         let Some(first) = group.first() else { return Err("there is no message".to_owned()) };
         let incoming = &first.incoming;
         let is_direct = incoming.peer.kind == PeerKind::Direct;
-        let routed = self.routed(policy, incoming, first.is_owner && is_direct);
-        let Routed { agent, key, .. } = routed.ok_or("its ids cannot be part of a session's key")?;
+        let Routed { agent, key, .. } = self.routed(policy, incoming, first.is_owner && is_direct).await?;
         let said: Vec<&Incoming> = group.iter().map(|admitted| &admitted.incoming).collect();
         let workspace = policy.workspaces.get(&agent).map_or(Path::new("."), |path| path.as_path());
         let Loaded { pictures, notes } = media::load(&self.channel, &said, policy.media, workspace).await;
@@ -143,7 +142,7 @@ impl Desk {
                 account: self.place.1.clone(),
                 event: incoming.event.clone(),
             },
-            principal: principal(&self.place.0, &incoming.sender.id, is_owner),
+            principal: principal(&policy.sender(incoming), is_owner),
             sender: Sender {
                 id: incoming.sender.id.clone(),
                 name: Some(incoming.sender.name.clone()).filter(|name| !name.is_empty()),
@@ -189,28 +188,5 @@ impl Desk {
             PeerKind::Direct => message,
             PeerKind::Group | PeerKind::Channel => self.history().explain(&room(incoming), &message),
         }
-    }
-
-    /// Who answers a message, and in which session.
-    pub(super) fn routed(&self, policy: &Policy, incoming: &Incoming, is_owner: bool) -> Option<Routed> {
-        let kind = match incoming.peer.kind {
-            PeerKind::Direct => routing::PeerKind::Direct,
-            PeerKind::Group => routing::PeerKind::Group,
-            PeerKind::Channel => routing::PeerKind::Channel,
-        };
-        let thread = incoming.thread.clone().map(|thread| match self.place.0.as_str() {
-            "telegram" => Thread::Topic(thread),
-            _ => Thread::Thread(thread),
-        });
-        let origin = Origin {
-            channel: self.place.0.clone(),
-            account: Some(self.place.1.clone()),
-            peer: Peer { kind, id: incoming.peer.id.clone() },
-            guild: None,
-            team: None,
-            thread,
-            is_owner,
-        };
-        routing::route(&policy.routes, &origin).ok()
     }
 }

@@ -5,6 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use homard_agent::routing::Routed;
 use homard_channels::{
     Incoming, PeerKind, Reaction,
     access::{Caller, Verdict, judge},
@@ -54,13 +55,15 @@ impl Desk {
         let Reaction { event, account, peer, sender, message, added, timestamp_ms, .. } = reaction;
         let incoming =
             Incoming { event, account, peer, sender, timestamp_ms, was_mentioned: true, ..Incoming::default() };
-        let paired = tokio::task::block_in_place(|| self.book.approved(&self.place.0)).unwrap_or_default();
-        let caller = Caller { incoming: &incoming, paired: &paired, activation: None, is_control: false };
+        let sender = policy.sender(&incoming);
+        let paired = tokio::task::block_in_place(|| self.book.approved(&policy.at)).unwrap_or_default();
+        let caller =
+            Caller { incoming: &incoming, sender: &sender, paired: &paired, activation: None, is_control: false };
         if !matches!(judge(&policy.rules, caller), Verdict::Admit { .. }) {
             return;
         }
-        let is_owner = policy.is_owner(&incoming.sender.id, &paired) && incoming.peer.kind == PeerKind::Direct;
-        let Some(key) = self.routed(&policy, &incoming, is_owner).map(|routed| routed.key) else { return };
+        let is_owner = policy.is_owner(&incoming, &paired) && incoming.peer.kind == PeerKind::Direct;
+        let Ok(Routed { key, .. }) = self.routed(&policy, &incoming, is_owner).await else { return };
         if !matches!(self.hub.record(&key).await, Ok(Some(_))) {
             return;
         }

@@ -1,0 +1,111 @@
+//! Ids as parts of session keys: each id becomes one part, and no other id becomes the same.
+//!
+//! A session key is lower case, and its parts are divided by colons. What could be lost or misread there is written as
+//! `%` and the hexadecimal bytes: capitals, colons, blanks, percent signs, and words that have a meaning as a part. Ids
+//! in lower-case letters, digits and punctuation stay as they are, so the keys of ordinary ids are those of OpenClaw.
+
+use sha2::{Digest, Sha256};
+
+/// Parts that say what comes after them.
+const RESERVED: [&str; 6] = ["direct", "dm", "group", "channel", "thread", "topic"];
+
+/// How long a part may be. With an agent, an account, a peer and a thread a key stays within its limit.
+const LONGEST: usize = 120;
+
+/// An id as a part of a key. The first `forced` bytes are escaped in any case: another spelling of the same id.
+///
+/// An id that becomes too long is replaced by its digest, which is as unique and cannot be read back.
+pub(super) fn escape(id: &str, forced: usize) -> String {
+    let mut part = String::with_capacity(id.len());
+    for (at, c) in id.char_indices() {
+        let is_free = at >= forced && !(at == 0 && RESERVED.contains(&id));
+        if is_free && is_plain(c) {
+            part.push(c);
+        } else {
+            c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| part.push_str(&format!("%{byte:02x}")));
+        }
+    }
+    if part.len() > LONGEST {
+        let digest = Sha256::digest(id.as_bytes());
+        // No escaped byte begins like this.
+        part = "%x".to_owned();
+        digest.iter().for_each(|byte| part.push_str(&format!("{byte:02x}")));
+    }
+    part
+}
+
+/// Whether a character means itself in a key.
+fn is_plain(c: char) -> bool {
+    match c {
+        ':' | '%' => false,
+        c if c.is_ascii() => c.is_ascii_graphic() && !c.is_ascii_uppercase(),
+        c => c.is_alphanumeric() && c.to_lowercase().eq([c]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The id that a part was made of; `None` if it was too long.
+    fn unescape(part: &str) -> Option<String> {
+        let mut bytes = Vec::new();
+        let mut rest = part.bytes();
+        while let Some(byte) = rest.next() {
+            if byte == b'%' {
+                let code = [rest.next()?, rest.next()?];
+                bytes.push(u8::from_str_radix(std::str::from_utf8(&code).ok()?, 16).ok()?);
+            } else {
+                bytes.push(byte);
+            }
+        }
+        String::from_utf8(bytes).ok()
+    }
+
+    #[test]
+    fn h5_ordinary_ids_stay_as_they_are_and_others_are_escaped() {
+        for id in ["123456789", "-1001234", "ann", "ann@example.org", "+4917", "änn", "a_b-c.d/e", "groups"] {
+            assert_eq!(escape(id, 0), id);
+        }
+        for (id, part) in [
+            ("Ann", "%41nn"),
+            ("ann ", "ann%20"),
+            ("ann:thread:1", "ann%3athread%3a1"),
+            ("100%", "100%25"),
+            ("group", "%67roup"),
+            ("dm", "%64m"),
+            ("a\u{200b}", "a%e2%80%8b"),
+        ] {
+            assert_eq!(escape(id, 0), part);
+        }
+        assert_eq!((escape("bob", 1), escape("bob", 2)), ("%62ob".to_owned(), "%62%6fb".to_owned()));
+    }
+
+    #[test]
+    fn h5_an_id_that_is_too_long_becomes_a_digest() {
+        let (one, other) = (escape(&"A".repeat(41), 0), escape(&"A".repeat(42), 0));
+        assert_eq!((one.len(), unescape(&one), one == other), (66, None, false));
+        assert_eq!(escape(&"a".repeat(LONGEST), 0), "a".repeat(LONGEST));
+    }
+
+    proptest! {
+        #[test]
+        fn h5_a_part_can_be_read_back(id in "\\PC{0,12}|[A-Za-z:% ]{0,12}", forced in 0_usize..4) {
+            let part = escape(&id, forced);
+            if !part.starts_with("%x") {
+                prop_assert_eq!(unescape(&part), Some(id));
+            }
+        }
+
+        #[test]
+        fn h5_a_part_survives_in_a_key(id in any::<String>(), forced in 0_usize..4) {
+            let part = escape(&id, forced);
+            prop_assert!(!part.contains(':') && !RESERVED.contains(&part.as_str()));
+            prop_assert_eq!(&part.to_lowercase(), &part);
+            prop_assert_eq!(part.trim(), &part);
+            prop_assert!(part.len() <= LONGEST);
+        }
+    }
+}

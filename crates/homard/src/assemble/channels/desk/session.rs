@@ -1,0 +1,263 @@
+//! The session of a message. A key names one peer; sessions that earlier versions kept under keys which several peers
+//! could have are used by a peer only if it is known that no other peer wrote there.
+
+use std::sync::Arc;
+
+use homard_agent::{
+    Patch,
+    command::OWNER,
+    routing::{self, Origin, Peer, Routed, Thread, route, route_spelled},
+};
+use homard_channels::{Incoming, PeerKind};
+use homard_proto::{Extra, IdIssuer, Identity, SessionKey, session::Record};
+use homard_store::{Look, RunRow};
+use serde_json::{Value, json};
+
+use super::Desk;
+use crate::assemble::channels::policy::{Policy, principal};
+
+/// The member of a session's record that says whose it is.
+const PEER: &str = "channelPeer";
+
+/// How many runs of a session are looked at.
+const RUNS: usize = 1000;
+
+/// How often a peer's id is spelled in another way.
+const SPELLINGS: usize = 16;
+
+/// Whose an existing session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    /// The peer's who is asked for.
+    Peer,
+    /// No peer of a channel wrote there.
+    Nobody,
+    /// Another peer wrote there, too.
+    Other,
+}
+
+/// A peer of the account: a person or a group, and the thread there.
+#[derive(Debug, Clone)]
+struct Asker<'a> {
+    identity: Identity,
+    issuer: IdIssuer,
+    is_direct: bool,
+    thread: Option<&'a str>,
+}
+
+/// A key in one of its spellings.
+struct Spelled {
+    routed: Routed,
+    forced: usize,
+    /// Whether the peer has a session there.
+    is_held: bool,
+}
+
+impl Desk {
+    /// Who answers a message, and in which session; an error says why nobody can.
+    pub(super) async fn routed(&self, policy: &Policy, incoming: &Incoming, is_owner: bool) -> Result<Routed, String> {
+        let origin = self.origin(policy, incoming, is_owner);
+        let routed = route(&policy.routes, &origin).map_err(|error| error.to_string())?;
+        let asker = Asker {
+            identity: policy.at.sender(&incoming.peer.id),
+            issuer: policy.at.issuer(),
+            is_direct: incoming.peer.kind == PeerKind::Direct,
+            thread: incoming.thread.as_deref(),
+        };
+        let fresh = if routed.is_contestable {
+            // A thread begins with what its parent has, so the parent must be this peer's, too.
+            let parent = match &origin.thread {
+                Some(_) => {
+                    let parent = Origin { thread: None, ..origin.clone() };
+                    self.spelled(policy, &parent, &Asker { thread: None, ..asker.clone() }, 0).await?.forced
+                }
+                None => 0,
+            };
+            let Spelled { routed, is_held, .. } = self.spelled(policy, &origin, &asker, parent).await?;
+            if is_held {
+                return Ok(routed);
+            }
+            routed
+        } else if routed.old_key.is_none() || self.record(&routed.key).await?.is_some() {
+            return Ok(routed);
+        } else {
+            routed
+        };
+        match &fresh.old_key {
+            Some(old) if self.holder(old, &asker).await? == Some(Holder::Peer) => {
+                Ok(Routed { key: old.clone(), ..fresh })
+            }
+            Some(_) | None => Ok(fresh),
+        }
+    }
+
+    /// The first spelling of a key, from `from` on, that leads to a session of the peer's or to none.
+    async fn spelled(
+        &self,
+        policy: &Policy,
+        origin: &Origin,
+        asker: &Asker<'_>,
+        from: usize,
+    ) -> Result<Spelled, String> {
+        for forced in from..from + SPELLINGS {
+            let routed = route_spelled(&policy.routes, origin, forced).map_err(|error| error.to_string())?;
+            let is_held = match self.holder(&routed.key, asker).await? {
+                None => false,
+                Some(Holder::Peer) => true,
+                Some(Holder::Nobody) if forced == from => true,
+                Some(Holder::Nobody | Holder::Other) => continue,
+            };
+            return Ok(Spelled { routed, forced, is_held });
+        }
+        Err("its session's key is taken by other senders".to_owned())
+    }
+
+    fn origin(&self, policy: &Policy, incoming: &Incoming, is_owner: bool) -> Origin {
+        let kind = match incoming.peer.kind {
+            PeerKind::Direct => routing::PeerKind::Direct,
+            PeerKind::Group => routing::PeerKind::Group,
+            PeerKind::Channel => routing::PeerKind::Channel,
+        };
+        let thread = incoming.thread.clone().map(|thread| match self.place.0.as_str() {
+            "telegram" => Thread::Topic(thread),
+            _ => Thread::Thread(thread),
+        });
+        Origin {
+            at: policy.at.clone(),
+            peer: Peer { kind, id: incoming.peer.id.clone() },
+            guild: None,
+            team: None,
+            thread,
+            is_owner,
+        }
+    }
+
+    /// Whose a session is; `None` if there is none. What is found out is noted in its record.
+    async fn holder(&self, key: &SessionKey, asker: &Asker<'_>) -> Result<Option<Holder>, String> {
+        let Some(record) = self.record(key).await? else { return Ok(None) };
+        let mark = asker.mark();
+        match record.extra.get(PEER) {
+            Some(noted) if *noted == mark => return Ok(Some(Holder::Peer)),
+            Some(_) => return Ok(Some(Holder::Other)),
+            None => {}
+        }
+        let look = Look { key: Some(key.clone()), before: None, limit: RUNS };
+        let runs = self.hub.runs(&look).await.map_err(|error| error.to_string())?;
+        let holder = asker.holds(&record, &runs);
+        if holder == Holder::Peer {
+            let patch = Patch {
+                expected: Some(record.session_id.clone()),
+                changes: Extra::from_iter([(PEER.to_owned(), mark)]),
+            };
+            if let Err(error) = self.hub.patch(key, patch).await {
+                // It is found out again with the next message.
+                tracing::warn!(channel = self.place.0, %key, %error, "the sender of a session could not be noted");
+            }
+        }
+        Ok(Some(holder))
+    }
+
+    async fn record(&self, key: &SessionKey) -> Result<Option<Arc<Record>>, String> {
+        self.hub.session(key).await.map_err(|error| error.to_string())
+    }
+}
+
+impl Asker<'_> {
+    fn mark(&self) -> Value {
+        let (channel, account) = (self.identity.channel(), self.identity.account());
+        json!({"channel": channel, "account": account, "id": self.identity.id(), "thread": self.thread})
+    }
+
+    /// An address without the channel before it. OpenClaw writes `telegram:7`; where a program chooses the ids, that is
+    /// somebody of this name.
+    fn bare<'b>(&self, to: &'b str) -> &'b str {
+        let rest = to.strip_prefix(self.identity.channel()).and_then(|rest| rest.strip_prefix(':'));
+        rest.filter(|_| self.issuer == IdIssuer::Platform).unwrap_or(to)
+    }
+
+    /// Whose a session is by where it was spoken to last, and by the runs that are remembered.
+    fn holds(&self, record: &Record, runs: &[RunRow]) -> Holder {
+        let last = |name: &str| record.extra.get(name).and_then(Value::as_str);
+        let (channel, account) = (self.identity.channel(), self.identity.account());
+        let route = (last("lastChannel") == Some(channel)).then(|| {
+            let is_same = last("lastAccountId").unwrap_or(account) == account
+                && last("lastTo").map(|to| self.bare(to)) == Some(self.identity.id())
+                && last("lastThreadId") == self.thread;
+            if is_same { Holder::Peer } else { Holder::Other }
+        });
+        // Earlier versions did not tell accounts apart there.
+        let principals = [principal(&self.identity, false), format!("channel:{channel}:{}", self.identity.id())];
+        let mut found = route.unwrap_or(Holder::Nobody);
+        for row in runs {
+            let Some(origin) = &row.origin else { continue };
+            let is_theirs = !self.is_direct || row.principal == OWNER || principals.contains(&row.principal);
+            let is_here = (origin.channel.as_str(), origin.account.as_str()) == (channel, account);
+            match (is_here && is_theirs, found) {
+                (true, Holder::Peer | Holder::Nobody) => found = Holder::Peer,
+                (true, Holder::Other) | (false, _) => return Holder::Other,
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_proto::{AgentId, ChannelAccount, RunId, SessionId};
+    use homard_store::{Origin as Came, RunState};
+
+    use super::*;
+
+    fn row(principal: &str, account: Option<&str>) -> RunRow {
+        let (channel, event) = ("webhook".to_owned(), "m1".to_owned());
+        RunRow {
+            run: RunId::parse("r").unwrap(),
+            principal: principal.to_owned(),
+            method: "channel".to_owned(),
+            fingerprint: String::new(),
+            origin: account.map(|account| Came { channel, account: account.to_owned(), event }),
+            key: AgentId::main().main_session(),
+            session: None,
+            accepted_at: 0,
+            started_at: None,
+            taken_up: Vec::new(),
+            host: None,
+            hold: None,
+            state: RunState::Accepted,
+        }
+    }
+
+    /// Whose a session is, asked for Ann of the shop.
+    fn holds(last: &Value, runs: &[RunRow]) -> Holder {
+        let at = ChannelAccount::new("webhook", "shop", IdIssuer::Peer, false);
+        let asker = Asker { identity: at.sender("Ann"), issuer: at.issuer(), is_direct: true, thread: None };
+        let mut record = Record::new(SessionId::parse("s").unwrap(), 0);
+        record.extra = last.as_object().cloned().unwrap();
+        asker.holds(&record, runs)
+    }
+
+    #[test]
+    fn h5_a_session_is_a_peers_if_no_other_peer_is_known_to_have_written_there() {
+        let last = |account: &str, to: &str| json!({"lastChannel": "webhook", "lastAccountId": account, "lastTo": to});
+        let (ann, old_ann) = (row("channel:webhook/shop:Ann", Some("shop")), row("channel:webhook:Ann", Some("shop")));
+        let (folded, bank) = (row("channel:webhook:ann", Some("shop")), row("channel:webhook:Ann", Some("bank")));
+        let operator = row("owner", None);
+        let here = || last("shop", "Ann");
+        assert_eq!(holds(&here(), &[]), Holder::Peer);
+        assert_eq!(holds(&here(), &[ann.clone(), old_ann, operator.clone()]), Holder::Peer);
+        assert_eq!(holds(&json!({}), std::slice::from_ref(&ann)), Holder::Peer);
+        assert_eq!(holds(&json!({}), &[operator]), Holder::Nobody);
+        assert_eq!(holds(&json!({"lastChannel": "webchat"}), &[]), Holder::Nobody);
+        for (route, runs) in [
+            (last("shop", "ann"), vec![]),
+            (last("shop", "webhook:Ann"), vec![]),
+            (last("bank", "Ann"), vec![]),
+            (last("shop", "ann"), vec![ann.clone()]),
+            (here(), vec![ann.clone(), folded.clone()]),
+            (here(), vec![bank]),
+            (json!({}), vec![folded, ann]),
+        ] {
+            assert_eq!(holds(&route, &runs), Holder::Other, "{route} {runs:?}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Identity of a sender: a channel, an account of ours there, and the sender's id.
+//!
+//! [`Identity`] compares with [`Identity`] only. A text from the config is parsed into a [`SenderPattern`] and resolved
+//! for one account; an entry that names another channel or account resolves to nothing there, so it cannot match a sender
+//! whose id happens to look like it.
+
+use std::fmt;
+
+/// The account of a channel that names none.
+pub const DEFAULT_ACCOUNT: &str = "default";
+
+/// Short names of channels in the config.
+const SHORT_NAMES: [(&str, &str); 1] = [("tg", "telegram")];
+
+/// Who chooses the ids of a channel's senders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IdIssuer {
+    /// The platform. An id names the same sender on every account, and the sender cannot choose it.
+    Platform,
+    /// The program that is connected to the account. An id has a meaning within that account only, and may be what an
+    /// outsider typed.
+    Peer,
+}
+
+/// One of our accounts on a channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChannelAccount {
+    channel: String,
+    account: String,
+    issuer: IdIssuer,
+    is_only: bool,
+}
+
+impl ChannelAccount {
+    /// An account of a channel. `is_only` tells that the channel has no other account.
+    pub fn new(channel: &str, account: &str, issuer: IdIssuer, is_only: bool) -> Self {
+        let account = Some(account.trim()).filter(|account| !account.is_empty()).unwrap_or(DEFAULT_ACCOUNT);
+        Self { channel: channel.trim().to_lowercase(), account: account.to_lowercase(), issuer, is_only }
+    }
+
+    /// Name of the channel.
+    pub fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// Name of the account.
+    pub fn account(&self) -> &str {
+        &self.account
+    }
+
+    /// Who chooses the ids of its senders.
+    pub fn issuer(&self) -> IdIssuer {
+        self.issuer
+    }
+
+    /// Whether the config needs no name for this account.
+    pub fn is_default(&self) -> bool {
+        self.account == DEFAULT_ACCOUNT
+    }
+
+    /// Whether an entry that names the channel and no account means this account: always where the platform issues the
+    /// ids; else for the default account, and for the only one.
+    pub fn is_meant_without_account(&self) -> bool {
+        self.issuer == IdIssuer::Platform || self.is_only || self.is_default()
+    }
+
+    /// The sender with this id. The id is taken as it is.
+    pub fn sender(&self, id: &str) -> Identity {
+        Identity { channel: self.channel.clone(), account: self.account.clone(), id: id.to_owned() }
+    }
+}
+
+/// A sender: channel, account, and the id there.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    channel: String,
+    account: String,
+    id: String,
+}
+
+impl Identity {
+    /// Name of the channel.
+    pub fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// Name of the account.
+    pub fn account(&self) -> &str {
+        &self.account
+    }
+
+    /// The id as the channel has it.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+/// As the config names it: `telegram:7`, or `telegram/work:7` on an account that is not the default one.
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { channel, account, id } = self;
+        if account == DEFAULT_ACCOUNT { write!(f, "{channel}:{id}") } else { write!(f, "{channel}/{account}:{id}") }
+    }
+}
+
+/// An entry of a list of senders in the config: `*`, `7`, `telegram:7` or `telegram/work:7`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SenderPattern {
+    /// `*`
+    Anyone,
+    /// One sender.
+    One {
+        /// The channel, if the entry names one.
+        channel: Option<String>,
+        /// The account, if the entry names one.
+        account: Option<String>,
+        /// The id.
+        id: String,
+    },
+}
+
+impl SenderPattern {
+    /// Parses an entry. What stands before the first colon is a channel if it can be the name of one.
+    pub fn parse(text: &str) -> Self {
+        let text = text.trim();
+        if text == "*" {
+            return Self::Anyone;
+        }
+        let bare = || Self::One { channel: None, account: None, id: text.to_owned() };
+        let Some((place, id)) = text.split_once(':') else { return bare() };
+        let (channel, account) = match place.split_once('/') {
+            Some((channel, account)) => (channel, Some(account.trim().to_lowercase())),
+            None => (place, None),
+        };
+        let is_name = channel.starts_with(|c: char| c.is_ascii_alphabetic())
+            && channel.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+        if !is_name || account.as_ref().is_some_and(String::is_empty) {
+            return bare();
+        }
+        let channel = channel.to_lowercase();
+        let long = SHORT_NAMES.iter().find(|(short, _)| *short == channel).map(|(_, long)| (*long).to_owned());
+        Self::One { channel: Some(long.unwrap_or(channel)), account, id: id.trim().to_owned() }
+    }
+
+    /// The sender that an entry of an account's own list means, such as one of `channels.telegram.allowFrom`: an id
+    /// without a channel is of this account. `None` for `*` and for an entry of another channel or account.
+    pub fn in_own_list(&self, at: &ChannelAccount) -> Option<Identity> {
+        let Self::One { channel, account, id } = self else { return None };
+        let is_here = channel.as_ref().is_none_or(|channel| *channel == at.channel)
+            && account.as_ref().is_none_or(|account| *account == at.account);
+        (is_here && !id.is_empty()).then(|| at.sender(id))
+    }
+
+    /// The sender on an account that an entry of a list for all channels means, such as one of `commands.ownerAllowFrom`.
+    /// An id without a channel counts only where the platform issues the ids; an entry without an account as
+    /// [`ChannelAccount::is_meant_without_account`] says.
+    pub fn in_global_list(&self, at: &ChannelAccount) -> Option<Identity> {
+        let Self::One { channel, account, .. } = self else { return None };
+        let is_meant = match (channel, account) {
+            (None, _) => at.issuer == IdIssuer::Platform,
+            (Some(_), None) => at.is_meant_without_account(),
+            (Some(_), Some(_)) => true,
+        };
+        self.in_own_list(at).filter(|_| is_meant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn telegram(account: &str) -> ChannelAccount {
+        ChannelAccount::new("telegram", account, IdIssuer::Platform, false)
+    }
+
+    fn webhook(account: &str, is_only: bool) -> ChannelAccount {
+        ChannelAccount::new("webhook", account, IdIssuer::Peer, is_only)
+    }
+
+    fn own(entry: &str, at: &ChannelAccount) -> Option<String> {
+        SenderPattern::parse(entry).in_own_list(at).map(|identity| identity.id)
+    }
+
+    fn global(entry: &str, at: &ChannelAccount) -> Option<String> {
+        SenderPattern::parse(entry).in_global_list(at).map(|identity| identity.id)
+    }
+
+    #[test]
+    fn c1_an_entry_of_another_channel_means_nobody() {
+        let (tg, hook) = (telegram("default"), webhook("default", true));
+        for entry in ["telegram:1", "tg:1", "Telegram:1", "telegram/default:1", "discord:1", "shop:ann"] {
+            assert_eq!((own(entry, &hook), global(entry, &hook)), (None, None), "{entry}");
+        }
+        for entry in ["webhook:1", "webhook/default:1", "Webhook:1"] {
+            assert_eq!((own(entry, &tg), global(entry, &tg)), (None, None), "{entry}");
+            assert_eq!((own(entry, &hook), global(entry, &hook)), (Some("1".to_owned()), Some("1".to_owned())));
+        }
+        assert_eq!(
+            [own("*", &hook), own("", &hook), own("webhook:", &hook), global("*", &tg)],
+            [None, None, None, None]
+        );
+    }
+
+    #[test]
+    fn c1_a_bare_entry_is_of_its_own_channel_and_in_a_global_list_of_platforms_only() {
+        for entry in ["7", " 7 ", "@ann:example.org", "+49:1"] {
+            let id = Some(entry.trim().to_owned());
+            assert_eq!((own(entry, &telegram("work")), global(entry, &telegram("work"))), (id.clone(), id.clone()));
+            assert_eq!((own(entry, &webhook("shop", false)), global(entry, &webhook("shop", true))), (id, None));
+        }
+    }
+
+    #[test]
+    fn c1_an_entry_without_an_account_means_one_account_of_a_program() {
+        let ann = Some("ann".to_owned());
+        assert_eq!(global("webhook:ann", &webhook("default", false)), ann);
+        assert_eq!(global("webhook:ann", &webhook("door", true)), ann);
+        assert_eq!(global("webhook:ann", &webhook("door", false)), None);
+        assert_eq!(global("webhook/door:ann", &webhook("door", false)), ann);
+        assert_eq!(global("webhook/Door:ann", &webhook("bank", false)), None);
+        assert_eq!(global("telegram:7", &telegram("work")), Some("7".to_owned()), "the platform knows one 7");
+        assert_eq!(global("telegram/home:7", &telegram("work")), None);
+    }
+
+    proptest! {
+        /// What `pairing approve` writes into the config means the sender who was approved, and nobody else.
+        #[test]
+        fn c1_what_an_identity_is_called_means_it_and_no_other(
+            account in "[a-z0-9_-]{1,8}", other in "[a-z0-9_-]{1,8}", id in "[!-~]{1,12}", its in "\\PC{0,12}",
+        ) {
+            let here = webhook(&account, false);
+            let identity = here.sender(&id);
+            let pattern = SenderPattern::parse(&identity.to_string());
+            prop_assert_eq!(pattern.in_global_list(&here), Some(identity));
+            prop_assert_eq!(pattern.in_global_list(&here) == Some(here.sender(&its)), id == its);
+            let there = webhook(&other, false);
+            prop_assert_eq!(pattern.in_global_list(&there).is_some(), account == other);
+            prop_assert_eq!(pattern.in_global_list(&telegram(&account)), None);
+        }
+
+        #[test]
+        fn no_entry_can_hurt(entry in "\\PC{0,30}") {
+            for at in [telegram("default"), webhook("shop", false)] {
+                let meant = SenderPattern::parse(&entry).in_global_list(&at);
+                prop_assert!(meant.is_none_or(|identity| identity.channel == at.channel && identity.account == at.account));
+            }
+        }
+    }
+}

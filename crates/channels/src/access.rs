@@ -255,7 +255,10 @@ fn levels<'a>(rules: &'a Rules, incoming: &Incoming) -> Result<Vec<&'a GroupRule
     };
     let levels: Vec<&GroupRules> =
         [named.and_then(topic), named, rest.and_then(topic), rest].into_iter().flatten().collect();
-    match levels.iter().find_map(|level| level.is_enabled) {
+    // A group that is named is on unless its own entry says otherwise: `"*": {enabled: false}` is about the others.
+    let own = [named.and_then(topic), named].into_iter().flatten();
+    let others = [rest.and_then(topic), rest].into_iter().flatten().filter(|_| named.is_none());
+    match own.chain(others).find_map(|level| level.is_enabled) {
         Some(false) => Err(Reason::Disabled),
         Some(true) | None => Ok(levels),
     }

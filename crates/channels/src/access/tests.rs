@@ -140,6 +140,20 @@ fn the_nearest_rule_of_topic_and_group_holds() {
 }
 
 #[test]
+fn groups_can_be_off_except_those_that_are_named() {
+    let rule = |is_enabled| GroupRules { is_enabled, requires_mention: Some(false), ..GroupRules::default() };
+    let groups = [("-100".to_owned(), rule(None)), ("*".to_owned(), rule(Some(false)))].into();
+    let rules = Rules { groups, allow_from: list(&["7"]), ..Rules::default() };
+    let verdict = |group: &str| {
+        let mut incoming = said(PeerKind::Group, "7");
+        incoming.peer.id = group.to_owned();
+        verdict_on(&rules, &incoming, &[])
+    };
+    assert_eq!(verdict("-100"), Verdict::Admit { was_mentioned: false, may_command: true });
+    assert_eq!(verdict("-200"), Verdict::Drop(Reason::Disabled));
+}
+
+#[test]
 fn a_message_that_speaks_to_others_only_is_not_for_us() {
     let (patterns, _) = Patterns::new(["claw"]);
     let groups = [("*".to_owned(), GroupRules::default())].into();

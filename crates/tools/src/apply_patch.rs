@@ -18,13 +18,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    Error,
+    Error, FileAccess,
     beneath::Beneath,
     on_disk,
     sandbox::Watches,
     target::{Staged, Target},
     text::Text,
-    turns::Turns,
 };
 use fit::Unfit;
 use parse::{Hunk, Malformed, Step, parse};
@@ -32,8 +31,7 @@ use parse::{Hunk, Malformed, Step, parse};
 /// Applies a patch to files.
 #[derive(Debug, Clone, Default)]
 pub struct ApplyPatch {
-    turns: Turns,
-    watches: Watches,
+    files: FileAccess,
 }
 
 #[derive(Deserialize)]
@@ -42,8 +40,8 @@ struct Arguments {
 }
 
 impl ApplyPatch {
-    pub(crate) fn new(turns: Turns, watches: Watches) -> Self {
-        Self { turns, watches }
+    pub(crate) fn new(files: FileAccess) -> Self {
+        Self { files }
     }
 }
 
@@ -72,25 +70,25 @@ impl Tool for ApplyPatch {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        let Self { turns, watches } = self.clone();
+        let files = self.files.clone();
         on_disk("apply_patch", arguments, move |Arguments { input }| {
-            turns.take(&cx.workdir, || apply_patch(&cx, &watches, &input))
+            files.turns.take(&cx.workdir, || apply_patch(&cx, &files, &input))
         })
         .await
     }
 }
 
-fn apply_patch(cx: &ToolCx, watches: &Watches, input: &str) -> Result<ToolResult, Error> {
+fn apply_patch(cx: &ToolCx, files: &FileAccess, input: &str) -> Result<ToolResult, Error> {
     let steps = parse(input).map_err(|Malformed { line, what }| Error::Malformed { line, what })?;
     if steps.is_empty() {
         return Err(Error::EmptyPatch);
     }
-    let beneath = Beneath::open(&cx.workdir)?;
+    let beneath = files.open(&cx.workdir)?;
     let mut plan = Plan { cx, beneath: &beneath, files: BTreeMap::new(), summary: Summary::default() };
     for step in steps {
         plan.take(step)?;
     }
-    plan.carry_out(watches)
+    plan.carry_out(&files.watches)
 }
 
 /// What becomes of the files that a patch names, by their paths.

@@ -11,15 +11,11 @@ use serde_json::{Value, json};
 use similar::TextDiff;
 
 use crate::{
-    Error,
-    beneath::Beneath,
-    either,
+    Error, FileAccess, either,
     likeness::nearest,
     on_disk,
-    sandbox::Watches,
     target::Target,
     text::{Text, line_break, with_plain_breaks},
-    turns::Turns,
 };
 use place::{Miss, Place, place};
 
@@ -35,8 +31,7 @@ const DIFF: Duration = Duration::from_secs(1);
 /// Replaces pieces of a text file.
 #[derive(Debug, Clone, Default)]
 pub struct Edit {
-    turns: Turns,
-    watches: Watches,
+    files: FileAccess,
 }
 
 #[derive(Deserialize)]
@@ -60,8 +55,8 @@ struct Change {
 }
 
 impl Edit {
-    pub(crate) fn new(turns: Turns, watches: Watches) -> Self {
-        Self { turns, watches }
+    pub(crate) fn new(files: FileAccess) -> Self {
+        Self { files }
     }
 }
 
@@ -103,12 +98,13 @@ impl Tool for Edit {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        let Self { turns, watches } = self.clone();
-        on_disk("edit", arguments, move |arguments| turns.take(&cx.workdir, || edit(&cx, &watches, arguments))).await
+        let files = self.files.clone();
+        on_disk("edit", arguments, move |arguments| files.turns.take(&cx.workdir, || edit(&cx, &files, arguments)))
+            .await
     }
 }
 
-fn edit(cx: &ToolCx, watches: &Watches, arguments: Arguments) -> Result<ToolResult, Error> {
+fn edit(cx: &ToolCx, files: &FileAccess, arguments: Arguments) -> Result<ToolResult, Error> {
     let path = either(arguments.path, arguments.file_path)?;
     let mut changes = arguments.edits;
     match (arguments.old, arguments.new) {
@@ -116,7 +112,7 @@ fn edit(cx: &ToolCx, watches: &Watches, arguments: Arguments) -> Result<ToolResu
         (None, None) if !changes.is_empty() => {}
         (None | Some(_), None) | (None, Some(_)) => return Err(Error::NoChange),
     }
-    let beneath = Beneath::open(&cx.workdir)?;
+    let beneath = files.open(&cx.workdir)?;
     // Before it is read: whoever may not write need not know whether the text would have been found.
     Target::check(&beneath, &path)?;
     let before = Text::load(&beneath, &path, &cx.cancel)?.content;
@@ -126,7 +122,7 @@ fn edit(cx: &ToolCx, watches: &Watches, arguments: Arguments) -> Result<ToolResu
         return Err(Error::SameText { path });
     }
     let own = [(beneath.clean(&path)?, Some(after.as_str()))];
-    watches.own(&cx.workdir, &own, || Target::find(&beneath, &path)?.replace(after.as_bytes()))?;
+    files.watches.own(&cx.workdir, &own, || Target::find(&beneath, &path)?.replace(after.as_bytes()))?;
     Ok(tell(&path, &pieces, &before, &after))
 }
 

@@ -13,6 +13,18 @@ pub(crate) enum Error {
     NoPath,
     #[error("{path} leads outside the workspace: only what is inside {} can be used", root.display())]
     Outside { path: String, root: PathBuf },
+    #[error("{path} is hidden from tools: it may hold credentials, or belongs to Homard's own state")]
+    Hidden { path: String },
+    #[error(
+        "{path} makes shells or other programs of the user run code, so tools do not change it: show the user what to \
+         change instead"
+    )]
+    StartFile { path: String },
+    #[error(
+        "{} belongs to Homard's state directory, where no tool works: use another directory, or an agent's workspace",
+        path.display()
+    )]
+    InStateDirectory { path: PathBuf },
     #[error("{path} does not exist: use ls to see what does")]
     Missing { path: String },
     #[error("{path} does not exist: did you mean {near}?")]

@@ -7,13 +7,12 @@ use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Error, beneath::Beneath, either, on_disk, sandbox::Watches, target::Target, turns::Turns};
+use crate::{Error, FileAccess, either, on_disk, target::Target};
 
 /// Creates a file or replaces its content.
 #[derive(Debug, Clone, Default)]
 pub struct Write {
-    turns: Turns,
-    watches: Watches,
+    files: FileAccess,
 }
 
 #[derive(Deserialize)]
@@ -24,8 +23,8 @@ struct Arguments {
 }
 
 impl Write {
-    pub(crate) fn new(turns: Turns, watches: Watches) -> Self {
-        Self { turns, watches }
+    pub(crate) fn new(files: FileAccess) -> Self {
+        Self { files }
     }
 }
 
@@ -54,19 +53,19 @@ impl Tool for Write {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        let Self { turns, watches } = self.clone();
+        let files = self.files.clone();
         on_disk("write", arguments, move |arguments| {
-            turns.take(&cx.workdir, || write(&cx.workdir, &watches, arguments))
+            files.turns.take(&cx.workdir, || write(&cx.workdir, &files, arguments))
         })
         .await
     }
 }
 
-fn write(workdir: &Path, watches: &Watches, arguments: Arguments) -> Result<ToolResult, Error> {
+fn write(workdir: &Path, files: &FileAccess, arguments: Arguments) -> Result<ToolResult, Error> {
     let path = either(arguments.path, arguments.file_path)?;
     let content = arguments.content.as_str();
-    let beneath = Beneath::open(workdir)?;
+    let beneath = files.open(workdir)?;
     let own = [(beneath.clean(&path)?, Some(content))];
-    watches.own(workdir, &own, || Target::find(&beneath, &path)?.replace(content.as_bytes()))?;
+    files.watches.own(workdir, &own, || Target::find(&beneath, &path)?.replace(content.as_bytes()))?;
     Ok(ToolResult::text(format!("Wrote {} bytes to {path}", content.len())))
 }

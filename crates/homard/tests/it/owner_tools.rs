@@ -79,7 +79,7 @@ async fn a_picture_of_the_workspace_is_described_by_a_model_that_sees() {
     let asked = puppet.provider.asked().into_iter().find(|asked| asked.model == "eyes").unwrap().json();
     assert!(asked["messages"].to_string().contains("What is it?") && asked.get("tools").is_none(), "{asked}");
     let refused = call(&gateway, "image", &json!({"image": "../dot.gif"}));
-    assert!(refused.contains("is outside of"), "{refused}");
+    assert!(refused.contains("leads outside the workspace"), "{refused}");
     let refused = call(&gateway, "image", &json!({"image": "https://x.example/dot.gif"}));
     assert!(refused.contains("the path of a file"), "{refused}");
     let refused = call(&gateway, "image", &json!({"image": "dot.gif", "model": "puppet/other"}));

@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::{Error, path_rules::resolve};
+
 use super::{
     policy::{GUIDE, Mode, STEERING, STEERING_GIT, SandboxPolicy},
     real,
@@ -43,6 +45,9 @@ impl Layers {
     /// Looks it up. What is `known` is as it says, whatever is there by now. Blocks.
     pub(super) fn new(policy: &SandboxPolicy, workspace: &Path, known: &Names) -> std::io::Result<Self> {
         let workspace = workspace.canonicalize()?;
+        if policy.refuses(&workspace) {
+            return Err(std::io::Error::other(Error::InStateDirectory { path: workspace }));
+        }
         let private = real(PRIVATE.map(PathBuf::from)).into_iter().map(|path| (path, Layer::Private));
         let readable = real(policy.extra_read.iter().cloned()).into_iter().map(|path| (path, Layer::Readable));
         let mut all: Vec<_> = private.chain(readable).collect();
@@ -56,6 +61,10 @@ impl Layers {
         let mut layers = Self { all, has_network: policy.network, names: Names::new(), sockets: Vec::new() };
         if may_write {
             layers.keep_steering(&workspace, known);
+            for file in policy.start_files().iter().flat_map(|file| resolve(file)) {
+                let name = file.strip_prefix(&workspace).ok().filter(|name| !name.as_os_str().is_empty());
+                name.into_iter().for_each(|name| layers.keep(&workspace, name, known));
+            }
             for secret in policy.secrets() {
                 let Ok(name) = secret.strip_prefix(&workspace) else { continue };
                 let is_missing = known.contains_key(name) || secret.symlink_metadata().is_err();
@@ -150,6 +159,7 @@ mod tests {
         let policy = SandboxPolicy {
             home: Some(home.clone()),
             state_dir: Some(home.join(".openclaw")),
+            workspaces: vec![workspace.clone()],
             masked: vec![workspace.join("keys")],
             ..SandboxPolicy::default()
         };

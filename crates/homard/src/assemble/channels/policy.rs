@@ -9,10 +9,11 @@ use homard_channels::{
     mention::Patterns,
 };
 use homard_proto::AgentId;
+use homard_tools::FileAccess;
 use jiff::tz::TimeZone;
 
 use crate::{
-    assemble::{office::workspace, routes::routes},
+    assemble::{office::workspace, routes::routes, tools::policy as sandbox_policy},
     config::{
         Config,
         channels::{Account, Group, Growth, Id, Reactions, Topic},
@@ -53,6 +54,8 @@ pub(super) struct Policy {
     pub(super) zone: TimeZone,
     /// Where agents keep their files.
     pub(super) workspaces: BTreeMap<AgentId, PathBuf>,
+    /// Which files may go out with messages.
+    pub(super) files: FileAccess,
 }
 
 impl Policy {
@@ -87,6 +90,7 @@ impl Policy {
             media: (megabytes.min(MEDIA_MOST_MB) * 1_000_000.0) as usize,
             zone: zone.unwrap_or_else(TimeZone::system),
             workspaces: members.iter().map(|agent| (agent.id.clone(), workspace(config, paths, agent))).collect(),
+            files: FileAccess::new(&sandbox_policy(config, paths)),
         };
         (policy, wrong)
     }

@@ -1,0 +1,166 @@
+//! Files that no tool opens or changes, whichever directory a run works in.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+mod bench;
+
+use std::{fs, os::unix::fs::symlink};
+
+use bench::{Bench, said};
+use serde_json::{Value, json};
+
+const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
+
+/// A bench whose workspace is the home directory, with the state directory and credentials in it.
+fn at_home() -> Bench {
+    let outside = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let home = outside.path().canonicalize().unwrap().join("workspace");
+    let bench = Bench::below(outside, &ENV, |settings| {
+        settings.sandbox.home = Some(home.clone());
+        settings.sandbox.state_dir = Some(home.join(".homard"));
+        settings.sandbox.masked = vec![home.join("conf/homard.json")];
+    });
+    for (path, text) in [
+        (".homard/homard.json", "{}"),
+        (".homard/exec-approvals.json", "{\"canary\": 1}"),
+        (".homard/gateway-token", "canary"),
+        (".ssh/id_ed25519", "canary"),
+        ("conf/homard.json", "canary"),
+        (".bashrc", "# canary\n"),
+        ("notes.txt", "plain\n"),
+    ] {
+        let path = home.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    bench
+}
+
+fn patch(body: &str) -> Value {
+    json!({"input": format!("*** Begin Patch\n{body}\n*** End Patch")})
+}
+
+#[tokio::test]
+async fn c3_file_tools_hide_the_state_directory() {
+    let bench = at_home();
+    symlink(".ssh", bench.workdir().join("link")).unwrap();
+    for (tool, arguments) in [
+        ("read", json!({"path": ".homard/gateway-token"})),
+        ("read", json!({"path": ".ssh/id_ed25519"})),
+        ("read", json!({"path": "link/id_ed25519"})),
+        ("read", json!({"path": bench.workdir().join(".ssh/id_ed25519")})),
+        ("read", json!({"path": "conf/homard.json"})),
+        ("ls", json!({"path": ".homard"})),
+        ("ls", json!({"path": "link"})),
+        ("find", json!({"path": ".ssh", "pattern": "*"})),
+        ("grep", json!({"path": ".ssh", "pattern": "canary"})),
+        ("grep", json!({"path": ".ssh/id_ed25519", "pattern": "canary"})),
+        ("write", json!({"path": ".homard/exec-approvals.json", "content": "{}"})),
+        ("write", json!({"path": ".homard/extensions/evil/x", "content": "x"})),
+        ("write", json!({"path": ".ssh/authorized_keys", "content": "x"})),
+        ("write", json!({"path": "link/new/authorized_keys", "content": "x"})),
+        ("write", json!({"path": ".aws/credentials", "content": "not there yet"})),
+        ("edit", json!({"path": ".homard/homard.json", "oldText": "{}", "newText": "{ }"})),
+        ("apply_patch", patch("*** Add File: .homard/evil\n+x")),
+        ("apply_patch", patch("*** Delete File: .ssh/id_ed25519")),
+        ("apply_patch", patch("*** Update File: notes.txt\n*** Move to: .ssh/config\n@@\n-plain\n+x")),
+        ("exec", json!({"command": "ls", "workdir": ".ssh"})),
+    ] {
+        let result = bench.call(tool, arguments.clone()).await;
+        let (text, is_error) = said(&result);
+        assert!(is_error && text.contains("is hidden from tools"), "{tool} {arguments}: {text}");
+    }
+    let missing = bench.call("read", json!({"path": ".ssh/id_ed2551"})).await;
+    assert!(!said(&missing).0.contains("id_ed25519"), "{missing:?}");
+    for (tool, arguments) in [("grep", json!({"pattern": "canary"})), ("find", json!({"pattern": "*"}))] {
+        let result = bench.call(tool, arguments).await;
+        let (text, is_error) = said(&result);
+        let shown = [".homard", ".ssh", "homard.json"].iter().any(|name| text.contains(name));
+        assert!(!is_error && !shown, "{tool}: {text}");
+    }
+    assert_eq!(fs::read_to_string(bench.workdir().join(".homard/exec-approvals.json")).unwrap(), "{\"canary\": 1}");
+    for absent in [".aws", ".ssh/authorized_keys", ".ssh/new", ".ssh/config", ".homard/extensions", ".homard/evil"] {
+        assert!(!bench.workdir().join(absent).exists(), "{absent}");
+    }
+    let plain = bench.call("read", json!({"path": "notes.txt"})).await;
+    assert_eq!(said(&plain), ("plain\n", false));
+}
+
+#[tokio::test]
+async fn c3_file_tools_change_no_shell_start_file() {
+    let bench = at_home();
+    let read = bench.call("read", json!({"path": ".bashrc"})).await;
+    assert_eq!(said(&read), ("# canary\n", false));
+    for (tool, arguments) in [
+        ("write", json!({"path": ".bashrc", "content": "x"})),
+        ("write", json!({"path": ".zshrc", "content": "not there yet"})),
+        ("write", json!({"path": ".config/fish/config.fish", "content": "x"})),
+        ("edit", json!({"path": ".bashrc", "oldText": "canary", "newText": "x"})),
+        ("apply_patch", patch("*** Add File: .profile\n+x")),
+        ("apply_patch", patch("*** Delete File: .bashrc")),
+    ] {
+        let result = bench.call(tool, arguments.clone()).await;
+        let (text, is_error) = said(&result);
+        assert!(
+            is_error && text.contains("makes shells or other programs of the user run code"),
+            "{tool} {arguments}: {text}"
+        );
+    }
+    assert_eq!(fs::read_to_string(bench.workdir().join(".bashrc")).unwrap(), "# canary\n");
+    assert!(!bench.workdir().join(".config").exists());
+}
+
+#[tokio::test]
+async fn c3_commands_change_no_shell_start_file() {
+    if !bench::has_namespaces("c3_commands_change_no_shell_start_file") {
+        return;
+    }
+    let bench = at_home();
+    let command = "echo evil >> .bashrc; echo evil > .profile; mkdir -p .config/fish; echo evil > .config/fish/config.fish; \
+                   cat .bashrc";
+    let result = bench.call("exec", json!({"command": command})).await;
+    let (text, _) = said(&result);
+    assert!(text.contains("# canary"), "{text}");
+    assert_eq!(fs::read_to_string(bench.workdir().join(".bashrc")).unwrap(), "# canary\n");
+    assert!(!bench.workdir().join(".profile").exists(), "{text}");
+    assert!(!bench.workdir().join(".config/fish/config.fish").exists(), "{text}");
+}
+
+/// A bench whose workspace lies in the state directory; `workspaces` are those of agents, below its parent.
+fn below_state(workspaces: &[&str]) -> Bench {
+    let outside = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let state = outside.path().canonicalize().unwrap();
+    let workspaces = workspaces.iter().map(|name| state.join(name)).collect();
+    Bench::below(outside, &ENV, |settings| {
+        settings.sandbox.state_dir = Some(state);
+        settings.sandbox.workspaces = workspaces;
+    })
+}
+
+#[tokio::test]
+async fn c3_an_agents_workspace_below_the_state_directory_is_open() {
+    let bench = below_state(&["workspace"]);
+    let wrote = bench.call("write", json!({"path": "a/b.txt", "content": "x"})).await;
+    assert_eq!(said(&wrote), ("Wrote 1 bytes to a/b.txt", false));
+    let read = bench.call("read", json!({"path": "a/b.txt"})).await;
+    assert_eq!(said(&read), ("x", false));
+    let ran = bench.call("exec", json!({"command": "cat a/b.txt"})).await;
+    assert!(!ran.is_error, "{ran:?}");
+}
+
+#[tokio::test]
+async fn c3_the_rest_of_the_state_directory_is_no_place_to_work_in() {
+    for workspaces in [&[][..], &["other"], &[""]] {
+        let bench = below_state(workspaces);
+        fs::write(bench.workdir().join("a.txt"), "canary").unwrap();
+        for (tool, arguments) in [
+            ("read", json!({"path": "a.txt"})),
+            ("write", json!({"path": "b.txt", "content": "x"})),
+            ("ls", json!({})),
+            ("exec", json!({"command": "cat a.txt"})),
+        ] {
+            let result = bench.call(tool, arguments).await;
+            let (text, is_error) = said(&result);
+            assert!(is_error && text.contains("state directory"), "{workspaces:?} {tool}: {text}");
+        }
+    }
+}

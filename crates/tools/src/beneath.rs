@@ -18,7 +18,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Error, likeness::nearest, path_rules::PathRules};
+use crate::{Error, likeness::nearest, path_rules::PathRules, protected::Kind};
 
 /// How often a lookup is tried again when a rename elsewhere made the kernel unsure.
 const TRIES: usize = 32;
@@ -32,6 +32,8 @@ pub(crate) struct Beneath {
     root: OwnedFd,
     path: PathBuf,
     rules: PathRules,
+    /// Real paths of protected files that may be changed.
+    permitted: Vec<PathBuf>,
 }
 
 impl Beneath {
@@ -39,7 +41,7 @@ impl Beneath {
     pub(crate) fn open(workdir: &Path, rules: PathRules) -> Result<Self, Error> {
         let path = workdir.to_owned();
         match openat(CWD, workdir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
-            Ok(root) => Ok(Self { root, path, rules }),
+            Ok(root) => Ok(Self { root, path, rules, permitted: Vec::new() }),
             Err(errno) => Err(Error::Io { path: path.display().to_string(), source: errno.into() }),
         }
     }
@@ -110,6 +112,13 @@ impl Beneath {
         let (parent, name) = self.split(path)?;
         let parent = self.make(path, parent)?;
         self.check_writable(path, &parent, name)?;
+        if !self.rules.is_empty() {
+            // By the directory that is open now: another one may have been there when the change was permitted.
+            let target = real(&parent).map_err(|errno| self.explain(path, errno))?.join(name);
+            if self.rules.needs_approval(&target, Kind::Write) && !self.permitted.contains(&target) {
+                return Err(Error::Protected { path: path.to_owned(), why: "it was not asked for".to_owned() });
+            }
+        }
         Ok((parent, name))
     }
 
@@ -133,6 +142,29 @@ impl Beneath {
             }
         }
         Ok(None)
+    }
+
+    /// Lets a file be changed, and says whether that needs approval. The caller has to make sure of it.
+    pub(crate) fn permit(&mut self, path: &str, kind: Kind) -> Result<bool, Error> {
+        if self.rules.is_empty() {
+            return Ok(false);
+        }
+        let (parent, name) = self.split(path)?;
+        for above in parent.ancestors() {
+            match lookup(&self.root, above, OFlags::PATH | OFlags::DIRECTORY) {
+                Ok(directory) => {
+                    let missing = parent.strip_prefix(above).unwrap_or(parent).join(name);
+                    self.check_writable(path, &directory, missing.as_os_str())?;
+                    let target = real(&directory).map_err(|errno| self.explain(path, errno))?.join(missing);
+                    let needs_approval = self.rules.needs_approval(&target, kind);
+                    self.permitted.push(target);
+                    return Ok(needs_approval);
+                }
+                Err(Errno::NOENT) if above.file_name().is_some() => {}
+                Err(errno) => return Err(self.explain(path, errno)),
+            }
+        }
+        Err(self.explain(path, Errno::NOENT))
     }
 
     fn split<'a>(&self, path: &'a str) -> Result<(&'a Path, &'a OsStr), Error> {

@@ -12,8 +12,8 @@ use similar::TextDiff;
 
 use crate::{
     Error, FileAccess, either,
+    file_access::Call,
     likeness::nearest,
-    on_disk,
     target::Target,
     text::{Text, line_break, with_plain_breaks},
 };
@@ -35,7 +35,7 @@ pub struct Edit {
 }
 
 #[derive(Deserialize)]
-struct Arguments {
+pub(crate) struct Arguments {
     path: Option<String>,
     file_path: Option<String>,
     #[serde(rename = "oldText", alias = "old_string")]
@@ -98,13 +98,12 @@ impl Tool for Edit {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        let files = self.files.clone();
-        on_disk("edit", arguments, move |arguments| files.turns.take(&cx.workdir, || edit(&cx, &files, arguments)))
-            .await
+        self.files.change("edit", cx, arguments).await
     }
 }
 
-fn edit(cx: &ToolCx, files: &FileAccess, arguments: Arguments) -> Result<ToolResult, Error> {
+/// Does the work. Blocks.
+pub(crate) fn edit(files: &FileAccess, call: &Call, arguments: Arguments) -> Result<ToolResult, Error> {
     let path = either(arguments.path, arguments.file_path)?;
     let mut changes = arguments.edits;
     match (arguments.old, arguments.new) {
@@ -112,17 +111,18 @@ fn edit(cx: &ToolCx, files: &FileAccess, arguments: Arguments) -> Result<ToolRes
         (None, None) if !changes.is_empty() => {}
         (None | Some(_), None) | (None, Some(_)) => return Err(Error::NoChange),
     }
-    let beneath = files.open(&cx.workdir)?;
+    let mut beneath = files.open(&call.workdir)?;
     // Before it is read: whoever may not write need not know whether the text would have been found.
     Target::check(&beneath, &path)?;
-    let before = Text::load(&beneath, &path, &cx.cancel)?.content;
+    let before = Text::load(&beneath, &path, &call.cancel)?.content;
     let pieces = pieces(&path, &before, &changes)?;
     let after = replaced(&before, &pieces);
     if after == before {
         return Err(Error::SameText { path });
     }
+    files.permit(&mut beneath, "edit", &[(&path, Some(&after))], call)?;
     let own = [(beneath.clean(&path)?, Some(after.as_str()))];
-    files.watches.own(&cx.workdir, &own, || Target::find(&beneath, &path)?.replace(after.as_bytes()))?;
+    files.watches.own(&call.workdir, &own, || Target::find(&beneath, &path)?.replace(after.as_bytes()))?;
     Ok(tell(&path, &pieces, &before, &after))
 }
 

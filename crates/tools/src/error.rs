@@ -4,6 +4,8 @@ use std::{io, path::PathBuf};
 
 use homard_media::FitError;
 
+use crate::file_access::Proposal;
+
 /// Why a tool did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -25,6 +27,12 @@ pub(crate) enum Error {
         path.display()
     )]
     InStateDirectory { path: PathBuf },
+    #[error("{path} runs code or steers agents, so changing it needs the owner's approval: {why}")]
+    Protected { path: String, why: String },
+    #[error("{} needs the owner's approval", .0.paths)]
+    NeedsApproval(Box<Proposal>),
+    #[error("{tool} is not a tool that changes files")]
+    NotAChange { tool: String },
     #[error("{path} does not exist: use ls to see what does")]
     Missing { path: String },
     #[error("{path} does not exist: did you mean {near}?")]

@@ -31,6 +31,7 @@ mod page;
 mod path_rules;
 mod process;
 mod process_tool;
+mod protected;
 mod read;
 mod recent;
 pub mod sandbox;
@@ -85,7 +86,7 @@ pub fn all(exec_env: Vec<(String, String)>) -> Vec<Arc<dyn Tool>> {
 
 /// Every tool of this crate; commands run as `exec` says.
 pub fn all_with(exec: ExecSettings) -> Vec<Arc<dyn Tool>> {
-    let files = FileAccess::beside(&exec.sandbox, exec.background.watches());
+    let files = FileAccess::beside(&exec.sandbox, exec.background.watches(), exec.approvals.is_some());
     let memory = Arc::new(MemorySettings { files: files.clone(), ..MemorySettings::default() });
     vec![
         Arc::new(Read::new(files.clone())),

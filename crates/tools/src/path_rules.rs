@@ -5,7 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::sandbox::SandboxPolicy;
+use crate::{
+    protected::{GUIDE, Kind, needs_approval},
+    sandbox::SandboxPolicy,
+};
 
 /// Credentials, browser profiles and shell histories, relative to the home directory. Hidden from tools.
 pub(crate) const CREDENTIALS: [&str; 35] = [
@@ -92,11 +95,13 @@ pub(crate) struct PathRules {
     shown: Vec<PathBuf>,
     /// Below the directory, and never changed.
     read_only: Vec<PathBuf>,
+    /// Directories whose files are protected, if changes of those need approval: the directory, and workspaces in it.
+    guarded: Vec<PathBuf>,
 }
 
 impl PathRules {
     /// Resolves the rules of a policy for the real path of a directory. Blocks.
-    pub(crate) fn of(policy: &SandboxPolicy, directory: &Path) -> Self {
+    pub(crate) fn of(policy: &SandboxPolicy, directory: &Path, asks: bool) -> Self {
         // Only these can be reached: paths do not leave the directory. What contains it was chosen by the owner, but for
         // the state directory, which `SandboxPolicy::refuses` knows.
         let below = |paths: Vec<PathBuf>| -> Vec<PathBuf> {
@@ -104,12 +109,26 @@ impl PathRules {
             real.filter(|path| path.starts_with(directory) && path != directory).collect()
         };
         let shown: Vec<_> = policy.extra_read.iter().chain(&policy.extra_write).cloned().collect();
-        Self { hidden: below(policy.secrets()), shown: below(shown), read_only: below(policy.start_files()) }
+        let guarded = std::iter::once(directory.to_owned()).chain(below(policy.workspaces.clone()));
+        Self {
+            hidden: below(policy.secrets()),
+            shown: below(shown),
+            read_only: below(policy.start_files()),
+            guarded: if asks { guarded.collect() } else { Vec::new() },
+        }
+    }
+
+    /// Whether a change of a real path needs the owner's approval.
+    pub(crate) fn needs_approval(&self, path: &Path, kind: Kind) -> bool {
+        self.guarded.iter().any(|top| {
+            let below = path.strip_prefix(top);
+            below.is_ok_and(|below| needs_approval(below, kind, top.join(GUIDE).is_file()))
+        })
     }
 
     /// True if every path is open: then nobody has to ask for real paths.
     pub(crate) fn is_empty(&self) -> bool {
-        self.hidden.is_empty() && self.read_only.is_empty()
+        self.hidden.is_empty() && self.read_only.is_empty() && self.guarded.is_empty()
     }
 
     /// Whether tools may not open a real path.
@@ -156,13 +175,13 @@ mod tests {
             extra_read: vec![home.join("keys/deep")],
             ..SandboxPolicy::default()
         };
-        let rules = PathRules::of(&policy, &home);
+        let rules = PathRules::of(&policy, &home, false);
         let hidden = |path: &str| rules.hides(&home.join(path));
         assert!(hidden(".ssh") && hidden("keys/id") && hidden(".aws/credentials"));
         assert!(!hidden("keys/deep/known_hosts") && !hidden("keys2") && !hidden(""));
         assert!(
             rules.is_read_only(&home.join(".config/fish/config.fish")) && !rules.is_read_only(&home.join(".config"))
         );
-        assert!(PathRules::of(&policy, &home.join("keys/deep")).is_empty());
+        assert!(PathRules::of(&policy, &home.join("keys/deep"), false).is_empty());
     }
 }

@@ -3,9 +3,12 @@
 
 mod bench;
 
-use std::{fs, os::unix::fs::symlink};
+use std::{collections::BTreeMap, fs, os::unix::fs::symlink};
 
 use bench::{Bench, said};
+use homard_agent::approval::Wish;
+use homard_proto::AgentId;
+use homard_tools::Approvals;
 use serde_json::{Value, json};
 
 const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
@@ -163,4 +166,85 @@ async fn c3_the_rest_of_the_state_directory_is_no_place_to_work_in() {
             assert!(is_error && text.contains("state directory"), "{workspaces:?} {tool}: {text}");
         }
     }
+}
+
+/// What makes git, editors or agents run something or obey.
+const PROTECTED: [&str; 15] = [
+    ".git/config",
+    ".git/hooks/pre-commit",
+    "sub/.git/config",
+    "sub/.git",
+    "bare/HEAD",
+    "sub/.gitattributes",
+    ".gitmodules",
+    ".envrc",
+    ".vscode/tasks.json",
+    ".mcp.json",
+    "AGENTS.md",
+    "projects/a/AGENTS.md",
+    "SOUL.md",
+    "skills/evil/SKILL.md",
+    "hooks/evil/HOOK.md",
+];
+
+/// A bench whose changes of protected files need approval, where nobody can be asked.
+fn asking() -> Bench {
+    Bench::with(&ENV, |settings| {
+        let all = Wish::default();
+        settings.approvals = Some(Approvals { all, own: BTreeMap::new(), safe_bins: Vec::new() });
+    })
+}
+
+#[tokio::test]
+async fn c2_file_tools_change_no_protected_file_without_approval() {
+    let bench = asking();
+    fs::create_dir_all(bench.workdir().join(".git/hooks")).unwrap();
+    fs::write(bench.workdir().join("a.txt"), "x\n").unwrap();
+    symlink(".git", bench.workdir().join("link")).unwrap();
+    let mut calls = Vec::new();
+    for path in PROTECTED.into_iter().chain(["link/config", "BOOT.md", "HEARTBEAT.md", "BOOTSTRAP.md"]) {
+        calls.push(("write", json!({"path": path, "content": "evil\n"})));
+        calls.push(("apply_patch", patch(&format!("*** Add File: {path}\n+evil"))));
+        calls.push(("apply_patch", patch(&format!("*** Update File: a.txt\n*** Move to: {path}\n@@\n-x\n+evil"))));
+    }
+    for (tool, arguments) in calls {
+        let result = bench.call(tool, arguments.clone()).await;
+        let (text, is_error) = said(&result);
+        assert!(
+            is_error && text.contains("needs the owner's approval: nobody can be asked here"),
+            "{arguments}: {text}"
+        );
+    }
+    fs::write(bench.workdir().join("AGENTS.md"), "mine\n").unwrap();
+    let edit = bench.call("edit", json!({"path": "AGENTS.md", "oldText": "mine", "newText": "evil"})).await;
+    let removal = bench.call("apply_patch", patch("*** Delete File: AGENTS.md")).await;
+    assert!(said(&edit).1 && said(&removal).1, "{edit:?} {removal:?}");
+    let mut left: Vec<_> = fs::read_dir(bench.workdir()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, [".git", "AGENTS.md", "a.txt", "link"]);
+    assert_eq!(fs::read_to_string(bench.workdir().join("AGENTS.md")).unwrap(), "mine\n");
+}
+
+#[tokio::test]
+async fn c2_an_agent_keeps_its_own_notes_without_approval() {
+    let bench = asking();
+    for path in ["MEMORY.md", "memory/2026-01-01.md", "USER.md", "IDENTITY.md", "src/hooks/use.ts", "a.txt"] {
+        let wrote = bench.call("write", json!({"path": path, "content": "x"})).await;
+        assert!(!wrote.is_error, "{path}: {wrote:?}");
+    }
+    fs::write(bench.workdir().join("BOOTSTRAP.md"), "hello").unwrap();
+    let soul = bench.call("write", json!({"path": "SOUL.md", "content": "x"})).await;
+    let guide = bench.call("apply_patch", patch("*** Delete File: BOOTSTRAP.md")).await;
+    assert!(!soul.is_error && !guide.is_error, "{soul:?} {guide:?}");
+    let later = bench.call("write", json!({"path": "SOUL.md", "content": "y"})).await;
+    assert!(later.is_error, "{later:?}");
+}
+
+#[tokio::test]
+async fn r67_runs_of_others_change_no_protected_file() {
+    let bench = asking();
+    let mut cx = bench.cx(AgentId::main().main_session());
+    cx.origin.principal = "channel:telegram:2".to_owned();
+    let result = bench.tool("write").call(cx, json!({"path": "AGENTS.md", "content": "x"})).await;
+    assert!(said(&result).0.contains("only the owner's runs may ask for it"), "{result:?}");
 }

@@ -6,10 +6,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{Error, path_rules::resolve};
+use crate::{
+    Error,
+    path_rules::resolve,
+    protected::{GIT_CONTROL, GUIDE, for_commands},
+};
 
 use super::{
-    policy::{GUIDE, Mode, STEERING, STEERING_GIT, SandboxPolicy},
+    policy::{Mode, SandboxPolicy},
     real,
     record::Names,
 };
@@ -80,7 +84,7 @@ impl Layers {
     }
 
     fn keep_steering(&mut self, workspace: &Path, known: &Names) {
-        for name in STEERING {
+        for name in for_commands() {
             self.keep(workspace, Path::new(name), known);
         }
         if known.contains_key(Path::new(GUIDE)) || workspace.join(GUIDE).symlink_metadata().is_err() {
@@ -93,7 +97,7 @@ impl Layers {
         }
         // A directory that something is mounted on cannot be moved away, one that only has mounts in it can.
         self.all.push((workspace.join(git), Layer::Writable));
-        for name in STEERING_GIT {
+        for name in GIT_CONTROL {
             self.keep(workspace, &git.join(name), known);
         }
     }

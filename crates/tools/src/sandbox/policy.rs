@@ -2,7 +2,10 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use crate::path_rules::{CREDENTIALS, START_FILES, SYSTEM_SECRETS, resolve};
+use crate::{
+    path_rules::{CREDENTIALS, START_FILES, SYSTEM_SECRETS, resolve},
+    protected::{GUIDE, for_commands},
+};
 
 /// How much a command may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,47 +42,10 @@ pub struct SandboxPolicy {
     pub masked: Vec<PathBuf>,
 }
 
-/// What steers agents and programs of the user that look into a workspace. A command may not change it; what it makes
-/// is taken aside.
-pub(super) const STEERING: [&str; 25] = [
-    ".agents",
-    ".claude",
-    ".codex",
-    ".cursor",
-    ".cursorrules",
-    ".envrc",
-    ".gitmodules",
-    ".homard",
-    ".idea",
-    ".mcp.json",
-    ".openclaw",
-    ".vscode",
-    ".windsurfrules",
-    "AGENTS.md",
-    "CLAUDE.md",
-    "GEMINI.md",
-    "HEARTBEAT.md",
-    "IDENTITY.md",
-    "MEMORY.md",
-    "SOUL.md",
-    "TOOLS.md",
-    "USER.md",
-    "hooks",
-    "memory.md",
-    "skills",
-];
-
-/// The same, but it may go: a workspace that is new has it, and whoever has read it removes it.
-pub(super) const GUIDE: &str = "BOOTSTRAP.md";
-
-/// The same in a repository's `.git`.
-/// Hooks and config are read from where `commondir` says.
-pub(super) const STEERING_GIT: [&str; 5] = ["hooks", "config", "config.worktree", "modules", "commondir"];
-
 /// Whether something at a path below a workspace steers agents or git.
 pub(super) fn steers(path: &Path) -> bool {
     let first = path.components().next().map(Component::as_os_str);
-    first.is_some_and(|first| first == ".git" || first == GUIDE || STEERING.iter().any(|name| first == *name))
+    first.is_some_and(|first| first == ".git" || first == GUIDE || for_commands().any(|name| first == name))
 }
 
 impl SandboxPolicy {

@@ -248,3 +248,54 @@ async fn r67_runs_of_others_change_no_protected_file() {
     let result = bench.tool("write").call(cx, json!({"path": "AGENTS.md", "content": "x"})).await;
     assert!(said(&result).0.contains("only the owner's runs may ask for it"), "{result:?}");
 }
+
+/// Runs a command in a repository, and returns what it said.
+async fn in_repository(bench: &Bench, command: &str) -> String {
+    let result = bench.call("exec", json!({"command": command})).await;
+    said(&result).0.to_owned()
+}
+
+const SETUP: &str = "export GIT_AUTHOR_NAME=x GIT_AUTHOR_EMAIL=x@x GIT_COMMITTER_NAME=x GIT_COMMITTER_EMAIL=x@x; ";
+
+#[tokio::test]
+async fn c2_a_nested_repository_brings_nothing_that_git_runs() {
+    if !bench::has_namespaces("c2_a_nested_repository_brings_nothing_that_git_runs") {
+        return;
+    }
+    let bench = Bench::new();
+    let plant = "git init -q . && git init -q deep/sub && cd deep/sub && echo a > a && git add a && git commit -qm x && \
+                 git config core.fsmonitor ../../x.sh && echo evil > .git/hooks/pre-commit && cd ../.. && \
+                 git init -q --bare bare.git && git -C bare.git config core.pager evil && \
+                 mkdir linked && echo 'gitdir: ../bare.git' > linked/.git && \
+                 git update-index --add --cacheinfo 160000,$(git -C deep/sub rev-parse HEAD),deep/sub; echo done $?";
+    let text = in_repository(&bench, &format!("{SETUP}{plant}")).await;
+    assert!(text.contains("done 0"), "{text}");
+    let there = |path: &str| bench.workdir().join(path).exists();
+    for gone in ["deep/sub/.git/config", "deep/sub/.git/hooks/pre-commit", "bare.git/config", "linked/.git"] {
+        assert!(!there(gone) && text.contains(gone), "{gone}: {text}");
+    }
+    assert!(there("deep/sub/.git/HEAD") && there("deep/sub/a"), "{text}");
+}
+
+#[tokio::test]
+async fn c2_ordinary_work_in_repositories_is_left_alone() {
+    if !bench::has_namespaces("c2_ordinary_work_in_repositories_is_left_alone") {
+        return;
+    }
+    let bench = Bench::new();
+    let make = "git init -q . && echo a > a && git add a && git commit -qm a && git init -q sub && cd sub && echo b > b && \
+                git add b && git commit -qm b; echo made $?";
+    let text = in_repository(&bench, &format!("{SETUP}{make}")).await;
+    assert!(text.contains("made 0") && !text.contains("aside"), "{text}");
+    // A setting of the owner's that is not plain stays, and commands do not change it.
+    let config = bench.workdir().join("sub/.git/config");
+    let own = fs::read_to_string(&config).unwrap() + "[core]\n\tpager = less\n";
+    fs::write(&config, &own).unwrap();
+    let work = "git status --short && git checkout -qb topic && git commit -q --allow-empty -m c && git rebase -q master main \
+                2>/dev/null; git worktree add -q tree && cd sub && git checkout -qb other && echo c > c && git add c && \
+                git commit -qm c; echo worked $?; git config core.fsmonitor ./evil; echo refused $?";
+    let text = in_repository(&bench, &format!("{SETUP}{work}")).await;
+    assert!(text.contains("worked 0") && !text.contains("refused 0") && !text.contains("aside"), "{text}");
+    assert_eq!(fs::read_to_string(&config).unwrap(), own);
+    assert!(bench.workdir().join("tree/.git").exists(), "{text}");
+}

@@ -16,6 +16,7 @@ use super::{
     policy::{Mode, SandboxPolicy},
     real,
     record::Names,
+    repository,
 };
 
 /// Where a command finds empty directories of its own.
@@ -41,6 +42,9 @@ pub(crate) struct Layers {
     pub(crate) has_network: bool,
     /// What must not change in the workspace, but is missing or a link: nothing can be laid over that.
     pub(super) names: Names,
+    /// Git directories below the top of the workspace, whose hooks and config must not change. `None` if the workspace
+    /// is too large to be searched.
+    pub(super) repositories: Option<Vec<PathBuf>>,
     /// Where programs of the user listen, among what can be seen. To read only is no hindrance to connect.
     pub(super) sockets: Vec<PathBuf>,
 }
@@ -62,9 +66,14 @@ impl Layers {
         all.extend(real(policy.secrets()).into_iter().map(|path| (path, Layer::Hidden)));
         // The workspace was chosen by the owner: a secret that contains it hides what is around it.
         all.retain(|(path, layer)| *layer != Layer::Hidden || *path != workspace);
-        let mut layers = Self { all, has_network: policy.network, names: Names::new(), sockets: Vec::new() };
+        let mut layers =
+            Self { all, has_network: policy.network, names: Names::new(), repositories: None, sockets: Vec::new() };
         if may_write {
             layers.keep_steering(&workspace, known);
+            layers.repositories = repository::nested(&workspace);
+            for git in layers.repositories.clone().unwrap_or_default() {
+                layers.keep_repository(&workspace, &git, known);
+            }
             for file in policy.start_files().iter().flat_map(|file| resolve(file)) {
                 let name = file.strip_prefix(&workspace).ok().filter(|name| !name.as_os_str().is_empty());
                 name.into_iter().for_each(|name| layers.keep(&workspace, name, known));
@@ -95,8 +104,20 @@ impl Layers {
         if known.contains_key(git) || !workspace.join(git).join("HEAD").exists() {
             return self.keep(workspace, git, known);
         }
+        self.keep_repository(workspace, git, known);
+    }
+
+    /// Protects what a git directory runs programs by; the rest of it may change.
+    fn keep_repository(&mut self, workspace: &Path, git: &Path, known: &Names) {
+        let path = workspace.join(git);
+        if self.hides(workspace, &path) {
+            return;
+        }
+        if !path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+            return self.keep(workspace, git, known);
+        }
         // A directory that something is mounted on cannot be moved away, one that only has mounts in it can.
-        self.all.push((workspace.join(git), Layer::Writable));
+        self.all.push((path, Layer::Writable));
         for name in GIT_CONTROL {
             self.keep(workspace, &git.join(name), known);
         }

@@ -18,13 +18,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    Error,
+    Error, FileAccess,
     beneath::Beneath,
-    on_disk,
+    file_access::{Call, Change},
     sandbox::Watches,
     target::{Staged, Target},
     text::Text,
-    turns::Turns,
 };
 use fit::Unfit;
 use parse::{Hunk, Malformed, Step, parse};
@@ -32,18 +31,17 @@ use parse::{Hunk, Malformed, Step, parse};
 /// Applies a patch to files.
 #[derive(Debug, Clone, Default)]
 pub struct ApplyPatch {
-    turns: Turns,
-    watches: Watches,
+    files: FileAccess,
 }
 
 #[derive(Deserialize)]
-struct Arguments {
+pub(crate) struct Arguments {
     input: String,
 }
 
 impl ApplyPatch {
-    pub(crate) fn new(turns: Turns, watches: Watches) -> Self {
-        Self { turns, watches }
+    pub(crate) fn new(files: FileAccess) -> Self {
+        Self { files }
     }
 }
 
@@ -72,30 +70,34 @@ impl Tool for ApplyPatch {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        let Self { turns, watches } = self.clone();
-        on_disk("apply_patch", arguments, move |Arguments { input }| {
-            turns.take(&cx.workdir, || apply_patch(&cx, &watches, &input))
-        })
-        .await
+        self.files.change("apply_patch", cx, arguments).await
     }
 }
 
-fn apply_patch(cx: &ToolCx, watches: &Watches, input: &str) -> Result<ToolResult, Error> {
-    let steps = parse(input).map_err(|Malformed { line, what }| Error::Malformed { line, what })?;
+/// Does the work. Blocks.
+pub(crate) fn apply_patch(
+    files: &FileAccess,
+    call: &Call,
+    Arguments { input }: Arguments,
+) -> Result<ToolResult, Error> {
+    let steps = parse(&input).map_err(|Malformed { line, what }| Error::Malformed { line, what })?;
     if steps.is_empty() {
         return Err(Error::EmptyPatch);
     }
-    let beneath = Beneath::open(&cx.workdir)?;
-    let mut plan = Plan { cx, beneath: &beneath, files: BTreeMap::new(), summary: Summary::default() };
+    let mut beneath = files.open(&call.workdir)?;
+    let mut plan = Plan { call, beneath: &beneath, files: BTreeMap::new(), summary: Summary::default() };
     for step in steps {
         plan.take(step)?;
     }
-    plan.carry_out(watches)
+    let Plan { files: planned, summary, .. } = plan;
+    let changes: Vec<_> = planned.values().filter_map(Planned::change).collect();
+    files.permit(&mut beneath, "apply_patch", &changes, call)?;
+    Plan { call, beneath: &beneath, files: planned, summary }.carry_out(&files.watches)
 }
 
 /// What becomes of the files that a patch names, by their paths.
 struct Plan<'a> {
-    cx: &'a ToolCx,
+    call: &'a Call,
     beneath: &'a Beneath,
     files: BTreeMap<PathBuf, Planned>,
     summary: Summary,
@@ -128,6 +130,15 @@ struct Summary {
 }
 
 impl Planned {
+    /// The change that is made, if any.
+    fn change(&self) -> Option<Change<'_>> {
+        match &self.becomes {
+            Becomes::Text(text) => Some((&self.path, Some(text.as_str()))),
+            Becomes::Gone => Some((&self.path, None)),
+            Becomes::Same => None,
+        }
+    }
+
     fn is_there(&self) -> bool {
         match self.becomes {
             Becomes::Same => self.was_there,
@@ -189,7 +200,7 @@ impl Plan<'_> {
             Becomes::Text(text) => std::mem::take(text),
             Becomes::Gone => return Err(self.missing(path.to_owned())),
             Becomes::Same => {
-                let Text { content, identity } = Text::load(self.beneath, path, &self.cx.cancel)?;
+                let Text { content, identity } = Text::load(self.beneath, path, &self.call.cancel)?;
                 // By another path it would be read as it was, and one of both changes would be lost.
                 if self.files.values().any(|other| other.identity == Some(identity)) {
                     return Err(Error::Twice { path: path.to_owned() });
@@ -203,7 +214,7 @@ impl Plan<'_> {
 
     /// The file at a path, which is checked when it is named first.
     fn look(&mut self, path: &str) -> Result<&mut Planned, Error> {
-        let key = clean(path.strip_prefix(&format!("{}/", self.cx.workdir.display())).unwrap_or(path));
+        let key = clean(path.strip_prefix(&format!("{}/", self.call.workdir.display())).unwrap_or(path));
         if !self.files.contains_key(&key) {
             let mode = Target::check(self.beneath, path)?;
             let planned = Planned {
@@ -231,15 +242,11 @@ impl Plan<'_> {
                 return Err(Error::NotDirectory { path: file.path.clone() });
             }
         }
-        if self.cx.cancel.is_cancelled() {
+        if self.call.cancel.is_cancelled() {
             return Err(Error::Interrupted);
         }
-        let own = self.files.iter().filter_map(|(path, file)| match &file.becomes {
-            Becomes::Text(text) => Some((path.clone(), Some(text.as_str()))),
-            Becomes::Gone => Some((path.clone(), None)),
-            Becomes::Same => None,
-        });
-        watches.own(&self.cx.workdir, &own.collect::<Vec<_>>(), || self.change())?;
+        let own = self.files.iter().filter_map(|(path, file)| Some((path.clone(), file.change()?.1)));
+        watches.own(&self.call.workdir, &own.collect::<Vec<_>>(), || self.change())?;
         Ok(self.summary.tell())
     }
 

@@ -6,16 +6,19 @@
 use std::{
     ffi::OsStr,
     fs::File,
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
     path::{Component, Path, PathBuf},
 };
 
 use rustix::{
-    fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2},
+    fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2, readlinkat},
     io::Errno,
 };
 
-use crate::{Error, likeness::nearest};
+use crate::{Error, likeness::nearest, path_rules::PathRules, protected::Kind};
 
 /// How often a lookup is tried again when a rename elsewhere made the kernel unsure.
 const TRIES: usize = 32;
@@ -28,14 +31,17 @@ const NAMES: usize = 2000;
 pub(crate) struct Beneath {
     root: OwnedFd,
     path: PathBuf,
+    rules: PathRules,
+    /// Real paths of protected files that may be changed.
+    permitted: Vec<PathBuf>,
 }
 
 impl Beneath {
-    /// Opens the directory itself, which is trusted.
-    pub(crate) fn open(workdir: &Path) -> Result<Self, Error> {
+    /// Opens the directory itself, which is trusted. `rules` are about what lies below it.
+    pub(crate) fn open(workdir: &Path, rules: PathRules) -> Result<Self, Error> {
         let path = workdir.to_owned();
         match openat(CWD, workdir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
-            Ok(root) => Ok(Self { root, path }),
+            Ok(root) => Ok(Self { root, path, rules, permitted: Vec::new() }),
             Err(errno) => Err(Error::Io { path: path.display().to_string(), source: errno.into() }),
         }
     }
@@ -46,6 +52,7 @@ impl Beneath {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let explain = |errno| self.explain(path, errno);
         let file = lookup(&self.root, self.inside(path)?, flags).map_err(|errno| self.suggest(path, errno))?;
+        self.check_visible(path, &file)?;
         match FileType::from_raw_mode(fstat(&file).map_err(explain)?.st_mode) {
             FileType::RegularFile => Ok(File::from(file)),
             FileType::Directory => Err(Error::Directory { path: path.to_owned() }),
@@ -61,13 +68,57 @@ impl Beneath {
     /// Opens a directory for listing, or to be worked in.
     pub(crate) fn directory(&self, path: &str) -> Result<OwnedFd, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        lookup(&self.root, self.inside(path)?, flags).map_err(|errno| self.suggest(path, errno))
+        let directory = lookup(&self.root, self.inside(path)?, flags).map_err(|errno| self.suggest(path, errno))?;
+        self.check_visible(path, &directory)?;
+        Ok(directory)
+    }
+
+    /// What applies below the directory.
+    pub(crate) fn rules(&self) -> &PathRules {
+        &self.rules
+    }
+
+    fn check_visible(&self, path: &str, opened: &OwnedFd) -> Result<(), Error> {
+        if self.rules.is_empty() {
+            return Ok(());
+        }
+        match self.rules.hides(&real(opened).map_err(|errno| self.explain(path, errno))?) {
+            true => Err(Error::Hidden { path: path.to_owned() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks that something may be created, replaced or removed in a directory.
+    fn check_writable(&self, path: &str, directory: &OwnedFd, name: &OsStr) -> Result<(), Error> {
+        if self.rules.is_empty() {
+            return Ok(());
+        }
+        let target = real(directory).map_err(|errno| self.explain(path, errno))?.join(name);
+        if self.rules.hides(&target) {
+            return Err(Error::Hidden { path: path.to_owned() });
+        }
+        match self.rules.is_read_only(&target) {
+            true => Err(Error::StartFile { path: path.to_owned() }),
+            false => Ok(()),
+        }
     }
 
     /// Opens the directory that holds `path`, making what is missing of it, and gives the name that `path` has in it.
     pub(crate) fn parent<'a>(&self, path: &'a str) -> Result<(OwnedFd, &'a OsStr), Error> {
+        if !self.rules.is_empty() {
+            // Before any directory is made.
+            self.parent_if_there(path)?;
+        }
         let (parent, name) = self.split(path)?;
-        let parent = self.make(parent).map_err(|errno| self.explain(path, errno))?;
+        let parent = self.make(path, parent)?;
+        self.check_writable(path, &parent, name)?;
+        if !self.rules.is_empty() {
+            // By the directory that is open now: another one may have been there when the change was permitted.
+            let target = real(&parent).map_err(|errno| self.explain(path, errno))?.join(name);
+            if self.rules.needs_approval(&target, Kind::Write) && !self.permitted.contains(&target) {
+                return Err(Error::Protected { path: path.to_owned(), why: "it was not asked for".to_owned() });
+            }
+        }
         Ok((parent, name))
     }
 
@@ -76,14 +127,44 @@ impl Beneath {
         let (parent, name) = self.split(path)?;
         for above in parent.ancestors() {
             match lookup(&self.root, above, OFlags::PATH | OFlags::DIRECTORY) {
-                Ok(directory) if above == parent => return Ok(Some((directory, name))),
-                Ok(_) => return Ok(None),
+                Ok(directory) if above == parent => {
+                    self.check_writable(path, &directory, name)?;
+                    return Ok(Some((directory, name)));
+                }
+                Ok(directory) => {
+                    let missing = parent.strip_prefix(above).unwrap_or(parent);
+                    self.check_writable(path, &directory, missing.join(name).as_os_str())?;
+                    return Ok(None);
+                }
                 // `..` after something that is missing: that cannot be made.
                 Err(Errno::NOENT) if above.file_name().is_some() => {}
                 Err(errno) => return Err(self.explain(path, errno)),
             }
         }
         Ok(None)
+    }
+
+    /// Lets a file be changed, and says whether that needs approval. The caller has to make sure of it.
+    pub(crate) fn permit(&mut self, path: &str, kind: Kind) -> Result<bool, Error> {
+        if self.rules.is_empty() {
+            return Ok(false);
+        }
+        let (parent, name) = self.split(path)?;
+        for above in parent.ancestors() {
+            match lookup(&self.root, above, OFlags::PATH | OFlags::DIRECTORY) {
+                Ok(directory) => {
+                    let missing = parent.strip_prefix(above).unwrap_or(parent).join(name);
+                    self.check_writable(path, &directory, missing.as_os_str())?;
+                    let target = real(&directory).map_err(|errno| self.explain(path, errno))?.join(missing);
+                    let needs_approval = self.rules.needs_approval(&target, kind);
+                    self.permitted.push(target);
+                    return Ok(needs_approval);
+                }
+                Err(Errno::NOENT) if above.file_name().is_some() => {}
+                Err(errno) => return Err(self.explain(path, errno)),
+            }
+        }
+        Err(self.explain(path, Errno::NOENT))
     }
 
     fn split<'a>(&self, path: &'a str) -> Result<(&'a Path, &'a OsStr), Error> {
@@ -94,17 +175,22 @@ impl Beneath {
         }
     }
 
-    fn make(&self, directory: &Path) -> Result<OwnedFd, Errno> {
+    /// Opens a directory, making what is missing of it, for the sake of the file at `path`.
+    fn make(&self, path: &str, directory: &Path) -> Result<OwnedFd, Error> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let explain = |errno| self.explain(path, errno);
         match lookup(&self.root, directory, flags) {
             Err(Errno::NOENT) => {}
-            found => return found,
+            found => return found.map_err(explain),
         }
-        let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else { return Err(Errno::NOENT) };
-        let parent = self.make(parent)?;
+        let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else {
+            return Err(explain(Errno::NOENT));
+        };
+        let parent = self.make(path, parent)?;
+        self.check_writable(path, &parent, name)?;
         match mkdirat(&parent, name, Mode::from_raw_mode(0o777)) {
-            Ok(()) | Err(Errno::EXIST) => lookup(&parent, Path::new(name), flags),
-            Err(errno) => Err(errno),
+            Ok(()) | Err(Errno::EXIST) => lookup(&parent, Path::new(name), flags).map_err(explain),
+            Err(errno) => Err(explain(errno)),
         }
     }
 
@@ -136,6 +222,7 @@ impl Beneath {
     fn near(&self, path: &str) -> Option<String> {
         let (parent, name) = self.split(path).ok()?;
         let directory = lookup(&self.root, parent, OFlags::RDONLY | OFlags::DIRECTORY).ok()?;
+        self.check_visible(path, &directory).ok()?;
         let names = Dir::read_from(&directory).ok()?.take(NAMES).filter_map(|entry| {
             let name = entry.ok()?.file_name().to_str().ok()?.to_owned();
             (name != "." && name != ".." && !name.contains(char::is_control)).then_some(name)
@@ -160,6 +247,14 @@ impl Beneath {
             other => Error::Io { path, source: other.into() },
         }
     }
+}
+
+/// Real path of an open file or directory, as the kernel has it.
+pub(crate) fn real(opened: &OwnedFd) -> Result<PathBuf, Errno> {
+    let link = readlinkat(CWD, format!("/proc/self/fd/{}", opened.as_raw_fd()), Vec::new())?.into_bytes();
+    // The kernel says so of what was removed while it is open.
+    let path = link.strip_suffix(b" (deleted)").unwrap_or(&link);
+    Ok(PathBuf::from(OsStr::from_bytes(path)))
 }
 
 fn lookup(root: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {

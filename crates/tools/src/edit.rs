@@ -11,15 +11,11 @@ use serde_json::{Value, json};
 use similar::TextDiff;
 
 use crate::{
-    Error,
-    beneath::Beneath,
-    either,
+    Error, FileAccess, either,
+    file_access::Call,
     likeness::nearest,
-    on_disk,
-    sandbox::Watches,
     target::Target,
     text::{Text, line_break, with_plain_breaks},
-    turns::Turns,
 };
 use place::{Miss, Place, place};
 
@@ -35,12 +31,11 @@ const DIFF: Duration = Duration::from_secs(1);
 /// Replaces pieces of a text file.
 #[derive(Debug, Clone, Default)]
 pub struct Edit {
-    turns: Turns,
-    watches: Watches,
+    files: FileAccess,
 }
 
 #[derive(Deserialize)]
-struct Arguments {
+pub(crate) struct Arguments {
     path: Option<String>,
     file_path: Option<String>,
     #[serde(rename = "oldText", alias = "old_string")]
@@ -60,8 +55,8 @@ struct Change {
 }
 
 impl Edit {
-    pub(crate) fn new(turns: Turns, watches: Watches) -> Self {
-        Self { turns, watches }
+    pub(crate) fn new(files: FileAccess) -> Self {
+        Self { files }
     }
 }
 
@@ -103,12 +98,12 @@ impl Tool for Edit {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        let Self { turns, watches } = self.clone();
-        on_disk("edit", arguments, move |arguments| turns.take(&cx.workdir, || edit(&cx, &watches, arguments))).await
+        self.files.change("edit", cx, arguments).await
     }
 }
 
-fn edit(cx: &ToolCx, watches: &Watches, arguments: Arguments) -> Result<ToolResult, Error> {
+/// Does the work. Blocks.
+pub(crate) fn edit(files: &FileAccess, call: &Call, arguments: Arguments) -> Result<ToolResult, Error> {
     let path = either(arguments.path, arguments.file_path)?;
     let mut changes = arguments.edits;
     match (arguments.old, arguments.new) {
@@ -116,17 +111,18 @@ fn edit(cx: &ToolCx, watches: &Watches, arguments: Arguments) -> Result<ToolResu
         (None, None) if !changes.is_empty() => {}
         (None | Some(_), None) | (None, Some(_)) => return Err(Error::NoChange),
     }
-    let beneath = Beneath::open(&cx.workdir)?;
+    let mut beneath = files.open(&call.workdir)?;
     // Before it is read: whoever may not write need not know whether the text would have been found.
     Target::check(&beneath, &path)?;
-    let before = Text::load(&beneath, &path, &cx.cancel)?.content;
+    let before = Text::load(&beneath, &path, &call.cancel)?.content;
     let pieces = pieces(&path, &before, &changes)?;
     let after = replaced(&before, &pieces);
     if after == before {
         return Err(Error::SameText { path });
     }
+    files.permit(&mut beneath, "edit", &[(&path, Some(&after))], call)?;
     let own = [(beneath.clean(&path)?, Some(after.as_str()))];
-    watches.own(&cx.workdir, &own, || Target::find(&beneath, &path)?.replace(after.as_bytes()))?;
+    files.watches.own(&call.workdir, &own, || Target::find(&beneath, &path)?.replace(after.as_bytes()))?;
     Ok(tell(&path, &pieces, &before, &after))
 }
 

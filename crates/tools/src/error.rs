@@ -4,6 +4,8 @@ use std::{io, path::PathBuf};
 
 use homard_media::FitError;
 
+use crate::file_access::Proposal;
+
 /// Why a tool did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -13,6 +15,24 @@ pub(crate) enum Error {
     NoPath,
     #[error("{path} leads outside the workspace: only what is inside {} can be used", root.display())]
     Outside { path: String, root: PathBuf },
+    #[error("{path} is hidden from tools: it may hold credentials, or belongs to Homard's own state")]
+    Hidden { path: String },
+    #[error(
+        "{path} makes shells or other programs of the user run code, so tools do not change it: show the user what to \
+         change instead"
+    )]
+    StartFile { path: String },
+    #[error(
+        "{} belongs to Homard's state directory, where no tool works: use another directory, or an agent's workspace",
+        path.display()
+    )]
+    InStateDirectory { path: PathBuf },
+    #[error("{path} runs code or steers agents, so changing it needs the owner's approval: {why}")]
+    Protected { path: String, why: String },
+    #[error("{} needs the owner's approval", .0.paths)]
+    NeedsApproval(Box<Proposal>),
+    #[error("{tool} is not a tool that changes files")]
+    NotAChange { tool: String },
     #[error("{path} does not exist: use ls to see what does")]
     Missing { path: String },
     #[error("{path} does not exist: did you mean {near}?")]

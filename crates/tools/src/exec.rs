@@ -36,9 +36,7 @@ use self::{
     told::{tell, tell_of_background},
 };
 use crate::{
-    Background, Error, OnExit,
-    beneath::Beneath,
-    failure,
+    Background, Error, FileAccess, OnExit, failure,
     job::{Job, Order, Outcome},
     parse,
     process::{Process, Wiring},
@@ -254,10 +252,11 @@ impl Exec {
         let (policy, helper) = (self.settings.sandbox.clone(), self.settings.helper.clone());
         let tier = if policy.mode == Mode::Full { None } else { Some(self.tier().await?) };
         let watches = self.settings.background.watches().clone();
+        let files = FileAccess::new(&policy);
         let (root, below, cwd) = (plan.site.workdir.clone(), plan.arguments.workdir.clone(), plan.cwd());
         let has_terminal = plan.wiring == Wiring::Terminal;
         spawn_blocking(move || {
-            let directory = Beneath::open(&root)?.directory(below.as_deref().unwrap_or("."))?;
+            let directory = files.open(&root)?.directory(below.as_deref().unwrap_or("."))?;
             check(&directory, seen.as_ref()).map_err(|source| Error::Confine { source })?;
             let words: Vec<_> = words.iter().map(OsStr::new).collect();
             let place = Place { workspace: &root, cwd: &cwd, directory: &directory, has_terminal };

@@ -8,7 +8,7 @@ use rustix::fs::FileType;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Error, beneath::Beneath, glob::Glob, ls::one_line, on_disk, walk::Walk};
+use crate::{Error, FileAccess, glob::Glob, ls::one_line, on_disk, walk::Walk};
 
 /// How many results one answer holds if the call does not say.
 const LIMIT: usize = 1000;
@@ -20,8 +20,16 @@ const MAX_LIMIT: usize = 10_000;
 const MAX_BYTES: usize = 50 * 1024;
 
 /// Finds files by their names.
-#[derive(Debug, Clone, Copy)]
-pub struct Find;
+#[derive(Debug, Clone, Default)]
+pub struct Find {
+    files: FileAccess,
+}
+
+impl Find {
+    pub(crate) fn new(files: FileAccess) -> Self {
+        Self { files }
+    }
+}
 
 #[derive(Deserialize)]
 struct Arguments {
@@ -59,16 +67,17 @@ impl Tool for Find {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        on_disk("find", arguments, move |arguments| find(&cx, &arguments)).await
+        let files = self.files.clone();
+        on_disk("find", arguments, move |arguments| find(&cx, &files, &arguments)).await
     }
 }
 
-fn find(cx: &ToolCx, arguments: &Arguments) -> Result<ToolResult, Error> {
+fn find(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolResult, Error> {
     let glob = Glob::parse(&arguments.pattern)?;
     let path = arguments.path.as_deref().unwrap_or(".");
     // `as` saturates, so nonsense becomes the nearest limit.
     let limit = arguments.limit.map_or(LIMIT, |limit| (limit as usize).clamp(1, MAX_LIMIT));
-    let mut walk = Walk::new(&Beneath::open(&cx.workdir)?, path, &cx.cancel)?;
+    let mut walk = Walk::new(&files.open(&cx.workdir)?, path, &cx.cancel)?;
     let mut text = String::new();
     let mut count = 0;
     let (mut notices, mut details) = (Vec::new(), Map::new());

@@ -10,7 +10,7 @@ use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Error, beneath::Beneath, glob::Glob, on_disk, walk::Walk};
+use crate::{Error, FileAccess, glob::Glob, on_disk, walk::Walk};
 use answer::Answer;
 use crew::Crew;
 use hits::Hunter;
@@ -25,8 +25,16 @@ const MAX_LIMIT: usize = 2000;
 const MAX_CONTEXT: usize = 50;
 
 /// Finds lines by a pattern.
-#[derive(Debug, Clone, Copy)]
-pub struct Grep;
+#[derive(Debug, Clone, Default)]
+pub struct Grep {
+    files: FileAccess,
+}
+
+impl Grep {
+    pub(crate) fn new(files: FileAccess) -> Self {
+        Self { files }
+    }
+}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -81,11 +89,12 @@ impl Tool for Grep {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        on_disk("grep", arguments, move |arguments| grep(&cx, &arguments)).await
+        let files = self.files.clone();
+        on_disk("grep", arguments, move |arguments| grep(&cx, &files, &arguments)).await
     }
 }
 
-fn grep(cx: &ToolCx, arguments: &Arguments) -> Result<ToolResult, Error> {
+fn grep(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolResult, Error> {
     let search = Search {
         matcher: matcher(arguments)?,
         // `as` saturates, so nonsense becomes the nearest limit.
@@ -93,7 +102,7 @@ fn grep(cx: &ToolCx, arguments: &Arguments) -> Result<ToolResult, Error> {
         limit: arguments.limit.map_or(LIMIT, |limit| (limit as usize).clamp(1, MAX_LIMIT)),
     };
     let path = arguments.path.as_deref().unwrap_or(".");
-    let beneath = Beneath::open(&cx.workdir)?;
+    let beneath = files.open(&cx.workdir)?;
     let mut answer = Answer::new(&search);
     match Walk::new(&beneath, path, &cx.cancel) {
         Ok(walk) => {

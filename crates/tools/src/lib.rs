@@ -13,6 +13,7 @@ mod edit;
 pub mod egress;
 mod error;
 mod exec;
+mod file_access;
 mod find;
 mod gate;
 mod glob;
@@ -27,8 +28,10 @@ mod memory;
 mod message;
 mod output;
 mod page;
+mod path_rules;
 mod process;
 mod process_tool;
+mod protected;
 mod read;
 mod recent;
 pub mod sandbox;
@@ -57,12 +60,12 @@ use serde_json::{Value, json};
 
 use crate::egress::SystemNames;
 use crate::error::Error;
-use crate::turns::Turns;
 pub use crate::{
     apply_patch::ApplyPatch,
     background::{Background, Exited, OnExit},
     edit::Edit,
     exec::{Approvals, Exec, ExecSettings},
+    file_access::FileAccess,
     find::Find,
     gate::{Decision, ExecRequest, Gate},
     grep::Grep,
@@ -83,16 +86,16 @@ pub fn all(exec_env: Vec<(String, String)>) -> Vec<Arc<dyn Tool>> {
 
 /// Every tool of this crate; commands run as `exec` says.
 pub fn all_with(exec: ExecSettings) -> Vec<Arc<dyn Tool>> {
-    let (turns, watches) = (Turns::default(), exec.background.watches().clone());
-    let memory = Arc::new(MemorySettings::default());
+    let files = FileAccess::beside(&exec.sandbox, exec.background.watches(), exec.approvals.is_some());
+    let memory = Arc::new(MemorySettings { files: files.clone(), ..MemorySettings::default() });
     vec![
-        Arc::new(Read),
-        Arc::new(Write::new(turns.clone(), watches.clone())),
-        Arc::new(Edit::new(turns.clone(), watches.clone())),
-        Arc::new(ApplyPatch::new(turns, watches)),
-        Arc::new(Grep),
-        Arc::new(Find),
-        Arc::new(Ls),
+        Arc::new(Read::new(files.clone())),
+        Arc::new(Write::new(files.clone())),
+        Arc::new(Edit::new(files.clone())),
+        Arc::new(ApplyPatch::new(files.clone())),
+        Arc::new(Grep::new(files.clone())),
+        Arc::new(Find::new(files.clone())),
+        Arc::new(Ls::new(files)),
         Arc::new(MemorySearch::new(memory.clone())),
         Arc::new(MemoryGet::new(memory)),
         Arc::new(Process::new(exec.background.clone(), exec.keep)),

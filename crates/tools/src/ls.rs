@@ -17,14 +17,22 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, beneath::Beneath, on_disk};
+use crate::{Error, FileAccess, on_disk};
 
 /// How many entries one answer holds at most. A name has at most 255 bytes, so this bounds the bytes too.
 const MAX_ENTRIES: usize = 500;
 
 /// Lists a directory.
-#[derive(Debug, Clone, Copy)]
-pub struct Ls;
+#[derive(Debug, Clone, Default)]
+pub struct Ls {
+    files: FileAccess,
+}
+
+impl Ls {
+    pub(crate) fn new(files: FileAccess) -> Self {
+        Self { files }
+    }
+}
 
 #[derive(Deserialize)]
 struct Arguments {
@@ -58,16 +66,17 @@ impl Tool for Ls {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        on_disk("ls", arguments, move |arguments| ls(&cx, &arguments)).await
+        let files = self.files.clone();
+        on_disk("ls", arguments, move |arguments| ls(&cx, &files, &arguments)).await
     }
 }
 
-fn ls(cx: &ToolCx, arguments: &Arguments) -> Result<ToolResult, Error> {
+fn ls(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolResult, Error> {
     let path = arguments.path.as_deref().unwrap_or(".");
     // `as` saturates, so nonsense becomes the nearest limit.
     let limit = arguments.limit.map_or(MAX_ENTRIES, |limit| (limit as usize).clamp(1, MAX_ENTRIES));
     let after = arguments.after.as_deref().map(|after| after.strip_suffix('/').unwrap_or(after));
-    let beneath = Beneath::open(&cx.workdir)?;
+    let beneath = files.open(&cx.workdir)?;
     let directory = beneath.directory(path)?;
     let Listed { first, total } = Listed::of(&directory, limit, after, &cx.cancel)
         .map_err(|errno| beneath.explain(path, errno))?

@@ -14,11 +14,15 @@ use homard_agent::tool::{Tool, ToolCx, ToolResult};
 use homard_proto::AgentId;
 use serde_json::Value;
 
+use crate::FileAccess;
+
 pub use self::{get::MemoryGet, search::MemorySearch};
 
 /// How the memory of agents is kept and searched.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct MemorySettings {
+    /// Which files may be opened.
+    pub files: FileAccess,
     /// Where the indexes are, a file for each agent; without it they are made anew in every process.
     pub folder: Option<PathBuf>,
     /// Where agents have their memory, if not where they work.
@@ -32,7 +36,7 @@ pub struct MemorySettings {
 impl Default for MemorySettings {
     fn default() -> Self {
         // A place that has only words such as "the" in common with a question scores below a tenth.
-        Self { folder: None, workspaces: BTreeMap::new(), max_results: 6, min_score: 0.1 }
+        Self { files: FileAccess::default(), folder: None, workspaces: BTreeMap::new(), max_results: 6, min_score: 0.1 }
     }
 }
 

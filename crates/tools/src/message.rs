@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, beneath::Beneath, failure, parse, stoppable::Stoppable};
+use crate::{Error, FileAccess, failure, parse, stoppable::Stoppable};
 
 /// How large a file that goes with a message may be, in MiB.
 const MAX_MIB: u64 = 16;
@@ -53,6 +53,7 @@ impl Default for MessageRules {
 pub struct Message {
     courier: Option<Arc<dyn Courier>>,
     rules: MessageRules,
+    files: FileAccess,
 }
 
 impl fmt::Debug for Message {
@@ -128,7 +129,13 @@ impl No {
 impl Message {
     /// The tool. Without a courier it says that no channel is set up.
     pub fn new(courier: Option<Arc<dyn Courier>>, rules: MessageRules) -> Self {
-        Self { courier, rules }
+        Self { courier, rules, files: FileAccess::default() }
+    }
+
+    /// The same, with files that it may open.
+    #[must_use]
+    pub fn with_files(self, files: FileAccess) -> Self {
+        Self { files, ..self }
     }
 
     async fn send(&self, cx: &ToolCx, arguments: Value) -> Result<ToolResult, No> {
@@ -140,7 +147,7 @@ impl Message {
             let to: Vec<_> = places.iter().map(|place| json!({"channel": place.channel, "to": place.to})).collect();
             return Ok(told(json!({"ok": true, "dryRun": true, "action": outgoing.action.name(), "targets": to})));
         }
-        outgoing.media = media(cx, &arguments).await?;
+        outgoing.media = media((cx, &self.files), &arguments).await?;
         let mut results = Vec::new();
         for place in places {
             let mine = Outgoing {
@@ -333,7 +340,7 @@ impl Arguments {
 }
 
 /// What goes with a message: an address, or a file of the workspace.
-async fn media(cx: &ToolCx, arguments: &Arguments) -> Result<Vec<Media>, No> {
+async fn media((cx, files): (&ToolCx, &FileAccess), arguments: &Arguments) -> Result<Vec<Media>, No> {
     let named = given(&arguments.media).or_else(|| given(&arguments.path)).or_else(|| given(&arguments.file_path));
     let Some(named) = named else { return Ok(arguments.enclosed()?.into_iter().collect()) };
     if named.starts_with("https://") || named.starts_with("http://") {
@@ -343,19 +350,20 @@ async fn media(cx: &ToolCx, arguments: &Arguments) -> Result<Vec<Media>, No> {
     let usual = Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned());
     let name = arguments.file_name().or(usual).unwrap_or_default();
     let mime = arguments.mime();
-    let (workdir, cancel) = (cx.workdir.clone(), cx.cancel.clone());
-    let bytes = tokio::task::spawn_blocking(move || load(&workdir, &path, &cancel)).await.map_err(Error::Thread)??;
+    let (files, workdir, cancel) = (files.clone(), cx.workdir.clone(), cx.cancel.clone());
+    let loading = tokio::task::spawn_blocking(move || load((&files, &workdir), &path, &cancel));
+    let bytes = loading.await.map_err(Error::Thread)??;
     Ok(vec![Media::Bytes { name, mime, bytes }])
 }
 
 /// A file beneath a folder, whatever links there say, if it is not too large to go with a message; an error says why not.
-pub fn enclose(folder: &Path, path: &str) -> Result<Vec<u8>, String> {
+pub fn enclose(files: &FileAccess, folder: &Path, path: &str) -> Result<Vec<u8>, String> {
     let path = path.strip_prefix("file://").unwrap_or(path);
-    load(folder, path, &CancellationToken::new()).map_err(|error| error.to_string())
+    load((files, folder), path, &CancellationToken::new()).map_err(|error| error.to_string())
 }
 
-fn load(workdir: &Path, path: &str, cancel: &CancellationToken) -> Result<Vec<u8>, Error> {
-    let file = Beneath::open(workdir)?.file(path)?;
+fn load((files, workdir): (&FileAccess, &Path), path: &str, cancel: &CancellationToken) -> Result<Vec<u8>, Error> {
+    let file = files.open(workdir)?.file(path)?;
     let most = MAX_MIB * 1024 * 1024;
     let mut bytes = Vec::new();
     // One byte more than allowed, because the file may grow while it is read.

@@ -201,7 +201,7 @@ mod tests {
     async fn output_is_heard_while_the_command_runs() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        let directory = Beneath::open(root).unwrap().directory(".").unwrap();
+        let directory = Beneath::open(root, crate::path_rules::PathRules::default()).unwrap().directory(".").unwrap();
         let place = Place { workspace: root, cwd: root, directory: &directory, has_terminal: false };
         let script = "echo one; until [ -e go ]; do sleep 0.01; done; echo two";
         let confined = unconfined(&["/bin/sh", "-c", script].map(OsStr::new), &place);

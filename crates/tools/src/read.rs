@@ -13,9 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    Error,
-    beneath::Beneath,
-    either, on_disk,
+    Error, FileAccess, either, on_disk,
     page::{MAX_LINES, Page, Start},
     stoppable::Stoppable,
 };
@@ -30,8 +28,16 @@ const MAX_PICTURE: u64 = 16;
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// Reads a text file, or a page of it, or a picture.
-#[derive(Debug, Clone, Copy)]
-pub struct Read;
+#[derive(Debug, Clone, Default)]
+pub struct Read {
+    files: FileAccess,
+}
+
+impl Read {
+    pub(crate) fn new(files: FileAccess) -> Self {
+        Self { files }
+    }
+}
 
 #[derive(Deserialize)]
 struct Arguments {
@@ -76,13 +82,14 @@ impl Tool for Read {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        on_disk("read", arguments, move |arguments| read(&cx, arguments)).await
+        let files = self.files.clone();
+        on_disk("read", arguments, move |arguments| read(&cx, &files, arguments)).await
     }
 }
 
-fn read(cx: &ToolCx, arguments: Arguments) -> Result<ToolResult, Error> {
+fn read(cx: &ToolCx, files: &FileAccess, arguments: Arguments) -> Result<ToolResult, Error> {
     let path = either(arguments.path, arguments.file_path)?;
-    let found = Beneath::open(&cx.workdir)?.file(&path);
+    let found = files.open(&cx.workdir)?.file(&path);
     if arguments.optional && matches!(found, Err(Error::Missing { .. } | Error::MissingNear { .. })) {
         return Ok(ToolResult::text(format!("({path} does not exist)")));
     }

@@ -2,7 +2,7 @@
 //!
 //! Each directory is given whole, sorted by name, before the directories in it. No link is followed, and each directory
 //! is opened by the kernel without following any, so that a swap meanwhile cannot lead out. Hidden files are given;
-//! `.git` and what `.gitignore` and `.ignore` name are not.
+//! `.git`, what `.gitignore` and `.ignore` name and what is hidden from tools are not.
 
 mod ignored;
 
@@ -23,8 +23,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Error,
-    beneath::{Beneath, lookup_without_links},
+    beneath::{Beneath, lookup_without_links, real},
     ls,
+    path_rules::PathRules,
 };
 use ignored::Rules;
 
@@ -67,6 +68,7 @@ fn open_regular(directory: &OwnedFd, name: &CStr) -> Result<File, Errno> {
 pub(crate) struct Walk {
     start: OwnedFd,
     cancel: CancellationToken,
+    hidden: PathRules,
     /// The path of the start from the workspace, which the rules above it are about.
     inside: PathBuf,
     current: Option<Listing>,
@@ -100,7 +102,8 @@ impl Walk {
             }
         }
         let pending = vec![(PathBuf::new(), rules)];
-        Ok(Self { start, cancel: cancel.clone(), inside, current: None, pending, unreadable: 0 })
+        let hidden = beneath.rules().clone();
+        Ok(Self { start, cancel: cancel.clone(), hidden, inside, current: None, pending, unreadable: 0 })
     }
 
     /// Lists the next directory, if there is one and it can be read.
@@ -110,12 +113,21 @@ impl Walk {
             Ok(directory) => directory,
             Err(errno) => return Some(Err(errno)),
         };
+        let place = match (!self.hidden.is_empty()).then(|| real(&directory)).transpose() {
+            Ok(place) => place,
+            Err(errno) => return Some(Err(errno)),
+        };
+        let is_hidden = |name: &CStr| {
+            let place = place.as_ref().map(|place| place.join(OsStr::from_bytes(name.to_bytes())));
+            place.is_some_and(|place| self.hidden.hides(&place))
+        };
         let rules = rules.below(&self.inside.join(&path), &directory);
         let listed = Dir::read_from(&directory).and_then(|listed| {
             let mut entries = Vec::new();
             for entry in listed {
                 let entry = entry?;
-                if !matches!(entry.file_name().to_bytes(), b"." | b".." | b".git") {
+                let is_left_out = matches!(entry.file_name().to_bytes(), b"." | b".." | b".git");
+                if !is_left_out && !is_hidden(entry.file_name()) {
                     entries.push((entry.file_name().to_owned(), ls::kind(&directory, &entry)));
                 }
                 if self.cancel.is_cancelled() {

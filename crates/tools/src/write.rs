@@ -1,31 +1,28 @@
 //! `write`: a file's whole content, replaced at one stroke.
 
-use std::path::Path;
-
 use async_trait::async_trait;
 use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Error, beneath::Beneath, either, on_disk, sandbox::Watches, target::Target, turns::Turns};
+use crate::{Error, FileAccess, either, file_access::Call, target::Target};
 
 /// Creates a file or replaces its content.
 #[derive(Debug, Clone, Default)]
 pub struct Write {
-    turns: Turns,
-    watches: Watches,
+    files: FileAccess,
 }
 
 #[derive(Deserialize)]
-struct Arguments {
+pub(crate) struct Arguments {
     path: Option<String>,
     file_path: Option<String>,
     content: String,
 }
 
 impl Write {
-    pub(crate) fn new(turns: Turns, watches: Watches) -> Self {
-        Self { turns, watches }
+    pub(crate) fn new(files: FileAccess) -> Self {
+        Self { files }
     }
 }
 
@@ -54,19 +51,17 @@ impl Tool for Write {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        let Self { turns, watches } = self.clone();
-        on_disk("write", arguments, move |arguments| {
-            turns.take(&cx.workdir, || write(&cx.workdir, &watches, arguments))
-        })
-        .await
+        self.files.change("write", cx, arguments).await
     }
 }
 
-fn write(workdir: &Path, watches: &Watches, arguments: Arguments) -> Result<ToolResult, Error> {
+/// Does the work. Blocks.
+pub(crate) fn write(files: &FileAccess, call: &Call, arguments: Arguments) -> Result<ToolResult, Error> {
     let path = either(arguments.path, arguments.file_path)?;
     let content = arguments.content.as_str();
-    let beneath = Beneath::open(workdir)?;
+    let mut beneath = files.open(&call.workdir)?;
+    files.permit(&mut beneath, "write", &[(&path, Some(content))], call)?;
     let own = [(beneath.clean(&path)?, Some(content))];
-    watches.own(workdir, &own, || Target::find(&beneath, &path)?.replace(content.as_bytes()))?;
+    files.watches.own(&call.workdir, &own, || Target::find(&beneath, &path)?.replace(content.as_bytes()))?;
     Ok(ToolResult::text(format!("Wrote {} bytes to {path}", content.len())))
 }

@@ -26,6 +26,7 @@ use homard_channels::{Channel, Outgoing, Probe, Receipt, Road, pairing::Book};
 use homard_config::Loaded;
 use homard_proto::{ChannelAccount, RunId};
 use homard_store::{DeliveryRow, Error as StoreError};
+use homard_tools::FileAccess;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -94,6 +95,11 @@ impl Account {
     /// Who takes what comes in, if anybody listens.
     fn desk(&self) -> Option<&Arc<Desk>> {
         self.desk.get()
+    }
+
+    /// Which files may go out with messages.
+    fn files(&self) -> FileAccess {
+        self.policy.read().unwrap_or_else(PoisonError::into_inner).files.clone()
     }
 
     /// Remembers what we said, if it was said.

@@ -20,8 +20,8 @@ use homard_agent::{
 use homard_audit::Audit;
 use homard_config::Loaded;
 use homard_tools::{
-    Background, ExecSettings, Exited, MemorySettings, Message, MessageRules, WebFetch, WebFetchSettings, WebSearch,
-    WebSearchSettings,
+    Background, ExecSettings, Exited, FileAccess, MemorySettings, Message, MessageRules, WebFetch, WebFetchSettings,
+    WebSearch, WebSearchSettings,
     egress::{Bounds, SystemNames},
     house::{self, HouseRules, SpawnRules},
     sandbox,
@@ -87,7 +87,9 @@ impl Bench {
         paths: &Paths,
         plugins: Vec<Arc<dyn Tool>>,
     ) -> (Toolbox, Vec<String>) {
-        let mut all = homard_tools::all_with(self.exec(&loaded.config, paths));
+        let exec = self.exec(&loaded.config, paths);
+        let files = FileAccess::new(&exec.sandbox);
+        let mut all = homard_tools::all_with(exec);
         let mut troubles = Vec::new();
         // Of two tools with one name the later counts.
         all.push(fetch(&loaded.config));
@@ -99,9 +101,10 @@ impl Bench {
         all.extend(search);
         troubles.extend(loaded.config.strange_tools().into_iter().map(|(path, what)| format!("{path} {what}")));
         all.extend(house::all(house_rules(&loaded.config)));
-        all.extend(homard_tools::memory(memory(&loaded.config, paths)));
-        all.push(Arc::new(Message::new(self.courier.clone(), MessageRules::default())));
-        all.push(Arc::new(Image::new(loaded.config.agents.defaults.image_model.clone())));
+        all.extend(homard_tools::memory(memory(&loaded.config, paths, files.clone())));
+        let message = Message::new(self.courier.clone(), MessageRules::default());
+        all.push(Arc::new(message.with_files(files.clone())));
+        all.push(Arc::new(Image::new(loaded.config.agents.defaults.image_model.clone(), files)));
         if let Some(Desk { schedule, live }) = &self.gateway {
             all.push(Arc::new(Cron::new(schedule.clone())));
             all.push(Arc::new(Gateway::new(live.clone(), paths.clone())));
@@ -152,11 +155,12 @@ fn remembers(config: &Config) -> bool {
 }
 
 /// How the memory of agents is kept and searched.
-fn memory(config: &Config, paths: &Paths) -> MemorySettings {
+fn memory(config: &Config, paths: &Paths, files: FileAccess) -> MemorySettings {
     let (first, then) = (config.memory.search.query, config.agents.defaults.memory_search.query);
     let usual = MemorySettings::default();
     let members = config.agents.members();
     MemorySettings {
+        files,
         folder: Some(paths.state.join("memory")),
         workspaces: members.iter().map(|agent| (agent.id.clone(), office::workspace(config, paths, agent))).collect(),
         max_results: first.max_results.or(then.max_results).unwrap_or(usual.max_results),
@@ -180,6 +184,7 @@ pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
         },
         network: said.network.unwrap_or(false),
         state_dir: Some(paths.state.clone()),
+        workspaces: config.agents.members().iter().map(|agent| office::workspace(config, paths, agent)).collect(),
         extra_read: places(&said.extra_read),
         extra_write: places(&said.extra_write),
         masked: places(&said.masked).into_iter().chain([paths.config.clone()]).collect(),

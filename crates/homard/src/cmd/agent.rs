@@ -2,6 +2,7 @@
 
 mod local;
 mod remote;
+mod workplace;
 
 use std::{
     fs::File,
@@ -72,6 +73,9 @@ pub(super) struct Args {
     /// Run in this process, also if a gateway answers
     #[arg(long)]
     local: bool,
+    /// Work in the current directory even if it is the home directory or holds Homard's state, without asking
+    #[arg(long)]
+    work_here: bool,
     /// Refuse a message that does not fit into the context window, instead of sending its beginning and its end
     #[arg(long)]
     strict: bool,
@@ -107,6 +111,8 @@ struct Turn {
     timeout: Duration,
     /// How long to wait for a gateway that goes away in the middle.
     reconnect: Duration,
+    /// Whether it may work in any directory, without asking.
+    work_here: bool,
     story: Story,
     signals: Signals,
 }
@@ -137,7 +143,8 @@ pub(super) async fn run(args: Args) -> Result<()> {
     let tools = args.verbose.as_deref().map(|word| word == "on");
     let shows = if args.json { Shows::nothing() } else { Shows::fitting(tools) };
     let reconnect = Duration::from_secs(args.reconnect);
-    let mut turn = Turn { params, timeout, reconnect, story: Story::new(shows), signals: Signals::listen()? };
+    let (story, signals) = (Story::new(shows), Signals::listen()?);
+    let mut turn = Turn { params, timeout, reconnect, work_here: args.work_here, story, signals };
     let done = if args.local {
         local::run(&chosen, &paths, &mut turn, "without --local the turn goes through the gateway").await
     } else {

@@ -22,6 +22,7 @@ mod message;
 mod models;
 mod pairing;
 mod plugins;
+mod prompt;
 #[cfg(test)]
 mod reference;
 mod runs;

@@ -3,7 +3,6 @@
 
 mod auth;
 mod list;
-mod prompt;
 mod status;
 
 use anyhow::Result;

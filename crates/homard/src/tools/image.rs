@@ -8,12 +8,13 @@ use homard_agent::{
     Ambient, Profile,
     tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
 };
-use homard_media::{Where, load};
+use homard_media::{Limits, fit};
 use homard_model::{
     Event, Request,
     roster::{Candidate, Preferred, Roster},
 };
 use homard_proto::message::{Block, Content, Message, User};
+use homard_tools::{FileAccess, enclose};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -31,6 +32,8 @@ const LONGEST: u64 = 4_096;
 pub(crate) struct Image {
     /// Who looks, by the config.
     eyes: Option<Choice>,
+    /// Which files it may open.
+    files: FileAccess,
 }
 
 /// What it is called with.
@@ -45,8 +48,8 @@ struct Arguments {
 
 impl Image {
     /// Looks with these models; without any, with the agent's own.
-    pub(crate) fn new(eyes: Option<Choice>) -> Self {
-        Self { eyes }
+    pub(crate) fn new(eyes: Option<Choice>, files: FileAccess) -> Self {
+        Self { eyes, files }
     }
 
     async fn look(&self, cx: &ToolCx, arguments: Value) -> Result<ToolResult, String> {
@@ -54,7 +57,7 @@ impl Image {
             serde_json::from_value(arguments).map_err(|error| format!("the arguments cannot be read: {error}"))?;
         let profile = profile(cx).ok_or("the agent of this session is gone")?;
         let candidates = self.candidates(&profile, arguments.model.as_deref())?;
-        let picture = picture(cx, &arguments).await?;
+        let picture = self.picture(cx, &arguments).await?;
         let prompt = arguments.prompt.as_deref().map(str::trim).filter(|prompt| !prompt.is_empty()).unwrap_or(PROMPT);
         let content = Content::Blocks(vec![Block::text(prompt), picture]);
         let user = User { content, ..User::text("", Ambient::system().now_ms()) };
@@ -93,36 +96,35 @@ impl Image {
         }
         Ok(seeing)
     }
+
+    /// A picture of the workspace.
+    async fn picture(&self, cx: &ToolCx, arguments: &Arguments) -> Result<Block, String> {
+        let name = arguments.image.trim();
+        let name = name.strip_prefix('@').unwrap_or(name);
+        let name = name.strip_prefix("file://").unwrap_or(name).to_owned();
+        if name.contains("://") || name.starts_with("data:") {
+            return Err("image must be the path of a file in the workspace".to_owned());
+        }
+        let (files, root) = (self.files.clone(), cx.workdir.clone());
+        let loading = tokio::task::spawn_blocking(move || {
+            let bytes = enclose(&files, &root, &name)?;
+            fit(bytes, &Limits::default()).map_err(|error| format!("picture {name} cannot be shown: {error}"))
+        });
+        let picture = loading.await.map_err(|error| format!("the work broke off: {error}"))??;
+        let most = arguments.max_bytes_mb.filter(|most| *most > 0.0);
+        #[expect(clippy::cast_precision_loss, reason = "a picture has a few million bytes")]
+        let size = picture.data.len() as f64 / 1024.0 / 1024.0;
+        match most {
+            Some(most) if size > most => Err(format!("the picture has {size:.1} MiB, more than maxBytesMb")),
+            Some(_) | None => Ok(picture.into_block()),
+        }
+    }
 }
 
 /// The agent that asks.
 fn profile(cx: &ToolCx) -> Option<Arc<Profile>> {
     let agents = cx.hub.as_ref()?.agents();
     agents.get(cx.session.agent().unwrap_or(agents.default_id())).cloned()
-}
-
-/// A picture of the workspace.
-async fn picture(cx: &ToolCx, arguments: &Arguments) -> Result<Block, String> {
-    let name = arguments.image.trim();
-    let name = name.strip_prefix('@').unwrap_or(name);
-    let name = name.strip_prefix("file://").unwrap_or(name).to_owned();
-    if name.contains("://") || name.starts_with("data:") {
-        return Err("image must be the path of a file in the workspace".to_owned());
-    }
-    let place = Where { root: cx.workdir.clone(), home: None, beneath_only: true };
-    let loading = tokio::task::spawn_blocking(move || load(&name, &place)).await;
-    let loaded = loading.map_err(|error| format!("the work broke off: {error}"))?;
-    let picture = loaded.map_err(|error| match std::error::Error::source(&error) {
-        Some(why) => format!("{error}: {why}"),
-        None => error.to_string(),
-    })?;
-    let most = arguments.max_bytes_mb.filter(|most| *most > 0.0);
-    #[expect(clippy::cast_precision_loss, reason = "a picture has a few million bytes")]
-    let size = picture.data.len() as f64 / 1024.0 / 1024.0;
-    match most {
-        Some(most) if size > most => Err(format!("the picture has {size:.1} MiB, more than maxBytesMb")),
-        Some(_) | None => Ok(picture.into_block()),
-    }
 }
 
 /// One question to one model.

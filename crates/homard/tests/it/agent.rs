@@ -1,7 +1,12 @@
 //! `homard agent` in its own process, and what can be seen afterwards.
 
-use std::fs::{self, File};
+use std::{
+    fs::{self, File},
+    io::{Read as _, Write as _},
+    os::fd::OwnedFd,
+};
 
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use serde_json::json;
 
 use crate::home::{Home, said};
@@ -176,4 +181,94 @@ fn looking_makes_no_directory() {
         format!("error: no gateway answers at ws://127.0.0.1:{}\nstart one with: homard gateway\n", home.port);
     assert_eq!((health.code, health.stderr), (Some(1), expected));
     assert!(!home.state().exists());
+}
+
+/// Directories that a turn is only started in when the user agrees, and how the refusal calls them.
+fn risky(home: &Home) -> [(std::path::PathBuf, &'static str); 2] {
+    let above = home.state().parent().unwrap().to_owned();
+    [(above, "your home directory"), ("/".into(), "the root of the file system")]
+}
+
+#[test]
+fn c3_a_risky_directory_is_refused_without_a_terminal() {
+    let home = Home::new();
+    for (directory, what) in risky(&home) {
+        let mut command = home.command(&["agent", "-m", "What time is it?"]);
+        command.current_dir(&directory);
+        let refused = said(command);
+        let expected = format!(
+            "error: {} is {what}, and there is no terminal to ask whether the agent may work in it\n\
+             start the command in another directory, or allow this one with --work-here\n",
+            directory.canonicalize().unwrap().display()
+        );
+        assert_eq!((refused.code, refused.stdout.as_str(), refused.stderr), (Some(2), "", expected));
+    }
+}
+
+#[test]
+fn c3_a_risky_directory_is_worked_in_with_the_flag_and_its_secrets_stay_hidden() {
+    let home = Home::new();
+    home.configure("{}");
+    let (directory, _) = risky(&home)[0].clone();
+    fs::create_dir(directory.join(".ssh")).unwrap();
+    fs::write(directory.join(".ssh/config"), "canary").unwrap();
+    fs::write(directory.join("notes.txt"), "hello notes").unwrap();
+    let ask = |text: &str| {
+        let mut command = home.command(&["agent", "--work-here", "-m", text]);
+        command.current_dir(&directory);
+        said(command)
+    };
+    let read = ask("Read notes.txt");
+    assert!(read.code == Some(0) && read.stdout.contains("hello notes"), "{read:?}");
+    for path in [".ssh/config", "state/homard.json"] {
+        let hidden = ask(&format!("Read {path}"));
+        assert!(hidden.stdout.contains("is hidden from tools"), "{hidden:?}");
+    }
+}
+
+#[test]
+fn c3_the_state_directory_is_no_place_to_work_in() {
+    let home = Home::new();
+    home.configure("{}");
+    for flags in [&["agent", "-m", "hi"][..], &["agent", "--work-here", "-m", "hi"]] {
+        let mut command = home.command(flags);
+        command.current_dir(home.state());
+        let refused = said(command);
+        assert!(
+            refused.code == Some(2) && refused.stderr.contains("belongs to Homard's state directory"),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
+fn c3_a_terminal_is_asked_before_a_turn_in_a_risky_directory() {
+    let home = Home::new();
+    let (directory, _) = risky(&home)[0].clone();
+    for (answer, code) in [("y\n", Some(0)), ("\n", Some(1)), ("\u{3}", Some(130))] {
+        let (ours, theirs) = terminal();
+        let mut command = home.command(&["agent", "-m", "What time is it?"]);
+        command.current_dir(&directory).stdin(theirs.try_clone().unwrap()).stderr(theirs);
+        let mut child = command.spawn().unwrap();
+        // Or the terminal stays open on this side, and reading it never ends.
+        drop(command);
+        let mut ours = File::from(ours);
+        let mut shown = Vec::new();
+        while !String::from_utf8_lossy(&shown).contains("Work here? [y/N] ") {
+            let mut piece = [0; 256];
+            let count = ours.read(&mut piece).unwrap();
+            shown.extend(&piece[..count]);
+        }
+        ours.write_all(answer.as_bytes()).unwrap();
+        assert_eq!(child.wait().unwrap().code(), code, "{answer:?}");
+    }
+}
+
+/// A terminal: our side, and the side of a program.
+fn terminal() -> (OwnedFd, OwnedFd) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let theirs = ioctl_tiocgptpeer(&ours, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    (ours, theirs)
 }

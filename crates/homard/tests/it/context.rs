@@ -203,14 +203,14 @@ fn a_file_that_may_not_be_read_is_told_and_the_run_goes_on() {
     let folder = tempfile::tempdir_in("/tmp").unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
     // The first run makes the workspace.
-    let hello = as_a_plain_user(folder.path(), &["agent", "--local", "-m", "help"]);
+    let hello = as_a_plain_user(folder.path(), &["agent", "--local", "--work-here", "-m", "help"]);
     assert_eq!(hello.code, Some(0), "{hello:?}");
     let file = folder.path().join("state/workspace/AGENTS.md");
     fs::set_permissions(&file, Permissions::from_mode(0o000)).unwrap();
-    let context = as_a_plain_user(folder.path(), &["agent", "--local", "-m", "/context"]);
+    let context = as_a_plain_user(folder.path(), &["agent", "--local", "--work-here", "-m", "/context"]);
     let told =
         "\nAGENTS.md cannot be used: it may not be read; give the user that Homard runs as the right to read it\n";
     assert!(context.code == Some(0) && context.stdout.contains(told), "{context:?}");
-    let again = as_a_plain_user(folder.path(), &["agent", "--local", "-m", "help"]);
+    let again = as_a_plain_user(folder.path(), &["agent", "--local", "--work-here", "-m", "help"]);
     assert_eq!((again.code, again.stdout), (Some(0), hello.stdout), "{}", again.stderr);
 }

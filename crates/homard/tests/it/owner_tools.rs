@@ -2,9 +2,13 @@
 
 use std::fs;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::puppet::{Puppet, SEEN, call};
+use crate::{
+    home::{Gateway, until},
+    puppet::{Puppet, SEEN, call},
+};
 
 fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -79,9 +83,49 @@ async fn a_picture_of_the_workspace_is_described_by_a_model_that_sees() {
     let asked = puppet.provider.asked().into_iter().find(|asked| asked.model == "eyes").unwrap().json();
     assert!(asked["messages"].to_string().contains("What is it?") && asked.get("tools").is_none(), "{asked}");
     let refused = call(&gateway, "image", &json!({"image": "../dot.gif"}));
-    assert!(refused.contains("is outside of"), "{refused}");
+    assert!(refused.contains("leads outside the workspace"), "{refused}");
     let refused = call(&gateway, "image", &json!({"image": "https://x.example/dot.gif"}));
     assert!(refused.contains("the path of a file"), "{refused}");
     let refused = call(&gateway, "image", &json!({"image": "dot.gif", "model": "puppet/other"}));
     assert!(refused.contains("it is not among the models"), "{refused}");
+}
+
+/// The one approval that waits.
+fn waiting(gateway: &Gateway<'_>) -> (String, Value) {
+    let list = gateway.run(&["approvals", "list", "--json"]).json();
+    let entry = list.as_array().and_then(|list| list.first()).cloned().unwrap_or_else(|| panic!("{list}"));
+    (entry["id"].as_str().unwrap().to_owned(), entry["request"].clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c2_a_protected_file_changes_when_the_owner_allows_it() {
+    let puppet = Puppet::with(json!({})).await;
+    let home = &puppet.home;
+    let gateway = home.gateway();
+    let (file, hook) = (home.state().join("workspace/AGENTS.md"), home.state().join("workspace/.git/hooks/pre-commit"));
+    fs::write(&file, "old\n").unwrap();
+    let change = json!({"path": "AGENTS.md", "content": "new\n"});
+    assert!(call(&gateway, "write", &change).contains("waits for the owner's approval"));
+    let (id, request) = waiting(&gateway);
+    assert_eq!(request["diff"], "write\n--- AGENTS.md\n+++ AGENTS.md\n@@ -1 +1 @@\n-old\n+new\n");
+    assert_eq!(gateway.run(&["approvals", "deny", &id]).code, Some(0));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "old\n");
+
+    // What was shown is what is written: the file must still be the one that was shown.
+    call(&gateway, "write", &change);
+    let (id, _) = waiting(&gateway);
+    fs::write(&file, "mine\n").unwrap();
+    assert_eq!(gateway.run(&["approvals", "allow", &id]).code, Some(0));
+
+    // Also after a restart.
+    call(&gateway, "write", &json!({"path": ".git/hooks/pre-commit", "content": "#!/bin/sh\n"}));
+    let (id, _) = waiting(&gateway);
+    gateway.process.signal(Signal::KILL);
+    gateway.end();
+    let gateway = home.gateway();
+    assert!(!hook.exists());
+    assert_eq!(gateway.run(&["approvals", "allow", &id]).code, Some(0));
+    until("the hook is written", || hook.exists());
+    assert_eq!(fs::read_to_string(&hook).unwrap(), "#!/bin/sh\n");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mine\n");
 }

@@ -17,9 +17,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Exec, Plan, Site, shell, watch};
+use super::{Exec, ExecSettings, Plan, Site, shell, watch};
 use crate::{
-    failure,
+    FileAccess, failure,
+    file_access::is_change,
     gate::{Decision, ExecRequest, Gate},
     sandbox::{Mode, SandboxPolicy},
 };
@@ -60,6 +61,9 @@ impl Exec {
         Later::new(move |entry, variables| {
             let (exec, desk) = (exec.clone(), desk.clone());
             async move {
+                if is_change(&entry) {
+                    return exec.files().make_allowed(&desk, entry).await;
+                }
                 let head = format!("(approval {}): {}", entry.id, entry.shown());
                 match exec.run_allowed(&desk, entry, variables).await {
                     Ok(told) => told,
@@ -67,6 +71,12 @@ impl Exec {
                 }
             }
         })
+    }
+
+    /// How the file tools beside it work: changes that were allowed are made with them.
+    fn files(&self) -> FileAccess {
+        let ExecSettings { sandbox, background, approvals, .. } = &self.settings;
+        FileAccess::beside(sandbox, background.watches(), approvals.is_some())
     }
 
     /// The words to run now, or what is answered instead.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{MemorySettings, files::is_memory, told};
-use crate::{Error, beneath::Beneath, on_disk, page::char_start, stoppable::Stoppable};
+use crate::{Error, on_disk, page::char_start, stoppable::Stoppable};
 
 /// How many bytes one answer holds at most.
 const MAX_BYTES: usize = 50 * 1024;
@@ -72,7 +72,7 @@ impl Tool for MemoryGet {
 }
 
 fn get(settings: &MemorySettings, cx: &ToolCx, arguments: &Arguments) -> Result<ToolResult, Error> {
-    let beneath = Beneath::open(settings.workspace(cx))?;
+    let beneath = settings.files.open(settings.workspace(cx))?;
     let path = beneath.clean(&arguments.path)?;
     if !is_memory(&path) {
         return Err(Error::NotMemory { path: arguments.path.clone() });

@@ -107,7 +107,7 @@ fn search(
         let error = format!("there is no index of {other} here: leave out corpus to search what was written down");
         return Ok(told(json!({"results": [], "disabled": true, "error": error})));
     }
-    let beneath = Beneath::open(settings.workspace(cx))?;
+    let beneath = settings.files.open(settings.workspace(cx))?;
     let files = Files::of(&beneath, &cx.cancel)?;
     let question = Question {
         words: arguments.query.clone(),

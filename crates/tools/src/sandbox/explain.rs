@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use crate::protected::for_commands;
+
 use super::{
     layers::{Layer, Layers},
-    policy::{Mode, STEERING, SandboxPolicy},
+    policy::{Mode, SandboxPolicy},
     record::Names,
     tier::Tier,
 };
@@ -54,7 +56,7 @@ pub fn explain(policy: &SandboxPolicy, tier: &Tier, workspace: &Path) -> Vec<Str
         let change = if matches!(tier, Tier::A { .. }) { "Cannot be changed in the workspace, and is" } else { "Is" };
         all.push(format!(
             "{change} taken aside when a command makes it: {}, hooks and config of .git.",
-            STEERING.join(", ")
+            for_commands().collect::<Vec<_>>().join(", ")
         ));
     }
     all.push("Everything else can be read.".to_owned());

@@ -6,10 +6,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::{
+    Error,
+    path_rules::resolve,
+    protected::{GIT_CONTROL, GUIDE, for_commands},
+};
+
 use super::{
-    policy::{GUIDE, Mode, STEERING, STEERING_GIT, SandboxPolicy},
+    policy::{Mode, SandboxPolicy},
     real,
     record::Names,
+    repository,
 };
 
 /// Where a command finds empty directories of its own.
@@ -35,6 +42,9 @@ pub(crate) struct Layers {
     pub(crate) has_network: bool,
     /// What must not change in the workspace, but is missing or a link: nothing can be laid over that.
     pub(super) names: Names,
+    /// Git directories below the top of the workspace, whose hooks and config must not change. `None` if the workspace
+    /// is too large to be searched.
+    pub(super) repositories: Option<Vec<PathBuf>>,
     /// Where programs of the user listen, among what can be seen. To read only is no hindrance to connect.
     pub(super) sockets: Vec<PathBuf>,
 }
@@ -43,6 +53,9 @@ impl Layers {
     /// Looks it up. What is `known` is as it says, whatever is there by now. Blocks.
     pub(super) fn new(policy: &SandboxPolicy, workspace: &Path, known: &Names) -> std::io::Result<Self> {
         let workspace = workspace.canonicalize()?;
+        if policy.refuses(&workspace) {
+            return Err(std::io::Error::other(Error::InStateDirectory { path: workspace }));
+        }
         let private = real(PRIVATE.map(PathBuf::from)).into_iter().map(|path| (path, Layer::Private));
         let readable = real(policy.extra_read.iter().cloned()).into_iter().map(|path| (path, Layer::Readable));
         let mut all: Vec<_> = private.chain(readable).collect();
@@ -53,9 +66,18 @@ impl Layers {
         all.extend(real(policy.secrets()).into_iter().map(|path| (path, Layer::Hidden)));
         // The workspace was chosen by the owner: a secret that contains it hides what is around it.
         all.retain(|(path, layer)| *layer != Layer::Hidden || *path != workspace);
-        let mut layers = Self { all, has_network: policy.network, names: Names::new(), sockets: Vec::new() };
+        let mut layers =
+            Self { all, has_network: policy.network, names: Names::new(), repositories: None, sockets: Vec::new() };
         if may_write {
             layers.keep_steering(&workspace, known);
+            layers.repositories = repository::nested(&workspace);
+            for git in layers.repositories.clone().unwrap_or_default() {
+                layers.keep_repository(&workspace, &git, known);
+            }
+            for file in policy.start_files().iter().flat_map(|file| resolve(file)) {
+                let name = file.strip_prefix(&workspace).ok().filter(|name| !name.as_os_str().is_empty());
+                name.into_iter().for_each(|name| layers.keep(&workspace, name, known));
+            }
             for secret in policy.secrets() {
                 let Ok(name) = secret.strip_prefix(&workspace) else { continue };
                 let is_missing = known.contains_key(name) || secret.symlink_metadata().is_err();
@@ -71,7 +93,7 @@ impl Layers {
     }
 
     fn keep_steering(&mut self, workspace: &Path, known: &Names) {
-        for name in STEERING {
+        for name in for_commands() {
             self.keep(workspace, Path::new(name), known);
         }
         if known.contains_key(Path::new(GUIDE)) || workspace.join(GUIDE).symlink_metadata().is_err() {
@@ -82,9 +104,21 @@ impl Layers {
         if known.contains_key(git) || !workspace.join(git).join("HEAD").exists() {
             return self.keep(workspace, git, known);
         }
+        self.keep_repository(workspace, git, known);
+    }
+
+    /// Protects what a git directory runs programs by; the rest of it may change.
+    fn keep_repository(&mut self, workspace: &Path, git: &Path, known: &Names) {
+        let path = workspace.join(git);
+        if self.hides(workspace, &path) {
+            return;
+        }
+        if !path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+            return self.keep(workspace, git, known);
+        }
         // A directory that something is mounted on cannot be moved away, one that only has mounts in it can.
-        self.all.push((workspace.join(git), Layer::Writable));
-        for name in STEERING_GIT {
+        self.all.push((path, Layer::Writable));
+        for name in GIT_CONTROL {
             self.keep(workspace, &git.join(name), known);
         }
     }
@@ -150,6 +184,7 @@ mod tests {
         let policy = SandboxPolicy {
             home: Some(home.clone()),
             state_dir: Some(home.join(".openclaw")),
+            workspaces: vec![workspace.clone()],
             masked: vec![workspace.join("keys")],
             ..SandboxPolicy::default()
         };

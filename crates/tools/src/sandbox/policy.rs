@@ -2,6 +2,11 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use crate::{
+    path_rules::{CREDENTIALS, START_FILES, SYSTEM_SECRETS, resolve},
+    protected::{GUIDE, for_commands},
+};
+
 /// How much a command may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
@@ -25,6 +30,8 @@ pub struct SandboxPolicy {
     pub network: bool,
     /// Where Homard keeps its own things: nobody's to see.
     pub state_dir: Option<PathBuf>,
+    /// Workspaces of agents. Below the state directory, only these may be worked in.
+    pub workspaces: Vec<PathBuf>,
     /// The home directory: readable but for what is secret.
     pub home: Option<PathBuf>,
     /// What may be read although it lies in a place that is hidden.
@@ -35,96 +42,34 @@ pub struct SandboxPolicy {
     pub masked: Vec<PathBuf>,
 }
 
-/// What is secret in a home directory: keys, tokens, sessions of browsers, what was typed.
-pub(super) const SECRETS: [&str; 35] = [
-    ".ssh",
-    ".aws",
-    ".azure",
-    ".gnupg",
-    ".kube",
-    ".docker",
-    ".netrc",
-    ".pgpass",
-    ".git-credentials",
-    ".npmrc",
-    ".pypirc",
-    ".terraform.d",
-    ".vault-token",
-    ".password-store",
-    ".homard",
-    ".openclaw",
-    ".clawdbot",
-    ".moltbot",
-    ".codex",
-    ".claude",
-    ".claude.json",
-    ".bash_history",
-    ".zsh_history",
-    ".python_history",
-    ".cargo/credentials.toml",
-    ".config/gh",
-    ".config/gcloud",
-    ".config/op",
-    ".config/homard",
-    ".config/google-chrome",
-    ".config/chromium",
-    ".config/BraveSoftware",
-    ".mozilla",
-    ".local/share/keyrings",
-    ".thunderbird",
-];
-
-/// What is secret elsewhere. A user cannot read these anyway, unless it is root.
-pub(super) const SECRETS_ELSEWHERE: [&str; 4] = ["/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-"];
-
-/// What steers agents and programs of the user that look into a workspace. A command may not change it; what it makes
-/// is taken aside.
-pub(super) const STEERING: [&str; 25] = [
-    ".agents",
-    ".claude",
-    ".codex",
-    ".cursor",
-    ".cursorrules",
-    ".envrc",
-    ".gitmodules",
-    ".homard",
-    ".idea",
-    ".mcp.json",
-    ".openclaw",
-    ".vscode",
-    ".windsurfrules",
-    "AGENTS.md",
-    "CLAUDE.md",
-    "GEMINI.md",
-    "HEARTBEAT.md",
-    "IDENTITY.md",
-    "MEMORY.md",
-    "SOUL.md",
-    "TOOLS.md",
-    "USER.md",
-    "hooks",
-    "memory.md",
-    "skills",
-];
-
-/// The same, but it may go: a workspace that is new has it, and whoever has read it removes it.
-pub(super) const GUIDE: &str = "BOOTSTRAP.md";
-
-/// The same in a repository's `.git`.
-/// Hooks and config are read from where `commondir` says.
-pub(super) const STEERING_GIT: [&str; 5] = ["hooks", "config", "config.worktree", "modules", "commondir"];
-
 /// Whether something at a path below a workspace steers agents or git.
 pub(super) fn steers(path: &Path) -> bool {
     let first = path.components().next().map(Component::as_os_str);
-    first.is_some_and(|first| first == ".git" || first == GUIDE || STEERING.iter().any(|name| first == *name))
+    first.is_some_and(|first| first == ".git" || first == GUIDE || for_commands().any(|name| first == name))
 }
 
 impl SandboxPolicy {
     /// All that is hidden.
-    pub(super) fn secrets(&self) -> Vec<PathBuf> {
-        let at_home = self.home.iter().flat_map(|home| SECRETS.map(|name| home.join(name)));
-        let elsewhere = SECRETS_ELSEWHERE.map(PathBuf::from);
+    pub(crate) fn secrets(&self) -> Vec<PathBuf> {
+        let at_home = self.home.iter().flat_map(|home| CREDENTIALS.map(|name| home.join(name)));
+        let elsewhere = SYSTEM_SECRETS.map(PathBuf::from);
         at_home.chain(elsewhere).chain(self.state_dir.clone()).chain(self.masked.iter().cloned()).collect()
+    }
+
+    /// Files that may be read but not changed, wherever a run works.
+    pub(crate) fn start_files(&self) -> Vec<PathBuf> {
+        self.home.iter().flat_map(|home| START_FILES.map(|name| home.join(name))).collect()
+    }
+
+    /// Whether a run may not work in a directory, given by its real path: it belongs to the state directory, and to
+    /// no agent's workspace there. Blocks.
+    pub fn refuses(&self, directory: &Path) -> bool {
+        let state_dirs: Vec<_> = self.state_dir.iter().flat_map(|state_dir| resolve(state_dir)).collect();
+        let workspaces: Vec<_> = self.workspaces.iter().flat_map(|workspace| resolve(workspace)).collect();
+        state_dirs.iter().any(|state_dir| {
+            let is_own = |workspace: &PathBuf| workspace.starts_with(state_dir) && workspace != state_dir;
+            directory.starts_with(state_dir)
+                && !workspaces.iter().any(|workspace| is_own(workspace) && directory.starts_with(workspace))
+        })
     }
 }

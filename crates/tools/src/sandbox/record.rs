@@ -35,6 +35,10 @@ pub(super) struct Record {
     held: BTreeMap<PathBuf, Identity>,
     #[serde(default)]
     pub(super) own: Own,
+    /// Git directories below the top of the workspace that were there before; `None` if
+    /// that is not known.
+    #[serde(default)]
+    repositories: Option<Vec<PathBuf>>,
     /// Where it is written down.
     #[serde(skip)]
     pub(super) file: Option<PathBuf>,
@@ -48,7 +52,8 @@ impl Record {
             Some((name.to_owned(), identity(&path.symlink_metadata().ok()?)))
         });
         let held = readable.collect();
-        Self { workspace, names: layers.names.clone(), held, own, file: None }
+        let repositories = layers.repositories.clone();
+        Self { workspace, names: layers.names.clone(), held, own, repositories, file: None }
     }
 
     /// Writes it down in a folder, under a name of its own.
@@ -97,6 +102,10 @@ impl Record {
         for (name, result) in restored.collect::<Vec<_>>() {
             notes.extend(result.err().map(|error| self.lament(name, &error)));
         }
+        match self.look_at_repositories(&mut aside) {
+            Ok(doubt) => doubts.extend(doubt),
+            Err(error) => notes.push(self.lament(Path::new("."), &error)),
+        }
         for (name, was) in &self.held {
             match self.compare(name, was, &mut aside) {
                 Ok(doubt) => doubts.extend(doubt),
@@ -107,6 +116,29 @@ impl Record {
         notes.extend(aside.note());
         notes.extend(doubts);
         (notes, is_done)
+    }
+
+    /// Takes aside what git would run of repositories that were not there before, at any depth.
+    fn look_at_repositories(&self, aside: &mut Aside<'_>) -> io::Result<Option<String>> {
+        if self.names.is_empty() {
+            // The command could change nothing.
+            return Ok(None);
+        }
+        let (Some(before), Some(now)) = (&self.repositories, repository::nested(&self.workspace)) else {
+            return Ok(Some(format!(
+                "[{} could not be searched for repositories that a command made: look at new ones before you use git there]",
+                self.workspace.display()
+            )));
+        };
+        for git in now {
+            if before.contains(&git) || repository::is_worktree(&self.workspace, &git)? {
+                continue;
+            }
+            for name in repository::unwanted(&self.workspace, &git)? {
+                self.take(&name, aside)?;
+            }
+        }
+        Ok(None)
     }
 
     fn lament(&self, name: &Path, error: &io::Error) -> String {
@@ -123,7 +155,7 @@ impl Record {
             if name != Path::new(".git") {
                 return self.take(name, aside);
             }
-            let unwanted = repository::unwanted(&self.workspace)?;
+            let unwanted = repository::unwanted(&self.workspace, name)?;
             return unwanted.iter().try_for_each(|name| self.take(name, aside));
         };
         let Some(spot) = Spot::find(&self.workspace, name)? else { return Ok(()) };
@@ -177,4 +209,23 @@ impl Record {
 
 fn identity(found: &fs::Metadata) -> Identity {
     (found.dev(), found.ino(), found.created().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_an_earlier_version_takes_no_repository_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let git = folder.path().join("sub/.git");
+        fs::create_dir_all(&git).unwrap();
+        fs::write(git.join("HEAD"), "ref: refs/heads/main").unwrap();
+        fs::write(git.join("config"), "[core]\n\tpager = less\n").unwrap();
+        let text = serde_json::json!({"workspace": folder.path(), "names": {"AGENTS.md": null}, "held": {}, "own": {}});
+        let record: Record = serde_json::from_value(text).unwrap();
+        let (notes, is_done) = record.look(&folder.path().join("quarantine"));
+        assert!(is_done && notes.len() == 1 && notes[0].contains("could not be searched"), "{notes:?}");
+        assert!(git.join("config").exists());
+    }
 }

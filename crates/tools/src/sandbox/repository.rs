@@ -21,6 +21,12 @@ const PLAIN: [(&str, &[&str]); 6] = [
     ("branch", &["remote", "merge"]),
 ];
 
+/// How many entries of a workspace are looked through for repositories.
+const MOST: usize = 1_000_000;
+
+/// Directories that hold no files of anybody, where the workspace is the root directory.
+const NOT_FILES: [&str; 3] = ["/dev", "/proc", "/sys"];
+
 /// Longer settings are not looked through.
 const LONGEST: usize = 1 << 16;
 
@@ -37,9 +43,62 @@ pub(super) fn sweep(workspace: &Path) {
     }
 }
 
-/// What has to go of the `.git` that a command made in a workspace; all of it if it is no repository.
-pub(super) fn unwanted(workspace: &Path) -> io::Result<Vec<PathBuf>> {
-    let git = Path::new(".git");
+/// Git directories, gitlinks and bare repositories below the top of a workspace, sorted. The `.git` at the top is not among
+/// them. Links are not followed. `None` if there is too much to be searched. Blocks.
+pub(super) fn nested(workspace: &Path) -> Option<Vec<PathBuf>> {
+    let (mut found, mut pending, mut seen) = (Vec::new(), vec![PathBuf::new()], 0_usize);
+    while let Some(folder) = pending.pop() {
+        // One that may not be listed cannot be entered by git either; one that is gone holds nothing.
+        let Ok(entries) = fs::read_dir(workspace.join(&folder)) else { continue };
+        let (mut below, mut names) = (Vec::new(), Vec::new());
+        for entry in entries.flatten() {
+            seen += 1;
+            if seen > MOST {
+                return None;
+            }
+            let (name, path) = (entry.file_name(), folder.join(entry.file_name()));
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if name != ".git" {
+                if is_directory && !NOT_FILES.iter().any(|other| workspace.join(&path) == Path::new(other)) {
+                    below.push(path);
+                }
+            } else if !folder.as_os_str().is_empty() {
+                found.push(path);
+            }
+            names.push(name);
+        }
+        let has = |wanted: &str| names.iter().any(|name| name == wanted);
+        // The workspace itself would be one that its owner chose.
+        let is_bare = has("HEAD") && has("objects") && has("refs") && !folder.as_os_str().is_empty();
+        if is_bare { found.push(folder) } else { pending.extend(below) }
+    }
+    found.sort();
+    Some(found)
+}
+
+/// Whether a gitlink is one that `git worktree add` makes for the repository at the top, whose hooks and config it uses.
+pub(super) fn is_worktree(workspace: &Path, link: &Path) -> io::Result<bool> {
+    let Some(text) = text_of(workspace, link)? else { return Ok(false) };
+    let worktrees = workspace.join(".git/worktrees");
+    let named =
+        text.strip_prefix("gitdir: ").map(str::trim_end).and_then(|to| Path::new(to).strip_prefix(&worktrees).ok());
+    let Some(name) = named.filter(|name| name.components().count() == 1 && name.file_name().is_some()) else {
+        return Ok(false);
+    };
+    let common = text_of(workspace, &Path::new(".git/worktrees").join(name).join("commondir"))?;
+    Ok(common.is_some_and(|common| common.trim_end() == "../.."))
+}
+
+/// The text of a short file that has no other name, if there is one.
+fn text_of(workspace: &Path, name: &Path) -> io::Result<Option<String>> {
+    let Some(spot) = Spot::find(workspace, name)? else { return Ok(None) };
+    let is_alone = spot.look()?.is_some_and(|found| found.is_file() && found.nlink() == 1);
+    let bytes = if is_alone { spot.read(LONGEST)? } else { None };
+    Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()))
+}
+
+/// What has to go of a git directory that a command made in a workspace; all of it if it is no repository.
+pub(super) fn unwanted(workspace: &Path, git: &Path) -> io::Result<Vec<PathBuf>> {
     let at = |name: &Path| -> io::Result<Option<(Spot, fs::Metadata)>> {
         let Some(spot) = Spot::find(workspace, name)? else { return Ok(None) };
         let found = spot.look()?;
@@ -129,14 +188,14 @@ mod tests {
     fn samples_stay_and_hooks_do_not() {
         let folder = tempfile::tempdir().unwrap();
         let git = folder.path().join(".git");
-        assert_eq!(unwanted(folder.path()).unwrap(), Vec::<PathBuf>::new());
+        assert_eq!(unwanted(folder.path(), Path::new(".git")).unwrap(), Vec::<PathBuf>::new());
         fs::create_dir_all(git.join("hooks")).unwrap();
-        assert_eq!(unwanted(folder.path()).unwrap(), [Path::new(".git")]);
+        assert_eq!(unwanted(folder.path(), Path::new(".git")).unwrap(), [Path::new(".git")]);
         for (name, text) in [("HEAD", "ref: refs/heads/main"), ("hooks/a.sample", ""), ("hooks/pre-commit", "")] {
             fs::write(git.join(name), text).unwrap();
         }
         fs::write(git.join("config"), "[core]\n\thooksPath = evil\n").unwrap();
-        let found = unwanted(folder.path()).unwrap();
+        let found = unwanted(folder.path(), Path::new(".git")).unwrap();
         assert_eq!(found[ELSEWHERE.len()..], [Path::new(".git/hooks/pre-commit"), Path::new(".git/config")]);
     }
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use homard_agent::courier::{Action, Courier, CourierError, Manner, Media, Outgoing, Receipt};
 use homard_channels as channels;
 use homard_channels::{Act, Failure, Place};
-use homard_tools::enclose;
+use homard_tools::{FileAccess, enclose};
 
 use super::{Account, Channels};
 use crate::config::channels::DEFAULT_ACCOUNT;
@@ -50,7 +50,7 @@ impl Channels {
             options: poll.options,
             is_multiple: poll.is_multiple,
         });
-        let (place, media) = (Place { to, thread }, media(outgoing.media).await?);
+        let (place, media) = (Place { to, thread }, media(&account.files(), outgoing.media).await?);
         let outgoing = channels::Outgoing { id, place, reply_to, text, media, is_silent, is_voice, poll };
         if let Some(run) = run
             && let Some(said) = self.drafts().become_answer(account.channel.as_ref(), &run, &outgoing).await
@@ -109,22 +109,22 @@ async fn act(account: &Account, outgoing: Outgoing) -> Result<channels::Receipt,
 }
 
 /// What goes with a message, in the channel's hands: it does not know our files.
-async fn media(all: Vec<Media>) -> Result<Vec<channels::Media>, CourierError> {
+async fn media(files: &FileAccess, all: Vec<Media>) -> Result<Vec<channels::Media>, CourierError> {
     let mut loaded = Vec::new();
     for media in all {
         loaded.push(match media {
             Media::Url(url) => channels::Media::Url(url),
             Media::Bytes { name, mime, bytes } => channels::Media::Bytes { name, mime, bytes },
-            Media::File { root, path } => file(root, path).await.map_err(CourierError::Refused)?,
+            Media::File { root, path } => file(files.clone(), root, path).await.map_err(CourierError::Refused)?,
         });
     }
     Ok(loaded)
 }
 
-async fn file(root: PathBuf, path: String) -> Result<channels::Media, String> {
+async fn file(files: FileAccess, root: PathBuf, path: String) -> Result<channels::Media, String> {
     let name = path.rsplit('/').next().unwrap_or_default().to_owned();
     let shown = path.clone();
-    let reading = tokio::task::spawn_blocking(move || enclose(&root, &path)).await;
+    let reading = tokio::task::spawn_blocking(move || enclose(&files, &root, &path)).await;
     let bytes = reading.map_err(|error| error.to_string()).flatten();
     let bytes = bytes.map_err(|why| format!("the file {shown} cannot go with the message: {why}"))?;
     Ok(channels::Media::Bytes { name, mime: None, bytes })

@@ -10,10 +10,11 @@ use homard_channels::{
     mention::Patterns,
 };
 use homard_proto::{AgentId, ChannelAccount, IdIssuer, Identity, SenderPattern};
+use homard_tools::FileAccess;
 use jiff::tz::TimeZone;
 
 use crate::{
-    assemble::{office::workspace, routes::routes},
+    assemble::{office::workspace, routes::routes, tools::policy as sandbox_policy},
     config::{
         Config,
         channels::{Account, Group, Growth, Id, Reactions, Topic},
@@ -54,6 +55,8 @@ pub(super) struct Policy {
     pub(super) zone: TimeZone,
     /// Where agents keep their files.
     pub(super) workspaces: BTreeMap<AgentId, PathBuf>,
+    /// Which files may go out with messages.
+    pub(super) files: FileAccess,
 }
 
 impl Policy {
@@ -88,6 +91,7 @@ impl Policy {
             zone: zone.unwrap_or_else(TimeZone::system),
             workspaces: members.iter().map(|agent| (agent.id.clone(), workspace(config, paths, agent))).collect(),
             at,
+            files: FileAccess::new(&sandbox_policy(config, paths)),
         };
         (policy, wrong)
     }

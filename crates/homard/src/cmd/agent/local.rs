@@ -17,7 +17,7 @@ use homard_store::Error as StoreError;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{Answer, LEAVING, Turn, interrupted};
+use super::{Answer, LEAVING, Turn, interrupted, workplace};
 use crate::{
     assemble::{House, Purpose, approvals},
     config::{self, Chosen},
@@ -35,6 +35,7 @@ const PRINCIPAL: &str = "owner";
 pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, way_out: &str) -> Result<Answer> {
     config::has_all(&chosen.loaded, &paths.config)?;
     let here = env::current_dir().context("the current directory is gone")?;
+    workplace::check(&here, &chosen.loaded.config, paths, turn.work_here)?;
     let (house, _) = House::open(chosen, paths, Purpose::OneTurn).map_err(|error| match error.downcast_ref() {
         Some(StoreError::Locked(who)) => Failure::new("locked", format!("{who}\n{way_out}")).into(),
         Some(StoreError::Disk(_) | StoreError::Corrupt(_)) | None => error,

@@ -6,12 +6,13 @@ use homard_model::catalog::{self, provider_name};
 use homard_providers::quirks;
 use serde_json::{Value, json};
 
-use super::{Setup, prompt};
+use super::Setup;
 use crate::{
     auth::{
         file::{self, Fields},
         place,
     },
+    cmd::prompt,
     failure::Failure,
     render,
 };

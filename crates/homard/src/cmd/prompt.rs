@@ -1,4 +1,4 @@
-//! A secret from whoever starts the command: typed and not shown, or piped in.
+//! Questions on the terminal: a secret, typed and not shown or piped in; and yes or no.
 
 use std::io::{self, IsTerminal, Read, Write};
 
@@ -26,6 +26,21 @@ pub(super) fn secret(what: &str) -> Result<String> {
     drop(silent);
     writeln!(stderr)?;
     typed
+}
+
+/// Asks a question that is answered with yes or no; `None` where there is no terminal to ask on.
+pub(super) fn confirm(question: &str) -> Result<Option<bool>> {
+    let (mut stdin, mut stderr) = (io::stdin().lock(), io::stderr().lock());
+    if !stdin.is_terminal() || !stderr.is_terminal() {
+        return Ok(None);
+    }
+    write!(stderr, "{question} [y/N] ").and_then(|()| stderr.flush())?;
+    let silent = Silent::begin().context("cannot read from the terminal")?;
+    let typed = typed(&mut stdin);
+    drop(silent);
+    let typed = typed?;
+    writeln!(stderr, "{}", crate::render::harmless(&typed))?;
+    Ok(Some(matches!(typed.trim().to_lowercase().as_str(), "y" | "yes")))
 }
 
 /// Reads a line key by key, because the terminal does not do it while it is silent.

@@ -1,0 +1,138 @@
+//! What the file tools share: which paths they open, which changes need approval, whose turn it is, and which commands
+//! watch what they write.
+
+mod approval;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use similar::TextDiff;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::approval::is_change;
+use crate::{
+    Error,
+    beneath::Beneath,
+    path_rules::PathRules,
+    protected::Kind,
+    sandbox::{SandboxPolicy, Watches},
+    text::{Text, with_plain_breaks},
+    turns::Turns,
+};
+
+/// How long a difference may be refined; after that it is right, but perhaps larger than it had to be.
+const DIFF: Duration = Duration::from_secs(1);
+
+/// Access of tools to files, by the same policy as commands have. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct FileAccess {
+    policy: Arc<SandboxPolicy>,
+    /// Whether changes of protected files need approval.
+    asks: bool,
+    pub(crate) turns: Turns,
+    pub(crate) watches: Watches,
+}
+
+/// A call of a tool that changes files.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) workdir: PathBuf,
+    pub(crate) cancel: CancellationToken,
+    pub(crate) consent: Consent,
+}
+
+/// What the owner says to a change of protected files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Consent {
+    /// The owner has to be asked.
+    Ask,
+    /// The run is of somebody else: it is refused.
+    Never,
+    /// The owner allowed the change that this text shows.
+    Given(String),
+}
+
+/// A change that needs approval.
+#[derive(Debug)]
+pub(crate) struct Proposal {
+    /// The protected files, as people read them.
+    pub(crate) paths: String,
+    /// The whole change: the tool and the difference of every file.
+    pub(crate) text: String,
+}
+
+/// What becomes of one file: its path as the call names it, and its text, or nothing.
+pub(crate) type Change<'a> = (&'a str, Option<&'a str>);
+
+impl FileAccess {
+    /// Access by a policy.
+    pub fn new(policy: &SandboxPolicy) -> Self {
+        Self { policy: Arc::new(policy.clone()), ..Self::default() }
+    }
+
+    /// The same, for tools that work beside commands which are watched. `asks` says whether changes of protected files
+    /// need approval.
+    pub(crate) fn beside(policy: &SandboxPolicy, watches: &Watches, asks: bool) -> Self {
+        Self { watches: watches.clone(), asks, ..Self::new(policy) }
+    }
+
+    /// Opens the directory that a run works in. Blocks.
+    pub(crate) fn open(&self, workdir: &Path) -> Result<Beneath, Error> {
+        let failed = |source| Error::Io { path: workdir.display().to_string(), source };
+        let real = workdir.canonicalize().map_err(failed)?;
+        if self.policy.refuses(&real) {
+            return Err(Error::InStateDirectory { path: workdir.to_owned() });
+        }
+        Beneath::open(workdir, PathRules::of(&self.policy, &real, self.asks))
+    }
+
+    /// Checks that a change may be made now, and lets `beneath` make it. Blocks.
+    pub(crate) fn permit(
+        &self,
+        beneath: &mut Beneath,
+        tool: &str,
+        changes: &[Change<'_>],
+        call: &Call,
+    ) -> Result<(), Error> {
+        let mut protected = Vec::new();
+        for (path, text) in changes {
+            let kind = if text.is_some() { Kind::Write } else { Kind::Remove };
+            if beneath.permit(path, kind)? {
+                protected.push(*path);
+            }
+        }
+        if protected.is_empty() {
+            return Ok(());
+        }
+        let paths = protected.join(", ");
+        let shown = || shown(beneath, tool, changes, call);
+        match &call.consent {
+            Consent::Never => {
+                Err(Error::Protected { path: paths, why: "only the owner's runs may ask for it".to_owned() })
+            }
+            Consent::Ask => Err(Error::NeedsApproval(Box::new(Proposal { paths, text: shown()? }))),
+            Consent::Given(text) if *text == shown()? => Ok(()),
+            Consent::Given(_) => Err(Error::Protected { path: paths, why: "it changed since it was asked".to_owned() }),
+        }
+    }
+}
+
+/// A change as people read it.
+fn shown(beneath: &Beneath, tool: &str, changes: &[Change<'_>], call: &Call) -> Result<String, Error> {
+    let mut text = tool.to_owned();
+    for (path, after) in changes {
+        let before = match Text::load(beneath, path, &call.cancel) {
+            Ok(before) => before.content,
+            Err(Error::Missing { .. } | Error::MissingNear { .. }) => String::new(),
+            Err(Error::NotText { .. } | Error::TooLarge { .. }) => "(no text)\n".to_owned(),
+            Err(error) => return Err(error),
+        };
+        let (before, after) = (with_plain_breaks(&before), with_plain_breaks(after.unwrap_or_default()));
+        let diff = TextDiff::configure().timeout(DIFF).diff_lines(&before, &after);
+        text.push_str(&format!("\n{}", diff.unified_diff().header(path, path)));
+    }
+    Ok(text)
+}

@@ -1,0 +1,161 @@
+//! The owner's approval for a change of protected files: what is asked, and the change once it is allowed.
+
+use std::{fs, io, os::unix::fs::MetadataExt, path::Path, path::PathBuf};
+
+use homard_agent::{
+    Hub,
+    approval::{
+        Bound, Desk, EXPIRES, Entry, FolderSeen, Ticket, bound,
+        follow::{Later, follow},
+    },
+    task,
+    tool::{ToolCx, ToolResult},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{Call, Consent, FileAccess, Proposal};
+use crate::{Error, apply_patch::apply_patch, edit::edit, failure, write::write};
+
+/// What holds a file tool, in the words of an approval: nothing but the approval itself.
+const PROFILE: &str = "file tool";
+
+/// A call that waits for approval, as it is stored.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stored {
+    /// The name of the tool. Stored calls of `exec` do not have it.
+    file_tool: String,
+    workspace: PathBuf,
+    arguments: Value,
+}
+
+/// Whether an approval is about a change of files.
+pub(crate) fn is_change(entry: &Entry) -> bool {
+    entry.call.get("fileTool").is_some()
+}
+
+impl FileAccess {
+    /// Calls a tool that changes files. A change that needs approval is asked for instead, and made once it is allowed.
+    pub(crate) async fn change(&self, tool: &'static str, cx: ToolCx, arguments: Value) -> ToolResult {
+        let consent = if cx.origin.is_owner() { Consent::Ask } else { Consent::Never };
+        let call = Call { workdir: cx.workdir.clone(), cancel: cx.cancel.clone(), consent };
+        match self.run(tool, call, arguments.clone()).await {
+            Ok(result) => result,
+            Err(Error::NeedsApproval(proposal)) => match self.ask(tool, &cx, arguments, *proposal).await {
+                Ok(result) => result,
+                Err(error) => failure(tool, &error),
+            },
+            Err(error) => failure(tool, &error),
+        }
+    }
+
+    async fn run(&self, tool: &str, call: Call, arguments: Value) -> Result<ToolResult, Error> {
+        let (files, tool) = (self.clone(), tool.to_owned());
+        let work = move || {
+            files.turns.take(&call.workdir, || match tool.as_str() {
+                "write" => write(&files, &call, crate::parse(arguments)?),
+                "edit" => edit(&files, &call, crate::parse(arguments)?),
+                "apply_patch" => apply_patch(&files, &call, crate::parse(arguments)?),
+                other => Err(Error::NotAChange { tool: other.to_owned() }),
+            })
+        };
+        tokio::task::spawn_blocking(work).await.map_err(Error::Thread).flatten()
+    }
+
+    /// Asks the owner. The tool answers at once that the change waits.
+    async fn ask(&self, tool: &str, cx: &ToolCx, arguments: Value, proposal: Proposal) -> Result<ToolResult, Error> {
+        let refused = |why: &str| Error::Protected { path: proposal.paths.clone(), why: why.to_owned() };
+        let Some((hub, desk)) = cx.hub.as_ref().and_then(|hub| Some((hub, hub.desk()?))) else {
+            return Err(refused("nobody can be asked here"));
+        };
+        let (session, run) = (cx.session.as_str(), cx.run.as_str());
+        let bound = bound_to((tool, &proposal.text), &cx.workdir, (session, run));
+        let bound = bound.map_err(|source| Error::Io { path: cx.workdir.display().to_string(), source })?;
+        let mut told = Map::new();
+        for (name, value) in [
+            ("cwd", cx.workdir.display().to_string()),
+            ("host", "gateway".to_owned()),
+            ("sessionKey", session.to_owned()),
+            ("runId", run.to_owned()),
+            ("diff", proposal.text.clone()),
+            ("warningText", format!("it changes protected files: {}", proposal.paths)),
+        ] {
+            told.insert(name.to_owned(), value.into());
+        }
+        let stored = Stored { file_tool: tool.to_owned(), workspace: cx.workdir.clone(), arguments };
+        let ticket = Ticket {
+            id: None,
+            agent: cx.session.agent().unwrap_or(hub.agents().default_id()).clone(),
+            command: proposal.text.clone(),
+            told,
+            bound: Some(bound),
+            rules: Vec::new(),
+            call: json!(stored),
+            expires: EXPIRES,
+        };
+        let entry = desk.ask(ticket).await.map_err(|error| refused(&error.to_string()))?;
+        self.follow(hub, desk, &entry.id);
+        let text = format!(
+            "{paths} waits for the owner's approval (approval {id}), for 5 minutes at most, because it runs code or steers \
+             agents. Do not make the change again: you will be told what came of it. To allow it: /approve {id} allow-once",
+            paths = proposal.paths,
+            id = entry.id
+        );
+        Ok(ToolResult::text(text).with_details(json!({
+            "status": "approval-pending", "approvalId": entry.id, "expiresAtMs": entry.expires_at_ms,
+        })))
+    }
+
+    fn follow(&self, hub: &Hub, desk: &Desk, id: &str) {
+        let (hub, desk, id, later) = (hub.clone(), desk.clone(), id.to_owned(), self.later(desk));
+        task::spawn("approved change", async move { follow(&desk, &hub, &id, &later).await });
+    }
+
+    /// Makes the changes that are allowed.
+    fn later(&self, desk: &Desk) -> Later {
+        let (files, desk) = (self.clone(), desk.clone());
+        Later::new(move |entry, _| {
+            let (files, desk) = (files.clone(), desk.clone());
+            async move { files.make_allowed(&desk, entry).await }
+        })
+    }
+
+    /// Makes a change that was allowed, if it is still the one that was shown, and says what came of it.
+    pub(crate) async fn make_allowed(&self, desk: &Desk, entry: Entry) -> String {
+        match self.try_allowed(desk, &entry).await {
+            Ok(result) => format!("Change made (approval {}): {}", entry.id, text_of(&result)),
+            Err(why) => format!("Change not made (approval {}): {why}", entry.id),
+        }
+    }
+
+    async fn try_allowed(&self, desk: &Desk, entry: &Entry) -> Result<ToolResult, String> {
+        let stored: Stored = serde_json::from_value(entry.call.clone()).map_err(|error| error.to_string())?;
+        let Some(was) = &entry.bound else { return Err("the approval names no run".to_owned()) };
+        let now = bound_to((&stored.file_tool, &entry.command), &stored.workspace, (&was.session, &was.run));
+        let now = now.map_err(|error| error.to_string())?;
+        desk.take(&entry.id, now).await.map_err(|error| error.to_string())?;
+        let consent = Consent::Given(entry.command.clone());
+        let call = Call { workdir: stored.workspace, cancel: CancellationToken::new(), consent };
+        self.run(&stored.file_tool, call, stored.arguments).await.map_err(|error| error.to_string())
+    }
+}
+
+fn text_of(result: &ToolResult) -> String {
+    result.content.iter().filter_map(|block| block.as_text()).collect::<Vec<_>>().join("\n")
+}
+
+/// What the approval is about: the tool, the whole text that was shown, and the directory.
+fn bound_to((tool, text): (&str, &str), workdir: &Path, (session, run): (&str, &str)) -> io::Result<Bound> {
+    let found = fs::metadata(workdir)?;
+    Ok(Bound {
+        argv: vec![tool.to_owned(), text.to_owned()],
+        cwd: FolderSeen { path: workdir.to_string_lossy().into_owned(), dev: found.dev(), ino: found.ino() },
+        env: bound::digest([]),
+        files: Vec::new(),
+        session: session.to_owned(),
+        run: run.to_owned(),
+        profile: PROFILE.to_owned(),
+    })
+}

@@ -1,0 +1,187 @@
+//! Paths that no tool opens or changes: one list for the sandbox and for the file tools.
+//!
+//! The lists are constants; [`PathRules`] resolves them for the directory that a run works in. A rule is about the
+//! real path of a file, which the kernel reports for an open descriptor, so links and other spellings do not evade it.
+
+use std::path::{Path, PathBuf};
+
+use crate::{
+    protected::{GUIDE, Kind, needs_approval},
+    sandbox::SandboxPolicy,
+};
+
+/// Credentials, browser profiles and shell histories, relative to the home directory. Hidden from tools.
+pub(crate) const CREDENTIALS: [&str; 35] = [
+    ".ssh",
+    ".aws",
+    ".azure",
+    ".gnupg",
+    ".kube",
+    ".docker",
+    ".netrc",
+    ".pgpass",
+    ".git-credentials",
+    ".npmrc",
+    ".pypirc",
+    ".terraform.d",
+    ".vault-token",
+    ".password-store",
+    ".homard",
+    ".openclaw",
+    ".clawdbot",
+    ".moltbot",
+    ".codex",
+    ".claude",
+    ".claude.json",
+    ".bash_history",
+    ".zsh_history",
+    ".python_history",
+    ".cargo/credentials.toml",
+    ".config/gh",
+    ".config/gcloud",
+    ".config/op",
+    ".config/homard",
+    ".config/google-chrome",
+    ".config/chromium",
+    ".config/BraveSoftware",
+    ".mozilla",
+    ".local/share/keyrings",
+    ".thunderbird",
+];
+
+/// System files with secrets. Only root can read them anyway.
+pub(crate) const SYSTEM_SECRETS: [&str; 4] = ["/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-"];
+
+/// Files that run when a shell, a session or an editor starts, relative to the home directory. Tools may read them,
+/// but not change them.
+pub(crate) const START_FILES: [&str; 29] = [
+    ".bashrc",
+    ".bash_aliases",
+    ".bash_login",
+    ".bash_logout",
+    ".bash_profile",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".zlogin",
+    ".zlogout",
+    ".kshrc",
+    ".cshrc",
+    ".tcshrc",
+    ".login",
+    ".inputrc",
+    ".xinitrc",
+    ".xprofile",
+    ".xsession",
+    ".xsessionrc",
+    ".pam_environment",
+    ".gitconfig",
+    ".vimrc",
+    ".config/fish",
+    ".config/git",
+    ".config/autostart",
+    ".config/environment.d",
+    ".config/systemd",
+    ".local/bin",
+];
+
+/// What applies to the paths below one directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct PathRules {
+    /// Below the directory, and never opened.
+    hidden: Vec<PathBuf>,
+    /// Below something hidden, and open nevertheless, because the config says so.
+    shown: Vec<PathBuf>,
+    /// Below the directory, and never changed.
+    read_only: Vec<PathBuf>,
+    /// Directories whose files are protected, if changes of those need approval: the directory, and workspaces in it.
+    guarded: Vec<PathBuf>,
+}
+
+impl PathRules {
+    /// Resolves the rules of a policy for the real path of a directory. Blocks.
+    pub(crate) fn of(policy: &SandboxPolicy, directory: &Path, asks: bool) -> Self {
+        // Only these can be reached: paths do not leave the directory. What contains it was chosen by the owner, but for
+        // the state directory, which `SandboxPolicy::refuses` knows.
+        let below = |paths: Vec<PathBuf>| -> Vec<PathBuf> {
+            let real = paths.iter().flat_map(|path| resolve(path));
+            real.filter(|path| path.starts_with(directory) && path != directory).collect()
+        };
+        let shown: Vec<_> = policy.extra_read.iter().chain(&policy.extra_write).cloned().collect();
+        let guarded = std::iter::once(directory.to_owned()).chain(below(policy.workspaces.clone()));
+        Self {
+            hidden: below(policy.secrets()),
+            shown: below(shown),
+            read_only: below(policy.start_files()),
+            guarded: if asks { guarded.collect() } else { Vec::new() },
+        }
+    }
+
+    /// Whether a change of a real path needs the owner's approval.
+    pub(crate) fn needs_approval(&self, path: &Path, kind: Kind) -> bool {
+        self.guarded.iter().any(|top| {
+            let below = path.strip_prefix(top);
+            below.is_ok_and(|below| needs_approval(below, kind, top.join(GUIDE).is_file()))
+        })
+    }
+
+    /// True if every path is open: then nobody has to ask for real paths.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.hidden.is_empty() && self.read_only.is_empty() && self.guarded.is_empty()
+    }
+
+    /// Whether tools may not open a real path.
+    pub(crate) fn hides(&self, path: &Path) -> bool {
+        let depth = |all: &[PathBuf]| {
+            let above = all.iter().filter(|above| path.starts_with(above));
+            above.map(|above| above.components().count()).max()
+        };
+        depth(&self.hidden).is_some_and(|hidden| depth(&self.shown).is_none_or(|shown| shown <= hidden))
+    }
+
+    /// Whether tools may not change a real path that they may open.
+    pub(crate) fn is_read_only(&self, path: &Path) -> bool {
+        self.read_only.iter().any(|above| path.starts_with(above))
+    }
+}
+
+/// Real paths of a path that may be missing, or be a link: where it leads, and where it is.
+pub(crate) fn resolve(path: &Path) -> Vec<PathBuf> {
+    let found = path.ancestors().find_map(|above| {
+        let rest = path.strip_prefix(above).ok()?;
+        Some(above.canonicalize().ok()?.join(rest))
+    });
+    let itself = path.parent().and_then(|parent| Some(parent.canonicalize().ok()?.join(path.file_name()?)));
+    let mut all: Vec<_> = found.into_iter().chain(itself).collect();
+    all.dedup();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_hidden_path_that_is_a_link_is_hidden_at_both_places() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().canonicalize().unwrap();
+        fs::create_dir_all(home.join("keys/deep")).unwrap();
+        symlink("keys", home.join(".ssh")).unwrap();
+        let policy = SandboxPolicy {
+            home: Some(home.clone()),
+            extra_read: vec![home.join("keys/deep")],
+            ..SandboxPolicy::default()
+        };
+        let rules = PathRules::of(&policy, &home, false);
+        let hidden = |path: &str| rules.hides(&home.join(path));
+        assert!(hidden(".ssh") && hidden("keys/id") && hidden(".aws/credentials"));
+        assert!(!hidden("keys/deep/known_hosts") && !hidden("keys2") && !hidden(""));
+        assert!(
+            rules.is_read_only(&home.join(".config/fish/config.fish")) && !rules.is_read_only(&home.join(".config"))
+        );
+        assert!(PathRules::of(&policy, &home.join("keys/deep"), false).is_empty());
+    }
+}

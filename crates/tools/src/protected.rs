@@ -1,0 +1,116 @@
+//! Files that make programs run code or that steer agents: one list for commands and for the file tools.
+//!
+//! Commands cannot change them, and what they create is moved to the quarantine (`sandbox`). A change by a file tool needs
+//! the owner's approval (`file_access`).
+
+use std::path::{Component, Path};
+
+/// Protected at any depth: other programs look for these in every project. `.git` is protected, too, but not as a whole
+/// for commands: see [`GIT_CONTROL`].
+pub(crate) const ANYWHERE: [&str; 17] = [
+    ".agents",
+    ".claude",
+    ".codex",
+    ".cursor",
+    ".cursorrules",
+    ".envrc",
+    ".gitattributes",
+    ".gitmodules",
+    ".homard",
+    ".idea",
+    ".mcp.json",
+    ".openclaw",
+    ".vscode",
+    ".windsurfrules",
+    "AGENTS.md",
+    "CLAUDE.md",
+    "GEMINI.md",
+];
+
+/// Protected at the top of a workspace, where Homard loads them.
+pub(crate) const AT_TOP: [&str; 5] = ["BOOT.md", "HEARTBEAT.md", "SOUL.md", "hooks", "skills"];
+
+/// Notes at the top of a workspace that an agent keeps itself, with its file tools. Commands do not change them.
+pub(crate) const NOTES: [&str; 5] = ["IDENTITY.md", "MEMORY.md", "TOOLS.md", "USER.md", "memory.md"];
+
+/// The guide through the first conversation. An agent may remove it, but not create it: while it exists, the agent writes
+/// its own `SOUL.md`.
+pub(crate) const GUIDE: &str = "BOOTSTRAP.md";
+
+/// What a repository's `.git` runs programs by. Hooks and config are read from where `commondir` says.
+pub(crate) const GIT_CONTROL: [&str; 5] = ["hooks", "config", "config.worktree", "modules", "commondir"];
+
+/// A directory is a repository, bare or not, by a file of this name.
+const HEAD: &str = "HEAD";
+
+/// What a command may not change at the top of its workspace, but for `.git` and [`GUIDE`].
+pub(crate) fn for_commands() -> impl Iterator<Item = &'static str> {
+    ANYWHERE.into_iter().chain(AT_TOP).chain(NOTES)
+}
+
+/// How a file tool changes a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Write,
+    Remove,
+}
+
+/// Whether a change of a path below a directory needs the owner's approval. `is_new_agent` says that the directory has
+/// a [`GUIDE`].
+pub(crate) fn needs_approval(path: &Path, kind: Kind, is_new_agent: bool) -> bool {
+    let mut parts = path.components().map(Component::as_os_str);
+    if parts.clone().any(|part| part == ".git" || ANYWHERE.iter().any(|name| part == *name)) {
+        return true;
+    }
+    if path.file_name().is_some_and(|name| name == HEAD) {
+        return true;
+    }
+    let Some(first) = parts.next() else { return false };
+    if first == GUIDE {
+        return kind == Kind::Write;
+    }
+    if first == "SOUL.md" && is_new_agent {
+        return false;
+    }
+    AT_TOP.iter().any(|name| first == *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c2_what_runs_code_or_steers_agents_needs_approval() {
+        let needs = |path: &str| needs_approval(Path::new(path), Kind::Write, false);
+        for path in [
+            ".git",
+            ".git/config",
+            "sub/deep/.git/hooks/pre-commit",
+            "bare/HEAD",
+            "sub/.gitattributes",
+            "sub/.vscode/tasks.json",
+            "projects/a/AGENTS.md",
+            ".mcp.json",
+            "hooks/evil/HOOK.md",
+            "skills/evil/SKILL.md",
+            "SOUL.md",
+            "BOOT.md",
+            "BOOTSTRAP.md",
+        ] {
+            assert!(needs(path), "{path}");
+        }
+        for path in
+            ["MEMORY.md", "memory/2026-01-01.md", "USER.md", "src/hooks/use.ts", "docs/skills/a.md", "git/config"]
+        {
+            assert!(!needs(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_new_agent_writes_its_soul_and_removes_its_guide() {
+        assert!(!needs_approval(Path::new("SOUL.md"), Kind::Write, true));
+        assert!(needs_approval(Path::new("AGENTS.md"), Kind::Write, true));
+        assert!(!needs_approval(Path::new(GUIDE), Kind::Remove, true));
+        assert!(needs_approval(Path::new("sub/AGENTS.md"), Kind::Remove, false));
+    }
+}

@@ -1,0 +1,301 @@
+//! Files that no tool opens or changes, whichever directory a run works in.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+mod bench;
+
+use std::{collections::BTreeMap, fs, os::unix::fs::symlink};
+
+use bench::{Bench, said};
+use homard_agent::approval::Wish;
+use homard_proto::AgentId;
+use homard_tools::Approvals;
+use serde_json::{Value, json};
+
+const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
+
+/// A bench whose workspace is the home directory, with the state directory and credentials in it.
+fn at_home() -> Bench {
+    let outside = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let home = outside.path().canonicalize().unwrap().join("workspace");
+    let bench = Bench::below(outside, &ENV, |settings| {
+        settings.sandbox.home = Some(home.clone());
+        settings.sandbox.state_dir = Some(home.join(".homard"));
+        settings.sandbox.masked = vec![home.join("conf/homard.json")];
+    });
+    for (path, text) in [
+        (".homard/homard.json", "{}"),
+        (".homard/exec-approvals.json", "{\"canary\": 1}"),
+        (".homard/gateway-token", "canary"),
+        (".ssh/id_ed25519", "canary"),
+        ("conf/homard.json", "canary"),
+        (".bashrc", "# canary\n"),
+        ("notes.txt", "plain\n"),
+    ] {
+        let path = home.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    bench
+}
+
+fn patch(body: &str) -> Value {
+    json!({"input": format!("*** Begin Patch\n{body}\n*** End Patch")})
+}
+
+#[tokio::test]
+async fn c3_file_tools_hide_the_state_directory() {
+    let bench = at_home();
+    symlink(".ssh", bench.workdir().join("link")).unwrap();
+    for (tool, arguments) in [
+        ("read", json!({"path": ".homard/gateway-token"})),
+        ("read", json!({"path": ".ssh/id_ed25519"})),
+        ("read", json!({"path": "link/id_ed25519"})),
+        ("read", json!({"path": bench.workdir().join(".ssh/id_ed25519")})),
+        ("read", json!({"path": "conf/homard.json"})),
+        ("ls", json!({"path": ".homard"})),
+        ("ls", json!({"path": "link"})),
+        ("find", json!({"path": ".ssh", "pattern": "*"})),
+        ("grep", json!({"path": ".ssh", "pattern": "canary"})),
+        ("grep", json!({"path": ".ssh/id_ed25519", "pattern": "canary"})),
+        ("write", json!({"path": ".homard/exec-approvals.json", "content": "{}"})),
+        ("write", json!({"path": ".homard/extensions/evil/x", "content": "x"})),
+        ("write", json!({"path": ".ssh/authorized_keys", "content": "x"})),
+        ("write", json!({"path": "link/new/authorized_keys", "content": "x"})),
+        ("write", json!({"path": ".aws/credentials", "content": "not there yet"})),
+        ("edit", json!({"path": ".homard/homard.json", "oldText": "{}", "newText": "{ }"})),
+        ("apply_patch", patch("*** Add File: .homard/evil\n+x")),
+        ("apply_patch", patch("*** Delete File: .ssh/id_ed25519")),
+        ("apply_patch", patch("*** Update File: notes.txt\n*** Move to: .ssh/config\n@@\n-plain\n+x")),
+        ("exec", json!({"command": "ls", "workdir": ".ssh"})),
+    ] {
+        let result = bench.call(tool, arguments.clone()).await;
+        let (text, is_error) = said(&result);
+        assert!(is_error && text.contains("is hidden from tools"), "{tool} {arguments}: {text}");
+    }
+    let missing = bench.call("read", json!({"path": ".ssh/id_ed2551"})).await;
+    assert!(!said(&missing).0.contains("id_ed25519"), "{missing:?}");
+    for (tool, arguments) in [("grep", json!({"pattern": "canary"})), ("find", json!({"pattern": "*"}))] {
+        let result = bench.call(tool, arguments).await;
+        let (text, is_error) = said(&result);
+        let shown = [".homard", ".ssh", "homard.json"].iter().any(|name| text.contains(name));
+        assert!(!is_error && !shown, "{tool}: {text}");
+    }
+    assert_eq!(fs::read_to_string(bench.workdir().join(".homard/exec-approvals.json")).unwrap(), "{\"canary\": 1}");
+    for absent in [".aws", ".ssh/authorized_keys", ".ssh/new", ".ssh/config", ".homard/extensions", ".homard/evil"] {
+        assert!(!bench.workdir().join(absent).exists(), "{absent}");
+    }
+    let plain = bench.call("read", json!({"path": "notes.txt"})).await;
+    assert_eq!(said(&plain), ("plain\n", false));
+}
+
+#[tokio::test]
+async fn c3_file_tools_change_no_shell_start_file() {
+    let bench = at_home();
+    let read = bench.call("read", json!({"path": ".bashrc"})).await;
+    assert_eq!(said(&read), ("# canary\n", false));
+    for (tool, arguments) in [
+        ("write", json!({"path": ".bashrc", "content": "x"})),
+        ("write", json!({"path": ".zshrc", "content": "not there yet"})),
+        ("write", json!({"path": ".config/fish/config.fish", "content": "x"})),
+        ("edit", json!({"path": ".bashrc", "oldText": "canary", "newText": "x"})),
+        ("apply_patch", patch("*** Add File: .profile\n+x")),
+        ("apply_patch", patch("*** Delete File: .bashrc")),
+    ] {
+        let result = bench.call(tool, arguments.clone()).await;
+        let (text, is_error) = said(&result);
+        assert!(
+            is_error && text.contains("makes shells or other programs of the user run code"),
+            "{tool} {arguments}: {text}"
+        );
+    }
+    assert_eq!(fs::read_to_string(bench.workdir().join(".bashrc")).unwrap(), "# canary\n");
+    assert!(!bench.workdir().join(".config").exists());
+}
+
+#[tokio::test]
+async fn c3_commands_change_no_shell_start_file() {
+    if !bench::has_namespaces("c3_commands_change_no_shell_start_file") {
+        return;
+    }
+    let bench = at_home();
+    let command = "echo evil >> .bashrc; echo evil > .profile; mkdir -p .config/fish; echo evil > .config/fish/config.fish; \
+                   cat .bashrc";
+    let result = bench.call("exec", json!({"command": command})).await;
+    let (text, _) = said(&result);
+    assert!(text.contains("# canary"), "{text}");
+    assert_eq!(fs::read_to_string(bench.workdir().join(".bashrc")).unwrap(), "# canary\n");
+    assert!(!bench.workdir().join(".profile").exists(), "{text}");
+    assert!(!bench.workdir().join(".config/fish/config.fish").exists(), "{text}");
+}
+
+/// A bench whose workspace lies in the state directory; `workspaces` are those of agents, below its parent.
+fn below_state(workspaces: &[&str]) -> Bench {
+    let outside = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let state = outside.path().canonicalize().unwrap();
+    let workspaces = workspaces.iter().map(|name| state.join(name)).collect();
+    Bench::below(outside, &ENV, |settings| {
+        settings.sandbox.state_dir = Some(state);
+        settings.sandbox.workspaces = workspaces;
+    })
+}
+
+#[tokio::test]
+async fn c3_an_agents_workspace_below_the_state_directory_is_open() {
+    let bench = below_state(&["workspace"]);
+    let wrote = bench.call("write", json!({"path": "a/b.txt", "content": "x"})).await;
+    assert_eq!(said(&wrote), ("Wrote 1 bytes to a/b.txt", false));
+    let read = bench.call("read", json!({"path": "a/b.txt"})).await;
+    assert_eq!(said(&read), ("x", false));
+    let ran = bench.call("exec", json!({"command": "cat a/b.txt"})).await;
+    assert!(!ran.is_error, "{ran:?}");
+}
+
+#[tokio::test]
+async fn c3_the_rest_of_the_state_directory_is_no_place_to_work_in() {
+    for workspaces in [&[][..], &["other"], &[""]] {
+        let bench = below_state(workspaces);
+        fs::write(bench.workdir().join("a.txt"), "canary").unwrap();
+        for (tool, arguments) in [
+            ("read", json!({"path": "a.txt"})),
+            ("write", json!({"path": "b.txt", "content": "x"})),
+            ("ls", json!({})),
+            ("exec", json!({"command": "cat a.txt"})),
+        ] {
+            let result = bench.call(tool, arguments).await;
+            let (text, is_error) = said(&result);
+            assert!(is_error && text.contains("state directory"), "{workspaces:?} {tool}: {text}");
+        }
+    }
+}
+
+/// What makes git, editors or agents run something or obey.
+const PROTECTED: [&str; 15] = [
+    ".git/config",
+    ".git/hooks/pre-commit",
+    "sub/.git/config",
+    "sub/.git",
+    "bare/HEAD",
+    "sub/.gitattributes",
+    ".gitmodules",
+    ".envrc",
+    ".vscode/tasks.json",
+    ".mcp.json",
+    "AGENTS.md",
+    "projects/a/AGENTS.md",
+    "SOUL.md",
+    "skills/evil/SKILL.md",
+    "hooks/evil/HOOK.md",
+];
+
+/// A bench whose changes of protected files need approval, where nobody can be asked.
+fn asking() -> Bench {
+    Bench::with(&ENV, |settings| {
+        let all = Wish::default();
+        settings.approvals = Some(Approvals { all, own: BTreeMap::new(), safe_bins: Vec::new() });
+    })
+}
+
+#[tokio::test]
+async fn c2_file_tools_change_no_protected_file_without_approval() {
+    let bench = asking();
+    fs::create_dir_all(bench.workdir().join(".git/hooks")).unwrap();
+    fs::write(bench.workdir().join("a.txt"), "x\n").unwrap();
+    symlink(".git", bench.workdir().join("link")).unwrap();
+    let mut calls = Vec::new();
+    for path in PROTECTED.into_iter().chain(["link/config", "BOOT.md", "HEARTBEAT.md", "BOOTSTRAP.md"]) {
+        calls.push(("write", json!({"path": path, "content": "evil\n"})));
+        calls.push(("apply_patch", patch(&format!("*** Add File: {path}\n+evil"))));
+        calls.push(("apply_patch", patch(&format!("*** Update File: a.txt\n*** Move to: {path}\n@@\n-x\n+evil"))));
+    }
+    for (tool, arguments) in calls {
+        let result = bench.call(tool, arguments.clone()).await;
+        let (text, is_error) = said(&result);
+        assert!(
+            is_error && text.contains("needs the owner's approval: nobody can be asked here"),
+            "{arguments}: {text}"
+        );
+    }
+    fs::write(bench.workdir().join("AGENTS.md"), "mine\n").unwrap();
+    let edit = bench.call("edit", json!({"path": "AGENTS.md", "oldText": "mine", "newText": "evil"})).await;
+    let removal = bench.call("apply_patch", patch("*** Delete File: AGENTS.md")).await;
+    assert!(said(&edit).1 && said(&removal).1, "{edit:?} {removal:?}");
+    let mut left: Vec<_> = fs::read_dir(bench.workdir()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, [".git", "AGENTS.md", "a.txt", "link"]);
+    assert_eq!(fs::read_to_string(bench.workdir().join("AGENTS.md")).unwrap(), "mine\n");
+}
+
+#[tokio::test]
+async fn c2_an_agent_keeps_its_own_notes_without_approval() {
+    let bench = asking();
+    for path in ["MEMORY.md", "memory/2026-01-01.md", "USER.md", "IDENTITY.md", "src/hooks/use.ts", "a.txt"] {
+        let wrote = bench.call("write", json!({"path": path, "content": "x"})).await;
+        assert!(!wrote.is_error, "{path}: {wrote:?}");
+    }
+    fs::write(bench.workdir().join("BOOTSTRAP.md"), "hello").unwrap();
+    let soul = bench.call("write", json!({"path": "SOUL.md", "content": "x"})).await;
+    let guide = bench.call("apply_patch", patch("*** Delete File: BOOTSTRAP.md")).await;
+    assert!(!soul.is_error && !guide.is_error, "{soul:?} {guide:?}");
+    let later = bench.call("write", json!({"path": "SOUL.md", "content": "y"})).await;
+    assert!(later.is_error, "{later:?}");
+}
+
+#[tokio::test]
+async fn r67_runs_of_others_change_no_protected_file() {
+    let bench = asking();
+    let mut cx = bench.cx(AgentId::main().main_session());
+    cx.origin.principal = "channel:telegram:2".to_owned();
+    let result = bench.tool("write").call(cx, json!({"path": "AGENTS.md", "content": "x"})).await;
+    assert!(said(&result).0.contains("only the owner's runs may ask for it"), "{result:?}");
+}
+
+/// Runs a command in a repository, and returns what it said.
+async fn in_repository(bench: &Bench, command: &str) -> String {
+    let result = bench.call("exec", json!({"command": command})).await;
+    said(&result).0.to_owned()
+}
+
+const SETUP: &str = "export GIT_AUTHOR_NAME=x GIT_AUTHOR_EMAIL=x@x GIT_COMMITTER_NAME=x GIT_COMMITTER_EMAIL=x@x; ";
+
+#[tokio::test]
+async fn c2_a_nested_repository_brings_nothing_that_git_runs() {
+    if !bench::has_namespaces("c2_a_nested_repository_brings_nothing_that_git_runs") {
+        return;
+    }
+    let bench = Bench::new();
+    let plant = "git init -q . && git init -q deep/sub && cd deep/sub && echo a > a && git add a && git commit -qm x && \
+                 git config core.fsmonitor ../../x.sh && echo evil > .git/hooks/pre-commit && cd ../.. && \
+                 git init -q --bare bare.git && git -C bare.git config core.pager evil && \
+                 mkdir linked && echo 'gitdir: ../bare.git' > linked/.git && \
+                 git update-index --add --cacheinfo 160000,$(git -C deep/sub rev-parse HEAD),deep/sub; echo done $?";
+    let text = in_repository(&bench, &format!("{SETUP}{plant}")).await;
+    assert!(text.contains("done 0"), "{text}");
+    let there = |path: &str| bench.workdir().join(path).exists();
+    for gone in ["deep/sub/.git/config", "deep/sub/.git/hooks/pre-commit", "bare.git/config", "linked/.git"] {
+        assert!(!there(gone) && text.contains(gone), "{gone}: {text}");
+    }
+    assert!(there("deep/sub/.git/HEAD") && there("deep/sub/a"), "{text}");
+}
+
+#[tokio::test]
+async fn c2_ordinary_work_in_repositories_is_left_alone() {
+    if !bench::has_namespaces("c2_ordinary_work_in_repositories_is_left_alone") {
+        return;
+    }
+    let bench = Bench::new();
+    let make = "git init -q . && echo a > a && git add a && git commit -qm a && git init -q sub && cd sub && echo b > b && \
+                git add b && git commit -qm b; echo made $?";
+    let text = in_repository(&bench, &format!("{SETUP}{make}")).await;
+    assert!(text.contains("made 0") && !text.contains("aside"), "{text}");
+    // A setting of the owner's that is not plain stays, and commands do not change it.
+    let config = bench.workdir().join("sub/.git/config");
+    let own = fs::read_to_string(&config).unwrap() + "[core]\n\tpager = less\n";
+    fs::write(&config, &own).unwrap();
+    let work = "git status --short && git checkout -qb topic && git commit -q --allow-empty -m c && git rebase -q master main \
+                2>/dev/null; git worktree add -q tree && cd sub && git checkout -qb other && echo c > c && git add c && \
+                git commit -qm c; echo worked $?; git config core.fsmonitor ./evil; echo refused $?";
+    let text = in_repository(&bench, &format!("{SETUP}{work}")).await;
+    assert!(text.contains("worked 0") && !text.contains("refused 0") && !text.contains("aside"), "{text}");
+    assert_eq!(fs::read_to_string(&config).unwrap(), own);
+    assert!(bench.workdir().join("tree/.git").exists(), "{text}");
+}

@@ -19,7 +19,7 @@ use homard_tools::mcp::{Reach, ServerSetup, ServerState, ServerStatus, Servers};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 
-use bench::{Bench, said};
+use bench::{Bench, has_node, said};
 
 /// Longer than anything here takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -67,6 +67,9 @@ fn is_alive(pid: &str) -> bool {
 
 #[tokio::test]
 async fn the_tools_of_a_server_are_listed_by_its_name() {
+    if !has_node("the tools of a server are listed by its name") {
+        return;
+    }
     let servers = ready(vec![stdio("my fake", None)]).await;
     let own = ["crash", "echo", "environment", "fail", "grow", "hang", "picture", "refuse", "spawn"];
     assert_eq!(names(&servers), own.map(|name| format!("my-fake__{name}")));
@@ -92,6 +95,9 @@ async fn the_tools_of_a_server_are_listed_by_its_name() {
 
 #[tokio::test]
 async fn only_tools_that_are_wanted_are_listed() {
+    if !has_node("only tools that are wanted are listed") {
+        return;
+    }
     let mut setup = stdio("a", None);
     setup.include = vec!["e*".to_owned(), "fail".to_owned()];
     setup.exclude = vec!["env*".to_owned()];
@@ -102,6 +108,9 @@ async fn only_tools_that_are_wanted_are_listed() {
 
 #[tokio::test]
 async fn answers_are_told_as_they_are() {
+    if !has_node("answers are told as they are") {
+        return;
+    }
     let servers = ready(vec![stdio("a", None)]).await;
     let echoed = call(&servers, "a__echo", json!({"text": "grüß 日本\n\u{1f600}"})).await;
     assert_eq!(said(&echoed), ("grüß 日本\n\u{1f600}", false));
@@ -116,6 +125,9 @@ async fn answers_are_told_as_they_are() {
 
 #[tokio::test]
 async fn a_server_sees_only_the_environment_that_it_is_given() {
+    if !has_node("a server sees only the environment that it is given") {
+        return;
+    }
     let servers = ready(vec![stdio("a", None)]).await;
     let told = call(&servers, "a__environment", json!({})).await;
     assert_eq!(said(&told), ("HOMARD_EXEC KEY PATH in /", false));
@@ -124,6 +136,9 @@ async fn a_server_sees_only_the_environment_that_it_is_given() {
 
 #[tokio::test]
 async fn a_server_that_went_away_is_started_again_at_the_next_call() {
+    if !has_node("a server that went away is started again at the next call") {
+        return;
+    }
     let servers = ready(vec![stdio("a", None)]).await;
     let crashed = call(&servers, "a__crash", json!({})).await;
     assert_eq!(
@@ -142,6 +157,9 @@ async fn a_server_that_went_away_is_started_again_at_the_next_call() {
 
 #[tokio::test]
 async fn a_server_that_goes_away_again_and_again_is_left_alone() {
+    if !has_node("a server that goes away again and again is left alone") {
+        return;
+    }
     let servers = ready(vec![stdio("a", None)]).await;
     for _ in 0..5 {
         call(&servers, "a__crash", json!({})).await;
@@ -155,6 +173,9 @@ async fn a_server_that_goes_away_again_and_again_is_left_alone() {
 
 #[tokio::test]
 async fn a_call_ends_at_its_timeout_and_when_the_run_is_stopped() {
+    if !has_node("a call ends at its timeout and when the run is stopped") {
+        return;
+    }
     let mut setup = stdio("a", None);
     setup.call = Duration::from_millis(200);
     let servers = ready(vec![setup]).await;
@@ -179,6 +200,9 @@ async fn a_call_ends_at_its_timeout_and_when_the_run_is_stopped() {
 
 #[tokio::test]
 async fn a_server_that_does_not_answer_any_more_is_started_again() {
+    if !has_node("a server that does not answer any more is started again") {
+        return;
+    }
     let mut setup = stdio("a", None);
     setup.call = Duration::from_secs(1);
     let servers = ready(vec![setup]).await;
@@ -196,6 +220,9 @@ async fn a_server_that_does_not_answer_any_more_is_started_again() {
 
 #[tokio::test]
 async fn nothing_is_left_of_a_server() {
+    if !has_node("nothing is left of a server") {
+        return;
+    }
     let servers = ready(vec![stdio("a", None)]).await;
     let spawned = call(&servers, "a__spawn", json!({})).await;
     let pid = said(&spawned).0.to_owned();
@@ -208,6 +235,9 @@ async fn nothing_is_left_of_a_server() {
 
 #[tokio::test]
 async fn a_server_that_is_late_adds_its_tools() {
+    if !has_node("a server that is late adds its tools") {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let gate = folder.path().join("gate");
     mknodat(CWD, &gate, FileType::Fifo, Mode::RWXU, 0).unwrap();
@@ -228,6 +258,9 @@ async fn a_server_that_is_late_adds_its_tools() {
 
 #[tokio::test]
 async fn a_server_that_never_answers_is_ended_at_its_timeout() {
+    if !has_node("a server that never answers is ended at its timeout") {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let gate = folder.path().join("gate");
     mknodat(CWD, &gate, FileType::Fifo, Mode::RWXU, 0).unwrap();
@@ -245,6 +278,9 @@ async fn a_server_that_never_answers_is_ended_at_its_timeout() {
 
 #[tokio::test]
 async fn a_list_that_grows_is_told() {
+    if !has_node("a list that grows is told") {
+        return;
+    }
     let servers = ready(vec![stdio("a", None)]).await;
     let mut watch = servers.watch();
     watch.mark_unchanged();
@@ -256,6 +292,9 @@ async fn a_list_that_grows_is_told() {
 
 #[tokio::test]
 async fn servers_that_cannot_be_used_are_told_and_hold_nobody_up() {
+    if !has_node("servers that cannot be used are told and hold nobody up") {
+        return;
+    }
     let missing = Reach::Command { command: "/no/such".to_owned(), args: vec![], env: BTreeMap::new(), cwd: None };
     let mut mute = stdio("mute", Some("mute"));
     mute.connect = Duration::from_millis(300);
@@ -302,6 +341,9 @@ impl Drop for Web {
 
 #[tokio::test]
 async fn a_server_on_the_web_is_called_like_any_other() {
+    if !has_node("a server on the web is called like any other") {
+        return;
+    }
     let web = Web::start();
     let servers = ready(vec![web.setup("/mcp", "open")]).await;
     assert_eq!(names(&servers), ["web__json", "web__stream", "web__where"]);
@@ -312,6 +354,9 @@ async fn a_server_on_the_web_is_called_like_any_other() {
 
 #[tokio::test]
 async fn a_server_on_the_web_that_refuses_or_sends_on_is_down() {
+    if !has_node("a server on the web that refuses or sends on is down") {
+        return;
+    }
     let web = Web::start();
     let servers = ready(vec![web.setup("/mcp", "wrong-key"), web.setup("/moved", "open")]).await;
     let status = servers.status();
@@ -323,6 +368,9 @@ async fn a_server_on_the_web_that_refuses_or_sends_on_is_down() {
 
 #[tokio::test]
 async fn another_setup_for_one_server_leaves_the_others_alone() {
+    if !has_node("another setup for one server leaves the others alone") {
+        return;
+    }
     let servers = ready(vec![stdio("a", None), stdio("b", None), stdio("c", None)]).await;
     let [a, b, c] = ["a__spawn", "b__spawn", "c__spawn"].map(|name| (tool(&servers, name), name));
     let mut pids = Vec::new();
@@ -353,6 +401,9 @@ async fn another_setup_for_one_server_leaves_the_others_alone() {
 
 #[tokio::test]
 async fn a_server_that_goes_away_and_comes_back_is_news() {
+    if !has_node("a server that goes away and comes back is news") {
+        return;
+    }
     let servers = ready(vec![stdio("a", None)]).await;
     let mut watch = servers.watch();
     watch.mark_unchanged();

@@ -17,7 +17,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    home::{Home, said, skip},
+    home::{Home, has_node, said, skip},
     models::files,
     puppet::Puppet,
     socket::{Socket, connect_as, hear, tell},
@@ -84,6 +84,9 @@ async fn a_command_of_a_turn_without_a_gateway_is_waited_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_is_told_which_tools_a_lean_prompt_is_without() {
+    if !has_node("it is told which tools a lean prompt is without") {
+        return;
+    }
     let server = concat!(env!("CARGO_MANIFEST_DIR"), "/../tools/tests/mcp/server.mjs");
     let servers = json!({"fake": {"command": "node", "args": [server], "toolFilter": {"include": ["echo"]}}});
     let puppet = Puppet::with(json!({"mcp": {"servers": servers}})).await;

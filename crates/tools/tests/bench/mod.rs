@@ -33,6 +33,15 @@ pub(crate) fn has_namespaces(test: &str) -> bool {
     false
 }
 
+/// Whether there is a Node of any version. If not, the test is listed as skipped.
+pub(crate) fn has_node(test: &str) -> bool {
+    let has_node = std::process::Command::new("node").arg("--version").output().is_ok_and(|told| told.status.success());
+    if !has_node {
+        skip(test, "there is no Node");
+    }
+    has_node
+}
+
 /// Lists a test as skipped. `cargo xtask test` collects these lines; written past the capture of the test harness.
 pub(crate) fn skip(test: &str, why: &str) {
     std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();

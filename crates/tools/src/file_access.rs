@@ -89,6 +89,21 @@ impl FileAccess {
         Beneath::open(workdir, PathRules::of(&self.policy, &real, self.asks))
     }
 
+    /// Opens the directory in which a path is read, and returns the path to read there: the directory that a run works in,
+    /// or a folder of skills outside it. Blocks.
+    pub(crate) fn open_for_reading(&self, workdir: &Path, path: &str) -> Result<(Beneath, String), Error> {
+        let at_home = path.strip_prefix("~/").zip(self.policy.home.as_ref());
+        let full = at_home.map_or_else(|| PathBuf::from(path), |(rest, home)| home.join(rest));
+        let is_outside = full.is_absolute() && !full.starts_with(workdir);
+        let skills = self.policy.skills.iter().find(|folder| is_outside && full.starts_with(folder));
+        match (skills.and_then(|folder| Some((folder, folder.canonicalize().ok()?))), full.to_str()) {
+            (Some((folder, real)), Some(full)) => {
+                Ok((Beneath::open(folder, PathRules::of(&self.policy, &real, false))?, full.to_owned()))
+            }
+            (Some(_) | None, _) => Ok((self.open(workdir)?, path.to_owned())),
+        }
+    }
+
     /// Checks that a change may be made now, and lets `beneath` make it. Blocks.
     pub(crate) fn permit(
         &self,

@@ -108,7 +108,8 @@ impl PathRules {
             let real = paths.iter().flat_map(|path| resolve(path));
             real.filter(|path| path.starts_with(directory) && path != directory).collect()
         };
-        let shown: Vec<_> = policy.extra_read.iter().chain(&policy.extra_write).cloned().collect();
+        let shown: Vec<_> =
+            policy.extra_read.iter().chain(&policy.skills).chain(&policy.extra_write).cloned().collect();
         let guarded = std::iter::once(directory.to_owned()).chain(below(policy.workspaces.clone()));
         Self {
             hidden: below(policy.secrets()),

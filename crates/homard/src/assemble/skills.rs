@@ -27,17 +27,23 @@ pub(crate) struct Library {
     pub(crate) shelf: Shelf,
 }
 
+/// Where the skills of an agent with this workspace are looked for.
+pub(crate) fn roots(config: &Config, paths: &Paths, workspace: &Path) -> Roots {
+    let home = paths::home();
+    let place = |text: &Text| paths::expand(Path::new(text.as_str()), home.as_deref());
+    Roots {
+        extra: config.skills.load.extra_dirs.iter().map(place).collect(),
+        bundled: paths::setting("BUNDLED_SKILLS_DIR").map(PathBuf::from),
+        ..Roots::usual(&paths.state, home.as_deref(), workspace)
+    }
+}
+
 impl Library {
     /// The skills of an agent with this workspace.
     pub(crate) fn of(loaded: &Loaded<Config>, paths: &Paths, agent: &Member<'_>, workspace: &Path) -> Self {
-        let (config, home) = (&loaded.config, paths::home());
+        let config = &loaded.config;
         let (said, defaults) = (&config.skills, Limits::default());
-        let place = |text: &Text| paths::expand(Path::new(text.as_str()), home.as_deref());
-        let roots = Roots {
-            extra: said.load.extra_dirs.iter().map(place).collect(),
-            bundled: paths::setting("BUNDLED_SKILLS_DIR").map(PathBuf::from),
-            ..Roots::usual(&paths.state, home.as_deref(), workspace)
-        };
+        let roots = roots(config, paths, workspace);
         let limits = Limits {
             candidates: said.limits.max_candidates_per_root.unwrap_or(defaults.candidates),
             file_bytes: said.limits.max_skill_file_bytes.unwrap_or(defaults.file_bytes),

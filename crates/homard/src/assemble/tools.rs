@@ -1,7 +1,7 @@
 //! From the config to the tools, and who may use which.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
@@ -175,6 +175,11 @@ pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
     let places = |list: &[Text]| -> Vec<PathBuf> {
         list.iter().map(|place| paths::expand(Path::new(place.as_str()), home.as_deref())).collect()
     };
+    let workspaces: Vec<PathBuf> =
+        config.agents.members().iter().map(|agent| office::workspace(config, paths, agent)).collect();
+    let roots = workspaces.iter().map(|workspace| super::skills::roots(config, paths, workspace));
+    let folders =
+        roots.flat_map(|roots| roots.folders().into_iter().map(|(_, folder)| folder.to_owned()).collect::<Vec<_>>());
     sandbox::SandboxPolicy {
         mode: match said.mode.map(|word| word.0) {
             None | Some(Mode::Workspace) => sandbox::Mode::Workspace,
@@ -184,7 +189,8 @@ pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
         },
         network: said.network.unwrap_or(false),
         state_dir: Some(paths.state.clone()),
-        workspaces: config.agents.members().iter().map(|agent| office::workspace(config, paths, agent)).collect(),
+        skills: folders.collect::<BTreeSet<_>>().into_iter().collect(),
+        workspaces,
         extra_read: places(&said.extra_read),
         extra_write: places(&said.extra_write),
         masked: places(&said.masked).into_iter().chain([paths.config.clone()]).collect(),

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::{
     home::{Gateway, Home},
     provider::request,
+    puppet::{Puppet, call},
     socket::{connect, hear, tell},
 };
 
@@ -283,4 +284,33 @@ async fn only_who_may_do_everything_switches_a_skill() {
         assert_eq!(answer["ok"], json!(is_allowed), "{answer}");
     }
     assert!(!home.state().join("homard.json").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_reads_its_skills_wherever_they_are_and_nothing_beside_them() {
+    let extra = tempfile::tempdir().unwrap();
+    fs::write(extra.path().join("beside.txt"), "not a skill").unwrap();
+    let shared = extra.path().join("shared");
+    let puppet = Puppet::with(json!({"skills": {"load": {"extraDirs": [shared]}}})).await;
+    let matter = "name: tides\ndescription: Tell when the water is high.";
+    let state = puppet.home.state();
+    let files = [skill(&state, "tides", matter), skill(&state.join("workspace"), "own", matter)];
+    fs::create_dir_all(shared.join("far")).unwrap();
+    fs::write(shared.join("far/SKILL.md"), format!("---\n{matter}\n---\nLook at the table.\n")).unwrap();
+    let files = files.into_iter().chain([shared.join("far/SKILL.md")]);
+    let gateway = puppet.home.gateway();
+    for file in files {
+        let read = call(&gateway, "read", &json!({"path": file}));
+        assert!(read.contains("Look at the table."), "{}: {read}", file.display());
+        let shown = call(&gateway, "exec", &json!({"command": format!("cat {}", file.display())}));
+        assert!(shown.contains("Look at the table."), "{}: {shown}", file.display());
+        let beside = call(&gateway, "read", &json!({"path": file.join("../../../beside.txt")}));
+        assert!(!beside.contains("not a skill"), "{beside}");
+    }
+    let config = call(&gateway, "read", &json!({"path": state.join("skills/../homard.json")}));
+    assert!(!config.contains("providers"), "{config}");
+    drop(gateway);
+    let message = format!("CALL read {}", json!({"path": state.join("workspace/skills/own/SKILL.md")}));
+    let local = puppet.home.run(&["agent", "-m", &message]);
+    assert!(local.stdout.contains("Look at the table."), "{local:?}");
 }

@@ -57,7 +57,10 @@ impl Layers {
             return Err(std::io::Error::other(Error::InStateDirectory { path: workspace }));
         }
         let private = real(PRIVATE.map(PathBuf::from)).into_iter().map(|path| (path, Layer::Private));
-        let readable = real(policy.extra_read.iter().cloned()).into_iter().map(|path| (path, Layer::Readable));
+        // Skills in the workspace are protected with it.
+        let skills = real(policy.skills.iter().cloned()).into_iter().filter(|path| !path.starts_with(&workspace));
+        let readable = real(policy.extra_read.iter().cloned()).into_iter().chain(skills);
+        let readable = readable.map(|path| (path, Layer::Readable));
         let mut all: Vec<_> = private.chain(readable).collect();
         let may_write = policy.mode != Mode::ReadOnly;
         let own = if may_write { Layer::Writable } else { Layer::Readable };

@@ -36,6 +36,8 @@ pub struct SandboxPolicy {
     pub home: Option<PathBuf>,
     /// What may be read although it lies in a place that is hidden.
     pub extra_read: Vec<PathBuf>,
+    /// Folders of skills: agents read them wherever a run works.
+    pub skills: Vec<PathBuf>,
     /// What may be changed besides the workspace.
     pub extra_write: Vec<PathBuf>,
     /// What is hidden besides the usual.

@@ -19,9 +19,10 @@ pub(super) fn secret(what: &str) -> Result<String> {
         return Ok(text);
     }
     let mut stderr = io::stderr().lock();
-    write!(stderr, "{what} (not shown): ").and_then(|()| stderr.flush())?;
+    // First, because it drops what was typed before: an answer to the question must not be among that.
     let silent =
         Silent::begin().context("the terminal does not stop showing what is typed; pipe the key in instead")?;
+    write!(stderr, "{what} (not shown): ").and_then(|()| stderr.flush())?;
     let typed = typed(&mut stdin);
     drop(silent);
     writeln!(stderr)?;
@@ -34,8 +35,8 @@ pub(super) fn confirm(question: &str) -> Result<Option<bool>> {
     if !stdin.is_terminal() || !stderr.is_terminal() {
         return Ok(None);
     }
-    write!(stderr, "{question} [y/N] ").and_then(|()| stderr.flush())?;
     let silent = Silent::begin().context("cannot read from the terminal")?;
+    write!(stderr, "{question} [y/N] ").and_then(|()| stderr.flush())?;
     let typed = typed(&mut stdin);
     drop(silent);
     let typed = typed?;

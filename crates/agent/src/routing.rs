@@ -2,7 +2,7 @@
 //!
 //! Bindings say which agent; the most specific one that fits wins, and among equals the first. The key says where the
 //! conversation is kept: a group's by the group, and a person's by the person, unless the person is the owner.
-//! Different peers never have one key: ids are escaped by [`part`].
+//! Different peers never have one key: ids are escaped by `part`.
 
 mod part;
 

@@ -35,8 +35,8 @@ const END_OF_INPUT: &[u8] = &[4];
 const REFUSALS: [&str; 2] = ["Read-only file system", "Device or resource busy"];
 
 /// Why they say so.
-const REFUSED: &str = "[It is the sandbox that refuses changes outside the workspace, and of files in it that steer \
-                       agents and git: see docs/security.md]";
+const REFUSED: &str = "[The sandbox refuses changes outside the workspace and of protected files in it, such as AGENTS.md and \
+                       .git/config. To change a protected file, use the write or edit tool: the owner is asked.]";
 
 /// A command, at work or over.
 #[derive(Debug)]

@@ -37,8 +37,9 @@ pub(crate) const NOTES: [&str; 5] = ["IDENTITY.md", "MEMORY.md", "TOOLS.md", "US
 /// its own `SOUL.md`.
 pub(crate) const GUIDE: &str = "BOOTSTRAP.md";
 
-/// What a repository's `.git` runs programs by. Hooks and config are read from where `commondir` says.
-pub(crate) const GIT_CONTROL: [&str; 5] = ["hooks", "config", "config.worktree", "modules", "commondir"];
+/// What a repository's `.git` runs programs by. Hooks and config are read from where `commondir` says. Submodules have git
+/// directories of their own.
+pub(crate) const GIT_CONTROL: [&str; 4] = ["hooks", "config", "config.worktree", "commondir"];
 
 /// A directory is a repository, bare or not, by a file of this name.
 const HEAD: &str = "HEAD";

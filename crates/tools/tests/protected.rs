@@ -299,3 +299,18 @@ async fn c2_ordinary_work_in_repositories_is_left_alone() {
     assert_eq!(fs::read_to_string(&config).unwrap(), own);
     assert!(bench.workdir().join("tree/.git").exists(), "{text}");
 }
+
+#[tokio::test]
+async fn c2_a_repository_that_takes_the_place_of_another_is_judged_as_new() {
+    if !bench::has_namespaces("c2_a_repository_that_takes_the_place_of_another_is_judged_as_new") {
+        return;
+    }
+    let bench = Bench::new();
+    let text = in_repository(&bench, "git init -q . && git init -q deep/sub; echo made $?").await;
+    assert!(text.contains("made 0"), "{text}");
+    let swap =
+        "mv deep away; git init -q deep/sub && git -C deep/sub config core.fsmonitor ../../x.sh; echo swapped $?";
+    let text = in_repository(&bench, swap).await;
+    let config = fs::read_to_string(bench.workdir().join("deep/sub/.git/config")).unwrap_or_default();
+    assert!(!config.contains("fsmonitor"), "{text}");
+}

@@ -57,7 +57,7 @@ use crate::{
   homard sessions                            what was talked about
   homard trace last                          what became of the newest message
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 78 config not valid, 130 and 143 interrupted."
+Exit codes: 0 done, 1 failed, 2 wrong usage, 74 disk failed, 78 config not valid, 129, 130 and 143 interrupted."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]

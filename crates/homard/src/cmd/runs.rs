@@ -17,7 +17,7 @@ use crate::{failure::Failure, render};
   homard runs
   homard runs list -n 50
   homard runs held
-  homard runs release 2f1c9d0e
+  homard runs release RUN_ID
   homard runs drop --all
 
 A run that was active at three crashes within five minutes is held: it may be their cause. Everything else is served. A held

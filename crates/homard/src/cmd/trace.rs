@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(500);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard trace last                      what became of the newest message
-  homard trace 2f1c9d0e --json           the same of a run, for programs
+  homard trace RUN_ID --json             the same of a run, for programs
   homard trace last --follow             look again until it is over
   homard trace list                      the newest runs
 

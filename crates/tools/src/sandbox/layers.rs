@@ -124,6 +124,12 @@ impl Layers {
         for name in GIT_CONTROL {
             self.keep(workspace, &git.join(name), known);
         }
+        // Submodules that are there are worked in like other repositories. Their first one is the owner's to add.
+        let modules = git.join(repository::MODULES);
+        let has_modules = workspace.join(&modules).symlink_metadata().is_ok_and(|found| found.is_dir());
+        if known.contains_key(&modules) || !has_modules {
+            self.keep(workspace, &modules, known);
+        }
     }
 
     /// Lets nobody change what is there, and remembers what is not.

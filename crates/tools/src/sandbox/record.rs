@@ -39,6 +39,9 @@ pub(super) struct Record {
     /// that is not known.
     #[serde(default)]
     repositories: Option<Vec<PathBuf>>,
+    /// Which files these git directories were. Another one by the same name is new: a directory above it can be renamed.
+    #[serde(default)]
+    git_identities: BTreeMap<PathBuf, Identity>,
     /// Where it is written down.
     #[serde(skip)]
     pub(super) file: Option<PathBuf>,
@@ -53,7 +56,12 @@ impl Record {
         });
         let held = readable.collect();
         let repositories = layers.repositories.clone();
-        Self { workspace, names: layers.names.clone(), held, own, repositories, file: None }
+        let git_identity = |git: &PathBuf| {
+            let found = workspace.join(git).symlink_metadata().ok()?;
+            Some((git.clone(), identity(&found)))
+        };
+        let git_identities = repositories.iter().flatten().filter_map(git_identity).collect();
+        Self { workspace, names: layers.names.clone(), held, own, repositories, git_identities, file: None }
     }
 
     /// Writes it down in a folder, under a name of its own.
@@ -131,7 +139,8 @@ impl Record {
             )));
         };
         for git in now {
-            if before.contains(&git) || repository::is_worktree(&self.workspace, &git)? {
+            let is_known = before.contains(&git) && !self.is_another(&git)?;
+            if is_known || repository::is_worktree(&self.workspace, &git)? {
                 continue;
             }
             for name in repository::unwanted(&self.workspace, &git)? {
@@ -139,6 +148,12 @@ impl Record {
             }
         }
         Ok(None)
+    }
+
+    /// Whether a git directory is not the one that had this name before the command.
+    fn is_another(&self, git: &Path) -> io::Result<bool> {
+        let Some(was) = self.git_identities.get(git) else { return Ok(false) };
+        Ok(identity(&self.workspace.join(git).symlink_metadata()?) != *was)
     }
 
     fn lament(&self, name: &Path, error: &io::Error) -> String {

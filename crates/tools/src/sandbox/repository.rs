@@ -9,7 +9,10 @@ use std::{
 use super::aside::Spot;
 
 /// What git reads hooks and settings from, besides `hooks` and `config`.
-const ELSEWHERE: [&str; 3] = ["commondir", "config.worktree", "modules"];
+const ELSEWHERE: [&str; 3] = ["commondir", "config.worktree", MODULES];
+
+/// Where a git directory keeps those of submodules.
+pub(super) const MODULES: &str = "modules";
 
 /// Settings that name no program, by section: those that `git init` writes and people often add.
 const PLAIN: [(&str, &[&str]); 6] = [
@@ -43,8 +46,8 @@ pub(super) fn sweep(workspace: &Path) {
     }
 }
 
-/// Git directories, gitlinks and bare repositories below the top of a workspace, sorted. The `.git` at the top is not among
-/// them. Links are not followed. `None` if there is too much to be searched. Blocks.
+/// Git directories, gitlinks and bare repositories below the top of a workspace, sorted, and those of submodules, which lie in
+/// the `modules` of a git directory. The `.git` at the top is not among them. Links are not followed. `None` if there is too much to be searched. Blocks.
 pub(super) fn nested(workspace: &Path) -> Option<Vec<PathBuf>> {
     let (mut found, mut pending, mut seen) = (Vec::new(), vec![PathBuf::new()], 0_usize);
     while let Some(folder) = pending.pop() {
@@ -62,15 +65,25 @@ pub(super) fn nested(workspace: &Path) -> Option<Vec<PathBuf>> {
                 if is_directory && !NOT_FILES.iter().any(|other| workspace.join(&path) == Path::new(other)) {
                     below.push(path);
                 }
-            } else if !folder.as_os_str().is_empty() {
-                found.push(path);
+            } else {
+                if is_directory {
+                    below.push(path.join(MODULES));
+                }
+                if !folder.as_os_str().is_empty() {
+                    found.push(path);
+                }
             }
             names.push(name);
         }
         let has = |wanted: &str| names.iter().any(|name| name == wanted);
         // The workspace itself would be one that its owner chose.
         let is_bare = has("HEAD") && has("objects") && has("refs") && !folder.as_os_str().is_empty();
-        if is_bare { found.push(folder) } else { pending.extend(below) }
+        if is_bare {
+            pending.push(folder.join(MODULES));
+            found.push(folder);
+        } else {
+            pending.extend(below);
+        }
     }
     found.sort();
     Some(found)

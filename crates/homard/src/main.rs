@@ -35,9 +35,10 @@ fn main() -> ExitCode {
     // While there is one thread: a command on its way into the sandbox passes through here.
     let mut words = std::env::args_os().skip(1);
     if words.next().is_some_and(|word| word == sandbox::ENTER) {
-        let Err(error) = sandbox::enter(words);
-        render::remark(&format!("sandbox: {error}"));
-        return ExitCode::from(126);
+        return sandbox::enter(words).unwrap_or_else(|error| {
+            render::remark(&format!("sandbox: {error}"));
+            ExitCode::from(126)
+        });
     }
     // A core would hold every secret that this process knows. Less can always be asked for.
     rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).ok();

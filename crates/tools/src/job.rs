@@ -18,6 +18,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    hints::hints,
     output::Output,
     process::{End, Finished, Input, Process},
 };
@@ -30,13 +31,6 @@ const LISTEN: Duration = Duration::from_secs(2);
 
 /// What ends the input of a terminal, if it is alone on its line.
 const END_OF_INPUT: &[u8] = &[4];
-
-/// What programs say when they change what lies under a mount.
-const REFUSALS: [&str; 2] = ["Read-only file system", "Device or resource busy"];
-
-/// Why they say so.
-const REFUSED: &str = "[The sandbox refuses changes outside the workspace and of protected files in it, such as AGENTS.md and \
-                       .git/config. To change a protected file, use the write or edit tool: the owner is asked.]";
 
 /// A command, at work or over.
 #[derive(Debug)]
@@ -224,10 +218,12 @@ impl Job {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A sentence if a program complained of what is a sandbox, though it could not know.
-    fn refused(&self) -> impl Iterator<Item = String> {
-        let (text, _) = self.text();
-        REFUSALS.iter().any(|words| text.contains(words)).then(|| REFUSED.to_owned()).into_iter()
+    /// What a sandbox has to say of a command that is over.
+    fn notes(&self, finished: &Finished, exit_code: Option<i32>) -> Vec<String> {
+        let Some(notes) = &finished.notes else { return Vec::new() };
+        let mut all = hints(&self.text().0, exit_code, finished.wrapper);
+        all.extend(notes.iter().cloned());
+        all
     }
 
     fn outcome(&self, finished: &Finished) -> Outcome {
@@ -261,7 +257,7 @@ impl Job {
             stopped,
             trouble,
             left: finished.left,
-            notes: finished.notes.iter().flat_map(|notes| self.refused().chain(notes.clone())).collect(),
+            notes: self.notes(finished, exit_code),
             took: self.started.elapsed(),
             ended_ms: self.ambient.now_ms(),
             ended: Instant::now(),

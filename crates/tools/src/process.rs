@@ -18,7 +18,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    sandbox::{Confined, Keep},
+    sandbox::{Confined, Keep, Wrapper},
     terminal::Terminal,
     tree::{MARK, Tree},
 };
@@ -79,12 +79,14 @@ pub(crate) struct Finished {
     pub(crate) left: usize,
     /// What its sandbox has to say; nothing if it had none.
     pub(crate) notes: Option<Vec<String>>,
+    /// What it ran in.
+    pub(crate) wrapper: Wrapper,
 }
 
 impl Process {
     /// Starts a command as the first of its process group.
     pub(crate) fn start(confined: Confined, wiring: Wiring) -> io::Result<(Self, Option<Input>)> {
-        let Confined { mut command, wrappers, keep, opened } = confined;
+        let Confined { mut command, wrapper, keep, opened } = confined;
         // No two open files of a kind have the same number, so it can tell our processes from those of other commands.
         let (output, input, mark);
         if wiring == Wiring::Terminal {
@@ -111,7 +113,7 @@ impl Process {
         drop(opened);
         let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let leader = leader.ok_or_else(|| io::Error::other("it has no process id"))?;
-        Ok((Self { child, output, tree: Tree::new(leader, &mark, wrappers), keep }, input))
+        Ok((Self { child, output, tree: Tree::new(leader, &mark, wrapper), keep }, input))
     }
 
     /// The number of its first process.
@@ -162,7 +164,7 @@ impl Process {
         // Nothing of it is left that could do more.
         let keep = std::mem::take(&mut self.keep);
         let notes = spawn_blocking(move || keep.look()).await.unwrap_or_default();
-        Finished { end, left, notes }
+        Finished { end, left, notes, wrapper: self.tree.wrapper() }
     }
 
     async fn stop(&mut self) {

@@ -14,6 +14,7 @@ mod layers;
 mod policy;
 mod record;
 mod repository;
+mod supervise;
 mod tier;
 mod watch;
 
@@ -48,13 +49,34 @@ const TERMINAL: [&str; 2] = ["setsid", "-c"];
 pub(crate) struct Confined {
     /// What is started, and leads its process group. Environment and input are still to be set.
     pub(crate) command: Command,
-    /// How many generations of processes, from the first one, only hold the others: they are not asked to end, but
-    /// killed, because their end is a hard end for all below.
-    pub(crate) wrappers: usize,
+    /// What is started before the command.
+    pub(crate) wrapper: Wrapper,
     /// What has to stay until the command is over.
     pub(crate) keep: Keep,
     /// What it needs open when it starts, and not any longer: others that are started meanwhile inherit it too.
     pub(crate) opened: Vec<OwnedFd>,
+}
+
+/// The processes between the gateway and a command. They are not asked to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wrapper {
+    /// There are none.
+    None,
+    /// Those of a namespace: their end is a hard end for all below.
+    Namespace,
+    /// One that ends by itself, when it has killed all that the command left.
+    Supervisor,
+}
+
+impl Wrapper {
+    /// How many generations of processes it is.
+    pub(crate) fn generations(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Namespace => 2,
+            Self::Supervisor => 1,
+        }
+    }
 }
 
 /// What has to stay until a command is over. Tidies up when dropped.
@@ -105,7 +127,7 @@ pub(crate) fn unconfined(words: &[&OsStr], place: &Place<'_>) -> Confined {
     let mut command = terminal(place.has_terminal, words[0]);
     command.args(&words[1..]);
     at(&mut command, place);
-    Confined { command, wrappers: 0, keep: Keep::default(), opened: Vec::new() }
+    Confined { command, wrapper: Wrapper::None, keep: Keep::default(), opened: Vec::new() }
 }
 
 /// A command in a namespace of its own.
@@ -134,7 +156,7 @@ pub(crate) fn in_namespace(
     // Not around the namespace: the keys that end a program would end what holds it.
     command.args(place.has_terminal.then_some(TERMINAL).into_iter().flatten()).args(words);
     let keep = Keep { watch: Some(watch), temporary: None };
-    Ok(Confined { command, wrappers: 2, keep, opened: vec![filter] })
+    Ok(Confined { command, wrapper: Wrapper::Namespace, keep, opened: vec![filter] })
 }
 
 /// A command that confines itself before it starts.
@@ -145,12 +167,12 @@ pub(crate) fn by_itself(
 ) -> io::Result<Confined> {
     let (layers, watch) = watches.begin(policy, place.workspace)?;
     let temporary = temporary()?;
-    let confinement = Confinement::alone(&layers, &temporary).spelled();
+    let confinement = Confinement::alone(&layers, &temporary, place.has_terminal).spelled();
     let keep = Keep { watch: Some(watch), temporary: Some(temporary) };
-    let mut command = terminal(place.has_terminal, helper.as_os_str());
-    command.arg(ENTER).arg(confinement?).arg("--").args(words);
+    let mut command = Command::new(helper);
+    command.process_group(0).arg(ENTER).arg(confinement?).arg("--").args(words);
     at(&mut command, place);
-    Ok(Confined { command, wrappers: 0, keep, opened: Vec::new() })
+    Ok(Confined { command, wrapper: Wrapper::Supervisor, keep, opened: Vec::new() })
 }
 
 /// Starts in the opened directory, which is closed when the program starts, after the change.

@@ -8,6 +8,8 @@ use std::{collections::HashSet, fs, thread, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use crate::sandbox::Wrapper;
+
 /// The variable that marks the processes of a command.
 pub(crate) const MARK: &str = "HOMARD_EXEC";
 
@@ -27,8 +29,8 @@ const KILLS: usize = 40;
 pub(crate) struct Tree {
     leader: Pid,
     mark: String,
-    /// How many generations from the leader on are not asked to end: see [`crate::sandbox::Confined`].
-    wrappers: usize,
+    /// What the first processes are: they are not asked to end.
+    wrapper: Wrapper,
     /// When the leader was born, in ticks of the kernel: nobody who is older belongs to it.
     born: u64,
 }
@@ -43,9 +45,14 @@ struct Seen {
 
 impl Tree {
     /// The tree of a process that leads its own group and whose environment has `MARK` set to `mark`.
-    pub(crate) fn new(leader: Pid, mark: &str, wrappers: usize) -> Self {
+    pub(crate) fn new(leader: Pid, mark: &str, wrapper: Wrapper) -> Self {
         let born = look(leader.as_raw_nonzero().get()).map_or(0, |seen| seen.born);
-        Self { leader, mark: format!("{MARK}={mark}"), wrappers, born }
+        Self { leader, mark: format!("{MARK}={mark}"), wrapper, born }
+    }
+
+    /// What the first processes are.
+    pub(crate) fn wrapper(&self) -> Wrapper {
+        self.wrapper
     }
 
     /// Asks all to end, and kills what has not after a while. Blocks.
@@ -64,8 +71,9 @@ impl Tree {
     pub(crate) fn end_rest(&self) -> usize {
         // The number of the leader may be another's by now.
         let mut living = self.living(&[]);
-        // Without its leader, a namespace is being killed already: how many are left is chance.
-        let (left, signal) = if self.wrappers > 0 { (0, Signal::KILL) } else { (living.len(), Signal::TERM) };
+        // Without its wrapper, a command is being killed already: how many are left is chance.
+        let is_wrapped = self.wrapper != Wrapper::None;
+        let (left, signal) = if is_wrapped { (0, Signal::KILL) } else { (living.len(), Signal::TERM) };
         each(&living, signal);
         let looks = GRACE.div_duration_f64(LOOK) as usize;
         for look in 0..looks + KILLS {
@@ -85,9 +93,15 @@ impl Tree {
     /// Kills all, again and again until no child is left that was born meanwhile. Blocks, but not for long.
     pub(crate) fn kill(&self) {
         for _ in 0..KILLS {
-            // The group first and at once, so that none of it can fork meanwhile. Whoever is gone needs no signal.
-            kill_process_group(self.leader, Signal::KILL).ok();
-            let living = self.living(&[self.leader]);
+            let mut living = self.living(&[self.leader]);
+            if self.wrapper == Wrapper::Supervisor {
+                // It ends when the others have, and until then none of them can leave the tree.
+                living.retain(|one| one.pid != self.leader);
+            } else {
+                // The group first and at once, so that none of it can fork meanwhile. Whoever is gone needs no signal.
+                kill_process_group(self.leader, Signal::KILL).ok();
+                living = self.living(&[self.leader]);
+            }
             if living.is_empty() {
                 return;
             }
@@ -101,7 +115,7 @@ impl Tree {
     fn ask(&self) {
         let mut living = self.living(&[self.leader]);
         let mut wrappers = HashSet::from([self.leader]);
-        for _ in 0..self.wrappers {
+        for _ in 0..self.wrapper.generations() {
             living.retain(|one| !wrappers.contains(&one.pid));
             let is_below = |one: &&Seen| one.parent.is_some_and(|parent| wrappers.contains(&parent));
             let below: Vec<Pid> = living.iter().filter(is_below).map(|one| one.pid).collect();
@@ -112,12 +126,7 @@ impl Tree {
 
     /// All that run: those of the group, those with the mark, and what descends from them or from `others`.
     fn living(&self, others: &[Pid]) -> Vec<Seen> {
-        let mut seen: Vec<Seen> = fs::read_dir("/proc")
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| look(entry.ok()?.file_name().to_str()?.parse().ok()?))
-            .filter(|one| one.born >= self.born)
-            .collect();
+        let mut seen: Vec<Seen> = all().filter(|one| one.born >= self.born).collect();
         let is_root = |one: &&Seen| one.group == Some(self.leader) || self.is_marked(one.pid);
         let mut ours: HashSet<Pid> = seen.iter().filter(is_root).map(|one| one.pid).collect();
         ours.extend(others);
@@ -145,6 +154,26 @@ fn each(living: &[Seen], signal: Signal) {
     for one in living {
         kill_process(one.pid, signal).ok();
     }
+}
+
+/// The children of a process.
+pub(crate) fn children(parent: Pid) -> Vec<Pid> {
+    let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let lists: Result<Vec<String>, _> = tasks.map(|task| fs::read_to_string(task.path().join("children"))).collect();
+    match lists {
+        Ok(lists) if !lists.is_empty() => {
+            let pids = lists.iter().flat_map(|list| list.split_whitespace());
+            pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+        }
+        // The kernel was built without that file.
+        Ok(_) | Err(_) => all().filter(|one| one.parent == Some(parent)).map(|one| one.pid).collect(),
+    }
+}
+
+/// All processes.
+fn all() -> impl Iterator<Item = Seen> {
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| look(entry.ok()?.file_name().to_str()?.parse().ok()?))
 }
 
 /// What the kernel says of a process; `None` if it is gone.

@@ -7,7 +7,10 @@ fn main() -> ExitCode {
     if arguments.next().is_none_or(|first| first != homard_tools::sandbox::ENTER) {
         return ExitCode::from(2);
     }
-    let Err(error) = homard_tools::sandbox::enter(arguments);
+    let error = match homard_tools::sandbox::enter(arguments) {
+        Ok(code) => return code,
+        Err(error) => error,
+    };
     #[allow(clippy::print_stderr, reason = "a program says why it failed")]
     {
         eprintln!("{error}");

@@ -22,6 +22,7 @@ use tokio::{
 
 use crate::{
     external,
+    sandbox::Wrapper,
     tree::{MARK, Tree},
 };
 
@@ -85,7 +86,7 @@ impl Child {
         drop(started);
         let leader = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let leader = leader.ok_or_else(|| io::Error::other("it has no process id"))?;
-        let tree = Tree::new(leader, &mark, 0);
+        let tree = Tree::new(leader, &mark, Wrapper::None);
         let (Some(stdout), Some(stdin)) = (process.stdout.take(), process.stdin.take()) else {
             tree.kill();
             return Err(io::Error::other("it has no input or output"));

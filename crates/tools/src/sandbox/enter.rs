@@ -1,16 +1,16 @@
 //! The last step before a command starts, done by its own process: Landlock, the system call filter, limits.
 //!
 //! A process can only confine itself. So the gateway's own program is started once more with [`ENTER`] as its first
-//! argument, gives up its rights here, and becomes the command.
+//! argument, gives up its rights here, and becomes the command. Without a namespace it is started twice: the first
+//! process is the supervisor of the second.
 
 use std::{
     collections::BTreeSet,
-    convert::Infallible,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs, io,
-    os::unix::process::CommandExt,
+    os::unix::{ffi::OsStrExt, process::CommandExt},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, ExitCode},
 };
 
 use landlock::{
@@ -18,7 +18,11 @@ use landlock::{
     path_beneath_rules,
 };
 use rustix::{
-    process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit},
+    fs::Mode,
+    process::{
+        Resource, Rlimit, Signal, geteuid, ioctl_tiocsctty, set_parent_process_death_signal, setrlimit, setsid, umask,
+    },
+    termios::ttyname,
     thread::{CapabilitySet, CapabilitySets, remove_capability_from_bounding_set, set_capabilities},
 };
 use serde::{Deserialize, Serialize};
@@ -26,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     filter::{self, Sockets},
     layers::{Layer, Layers},
+    supervise::supervise,
 };
 
 /// The first argument of a program that is started to call [`enter`].
@@ -34,19 +39,16 @@ pub const ENTER: &str = "__sandbox-exec";
 /// Rights as of this version of Landlock; an older kernel grants fewer restrictions, a newer one the same.
 const RIGHTS: ABI = ABI::V9;
 
-/// Devices that do no harm.
-const DEVICES: [&str; 10] = [
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-    "/dev/tty",
-    "/dev/ptmx",
-    "/dev/pts",
-    "/dev/fd",
-    "/dev/shm",
-];
+/// Rights that there must be where Landlock is all that holds the files: without the last of these, a file could be
+/// emptied that can only be read.
+const ALONE: ABI = ABI::V3;
+
+/// Devices that do no harm. Terminals and shared memory are not among them: they are the user's other programs'.
+const DEVICES: [&str; 7] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/fd"];
+
+/// The path of this program, also if it was replaced on the disk meanwhile.
+const SELF: &str = "/proc/self/exe";
 
 /// Why a command was not started.
 #[derive(Debug, thiserror::Error)]
@@ -76,8 +78,18 @@ pub(crate) struct Confinement {
     write: Vec<PathBuf>,
     /// Calls are filtered; not so where that is done already.
     sockets: Option<Sockets>,
-    /// Whether it is all that holds the command.
-    is_alone: bool,
+    stage: Stage,
+}
+
+/// What a process is on the way to the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Stage {
+    /// It confines itself inside a namespace.
+    Inside,
+    /// It supervises another one, for a gateway with this process id.
+    Supervisor { gateway: u32, has_terminal: bool },
+    /// It confines itself, and that is all that holds the command. Its input may be a terminal of its own.
+    Alone { has_terminal: bool },
 }
 
 impl Confinement {
@@ -94,12 +106,12 @@ impl Confinement {
             hidden: hidden.cloned().collect(),
             write: write.chain([PathBuf::from("/dev"), PathBuf::from("/proc/self")]).collect(),
             sockets: None,
-            is_alone: false,
+            stage: Stage::Inside,
         }
     }
 
     /// Without a namespace.
-    pub(super) fn alone(layers: &Layers, temporary: &Path) -> Self {
+    pub(super) fn alone(layers: &Layers, temporary: &Path, has_terminal: bool) -> Self {
         let own = layers.of(Layer::Writable).chain(layers.of(Layer::Readable)).cloned();
         let write = layers.of(Layer::Writable).cloned().chain([temporary.to_owned()]);
         let hidden = layers.of(Layer::Hidden).chain(layers.of(Layer::Private)).cloned();
@@ -108,14 +120,15 @@ impl Confinement {
             hidden: hidden.chain([PathBuf::from("/dev")]).collect(),
             write: write.collect(),
             sockets: Some(if layers.has_network { Sockets::Outward } else { Sockets::No }),
-            is_alone: true,
+            stage: Stage::Supervisor { gateway: std::process::id(), has_terminal },
         }
     }
 
     /// Something to try whether it works.
     pub(super) fn trial() -> Self {
         let (read, hidden) = (vec!["/".into()], vec!["/dev".into()]);
-        Self { read, hidden, write: Vec::new(), sockets: Some(Sockets::No), is_alone: true }
+        let stage = Stage::Supervisor { gateway: std::process::id(), has_terminal: false };
+        Self { read, hidden, write: Vec::new(), sockets: Some(Sockets::No), stage }
     }
 
     /// As one word of a command line.
@@ -127,32 +140,42 @@ impl Confinement {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let none = Rlimit { current: Some(0), maximum: Some(0) };
         setrlimit(Resource::Core, none).map_err(|error| text(&error))?;
-        if self.is_alone {
+        let mut devices = Vec::new();
+        if let Stage::Alone { has_terminal } = self.stage {
             // Where a namespace does not do it, this ends the command with whoever started it.
             set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| text(&error))?;
+            devices = DEVICES.map(PathBuf::from).into();
+            devices.extend(leave_terminal(has_terminal).map_err(|error| text(&error))?);
+            // Programs can set no other rights later: see `filter::ungoverned`.
+            umask(Mode::RWXG | Mode::RWXO);
             drop_capabilities();
         }
-        self.restrict_files()?;
+        self.restrict_files(&devices)?;
         if let Some(sockets) = self.sockets {
             let program = filter::program(sockets).map_err(|error| text(&error))?;
             seccompiler::apply_filter(&program).map_err(|error| text(&error))?;
         }
+        if let Stage::Alone { .. } = self.stage {
+            for program in filter::ungoverned::programs(geteuid().is_root()).map_err(|error| text(&error))? {
+                seccompiler::apply_filter(&program).map_err(|error| text(&error))?;
+            }
+        }
         Ok(())
     }
 
-    fn restrict_files(&self) -> Result<(), String> {
+    fn restrict_files(&self, devices: &[PathBuf]) -> Result<(), String> {
         let mut readable = BTreeSet::new();
         let hidden: BTreeSet<_> = self.hidden.iter().cloned().collect();
         for path in &self.read {
             around(path, &hidden, &mut readable);
         }
-        let devices = self.is_alone.then_some(DEVICES).into_iter().flatten();
         // Where mounts hide, there is nothing to be seen in a directory that is hidden.
-        let listed = (!self.is_alone).then_some("/");
+        let listed = (self.stage == Stage::Inside).then_some("/");
+        let required = if self.stage == Stage::Inside { ABI::V1 } else { ALONE };
         let restrict = || {
             Ruleset::default()
                 .set_compatibility(CompatLevel::HardRequirement)
-                .handle_access(AccessFs::from_all(ABI::V1))?
+                .handle_access(AccessFs::from_all(required))?
                 .set_compatibility(CompatLevel::BestEffort)
                 .handle_access(AccessFs::from_all(RIGHTS))?
                 .scope(Scope::from_all(RIGHTS))?
@@ -171,18 +194,38 @@ impl Confinement {
     }
 }
 
-/// Confines this process and becomes the command; `arguments` are what follows [`ENTER`].
+/// Confines this process and becomes the command, or its supervisor; `arguments` are what follows [`ENTER`].
 ///
-/// Returns only if that failed. Call it first in `main`, while there is one thread.
-pub fn enter(arguments: impl IntoIterator<Item = OsString>) -> Result<Infallible, EnterError> {
+/// Returns the exit code of the supervised command, or an error if none was started. Call it first in `main`, while
+/// there is one thread.
+pub fn enter(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode, EnterError> {
     let mut arguments = arguments.into_iter();
     let confinement = arguments.next().and_then(|text| serde_json::from_str(text.to_str()?).ok());
     let confinement: Confinement = confinement.ok_or(EnterError::Usage)?;
     let program = arguments.next().filter(|word| word == "--").and_then(|_| arguments.next());
     let program = program.ok_or(EnterError::Usage)?;
+    if let Stage::Supervisor { gateway, has_terminal } = confinement.stage {
+        let confinement = Confinement { stage: Stage::Alone { has_terminal }, ..confinement };
+        let text = |error: io::Error| EnterError::Confine(error.to_string());
+        let mut command = Command::new(SELF);
+        command.arg(ENTER).arg(confinement.spelled().map_err(text)?).arg("--").arg(program).args(arguments);
+        return supervise(gateway, &mut command).map_err(text);
+    }
     confinement.apply().map_err(EnterError::Confine)?;
     let source = Command::new(&program).args(arguments).exec();
     Err(EnterError::Start { program: program.to_string_lossy().into_owned(), source })
+}
+
+/// Leaves the session of the gateway, whose terminal it could use otherwise. Its input becomes its controlling terminal
+/// if it is one; the path of that is returned.
+fn leave_terminal(has_terminal: bool) -> io::Result<Option<PathBuf>> {
+    setsid()?;
+    if !has_terminal {
+        return Ok(None);
+    }
+    ioctl_tiocsctty(io::stdin())?;
+    let path = ttyname(io::stdin(), Vec::new())?;
+    Ok(Some(PathBuf::from(OsStr::from_bytes(path.as_bytes()))))
 }
 
 /// Adds the largest parts of `path` that have nothing hidden in them. Landlock can only allow.

@@ -21,8 +21,9 @@ pub fn explain(policy: &SandboxPolicy, tier: &Tier, workspace: &Path) -> Vec<Str
             format!("Tier A: namespaces ({}), a system call filter, and Landlock.", bwrap.display())
         }
         Tier::B { why } => format!(
-            "Tier B, limited: Landlock and a system call filter, without namespaces, because {why}. \
-             Other processes can be listed, and files that steer agents can be changed where they are there already."
+            "Tier B, limited: Landlock and a system call filter, without namespaces, because {why}. What tier A would \
+             keep commands from: {}.",
+            tier.gaps().join("; ")
         ),
         Tier::C { why } => {
             return vec![format!(

@@ -1,5 +1,7 @@
 //! The system calls that a command has no use for, but an attack on the kernel or on other processes has.
 
+pub(super) mod ungoverned;
+
 use std::{
     collections::BTreeMap,
     fs::File,
@@ -88,14 +90,19 @@ const STRANGE: u32 = 467;
 
 /// The filter as the kernel takes it.
 pub(super) fn program(sockets: Sockets) -> io::Result<BpfProgram> {
+    let rest = compiled(rules(sockets).map_err(io::Error::other)?, libc::EPERM)?;
+    Ok(unknown().into_iter().chain(rest).collect())
+}
+
+/// A filter that answers the calls that match with an error, or with success if that is 0, and lets others pass.
+fn compiled(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> io::Result<BpfProgram> {
     let filter = SeccompFilter::new(
-        rules(sockets).map_err(io::Error::other)?,
+        rules,
         SeccompAction::Allow,
-        SeccompAction::Errno(libc::EPERM as u32),
+        SeccompAction::Errno(errno.cast_unsigned()),
         TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?,
     );
-    let rest: BpfProgram = filter.and_then(TryInto::try_into).map_err(io::Error::other)?;
-    Ok(unknown().into_iter().chain(rest).collect())
+    filter.and_then(TryInto::try_into).map_err(io::Error::other)
 }
 
 /// The same in a file of its own, which a child inherits.

@@ -5,6 +5,9 @@ use std::{
     process::{Command, Stdio},
 };
 
+use landlock::{CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
+use rustix::process::geteuid;
+
 use super::enter::{Confinement, ENTER};
 
 /// Where bubblewrap is looked for first: rules of the system that let it work name it by its path.
@@ -65,6 +68,22 @@ impl Tier {
         Self::without_namespaces(helper, why)
     }
 
+    /// What commands can do here that they cannot in tier A, a sentence each without its full stop.
+    pub fn gaps(&self) -> Vec<&'static str> {
+        let Self::B { .. } = self else { return Vec::new() };
+        let mut gaps = vec![
+            "they can list other processes, and see that a hidden file is there, its size and its times",
+            "they can change files of the workspace that steer agents while they run",
+        ];
+        if !geteuid().is_root() {
+            gaps.push("they can make your files outside the workspace private (mode 700), but set no other mode");
+        }
+        if !scopes_signals() {
+            gaps.push("they can signal your other processes, because this kernel is older than Linux 6.12");
+        }
+        gaps
+    }
+
     /// The best tier without bubblewrap. `why` says why it is not used.
     pub fn without_namespaces(helper: Option<&Path>, why: String) -> Self {
         let Some(helper) = helper else {
@@ -78,6 +97,12 @@ impl Tier {
             Err(landlock) => Self::C { why: format!("{why}, and Landlock does not work either ({landlock})") },
         }
     }
+}
+
+/// Whether Landlock keeps signals inside a sandbox on this kernel. Restricts nothing.
+fn scopes_signals() -> bool {
+    let required = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    required.scope(Scope::Signal).and_then(Ruleset::create).is_ok()
 }
 
 /// Runs a trial; `Err` is what it complained of.

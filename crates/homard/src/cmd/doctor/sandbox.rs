@@ -26,7 +26,7 @@ fn judge(mode: Mode, tier: &Tier) -> Report {
             Report::new(format!("tier A: namespaces ({}), a system call filter, and Landlock", bwrap.display()), vec![])
         }
         (_, Tier::B { why }) => {
-            let what = format!("tier B is weaker than it could be, because {why}");
+            let what = format!("commands of agents are in tier B, because {why}: {}", tier.gaps().join("; "));
             Report::new("tier B: Landlock and a system call filter", vec![Finding::note(what, install)])
         }
         (_, Tier::C { why }) => {

@@ -413,9 +413,14 @@ fn holding(config: &Config, paths: &Paths) -> JoinHandle<String> {
     tokio::task::spawn_blocking(move || match policy.mode {
         sandbox::Mode::Full => "no sandbox (tools.exec.sandbox.mode is full): commands run as you".to_owned(),
         sandbox::Mode::ReadOnly | sandbox::Mode::Workspace | sandbox::Mode::Guarded => {
-            let told = match assemble::tools::tier() {
+            let tier = assemble::tools::tier();
+            let gaps = tier.gaps().join("; ");
+            let told = match tier {
                 Tier::A { .. } => "in a sandbox".to_owned(),
-                Tier::B { why } => format!("in a limited sandbox ({why})"),
+                Tier::B { why } => {
+                    tracing::warn!(why, gaps, "commands run in a limited sandbox; install bubblewrap for a full one");
+                    format!("in a limited sandbox ({why}): {gaps}")
+                }
                 Tier::C { why } => format!("refused, because there is no sandbox ({why})"),
             };
             format!("{told}; to see what commands may do: homard sandbox explain")

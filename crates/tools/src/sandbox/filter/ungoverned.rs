@@ -1,0 +1,170 @@
+//! Tier B: calls by which a process reaches beyond its workspace although Landlock is in place.
+//!
+//! Landlock governs opening, making, moving and removing files, not their metadata, and nothing of other processes but
+//! signals and tracing. A filter does not see paths, only numbers. So what cannot be bounded by numbers is not done: it is
+//! refused, unsupported as on a file system that lacks it, or ignored as on one that has no modes (`quiet` of vfat),
+//! whichever lets most programs go on.
+
+use std::{collections::BTreeMap, io};
+
+use seccompiler::{BackendError, BpfProgram, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
+
+use super::compiled;
+
+/// The one mode that programs can set, unless they are root's: it takes rights from others only. With it, what a
+/// compiler or a script makes can be run.
+const PRIVATE: u64 = 0o700;
+
+/// What is used by programs together: memory, queues and semaphores of System V, queues of POSIX. And events of files,
+/// which have the names of hidden ones.
+const REFUSED: [i64; 16] = [
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+    libc::SYS_inotify_add_watch,
+    libc::SYS_fanotify_init,
+    libc::SYS_process_mrelease,
+];
+
+/// Calls that change a process, whose number comes first; 0 is the caller.
+const OF_A_PROCESS: [i64; 7] = [
+    libc::SYS_prlimit64,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_move_pages,
+    libc::SYS_migrate_pages,
+];
+
+/// Calls that change a process, with what the number is of that comes second.
+const OF_A_KIND: [(i64, u64); 2] =
+    [(libc::SYS_setpriority, libc::PRIO_PROCESS as u64), (libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS)];
+
+const IOPRIO_WHO_PROCESS: u64 = 1;
+
+/// Calls that set a mode, and the place of that among the arguments.
+const MODES: &[(i64, u8)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1),
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (FCHMODAT2, 2),
+];
+
+/// Calls that set owners and times.
+const IGNORED: &[i64] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utimes,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_futimesat,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+];
+
+/// Calls that set extended attributes.
+const UNSUPPORTED: [i64; 8] = [
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    SETXATTRAT,
+    REMOVEXATTRAT,
+];
+
+// The same number on every architecture.
+const FCHMODAT2: i64 = 452;
+const SETXATTRAT: i64 = 463;
+const REMOVEXATTRAT: i64 = 466;
+
+/// Requests to file systems that a file opened to read is enough for: flags, versions, encryption, subvolumes. By the
+/// letter of their kind, and those of it that only look.
+const REQUESTS: [(u64, &[u64]); 4] = [
+    (b'f' as u64, &[FS_IOC_GETFLAGS, FS_IOC_FIEMAP]),
+    (b'X' as u64, &[FS_IOC_FSGETXATTR]),
+    (b'v' as u64, &[FS_IOC_GETVERSION]),
+    (BTRFS, &[]),
+];
+
+const FS_IOC_GETFLAGS: u64 = 0x8008_6601;
+const FS_IOC_FIEMAP: u64 = 0xC020_660B;
+const FS_IOC_FSGETXATTR: u64 = 0x801C_581F;
+const FS_IOC_GETVERSION: u64 = 0x8008_7601;
+const BTRFS: u64 = 0x94;
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// The filters, to be applied together.
+pub(in crate::sandbox) fn programs(is_root: bool) -> io::Result<[BpfProgram; 3]> {
+    let rules = || Ok::<_, BackendError>([refused()?, ignored(is_root)?, unsupported()?]);
+    let [refused, ignored, unsupported] = rules().map_err(io::Error::other)?;
+    Ok([compiled(refused, libc::EPERM)?, compiled(ignored, 0)?, compiled(unsupported, libc::EOPNOTSUPP)?])
+}
+
+fn refused() -> Result<Rules, BackendError> {
+    let mut rules = always(&REFUSED);
+    for call in OF_A_PROCESS {
+        rules.insert(call, vec![rule([word(0, SeccompCmpOp::Ne, 0)])?]);
+    }
+    for (call, kind) in OF_A_KIND {
+        let rows = [rule([word(0, SeccompCmpOp::Ne, kind)])?, rule([word(1, SeccompCmpOp::Ne, 0)])?];
+        rules.insert(call, rows.into());
+    }
+    Ok(rules)
+}
+
+fn ignored(is_root: bool) -> Result<Rules, BackendError> {
+    let mut rules = always(IGNORED);
+    for (call, at) in MODES {
+        // Any bit that is not as it is in that mode; there is no comparison for that.
+        let bits = (0..12).map(|bit| 1 << bit);
+        let other = bits.map(|bit: u64| rule([word(*at, SeccompCmpOp::MaskedEq(bit), bit & !PRIVATE)]));
+        let rows = if is_root { Vec::new() } else { other.collect::<Result<_, _>>()? };
+        rules.insert(*call, rows);
+    }
+    Ok(rules)
+}
+
+fn unsupported() -> Result<Rules, BackendError> {
+    let mut rules = always(&UNSUPPORTED);
+    let requests = REQUESTS.iter().map(|(kind, harmless)| {
+        let is_of_kind = word(1, SeccompCmpOp::MaskedEq(0xFF00), kind << 8);
+        rule(std::iter::once(is_of_kind).chain(harmless.iter().map(|one| word(1, SeccompCmpOp::Ne, *one))))
+    });
+    rules.insert(libc::SYS_ioctl, requests.collect::<Result<_, _>>()?);
+    Ok(rules)
+}
+
+fn always(calls: &[i64]) -> Rules {
+    calls.iter().map(|call| (*call, Vec::new())).collect()
+}
+
+fn word(at: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(at, SeccompCmpArgLen::Dword, operator, value)
+}
+
+/// All of these hold.
+fn rule(
+    conditions: impl IntoIterator<Item = Result<SeccompCondition, BackendError>>,
+) -> Result<SeccompRule, BackendError> {
+    SeccompRule::new(conditions.into_iter().collect::<Result<_, _>>()?)
+}

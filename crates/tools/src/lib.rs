@@ -18,6 +18,7 @@ mod find;
 mod gate;
 mod glob;
 mod grep;
+mod home_view;
 pub mod house;
 mod job;
 mod keys;

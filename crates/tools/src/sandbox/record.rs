@@ -10,6 +10,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use crate::home_view::is_private;
+
 use super::{
     aside::{Aside, Spot},
     layers::{Layer, Layers},
@@ -39,6 +41,9 @@ pub(super) struct Record {
     /// that is not known.
     #[serde(default)]
     repositories: Option<Vec<PathBuf>>,
+    /// The home directory and the hidden names that were in it, if it is a part of the workspace.
+    #[serde(default)]
+    private: Option<(PathBuf, Vec<PathBuf>)>,
     /// Where it is written down.
     #[serde(skip)]
     pub(super) file: Option<PathBuf>,
@@ -52,8 +57,8 @@ impl Record {
             Some((name.to_owned(), identity(&path.symlink_metadata().ok()?)))
         });
         let held = readable.collect();
-        let repositories = layers.repositories.clone();
-        Self { workspace, names: layers.names.clone(), held, own, repositories, file: None }
+        let (repositories, private) = (layers.repositories.clone(), layers.private.clone());
+        Self { workspace, names: layers.names.clone(), held, own, repositories, private, file: None }
     }
 
     /// Writes it down in a folder, under a name of its own.
@@ -106,6 +111,9 @@ impl Record {
             Ok(doubt) => doubts.extend(doubt),
             Err(error) => notes.push(self.lament(Path::new("."), &error)),
         }
+        if let Err(error) = self.look_at_home(&mut aside) {
+            notes.push(self.lament(Path::new("."), &error));
+        }
         for (name, was) in &self.held {
             match self.compare(name, was, &mut aside) {
                 Ok(doubt) => doubts.extend(doubt),
@@ -139,6 +147,18 @@ impl Record {
             }
         }
         Ok(None)
+    }
+
+    /// Takes aside what was made in the home directory by a name that programs use for their own files.
+    fn look_at_home(&self, aside: &mut Aside<'_>) -> io::Result<()> {
+        let Some((home, before)) = &self.private else { return Ok(()) };
+        for entry in fs::read_dir(self.workspace.join(home))? {
+            let name = entry?.file_name();
+            if is_private(&name) && !before.contains(&home.join(&name)) {
+                self.take(&home.join(&name), aside)?;
+            }
+        }
+        Ok(())
     }
 
     fn lament(&self, name: &Path, error: &io::Error) -> String {

@@ -94,11 +94,11 @@ impl Beneath {
             return Ok(());
         }
         let target = real(directory).map_err(|errno| self.explain(path, errno))?.join(name);
-        if self.rules.hides(&target) {
-            return Err(Error::Hidden { path: path.to_owned() });
+        if self.rules.is_read_only(&target) {
+            return Err(Error::StartFile { path: path.to_owned() });
         }
-        match self.rules.is_read_only(&target) {
-            true => Err(Error::StartFile { path: path.to_owned() }),
+        match self.rules.hides(&target) {
+            true => Err(Error::Hidden { path: path.to_owned() }),
             false => Ok(()),
         }
     }

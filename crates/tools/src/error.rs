@@ -15,7 +15,10 @@ pub(crate) enum Error {
     NoPath,
     #[error("{path} leads outside the workspace: only what is inside {} can be used", root.display())]
     Outside { path: String, root: PathBuf },
-    #[error("{path} is hidden from tools: it may hold credentials, or belongs to Homard's own state")]
+    #[error(
+        "{path} is hidden from tools: it may hold credentials, or belongs to Homard's own state; the owner can open a path \
+         of the home directory with tools.exec.sandbox.extraRead"
+    )]
     Hidden { path: String },
     #[error(
         "{path} makes shells or other programs of the user run code, so tools do not change it: show the user what to \

@@ -277,6 +277,15 @@ impl Exec {
         .flatten()
     }
 
+    /// What commands see of the home directory, for the description.
+    fn view(&self) -> &'static str {
+        let policy = &self.settings.sandbox;
+        match policy.mode == Mode::Full || policy.home.is_none() {
+            true => "",
+            false => " Of the home directory it sees the workspace, toolchains, caches and the git identity only.",
+        }
+    }
+
     /// What this machine has; tried once.
     async fn tier(&self) -> Result<Tier, Error> {
         let tried = self.tier.get_or_try_init(|| async {
@@ -346,8 +355,9 @@ impl Tool for Exec {
             description: format!(
                 "Run a shell command in the workspace. Returns stdout and stderr together, at most 200 KB: the \
                  beginning and the end. One that takes longer than yieldMs goes on in the background: use process to \
-                 follow it. What a command leaves running is ended with it. {} The environment is cleared but for PATH, HOME, USER, language and time zone.",
-                confinement(&self.settings.sandbox)
+                 follow it. What a command leaves running is ended with it. {}{} The environment is cleared but for PATH, HOME, USER, language and time zone.",
+                confinement(&self.settings.sandbox),
+                self.view()
             ),
             parameters: json!({
                 "type": "object",

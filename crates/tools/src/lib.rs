@@ -19,6 +19,7 @@ mod gate;
 mod glob;
 mod grep;
 mod hints;
+mod home_view;
 pub mod house;
 mod job;
 mod keys;

@@ -6,12 +6,14 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
+    home_view::HomeView,
     protected::{GUIDE, Kind, needs_approval},
     sandbox::SandboxPolicy,
 };
 
-/// Credentials, browser profiles and shell histories, relative to the home directory. Hidden from tools.
-pub(crate) const CREDENTIALS: [&str; 35] = [
+/// Credentials, browser profiles and shell histories, relative to the home directory. Hidden from tools, also where the
+/// owner opened the home directory or `home_view` shows what is around them.
+pub(crate) const CREDENTIALS: [&str; 39] = [
     ".ssh",
     ".aws",
     ".azure",
@@ -36,7 +38,11 @@ pub(crate) const CREDENTIALS: [&str; 35] = [
     ".bash_history",
     ".zsh_history",
     ".python_history",
+    ".cargo/credentials",
     ".cargo/credentials.toml",
+    ".config/git/credentials",
+    ".pub-cache/credentials.json",
+    ".config/environment.d",
     ".config/gh",
     ".config/gcloud",
     ".config/op",
@@ -54,7 +60,7 @@ pub(crate) const SYSTEM_SECRETS: [&str; 4] = ["/etc/shadow", "/etc/shadow-", "/e
 
 /// Files that run when a shell, a session or an editor starts, relative to the home directory. Tools may read them,
 /// but not change them.
-pub(crate) const START_FILES: [&str; 29] = [
+pub(crate) const START_FILES: [&str; 28] = [
     ".bashrc",
     ".bash_aliases",
     ".bash_login",
@@ -81,7 +87,6 @@ pub(crate) const START_FILES: [&str; 29] = [
     ".config/fish",
     ".config/git",
     ".config/autostart",
-    ".config/environment.d",
     ".config/systemd",
     ".local/bin",
 ];
@@ -95,6 +100,8 @@ pub(crate) struct PathRules {
     shown: Vec<PathBuf>,
     /// Below the directory, and never changed.
     read_only: Vec<PathBuf>,
+    /// What is visible of the home directory, if that is the directory or lies below it.
+    home: Option<HomeView>,
     /// Directories whose files are protected, if changes of those need approval: the directory, and workspaces in it.
     guarded: Vec<PathBuf>,
 }
@@ -110,11 +117,14 @@ impl PathRules {
         };
         let shown: Vec<_> =
             policy.extra_read.iter().chain(&policy.skills).chain(&policy.extra_write).cloned().collect();
+        let home = HomeView::of(policy, directory).filter(|view| view.is_workspace);
+        let visible = below(home.iter().flat_map(|view| view.visible.clone()).collect());
         let guarded = std::iter::once(directory.to_owned()).chain(below(policy.workspaces.clone()));
         Self {
             hidden: below(policy.secrets()),
-            shown: below(shown),
-            read_only: below(policy.start_files()),
+            shown: below(shown).into_iter().chain(visible.clone()).collect(),
+            read_only: below(policy.start_files()).into_iter().chain(visible).collect(),
+            home,
             guarded: if asks { guarded.collect() } else { Vec::new() },
         }
     }
@@ -129,7 +139,7 @@ impl PathRules {
 
     /// True if every path is open: then nobody has to ask for real paths.
     pub(crate) fn is_empty(&self) -> bool {
-        self.hidden.is_empty() && self.read_only.is_empty() && self.guarded.is_empty()
+        self.hidden.is_empty() && self.read_only.is_empty() && self.guarded.is_empty() && self.home.is_none()
     }
 
     /// Whether tools may not open a real path.
@@ -138,7 +148,9 @@ impl PathRules {
             let above = all.iter().filter(|above| path.starts_with(above));
             above.map(|above| above.components().count()).max()
         };
-        depth(&self.hidden).is_some_and(|hidden| depth(&self.shown).is_none_or(|shown| shown <= hidden))
+        let shown = depth(&self.shown);
+        depth(&self.hidden).is_some_and(|hidden| shown.is_none_or(|shown| shown <= hidden))
+            || (shown.is_none() && self.home.as_ref().is_some_and(|view| view.hides(path)))
     }
 
     /// Whether tools may not change a real path that they may open.

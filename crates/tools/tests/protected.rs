@@ -91,8 +91,6 @@ async fn c3_file_tools_hide_the_state_directory() {
 #[tokio::test]
 async fn c3_file_tools_change_no_shell_start_file() {
     let bench = at_home();
-    let read = bench.call("read", json!({"path": ".bashrc"})).await;
-    assert_eq!(said(&read), ("# canary\n", false));
     for (tool, arguments) in [
         ("write", json!({"path": ".bashrc", "content": "x"})),
         ("write", json!({"path": ".zshrc", "content": "not there yet"})),
@@ -122,7 +120,8 @@ async fn c3_commands_change_no_shell_start_file() {
                    cat .bashrc";
     let result = bench.call("exec", json!({"command": command})).await;
     let (text, _) = said(&result);
-    assert!(text.contains("# canary"), "{text}");
+    // Start files often set variables with tokens.
+    assert!(!text.contains("# canary"), "{text}");
     assert_eq!(fs::read_to_string(bench.workdir().join(".bashrc")).unwrap(), "# canary\n");
     assert!(!bench.workdir().join(".profile").exists(), "{text}");
     assert!(!bench.workdir().join(".config/fish/config.fish").exists(), "{text}");

@@ -103,11 +103,8 @@ async fn secrets_of_the_home_directory_cannot_be_read() {
                      grep -r canary ~ /proc/*/environ /proc/*/cwd/ 2> /dev/null | grep -v cmdline; mv ~/.ssh ssh; cat ssh/*";
         let (text, _) = run(&bench, trick).await;
         assert!(!text.contains(SECRET), "{way:?}: {text}");
-        // The rest of the home is readable, but for one below /tmp, which commands do not see.
-        if !bench.outside().starts_with("/tmp") {
-            let rest = run(&bench, "cat ~/notes.txt ~/.config/tool/settings").await;
-            assert_eq!(rest, ("plainsettings".to_owned(), false), "{way:?}");
-        }
+        let (text, is_error) = run(&bench, "cat ~/notes.txt ~/.config/tool/settings").await;
+        assert!(is_error && !text.contains("plain") && !text.contains("settings\n\n"), "{way:?}: {text}");
     }
 }
 

@@ -163,7 +163,9 @@ async fn a_secret_that_is_replaced_meanwhile_stays_hidden() {
     let home = folder.path().canonicalize().unwrap();
     fs::write(home.join(".netrc"), "secret").unwrap();
     fs::write(home.join("notes.txt"), "notes").unwrap();
-    let bench = Bench::below(folder, &[ENV[0], ("HOME", home.to_str().unwrap())], |_| {});
+    let bench = Bench::below(folder, &[ENV[0], ("HOME", home.to_str().unwrap())], |settings| {
+        settings.sandbox.extra_read = vec![home.clone()];
+    });
     let look = "cat ~/.netrc; cat ~/notes.txt";
     let said = during(&bench, look, look, async || replace(&home.join(".netrc"), "secret")).await;
     assert!(!said.contains("secret") && said.matches("notes").count() == 2, "{said}");

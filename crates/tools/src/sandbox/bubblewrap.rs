@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::home_view::goes_up;
+
 use super::{
     Place,
     layers::{Layer, Layers, PRIVATE},
@@ -57,12 +59,17 @@ pub(super) fn arguments(layers: &Layers, place: &Place<'_>) -> Vec<OsString> {
         }
     }
     all.extend(layers.sockets.iter().flat_map(nothing));
+    for (link, target) in &layers.links {
+        all.extend([OsString::from("--symlink"), target.into(), link.into()]);
+    }
     // Last, because places for what is mounted in them had to be made.
     all.extend(sealed.into_iter().flat_map(|path| [OsString::from("--remount-ro"), path.into()]));
     if layers.has_network {
         all.extend(names());
     }
-    all.extend([OsString::from("--chdir"), place.cwd.into()]);
+    // Directories on a way that goes up again may be hidden.
+    let real = goes_up(place.cwd).then(|| place.cwd.canonicalize().ok()).flatten();
+    all.extend([OsString::from("--chdir"), real.as_deref().unwrap_or(place.cwd).into()]);
     all
 }
 

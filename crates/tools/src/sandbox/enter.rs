@@ -76,6 +76,8 @@ pub(crate) struct Confinement {
     read: Vec<PathBuf>,
     hidden: Vec<PathBuf>,
     write: Vec<PathBuf>,
+    /// What may be read and lies in what may be changed. Spared where that is split anyway.
+    kept: Vec<PathBuf>,
     /// Calls are filtered; not so where that is done already.
     sockets: Option<Sockets>,
     stage: Stage,
@@ -105,6 +107,7 @@ impl Confinement {
             read: [PathBuf::from("/")].into_iter().chain(own).collect(),
             hidden: hidden.cloned().collect(),
             write: write.chain([PathBuf::from("/dev"), PathBuf::from("/proc/self")]).collect(),
+            kept: Vec::new(),
             sockets: None,
             stage: Stage::Inside,
         }
@@ -119,6 +122,7 @@ impl Confinement {
             read: [PathBuf::from("/")].into_iter().chain(own).collect(),
             hidden: hidden.chain([PathBuf::from("/dev")]).collect(),
             write: write.collect(),
+            kept: layers.of(Layer::Readable).cloned().collect(),
             sockets: Some(if layers.has_network { Sockets::Outward } else { Sockets::No }),
             stage: Stage::Supervisor { gateway: std::process::id(), has_terminal },
         }
@@ -128,7 +132,7 @@ impl Confinement {
     pub(super) fn trial() -> Self {
         let (read, hidden) = (vec!["/".into()], vec!["/dev".into()]);
         let stage = Stage::Supervisor { gateway: std::process::id(), has_terminal: false };
-        Self { read, hidden, write: Vec::new(), sockets: Some(Sockets::No), stage }
+        Self { read, hidden, write: Vec::new(), kept: Vec::new(), sockets: Some(Sockets::No), stage }
     }
 
     /// As one word of a command line.
@@ -169,6 +173,19 @@ impl Confinement {
         for path in &self.read {
             around(path, &hidden, &mut readable);
         }
+        // Where mounts hide, nothing has to be spared. Where they do not, a directory with something hidden in it can be
+        // listed, but nothing can be created right in it: Landlock would allow that for all below.
+        let (mut writable, mut split) = (BTreeSet::new(), BTreeSet::new());
+        let spared: BTreeSet<_> = hidden.iter().chain(&self.kept).cloned().collect();
+        let is_alone = self.stage != Stage::Inside;
+        for path in &self.write {
+            if is_alone && hidden.iter().any(|one| one.starts_with(path)) {
+                around(path, &spared, &mut writable);
+                split.insert(path);
+            } else {
+                writable.insert(path.clone());
+            }
+        }
         // Where mounts hide, there is nothing to be seen in a directory that is hidden.
         let listed = (self.stage == Stage::Inside).then_some("/");
         let required = if self.stage == Stage::Inside { ABI::V1 } else { ALONE };
@@ -181,7 +198,8 @@ impl Confinement {
                 .scope(Scope::from_all(RIGHTS))?
                 .create()?
                 .add_rules(path_beneath_rules(&readable, AccessFs::from_read(RIGHTS)))?
-                .add_rules(path_beneath_rules(&self.write, AccessFs::from_all(RIGHTS)))?
+                .add_rules(path_beneath_rules(&writable, AccessFs::from_all(RIGHTS)))?
+                .add_rules(path_beneath_rules(&split, AccessFs::ReadDir))?
                 .add_rules(path_beneath_rules(listed, AccessFs::ReadDir))?
                 .add_rules(path_beneath_rules(devices, AccessFs::from_all(RIGHTS)))?
                 .restrict_self()

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::protected::for_commands;
+use crate::{home_view::HomeView, protected::for_commands};
 
 use super::{
     layers::{Layer, Layers},
@@ -60,7 +60,18 @@ pub fn explain(policy: &SandboxPolicy, tier: &Tier, workspace: &Path) -> Vec<Str
             for_commands().collect::<Vec<_>>().join(", ")
         ));
     }
-    all.push("Everything else can be read.".to_owned());
+    all.push(match HomeView::of(policy, workspace).filter(|view| !view.is_workspace) {
+        Some(view) => {
+            let visible = layers.of(Layer::Readable).filter(|path| path.starts_with(&view.home));
+            let visible: Vec<_> = visible.map(|path| path.display().to_string()).collect();
+            format!(
+                "Of the home directory, besides the workspace: {}. Open more with tools.exec.sandbox.extraRead. \
+                 Everything outside it can be read.",
+                if visible.is_empty() { "nothing".to_owned() } else { visible.join(", ") }
+            )
+        }
+        None => "Everything else can be read.".to_owned(),
+    });
     all.push(match (policy.network, tier) {
         (true, _) => "The network can be reached.".to_owned(),
         (false, Tier::A { .. }) => {

@@ -8,6 +8,7 @@ use std::{
 
 use crate::{
     Error,
+    home_view::{HomeView, goes_up},
     path_rules::resolve,
     protected::{GIT_CONTROL, GUIDE, for_commands},
 };
@@ -45,23 +46,30 @@ pub(crate) struct Layers {
     /// Git directories below the top of the workspace, whose hooks and config must not change. `None` if the workspace
     /// is too large to be searched.
     pub(super) repositories: Option<Vec<PathBuf>>,
+    /// The home directory and the names in it that are hidden for what they begin with, if it may be changed as a part of
+    /// the workspace. Both are relative to the workspace.
+    pub(super) private: Option<(PathBuf, Vec<PathBuf>)>,
+    /// Links in hidden directories by which something visible is named, and where they lead.
+    pub(super) links: Vec<(PathBuf, PathBuf)>,
     /// Where programs of the user listen, among what can be seen. To read only is no hindrance to connect.
     pub(super) sockets: Vec<PathBuf>,
 }
 
 impl Layers {
     /// Looks it up. What is `known` is as it says, whatever is there by now. Blocks.
-    pub(super) fn new(policy: &SandboxPolicy, workspace: &Path, known: &Names) -> std::io::Result<Self> {
-        let workspace = workspace.canonicalize()?;
+    pub(super) fn new(policy: &SandboxPolicy, named: &Path, known: &Names) -> std::io::Result<Self> {
+        let workspace = named.canonicalize()?;
         if policy.refuses(&workspace) {
             return Err(std::io::Error::other(Error::InStateDirectory { path: workspace }));
         }
         let private = real(PRIVATE.map(PathBuf::from)).into_iter().map(|path| (path, Layer::Private));
+        let view = HomeView::of(policy, &workspace);
+        let at_home = view.iter().flat_map(|view| home_layers(view, &workspace));
         // Skills in the workspace are protected with it.
         let skills = real(policy.skills.iter().cloned()).into_iter().filter(|path| !path.starts_with(&workspace));
         let readable = real(policy.extra_read.iter().cloned()).into_iter().chain(skills);
         let readable = readable.map(|path| (path, Layer::Readable));
-        let mut all: Vec<_> = private.chain(readable).collect();
+        let mut all: Vec<_> = private.chain(at_home).chain(readable).collect();
         let may_write = policy.mode != Mode::ReadOnly;
         let own = if may_write { Layer::Writable } else { Layer::Readable };
         all.extend(real(policy.extra_write.iter().cloned()).into_iter().map(|path| (path, own)));
@@ -69,9 +77,17 @@ impl Layers {
         all.extend(real(policy.secrets()).into_iter().map(|path| (path, Layer::Hidden)));
         // The workspace was chosen by the owner: a secret that contains it hides what is around it.
         all.retain(|(path, layer)| *layer != Layer::Hidden || *path != workspace);
-        let mut layers =
-            Self { all, has_network: policy.network, names: Names::new(), repositories: None, sockets: Vec::new() };
+        let mut layers = Self {
+            all,
+            has_network: policy.network,
+            names: Names::new(),
+            repositories: None,
+            private: None,
+            links: Vec::new(),
+            sockets: Vec::new(),
+        };
         if may_write {
+            layers.private = view.as_ref().and_then(|view| private_names(view, &workspace));
             layers.keep_steering(&workspace, known);
             layers.repositories = repository::nested(&workspace);
             for git in layers.repositories.clone().unwrap_or_default() {
@@ -90,9 +106,25 @@ impl Layers {
             }
         }
         layers.all.sort_by_key(|(path, _)| path.components().count());
+        layers.prune();
+        let opened = policy.extra_read.iter().chain(&policy.extra_write).chain(&policy.skills);
+        let opened = opened.map(PathBuf::as_path).chain([named]);
+        let links = view.iter().flat_map(|view| links(view, policy, opened.clone()));
+        layers.links = links.filter(|(link, _)| layers.at(link) == Some(Layer::Hidden)).collect();
         let is_seen = |path: &PathBuf| !matches!(layers.at(path), Some(Layer::Private | Layer::Hidden));
         layers.sockets = listening().filter(is_seen).collect();
         Ok(layers)
+    }
+
+    /// Drops what is hidden inside something hidden: nothing would have to be laid over it.
+    fn prune(&mut self) {
+        let mut kept = Self { all: Vec::new(), ..self.clone() };
+        for (path, layer) in std::mem::take(&mut self.all) {
+            if layer != Layer::Hidden || kept.at(&path) != Some(Layer::Hidden) {
+                kept.all.push((path, layer));
+            }
+        }
+        self.all = kept.all;
     }
 
     fn keep_steering(&mut self, workspace: &Path, known: &Names) {
@@ -163,6 +195,44 @@ impl Layers {
     }
 }
 
+/// What is laid over the home directory. Links in it are handled by [`links`].
+fn home_layers(view: &HomeView, workspace: &Path) -> Vec<(PathBuf, Layer)> {
+    let mut hidden = if view.is_workspace { view.private_names() } else { vec![view.home.clone()] };
+    // What a link leads to is hidden or not by its own name.
+    let is_link = |path: &PathBuf| path.symlink_metadata().is_ok_and(|found| found.is_symlink());
+    hidden.retain(|path| !is_link(path) && !view.visible.contains(path));
+    let around = if view.is_workspace { None } else { view.repository(workspace) };
+    let visible = real(view.visible.iter().cloned()).into_iter().chain(around);
+    let hidden = hidden.into_iter().map(|path| (path, Layer::Hidden));
+    hidden.chain(visible.map(|path| (path, Layer::Readable))).collect()
+}
+
+/// The home directory and what is hidden in it by its name, relative to a workspace that contains it.
+fn private_names(view: &HomeView, workspace: &Path) -> Option<(PathBuf, Vec<PathBuf>)> {
+    let below = |path: &Path| path.strip_prefix(workspace).map(Path::to_owned);
+    let home = below(&view.home).ok()?;
+    Some((home, view.private_names().iter().filter_map(|path| below(path).ok()).collect()))
+}
+
+/// Names by which something visible is reached through links, and the real paths. In a home directory that is hidden these
+/// links are missing.
+fn links<'a>(
+    view: &HomeView,
+    policy: &SandboxPolicy,
+    opened: impl Iterator<Item = &'a Path>,
+) -> Vec<(PathBuf, PathBuf)> {
+    let in_home = |path: &Path| {
+        let below = policy.home.as_ref().and_then(|home| path.strip_prefix(home).ok());
+        below.map_or_else(|| path.to_owned(), |below| view.home.join(below))
+    };
+    let named = opened.map(in_home).chain(view.visible.iter().cloned()).filter(|path| !goes_up(path));
+    let mut all: Vec<_> = named.filter_map(|path| Some((path.canonicalize().ok()?, path))).collect();
+    all.retain(|(target, path)| target != path && path.starts_with(&view.home));
+    all.sort();
+    all.dedup();
+    all.into_iter().map(|(target, path)| (path, target)).collect()
+}
+
 /// The sockets with a path that somebody on this machine has opened, and that are there.
 fn listening() -> impl Iterator<Item = PathBuf> {
     let table = fs::read("/proc/net/unix").unwrap_or_default();
@@ -202,8 +272,9 @@ mod tests {
             let found = layers.all.iter().rev().find(|(one, _)| *one == home.join(path));
             found.map(|(_, layer)| *layer)
         };
-        assert_eq!(place(".ssh"), Some(Layer::Hidden));
-        assert_eq!(place(".openclaw"), Some(Layer::Hidden));
+        assert_eq!(place(""), Some(Layer::Hidden));
+        // Hidden with the home directory.
+        assert_eq!((place(".ssh"), place(".openclaw")), (None, None));
         assert_eq!(place(".openclaw/workspace"), Some(Layer::Writable));
         assert_eq!(place(".openclaw/workspace/keys"), Some(Layer::Hidden));
         assert_eq!(place(".openclaw/workspace/AGENTS.md"), Some(Layer::Readable));

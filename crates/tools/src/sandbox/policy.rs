@@ -32,9 +32,10 @@ pub struct SandboxPolicy {
     pub state_dir: Option<PathBuf>,
     /// Workspaces of agents. Below the state directory, only these may be worked in.
     pub workspaces: Vec<PathBuf>,
-    /// The home directory: readable but for what is secret.
+    /// The home directory. Toolchains, caches and the git identity may be read in it; the rest is hidden.
     pub home: Option<PathBuf>,
-    /// What may be read although it lies in a place that is hidden.
+    /// Paths that may be read although they are hidden. The home directory itself may be one: then credentials in it stay
+    /// hidden that are known by name.
     pub extra_read: Vec<PathBuf>,
     /// Folders of skills: agents read them wherever a run works.
     pub skills: Vec<PathBuf>,
@@ -53,7 +54,10 @@ pub(super) fn steers(path: &Path) -> bool {
 impl SandboxPolicy {
     /// All that is hidden.
     pub(crate) fn secrets(&self) -> Vec<PathBuf> {
+        let opened: Vec<_> = self.extra_read.iter().chain(&self.extra_write).collect();
         let at_home = self.home.iter().flat_map(|home| CREDENTIALS.map(|name| home.join(name)));
+        // What the owner named is open; Homard's own state is not theirs to open this way.
+        let at_home = at_home.filter(|path| !opened.contains(&path));
         let elsewhere = SYSTEM_SECRETS.map(PathBuf::from);
         at_home.chain(elsewhere).chain(self.state_dir.clone()).chain(self.masked.iter().cloned()).collect()
     }

@@ -10,6 +10,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use crate::home_view::is_private;
+
 use super::{
     aside::{Aside, Spot},
     layers::{Layer, Layers},
@@ -42,6 +44,9 @@ pub(super) struct Record {
     /// Which files these git directories were. Another one by the same name is new: a directory above it can be renamed.
     #[serde(default)]
     git_identities: BTreeMap<PathBuf, Identity>,
+    /// The home directory and the hidden names that were in it, if it is a part of the workspace.
+    #[serde(default)]
+    private: Option<(PathBuf, Vec<PathBuf>)>,
     /// Where it is written down.
     #[serde(skip)]
     pub(super) file: Option<PathBuf>,
@@ -55,13 +60,13 @@ impl Record {
             Some((name.to_owned(), identity(&path.symlink_metadata().ok()?)))
         });
         let held = readable.collect();
-        let repositories = layers.repositories.clone();
+        let (repositories, private) = (layers.repositories.clone(), layers.private.clone());
         let git_identity = |git: &PathBuf| {
             let found = workspace.join(git).symlink_metadata().ok()?;
             Some((git.clone(), identity(&found)))
         };
         let git_identities = repositories.iter().flatten().filter_map(git_identity).collect();
-        Self { workspace, names: layers.names.clone(), held, own, repositories, git_identities, file: None }
+        Self { workspace, names: layers.names.clone(), held, own, repositories, git_identities, private, file: None }
     }
 
     /// Writes it down in a folder, under a name of its own.
@@ -114,6 +119,9 @@ impl Record {
             Ok(doubt) => doubts.extend(doubt),
             Err(error) => notes.push(self.lament(Path::new("."), &error)),
         }
+        if let Err(error) = self.look_at_home(&mut aside) {
+            notes.push(self.lament(Path::new("."), &error));
+        }
         for (name, was) in &self.held {
             match self.compare(name, was, &mut aside) {
                 Ok(doubt) => doubts.extend(doubt),
@@ -154,6 +162,18 @@ impl Record {
     fn is_another(&self, git: &Path) -> io::Result<bool> {
         let Some(was) = self.git_identities.get(git) else { return Ok(false) };
         Ok(identity(&self.workspace.join(git).symlink_metadata()?) != *was)
+    }
+
+    /// Takes aside what was made in the home directory by a name that programs use for their own files.
+    fn look_at_home(&self, aside: &mut Aside<'_>) -> io::Result<()> {
+        let Some((home, before)) = &self.private else { return Ok(()) };
+        for entry in fs::read_dir(self.workspace.join(home))? {
+            let name = entry?.file_name();
+            if is_private(&name) && !before.contains(&home.join(&name)) {
+                self.take(&home.join(&name), aside)?;
+            }
+        }
+        Ok(())
     }
 
     fn lament(&self, name: &Path, error: &io::Error) -> String {

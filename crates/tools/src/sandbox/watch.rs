@@ -47,8 +47,8 @@ pub(crate) struct Watch {
 
 impl Watches {
     /// Looks up what is laid over the root directory for a command, and watches the rest until it is over. Blocks.
-    pub(super) fn begin(&self, policy: &SandboxPolicy, workspace: &Path) -> io::Result<(Layers, Watch)> {
-        let workspace = workspace.canonicalize()?;
+    pub(super) fn begin(&self, policy: &SandboxPolicy, named: &Path) -> io::Result<(Layers, Watch)> {
+        let workspace = named.canonicalize()?;
         // Before anybody looks what there is to hide.
         let state_dir = policy.state_dir.clone().filter(|_| policy.mode != Mode::ReadOnly);
         state_dir.iter().try_for_each(|state_dir| private(&state_dir.join(RECORDS)))?;
@@ -59,7 +59,7 @@ impl Watches {
         if policy.mode != Mode::ReadOnly {
             repository::sweep(&workspace);
         }
-        let layers = Layers::new(policy, &workspace, &known)?;
+        let layers = Layers::new(policy, named, &known)?;
         let mut record = Record::new(workspace, &layers, own);
         if let Some(state_dir) = &state_dir {
             record.write_into(&state_dir.join(RECORDS))?;

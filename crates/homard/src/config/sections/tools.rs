@@ -136,7 +136,7 @@ pub(crate) struct Sandbox {
     pub(crate) mode: Option<Word<Mode>>,
     /// Whether commands reach the network. Default: false.
     pub(crate) network: Option<bool>,
-    /// Folders that may be read although they are hidden.
+    /// Files and folders that may be read although they are hidden, such as ~/documents. ~ opens the home directory, but for known credentials.
     pub(crate) extra_read: Vec<Text>,
     /// Folders that may be changed besides the workspace.
     pub(crate) extra_write: Vec<Text>,

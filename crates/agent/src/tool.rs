@@ -99,7 +99,7 @@ impl Origin {
 
     /// Whether the owner asked, now or when a job was made.
     pub fn is_owner(&self) -> bool {
-        self.principal == OWNER || self.principal == SCHEDULE
+        is_owner(&self.principal)
     }
 
     /// Whether the owner asked with all of their authority: for what needs `operator.admin` as a method.
@@ -109,11 +109,26 @@ impl Origin {
 
     /// Who asked, as far as the rules for tools go.
     pub(crate) fn sender(&self) -> Sender {
-        match (self.is_owner(), self.authority) {
-            (true, Authority::Full) => Sender::Owner,
-            (true, Authority::Limited) => Sender::Operator,
-            (false, _) => Sender::Other,
-        }
+        sender(&self.principal, self.authority)
+    }
+}
+
+impl Inbound {
+    /// Who asks, as far as the rules for tools go.
+    pub(crate) fn rights(&self) -> Sender {
+        sender(&self.principal, self.authority)
+    }
+}
+
+fn is_owner(principal: &str) -> bool {
+    principal == OWNER || principal == SCHEDULE
+}
+
+fn sender(principal: &str, authority: Authority) -> Sender {
+    match (is_owner(principal), authority) {
+        (true, Authority::Full) => Sender::Owner,
+        (true, Authority::Limited) => Sender::Operator,
+        (false, _) => Sender::Other,
     }
 }
 

@@ -16,7 +16,6 @@ use crate::{
     hub::Admission,
     policy::Sender,
     run::Handed,
-    tool::Origin,
     writer::admission,
 };
 
@@ -34,7 +33,7 @@ impl Letter for Queued {
     }
 
     fn sender(&self) -> Sender {
-        Origin::of(&self.inbound).sender()
+        self.inbound.rights()
     }
 
     fn settings(&self) -> Option<&Settings> {

@@ -87,7 +87,8 @@ async fn m2_a_command_needs_the_scope_of_the_method_that_does_the_same() {
         }
     }
     let after = writer.ask("c", "sessions.describe", json!({"key": "main"})).await["payload"].clone();
-    for unchanged in ["sessionId", "updatedAt", "model", "verboseLevel", "reasoningLevel", "responseUsage", "queueMode"] {
+    for unchanged in ["sessionId", "updatedAt", "model", "verboseLevel", "reasoningLevel", "responseUsage", "queueMode"]
+    {
         assert_eq!(after["session"][unchanged], before["session"][unchanged], "{unchanged}");
     }
     assert!(after["session"]["sessionId"].is_string(), "{after}");

@@ -214,7 +214,8 @@ mod tests {
             is_direct: true,
             used: &UsedSignatures::default(),
         };
-        let devices = Devices::open(std::path::Path::new("/nonexistent"), homard_audit::Audit::default());
+        let devices =
+            Devices::new("/nonexistent".as_ref(), crate::devices::Paired::default(), homard_audit::Audit::default());
         judge(Some(params), facts, &Bouncer::new(Secret::new(Some("secret".to_owned()), None)), &devices)
     }
 

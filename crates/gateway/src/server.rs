@@ -29,7 +29,7 @@ use crate::{
     changes,
     control_ui::ControlUi,
     device::UsedSignatures,
-    devices::Devices,
+    devices::{Devices, Paired, Unreadable},
     foreign::Foreign,
     http,
     lobby::{Door, Lobby, Peer},
@@ -116,12 +116,16 @@ pub enum Error {
     /// Nobody could come in.
     #[error("no token and no password is set; set one of them")]
     NoSecret,
+    /// It is not known which devices are paired.
+    #[error(transparent)]
+    Devices(#[from] Unreadable),
 }
 
 /// A gateway that listens and does not answer yet.
 pub struct Gateway {
     listeners: Vec<(TcpListener, SocketAddr)>,
     settings: Settings,
+    paired: Paired,
     notices: Notices,
     schedule: Result<Schedule, String>,
     methods: Vec<Method>,
@@ -157,6 +161,7 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
     if settings.secret.is_empty() {
         return Err(Error::NoSecret);
     }
+    let paired = Paired::read(&settings.state_dir)?;
     let mut listeners = Vec::new();
     for &(mut address) in &settings.bind {
         settings.may_open(address.ip())?;
@@ -181,6 +186,7 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
     Ok(Gateway {
         listeners,
         settings,
+        paired,
         notices: Notices::default(),
         schedule: Err("nothing is scheduled here".to_owned()),
         methods: Vec::new(),
@@ -332,7 +338,7 @@ impl Gateway {
             hub,
             projector,
             bouncer: Bouncer::new(self.settings.secret).noting(audit.clone()),
-            devices: Arc::new(Devices::open(&self.settings.state_dir, audit.clone())),
+            devices: Arc::new(Devices::new(&self.settings.state_dir, self.paired, audit.clone())),
             used_signatures: UsedSignatures::default(),
             rules,
             lobby: Lobby::default(),

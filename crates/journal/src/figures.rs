@@ -111,7 +111,21 @@ impl Room {
             return Ok(());
         }
         let desk = self.desk();
-        self.health.sql(self.health.ticks.store_notes(&desk.db))
+        // All or none: one note may say something about another.
+        let store = || {
+            let all = desk.db.unchecked_transaction()?;
+            self.health.ticks.store_notes(&all)?;
+            all.commit()
+        };
+        self.health.sql(store())
+    }
+
+    fn noted(&self, name: &str) -> Result<Option<String>, Error> {
+        let new = self.health.ticks.notes().get(name).cloned();
+        match new {
+            Some(new) => Ok(Some(new)),
+            None => self.health.sql(sessions::meta(&self.desk().db, &key(name))),
+        }
     }
 }
 
@@ -123,16 +137,20 @@ impl Journal {
         self.room.dirtied.notify_one();
     }
 
+    /// Notes several things at once. They are on disk when this returns, all or none. Blocks.
+    pub fn note_now(&self, notes: impl IntoIterator<Item = (&'static str, String)>) -> Result<(), Error> {
+        self.room.health.ticks.notes().extend(notes);
+        self.room.keep_notes()
+    }
+
     /// What was noted under a name.
     pub async fn noted(&self, name: &'static str) -> Result<Option<String>, Error> {
-        self.blocking(move |room| {
-            let new = room.health.ticks.notes().get(name).cloned();
-            match new {
-                Some(new) => Ok(Some(new)),
-                None => room.health.sql(sessions::meta(&room.desk().db, &key(name))),
-            }
-        })
-        .await
+        self.blocking(move |room| room.noted(name)).await
+    }
+
+    /// What was noted under a name. Blocks.
+    pub fn noted_now(&self, name: &str) -> Result<Option<String>, Error> {
+        self.room.noted(name)
     }
 
     /// Has somebody hear of everything that is put right, also of what was when the journal was opened.

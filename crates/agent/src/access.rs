@@ -22,6 +22,8 @@ pub struct ToolRules {
     pub agent: Policy,
     /// For this agent, by the model's provider or name.
     pub agent_by_provider: BTreeMap<String, Policy>,
+    /// What senders other than the owner may use of this agent besides their default tools.
+    pub non_owner_allow: Vec<String>,
     /// For agents that work for others.
     pub subagent: Policy,
     /// How deep agents may start one another: `agents.defaults.subagents.maxSpawnDepth`. At least 1, which is not at all.
@@ -61,6 +63,7 @@ impl ToolRules {
         let by = |policies| by_model(policies, &spec.provider, &spec.model).cloned().unwrap_or_default();
         let mut scopes = Scopes {
             sender: origin.sender(),
+            non_owner_allow: self.non_owner_allow.clone(),
             global: self.global.clone(),
             by_provider: by(&self.by_provider),
             agent: self.agent.clone(),

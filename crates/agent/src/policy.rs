@@ -129,6 +129,9 @@ pub struct Subagent {
 pub struct Scopes {
     /// Who wrote.
     pub sender: Sender,
+    /// `nonOwnerAllow` of the agent: what senders other than the owner may use besides their default tools, except what is
+    /// the owner's alone.
+    pub non_owner_allow: Vec<String>,
     /// `tools`.
     pub global: Policy,
     /// The one of `tools.byProvider` that fits the model; see [`by_model`].
@@ -189,8 +192,8 @@ pub enum Rule {
     OwnerOnly,
     /// It does what needs `operator.admin`, and the run was asked for without that scope.
     AdminScope,
-    /// Somebody else than the owner wrote, and nobody lent it to them.
-    Guest,
+    /// The sender is not the owner, and the agent does not grant it to others.
+    NonOwner,
     /// The profile that is set there does not have it.
     Profile(Scope, Profile),
     /// An entry of `deny` there names it.
@@ -210,11 +213,9 @@ impl fmt::Display for Rule {
         match self {
             Self::OwnerOnly => f.write_str("only the owner may use it"),
             Self::AdminScope => f.write_str("the connection that asked for the run is without operator.admin"),
-            Self::Guest => write!(
-                f,
-                "only the owner may use it, unless {}.alsoAllow names it where the message was written",
-                Scope::Group.path()
-            ),
+            Self::NonOwner => {
+                write!(f, "only the owner may use it, unless {}.nonOwnerAllow names it", Scope::Agent.path())
+            }
             Self::Profile(scope, profile) => write!(
                 f,
                 "{}.profile is {}, which is without it; an alsoAllow beside it adds tools",

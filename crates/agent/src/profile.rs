@@ -129,6 +129,12 @@ impl Profile {
         }
     }
 
+    /// Whether a run may use the files of the workspace apart from tool calls: in its prompt, and with its replies. The
+    /// owner's runs may; other runs may if the agent grants them `read` ([`ToolRules::non_owner_allow`]).
+    pub fn opens_workspace(&self, asked: (&Origin, &SessionKey)) -> bool {
+        asked.0.is_owner() || self.tools_for(asked, self.spec()).has("read")
+    }
+
     /// The same agent with another working directory, if one is given.
     pub(crate) fn working_in(self: Arc<Self>, cwd: Option<&PathBuf>) -> Arc<Self> {
         match cwd {

@@ -12,6 +12,8 @@ use homard_proto::{
     AgentId, ChannelAccount, IdIssuer, SenderPattern, SessionKey, id::Error, identity::DEFAULT_ACCOUNT,
 };
 
+pub use self::part::folder_of;
+
 /// What kind of conversation it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PeerKind {

@@ -66,6 +66,13 @@ pub struct ToolCx {
 }
 
 impl ToolCx {
+    /// Whether the call may send files of the workspace to somebody.
+    pub fn opens_workspace(&self) -> bool {
+        let is_granted =
+            |hub: &Hub| hub.agents().of(self.session.agent()).opens_workspace((&self.origin, &self.session));
+        self.origin.is_owner() || self.hub.as_ref().is_some_and(is_granted)
+    }
+
     /// Where it is noted what matters to whoever guards the house; nowhere for a tool that is called outside a run.
     pub fn audit(&self) -> Audit {
         self.hub.as_ref().map(Hub::audit).unwrap_or_default()

@@ -346,6 +346,9 @@ async fn media((cx, files): (&ToolCx, &FileAccess), arguments: &Arguments) -> Re
     if named.starts_with("https://") || named.starts_with("http://") {
         return Ok(vec![Media::Url(named)]);
     }
+    if !cx.opens_workspace() {
+        return No::said("only the owner's runs send files of the workspace: say what is in it, or leave it out");
+    }
     let path = named.strip_prefix("file://").unwrap_or(&named).to_owned();
     let usual = Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned());
     let name = arguments.file_name().or(usual).unwrap_or_default();

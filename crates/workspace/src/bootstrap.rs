@@ -37,6 +37,27 @@ pub enum Audience {
     Main,
     /// An agent that works for another one: only how to work here, AGENTS.md and TOOLS.md.
     Subagent,
+    /// An agent that talks to somebody who is not its owner: only how to behave. All other files are about the owner.
+    NonOwner,
+}
+
+impl Audience {
+    /// The files that it reads, in order.
+    fn names(self) -> &'static [&'static [&'static str]] {
+        match self {
+            Self::Main => &[&STANDARD, &[GUIDE], &MEMORY],
+            Self::Subagent => &[&["AGENTS.md", "TOOLS.md"]],
+            Self::NonOwner => &[&["AGENTS.md", "SOUL.md", "IDENTITY.md"]],
+        }
+    }
+
+    /// Whether it may read a file of this name that a hook adds.
+    pub fn admits(self, name: &str) -> bool {
+        match self {
+            Self::Main | Self::Subagent => true,
+            Self::NonOwner => self.names().iter().any(|names| names.contains(&name)),
+        }
+    }
 }
 
 /// How many characters of the files go into a prompt. The marks that say what was cut come on top.
@@ -71,15 +92,11 @@ impl Reader {
     /// The files of a workspace as a prompt has them, in order. Never fails: what is wrong with a file is its page.
     /// Files with nothing but blanks are left out.
     pub fn pages(&self, dir: &Path, audience: Audience, limits: &Limits) -> Vec<Page> {
-        let names: &[&[&'static str]] = match audience {
-            Audience::Main => &[&STANDARD, &[GUIDE], &MEMORY],
-            Audience::Subagent => &[&["AGENTS.md", "TOOLS.md"]],
-        };
         let mut seen = HashSet::new();
         let mut left = limits.total;
         let mut pages = Vec::new();
         let root = file::root(dir);
-        for name in names.iter().copied().flatten().copied() {
+        for name in audience.names().iter().copied().flatten().copied() {
             let path = dir.join(name);
             let found = match &root {
                 Ok(Some(root)) => file::find(root, name),

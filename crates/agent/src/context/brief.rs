@@ -30,24 +30,31 @@ pub(crate) struct Found {
     pub(crate) kit: Arc<Kit>,
 }
 
-/// Reads what a run of a session needs to know.
+/// Reads what a run of a session needs to know. A run that may not open the workspace gets only the files that say how to
+/// behave, and no skills, because it cannot read them.
 pub(crate) async fn gather(
     profile: &Profile,
-    key: &SessionKey,
+    (origin, key): (&Origin, &SessionKey),
     hooks: &Hooks,
     (session, at): (Option<&SessionId>, u64),
 ) -> Found {
     let setting = &profile.setting;
-    let kit = setting.shelf.kit();
+    let is_open = profile.opens_workspace((origin, key));
+    let kit = if is_open { setting.shelf.kit() } else { Arc::default() };
     let Some(workspace) = setting.workspace.clone() else { return Found { kit, ..Found::default() } };
     let (reader, limits) = (setting.reader.clone(), setting.limits);
-    let audience = if key.is_subagent() { Audience::Subagent } else { Audience::Main };
+    let audience = match is_open {
+        false => Audience::NonOwner,
+        true if key.is_subagent() => Audience::Subagent,
+        true => Audience::Main,
+    };
     let reading = tokio::task::spawn_blocking(move || reader.pages(&workspace, audience, &limits)).await;
     let pages = reading.unwrap_or_else(|error| {
         tracing::error!(%key, %error, "the workspace could not be read; the run goes on without its files");
         Vec::new()
     });
-    let pages = offer(hooks, pages, (profile, key), (session, at)).await;
+    let mut pages = offer(hooks, pages, (profile, key), (session, at)).await;
+    pages.retain(|page| audience.admits(&page.name));
     Found { identity: Identity::of(&pages), pages, kit }
 }
 

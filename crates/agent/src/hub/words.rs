@@ -88,6 +88,25 @@ pub struct Inbound {
 pub const HTTP: &str = "http";
 
 impl Inbound {
+    /// Whether a model answers it. Other commands are answered at once.
+    pub fn asks_model(&self) -> bool {
+        match &self.command {
+            None | Some(Command::Begin { .. } | Command::BeginWith(_) | Command::Compact(_) | Command::Foreign(..)) => {
+                true
+            }
+            Some(
+                Command::Stop(_)
+                | Command::Queue(_)
+                | Command::Level(..)
+                | Command::Model(_)
+                | Command::Context(_)
+                | Command::Approve(_)
+                | Command::Status
+                | Command::Help,
+            ) => false,
+        }
+    }
+
     /// Whether somebody waits for the answer on a connection.
     pub(crate) fn is_attended(&self) -> bool {
         let is_direct = [AgentParams::METHOD, SendParams::METHOD, HTTP].contains(&self.method.as_str());

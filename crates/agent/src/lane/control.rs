@@ -53,7 +53,7 @@ pub(crate) async fn report(
     let spec = model.spec();
     let brief = Brief::new(&profile, key, &record, (extra_prompt, &origin.route));
     let hooks = hub.setup.rules().hooks.clone();
-    let found = brief::gather(&profile, key, &hooks, (Some(&record.session_id), at)).await;
+    let found = brief::gather(&profile, (origin, key), &hooks, (Some(&record.session_id), at)).await;
     let brief = Brief { found, ..brief };
     let tools = brief.told(spec, &profile.tools_for((origin, key), spec));
     let mut report = brief.report(spec, failover.level(), &tools, (&record.session_id, at));
@@ -67,20 +67,8 @@ impl Queued {
     /// Whether it is a command that is answered at once. A bare word only stops something if there is something to stop.
     pub(super) fn is_control(&self, is_busy: bool) -> bool {
         match &self.inbound.command {
-            Some(Command::Begin { .. } | Command::BeginWith(_) | Command::Compact(_) | Command::Foreign(..)) | None => {
-                false
-            }
             Some(Command::Stop(Stop::Word)) => is_busy,
-            Some(
-                Command::Stop(Stop::Slash)
-                | Command::Queue(_)
-                | Command::Level(..)
-                | Command::Model(_)
-                | Command::Context(_)
-                | Command::Approve(_)
-                | Command::Status
-                | Command::Help,
-            ) => true,
+            Some(_) | None => !self.inbound.asks_model(),
         }
     }
 }

@@ -47,6 +47,7 @@ use crate::{
     profile::Profile,
     run::{self, Driven, Flag, Handed, RunError},
     tape::Tape,
+    tool::Origin,
     writer::{Then, Writer},
 };
 pub(crate) use answerer::{model as answering_model, name as answering};
@@ -340,7 +341,9 @@ impl Lane {
         }
         let hooks = self.hub.setup.rules().hooks.clone();
         let id = self.session.as_ref().map(|session| session.record.session_id.clone());
-        let found = brief::gather(&profile, &self.key, &hooks, (id.as_ref(), self.hub.ambient.now_ms())).await;
+        let origin = Origin::of(&queued.inbound);
+        let now = self.hub.ambient.now_ms();
+        let found = brief::gather(&profile, (&origin, &self.key), &hooks, (id.as_ref(), now)).await;
         let sees = self.session.as_ref().is_none_or(|session| answerer::model(&profile, &session.record).spec().sees);
         if let Some(refusal) = self.too_long(&queued, &profile, &found) {
             return self.refuse(queued, &profile, refusal).await;

@@ -18,6 +18,7 @@ use crate::{
     post::line::{ABORTED, Line, Style},
     profile::Profile,
     run::RunScope,
+    tool::Origin,
 };
 
 /// Whether nobody wants to hear what a run says that was stopped for this reason.
@@ -52,7 +53,7 @@ impl Lane {
         let style = Style {
             prefix: self.prefix(profile),
             is_talkative: verbose.unwrap_or(profile.levels(profile.spec()).verbose) != "off",
-            ..Style::of(profile)
+            ..Style::of(profile, (&Origin::of(&queued.inbound), &self.key))
         };
         queued.line = self.hub.line(&queued.inbound, style);
         let Some(line) = &queued.line else { return };

@@ -21,18 +21,14 @@ const OWNER_ONLY: &[&str] = &[
     "whatsapp_login",
 ];
 
-/// What others than the owner may use by themselves. No commands, no writing of files, no browser of the owner's, and
-/// nothing of plugins, which can do anything.
-const FOR_GUESTS: &[&str] = &[
-    "read",
-    "ls",
-    "find",
-    "grep",
+/// Tools of senders other than the owner. None of them opens a file of the workspace or the memory, because both are the
+/// owner's; none runs commands or drives the owner's browser; and none is of a plugin, which can do anything.
+const NON_OWNER: &[&str] = &[
     "group:web",
-    "group:memory",
     "group:messaging",
     "group:agents",
-    "group:media",
+    "talk_voice",
+    "tts",
     "session_status",
     "sessions_list",
     "sessions_history",
@@ -179,10 +175,10 @@ impl Chain {
                 self.filters.push(Filter::Without(Rule::AdminScope, self.names.list(OWNER_ONLY)));
             }
             Sender::Other => {
-                let lent = scopes.group.also_allow.iter().map(String::as_str);
-                let guests = self.names.list(FOR_GUESTS.iter().copied().chain(lent));
+                let granted = scopes.non_owner_allow.iter().chain(&scopes.group.also_allow).map(String::as_str);
+                let allowed = self.names.list(NON_OWNER.iter().copied().chain(granted));
                 self.filters.push(Filter::Without(Rule::OwnerOnly, self.names.list(OWNER_ONLY)));
-                self.filters.push(Filter::Only(Rule::Guest, guests));
+                self.filters.push(Filter::Only(Rule::NonOwner, allowed));
             }
         }
     }

@@ -120,6 +120,7 @@ fn the_filters_stand_in_the_order_of_the_spec() {
     let minimal = || Policy { deny: words("cron"), ..profile(Profile::Minimal) };
     let mut scopes = Scopes {
         sender: Sender::Other,
+        non_owner_allow: Vec::new(),
         global: minimal(),
         by_provider: minimal(),
         agent: minimal(),
@@ -382,9 +383,9 @@ fn a_plugin_gains_nothing_by_the_names_that_it_chooses() {
 }
 
 #[test]
-fn others_than_the_owner_neither_run_commands_nor_write_files_nor_change_the_gateway() {
+fn h2_others_than_the_owner_have_no_tools_for_files_memory_commands_and_the_gateway() {
     let resolved = resolve(&Scopes::default(), TOOLS);
-    let guest = |tool: &str| (tool.to_owned(), Rule::Guest);
+    let guest = |tool: &str| (tool.to_owned(), Rule::NonOwner);
     let owner_only = |tool: &str| (tool.to_owned(), Rule::OwnerOnly);
     let because = BTreeMap::from([
         guest("exec"),
@@ -392,6 +393,13 @@ fn others_than_the_owner_neither_run_commands_nor_write_files_nor_change_the_gat
         guest("write"),
         guest("edit"),
         guest("apply_patch"),
+        guest("read"),
+        guest("ls"),
+        guest("find"),
+        guest("grep"),
+        guest("image"),
+        guest("memory_search"),
+        guest("memory_get"),
         guest("browser"),
         guest("canvas"),
         owner_only("cron"),
@@ -418,6 +426,19 @@ fn a_group_lends_tools_to_others_but_not_those_of_the_owner_alone() {
     let wide = Policy { also_allow: words("*"), ..profile(Profile::Coding) };
     let scopes = Scopes { global: wide.clone(), agent: wide, ..Scopes::default() };
     assert_eq!(resolve(&scopes, &tools).allowed, BTreeSet::new());
+}
+
+#[test]
+fn h2_an_agent_grants_tools_to_others_but_not_those_of_the_owner_alone() {
+    let granting = |list: &str| Scopes { non_owner_allow: words(list), ..Scopes::default() };
+    let plain = allowed(&Scopes::default());
+    let granted = |list: &str| &allowed(&granting(list)) - &plain;
+    assert_eq!(granted("read group:memory"), set("read memory_search memory_get"));
+    assert_eq!(granted("cron gateway nodes"), BTreeSet::new());
+    assert_eq!(&granted("*") & &set("cron gateway nodes"), BTreeSet::new());
+    let denied = Scopes { agent: deny("read"), ..granting("group:fs") };
+    assert!(!allowed(&denied).contains("read"), "a grant does not overrule a deny");
+    assert_eq!(allowed(&Scopes { sender: Sender::Owner, ..granting("read") }), all(), "the owner is not concerned");
 }
 
 #[test]
@@ -487,7 +508,7 @@ fn two_lists_of_what_is_allowed_in_one_scope_are_a_problem() {
 fn every_rule_says_where_to_look() {
     let rules = [
         Rule::OwnerOnly,
-        Rule::Guest,
+        Rule::NonOwner,
         Rule::Profile(Scope::Agent, Profile::Minimal),
         Rule::Denied(Scope::Global, "group:fs".to_owned()),
         Rule::Denied(Scope::Sandbox, "browser".to_owned()),
@@ -499,7 +520,7 @@ fn every_rule_says_where_to_look() {
     ];
     let told = [
         "only the owner may use it",
-        "only the owner may use it, unless channels.*.groups.*.tools.alsoAllow names it where the message was written",
+        "only the owner may use it, unless agents.list[].tools.nonOwnerAllow names it",
         "agents.list[].tools.profile is minimal, which is without it; an alsoAllow beside it adds tools",
         "tools.deny names group:fs",
         "the sandbox is without it; tools.sandbox.tools says what it has",

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use homard_proto::{Route, RunId};
+use homard_proto::{Route, RunId, SessionKey};
 use homard_reply::{
     footer::Prefix,
     pace::Delay,
@@ -22,12 +22,15 @@ use super::{
     letter::{Letter, is_address, parts},
     plan::hung,
 };
-use crate::{courier::Manner, profile::Profile};
+use crate::{courier::Manner, profile::Profile, tool::Origin};
 
 /// Why a message does not go that somebody stopped.
 pub(crate) const ABORTED: &str = "aborted";
 /// Why a block does not go that could not be relied on.
 const TAKEN_BACK: &str = "taken back: it comes with the rest of the answer";
+
+/// Why a file does not go with a reply.
+const NO_FILES: &str = "files of the workspace are sent to the owner only";
 
 /// Whether a message does not go because its run does not want it to.
 pub(super) fn is_withdrawal(reason: &str) -> bool {
@@ -53,16 +56,17 @@ pub(crate) struct Style {
     pub(crate) prefix: Option<Prefix>,
     /// How long to wait between two blocks.
     pub(crate) delay: Delay,
-    /// The folder of the agent's files.
-    pub(crate) root: PathBuf,
+    /// The folder of files that may go with a message; `None` if none may.
+    pub(crate) root: Option<PathBuf>,
     /// Whether the session says what it does beside answering.
     pub(crate) is_talkative: bool,
 }
 
 impl Style {
-    /// How an agent's messages look wherever they go.
-    pub(crate) fn of(profile: &Profile) -> Self {
-        Self { delay: profile.delivery.delay, root: profile.workdir.clone(), ..Self::default() }
+    /// How an agent's messages look in the replies to somebody.
+    pub(crate) fn of(profile: &Profile, asked: (&Origin, &SessionKey)) -> Self {
+        let root = profile.opens_workspace(asked).then(|| profile.workdir.clone());
+        Self { delay: profile.delivery.delay, root, ..Self::default() }
     }
 }
 
@@ -183,13 +187,13 @@ impl Line {
 
     /// A payload as messages that the channel takes.
     fn letters(&self, inner: &mut Inner, payload: Payload) -> Vec<Letter> {
-        let payload = inner.threading.apply(payload);
+        let payload = self.sendable(inner.threading.apply(payload));
         let named = match payload.reply_to {
             Some(ReplyTo::Id(id)) => Some(id),
             Some(ReplyTo::Current) | None => None,
         };
         let has_files = payload.media.iter().any(|media| !is_address(media));
-        let mut media = Some((payload.media, has_files.then(|| self.style.root.clone())));
+        let mut media = Some((payload.media, self.style.root.clone().filter(|_| has_files)));
         let letter = |(place, text)| {
             // A long reply hangs on its message once, unless all do.
             let named = named.clone().filter(|_| place == 0 || self.manner.replies == Mode::All);
@@ -199,6 +203,17 @@ impl Line {
             Letter { text, media, root, reply_to, thread, is_voice, is_best_effort, ..Letter::default() }
         };
         parts(payload.text, self.manner.text_limit).into_iter().enumerate().map(letter).collect()
+    }
+
+    /// A payload without the files that may not go with it; its text says which these are.
+    fn sendable(&self, mut payload: Payload) -> Payload {
+        if self.style.root.is_none() {
+            for file in payload.media.extract_if(.., |media| !is_address(media)) {
+                let gap = if payload.text.is_empty() { "" } else { "\n\n" };
+                payload.text.push_str(&format!("{gap}({file} was not sent: {NO_FILES})"));
+            }
+        }
+        payload
     }
 
     fn deliveries(&self, inner: &mut Inner, name: &str, letters: Vec<Letter>, at: u64) -> Vec<Delivery> {
@@ -310,6 +325,29 @@ mod tests {
             ..Letter::default()
         });
         assert_eq!(sent, expected);
+    }
+
+    #[test]
+    fn h2_files_go_with_a_reply_only_where_its_run_may_open_them() {
+        let payload = || Payload {
+            media: vec!["./taxes.txt".to_owned(), "https://a.example/b.png".to_owned()],
+            ..Payload::answer("Look.")
+        };
+        let root = Some(PathBuf::from("/home/main"));
+        let open = line(Manner::default(), None, Style { root: root.clone(), ..Style::default() });
+        let closed = line(Manner::default(), None, Style::default());
+        let expected = Letter { text: "Look.".to_owned(), media: payload().media, root, ..Letter::default() };
+        assert_eq!(letters(&open.finals([payload()], 0)), [expected]);
+        let expected = Letter {
+            text: format!("Look.\n\n(./taxes.txt was not sent: {NO_FILES})"),
+            media: vec!["https://a.example/b.png".to_owned()],
+            ..Letter::default()
+        };
+        assert_eq!(letters(&closed.finals([payload()], 0)), [expected]);
+        let alone = Payload { media: vec!["taxes.txt".to_owned()], ..Payload::default() };
+        let sent = letters(&closed.block(&alone, (0, 0)));
+        assert_eq!(sent[0].text, format!("(taxes.txt was not sent: {NO_FILES})"));
+        assert!(sent[0].media.is_empty() && sent[0].root.is_none());
     }
 
     // Case 137.

@@ -4,6 +4,7 @@
 //! `%` and the hexadecimal bytes: capitals, colons, blanks, percent signs, and words that have a meaning as a part. Ids
 //! in lower-case letters, digits and punctuation stay as they are, so the keys of ordinary ids are those of OpenClaw.
 
+use homard_proto::{Identity, identity::DEFAULT_ACCOUNT};
 use sha2::{Digest, Sha256};
 
 /// Parts that say what comes after them.
@@ -34,6 +35,19 @@ pub(super) fn escape(id: &str, forced: usize) -> String {
     part
 }
 
+/// The name of a folder for the files of a peer: one peer, one name.
+///
+/// A channel or an account has no hyphen in it here, so the first one ends them.
+pub fn folder_of(peer: &Identity) -> String {
+    let part = |id: &str| escape(id, 0).replace('/', "%2f");
+    let word = |name: &str| part(name).replace('-', "%2d").replace('@', "%40");
+    let account = match peer.account() {
+        DEFAULT_ACCOUNT => String::new(),
+        account => format!("@{}", word(account)),
+    };
+    format!("{}{account}-{}", word(peer.channel()), part(peer.id()))
+}
+
 /// Whether a character means itself in a key.
 fn is_plain(c: char) -> bool {
     match c {
@@ -45,6 +59,7 @@ fn is_plain(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use homard_proto::{ChannelAccount, IdIssuer};
     use proptest::prelude::*;
 
     use super::*;
@@ -62,6 +77,36 @@ mod tests {
             }
         }
         String::from_utf8(bytes).ok()
+    }
+
+    #[test]
+    fn h2_every_peer_has_a_folder_name_of_its_own() {
+        let peer = |channel: &str, account: &str, id: &str| {
+            folder_of(&ChannelAccount::new(channel, account, IdIssuer::Peer, false).sender(id))
+        };
+        assert_eq!(peer("telegram", "default", "7"), "telegram-7");
+        assert_eq!(peer("telegram", "default", "-100"), "telegram--100");
+        assert_eq!(peer("telegram", "work", "7"), "telegram@work-7");
+        let peers = [
+            ("a", "default", "b-c"),
+            ("a-b", "default", "c"),
+            ("a", "b", "c"),
+            ("a", "b-c", "d"),
+            ("a", "b", "c-d"),
+            ("a@b", "default", "c"),
+            ("w", "default", "ann"),
+            ("w", "default", "Ann"),
+            ("w", "default", "ann "),
+            ("w", "default", ".."),
+            ("w", "default", "../ann"),
+            ("w", "default", "%2e%2e/ann"),
+            ("w", "default", ""),
+        ];
+        let names: std::collections::BTreeSet<_> =
+            peers.map(|(channel, account, id)| peer(channel, account, id)).into();
+        assert_eq!(names.len(), peers.len(), "{names:?}");
+        assert!(names.iter().all(|name| !name.contains('/') && !name.starts_with('.')), "{names:?}");
+        assert!(peer("w", "default", &"x/".repeat(500)).len() < 200);
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn r42_a_revoked_token_is_worth_nothing_and_its_connections_end() {
 #[test]
 fn l8_a_device_is_managed_by_who_holds_its_scopes() {
     let place = Place::new("l8");
-    let devices = Devices::open(&place.0, homard_audit::Audit::default());
+    let devices = open(&place);
     let (admin, pairing) = (scopes(&["operator.admin"]), scopes(&["operator.pairing"]));
     devices.admit(&params("admin", &admin), &held(&admin), 1);
     devices.admit(&params("pairing", &pairing), &held(&pairing), 1);

@@ -308,6 +308,7 @@ pub(super) fn rules(config: &Config, agent: &Member<'_>) -> ToolRules {
         by_provider: by(&all.by_provider),
         agent: own.meant(),
         agent_by_provider: by(&own.by_provider),
+        non_owner_allow: own.non_owner_allow.clone(),
         subagent: all.subagents.tools.meant(),
         max_depth: u32::try_from(config.agents.defaults.subagents.max_spawn_depth.unwrap_or(1)).unwrap_or(u32::MAX),
     };

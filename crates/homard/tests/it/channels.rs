@@ -5,6 +5,7 @@ mod door;
 mod drafts;
 mod identity;
 mod kills;
+mod non_owners;
 mod pairing;
 mod stage;
 mod suite;

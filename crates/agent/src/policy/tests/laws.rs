@@ -57,13 +57,25 @@ fn subagents() -> impl Strategy<Value = Subagent> {
 prop_compose! {
     fn all_scopes()(
         sender in select(&[Sender::Owner, Sender::Operator, Sender::Other][..]),
+        non_owner_allow in entries(),
         five in [policies(), policies(), policies(), policies(), policies()],
         sandbox in option::weighted(0.2, policies()),
         subagent in option::weighted(0.2, subagents()),
     ) -> Scopes {
         let [global, by_provider, agent, agent_by_provider, group] = five;
         let plugins = BTreeMap::new();
-        with_weather(Scopes { sender, global, by_provider, agent, agent_by_provider, group, sandbox, subagent, plugins })
+        with_weather(Scopes {
+            sender,
+            non_owner_allow,
+            global,
+            by_provider,
+            agent,
+            agent_by_provider,
+            group,
+            sandbox,
+            subagent,
+            plugins,
+        })
     }
 }
 
@@ -189,7 +201,7 @@ proptest! {
         let rules = |resolved: Resolved| {
             let told = resolved.because.into_iter().map(|(tool, rule)| match rule {
                 Rule::Denied(scope, _) => (tool, Rule::Denied(scope, String::new())),
-                Rule::OwnerOnly | Rule::AdminScope | Rule::Guest | Rule::Profile(..) | Rule::NotAllowed(_) => (tool, rule),
+                Rule::OwnerOnly | Rule::AdminScope | Rule::NonOwner | Rule::Profile(..) | Rule::NotAllowed(_) => (tool, rule),
                 Rule::Subagent | Rule::Leaf | Rule::Spawner => (tool, rule),
             });
             (resolved.allowed, told.collect::<BTreeMap<_, _>>())

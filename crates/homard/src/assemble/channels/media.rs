@@ -8,18 +8,42 @@ use std::{
     time::SystemTime,
 };
 
-use homard_channels::{Attachment, Channel, Incoming, Source};
+use homard_agent::routing::folder_of;
+use homard_channels::{Attachment, Channel, Incoming, PeerKind, Source};
 use homard_media::{FitError, Limits, fit};
-use homard_proto::message::Block;
+use homard_proto::{Identity, message::Block};
 use homard_tools::egress::{Bounds, Egress, Request, SystemNames};
 use tempfile::NamedTempFile;
 
 /// How many attachments of a message are looked at.
 const MOST: usize = 20;
-/// How many files are kept in the folder; older ones make room.
+/// How many files are kept in a folder; older ones make room.
 const FILES: usize = 200;
 /// Where files are put, in the agent's workspace.
 const FOLDER: &str = "media/inbound";
+/// How many characters of a text file are shown where the agent cannot open it.
+const SHOWN: usize = 20_000;
+
+/// Where the files of a conversation are put, and whether its runs can open them there.
+#[derive(Debug)]
+pub(super) struct Keeping {
+    workspace: PathBuf,
+    /// The folder of the conversation, below the workspace.
+    folder: String,
+    is_open: bool,
+}
+
+impl Keeping {
+    /// Every peer has a folder of its own, so that nothing that opens one peer's files finds another's.
+    pub(super) fn new(workspace: &Path, (peer, kind): (&Identity, PeerKind), is_open: bool) -> Self {
+        let groups = match kind {
+            PeerKind::Direct => "",
+            PeerKind::Group | PeerKind::Channel => "groups/",
+        };
+        let folder = format!("{FOLDER}/{groups}{}", folder_of(peer));
+        Self { workspace: workspace.to_owned(), folder, is_open }
+    }
+}
 
 /// What came with a message.
 #[derive(Debug, Default, PartialEq)]
@@ -31,7 +55,8 @@ pub(super) struct Loaded {
 }
 
 /// Loads what came with messages. What cannot be loaded is told, and is never in the way of the words.
-pub(super) async fn load(channel: &Arc<dyn Channel>, group: &[&Incoming], most: usize, workspace: &Path) -> Loaded {
+pub(super) async fn load(channel: &Arc<dyn Channel>, group: &[&Incoming], most: usize, keeping: Keeping) -> Loaded {
+    let keeping = Arc::new(keeping);
     let mut loaded = Loaded::default();
     let mut all = Vec::new();
     for incoming in group {
@@ -45,12 +70,11 @@ pub(super) async fn load(channel: &Arc<dyn Channel>, group: &[&Incoming], most: 
             loaded.notes.push(format!("[media left out: {name}: a message has at most {MOST} files]"));
             continue;
         }
-        let workspace = workspace.to_owned();
         let kept = match fetch(channel, media, most).await {
             Ok(bytes) => {
-                let media = media.clone();
-                let keeping = tokio::task::spawn_blocking(move || keep(&bytes, &media, &stem, &workspace));
-                keeping.await.unwrap_or_else(|error| Err(error.to_string()))
+                let (media, keeping) = (media.clone(), keeping.clone());
+                let work = tokio::task::spawn_blocking(move || keep(&bytes, &media, &stem, &keeping));
+                work.await.unwrap_or_else(|error| Err(error.to_string()))
             }
             Err(why) => Err(why),
         };
@@ -85,7 +109,7 @@ enum Kept {
     File(String),
 }
 
-fn keep(bytes: &[u8], media: &Attachment, stem: &str, workspace: &Path) -> Result<Kept, String> {
+fn keep(bytes: &[u8], media: &Attachment, stem: &str, keeping: &Keeping) -> Result<Kept, String> {
     let size = bytes.len();
     match fit(bytes.to_vec(), &Limits::default()) {
         Ok(picture) => return Ok(Kept::Picture(picture.into_block())),
@@ -93,21 +117,39 @@ fn keep(bytes: &[u8], media: &Attachment, stem: &str, workspace: &Path) -> Resul
         Err(error) => tracing::debug!(%error, "a picture cannot be shown and is kept as a file"),
     }
     let name = file_name(stem, media);
-    let folder = put(bytes, &name, workspace).map_err(|error| format!("it cannot be kept: {error}"))?;
+    let folder = put(bytes, &name, keeping).map_err(|error| format!("it cannot be kept: {error}"))?;
     if let Err(error) = make_room(&folder) {
         tracing::warn!(%error, folder = %folder.display(), "old files could not be removed");
     }
     let kind = harmless(media.mime.as_deref().unwrap_or("file"));
     let voice = if media.is_voice { ", a voice message" } else { "" };
-    Ok(Kept::File(format!("[media attached: {FOLDER}/{name} ({kind}, {size} bytes{voice})]")))
+    let about = format!("{}/{name} ({kind}, {size} bytes{voice})", keeping.folder);
+    Ok(Kept::File(match readable(bytes) {
+        _ if keeping.is_open => format!("[media attached: {about}]"),
+        Some((text, true)) => format!("[media attached: {about}]\n{text}\n[/media attached]"),
+        Some((text, false)) => {
+            format!("[media attached: {about}; the first {SHOWN} characters]\n{text}\n[/media attached]")
+        }
+        None => format!("[media attached: {about}; it cannot be opened in this conversation]"),
+    }))
+}
+
+/// The beginning of a text file, and whether that is all of it; `None` if it is no text.
+fn readable(bytes: &[u8]) -> Option<(&str, bool)> {
+    let text = std::str::from_utf8(bytes).ok()?.trim();
+    if text.chars().any(|c| c.is_control() && !c.is_whitespace()) {
+        return None;
+    }
+    let end = text.char_indices().nth(SHOWN).map_or(text.len(), |(at, _)| at);
+    Some((&text[..end], end == text.len()))
 }
 
 /// Writes a file into the folder, and returns the folder. Not where a link leads that an agent may have made.
-fn put(bytes: &[u8], name: &str, workspace: &Path) -> io::Result<PathBuf> {
-    let folder = workspace.join(FOLDER);
+fn put(bytes: &[u8], name: &str, keeping: &Keeping) -> io::Result<PathBuf> {
+    let folder = keeping.workspace.join(&keeping.folder);
     fs::create_dir_all(&folder)?;
-    if folder.canonicalize()? != workspace.canonicalize()?.join(FOLDER) {
-        return Err(io::Error::other(format!("{FOLDER} is a link")));
+    if folder.canonicalize()? != keeping.workspace.canonicalize()?.join(&keeping.folder) {
+        return Err(io::Error::other(format!("{} is a link", keeping.folder)));
     }
     let mut file = NamedTempFile::new_in(&folder)?;
     file.write_all(bytes)?;
@@ -154,11 +196,46 @@ fn harmless(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use homard_proto::{ChannelAccount, IdIssuer};
+
     use super::*;
 
     fn media(name: &str) -> Attachment {
         let mime = Some("text/plain".to_owned());
         Attachment { source: Source::Bytes(Vec::new()), name: Some(name.to_owned()), mime, size: None, is_voice: false }
+    }
+
+    /// Where the files of a person are put who is not the owner, or of the owner.
+    fn keeping(workspace: &Path, is_open: bool) -> Keeping {
+        let peer = ChannelAccount::new("telegram", "default", IdIssuer::Platform, true).sender("7");
+        Keeping::new(workspace, (&peer, PeerKind::Direct), is_open)
+    }
+
+    #[test]
+    fn h2_a_conversation_without_file_tools_is_shown_texts() {
+        let home = tempfile::tempdir().unwrap();
+        let note = |bytes: &[u8], is_open: bool| match keep(bytes, &media("a.txt"), "s", &keeping(home.path(), is_open))
+        {
+            Ok(Kept::File(note)) => note,
+            Ok(Kept::Picture(_)) | Err(_) => panic!(),
+        };
+        let about = |size: usize| format!("media/inbound/telegram-7/s-a.txt (text/plain, {size} bytes)");
+        assert_eq!(note(b"hello\n", true), format!("[media attached: {}]", about(6)));
+        assert_eq!(note(b"hello\n", false), format!("[media attached: {}]\nhello\n[/media attached]", about(6)));
+        let long = "ä".repeat(SHOWN + 1);
+        let cut = note(long.as_bytes(), false);
+        assert!(cut.contains("; the first 20000 characters]\nä") && cut.matches('ä').count() == SHOWN);
+        for bytes in [&b"PK\x03\x04"[..], b"\xff\xfe"] {
+            assert!(note(bytes, false).ends_with("; it cannot be opened in this conversation]"));
+        }
+    }
+
+    #[test]
+    fn h2_a_group_has_a_folder_beside_those_of_people() {
+        let peer = ChannelAccount::new("webhook", "default", IdIssuer::Peer, true).sender("ann");
+        let folder = |kind| Keeping::new(Path::new("."), (&peer, kind), true).folder;
+        assert_eq!(folder(PeerKind::Direct), "media/inbound/webhook-ann");
+        assert_eq!(folder(PeerKind::Group), "media/inbound/groups/webhook-ann");
     }
 
     #[test]
@@ -178,18 +255,20 @@ mod tests {
     fn pictures_are_shown_and_other_files_are_kept() {
         let home = tempfile::tempdir().unwrap();
         let dot = b"GIF87a\x01\x00\x01\x00\x80\x00\x00\xff\xff\xff\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
-        assert!(matches!(keep(dot, &media("a.gif"), "a-1-0", home.path()), Ok(Kept::Picture(_))));
-        let Ok(Kept::File(note)) = keep(b"hello", &media("a].txt"), "a-1-0", home.path()) else { panic!() };
-        assert_eq!(note, "[media attached: media/inbound/a-1-0-a_.txt (text/plain, 5 bytes)]");
-        assert_eq!(fs::read(home.path().join(FOLDER).join("a-1-0-a_.txt")).unwrap(), b"hello");
+        assert!(matches!(keep(dot, &media("a.gif"), "a-1-0", &keeping(home.path(), true)), Ok(Kept::Picture(_))));
+        let Ok(Kept::File(note)) = keep(b"hello", &media("a].txt"), "a-1-0", &keeping(home.path(), true)) else {
+            panic!()
+        };
+        assert_eq!(note, "[media attached: media/inbound/telegram-7/a-1-0-a_.txt (text/plain, 5 bytes)]");
+        assert_eq!(fs::read(home.path().join("media/inbound/telegram-7/a-1-0-a_.txt")).unwrap(), b"hello");
     }
 
     #[test]
     fn a_link_is_not_followed() {
         let (home, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::os::unix::fs::symlink(elsewhere.path(), home.path().join("media")).unwrap();
-        assert!(keep(b"x", &media("a"), "s", home.path()).is_err());
-        assert_eq!(fs::read_dir(elsewhere.path().join("inbound")).unwrap().count(), 0);
+        assert!(keep(b"x", &media("a"), "s", &keeping(home.path(), true)).is_err());
+        assert_eq!(fs::read_dir(elsewhere.path().join("inbound/telegram-7")).unwrap().count(), 0);
     }
 
     #[test]

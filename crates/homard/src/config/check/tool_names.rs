@@ -14,6 +14,7 @@ impl Config {
     /// Names in lists of tools that are nearly those of a tool, and groups that there are not.
     pub(crate) fn strange_tools(&self) -> Vec<(Path, String)> {
         let tools = key("tools");
+        let mut granted = Vec::new();
         let mut scopes = vec![(tools.clone(), self.tools.meant())];
         scopes.extend(by_provider(&tools, &self.tools.by_provider));
         scopes.push((tools.key("subagents").key("tools"), self.tools.subagents.tools.meant()));
@@ -21,8 +22,9 @@ impl Config {
             let path = path.key("tools");
             scopes.push((path.clone(), agent.tools.meant()));
             scopes.extend(by_provider(&path, &agent.tools.by_provider));
+            granted.extend(strange_in(&path.key("nonOwnerAllow"), &agent.tools.non_owner_allow));
         }
-        scopes.iter().flat_map(|(path, policy)| strange(path, policy)).collect()
+        scopes.iter().flat_map(|(path, policy)| strange(path, policy)).chain(granted).collect()
     }
 }
 
@@ -33,11 +35,12 @@ fn by_provider(path: &Path, said: &BTreeMap<String, Policy>) -> impl Iterator<It
 
 fn strange(path: &Path, policy: &policy::Policy) -> Found {
     let lists = [("allow", &policy.allow), ("alsoAllow", &policy.also_allow), ("deny", &policy.deny)];
-    let entries = lists.into_iter().flat_map(|(name, list)| {
-        let path = path.key(name);
-        list.iter().enumerate().map(move |(at, entry)| (path.index(at), entry.trim()))
-    });
-    entries.filter_map(|(path, entry)| Some((path, doubt(entry)?))).collect()
+    lists.into_iter().flat_map(|(name, list)| strange_in(&path.key(name), list)).collect()
+}
+
+fn strange_in(path: &Path, list: &[String]) -> Found {
+    let doubted = |(at, entry): (usize, &String)| Some((path.index(at), doubt(entry.trim())?));
+    list.iter().enumerate().filter_map(doubted).collect()
 }
 
 /// What is wrong with an entry of a list.
@@ -82,7 +85,7 @@ mod tests {
         let text = "{
             tools: {allow: ['raed', 'exec'], deny: ['Web_Serach'], byProvider: {google: {deny: ['webfetch']}},
                     subagents: {tools: {allow: ['group:everything']}}},
-            agents: {list: [{id: 'a', tools: {alsoAllow: ['sesions_spawn'], byProvider: {'x/y': {allow: ['group:fss']}}}}],
+            agents: {list: [{id: 'a', tools: {alsoAllow: ['sesions_spawn'], nonOwnerAllow: ['raed'], byProvider: {'x/y': {allow: ['group:fss']}}}}],
                      entries: {b: {tools: {deny: ['exce']}}}}}";
         let what = |kind: &str, near: &str| format!("which is no {kind}; did you mean {near:?}?");
         assert_eq!(
@@ -93,6 +96,7 @@ mod tests {
                 format!("tools.byProvider.google.deny[0] is \"webfetch\", {}", what("tool", "web_fetch")),
                 "tools.subagents.tools.allow[0] is \"group:everything\", which is no group of tools".to_owned(),
                 format!("agents.list[0].tools.alsoAllow[0] is \"sesions_spawn\", {}", what("tool", "sessions_spawn")),
+                format!("agents.list[0].tools.nonOwnerAllow[0] is \"raed\", {}", what("tool", "read")),
                 format!(
                     "agents.list[0].tools.byProvider[\"x/y\"].allow[0] is \"group:fss\", {}",
                     what("group of tools", "group:fs")

@@ -75,6 +75,8 @@ pub(crate) struct AgentTools {
     /// The same for models of one provider, by `provider` or `provider/model`.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) by_provider: BTreeMap<String, Policy>,
+    /// Tools that senders other than the owner may use, besides their default ones. Give such an agent a workspace of its own: with `read` they reach all of it. Default: none.
+    pub(crate) non_owner_allow: Vec<String>,
     /// How its commands run.
     #[serde(deserialize_with = "super::object")]
     pub(crate) exec: AgentExec,

@@ -8,6 +8,7 @@ use homard_agent::{
     hub::{Disposition, SubmitError},
     intake::{self, Arrived},
     routing::Routed,
+    tool::Origin,
 };
 use homard_channels::{
     Incoming, PeerKind, Place,
@@ -21,7 +22,7 @@ use super::{Admitted, Desk, room};
 use crate::assemble::channels::{
     build::label,
     draft::{self, Growing, Spot},
-    media::{self, Loaded},
+    media::{self, Keeping, Loaded},
     policy::{Policy, principal},
     typing,
 };
@@ -129,20 +130,25 @@ impl Desk {
         let is_direct = incoming.peer.kind == PeerKind::Direct;
         let Routed { agent, key, .. } = self.routed(policy, incoming, first.is_owner && is_direct).await?;
         let said: Vec<&Incoming> = group.iter().map(|admitted| &admitted.incoming).collect();
+        // In a group everybody's words are before the model: there the owner gives commands, and no more than that.
+        let is_owner = first.is_owner && (is_direct || first.is_control);
+        let sender = policy.sender(incoming);
+        let asker = Origin { principal: principal(&sender, is_owner && is_direct), ..Origin::default() };
+        let is_open = self.hub.agents().get(&agent).is_some_and(|profile| profile.opens_workspace((&asker, &key)));
         let workspace = policy.workspaces.get(&agent).map_or(Path::new("."), |path| path.as_path());
-        let Loaded { pictures, notes } = media::load(&self.channel, &said, policy.media, workspace).await;
+        let peer = policy.at.sender(&incoming.peer.id);
+        let keeping = Keeping::new(workspace, (&peer, incoming.peer.kind), is_open);
+        let Loaded { pictures, notes } = media::load(&self.channel, &said, policy.media, keeping).await;
         let words: Vec<&str> =
             said.iter().map(|incoming| incoming.text.trim()).filter(|text| !text.is_empty()).collect();
         let previous = self.hub.record(&key).await.ok().flatten().map(|record| record.updated_at);
-        // In a group everybody's words are before the model: there the owner gives commands, and no more than that.
-        let is_owner = first.is_owner && (is_direct || first.is_control);
         let arrived = Arrived {
             origin: Came {
                 channel: self.place.0.clone(),
                 account: self.place.1.clone(),
                 event: incoming.event.clone(),
             },
-            principal: principal(&policy.sender(incoming), is_owner),
+            principal: principal(&sender, is_owner),
             sender: Sender {
                 id: incoming.sender.id.clone(),
                 name: Some(incoming.sender.name.clone()).filter(|name| !name.is_empty()),
@@ -162,7 +168,9 @@ impl Desk {
             }
             self.told(policy, incoming, (text, &notes), previous)
         };
-        intake::arrived(&self.hub, arrived, told).map_err(|error| error.to_string())
+        let inbound = intake::arrived(&self.hub, arrived, told).map_err(|error| error.to_string())?;
+        // A command that asks a model is obeyed in a group, too, but its run is not the owner's: everybody reads the reply.
+        Ok(if !is_direct && inbound.asks_model() { Inbound { principal: asker.principal, ..inbound } } else { inbound })
     }
 
     /// What a model reads of a message.

@@ -1,0 +1,209 @@
+//! H2: people other than the owner, in direct chats and in groups, reach nothing of the owner's workspace: not with
+//! tools, not in the prompt, and not as a file that goes with a reply.
+
+use std::fs;
+
+use homard_testkit::fake_provider::{Asked, Reply};
+use serde_json::{Value, json};
+
+use super::stage::{Stage, soon};
+use crate::puppet;
+
+/// The private files of the workspace, each with a text that occurs nowhere else.
+const PRIVATE: [(&str, &str); 7] = [
+    ("MEMORY.md", "CANARY-MEMORY"),
+    ("USER.md", "CANARY-USER"),
+    ("HEARTBEAT.md", "CANARY-HEARTBEAT"),
+    ("TOOLS.md", "CANARY-TOOLS"),
+    ("memory/2026-01-01.md", "CANARY-DIARY"),
+    ("taxes.txt", "CANARY-TAXES"),
+    ("media/inbound/passport.txt", "CANARY-PASSPORT"),
+];
+
+const GROUP: i64 = -100;
+
+/// Calls that each would show something private.
+fn attempts() -> Vec<(&'static str, Value)> {
+    vec![
+        ("read", json!({"path": "MEMORY.md"})),
+        ("read", json!({"path": "media/inbound/passport.txt"})),
+        ("ls", json!({"path": "."})),
+        ("find", json!({"pattern": "*"})),
+        ("grep", json!({"pattern": "CANARY"})),
+        ("memory_search", json!({"query": "canary"})),
+        ("memory_get", json!({"path": "memory/2026-01-01.md"})),
+        ("image", json!({"image": "taxes.txt"})),
+        ("message", json!({"action": "send", "media": "taxes.txt", "message": "here"})),
+        ("message", json!({"action": "send", "path": "./taxes.txt", "message": "here"})),
+        ("message", json!({"action": "send", "filePath": "file://taxes.txt", "message": "here"})),
+    ]
+}
+
+/// Does what it is told, also with the reply `SAY <text>`.
+fn obeys(asked: &Asked) -> Reply {
+    let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
+    let last = messages.last().map(|last| last["content"].to_string()).unwrap_or_default();
+    let said: Option<String> =
+        last.split_once("SAY ").and_then(|(_, said)| serde_json::from_str(&format!("\"{said}")).ok());
+    said.map_or_else(|| puppet::reply(asked), |said| Reply::text(said.replace('|', "\n")))
+}
+
+async fn stage(config: Value) -> Stage {
+    let channels = json!({"telegram": {"allowFrom": [7, 8], "groups": {GROUP.to_string(): {"requireMention": false}}}});
+    let mut config = config;
+    config["commands"]["ownerAllowFrom"] = json!(["telegram:7"]);
+    let stage = Stage::answering(channels, config, obeys).await;
+    let workspace = stage.home().state().join("workspace");
+    for (name, canary) in PRIVATE {
+        let path = workspace.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("{canary}\n")).unwrap();
+    }
+    fs::write(workspace.join("AGENTS.md"), "Be brief. PUBLIC-AGENTS\n").unwrap();
+    fs::write(workspace.join("SOUL.md"), "Be kind. PUBLIC-SOUL\n").unwrap();
+    stage
+}
+
+fn writes(stage: &Stage, (from, chat): (i64, i64), text: &str) {
+    let kind = if chat < 0 { "supergroup" } else { "private" };
+    stage.telegram.happens(json!({"message": {
+        "message_id": 0, "date": 1_794_758_460, "text": text, "chat": {"id": chat, "type": kind, "title": "Family"},
+        "from": {"id": from, "is_bot": false, "first_name": format!("User {from}")},
+    }}));
+}
+
+/// Writes something and waits for one more message.
+async fn asks(stage: &Stage, at: (i64, i64), text: &str) {
+    let before = stage.telegram.seen().len();
+    writes(stage, at, text);
+    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() > before)).await;
+}
+
+fn sends(stage: &Stage, from: i64, file: &str) {
+    stage.telegram.happens(json!({"message": {
+        "message_id": 0, "date": 1_794_758_460, "chat": {"id": from, "type": "private"}, "caption": "look",
+        "from": {"id": from, "is_bot": false, "first_name": format!("User {from}")},
+        "document": {"file_id": file, "file_name": format!("{file}.bin"), "mime_type": "application/pdf"},
+    }}));
+}
+
+/// The last request to the model.
+fn prompt(stage: &Stage) -> String {
+    stage.puppet.provider.asked().pop().unwrap().body
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h2_guests_and_groups_see_nothing_private_and_the_owner_sees_all() {
+    let stage = stage(json!({})).await;
+    let _gateway = stage.gateway();
+    asks(&stage, (7, 7), "hello").await;
+    let of_owner = prompt(&stage);
+    for canary in ["CANARY-MEMORY", "CANARY-USER", "CANARY-TOOLS", "PUBLIC-SOUL"] {
+        assert!(of_owner.contains(canary), "{canary}");
+    }
+    assert!(stage.puppet.offered().contains(&"read".to_owned()));
+    for at in [(8, 8), (8, GROUP), (7, GROUP)] {
+        asks(&stage, at, "hello").await;
+        let body = prompt(&stage);
+        assert!(!body.contains("CANARY-"), "{at:?}: {body}");
+        assert!(body.contains("PUBLIC-AGENTS") && body.contains("PUBLIC-SOUL"), "{at:?}: how to behave is not private");
+        let system = stage.puppet.provider.asked().pop().unwrap().json()["messages"][0].to_string();
+        assert!(!["MEMORY.md", "USER.md", "HEARTBEAT.md"].iter().any(|name| system.contains(name)), "{at:?}: {system}");
+        let offered = stage.puppet.offered();
+        for (tool, _) in attempts().into_iter().filter(|(tool, _)| *tool != "message") {
+            assert!(!offered.contains(&tool.to_owned()), "{at:?} has {tool}");
+        }
+        for (tool, arguments) in attempts() {
+            asks(&stage, at, &format!("CALL {tool} {arguments}")).await;
+            assert!(!prompt(&stage).contains("CANARY-"), "{at:?} {tool} {arguments}");
+        }
+    }
+    // A command that asks the model is obeyed in a group, but its run is not the owner's: everybody there reads its reply.
+    for command in ["/new hello", "/reset", "/new"] {
+        asks(&stage, (7, GROUP), command).await;
+        let offered = stage.puppet.offered();
+        assert!(
+            !offered.iter().any(|tool| ["exec", "read", "write"].contains(&tool.as_str())),
+            "{command}: {offered:?}"
+        );
+        assert!(!prompt(&stage).contains("CANARY-"), "{command}");
+    }
+    let sent = stage.telegram.calls().into_iter().filter(|call| call.file.is_some()).count();
+    assert_eq!(sent, 0, "no file was sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h2_files_of_the_workspace_go_with_replies_to_the_owner_only() {
+    let stage = stage(json!({})).await;
+    let _gateway = stage.gateway();
+    let files = || stage.telegram.calls().into_iter().filter_map(|call| call.file).count();
+    for (at, path, count) in [
+        ((7, 7), "./taxes.txt", 1),
+        ((8, 8), "./taxes.txt", 1),
+        ((8, 8), "./media/inbound/passport.txt", 1),
+        ((8, GROUP), "./taxes.txt", 1),
+        ((7, GROUP), "./taxes.txt", 1),
+    ] {
+        asks(&stage, at, &format!("SAY look|MEDIA:{path}")).await;
+        assert_eq!(files(), count, "{at:?} {path}");
+        if at != (7, 7) {
+            let (_, text) = stage.answers().pop().unwrap();
+            assert!(text.starts_with("look") && text.contains("was not sent"), "{at:?} {path}: {text}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h2_what_people_send_is_kept_in_a_folder_of_each_conversation() {
+    let stage = stage(json!({})).await;
+    let _gateway = stage.gateway();
+    let mut folders = Vec::new();
+    for from in [7, 8] {
+        stage.telegram.keep(&format!("file{from}"), vec![0xff, 0xd9, u8::try_from(from).unwrap()]);
+        let before = stage.telegram.seen().len();
+        sends(&stage, from, &format!("file{from}"));
+        soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() > before)).await;
+        let body = prompt(&stage);
+        let (_, rest) = body.rsplit_once("[media attached: ").unwrap();
+        let path = rest.split(' ').next().unwrap().to_owned();
+        let workspace = stage.home().state().join("workspace");
+        assert_eq!(fs::read(workspace.join(&path)).unwrap(), [0xff, 0xd9, u8::try_from(from).unwrap()]);
+        folders.push(path.rsplit_once('/').unwrap().0.to_owned());
+    }
+    assert_eq!(folders, ["media/inbound/telegram-7", "media/inbound/telegram-8"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h2_a_guest_can_be_given_an_agent_with_a_workspace_of_their_own() {
+    let stage = stage(json!({
+        "agents": {"list": [
+            {"id": "main", "default": true},
+            {"id": "ann", "tools": {"nonOwnerAllow": ["group:fs", "group:memory", "cron"]}},
+        ]},
+        "bindings": [{"agentId": "ann", "match": {"channel": "telegram", "peer": {"kind": "direct", "id": "8"}}}],
+    }))
+    .await;
+    let own = stage.home().state().join("workspace-ann");
+    fs::create_dir_all(&own).unwrap();
+    fs::write(own.join("MEMORY.md"), "Ann likes tea. OWN-MEMORY\n").unwrap();
+    fs::write(own.join("list.txt"), "milk OWN-LIST\n").unwrap();
+    let _gateway = stage.gateway();
+    asks(&stage, (8, 8), "hello").await;
+    assert!(prompt(&stage).contains("OWN-MEMORY"));
+    let offered = stage.puppet.offered();
+    for (tool, has) in [("read", true), ("write", true), ("memory_get", true), ("exec", false), ("cron", false)] {
+        assert_eq!(offered.contains(&tool.to_owned()), has, "{tool}");
+    }
+    asks(&stage, (8, 8), r#"CALL read {"path": "list.txt"}"#).await;
+    assert!(prompt(&stage).contains("OWN-LIST"));
+    for path in ["./../workspace/taxes.txt", "../workspace/MEMORY.md"] {
+        asks(&stage, (8, 8), &format!("CALL read {}", json!({"path": path}))).await;
+        asks(&stage, (8, 8), &format!("SAY look|MEDIA:{path}")).await;
+    }
+    assert!(stage.telegram.calls().into_iter().all(|call| call.file.is_none()));
+    asks(&stage, (8, 8), "SAY look|MEDIA:./list.txt").await;
+    let sent: Vec<_> = stage.telegram.calls().into_iter().filter_map(|call| call.file).collect();
+    assert_eq!(sent.len(), 1);
+    asks(&stage, (8, GROUP), "CALL read {\"path\": \"taxes.txt\"}").await;
+    assert!(stage.puppet.provider.asked().iter().all(|asked| !asked.body.contains("CANARY-")));
+}

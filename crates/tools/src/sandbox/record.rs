@@ -10,13 +10,18 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::home_view::is_private;
+use homard_workspace::LoadRule;
+
+use crate::{home_view::is_private, protected::is_protected_below};
 
 use super::{
     aside::{Aside, Spot},
     layers::{Layer, Layers},
     repository,
 };
+
+/// Longer files are not compared.
+const COMPARED: u64 = 1 << 20;
 
 /// Names below a workspace, and what each was: a link to somewhere, or nothing.
 pub(super) type Names = BTreeMap<PathBuf, Option<PathBuf>>;
@@ -41,6 +46,10 @@ pub(super) struct Record {
     /// that is not known.
     #[serde(default)]
     repositories: Option<Vec<PathBuf>>,
+    /// Files and directories below the top of the workspace with a protected name that were there before; `None` if that
+    /// is not known.
+    #[serde(default)]
+    protected: Option<Vec<PathBuf>>,
     /// The home directory and the hidden names that were in it, if it is a part of the workspace.
     #[serde(default)]
     private: Option<(PathBuf, Vec<PathBuf>)>,
@@ -57,8 +66,10 @@ impl Record {
             Some((name.to_owned(), identity(&path.symlink_metadata().ok()?)))
         });
         let held = readable.collect();
-        let (repositories, private) = (layers.repositories.clone(), layers.private.clone());
-        Self { workspace, names: layers.names.clone(), held, own, repositories, private, file: None }
+        let (repositories, protected) =
+            layers.nested.clone().map(|nested| (nested.repositories, nested.protected)).unzip();
+        let (names, private) = (layers.names.clone(), layers.private.clone());
+        Self { workspace, names, held, own, repositories, protected, private, file: None }
     }
 
     /// Writes it down in a folder, under a name of its own.
@@ -79,7 +90,9 @@ impl Record {
 
     /// Whether something at a path would be looked at.
     pub(super) fn concerns(&self, path: &Path) -> bool {
-        self.held.contains_key(path) || path.ancestors().any(|above| self.names.contains_key(above))
+        self.held.contains_key(path)
+            || path.ancestors().any(|above| self.names.contains_key(above))
+            || path.iter().any(is_protected_below)
     }
 
     /// Notes what our own tools did.
@@ -138,7 +151,13 @@ impl Record {
                 self.workspace.display()
             )));
         };
-        for git in now {
+        for name in now.protected {
+            let is_new = self.protected.as_ref().is_some_and(|before| !before.contains(&name));
+            if is_new && !self.is_copy(&name)? {
+                self.take(&name, aside)?;
+            }
+        }
+        for git in now.repositories {
             if before.contains(&git) || repository::is_worktree(&self.workspace, &git)? {
                 continue;
             }
@@ -147,6 +166,53 @@ impl Record {
             }
         }
         Ok(None)
+    }
+
+    /// Whether something new is what a protected file or directory of the same name holds: git makes such copies when it
+    /// adds a worktree. Also true if it is that file itself, in a directory that was moved.
+    fn is_copy(&self, name: &Path) -> io::Result<bool> {
+        let Some(spot) = Spot::find(&self.workspace, name)? else { return Ok(false) };
+        let Some(found) = spot.look()? else { return Ok(false) };
+        let namesakes = self.held.iter().filter(|(held, _)| held.file_name() == name.file_name());
+        for (held, was) in namesakes {
+            if identity(&found) == *was {
+                return Ok(true);
+            }
+            let Some(original) = Spot::find(&self.workspace, held)? else { continue };
+            if is_same(original.path(), spot.path())? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What may be loaded of a path below the workspace as long as the command runs.
+    pub(super) fn rule(&self, path: &Path) -> LoadRule {
+        let is_new_below = || {
+            let known =
+                |above: &Path| self.protected.as_ref().is_some_and(|before| before.iter().any(|one| one == above));
+            let is_protected = |above: &&Path| {
+                above.components().count() > 1 && above.file_name().is_some_and(is_protected_below) && !known(above)
+            };
+            path.ancestors().any(|above| is_protected(&above))
+        };
+        let named = path.ancestors().find_map(|above| self.names.get(above).map(|was| (above, was)));
+        match (named, self.own.get(path)) {
+            (Some((link, Some(target))), _) => {
+                let real = link.parent().map(|folder| self.workspace.join(folder).join(target));
+                let real = real.and_then(|real| real.canonicalize().ok());
+                let below = real.and_then(|real| real.strip_prefix(&self.workspace).map(Path::to_owned).ok());
+                match (below, path.strip_prefix(link)) {
+                    (Some(below), Ok(rest)) if rest.as_os_str().is_empty() => LoadRule::Target(below),
+                    (Some(below), Ok(rest)) => LoadRule::Target(below.join(rest)),
+                    (None, _) | (_, Err(_)) => LoadRule::Nothing,
+                }
+            }
+            (_, Some(Some(text))) => LoadRule::Text(text.clone()),
+            (Some((_, None)), _) => LoadRule::Nothing,
+            (None, _) if is_new_below() => LoadRule::Nothing,
+            (None, _) => LoadRule::File,
+        }
     }
 
     /// Takes aside what was made in the home directory by a name that programs use for their own files.
@@ -225,6 +291,26 @@ impl Record {
             Some(None) | None => aside.take(&self.workspace, name),
         }
     }
+}
+
+/// Whether two files hold the same, or two directories the same files. Links and long files are not compared.
+fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
+    let (found, its) = (one.symlink_metadata()?, other.symlink_metadata()?);
+    if found.is_file() && its.is_file() {
+        // What has another name could be changed by it.
+        let is_plain = its.nlink() == 1 && found.len() == its.len() && its.len() <= COMPARED;
+        return Ok(is_plain && fs::read(one)? == fs::read(other)?);
+    }
+    if !found.is_dir() || !its.is_dir() {
+        return Ok(false);
+    }
+    for entry in fs::read_dir(other)? {
+        let name = entry?.file_name();
+        if one.join(&name).symlink_metadata().is_err() || !is_same(&one.join(&name), &other.join(&name))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn identity(found: &fs::Metadata) -> Identity {

@@ -17,6 +17,7 @@ use super::{
     policy::{Mode, SandboxPolicy},
     real,
     record::Names,
+    relative_sockets,
     repository::{self, Nested},
 };
 
@@ -120,7 +121,9 @@ impl Layers {
         let links = view.iter().flat_map(|view| links(view, policy, opened.clone()));
         layers.links = links.filter(|(link, _)| layers.at(link) == Some(Layer::Hidden)).collect();
         let is_seen = |path: &PathBuf| !matches!(layers.at(path), Some(Layer::Private | Layer::Hidden));
-        layers.sockets = listening().filter(is_seen).collect();
+        let in_workspace = layers.nested.as_ref().map_or(&[][..], |nested| &nested.sockets);
+        let in_workspace: Vec<_> = in_workspace.iter().map(|name| workspace.join(name)).collect();
+        layers.sockets = listening(&in_workspace).filter(is_seen).collect();
         Ok(layers)
     }
 
@@ -245,13 +248,14 @@ fn links<'a>(
 }
 
 /// The sockets with a path that somebody on this machine has opened, and that are there.
-fn listening() -> impl Iterator<Item = PathBuf> {
+fn listening(in_workspace: &[PathBuf]) -> impl Iterator<Item = PathBuf> + use<> {
     let table = fs::read("/proc/net/unix").unwrap_or_default();
     let table = String::from_utf8_lossy(&table).into_owned();
     // Seven columns of numbers, then the path, which may have blanks in it.
     let paths = table.lines().filter_map(|line| line.find(" /").map(|at| PathBuf::from(&line[at + 1..])));
     let is_socket = |path: &PathBuf| path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
-    let mut paths: Vec<_> = real(paths.filter(is_socket));
+    let relative = relative_sockets::find(&table, in_workspace);
+    let mut paths: Vec<_> = real(paths.filter(is_socket).chain(relative));
     paths.sort();
     paths.dedup();
     paths.into_iter()

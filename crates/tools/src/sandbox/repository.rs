@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
 };
 
@@ -52,11 +52,13 @@ pub(super) struct Nested {
     pub(super) repositories: Vec<PathBuf>,
     /// Files and directories with a protected name.
     pub(super) protected: Vec<PathBuf>,
+    /// Sockets, also at the top.
+    pub(super) sockets: Vec<PathBuf>,
 }
 
 /// Searches a workspace. Links are not followed. `None` if there is too much to be searched. Blocks.
 pub(super) fn nested(workspace: &Path) -> Option<Nested> {
-    let (mut found, mut protected) = (Vec::new(), Vec::new());
+    let (mut found, mut protected, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
     // Directories to come, and whether protected names are looked for in them.
     let (mut pending, mut seen) = (vec![(PathBuf::new(), true)], 0_usize);
     while let Some((folder, is_loaded)) = pending.pop() {
@@ -71,6 +73,9 @@ pub(super) fn nested(workspace: &Path) -> Option<Nested> {
             }
             let (name, path) = (entry.file_name(), folder.join(entry.file_name()));
             let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if entry.file_type().is_ok_and(|kind| kind.is_socket()) {
+                sockets.push(path.clone());
+            }
             if name != ".git" {
                 let is_protected = is_loaded && !is_top && is_protected_below(&name);
                 if is_protected {
@@ -91,7 +96,7 @@ pub(super) fn nested(workspace: &Path) -> Option<Nested> {
     }
     found.sort();
     protected.sort();
-    Some(Nested { repositories: found, protected })
+    Some(Nested { repositories: found, protected, sockets })
 }
 
 /// Whether a gitlink is one that `git worktree add` makes for the repository at the top, whose hooks and config it uses.

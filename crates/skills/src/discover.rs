@@ -119,6 +119,11 @@ impl fmt::Display for Problem {
 
 /// Reads every root. What cannot be read is left out and told.
 pub fn discover(roots: &Roots, limits: &Limits) -> Found {
+    discover_allowed(roots, limits, &|_, _| true)
+}
+
+/// The same, but for files that may not be loaded: `allows` is asked with the real path and the text of each.
+pub fn discover_allowed(roots: &Roots, limits: &Limits, allows: &dyn Fn(&Path, &str) -> bool) -> Found {
     let mut problems = Vec::new();
     let mut chosen: BTreeMap<String, (Skill, PathBuf)> = BTreeMap::new();
     for (source, root) in roots.folders() {
@@ -126,7 +131,7 @@ pub fn discover(roots: &Roots, limits: &Limits) -> Found {
         problems.extend(walk.problems);
         for candidate in walk.found {
             let real = candidate.real.clone();
-            let (skill, notes) = match load(candidate, source, limits) {
+            let (skill, notes) = match load(candidate, source, limits, allows) {
                 Ok(read) => read,
                 Err(problem) => {
                     problems.extend(problem);
@@ -154,9 +159,17 @@ pub(crate) fn warning(path: &Path, what: impl Into<String>) -> Problem {
 }
 
 /// Reads a candidate; a note without front matter is no skill and no problem.
-fn load(candidate: Candidate, source: Source, limits: &Limits) -> Result<(Skill, Vec<String>), Option<Problem>> {
+fn load(
+    candidate: Candidate,
+    source: Source,
+    limits: &Limits,
+    allows: &dyn Fn(&Path, &str) -> bool,
+) -> Result<(Skill, Vec<String>), Option<Problem>> {
     let Candidate { file, real, kind } = candidate;
     let text = text(&real, limits.file_bytes).map_err(|what| Some(warning(&file, what)))?;
+    if !allows(&file, &text) || !allows(&real, &text) {
+        return Err(Some(warning(&file, "is left out while the command runs that may have made it")));
+    }
     let dir = file.parent().map(Path::to_owned).unwrap_or_default();
     let name = match kind {
         Kind::Folder => dir.file_name(),

@@ -20,7 +20,7 @@ mod status;
 
 pub use book::{Book, Judged, variables};
 pub use command::{Invocation, SlashCommand, commands, invoke, rewrite};
-pub use discover::{Found, Level, Limits, Problem, Roots, discover};
+pub use discover::{Found, Level, Limits, Problem, Roots, discover, discover_allowed};
 pub use front_matter::{FrontMatter, lookup};
 pub use gate::{Entry, Host, Missing, Needs, Rules, Verdict, judge, missing};
 pub use prompt::{PromptLimits, block};

@@ -3,12 +3,14 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use homard_agent::task;
 use homard_proto::SessionKey;
+use homard_workspace::LoadGate;
 
 use crate::{Error, job::Job, sandbox::Watches};
 
@@ -107,6 +109,17 @@ impl Background {
     /// How many commands of a session are at work.
     pub fn count(&self, session: &SessionKey) -> usize {
         self.lock().get(session).map_or(0, Shelf::at_work)
+    }
+
+    /// Decides what may be loaded from workspaces that commands work in.
+    pub fn load_gate(&self) -> Arc<dyn LoadGate> {
+        Arc::new(self.0.watches.clone())
+    }
+
+    /// Lets something else than a tool write a file of a workspace: `work` returns its path and its text. The file is not
+    /// taken for one that a running command made. Blocks.
+    pub fn write_file(&self, workspace: &Path, work: &mut dyn FnMut() -> Option<(PathBuf, String)>) {
+        self.0.watches.own_one(workspace, work);
     }
 
     /// What commands are watched for.

@@ -96,7 +96,10 @@ pub(crate) enum Error {
     NoOpenat2,
     #[error("{path}: {source}")]
     Io { path: String, source: io::Error },
-    #[error("the variable {0} is not passed on, because it changes what programs load or run")]
+    #[error(
+        "the variable {0} is not passed on: it may change what programs load or run. Set it in the command itself \
+         ({0}=value program), or let the owner add it to tools.exec.allowEnv"
+    )]
     ForbiddenVariable(String),
     #[error("the variable {0:?} is not passed on: a name has letters, digits and _, and its value is a text")]
     BadVariable(String),

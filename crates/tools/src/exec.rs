@@ -55,6 +55,8 @@ const NEWS_BYTES: usize = 2000;
 pub struct ExecSettings {
     /// Our environment; commands see `PATH`, `HOME`, `LANG`, `LC_ALL`, `TZ` and `USER` of it.
     pub env: Vec<(String, String)>,
+    /// Variables that calls may set besides the usual: `tools.exec.allowEnv`.
+    pub allow_env: Vec<String>,
     /// What holds them.
     pub sandbox: SandboxPolicy,
     /// What this machine can hold them with; tried before the first command if it is not given.
@@ -141,6 +143,7 @@ impl From<Vec<(String, String)>> for ExecSettings {
         let home = env.iter().find(|(name, _)| name == "HOME").map(|(_, home)| home.into());
         Self {
             env,
+            allow_env: Vec::new(),
             sandbox: SandboxPolicy { home, ..SandboxPolicy::default() },
             tier: None,
             helper: None,
@@ -201,7 +204,7 @@ impl Exec {
         let mut env: BTreeMap<String, String> = self.settings.env.iter().cloned().collect();
         env.insert("TERM".to_owned(), terminal.to_owned());
         env.extend(site.variables.iter().map(|(name, value)| (name.to_owned(), value.to_owned())));
-        env.extend(variables::checked(&arguments.env)?);
+        env.extend(variables::checked(&arguments.env, &self.settings.allow_env)?);
         Ok(Plan {
             limit: arguments.limit(self.settings.timeout)?,
             // A command ends by itself at its limit.
@@ -365,10 +368,10 @@ impl Tool for Exec {
                 "properties": {
                     "command": {"type": "string", "description": "What the shell runs"},
                     "workdir": {"type": "string", "description": "Where: a directory of the workspace; the workspace itself by default"},
-                    "env": {"type": "object", "description": "More environment variables"},
+                    "env": {"type": "object", "description": "More environment variables, such as NODE_ENV, PORT, RUST_LOG, CI, TZ. Set others in the command itself"},
                     "yieldMs": {"type": "number", "description": "Milliseconds to wait before it goes on in the background; 10000 by default"},
                     "background": {"type": "boolean", "description": "Go on in the background at once, with an input that process can write to"},
-                    "timeout": {"type": "number", "description": "Seconds until it is stopped; 1800 by default"},
+                    "timeout": {"type": "number", "description": "Seconds until it is stopped; 1800 by default, at most 86400"},
                     "pty": {"type": "boolean", "description": "Give it a terminal, for programs that want one"},
                     "elevated": {"type": "boolean", "description": "Not supported yet"},
                     "host": {"type": "string", "description": "Where: sandbox. Nothing else is supported yet"},

@@ -3,35 +3,57 @@
 //! Commands cannot change them, and what they create is moved to the quarantine (`sandbox`). A change by a file tool needs
 //! the owner's approval (`file_access`).
 
-use std::path::{Component, Path};
+use std::{
+    ffi::OsStr,
+    path::{Component, Path},
+};
 
 /// Protected at any depth: other programs look for these in every project. `.git` is protected, too, but not as a whole
 /// for commands: see [`GIT_CONTROL`].
-pub(crate) const ANYWHERE: [&str; 17] = [
+pub(crate) const ANYWHERE: [&str; 27] = [
     ".agents",
+    ".aider.conf.yml",
     ".claude",
+    ".clinerules",
     ".codex",
+    ".continue",
     ".cursor",
     ".cursorrules",
+    ".devcontainer",
     ".envrc",
+    ".exrc",
     ".gitattributes",
     ".gitmodules",
+    ".goosehints",
     ".homard",
+    ".husky",
     ".idea",
     ".mcp.json",
     ".openclaw",
+    ".roo",
     ".vscode",
     ".windsurfrules",
+    ".zed",
     "AGENTS.md",
     "CLAUDE.md",
     "GEMINI.md",
+    "opencode.json",
 ];
 
 /// Protected at the top of a workspace, where Homard loads them.
 pub(crate) const AT_TOP: [&str; 5] = ["BOOT.md", "HEARTBEAT.md", "SOUL.md", "hooks", "skills"];
 
+/// Protected from commands below the top of a workspace, besides most of [`ANYWHERE`]: the hook `bootstrap-extra-files`
+/// loads them from there.
+const LOADED: [&str; 8] =
+    ["BOOTSTRAP.md", "HEARTBEAT.md", "IDENTITY.md", "MEMORY.md", "SOUL.md", "TOOLS.md", "USER.md", "memory.md"];
+
+/// These only name files for git, which runs nothing by them without a config that is protected. Repositories that commands
+/// clone or check out have them.
+const HARMLESS_BELOW: [&str; 2] = [".gitattributes", ".gitmodules"];
+
 /// Notes at the top of a workspace that an agent keeps itself, with its file tools. Commands do not change them.
-pub(crate) const NOTES: [&str; 5] = ["IDENTITY.md", "MEMORY.md", "TOOLS.md", "USER.md", "memory.md"];
+pub(crate) const NOTES: [&str; 6] = ["IDENTITY.md", "MEMORY.md", "TOOLS.md", "USER.md", "memory", "memory.md"];
 
 /// The guide through the first conversation. An agent may remove it, but not create it: while it exists, the agent writes
 /// its own `SOUL.md`.
@@ -47,6 +69,18 @@ const HEAD: &str = "HEAD";
 /// What a command may not change at the top of its workspace, but for `.git` and [`GUIDE`].
 pub(crate) fn for_commands() -> impl Iterator<Item = &'static str> {
     ANYWHERE.into_iter().chain(AT_TOP).chain(NOTES)
+}
+
+/// Whether a name below the top of a workspace is protected from commands.
+pub(crate) fn is_protected_below(name: &OsStr) -> bool {
+    let is_listed = |list: &[&str]| list.iter().any(|listed| name == *listed);
+    (is_listed(&ANYWHERE) && !is_listed(&HARMLESS_BELOW)) || is_listed(&LOADED)
+}
+
+/// Whether nothing is loaded from a directory of this name, so that commands may create what they like in it: packages are
+/// full of files for editors and agents.
+pub(crate) fn is_skipped(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".") || name == "node_modules"
 }
 
 /// How a file tool changes a file.

@@ -13,6 +13,7 @@ mod filter;
 mod layers;
 mod policy;
 mod record;
+mod relative_sockets;
 mod repository;
 mod supervise;
 mod tier;

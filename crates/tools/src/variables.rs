@@ -7,84 +7,28 @@ use crate::Error;
 /// What a command sees of the environment that Homard was started in.
 const PASSED: [&str; 6] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER"];
 
-/// Variables that change what programs load or run, or whom they trust.
-const FORBIDDEN: [&str; 46] = [
-    "ALL_PROXY",
-    "BROWSER",
-    "CARGO_BUILD_RUSTC_WRAPPER",
-    "CARGO_HOME",
-    "CDPATH",
-    "CLASSPATH",
-    "CURL_CA_BUNDLE",
-    "CURL_HOME",
-    "EDITOR",
-    "ENV",
-    "FTP_PROXY",
-    "GCONV_PATH",
-    "GLIBC_TUNABLES",
-    "GNUPGHOME",
-    "GOFLAGS",
-    "HOME",
-    "HOSTALIASES",
-    "HTTPS_PROXY",
-    "HTTP_PROXY",
-    "IFS",
-    "KUBECONFIG",
-    "LESSOPEN",
-    "LOCPATH",
-    "MAKEFLAGS",
-    "MANPAGER",
-    "NLSPATH",
-    "NODE_EXTRA_CA_CERTS",
-    "NODE_OPTIONS",
-    "NODE_PATH",
-    "OPENSSL_CONF",
-    "PAGER",
-    "PATH",
-    "PROMPT_COMMAND",
-    "PS4",
-    "REQUESTS_CA_BUNDLE",
-    "RUSTC",
-    "RUSTC_WORKSPACE_WRAPPER",
-    "RUSTC_WRAPPER",
-    "RUSTFLAGS",
-    "SHELL",
-    "SHELLOPTS",
-    "SSL_CERT_DIR",
-    "SSL_CERT_FILE",
-    "VISUAL",
-    "WGETRC",
-    "ZDOTDIR",
-];
-
-/// What such names begin with.
-const FORBIDDEN_PREFIXES: [&str; 22] = [
-    "BASH",
-    "COMPLUS_",
-    "CORECLR_",
-    "DOTNET_",
-    "DYLD_",
-    "GIT_",
-    "HOMARD_",
-    "JAVA_",
-    "JDK_",
-    "LD_",
-    "LUA_",
-    "MAVEN_",
-    "NPM_CONFIG_",
-    "OPENCLAW_",
-    "PERL",
-    "PHP",
-    "PIP_",
-    "PYTHON",
-    "RUBY",
-    "SSH_",
-    "XDG_",
-    "_JAVA_",
-];
-
-/// Names that begin like those and do no harm.
-const HARMLESS: [&str; 12] = [
+/// Variables that a call may set: programs only read them as a value. Those by which programs find code, settings or
+/// other programs are many and not known in full, so whatever is not listed is refused.
+const ALLOWED: [&str; 74] = [
+    "APP_ENV",
+    "BABEL_ENV",
+    "CARGO_BUILD_JOBS",
+    "CARGO_INCREMENTAL",
+    "CARGO_NET_OFFLINE",
+    "CGO_ENABLED",
+    "CI",
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "COLORTERM",
+    "COLUMNS",
+    "CUDA_VISIBLE_DEVICES",
+    "DEBIAN_FRONTEND",
+    "DEBUG",
+    "DO_NOT_TRACK",
+    "ENVIRONMENT",
+    "FLASK_DEBUG",
+    "FLASK_ENV",
+    "FORCE_COLOR",
     "GIT_AUTHOR_DATE",
     "GIT_AUTHOR_EMAIL",
     "GIT_AUTHOR_NAME",
@@ -92,12 +36,58 @@ const HARMLESS: [&str; 12] = [
     "GIT_COMMITTER_EMAIL",
     "GIT_COMMITTER_NAME",
     "GIT_OPTIONAL_LOCKS",
+    "GIT_TERMINAL_PROMPT",
+    "GO111MODULE",
+    "GOARCH",
+    "GOMAXPROCS",
+    "GOOS",
+    "GOTRACEBACK",
+    "HF_HUB_OFFLINE",
+    "HOST",
+    "INSTA_UPDATE",
+    "LANG",
+    "LANGUAGE",
+    "LINES",
+    "LOGLEVEL",
+    "LOG_LEVEL",
+    "MIX_ENV",
+    "MKL_NUM_THREADS",
+    "NEXT_TELEMETRY_DISABLED",
+    "NODE_ENV",
+    "NO_COLOR",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "PORT",
+    "PROPTEST_CASES",
     "PYTHONDONTWRITEBYTECODE",
     "PYTHONHASHSEED",
     "PYTHONIOENCODING",
     "PYTHONUNBUFFERED",
     "PYTHONUTF8",
+    "RACK_ENV",
+    "RAILS_ENV",
+    "RUST_BACKTRACE",
+    "RUST_LIB_BACKTRACE",
+    "RUST_LOG",
+    "RUST_LOG_STYLE",
+    "RUST_TEST_NOCAPTURE",
+    "RUST_TEST_THREADS",
+    "SEED",
+    "SOURCE_DATE_EPOCH",
+    "TERM",
+    "TEST_ENV",
+    "TF_CPP_MIN_LOG_LEVEL",
+    "TOKENIZERS_PARALLELISM",
+    "TZ",
+    "UPDATE_EXPECT",
+    "UV_OFFLINE",
+    "VERBOSE",
+    "VERBOSITY",
+    "VITEST_SEED",
 ];
+
+/// What other names of this kind begin with.
+const ALLOWED_PREFIXES: [&str; 2] = ["CARGO_TERM_", "LC_"];
 
 /// The variables of ours that commands may see.
 pub(crate) fn passed(mut ours: Vec<(String, String)>) -> Vec<(String, String)> {
@@ -105,26 +95,28 @@ pub(crate) fn passed(mut ours: Vec<(String, String)>) -> Vec<(String, String)> {
     ours
 }
 
-/// The variables of a call, or why one of them is refused.
-pub(crate) fn checked(asked: &Map<String, Value>) -> Result<Vec<(String, String)>, Error> {
-    asked.iter().map(|(name, value)| Ok((name.clone(), check(name, value)?))).collect()
+/// The variables of a call, or why one of them is refused. `more` are names that the owner allows.
+pub(crate) fn checked(asked: &Map<String, Value>, more: &[String]) -> Result<Vec<(String, String)>, Error> {
+    asked.iter().map(|(name, value)| Ok((name.clone(), check(name, value, more)?))).collect()
 }
 
-fn check(name: &str, value: &Value) -> Result<String, Error> {
-    let upper = name.to_uppercase();
-    let begins_badly = FORBIDDEN_PREFIXES.iter().any(|prefix| upper.starts_with(prefix));
-    if (begins_badly && !HARMLESS.contains(&upper.as_str())) || FORBIDDEN.contains(&upper.as_str()) {
-        return Err(Error::ForbiddenVariable(name.to_owned()));
-    }
+fn check(name: &str, value: &Value, more: &[String]) -> Result<String, Error> {
     // Bash takes functions from variables with stranger names.
     let is_name =
         name.starts_with(|c: char| !c.is_ascii_digit()) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if !is_name {
+        return Err(Error::BadVariable(name.to_owned()));
+    }
+    let is_allowed = ALLOWED.contains(&name)
+        || ALLOWED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || more.iter().any(|one| one == name);
+    if !is_allowed {
+        return Err(Error::ForbiddenVariable(name.to_owned()));
+    }
     match value {
-        Value::String(text) if is_name => Ok(text.clone()),
-        Value::Number(_) | Value::Bool(_) if is_name => Ok(value.to_string()),
-        Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null | Value::Array(_) | Value::Object(_) => {
-            Err(Error::BadVariable(name.to_owned()))
-        }
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Ok(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => Err(Error::BadVariable(name.to_owned())),
     }
 }
 
@@ -146,14 +138,27 @@ mod tests {
             MANPAGER LESSOPEN BROWSER KUBECONFIG GCONV_PATH GLIBC_TUNABLES LOCPATH NLSPATH HOSTALIASES HTTP_PROXY \
             https_proxy ALL_PROXY SSL_CERT_FILE REQUESTS_CA_BUNDLE OPENSSL_CONF RUSTC_WRAPPER RUSTFLAGS MAKEFLAGS \
             GOFLAGS npm_config_script_shell PIP_INDEX_URL SSH_ASKPASS XDG_CONFIG_HOME HOMARD_EXEC OPENCLAW_STATE_DIR";
-        let passes = |name: &&str| check(name, &json!("x")).is_ok();
+        let passes = |name: &&str| check(name, &json!("x"), &[]).is_ok();
         assert_eq!(names.split_whitespace().filter(passes).collect::<Vec<_>>(), Vec::<&str>::new());
     }
 
     #[test]
+    fn l9_a_variable_that_is_not_listed_is_refused() {
+        let names = "TAR_OPTIONS MAKEFILES RSYNC_RSH VIMINIT LESSCLOSE AWKPATH TERMINFO CC CXX LD AR TMPDIR CMAKE_GENERATOR \
+            PYTEST_ADDOPTS PYTEST_PLUGINS GOPROXY GRADLE_OPTS SBT_OPTS PSQLRC MYSQL_HOME R_PROFILE JULIA_LOAD_PATH GDBHISTFILE \
+            ELECTRON_RUN_AS_NODE DENO_DIR BUNDLE_GEMFILE FOO_BAR ci Path";
+        let passes = |name: &&str| check(name, &json!("x"), &[]).is_ok();
+        assert_eq!(names.split_whitespace().filter(passes).collect::<Vec<_>>(), Vec::<&str>::new());
+        let more = ["FOO_BAR".to_owned()];
+        assert!(check("FOO_BAR", &json!("x"), &more).is_ok() && check("FOO_BAR2", &json!("x"), &more).is_err());
+    }
+
+    #[test]
     fn variables_that_programs_only_read_are_passed_on() {
-        let names = "NAME COUNT FOO_BAR _x DEBUG CI NODE_ENV RUST_LOG CARGO_TERM_COLOR GIT_AUTHOR_NAME PYTHONUTF8 TZ";
-        let fails = |name: &&str| check(name, &json!("x")).is_err();
+        let names =
+            "DEBUG CI PORT NODE_ENV RUST_LOG CARGO_TERM_COLOR GIT_AUTHOR_NAME PYTHONUTF8 TZ LANG LC_ALL NO_COLOR";
+        let fails = |name: &&str| check(name, &json!("x"), &[]).is_err();
         assert_eq!(names.split_whitespace().filter(fails).collect::<Vec<_>>(), Vec::<&str>::new());
+        assert_eq!(check("PORT", &json!(80), &[]).unwrap(), "80");
     }
 }

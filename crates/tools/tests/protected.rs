@@ -313,3 +313,18 @@ async fn c2_a_repository_that_takes_the_place_of_another_is_judged_as_new() {
     let config = fs::read_to_string(bench.workdir().join("deep/sub/.git/config")).unwrap_or_default();
     assert!(!config.contains("fsmonitor"), "{text}");
 }
+
+#[tokio::test]
+async fn c2_a_protected_file_that_takes_the_place_of_another_is_taken_aside() {
+    if !bench::has_namespaces("c2_a_protected_file_that_takes_the_place_of_another_is_taken_aside") {
+        return;
+    }
+    let bench = Bench::new();
+    let file = bench.workdir().join("project/part/AGENTS.md");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, "good").unwrap();
+    let swap = "mv project away; mkdir -p project/part; echo evil > project/part/AGENTS.md; echo swapped $?";
+    let text = in_repository(&bench, swap).await;
+    assert!(text.contains("swapped 0") && !file.exists(), "{text}");
+    assert_eq!(fs::read_to_string(bench.workdir().join("away/part/AGENTS.md")).unwrap(), "good");
+}

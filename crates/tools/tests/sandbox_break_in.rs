@@ -3,7 +3,12 @@
 
 mod bench;
 
-use std::{fs, os::unix::net::UnixListener};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _},
+    os::unix::net::UnixListener,
+    process::{Command, Stdio},
+};
 
 use bench::{Bench, HELPER, has_namespaces, said};
 use homard_tools::{ExecSettings, sandbox::Tier};
@@ -125,5 +130,41 @@ async fn settings_of_a_new_repository_that_are_huge_or_a_pipe_are_not_read() {
         let said = run(&bench, &format!("git init -q; {evil}")).await;
         assert!(said.contains(": .git/config."), "{said}");
         fs::remove_dir_all(bench.workdir().join(".git")).unwrap();
+    }
+}
+
+/// Listens at a relative path, and works in another directory afterwards if it is given one.
+const LISTEN: &str = "socket($s, PF_UNIX, SOCK_STREAM, 0) or die; bind($s, pack_sockaddr_un(\"rel.sock\")) or die; \
+                      listen($s, 5) or die; chdir $ARGV[0] or die; $| = 1; print \"ready\\n\"; \
+                      while (accept($c, $s)) { print \"connected\\n\"; print $c \"out\\n\"; close $c }";
+
+#[tokio::test]
+async fn l1_a_socket_that_was_bound_by_a_relative_path_cannot_be_reached() {
+    let _alone = SOCKETS.write().await;
+    for network in [false, true] {
+        for (way, bench) in ways(|settings| settings.sandbox.network = network) {
+            let deep = bench.workdir().join("deep");
+            fs::create_dir(&deep).unwrap();
+            // Who has left the directory is found in the workspace only.
+            for (folder, then) in [(bench.outside(), "."), (bench.workdir(), "."), (&deep, "/")] {
+                let mut listener = Command::new("perl");
+                listener.args(["-MSocket", "-e", LISTEN, then]).current_dir(folder).stdout(Stdio::piped());
+                let mut listener = listener.spawn().unwrap();
+                let mut said = BufReader::new(listener.stdout.take().unwrap());
+                let mut line = String::new();
+                said.read_line(&mut line).unwrap();
+                assert_eq!(line, "ready\n");
+                let connect = "perl -MSocket -e 'socket($s, PF_UNIX, SOCK_STREAM, 0) or exit 1; \
+                               connect($s, pack_sockaddr_un($ARGV[0])) or exit 1; print <$s>'";
+                let path = folder.join("rel.sock");
+                let text = run_alone(&bench, &format!("{connect} '{}'", path.display())).await;
+                listener.kill().unwrap();
+                listener.wait().unwrap();
+                let mut rest = String::new();
+                said.read_to_string(&mut rest).unwrap();
+                assert_eq!(rest, "", "{way} {network} {}: {text}", path.display());
+                fs::remove_file(&path).unwrap();
+            }
+        }
     }
 }

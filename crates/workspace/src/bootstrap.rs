@@ -9,7 +9,7 @@ use std::{
 use tracing::warn;
 
 use crate::{
-    Body, Page,
+    Body, LoadGate, LoadRule, Page,
     file::{self, Place, Stamp},
     text::Text,
 };
@@ -79,6 +79,8 @@ impl Default for Limits {
 #[derive(Debug, Default)]
 pub struct Reader {
     kept: Mutex<HashMap<PathBuf, Kept>>,
+    /// Decides what may be read; without one, everything.
+    gate: Option<Arc<dyn LoadGate>>,
 }
 
 #[derive(Debug)]
@@ -89,17 +91,54 @@ struct Kept {
 }
 
 impl Reader {
+    /// A reader that reads only what a gate allows.
+    pub fn with_gate(gate: Arc<dyn LoadGate>) -> Self {
+        Self { gate: Some(gate), ..Self::default() }
+    }
+
+    /// What may be loaded of a path. Only [`LoadGate::hold`] can say so for as long as a file is read.
+    pub fn rule(&self, path: &Path) -> LoadRule {
+        self.held(|rule| rule(path)).unwrap_or(LoadRule::Nothing)
+    }
+
     /// The files of a workspace as a prompt has them, in order. Never fails: what is wrong with a file is its page.
-    /// Files with nothing but blanks are left out.
+    /// Files with nothing but blanks are left out, and so are those that a running command may have made.
     pub fn pages(&self, dir: &Path, audience: Audience, limits: &Limits) -> Vec<Page> {
+        self.held(|rule| self.allowed_pages(dir, audience, limits, rule)).unwrap_or_default()
+    }
+
+    /// Calls `load` with the rules of the gate, which hold until it returns. `None` if the gate did not call it.
+    pub fn held<T>(&self, mut load: impl FnMut(&dyn Fn(&Path) -> LoadRule) -> T) -> Option<T> {
+        let Some(gate) = &self.gate else { return Some(load(&|_| LoadRule::File)) };
+        let mut loaded = None;
+        gate.hold(&mut |rule| loaded = Some(load(rule)));
+        loaded
+    }
+
+    fn allowed_pages(
+        &self,
+        dir: &Path,
+        audience: Audience,
+        limits: &Limits,
+        rule: &dyn Fn(&Path) -> LoadRule,
+    ) -> Vec<Page> {
         let mut seen = HashSet::new();
         let mut left = limits.total;
         let mut pages = Vec::new();
         let root = file::root(dir);
         for name in audience.names().iter().copied().flatten().copied() {
             let path = dir.join(name);
+            let allowed = rule(&path);
+            if let LoadRule::Text(text) = &allowed {
+                let text = Text::new(text.trim_end(), limits.per_file);
+                if text.chars() > 0 {
+                    let body = share(&text, name, limits.per_file, &mut left);
+                    pages.push(Page { name: name.into(), path, body, chars: text.chars() });
+                }
+                continue;
+            }
             let found = match &root {
-                Ok(Some(root)) => file::find(root, name),
+                Ok(Some(root)) => find(root, name, &allowed),
                 Ok(None) => Ok(None),
                 Err(why) => Err(why.clone()),
             };
@@ -122,9 +161,23 @@ impl Reader {
 
     /// A file of a workspace, as far as `limit` goes; `None` if it is not there, an error if it cannot be used.
     pub fn file(&self, dir: &Path, name: &'static str, limit: usize) -> Result<Option<String>, String> {
-        let Some(root) = file::root(dir)? else { return Ok(None) };
-        let Some(place) = file::find(&root, name)? else { return Ok(None) };
-        let text = self.read(&place, &dir.join(name), limit)?;
+        self.held(|rule| self.allowed_file(dir, name, limit, &rule(&dir.join(name)))).unwrap_or(Ok(None))
+    }
+
+    fn allowed_file(
+        &self,
+        dir: &Path,
+        name: &'static str,
+        limit: usize,
+        allowed: &LoadRule,
+    ) -> Result<Option<String>, String> {
+        let text = if let LoadRule::Text(text) = allowed {
+            Arc::new(Text::new(text.trim_end(), limit))
+        } else {
+            let Some(root) = file::root(dir)? else { return Ok(None) };
+            let Some(place) = find(&root, name, allowed)? else { return Ok(None) };
+            self.read(&place, &dir.join(name), limit)?
+        };
         match text.fit(name, limit).0 {
             Body::Whole(text) | Body::Cut(text) => Ok(Some(text)),
             Body::Missing | Body::Unusable(_) => Ok(None),
@@ -150,6 +203,15 @@ impl Reader {
         }
         kept.insert(path.to_owned(), Kept { stamp, limit, text: text.clone() });
         Ok(text)
+    }
+}
+
+/// Finds the file that may be loaded for a name.
+fn find(root: &Path, name: &str, allowed: &LoadRule) -> Result<Option<Place>, String> {
+    match allowed {
+        LoadRule::File => file::find(root, name),
+        LoadRule::Target(target) => file::find(root, target),
+        LoadRule::Text(_) | LoadRule::Nothing => Ok(None),
     }
 }
 

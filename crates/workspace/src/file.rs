@@ -63,7 +63,8 @@ pub(crate) fn root(dir: &Path) -> Result<Option<PathBuf>, String> {
 }
 
 /// Finds a file below the [`root`] of a workspace: `None` if there is none, or why it cannot be used.
-pub(crate) fn find(root: &Path, name: &str) -> Result<Option<Place>, String> {
+pub(crate) fn find(root: &Path, name: impl AsRef<Path>) -> Result<Option<Place>, String> {
+    let name = name.as_ref();
     let path = root.join(name);
     let found = match path.symlink_metadata() {
         Ok(found) => found,
@@ -71,7 +72,7 @@ pub(crate) fn find(root: &Path, name: &str) -> Result<Option<Place>, String> {
         Err(reason) => return Err(cannot(&reason)),
     };
     let root = root.to_owned();
-    if !found.is_symlink() && Path::new(name).components().count() == 1 {
+    if !found.is_symlink() && name.components().count() == 1 {
         // Nothing on its way can lead elsewhere. This is done for every file in every run, so it is not asked twice.
         refuse_others(&found)?;
         return Ok(Some(Place { root, inside: name.into(), stamp: Stamp::of(&found) }));

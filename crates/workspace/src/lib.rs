@@ -9,6 +9,7 @@ pub mod page;
 
 pub mod bootstrap;
 mod file;
+pub mod load;
 mod text;
 
 pub mod identity;
@@ -16,5 +17,6 @@ pub mod starter;
 
 pub use bootstrap::{Audience, Limits, Reader, page as page_of};
 pub use identity::Identity;
+pub use load::{LoadGate, LoadRule};
 pub use page::{Body, Page};
 pub use starter::{Error, Made, Problem, Starter, make};

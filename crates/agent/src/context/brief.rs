@@ -6,7 +6,7 @@ use homard_hooks::{BootstrapFile, Hooks, Signal};
 use homard_model::{Level, Spec, ToolSpec};
 use homard_proto::{Route, SessionId, SessionKey, session::Record};
 use homard_store::timeline::Shortened;
-use homard_workspace::{Audience, Body, Identity, Page, page_of};
+use homard_workspace::{Audience, Body, Identity, LoadRule, Page, Reader, page_of};
 use serde_json::json;
 
 use super::{
@@ -86,9 +86,11 @@ async fn offer(
     };
     let limits = &profile.setting.limits;
     let mut left = limits.total;
+    let reader = &profile.setting.reader;
     let page = |file: BootstrapFile| match files.iter().position(|known| *known == file) {
-        Some(place) => pages[place].clone(),
-        None => page_of(file.name, file.path, file.content.as_deref(), limits),
+        Some(place) => Some(pages[place].clone()),
+        None if may_load(reader, &file) => Some(page_of(file.name, file.path, file.content.as_deref(), limits)),
+        None => None,
     };
     // What a hook adds does not get more room than all files have together.
     let has_room = |page: &Page| {
@@ -96,7 +98,16 @@ async fn offer(
         left = left.saturating_sub(page.chars);
         had > 0
     };
-    wanted.into_iter().map(page).take_while(has_room).collect()
+    wanted.into_iter().filter_map(page).take_while(has_room).collect()
+}
+
+/// Whether a file that a hook adds may go into the prompt: not if a running command may have made it.
+fn may_load(reader: &Reader, file: &BootstrapFile) -> bool {
+    match reader.rule(&file.path) {
+        LoadRule::File | LoadRule::Target(_) => true,
+        LoadRule::Text(text) => file.content.as_deref() == Some(text.as_str()),
+        LoadRule::Nothing => false,
+    }
 }
 
 fn file_of(page: &Page) -> BootstrapFile {

@@ -12,6 +12,7 @@ use homard_agent::{Hub, task, tool::Tool};
 use homard_config::{Loaded, redact};
 use homard_hooks::{Hook, Hooks, Listener, SlashCommand};
 use homard_plugins::{Extensions, Host, Plugins, Reserved, Setup, Status, Timing, internal::Scripts};
+use homard_tools::Background;
 use tokio::{
     sync::{Notify, watch},
     time::timeout,
@@ -54,7 +55,12 @@ impl std::fmt::Debug for Guests {
 
 impl Guests {
     /// Finds them, by the config; nobody is started yet. Says what is wrong with some. Needs a runtime.
-    pub(crate) fn open(loaded: &Loaded<Config>, paths: &Paths, hub: &Arc<OnceLock<Hub>>) -> (Self, Vec<String>) {
+    pub(crate) fn open(
+        loaded: &Loaded<Config>,
+        paths: &Paths,
+        hub: &Arc<OnceLock<Hub>>,
+        background: &Background,
+    ) -> (Self, Vec<String>) {
         let config = redact::redact(&loaded.source);
         let host: Arc<dyn Host> = Arc::new(House { hub: hub.clone(), config: config.clone() });
         let workspaces =
@@ -70,7 +76,7 @@ impl Guests {
         };
         let plugins = Arc::new(Plugins::open(setup, &host));
         let scripts: Arc<dyn Scripts> = Arc::new(plugins.node());
-        let (listeners, mut wrong) = hooks::open(loaded, paths, hub.clone(), &scripts);
+        let (listeners, mut wrong) = hooks::open(loaded, paths, hub.clone(), &scripts, background.clone());
         wrong.extend(plugins.problems().iter().cloned());
         let changed = Arc::<Notify>::default();
         let (mut news, told) = (plugins.watch(), changed.clone());

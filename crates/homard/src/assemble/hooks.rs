@@ -9,9 +9,10 @@ use futures_util::FutureExt as _;
 use homard_agent::{Class, Hub, Inbound};
 use homard_config::Loaded;
 use homard_hooks::Listener;
-use homard_plugins::internal::{Ask, Entry, House, Roots, Rules, Scripts, Settings, listeners};
+use homard_plugins::internal::{Ask, Entry, House, Roots, Rules, Scripts, Settings, WriteFile, listeners};
 use homard_proto::{SessionKey, message::User};
 use homard_skills::{Level, Problem};
+use homard_tools::Background;
 
 use super::{office::workspace, skills};
 use crate::{
@@ -28,8 +29,10 @@ pub(super) fn open(
     paths: &Paths,
     hub: Arc<OnceLock<Hub>>,
     scripts: &Arc<dyn Scripts>,
+    background: Background,
 ) -> (Vec<Arc<dyn Listener>>, Vec<String>) {
-    let house = House { slug: None, run: Some(boot(hub)) };
+    let write: WriteFile = Arc::new(move |workspace, work| background.write_file(workspace, work));
+    let house = House { slug: None, run: Some(boot(hub)), write: Some(write) };
     let (listeners, problems) = listeners(&settings(loaded, paths), Some(scripts), &house);
     let wrong = problems.into_iter().filter(|problem| problem.level == Level::Warning);
     (listeners, wrong.map(|problem: Problem| problem.to_string()).collect())

@@ -24,6 +24,7 @@ use homard_config::Loaded;
 use homard_model::{Error, ErrorKind, Spec, roster::Roster};
 use homard_providers::Client;
 use homard_store::timeline::Shortened;
+use homard_tools::Background;
 use homard_workspace::{Audience, Limits, Reader, Starter};
 use jiff::tz::TimeZone;
 
@@ -100,13 +101,15 @@ impl Office {
         audit: Audit,
     ) -> (Self, Vec<String>) {
         let hub = Arc::default();
-        let (guests, wrong) = Guests::open(loaded, paths, &hub);
+        let background = Background::default();
+        let (guests, wrong) = Guests::open(loaded, paths, &hub, &background);
         let channels = Channels::new(paths, &hub);
         let office = Self {
             paths: paths.clone(),
             purpose,
-            reader: Arc::default(),
+            reader: Arc::new(Reader::with_gate(background.load_gate())),
             bench: Bench {
+                background,
                 gateway: match purpose {
                     Purpose::Gateway => Some(tools::Desk::default()),
                     Purpose::OneTurn => None,
@@ -219,7 +222,7 @@ impl Office {
                 false
             }
         };
-        let library = Library::of(desk.loaded, &paths, agent, &workspace);
+        let library = Library::of(desk.loaded, &paths, agent, &workspace).with_reader(self.reader.clone());
         for problem in
             library.refresh().problems.iter().filter(|problem| problem.level == homard_skills::Level::Warning)
         {

@@ -4,11 +4,13 @@ use std::{
     collections::BTreeMap,
     env,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use homard_agent::setting::{Kit, Shelf};
 use homard_config::Loaded;
-use homard_skills::{Book, Entry, Host, Limits, PromptLimits, Roots, Rules, block, discover};
+use homard_skills::{Book, Entry, Host, Limits, PromptLimits, Roots, Rules, block, discover_allowed};
+use homard_workspace::{LoadRule, Reader};
 
 use crate::{
     config::{Config, Text, agents::Member},
@@ -25,6 +27,8 @@ pub(crate) struct Library {
     rules: Rules,
     /// Where runs look.
     pub(crate) shelf: Shelf,
+    /// Decides which files may be loaded while commands run; without one, all.
+    reader: Arc<Reader>,
 }
 
 /// Where the skills of an agent with this workspace are looked for.
@@ -56,12 +60,25 @@ impl Library {
         };
         let only = agent.said.skills.clone().or_else(|| config.agents.defaults.skills.clone());
         let rules = Rules { entries: entries(config), allow_bundled: said.allow_bundled.clone(), only };
-        Self { roots, limits, prompt, host: host(loaded), rules, shelf: Shelf::default() }
+        Self { roots, limits, prompt, host: host(loaded), rules, shelf: Shelf::default(), reader: Arc::default() }
+    }
+
+    /// The same, but for files that may not be loaded while commands run.
+    pub(crate) fn with_reader(self, reader: Arc<Reader>) -> Self {
+        Self { reader, ..self }
     }
 
     /// Finds and judges them.
     pub(crate) fn book(&self) -> Book {
-        Book::new(discover(&self.roots, &self.limits), self.host.clone(), self.rules.clone())
+        let allows = |rule: LoadRule, text: &str| match rule {
+            LoadRule::File | LoadRule::Target(_) => true,
+            LoadRule::Text(own) => own == text,
+            LoadRule::Nothing => false,
+        };
+        let found = self
+            .reader
+            .held(|rule| discover_allowed(&self.roots, &self.limits, &|path, text| allows(rule(path), text)));
+        Book::new(found.unwrap_or_default(), self.host.clone(), self.rules.clone())
     }
 
     /// Finds them again and puts them where runs look. Returns what was found.

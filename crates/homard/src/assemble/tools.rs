@@ -133,6 +133,7 @@ impl Bench {
             visible.filter_map(|name| Some((name.to_owned(), paths::env(name)?.into_string().ok()?))).collect();
         let usual = ExecSettings::from(env);
         ExecSettings {
+            allow_env: said.allow_env.clone(),
             sandbox: policy(config, paths),
             helper: std::env::current_exe().ok(),
             background: self.background.clone(),

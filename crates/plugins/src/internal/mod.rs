@@ -22,7 +22,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use homard_hooks::{DEADLINE, Listener};
 use homard_skills::{Host, Level, Missing, Problem, Requires};
 
-pub use bundled::{Ask, House};
+pub use bundled::{Ask, House, WriteFile};
 pub use discover::{Found, Roots, discover};
 pub use hook_md::{Handler, Hook, Source};
 pub use install::{InstallError, Installed, Replace, fingerprint, install, look};

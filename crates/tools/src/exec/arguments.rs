@@ -11,6 +11,9 @@ use crate::{Error, process::Wiring, sandbox::Mode};
 /// How short and how long a call may ask to wait before the command goes on in the background.
 const WAITS: (f64, f64) = (10.0, 120_000.0);
 
+/// How long a command may take, however long a call or the config allows.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// What a call says.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -39,9 +42,9 @@ pub(super) struct Arguments {
 
 impl Arguments {
     pub(super) fn limit(&self, usual: Duration) -> Result<Duration, Error> {
-        let Some(seconds) = self.timeout else { return Ok(usual) };
+        let Some(seconds) = self.timeout else { return Ok(usual.min(LONGEST)) };
         let limit = Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero());
-        limit.ok_or(Error::BadTimeout(seconds))
+        Ok(limit.ok_or(Error::BadTimeout(seconds))?.min(LONGEST))
     }
 
     /// Has it wait for the end, whatever was asked for.
@@ -88,6 +91,9 @@ impl Arguments {
         let asked = if is_gated { "" } else { ", without asking" };
         let note = format!("[It ran on this machine, {held}{asked}. Not supported yet: {}.]", names.join(", "));
         let stayed = "[It ran to its end: nothing goes on in the background here.]".to_owned();
-        Ok((!names.is_empty()).then_some(note).into_iter().chain(self.stays.then_some(stayed)).collect())
+        let is_long = self.timeout.is_some_and(|seconds| seconds > LONGEST.as_secs_f64());
+        let limited = format!("[timeout is at most {} seconds.]", LONGEST.as_secs());
+        let notes = (!names.is_empty()).then_some(note).into_iter().chain(self.stays.then_some(stayed));
+        Ok(notes.chain(is_long.then_some(limited)).collect())
     }
 }

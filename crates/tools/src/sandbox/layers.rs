@@ -17,7 +17,8 @@ use super::{
     policy::{Mode, SandboxPolicy},
     real,
     record::Names,
-    repository,
+    relative_sockets,
+    repository::{self, Nested},
 };
 
 /// Where a command finds empty directories of its own.
@@ -43,9 +44,9 @@ pub(crate) struct Layers {
     pub(crate) has_network: bool,
     /// What must not change in the workspace, but is missing or a link: nothing can be laid over that.
     pub(super) names: Names,
-    /// Git directories below the top of the workspace, whose hooks and config must not change. `None` if the workspace
-    /// is too large to be searched.
-    pub(super) repositories: Option<Vec<PathBuf>>,
+    /// What must not change below the top of the workspace: hooks and config of git directories, and protected names.
+    /// `None` if the workspace is too large to be searched.
+    pub(super) nested: Option<Nested>,
     /// The home directory and the names in it that are hidden for what they begin with, if it may be changed as a part of
     /// the workspace. Both are relative to the workspace.
     pub(super) private: Option<(PathBuf, Vec<PathBuf>)>,
@@ -81,7 +82,7 @@ impl Layers {
             all,
             has_network: policy.network,
             names: Names::new(),
-            repositories: None,
+            nested: None,
             private: None,
             links: Vec::new(),
             sockets: Vec::new(),
@@ -89,9 +90,17 @@ impl Layers {
         if may_write {
             layers.private = view.as_ref().and_then(|view| private_names(view, &workspace));
             layers.keep_steering(&workspace, known);
-            layers.repositories = repository::nested(&workspace);
-            for git in layers.repositories.clone().unwrap_or_default() {
-                layers.keep_repository(&workspace, &git, known);
+            for below in real(policy.workspaces.iter().cloned()) {
+                let below = below.strip_prefix(&workspace).ok().filter(|below| !below.as_os_str().is_empty());
+                below.into_iter().for_each(|below| layers.keep_all(&workspace, below, known));
+            }
+            layers.nested = repository::nested(&workspace);
+            let nested = layers.nested.clone().unwrap_or_default();
+            for git in &nested.repositories {
+                layers.keep_repository(&workspace, git, known);
+            }
+            for name in &nested.protected {
+                layers.keep(&workspace, name, known);
             }
             for file in policy.start_files().iter().flat_map(|file| resolve(file)) {
                 let name = file.strip_prefix(&workspace).ok().filter(|name| !name.as_os_str().is_empty());
@@ -112,7 +121,9 @@ impl Layers {
         let links = view.iter().flat_map(|view| links(view, policy, opened.clone()));
         layers.links = links.filter(|(link, _)| layers.at(link) == Some(Layer::Hidden)).collect();
         let is_seen = |path: &PathBuf| !matches!(layers.at(path), Some(Layer::Private | Layer::Hidden));
-        layers.sockets = listening().filter(is_seen).collect();
+        let in_workspace = layers.nested.as_ref().map_or(&[][..], |nested| &nested.sockets);
+        let in_workspace: Vec<_> = in_workspace.iter().map(|name| workspace.join(name)).collect();
+        layers.sockets = listening(&in_workspace).filter(is_seen).collect();
         Ok(layers)
     }
 
@@ -127,10 +138,15 @@ impl Layers {
         self.all = kept.all;
     }
 
-    fn keep_steering(&mut self, workspace: &Path, known: &Names) {
+    /// Protects what an agent loads from a directory of the workspace.
+    fn keep_all(&mut self, workspace: &Path, below: &Path, known: &Names) {
         for name in for_commands() {
-            self.keep(workspace, Path::new(name), known);
+            self.keep(workspace, &below.join(name), known);
         }
+    }
+
+    fn keep_steering(&mut self, workspace: &Path, known: &Names) {
+        self.keep_all(workspace, Path::new(""), known);
         if known.contains_key(Path::new(GUIDE)) || workspace.join(GUIDE).symlink_metadata().is_err() {
             self.keep(workspace, Path::new(GUIDE), known);
         }
@@ -173,6 +189,10 @@ impl Layers {
             self.names.insert(name.to_owned(), None);
         } else if let Ok(target) = path.read_link() {
             self.names.insert(name.to_owned(), Some(target));
+            let real = path.canonicalize().ok().filter(|real| real.starts_with(workspace) && real != workspace);
+            if let Some(real) = real.filter(|real| !workspace.starts_with(real) && !self.hides(workspace, real)) {
+                self.all.push((real, Layer::Readable));
+            }
         } else if !self.hides(workspace, &path) {
             // What is hidden is not shown again.
             self.all.push((path, Layer::Readable));
@@ -234,13 +254,14 @@ fn links<'a>(
 }
 
 /// The sockets with a path that somebody on this machine has opened, and that are there.
-fn listening() -> impl Iterator<Item = PathBuf> {
+fn listening(in_workspace: &[PathBuf]) -> impl Iterator<Item = PathBuf> + use<> {
     let table = fs::read("/proc/net/unix").unwrap_or_default();
     let table = String::from_utf8_lossy(&table).into_owned();
     // Seven columns of numbers, then the path, which may have blanks in it.
     let paths = table.lines().filter_map(|line| line.find(" /").map(|at| PathBuf::from(&line[at + 1..])));
     let is_socket = |path: &PathBuf| path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
-    let mut paths: Vec<_> = real(paths.filter(is_socket));
+    let relative = relative_sockets::find(&table, in_workspace);
+    let mut paths: Vec<_> = real(paths.filter(is_socket).chain(relative));
     paths.sort();
     paths.dedup();
     paths.into_iter()

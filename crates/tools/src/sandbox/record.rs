@@ -10,13 +10,18 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::home_view::is_private;
+use homard_workspace::LoadRule;
+
+use crate::{home_view::is_private, protected::is_protected_below};
 
 use super::{
     aside::{Aside, Spot},
     layers::{Layer, Layers},
     repository,
 };
+
+/// Longer files are not compared.
+const COMPARED: u64 = 1 << 20;
 
 /// Names below a workspace, and what each was: a link to somewhere, or nothing.
 pub(super) type Names = BTreeMap<PathBuf, Option<PathBuf>>;
@@ -41,9 +46,14 @@ pub(super) struct Record {
     /// that is not known.
     #[serde(default)]
     repositories: Option<Vec<PathBuf>>,
-    /// Which files these git directories were. Another one by the same name is new: a directory above it can be renamed.
+    /// Files and directories below the top of the workspace with a protected name that were there before; `None` if that
+    /// is not known.
     #[serde(default)]
-    git_identities: BTreeMap<PathBuf, Identity>,
+    protected: Option<Vec<PathBuf>>,
+    /// Which directories these git directories were, and those that these protected files are in. Another one by the same
+    /// name is new: a directory above it can be renamed.
+    #[serde(default)]
+    identities: BTreeMap<PathBuf, Identity>,
     /// The home directory and the hidden names that were in it, if it is a part of the workspace.
     #[serde(default)]
     private: Option<(PathBuf, Vec<PathBuf>)>,
@@ -60,13 +70,17 @@ impl Record {
             Some((name.to_owned(), identity(&path.symlink_metadata().ok()?)))
         });
         let held = readable.collect();
-        let (repositories, private) = (layers.repositories.clone(), layers.private.clone());
-        let git_identity = |git: &PathBuf| {
-            let found = workspace.join(git).symlink_metadata().ok()?;
-            Some((git.clone(), identity(&found)))
+        let nested = layers.nested.clone();
+        let (repositories, protected) = nested.map(|nested| (nested.repositories, nested.protected)).unzip();
+        let parents = protected.iter().flatten().filter_map(|name| name.parent());
+        let directories = repositories.iter().flatten().map(PathBuf::as_path).chain(parents);
+        let identify = |name: &Path| {
+            let found = workspace.join(name).symlink_metadata().ok()?;
+            Some((name.to_owned(), identity(&found)))
         };
-        let git_identities = repositories.iter().flatten().filter_map(git_identity).collect();
-        Self { workspace, names: layers.names.clone(), held, own, repositories, git_identities, private, file: None }
+        let identities = directories.filter_map(identify).collect();
+        let (names, private) = (layers.names.clone(), layers.private.clone());
+        Self { workspace, names, held, own, repositories, protected, identities, private, file: None }
     }
 
     /// Writes it down in a folder, under a name of its own.
@@ -87,7 +101,9 @@ impl Record {
 
     /// Whether something at a path would be looked at.
     pub(super) fn concerns(&self, path: &Path) -> bool {
-        self.held.contains_key(path) || path.ancestors().any(|above| self.names.contains_key(above))
+        self.held.contains_key(path)
+            || path.ancestors().any(|above| self.names.contains_key(above))
+            || path.iter().any(is_protected_below)
     }
 
     /// Notes what our own tools did.
@@ -146,7 +162,17 @@ impl Record {
                 self.workspace.display()
             )));
         };
-        for git in now {
+        for name in now.protected {
+            let was_there = |before: &Vec<PathBuf>| -> io::Result<bool> {
+                let is_elsewhere = name.parent().map_or(Ok(false), |parent| self.is_another(parent))?;
+                Ok(before.contains(&name) && !is_elsewhere)
+            };
+            let is_new = self.protected.as_ref().map_or(Ok(false), |before| was_there(before).map(|was| !was))?;
+            if is_new && !self.is_copy(&name)? {
+                self.take(&name, aside)?;
+            }
+        }
+        for git in now.repositories {
             let is_known = before.contains(&git) && !self.is_another(&git)?;
             if is_known || repository::is_worktree(&self.workspace, &git)? {
                 continue;
@@ -158,10 +184,57 @@ impl Record {
         Ok(None)
     }
 
-    /// Whether a git directory is not the one that had this name before the command.
-    fn is_another(&self, git: &Path) -> io::Result<bool> {
-        let Some(was) = self.git_identities.get(git) else { return Ok(false) };
-        Ok(identity(&self.workspace.join(git).symlink_metadata()?) != *was)
+    /// Whether a directory is not the one that had this name before the command.
+    fn is_another(&self, name: &Path) -> io::Result<bool> {
+        let Some(was) = self.identities.get(name) else { return Ok(false) };
+        Ok(identity(&self.workspace.join(name).symlink_metadata()?) != *was)
+    }
+
+    /// Whether something new is what a protected file or directory of the same name holds: git makes such copies when it
+    /// adds a worktree. Also true if it is that file itself, in a directory that was moved.
+    fn is_copy(&self, name: &Path) -> io::Result<bool> {
+        let Some(spot) = Spot::find(&self.workspace, name)? else { return Ok(false) };
+        let Some(found) = spot.look()? else { return Ok(false) };
+        let namesakes = self.held.iter().filter(|(held, _)| held.file_name() == name.file_name());
+        for (held, was) in namesakes {
+            if identity(&found) == *was {
+                return Ok(true);
+            }
+            let Some(original) = Spot::find(&self.workspace, held)? else { continue };
+            if is_same(original.path(), spot.path())? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What may be loaded of a path below the workspace as long as the command runs.
+    pub(super) fn rule(&self, path: &Path) -> LoadRule {
+        let is_new_below = || {
+            let known =
+                |above: &Path| self.protected.as_ref().is_some_and(|before| before.iter().any(|one| one == above));
+            let is_protected = |above: &&Path| {
+                above.components().count() > 1 && above.file_name().is_some_and(is_protected_below) && !known(above)
+            };
+            path.ancestors().any(|above| is_protected(&above))
+        };
+        let named = path.ancestors().find_map(|above| self.names.get(above).map(|was| (above, was)));
+        match (named, self.own.get(path)) {
+            (Some((link, Some(target))), _) => {
+                let real = link.parent().map(|folder| self.workspace.join(folder).join(target));
+                let real = real.and_then(|real| real.canonicalize().ok());
+                let below = real.and_then(|real| real.strip_prefix(&self.workspace).map(Path::to_owned).ok());
+                match (below, path.strip_prefix(link)) {
+                    (Some(below), Ok(rest)) if rest.as_os_str().is_empty() => LoadRule::Target(below),
+                    (Some(below), Ok(rest)) => LoadRule::Target(below.join(rest)),
+                    (None, _) | (_, Err(_)) => LoadRule::Nothing,
+                }
+            }
+            (_, Some(Some(text))) => LoadRule::Text(text.clone()),
+            (Some((_, None)), _) => LoadRule::Nothing,
+            (None, _) if is_new_below() => LoadRule::Nothing,
+            (None, _) => LoadRule::File,
+        }
     }
 
     /// Takes aside what was made in the home directory by a name that programs use for their own files.
@@ -240,6 +313,26 @@ impl Record {
             Some(None) | None => aside.take(&self.workspace, name),
         }
     }
+}
+
+/// Whether two files hold the same, or two directories the same files. Links and long files are not compared.
+fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
+    let (found, its) = (one.symlink_metadata()?, other.symlink_metadata()?);
+    if found.is_file() && its.is_file() {
+        // What has another name could be changed by it.
+        let is_plain = its.nlink() == 1 && found.len() == its.len() && its.len() <= COMPARED;
+        return Ok(is_plain && fs::read(one)? == fs::read(other)?);
+    }
+    if !found.is_dir() || !its.is_dir() {
+        return Ok(false);
+    }
+    for entry in fs::read_dir(other)? {
+        let name = entry?.file_name();
+        if one.join(&name).symlink_metadata().is_err() || !is_same(&one.join(&name), &other.join(&name))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn identity(found: &fs::Metadata) -> Identity {

@@ -2,9 +2,11 @@
 
 use std::{
     fs, io,
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
 };
+
+use crate::protected::{is_protected_below, is_skipped};
 
 use super::aside::Spot;
 
@@ -46,11 +48,25 @@ pub(super) fn sweep(workspace: &Path) {
     }
 }
 
-/// Git directories, gitlinks and bare repositories below the top of a workspace, sorted, and those of submodules, which lie in
-/// the `modules` of a git directory. The `.git` at the top is not among them. Links are not followed. `None` if there is too much to be searched. Blocks.
-pub(super) fn nested(workspace: &Path) -> Option<Vec<PathBuf>> {
-    let (mut found, mut pending, mut seen) = (Vec::new(), vec![PathBuf::new()], 0_usize);
-    while let Some(folder) = pending.pop() {
+/// What a workspace has below its top that makes programs run code or steers agents, sorted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Nested {
+    /// Git directories, gitlinks and bare repositories, and the git directories of submodules, which lie in the `modules` of
+    /// another one. The `.git` at the top is not among them.
+    pub(super) repositories: Vec<PathBuf>,
+    /// Files and directories with a protected name.
+    pub(super) protected: Vec<PathBuf>,
+    /// Sockets, also at the top.
+    pub(super) sockets: Vec<PathBuf>,
+}
+
+/// Searches a workspace. Links are not followed. `None` if there is too much to be searched. Blocks.
+pub(super) fn nested(workspace: &Path) -> Option<Nested> {
+    let (mut found, mut protected, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
+    // Directories to come, and whether protected names are looked for in them.
+    let (mut pending, mut seen) = (vec![(PathBuf::new(), true)], 0_usize);
+    while let Some((folder, is_loaded)) = pending.pop() {
+        let is_top = folder.as_os_str().is_empty();
         // One that may not be listed cannot be entered by git either; one that is gone holds nothing.
         let Ok(entries) = fs::read_dir(workspace.join(&folder)) else { continue };
         let (mut below, mut names) = (Vec::new(), Vec::new());
@@ -61,15 +77,22 @@ pub(super) fn nested(workspace: &Path) -> Option<Vec<PathBuf>> {
             }
             let (name, path) = (entry.file_name(), folder.join(entry.file_name()));
             let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if entry.file_type().is_ok_and(|kind| kind.is_socket()) {
+                sockets.push(path.clone());
+            }
             if name != ".git" {
+                let is_protected = is_loaded && !is_top && is_protected_below(&name);
+                if is_protected {
+                    protected.push(path.clone());
+                }
                 if is_directory && !NOT_FILES.iter().any(|other| workspace.join(&path) == Path::new(other)) {
-                    below.push(path);
+                    below.push((path, is_loaded && !is_protected && !is_skipped(&name)));
                 }
             } else {
                 if is_directory {
-                    below.push(path.join(MODULES));
+                    below.push((path.join(MODULES), false));
                 }
-                if !folder.as_os_str().is_empty() {
+                if !is_top {
                     found.push(path);
                 }
             }
@@ -77,16 +100,17 @@ pub(super) fn nested(workspace: &Path) -> Option<Vec<PathBuf>> {
         }
         let has = |wanted: &str| names.iter().any(|name| name == wanted);
         // The workspace itself would be one that its owner chose.
-        let is_bare = has("HEAD") && has("objects") && has("refs") && !folder.as_os_str().is_empty();
+        let is_bare = has("HEAD") && has("objects") && has("refs") && !is_top;
         if is_bare {
-            pending.push(folder.join(MODULES));
+            pending.push((folder.join(MODULES), false));
             found.push(folder);
         } else {
             pending.extend(below);
         }
     }
     found.sort();
-    Some(found)
+    protected.sort();
+    Some(Nested { repositories: found, protected, sockets })
 }
 
 /// Whether a gitlink is one that `git worktree add` makes for the repository at the top, whose hooks and config it uses.

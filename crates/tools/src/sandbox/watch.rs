@@ -11,6 +11,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use homard_workspace::{LoadGate, LoadRule};
+
 use super::{
     aside::private,
     layers::Layers,
@@ -99,8 +101,48 @@ impl Watches {
         Ok(done)
     }
 
+    /// The same for one file whose path is known when it is written.
+    pub(crate) fn own_one(&self, workdir: &Path, work: &mut dyn FnMut() -> Option<(PathBuf, String)>) {
+        let mut live = self.lock();
+        let Some((path, text)) = work() else { return };
+        let (Ok(workspace), Ok(name)) = (workdir.canonicalize(), path.strip_prefix(workdir)) else { return };
+        for record in live.records.values_mut().filter(|one| one.workspace == workspace && one.concerns(name)) {
+            record.allow(name, Some(&text));
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Live> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A file that a running command may have made is not loaded into prompts.
+impl LoadGate for Watches {
+    fn hold(&self, load: &mut dyn FnMut(&dyn Fn(&Path) -> LoadRule)) {
+        let live = self.lock();
+        load(&|path| live.rule(path));
+    }
+}
+
+impl Live {
+    /// What may be loaded of a path, whichever commands run.
+    fn rule(&self, path: &Path) -> LoadRule {
+        if self.records.is_empty() {
+            return LoadRule::File;
+        }
+        // By its own name, whatever a link of this name leads to; directories on the way may be missing.
+        let found = path.ancestors().skip(1).find_map(|above| {
+            let rest = path.strip_prefix(above).ok()?;
+            Some(above.canonicalize().ok()?.join(rest))
+        });
+        let Some(real) = found else { return LoadRule::Nothing };
+        let below = |record: &'_ Record| real.strip_prefix(&record.workspace).map(Path::to_owned);
+        let rules = self.records.values().filter_map(|record| Some(record.rule(&below(record).ok()?)));
+        // The strictest counts.
+        rules.fold(LoadRule::File, |strictest, rule| match (&strictest, &rule) {
+            (LoadRule::Nothing, _) | (_, LoadRule::File) => strictest,
+            (LoadRule::File | LoadRule::Target(_) | LoadRule::Text(_), _) => rule,
+        })
     }
 }
 

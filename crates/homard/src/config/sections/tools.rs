@@ -106,12 +106,14 @@ pub(crate) struct Exec {
     pub(crate) ask: Option<Word<Ask>>,
     /// Programs that need no agreement to work on what they are given by others, of jq, grep, cut, sort, uniq, head, tail, tr, wc. Default: all of these.
     pub(crate) safe_bins: Option<Vec<String>>,
+    /// Variables that calls may set for a command besides the usual, such as NODE_ENV, PORT and RUST_LOG. Names in full.
+    pub(crate) allow_env: Vec<String>,
     /// What holds commands.
     #[serde(deserialize_with = "super::object")]
     pub(crate) sandbox: Sandbox,
     /// How long a call waits before the command goes on in the background, in milliseconds. Default: 10000.
     pub(crate) background_ms: Option<u64>,
-    /// How long a command may take, in seconds. Default: 1800.
+    /// How long a command may take, in seconds: at most 86400. Default: 1800.
     #[serde(alias = "timeoutSeconds")]
     pub(crate) timeout_sec: Option<u64>,
     /// How long a command that is over is kept for `process`, in milliseconds. Default: 1800000.

@@ -6,7 +6,10 @@ mod command_logger;
 mod session_memory;
 mod transcript;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use futures_util::future::BoxFuture;
 use homard_hooks::{Listener, Signal};
@@ -27,6 +30,10 @@ use session_memory::SessionMemory;
 /// Somebody who is given a text and answers, or says what is wrong.
 pub type Ask = Arc<dyn Fn(String) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
+/// Lets a hook write a file of a workspace: calls the function, which returns the path and the text, and remembers that the
+/// file was not made by a command.
+pub type WriteFile = Arc<dyn Fn(&Path, &mut dyn FnMut() -> Option<(PathBuf, String)>) + Send + Sync>;
+
 /// What the house does for its own hooks. What is missing is not done.
 #[derive(Clone, Default)]
 pub struct House {
@@ -35,12 +42,14 @@ pub struct House {
     /// Has the default agent take a turn. It should come back when the turn is accepted, not when it is over; what the
     /// agent says there is for nobody.
     pub run: Option<Ask>,
+    /// Lets a hook write a file while commands run. Without it, hooks write by themselves.
+    pub write: Option<WriteFile>,
 }
 
 impl std::fmt::Debug for House {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (slug, run) = (self.slug.is_some(), self.run.is_some());
-        f.debug_struct("House").field("slug", &slug).field("run", &run).finish()
+        f.debug_struct("House").field("slug", &slug).field("run", &run).finish_non_exhaustive()
     }
 }
 
@@ -123,14 +132,12 @@ impl Bundled {
             Self::BootMd => Arc::new(BootMd { events, workspace, run: house.run.clone() }),
             Self::BootstrapExtraFiles => Arc::new(ExtraFiles::new(events, workspace, &entry.config)),
             Self::CommandLogger => Arc::new(CommandLogger::new(events, &state)),
-            Self::SessionMemory => {
-                Arc::new(SessionMemory::new(events, (state, workspace), &entry.config, house.slug.clone()))
-            }
+            Self::SessionMemory => Arc::new(SessionMemory::new(events, (state, workspace), &entry.config, house)),
         }
     }
 }
 
 /// The workspace that a signal is about.
-fn workspace(signal: &Signal, usual: &std::path::Path) -> PathBuf {
+fn workspace(signal: &Signal, usual: &Path) -> PathBuf {
     signal.context.get("workspaceDir").and_then(Value::as_str).map_or_else(|| usual.to_owned(), PathBuf::from)
 }

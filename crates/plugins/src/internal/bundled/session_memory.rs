@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use tokio::{task::spawn_blocking, time::timeout};
 
 use super::{
-    Ask,
+    Ask, House, WriteFile,
     transcript::{self, Said},
     workspace,
 };
@@ -44,6 +44,7 @@ pub(super) struct SessionMemory {
     workspace: PathBuf,
     messages: usize,
     slug: Option<Ask>,
+    write: Option<WriteFile>,
 }
 
 impl SessionMemory {
@@ -51,7 +52,7 @@ impl SessionMemory {
         events: Vec<String>,
         (state, workspace): (PathBuf, PathBuf),
         config: &Map<String, Value>,
-        slug: Option<Ask>,
+        house: &House,
     ) -> Self {
         let (usual, most) = MESSAGES;
         let messages = config.get("messages").and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok());
@@ -61,7 +62,8 @@ impl SessionMemory {
             state,
             workspace,
             messages: messages.filter(|count| *count > 0).unwrap_or(usual).min(most),
-            slug: slug.filter(|_| wants_slug),
+            slug: house.slug.clone().filter(|_| wants_slug),
+            write: house.write.clone(),
         }
     }
 
@@ -115,8 +117,20 @@ impl Listener for SessionMemory {
         let name = self.name(&said).await.unwrap_or_else(|| at.strftime("%H%M").to_string());
         let text = memory(signal, &id, &said, &at);
         let (folder, name) = (workspace(signal, &self.workspace), format!("{}-{name}", at.strftime("%Y-%m-%d")));
-        let place = folder.clone();
-        let kept = spawn_blocking(move || keep(&place, &name, &text)).await.map_err(broken)?;
+        let (place, write) = (folder.clone(), self.write.clone());
+        let kept = spawn_blocking(move || {
+            let mut kept = Err(io::Error::other("it was not written"));
+            let mut work = || {
+                kept = keep(&place, &name, &text);
+                kept.as_ref().ok().map(|path| (path.clone(), text.clone()))
+            };
+            match &write {
+                Some(write) => write(&place, &mut work),
+                None => drop(work()),
+            }
+            kept
+        });
+        let kept = kept.await.map_err(broken)?;
         let kept = kept.map_err(|error| failed(&folder.join("memory"), &error))?;
         tracing::info!(file = %kept.display(), "the end of a conversation was kept");
         Ok(Heard::default())

@@ -28,7 +28,8 @@ impl Place {
 
     fn listener(&self, config: &Value, slug: Option<Ask>) -> SessionMemory {
         let places = (self.state.clone(), self.workspace.clone());
-        SessionMemory::new(Vec::new(), places, config.as_object().unwrap(), slug)
+        let house = House { slug, ..House::default() };
+        SessionMemory::new(Vec::new(), places, config.as_object().unwrap(), &house)
     }
 
     fn kept(&self) -> Vec<(String, String)> {

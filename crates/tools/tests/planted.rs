@@ -1,0 +1,200 @@
+//! Files that a command plants to steer agents, while it runs and at any depth.
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+mod bench;
+
+use std::{cell::OnceCell, fs, os::unix::fs::symlink, path::Path, time::Duration};
+
+use bench::{Bench, HELPER, has_namespaces, said};
+use homard_tools::{Background, sandbox::Tier};
+use homard_workspace::{Audience, Body, Limits, LoadRule, Reader};
+use serde_json::json;
+use tokio::time::{interval, timeout};
+
+const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
+
+/// A bench for each tier that works here, with its commands.
+fn benches() -> Vec<(&'static str, Bench, Background)> {
+    let limited = Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned());
+    let mut all = vec![("tier B", Some(limited))];
+    if has_namespaces("planted files in namespaces") {
+        all.push(("tier A", None));
+    }
+    let make = |(way, tier)| {
+        let background = OnceCell::new();
+        let bench = Bench::with(&ENV, |settings| {
+            settings.tier = tier;
+            background.set(settings.background.clone()).unwrap();
+        });
+        (way, bench, background.into_inner().unwrap())
+    };
+    all.into_iter().map(make).collect()
+}
+
+fn put(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// Starts a command, and does something when it has come so far; the command is ended afterwards.
+async fn during(bench: &Bench, command: &str, work: impl AsyncFnOnce()) {
+    let command = format!("{command}; touch ready; sleep 100");
+    let started = bench.call("exec", json!({"command": command, "background": true})).await;
+    let id = started.details.unwrap()["sessionId"].as_str().unwrap().to_owned();
+    // Not by a second command, whose end would be judged.
+    let mut tick = interval(Duration::from_millis(5));
+    let ready = bench.workdir().join("ready");
+    let waited = timeout(Duration::from_secs(30), async {
+        while !ready.exists() {
+            tick.tick().await;
+        }
+    });
+    waited.await.unwrap();
+    work().await;
+    bench.call("process", json!({"action": "kill", "sessionId": id})).await;
+}
+
+/// What goes into a prompt of the file with this name.
+fn loaded(reader: &Reader, bench: &Bench, name: &str) -> Option<String> {
+    let pages = reader.pages(bench.workdir(), Audience::Main, &Limits::default());
+    pages.into_iter().find(|page| page.name == name).and_then(|page| match page.body {
+        Body::Whole(text) | Body::Cut(text) => Some(text),
+        Body::Missing | Body::Unusable(_) => None,
+    })
+}
+
+#[tokio::test]
+async fn m4_what_a_running_command_makes_is_not_loaded() {
+    for (way, bench, background) in benches() {
+        put(&bench.workdir().join("SOUL.md"), "mine");
+        put(&bench.workdir().join("projects/old/AGENTS.md"), "mine");
+        let reader = Reader::with_gate(background.load_gate());
+        let plant = "mkdir -p skills/evil projects/x memory; for f in AGENTS.md HEARTBEAT.md TOOLS.md MEMORY.md BOOT.md \
+                     skills/evil/SKILL.md projects/x/AGENTS.md memory/a.md; do echo evil > $f; done";
+        during(&bench, plant, async || {
+            for name in ["AGENTS.md", "HEARTBEAT.md", "TOOLS.md", "MEMORY.md"] {
+                assert_eq!(loaded(&reader, &bench, name), None, "{way} {name}");
+            }
+            assert_eq!(loaded(&reader, &bench, "SOUL.md").as_deref(), Some("mine"), "{way}");
+            for name in ["skills/evil/SKILL.md", "projects/x/AGENTS.md", "BOOT.md", "memory/a.md"] {
+                assert_eq!(reader.rule(&bench.workdir().join(name)), LoadRule::Nothing, "{way} {name}");
+            }
+            for name in ["projects/old/AGENTS.md", "src/a.md"] {
+                assert_eq!(reader.rule(&bench.workdir().join(name)), LoadRule::File, "{way} {name}");
+            }
+            assert_eq!(reader.file(bench.workdir(), "HEARTBEAT.md", 100), Ok(None), "{way}");
+        })
+        .await;
+        for name in ["AGENTS.md", "skills", "memory", "projects/x/AGENTS.md"] {
+            assert!(!bench.workdir().join(name).exists(), "{way} {name}");
+        }
+        // The owner's, from now on.
+        put(&bench.workdir().join("AGENTS.md"), "mine");
+        assert_eq!(loaded(&reader, &bench, "AGENTS.md").as_deref(), Some("mine"), "{way}");
+    }
+}
+
+#[tokio::test]
+async fn m4_what_a_tool_wrote_meanwhile_is_loaded_as_it_was_written() {
+    for (way, bench, background) in benches() {
+        let reader = Reader::with_gate(background.load_gate());
+        during(&bench, "true", async || {
+            let wrote = bench.call("write", json!({"path": "AGENTS.md", "content": "good"})).await;
+            assert!(!wrote.is_error, "{way}: {wrote:?}");
+            assert_eq!(loaded(&reader, &bench, "AGENTS.md").as_deref(), Some("good"), "{way}");
+            // Whatever is there when it is read.
+            fs::write(bench.workdir().join("AGENTS.md"), "evil").unwrap();
+            assert_eq!(loaded(&reader, &bench, "AGENTS.md").as_deref(), Some("good"), "{way}");
+            assert_eq!(reader.file(bench.workdir(), "AGENTS.md", 100), Ok(Some("good".to_owned())), "{way}");
+        })
+        .await;
+        assert_eq!(fs::read_to_string(bench.workdir().join("AGENTS.md")).unwrap(), "good", "{way}");
+    }
+}
+
+#[tokio::test]
+async fn m4_a_link_that_a_running_command_replaced_is_not_followed() {
+    for (way, bench, background) in benches() {
+        put(&bench.workdir().join("docs/rules.md"), "mine");
+        symlink("docs/rules.md", bench.workdir().join("AGENTS.md")).unwrap();
+        let reader = Reader::with_gate(background.load_gate());
+        let plant = "echo evil > evil.md; rm AGENTS.md; ln -s evil.md AGENTS.md";
+        during(&bench, plant, async || {
+            assert_eq!(loaded(&reader, &bench, "AGENTS.md").as_deref(), Some("mine"), "{way}");
+        })
+        .await;
+        if way == "tier A" {
+            bench.call("exec", json!({"command": "echo evil > docs/rules.md"})).await;
+            assert_eq!(fs::read_to_string(bench.workdir().join("docs/rules.md")).unwrap(), "mine");
+        }
+    }
+}
+
+#[tokio::test]
+async fn m4_files_that_steer_agents_are_protected_at_any_depth() {
+    for (way, bench, _) in benches() {
+        for name in ["a/AGENTS.md", "a/.vscode/tasks.json", "node_modules/x/AGENTS.md"] {
+            put(&bench.workdir().join(name), "mine");
+        }
+        let command = "mkdir -p b/c/.vscode node_modules/y/.vscode .cache/z; for f in b/AGENTS.md b/c/.envrc b/c/.vscode/tasks.json \
+                       b/c/CLAUDE.md b/c/SOUL.md b/plain.md node_modules/y/AGENTS.md .cache/z/AGENTS.md; do echo evil > $f; done; \
+                       mv a moved";
+        let result = bench.call("exec", json!({"command": command})).await;
+        let text = said(&result).0;
+        let there = |name: &str| bench.workdir().join(name).exists();
+        for gone in ["b/AGENTS.md", "b/c/.envrc", "b/c/.vscode", "b/c/CLAUDE.md", "b/c/SOUL.md"] {
+            assert!(!there(gone) && text.contains(gone), "{way} {gone}: {text}");
+        }
+        for left in ["b/plain.md", "node_modules/y/AGENTS.md", "moved/AGENTS.md", "moved/.vscode/tasks.json"] {
+            assert!(there(left), "{way} {left}: {text}");
+        }
+        if way == "tier A" {
+            bench.call("exec", json!({"command": "echo evil > moved/AGENTS.md; echo evil > moved/.vscode/x"})).await;
+            assert_eq!(fs::read_to_string(bench.workdir().join("moved/AGENTS.md")).unwrap(), "mine", "{way}");
+            assert!(!there("moved/.vscode/x"), "{way}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn m4_a_worktree_keeps_its_copies_of_protected_files() {
+    for (way, bench, _) in benches() {
+        let setup = "git init -q . && git config user.name a && git config user.email a@example.com && echo a > a && git add . \
+                     && git commit -qm a";
+        assert!(!bench.call("exec", json!({"command": setup})).await.is_error);
+        put(&bench.workdir().join("AGENTS.md"), "mine\n");
+        put(&bench.workdir().join(".vscode/settings.json"), "{}\n");
+        let command = "git add . && git commit -qm b && git worktree add -q tree && git -C tree status --short; \
+                       git worktree add -q other && echo evil >> other/AGENTS.md";
+        let result = bench.call("exec", json!({"command": command})).await;
+        let text = said(&result).0;
+        assert!(bench.workdir().join("tree/AGENTS.md").exists(), "{way}: {text}");
+        assert!(bench.workdir().join("tree/.vscode/settings.json").exists(), "{way}: {text}");
+        assert!(!bench.workdir().join("other/AGENTS.md").exists(), "{way}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn m4_a_command_has_at_most_a_day() {
+    let bench = Bench::with_env(&ENV);
+    let asked = json!({"command": "echo done", "timeout": 10_000_000});
+    let result = bench.call("exec", asked).await;
+    assert!(said(&result).0.contains("timeout is at most 86400 seconds"), "{result:?}");
+}
+
+#[tokio::test]
+async fn m4_what_a_hook_of_the_gateway_writes_meanwhile_stays() {
+    for (way, bench, background) in benches() {
+        during(&bench, "mkdir -p memory; echo evil > memory/evil.md", async || {
+            let path = bench.workdir().join("memory/2026-01-01.md");
+            background.write_file(bench.workdir(), &mut || {
+                put(&path, "mine");
+                Some((path.clone(), "mine".to_owned()))
+            });
+        })
+        .await;
+        let read = |name: &str| fs::read_to_string(bench.workdir().join(name)).ok();
+        assert_eq!(read("memory/2026-01-01.md").as_deref(), Some("mine"), "{way}");
+        assert_eq!(read("memory/evil.md"), None, "{way}");
+    }
+}

@@ -14,7 +14,7 @@ mod layers;
 mod policy;
 mod record;
 mod relative_sockets;
-mod repository;
+pub(crate) mod repository;
 mod supervise;
 mod tier;
 mod watch;

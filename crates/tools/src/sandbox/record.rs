@@ -201,7 +201,9 @@ impl Record {
                 return Ok(true);
             }
             let Some(original) = Spot::find(&self.workspace, held)? else { continue };
-            if is_same(original.path(), spot.path())? {
+            // What took its place may be the command's, too.
+            let is_original = original.look()?.is_some_and(|now| identity(&now) == *was);
+            if is_original && is_same(original.path(), spot.path())? {
                 return Ok(true);
             }
         }

@@ -17,13 +17,40 @@ const ELSEWHERE: [&str; 3] = ["commondir", "config.worktree", MODULES];
 pub(super) const MODULES: &str = "modules";
 
 /// Settings that name no program, by section: those that `git init` writes and people often add.
-const PLAIN: [(&str, &[&str]); 6] = [
-    ("core", &["repositoryformatversion", "filemode", "bare", "logallrefupdates", "ignorecase", "symlinks"]),
+const PLAIN: [(&str, &[&str]); 13] = [
+    (
+        "core",
+        &[
+            "repositoryformatversion",
+            "filemode",
+            "bare",
+            "logallrefupdates",
+            "ignorecase",
+            "symlinks",
+            "autocrlf",
+            "eol",
+            "safecrlf",
+            "quotepath",
+            "precomposeunicode",
+            "protecthfs",
+            "protectntfs",
+            "longpaths",
+            "untrackedcache",
+            "abbrev",
+        ],
+    ),
     ("extensions", &["objectformat", "refstorage"]),
     ("init", &["defaultbranch"]),
-    ("user", &["name", "email"]),
-    ("remote", &["url", "fetch"]),
-    ("branch", &["remote", "merge"]),
+    ("user", &["name", "email", "signingkey"]),
+    ("remote", &["url", "fetch", "pushurl", "tagopt", "prune"]),
+    ("branch", &["remote", "merge", "rebase", "pushremote", "vscode-merge-base"]),
+    ("submodule", &["url", "active", "branch", "ignore"]),
+    ("pull", &["rebase", "ff"]),
+    ("push", &["default", "autosetupremote"]),
+    ("fetch", &["prune"]),
+    ("merge", &["conflictstyle"]),
+    ("diff", &["algorithm", "renames"]),
+    ("gc", &["auto"]),
 ];
 
 /// How many entries of a workspace are looked through for repositories.
@@ -50,18 +77,18 @@ pub(super) fn sweep(workspace: &Path) {
 
 /// What a workspace has below its top that makes programs run code or steers agents, sorted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Nested {
+pub(crate) struct Nested {
     /// Git directories, gitlinks and bare repositories, and the git directories of submodules, which lie in the `modules` of
     /// another one. The `.git` at the top is not among them.
-    pub(super) repositories: Vec<PathBuf>,
+    pub(crate) repositories: Vec<PathBuf>,
     /// Files and directories with a protected name.
-    pub(super) protected: Vec<PathBuf>,
+    pub(crate) protected: Vec<PathBuf>,
     /// Sockets, also at the top.
-    pub(super) sockets: Vec<PathBuf>,
+    pub(crate) sockets: Vec<PathBuf>,
 }
 
 /// Searches a workspace. Links are not followed. `None` if there is too much to be searched. Blocks.
-pub(super) fn nested(workspace: &Path) -> Option<Nested> {
+pub(crate) fn nested(workspace: &Path) -> Option<Nested> {
     let (mut found, mut protected, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
     // Directories to come, and whether protected names are looked for in them.
     let (mut pending, mut seen) = (vec![(PathBuf::new(), true)], 0_usize);
@@ -172,7 +199,7 @@ pub(super) fn unwanted(workspace: &Path, git: &Path) -> io::Result<Vec<PathBuf>>
 }
 
 /// Whether each line is known to do no harm. One that is not understood is not.
-fn is_plain(config: &str) -> bool {
+pub(crate) fn is_plain(config: &str) -> bool {
     let mut keys: &[&str] = &[];
     config.lines().map(str::trim).all(|line| {
         if line.is_empty() {
@@ -215,6 +242,9 @@ mod tests {
             "[include]\n\tpath = evil",
             "[alias]\n\tst = !evil",
             "[remote \"a\"]\n\tuploadpack = evil",
+            "[submodule \"a\"]\n\tupdate = !evil",
+            "[diff \"a\"]\n\tcommand = evil",
+            "[merge \"a\"]\n\tdriver = evil",
         ];
         for line in bad {
             assert!(!is_plain(&format!("{usual}{line}\n")), "{line}");
